@@ -237,7 +237,7 @@ def processes(client: Client, victim: str) -> list[int]:
     """Processes of this kind that belong to the service, ascending; a raylet is a server's, not the head's."""
     if victim == "controller":
         return [pid] if (pid := client.controller()) is not None else []
-    known = set(json.loads((client.state / "ray-pids.json").read_text(encoding="utf-8")))
+    known = set(json.loads((client.state / "ray.json").read_text(encoding="utf-8"))["processes"])
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

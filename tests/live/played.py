@@ -6,6 +6,7 @@ The same seed gives the same inputs. Time is a counter that inputs advance.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,9 @@ from skedge.core.time import SECOND
 from skedge.live.control.journal import SqlJournal
 from skedge.live.control.limits import Limits
 from skedge.live.control.service import Service
-from skedge.live.training.trainer import Trainer
-from skedge.live.world.inputs import Cancelled, Due, Input, ServerChanged, Uploaded
+from skedge.live.world.inputs import Cancelled, Due, Input, Report, ServerChanged, Uploaded
 from skedge.live.world.ray_world import NoEngine
+from skedge.live.world.trainers import Orders
 
 LIMITS = Limits(allow=("m",))
 
@@ -117,7 +118,8 @@ class Played(Service):
     def _trained(self) -> Input | None:
         trainers = self.world.trainers
         if not self.reports and trainers:
-            self.reports += round_of(trainers[self._any(trainers)])
+            job = self._any(trainers)
+            self.reports += round_of(job, trainers[job])
         return self.reports.pop(0) if self.reports else None
 
     def _uploaded(self) -> Input | None:
@@ -143,16 +145,21 @@ class Played(Service):
         return ServerChanged(server, str(self.rng.choice(["lost", "cordoned"]))) if self.rng.random() < 0.2 else None
 
 
-def round_of(trainer: Trainer) -> Iterator[Any]:
-    """One round of a job: what its trainer's thread would report."""
-    teams = trainer.teams
+def round_of(job: int, orders: Orders) -> Iterator[Report]:
+    """One round of a job: what its trainer would report."""
+    teams = deepcopy(orders.teams)
+
+    def fact(what: str, number: int) -> Report:
+        return Report(what, job, number, tuple(teams.progress))
+
     for number in list(teams.let_go()):
-        yield trainer._fact("stopped", number)
+        yield fact("stopped", number)
     for what, number in list(teams.hold_back()):
-        yield trainer._fact(what, number)
-    for team in teams.working.values() if trainer.site is not None else ():
+        yield fact(what, number)
+    for team in teams.working.values() if orders.site is not None else ():
         for chunk in teams.next_chunks(team):
             teams.progress[chunk] += 1
     for number in teams.finished():
         teams.dismiss(number)
-        yield trainer._fact("finished", number)
+        yield fact("finished", number)
+    orders.teams.progress = teams.progress

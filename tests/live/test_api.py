@@ -46,7 +46,6 @@ from skedge.live.control.submissions import Submissions
 from skedge.live.control.tls import certificate
 from skedge.live.control.tokens import Tokens, add_token, revoke_token
 from skedge.live.training.code import digest, pack
-from skedge.live.training.trainer import Trainer
 from skedge.live.world.carrier import Carrier
 from skedge.live.world.inputs import Report
 from skedge.live.world.ray_world import NoEngine
@@ -66,10 +65,9 @@ class Up(NoEngine):
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_sent_or_trained(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Uploads and trainers would ask Ray, which later tests have to import with their own settings."""
+def _nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uploads would ask Ray, which later tests have to import with their own settings."""
     monkeypatch.setattr(Carrier, "start", lambda _: None)
-    monkeypatch.setattr(Trainer, "start", lambda _: None)
 
 
 class Controller:

@@ -154,11 +154,11 @@ def at_work(engine: Engine) -> tuple[list[int], Callable[[], list[int]]]:
     import ray  # not earlier: it reads its settings when it is imported
 
     agents = [ray.get(engine.agents[server].pid.remote()) for server in range(2)]
-    servers = {actor: ray.get(actor.warm.remote()) for idle in engine.idle.values() for actor in idle}
+    servers = {actor: ray.get(actor.warm.remote()) for idle in engine.processes.idle.values() for actor in idle}
 
     def serving() -> list[int]:
         """An idle one has nothing to lose, and each that is started again delays the others."""
-        idle = {actor for actors in engine.idle.values() for actor in actors}
+        idle = {actor for actors in engine.processes.idle.values() for actor in actors}
         busy = [pid for actor, pid in servers.items() if actor not in idle]
         assert busy
         return busy
@@ -187,7 +187,7 @@ def test_at_sites_killed_processes_lose_nothing_and_time_stands_still(engine: En
 def test_at_sites_a_lost_server_and_a_job_that_fails_leave_the_others_alone(engine: Engine) -> None:
     while engine.lost:  # by a test before
         time.sleep(0.1)
-    raylet = engine.nodes["edge-0"].all_processes["raylet"][0].process.pid
+    raylet = engine.embedded.nodes["edge-0"].all_processes["raylet"][0].process.pid
     scenario, of = sited(3)
     names = scenario.jobs.ids
     of[names[1]] = Program("no.such.module:f", {}, 6, 2, 6)
@@ -274,7 +274,7 @@ def test_a_lost_server_is_recorded_and_its_work_goes_on_elsewhere(
         time.sleep(0.1)
     monkeypatch.setattr("skedge.live.engine._FROZEN_S", 8.0)
     one = job(0, 3, 8, workers=2)
-    raylet = engine.nodes["edge-0"].all_processes["raylet"][0].process.pid
+    raylet = engine.embedded.nodes["edge-0"].all_processes["raylet"][0].process.pid
     agent = ray.get(engine.agents[0].pid.remote())
 
     def lose() -> None:

@@ -24,7 +24,7 @@ class FakeTrainer:
     def __init__(self) -> None:
         self.teams: dict[int, tuple[tuple[int, ...], int]] = {}
 
-    def put(self, number: int, team: Team, lag_s: float) -> None:
+    def put(self, number: int, team: Team, now: int, lag_s: float) -> None:
         self.teams[team.server] = team.chunks, team.width
         assert number in (5 + team.server, *range(5, 9))
 

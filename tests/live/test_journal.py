@@ -308,3 +308,13 @@ def test_a_journal_of_a_later_version_is_refused(own: str, reading: bool) -> Non
         at.execute(sql.text("UPDATE alembic_version SET version_num = '99'"))
     with pytest.raises(InputError, match=r"its tables are of version 99, which is later than 1, the newest"):
         SqlJournal(own, reading=reading)
+
+
+def test_of_two_controllers_that_write_one_journal_one_ends(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'journal.db'}"
+    one = SqlJournal(url, {"id": "a"})
+    other = SqlJournal(url, of="a")
+    one.take(1, {"is": "Due"})
+    with pytest.raises(StateError, match="another controller writes this run's journal"):
+        other.take(2, {"is": "Due"})
+    assert [time for time, _ in SqlJournal(url, of="a").inputs] == [1]

@@ -42,12 +42,12 @@ def trained_while(
 
     while engine.lost:  # by a test before
         time.sleep(0.1)
-    servers = {actor: ray.get(actor.warm.remote()) for idle in engine.idle.values() for actor in idle}
+    servers = {actor: ray.get(actor.warm.remote()) for idle in engine.processes.idle.values() for actor in idle}
 
     def strike() -> None:
         while not due(progress_of(engine, name)):
             time.sleep(0.02)
-        idle = {actor for actors in engine.idle.values() for actor in actors}
+        idle = {actor for actors in engine.processes.idle.values() for actor in actors}
         busy = [pid for actor, pid in servers.items() if actor not in idle]
         for pid in busy:
             os.kill(pid, signal.SIGSTOP)  # a frozen one writes no checkpoint after the harm

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -244,18 +245,45 @@ def test_a_second_service_on_the_same_state_is_refused(operator: Operator) -> No
     assert "is up already" in operator.types("up", str(operator.folder / "cluster.yaml"), fails=True)
 
 
+def pids(operator: Operator, title: str) -> list[int]:
+    """Processes of Ray actors of the service, by the beginning of their titles."""
+    of_ray = set(json.loads((operator.state / "ray.json").read_text(encoding="utf-8"))["processes"])
+    found = []
+    for entry in (entry for entry in Path("/proc").iterdir() if entry.name.isdigit()):
+        with suppress(OSError):
+            parent = int((entry / "stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[1])
+            if parent in of_ray and (entry / "cmdline").read_bytes().startswith(title.encode()):
+                found.append(int(entry.name))
+    return found
+
+
+def test_a_killed_coach_is_started_again_and_its_jobs_continue_from_their_checkpoints(operator: Operator) -> None:
+    job = operator.submits(name="coached", epochs=14)
+    operator.waits(lambda: operator.job(job)["progress"] > 0.1)
+    (victim,) = pids(operator, "ray::CoachActor")
+    os.kill(victim, signal.SIGKILL)
+    operator.waits(lambda: operator.state_of(job) == "COMPLETED")
+    assert operator.job(job)["progress_by_chunk"] == [84, 84]
+    assert pids(operator, "ray::CoachActor") != [victim]
+
+
 def test_a_killed_controller_is_started_again_and_its_jobs_go_on(operator: Operator) -> None:
-    """After that the service ends, and from its journal alone every decision is taken again."""
-    job = operator.submits(name="kept", epochs=14)
+    """Training goes on without one. After that the service ends, and its journal alone gives every decision again."""
+    job = operator.submits(name="kept", epochs=24)
     operator.waits(lambda: operator.job(job)["progress"] > 0.05)
     copy = operator.folder / "copy"
     operator.types("backup", "--out", str(copy))
     before = operator.address()["pid"]
     os.kill(before, signal.SIGKILL)
     operator.waits(lambda: (operator.state / "service.json").exists() and operator.address()["pid"] != before, 150)
+    coach = pids(operator, "ray::CoachActor")
+    assert operator.asks("/health")["attached"]["updates"] > 0, "the rounds went on"
     operator.waits(lambda: operator.state_of(job) == "COMPLETED")
-    assert operator.job(job)["progress_by_chunk"] == [84, 84]
+    assert operator.job(job)["progress_by_chunk"] == [144, 144]
+    assert "goes back by" not in operator.types("logs", job), "no checkpoint was loaded"
+    assert pids(operator, "ray::CoachActor") == coach
     operator.types("down")
+    assert not Path(f"/proc/{coach[0]}").exists()
     assert not (operator.state / "service.json").exists()
     assert not (operator.state / "supervisor.pid").exists()
     assert "no service is up" in operator.types("queue", fails=True)
@@ -273,7 +301,7 @@ def test_a_service_goes_on_from_a_backup_that_was_made_while_it_trained(operator
     try:
         assert other.state_of("kept") in {"PENDING", "RUNNING", "SUSPENDED"}
         other.waits(lambda: other.state_of("kept") == "COMPLETED")
-        assert other.job("kept")["progress_by_chunk"] == [84, 84]
+        assert other.job("kept")["progress_by_chunk"] == [144, 144]
     finally:
         other.types("down")
     assert other.sees("record", "--out", str(operator.folder / "record-of-copy"))["violations"] == []

@@ -319,7 +319,7 @@ class _Profiler:
             return server
         kind = int(self.scenario.jobs.ps_type[job])
         able = [s for s in range(len(self.cluster.servers)) if s == self.cluster.cloud or self._has_ps(s, kind)]
-        warm = [s for s in able if self.engine.idle[s]]  # starting a process takes seconds
+        warm = [s for s in able if self.engine.processes.idle[s]]  # starting a process takes seconds
         return next((s for s in [*warm, *able] if s != server), server)
 
     def _has_ps(self, server: int, kind: int) -> bool:
@@ -347,7 +347,7 @@ class MeasuredTeam:
             content = self._content()
             stored = [a.store.remote(self.name, i, 0, content, last=True) for i, a in enumerate(self.agents)]
             self._answers(stored)
-            self.ps = self.engine.parameter_server(self.ps_server)
+            self.ps = self.engine.processes.parameter_server(self.ps_server)
             ack, self.state = self.ps.load.options(num_returns=2).remote(self.name, self.sent)
             self._answers([ack])
             self.round()
@@ -359,7 +359,7 @@ class MeasuredTeam:
     def __exit__(self, *_: object) -> None:
         """Remove the data, and release the parameter server's process for the next job."""
         if self.ps is not None:
-            self.engine.release(self.ps_server, self.ps)
+            self.engine.processes.release(self.ps_server, self.ps)
         with suppress(TrainingError):  # the loss of a process was reported before
             self._answers([agent.forget.remote(self.name) for agent in self.agents])  # the next team stores the same
 

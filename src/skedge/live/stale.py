@@ -1,4 +1,7 @@
-"""The processes of Ray that a killed controller has left."""
+"""The embedded Ray cluster of a state folder, as other processes find it: its address, and the processes to end.
+
+A module of its own, importable without Ray and torch.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,67 @@ import json
 import os
 import signal
 from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-PIDS = "ray-pids.json"
-"""Name of the file with their process ids, in the state folder."""
+EMBEDDED = "ray.json"
+"""Name of the file with the :class:`EmbeddedRay` of a cluster, in the state folder."""
+
+
+@dataclass(frozen=True)
+class EmbeddedRay:
+    """An embedded cluster.
+
+    Attributes
+    ----------
+    address
+        Address of its head; empty until all nodes are up.
+    host
+        Process that started it and restarts nodes that end.
+    processes
+        Ray's processes.
+    raylets
+        Process of the node of each server.
+    """
+
+    address: str
+    host: int
+    processes: tuple[int, ...] = ()
+    raylets: dict[str, int] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> None:
+        """Write it to a state folder, atomically."""
+        aside = folder / f".{EMBEDDED}"
+        aside.write_text(json.dumps(asdict(self)), encoding="utf-8")
+        aside.replace(folder / EMBEDDED)
+
+
+def found_in(folder: Path) -> EmbeddedRay | None:
+    """The embedded cluster of a state folder; None if it has none."""
+    with suppress(OSError, ValueError, TypeError):
+        return EmbeddedRay(**json.loads((folder / EMBEDDED).read_text(encoding="utf-8")))
+    return None
+
+
+def end_raylet(pid: int) -> None:
+    """Kill the process of a node of the embedded cluster, which may be frozen; its host starts the node again."""
+    _kill(pid, b"raylet")
 
 
 def end_stale(folder: Path) -> None:
-    """Kill the processes of Ray left by a killed controller, by the process ids in its state folder."""
-    path = folder / PIDS
-    for pid in json.loads(path.read_text(encoding="utf-8")) if path.exists() else ():
-        with suppress(OSError):  # the process has ended meanwhile
-            command = Path(f"/proc/{pid}/cmdline")
-            if command.exists() and b"ray" in command.read_bytes():
-                os.kill(pid, signal.SIGKILL)
+    """Kill the processes of an embedded cluster left by a process that was killed, and that process."""
+    found = found_in(folder)
+    if found is None:
+        return
+    if found.host != os.getpid():
+        _kill(found.host, b"skedge.live.control.host")
+    for pid in found.processes:
+        _kill(pid, b"ray")
+    (folder / EMBEDDED).unlink(missing_ok=True)
+
+
+def _kill(pid: int, named: bytes) -> None:
+    """Kill a process, if its command line shows that it is still the one that is meant."""
+    with suppress(OSError):  # the process has ended meanwhile
+        if named in Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" "):
+            os.kill(pid, signal.SIGKILL)

@@ -80,7 +80,7 @@ controller: work after the last checkpoint is repeated, and loading the checkpoi
 
 
 def live_tolerance(resumed: int, recovery_s: float) -> int:
-    """Tolerance of a live run [µs], from the number of controllers lost and the time of lost rounds."""
+    """Tolerance of a live run [µs], from how often all training was lost, and the time of lost rounds."""
     return int((TOLERANCE_S + resumed * REDONE_S + recovery_s) * SECOND)
 
 

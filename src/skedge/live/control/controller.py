@@ -1,6 +1,7 @@
 """The controller of a service: engine, journal, service and API in one process.
 
-``python -m skedge.live.control.controller STATE`` runs it on the state of :mod:`.settings`.
+``python -m skedge.live.control.controller STATE`` runs it on the state of :mod:`.settings`. It first imports what it
+needs, and waits, as a standby, for a line on its standard input.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -20,14 +22,19 @@ import uvicorn
 
 from skedge.core.errors import InputError, PolicyError, ScenarioError, SkedgeError, StateError
 from skedge.live.engine import Engine
+from skedge.live.stale import found_in
+from skedge.run import for_service
 from skedge.scenario.file import load_cluster_file
 
 from .api import V1, make_api
-from .daemon import WRONG
+from .daemon import GO, WRONG
 from .service import JOURNAL, Service, open_journal
 from .settings import ADDRESS, CLUSTER, STARTING, Settings, read_settings, write_aside
 from .snapshot import SNAPSHOT, Snapshots
 from .tracking import tracking
+
+_CLUSTER_S = 300.0
+"""How long the embedded Ray cluster may take to start [s]."""
 
 
 class AddressError(InputError):
@@ -54,20 +61,52 @@ def control(state: Path) -> int:
     journal = open_journal(settings.journal or f"sqlite:///{state / JOURNAL}", about)
     try:
         checkpoints = settings.checkpoints_of(state)
-        engine = Engine(scenario.cluster, state, checkpoints, settings.ray, device=settings.device, say=say)
+        embedded = settings.ray is None
+        address = _embedded_address(state) if embedded else settings.ray
+        engine = Engine(
+            scenario.cluster,
+            state,
+            checkpoints,
+            address,
+            device=settings.device,
+            say=say,
+            embedded=embedded,
+            lasting=settings.actors_of(state),
+        )
+        ended = False
         try:
             service = Service(scenario, settings.policy, state, engine, journal, settings.limits, state / SNAPSHOT)
             snapshots = Snapshots(state, journal)
             snapshots.start()
             try:
                 _serve(service, settings, state, listening)
+                ended = True
             finally:
                 snapshots.ended.set()
         finally:
-            engine.stop()
+            (engine.stop if ended else engine.leave)()
     finally:
         journal.close()
     return 0
+
+
+def _embedded_address(state: Path) -> str:
+    """Address of the service's embedded Ray cluster; waits until its host has started it."""
+    deadline = time.monotonic() + _CLUSTER_S
+    while time.monotonic() < deadline:
+        found = found_in(state)
+        if found is not None and found.address and Path(f"/proc/{found.host}").exists():
+            return found.address
+        time.sleep(0.05)
+    raise SkedgeError(f"Ray has not started within {_CLUSTER_S:g} s")
+
+
+def _warm(state: Path) -> None:
+    """Import what is imported late, and compile or load the policy's kernels."""
+    import ray  # noqa: F401, PLC0415 - Ray is an extra
+
+    with suppress(SkedgeError):  # the controller itself reports what is wrong
+        for_service(read_settings(state).policy, load_cluster_file(state / CLUSTER))
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -118,6 +157,9 @@ def _token(state: Path) -> str:
 
 def main(state: Path) -> int:
     """Run the controller on a state folder; returns its exit status."""
+    _warm(state)
+    if sys.stdin.buffer.readline() != GO:
+        return 0  # the supervisor has ended: no controller is needed
     try:
         return control(state)
     except SkedgeError as error:

@@ -1,6 +1,7 @@
-"""The process behind ``skedge up``: a supervisor that starts the controller, and restarts it when it dies.
+"""The process behind ``skedge up``: a supervisor that keeps Ray's host and a controller up.
 
-``python -m skedge.live.control.daemon LOCK STATE`` runs it. It imports neither PyTorch nor Ray nor the API.
+``python -m skedge.live.control.daemon LOCK STATE`` runs it. It imports neither PyTorch nor Ray nor the API. Beside the
+controller waits a standby, which has imported all that a controller needs and takes over when the controller dies.
 """
 
 from __future__ import annotations
@@ -15,22 +16,31 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from skedge.live.loopback import on_loopback
 from skedge.live.stale import end_stale
 
-from .settings import ADDRESS, LOG, STARTING, SUPERVISOR, write_aside
+from .settings import ADDRESS, LOG, STARTING, SUPERVISOR, read_settings, write_aside
 
 _TRIES = 5
 """Consecutive deaths of a controller before it answers, after which the supervisor gives up."""
 
-_LOOK_S, _END_S = 0.2, 30.0
-"""How often the supervisor checks whether the controller has to end, and how long that may take [s]."""
+_LOOK_S, _END_S = 0.1, 30.0
+"""How often the supervisor looks at its processes, and how long each may take to end [s]."""
+
+_PAUSE_S = 1.0
+"""Pause before a process that did not get far is started again [s]."""
 
 WRONG = 2
 """Exit status of a controller that must not be restarted: its settings are wrong."""
 
+GO = b"go\n"
+"""What a standby reads when it is to take over."""
+
+_Process = subprocess.Popen[bytes]
+
 
 def supervise(state: Path, lock: int) -> int:
-    """Run the controller, and restart it from the journal when it dies. Returns its exit status.
+    """Run the controller, and replace it when it dies. Returns its exit status.
 
     `lock` is the open file that holds the state's lock: no other service can start while the supervisor or the
     controller runs. SIGTERM, or Ctrl-C in the foreground, ends both, whatever the controller is doing.
@@ -39,33 +49,97 @@ def supervise(state: Path, lock: int) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     write_aside(state / SUPERVISOR, f"{os.getpid()}\n")
+    embedded = read_settings(state).ray is None
+    if embedded:
+        on_loopback()  # the host and all controllers need the same token
     try:
         with (state / LOG).open("ab") as log:
-            return _keep_up(state, log, ended, lock)
+            status = Supervisor(state, log, ended, lock, embedded=embedded).run()
+            if not embedded and status not in (0, WRONG):
+                command = [sys.executable, "-m", "skedge.live.control.sweep", str(state)]
+                subprocess.run(command, stdout=log, stderr=log, timeout=_END_S, check=False)  # noqa: S603 - our own module
+            return status
     finally:
         end_stale(state)
         for name in (ADDRESS, SUPERVISOR, STARTING):
             (state / name).unlink(missing_ok=True)
 
 
-def _keep_up(state: Path, log: IO[bytes], ended: threading.Event, lock: int) -> int:
-    quick = 0
-    while True:
-        child = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "skedge.live.control.controller", str(state)],
-            stdout=log,
-            stderr=log,
-            pass_fds=[lock],
+class Supervisor:
+    """The processes of a service: Ray's host, a controller, and a standby.
+
+    Parameters
+    ----------
+    ended
+        Set when all have to end.
+    lock
+        The state's lock, which controllers hold as well.
+    embedded
+        True if the service has a Ray cluster of its own, which needs a host.
+    """
+
+    def __init__(self, state: Path, log: IO[bytes], ended: threading.Event, lock: int, *, embedded: bool) -> None:
+        self.state, self.log, self.ended, self.lock, self.embedded = state, log, ended, lock, embedded
+        self.host: _Process | None = None
+        self.controller: _Process | None = None
+        self.standby: _Process | None = None
+        self.quick = {"the host of Ray": 0, "the controller": 0}
+
+    def run(self) -> int:
+        """Keep the processes up until all have to end, or one cannot be kept up; returns the controller's status."""
+        try:
+            while True:
+                status = self._look()
+                if status is not None:
+                    return status
+                if self.ended.wait(_LOOK_S):
+                    return 0 if self.controller is None else _end(self.controller)
+        finally:
+            for process in (self.standby, self.controller, self.host):
+                if process is not None:
+                    _end(process)
+
+    def _look(self) -> int | None:
+        """Replace processes that have ended; the exit status if the service has to end, else None."""
+        if self.embedded and (self.host is None or self.host.poll() is not None):
+            if self.host is not None and self._gives_up("the host of Ray", self.host, got_far=False):
+                return self.host.returncode
+            self.host = self._started("skedge.live.control.host")
+        if self.controller is None or (status := self.controller.poll()) is not None:
+            if self.controller is not None:
+                served = _served(self.state, self.controller.pid)
+                if status in (0, WRONG) or self._gives_up("the controller", self.controller, got_far=served):
+                    return status
+            self._take_over()
+        elif (self.standby is None or self.standby.poll() is not None) and _served(self.state, self.controller.pid):
+            self.standby = self._started("skedge.live.control.controller")
+        return None
+
+    def _take_over(self) -> None:
+        """Let the standby, or a new process, be the controller."""
+        ready = self.standby if self.standby is not None and self.standby.poll() is None else None
+        self.controller, self.standby = ready or self._started("skedge.live.control.controller"), None
+        assert self.controller.stdin is not None  # noqa: S101 - it is a pipe
+        with suppress(OSError):  # it has ended meanwhile, which is seen next
+            self.controller.stdin.write(GO)
+            self.controller.stdin.close()
+
+    def _started(self, module: str) -> _Process:
+        return subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", module, str(self.state)],
+            stdin=subprocess.PIPE,
+            stdout=self.log,
+            stderr=self.log,
+            pass_fds=[self.lock] if module.endswith("controller") else [],
         )
-        status = _wait(child, ended)
-        if ended.is_set() or status in (0, WRONG):
-            return status
-        quick = 0 if _served(state, child.pid) else quick + 1
+
+    def _gives_up(self, name: str, process: _Process, *, got_far: bool) -> bool:
+        """Log that a process has ended; whether it has too often, each time before it got far."""
+        self.quick[name] = 0 if got_far else self.quick[name] + 1
         with suppress(OSError):  # a full disk costs the line, not the supervisor
-            log.write(f"the controller, process {child.pid}, ended with status {status}\n".encode())
-            log.flush()
-        if quick >= _TRIES or ended.wait(1):
-            return status
+            self.log.write(f"{name}, process {process.pid}, ended with status {process.returncode}\n".encode())
+            self.log.flush()
+        return self.quick[name] >= _TRIES or (not got_far and self.ended.wait(_PAUSE_S))
 
 
 def _served(state: Path, pid: int) -> bool:
@@ -75,17 +149,14 @@ def _served(state: Path, pid: int) -> bool:
     return False
 
 
-def _wait(child: subprocess.Popen[bytes], ended: threading.Event) -> int:
-    """Wait for the controller; if it has to end, terminate it, and kill it after a while."""
-    while child.poll() is None:
-        if not ended.wait(_LOOK_S):
-            continue
-        child.terminate()
-        try:
-            child.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            child.kill()
-    return child.wait()
+def _end(process: _Process) -> int:
+    """Terminate a process, and kill it after a while; returns its status."""
+    process.terminate()
+    try:
+        return process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
 
 
 if __name__ == "__main__":

@@ -163,7 +163,13 @@ class SqlJournal:
         return old[-1] if old else None
 
     def _write(self, time: int, kind: str, content: dict[str, Any]) -> None:
-        """Write one entry; waits while the disk is full, as nothing may take effect before it is written."""
+        """Write one entry; waits while the disk is full, as nothing may take effect before it is written.
+
+        Raises
+        ------
+        StateError
+            If another controller has written an entry of that number.
+        """
         if self.reading:
             return
         row = {"run": self.run, "number": self.number, "time": time, "kind": kind, "content": content}
@@ -172,6 +178,8 @@ class SqlJournal:
                 with self.engine.begin() as at:
                     at.execute(_ENTRIES.insert(), row)
                 break
+            except sql.exc.IntegrityError as error:
+                raise StateError("another controller writes this run's journal; this one ends") from error
             except sql.exc.OperationalError as error:
                 if not _is_full(error):
                     raise

@@ -303,6 +303,7 @@ class Service:
             "read_only": read_only,
             "quarantined": aside,
             "forecasts": self.foresight.calibration(),
+            "attached": self.world.trainers.found.alone(),
         }
 
     # -- answers -------------------------------------------------------------------------------------------------

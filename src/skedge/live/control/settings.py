@@ -6,6 +6,7 @@ while the service is up ``service.json``: its address and token, for every user 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from contextlib import suppress
@@ -62,6 +63,10 @@ class Settings:
     def checkpoints_of(self, state: Path) -> str:
         """URL of the checkpoints of this state, whose folder is `state`."""
         return str(state / "checkpoints") if self.checkpoints is None else f"{self.checkpoints}/{self.id}"
+
+    def actors_of(self, state: Path) -> str:
+        """Id of the Ray actors of this state, whose folder is `state`: a copy of it has others."""
+        return f"{self.id}-{hashlib.sha256(str(state).encode()).hexdigest()[:8]}"
 
 
 def write_aside(path: Path, content: str | bytes) -> None:

@@ -51,8 +51,8 @@ _LOOK_S = 1.0
 
 _NO_STATE: Mapping[str, frozenset[str]] = {
     "kernel": frozenset({"_columns"}),
-    "inbox": frozenset({"waiting", "rebuilding", "ending", "_later", "_began"}),
-    "trainers": frozenset({"_ending"}),
+    "inbox": frozenset({"waiting", "rebuilding", "ending", "joined", "_later", "_began"}),
+    "trainers": frozenset({"found", "_coach", "_seen", "_losses", "_link", "_measuring"}),
     "submissions": frozenset({"folder", "limits", "codes", "_waiting", "_promised", "_before", "_checked_jobs"}),
     "retention": frozenset({"checkpoints", "keep", "ended", "thread"}),
 }
@@ -68,10 +68,10 @@ class Snapshot:
 
     def restore(self, service: Service) -> None:
         """Put a new service, which has replayed nothing yet, into this state."""
-        states, teams = _Unpickler(self.state, service).load()
+        states, assignments = _Unpickler(self.state, service).load()
         for name, part in _parts(service).items():
             vars(part).update(states[name])
-        service.world.trainers.restore(teams)
+        service.world.trainers.restore(assignments)
 
 
 def begin(journal: SqlJournal) -> bool:
@@ -85,7 +85,7 @@ def save(service: Service, path: Path) -> None:
     """Have a service that only rebuilds replay its journal, which must end before an input, and save its state."""
     service.run()
     states = {name: _state(name, part) for name, part in _parts(service).items()}
-    pickled = _pickled((states, service.world.trainers.teams()), service)
+    pickled = _pickled((states, service.world.trainers.assignments()), service)
     kernel, journal = service.kernel, service.journal
     key, following = _key(kernel.scenario, kernel.policy, journal), journal.input_before(journal.span[1] + 1)
     head = {"key": key, "next": following, "sha256": _sha(pickled)}

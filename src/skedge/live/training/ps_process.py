@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from .answers import Answers
 from .checkpoint import DiskFullError, Life, UnwrittenError
-from .maker import Calls
+from .processes import Processes
 from .round_clock import SLOW_S
 
 _AGAIN_S, _TRIES = 1.0, 5
@@ -17,19 +17,6 @@ _AGAIN_S, _TRIES = 1.0, 5
 
 _CHECKPOINT_S = 2.0
 """Least time between two checkpoints of a job in training [s]."""
-
-
-class Processes(Protocol):
-    """What a trainer asks of the engine."""
-
-    agents: dict[int, Any]
-    maker: Calls
-
-    def parameter_server(self, server: int) -> Any:
-        """A process for a parameter server."""
-
-    def release(self, server: int, actor: Any) -> None:
-        """Give back a parameter server's process."""
 
 
 class PSProcess:

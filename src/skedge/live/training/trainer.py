@@ -1,4 +1,4 @@
-"""One job's training: the controller's side of synchronous SGD.
+"""One job's training: the coordinating side of synchronous SGD.
 
 One thread per job drives rounds. In a round every worker of the job computes one mini-batch at the current version. The
 gradients that have arrived by the deadline go to the parameter server together. A preempted worker leaves between two
@@ -7,7 +7,6 @@ rounds: its mini-batch is finished and counted, and its data stay where they are
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,46 +15,34 @@ from typing import Any
 from skedge.core.errors import TrainingError
 from skedge.live.world.inputs import Report
 
-from .answers import Answers
 from .apart import sent
+from .assignment import Note
+from .directed import Directed
+from .processes import Processes
 from .program import Program
-from .ps_process import Processes, PSProcess
-from .round_clock import RoundClock
-from .team import Team, Teams
+from .ps_process import PSProcess
+from .team import Team
 
 _PATIENCE_S = 0.5
 """Pause before a round is repeated after a process was lost [s]."""
 
 
-class Trainer(threading.Thread):
-    """Trains one job; all methods may be called from the controller's thread.
+class Trainer(Directed):
+    """Trains one job.
 
     Parameters
     ----------
-    engine
+    processes
         Lends the process of the parameter server, and measures the result.
-    pace
-        Least time of a round [s], which gives embedded servers the announced speed; 0 on real servers.
-    log
-        Called with each line for the job's log.
-    servers
-        Names of the servers, for the log.
     controllers
         Returns the number of controllers that the run had before this one.
 
     Attributes
     ----------
-    site
-        Server that the parameter server is assigned to; None if the job is paused.
-    first_step
-        Time of each team's first update, by ``time.monotonic()``.
     watched
         (epoch, reference to the parameters) after each epoch, if the program asks for it.
     devices
         (server, device) of the workers so far.
-    asked_at, free_at
-        By team: when it was asked to leave, and when the answer to its last mini-batch was here, by
-        ``time.monotonic()``.
     """
 
     def __init__(
@@ -64,75 +51,19 @@ class Trainer(threading.Thread):
         name: str,
         program: Program,
         tell: Callable[[Report], None],
-        engine: Processes,
+        processes: Processes,
         pace: float = 0.0,
         *,
-        log: Callable[[str], None] | None = None,
+        note: Callable[[Note], None] | None = None,
         servers: Sequence[str],
         controllers: Callable[[], int] = lambda: 0,
     ) -> None:
-        super().__init__(name=f"train {name}", daemon=True)
-        self.job, self.job_name, self.program, self.tell, self.engine = job, name, program, tell, engine
-        self.line = log or _unheard
-        self.change, self.closed = threading.Condition(), threading.Event()
-        self.teams, self.clock = Teams(program), RoundClock(pace)
-        self.answers = Answers(servers, self.line)
-        self.ps = PSProcess(name, engine, self.answers, controllers, self._go_back, self.closed)
-        self.site: int | None = None
-        self.first_step: dict[int, float] = {}
+        super().__init__(job, name, program, pace, note or _unheard, servers)
+        self.tell, self.processes = tell, processes
+        self.ps = PSProcess(name, processes, self.answers, controllers, self._go_back, self.closed)
         self.watched: list[tuple[int, Any]] = []
         self.devices: set[tuple[int, str]] = set()
-        self.asked_at: dict[int, float] = {}
-        self.free_at: dict[int, float] = {}
         self.said_at, self.losses = 0.0, list[tuple[float, float]]()
-
-    # -- orders, from the controller -----------------------------------------------------------------------------
-
-    def put(self, number: int, team: Team, lag_s: float = 0.0) -> None:
-        """Add a team, or replace it; it works from the next round on, and holds its lanes since `lag_s` ago."""
-        with self.change:
-            self.teams.put(number, team)
-            self.clock.join(lag_s)
-            for times in (self.first_step, self.asked_at, self.free_at):
-                times.pop(number, None)
-            self.change.notify()
-
-    def take(self, number: int) -> None:
-        """Let a team leave after its mini-batch; ``stopped`` is reported then."""
-        with self.change:
-            self.teams.leaving.add(number)
-            self.asked_at.setdefault(number, time.monotonic())
-            self.change.notify()
-
-    def serve_from(self, server: int) -> None:
-        """Assign the job's parameter server to this server; it does not move if it is there already."""
-        with self.change:
-            self.site = server
-            self.change.notify()
-
-    def lose(self, server: int) -> None:
-        """A server is out of service: stop waiting for its answers, and give up a parameter server there."""
-        with self.change:
-            self.answers.out.add(server)
-            if self.site == server:
-                self.site = None
-            self.change.notify()
-
-    def regain(self, server: int) -> None:
-        """Note that a server is back in service."""
-        self.answers.out.discard(server)
-
-    def rest(self) -> None:
-        """Give up the parameter server of a paused job: its slot has been returned."""
-        with self.change:
-            self.site = None
-            self.change.notify()
-
-    def close(self) -> None:
-        """End the thread after its round."""
-        with self.change:
-            self.closed.set()
-            self.change.notify()
 
     # -- the rounds ----------------------------------------------------------------------------------------------
 
@@ -141,7 +72,7 @@ class Trainer(threading.Thread):
         try:
             self.ps.sent = _shared(sent(self.program))
             while (teams := self._next_teams()) is not None:
-                if (site := self.site) is None:
+                if (site := self._place()) is None:
                     self.ps.give_up()
                 elif self.ps.move(site):
                     self._round(teams)
@@ -167,7 +98,7 @@ class Trainer(threading.Thread):
                     self.tell(self._fact(what, number))
                 if self.closed.is_set():
                     return None
-                rests = self.site is None
+                rests = self._place() is None
                 if (self.teams.working and not rests) or (self.ps.server is not None and rests):
                     self.clock.begin()
                     return dict(self.teams.working)
@@ -179,7 +110,15 @@ class Trainer(threading.Thread):
         late, lost = self.clock.report()
         progress, devices = tuple(self.teams.progress), tuple(sorted(self.devices))
         fact = Report(
-            what, self.job, team, progress, late_s=late, recovery_s=lost, module=self.ps.module, devices=devices
+            what,
+            self.job,
+            team,
+            progress,
+            late_s=late,
+            recovery_s=lost,
+            module=self.ps.module,
+            devices=devices,
+            first_s=self.first_s.get(team),
         )
         return replace(fact, freed_s=self._freed_s(team)) if what == "stopped" else fact
 
@@ -243,7 +182,7 @@ class Trainer(threading.Thread):
         asked = []
         for number, team in teams.items():
             for chunk in self.teams.next_chunks(team):
-                call = self.engine.agents[team.server].gradient.options(num_returns=2)
+                call = self.processes.agents[team.server].gradient.options(num_returns=2)
                 step = self.teams.progress[chunk]
                 ack, brought = call.remote(self.job_name, self.ps.sent, chunk, step, self.ps.state)
                 asked.append((number, ack, brought))
@@ -261,19 +200,23 @@ class Trainer(threading.Thread):
         """Note an update of the parameters."""
         self.teams.progress = progress
         self.answers.deaths = 0
-        for number in teams:
-            self.first_step.setdefault(number, time.monotonic())
-        self._watch()
-        self._say(losses)
-
-    def _say(self, losses: list[float]) -> None:
-        """Write a line to the job's log, at most one per second."""
         now = time.monotonic()
-        if now - self.said_at >= 1:
-            self.said_at = now
-            done, steps = sum(self.teams.progress), self.program.steps * self.program.chunks
-            self.losses.append((self.ps.version, sum(losses) / len(losses)))
-            self.line(f"update {self.ps.version}: {done} of {steps} mini-batches, loss {self.losses[-1][1]:.4g}")
+        for number in teams:
+            self.first_s.setdefault(number, now - self.put_at.get(number, now))
+        self._watch()
+        self._say(losses, now)
+
+    def _say(self, losses: list[float], now: float) -> None:
+        """Note the progress, and at most once per second write the loss to the job's log."""
+        progress = tuple(self.teams.progress)
+        if now - self.said_at < 1:
+            self.note(Note(self.job, "", progress))
+            return
+        self.said_at = now
+        done, steps = sum(progress), self.program.steps * self.program.chunks
+        self.losses.append((self.ps.version, sum(losses) / len(losses)))
+        line = f"update {self.ps.version}: {done} of {steps} mini-batches, loss {self.losses[-1][1]:.4g}"
+        self.note(Note(self.job, line, progress, self.losses[-1]))
 
     def _watch(self) -> None:
         """Keep the parameters after each epoch's worth of mini-batches; they are measured at the end of training."""
@@ -310,14 +253,14 @@ class Trainer(threading.Thread):
         if state is None or losses is None:
             self.tell(Report("unmeasured", self.job))
             return
-        result = self.engine.maker.outcome(self.program, losses, state, kept)
+        result = self.processes.maker.outcome(self.program, losses, state, kept)
         if "unmeasured" in result:
             self.line(result["unmeasured"])
         self.tell(Report("result", self.job, result=result))
 
 
-def _unheard(_: str) -> None:
-    """Ignores a line of the log."""
+def _unheard(_: Note) -> None:
+    """Ignores a note."""
 
 
 def _shared(content: bytes) -> Any:

@@ -76,7 +76,7 @@ class EachWork:
         if number not in held.teams:
             held.teams.append(number)
         if width and chunks:
-            world.trainers[job].put(number, Team(server, chunks, width), world.inbox.lag_s())
+            world.trainers[job].put(number, Team(server, chunks, width), world.now(), world.inbox.lag_s())
         else:
             world.trainers[job].take(number)
 

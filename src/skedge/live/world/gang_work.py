@@ -89,7 +89,9 @@ class GangWork:
         for server, n in gang.where:
             number = self.board.new_team(int(world.scenario.jobs.chunks[job]))
             gang.teams.append(number)
-            world.trainers[job].put(number, Team(server, tuple(gang.shares[server]), n), world.inbox.lag_s())
+            world.trainers[job].put(
+                number, Team(server, tuple(gang.shares[server]), n), world.now(), world.inbox.lag_s()
+            )
 
     def suspend(self, order: Suspend) -> None:
         """Take a job's workers and PS away; of a job that is no gang, data and uploads under way stay."""

@@ -38,6 +38,8 @@ class Inbox:
         What has come and was not given yet; any thread may put something here.
     clock
         Time of the last input [µs].
+    joined
+        When this controller went on after the rebuild, by ``time.monotonic()``: earlier reports it has missed.
     rebuilding
         True while the inputs are those of the journal.
     ending
@@ -45,13 +47,18 @@ class Inbox:
     away
         Total time in which no controller ran, or slots took longer than their length [µs]: the clock stops then.
     resumed
-        Number of controllers that the run had before this one.
+        Number of controllers that the run had before this one, and of the times that the coach was lost.
+    lost
+        How often of these training did not go on.
+    told
+        Number of the last report of a trainer that was taken in.
     """
 
     def __init__(self, world: RayWorld, journal: SqlJournal | None, began: float | None) -> None:
         self.world, self.journal = world, journal
         self.rebuilding = journal is not None and len(journal.inputs) > 0
-        self.clock = self.away = self.resumed = 0
+        self.clock = self.away = self.resumed = self.lost = self.told = 0
+        self.joined = time.monotonic()
         self.ending = False
         self.waiting: queue.SimpleQueue[Input | Ask] = queue.SimpleQueue()  # safe in signal handlers
         self._later: deque[Input] = deque()
@@ -70,7 +77,9 @@ class Inbox:
     def tell(self, given: Input) -> None:
         """Queue a fact for the controller; ignored in a rebuild, where the journal already holds it."""
         if not self.rebuilding:
-            self.waiting.put(given.queued(time.monotonic()) if isinstance(given, Report) else given)
+            if isinstance(given, Report) and not given.since:
+                given = given.queued(time.monotonic())
+            self.waiting.put(given)
 
     def take(self) -> Input:
         """The next input: from the journal while the run is rebuilt, then from trainers, uploads and the clock."""
@@ -82,20 +91,43 @@ class Inbox:
             self.ending = True
             return Due()
         else:
-            # below 0 if the machine's clock was set back meanwhile; the run's clock still advances
-            given = Resumed(self.elapsed() - self.clock) if self.rebuilding else self._wait()
-            now = self.clock if self.rebuilding else max(self.clock, self.world.real_now())
+            now, given = self._new()
             if self.journal is not None:
                 # in the journal first: what is acted on must be there if the controller dies in the middle
                 self.journal.take(now, to_json(given))
+        if isinstance(given, Report):
+            self.told = max(self.told, given.number)
         if isinstance(given, Resumed):
             self.away += given.away
             self.resumed += 1
+            self.lost += given.lost
             if earlier is None:
-                self.rebuilding = False
-                self.world.go_on()
+                self._resume()
         self.clock = now
         return given
+
+    def _resume(self) -> None:
+        """Continue after the rebuild, or, at any other time, with a coach that was lost and is there again."""
+        rebuilt, self.rebuilding = self.rebuilding, False
+        missed = self.world.trainers.go_on()
+        if rebuilt:
+            self.joined = time.monotonic()
+            self._later.extend(missed)  # before all that has come meanwhile: they are older
+            self.world.go_on()
+
+    def _new(self) -> tuple[int, Input]:
+        """(time, input) that is in no journal yet."""
+        if self.rebuilding:
+            trained_until = self.world.trainers.clock()
+            away = self.elapsed() - max(trained_until or 0, self.clock)
+            return self.clock, Resumed(away, lost=trained_until is None or away > SECOND)
+        given, at = self._wait(), self.world.real_now()
+        if not isinstance(given, Report) or not given.since:
+            return max(self.clock, at), given
+        made = self.elapsed() - int((time.monotonic() - given.since) * SECOND)
+        # one that was made while no controller was there has the time at which it was true
+        now = max(self.clock, min(at, made) if given.since < self.joined else at)
+        return now, given.taken(given.since + max(now - made, 0) / SECOND)
 
     def _wait(self) -> Input:
         """The next input from the queue, or :class:`Due` when an agenda entry is due; answers questions meanwhile."""
@@ -107,7 +139,7 @@ class Inbox:
             except queue.Empty:
                 break
             if not callable(item):
-                return item.taken(time.monotonic()) if isinstance(item, Report) else item
+                return item
             item()
         return Due()
 

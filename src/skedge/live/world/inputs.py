@@ -15,12 +15,19 @@ class Due:
 
 @dataclass(frozen=True)
 class Resumed:
-    """A controller has taken over from one that ended `away` µs before, by the machine's clock.
+    """A controller has taken over, or the coach was started anew; the run's clock stood still for `away` µs before.
 
-    Below 0 if that clock was set back; the run's own clock never goes back.
+    Time in which training went on without a controller is not part of that. Below 0 if the machine's clock was set
+    back; the run's own clock never goes back.
+
+    Attributes
+    ----------
+    lost
+        Whether training did not go on, so that jobs are loaded from their checkpoints.
     """
 
     away: int = 0
+    lost: bool = True
 
 
 @dataclass(frozen=True)
@@ -52,8 +59,12 @@ class Report:
     freed_s
         Of a team that has ``stopped``: time from the order to suspend it until its workers had ended their mini-batches
         and their devices were free [s]; None if it has computed nothing, and in other reports.
+    first_s
+        Time from when the team was given its lanes to its first update [s]; None if there was none.
+    number
+        Its number among the reports of the run's trainers; 0 if none of them has made it.
     since
-        While it is in the controller's queue: when it was put there, by ``time.monotonic()``; else 0.
+        While it is on its way to the controller: when it was made, by ``time.monotonic()``; else 0.
     """
 
     what: str
@@ -68,14 +79,16 @@ class Report:
     module: str = ""
     devices: tuple[tuple[int, str], ...] = ()
     freed_s: float | None = None
+    first_s: float | None = None
+    number: int = 0
     since: float = 0.0
 
     def queued(self, now: float) -> Report:
-        """Itself, put into the controller's queue `now` [s]."""
+        """Itself, made `now` [s]."""
         return replace(self, since=now)
 
     def taken(self, now: float) -> Report:
-        """Itself, taken from the queue `now` [s]; a team that leaves has held its lanes meanwhile, which is a delay."""
+        """Itself, taken by the controller `now` [s]; a team that leaves has held its lanes meanwhile: a delay."""
         waited = now - self.since if self.since and self.what in ("stopped", "finished") else 0.0
         return replace(self, since=0.0, late_s=self.late_s + waited)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ import numpy as np
 from skedge.core.events import CLOUD, Dispatch, Event, LaneFacts
 from skedge.core.model import Ints, Placement
 from skedge.core.network import upload_delay
+from skedge.core.time import SECOND
 from skedge.live.training.team import Team
 from skedge.sim.what_if import InCloud
 
@@ -41,6 +41,8 @@ class LaneWork:
         Jobs whose chunks were all last dispatched to the cloud, where communication is free (zeta = 1).
     counted
         Number of completions reported to the kernel, by (job, team).
+    displaced_at, waited_s
+        By (job, team) that displaces another: time of that decision [µs], and from then to its start on the lane [s].
     preemption_s
         Time from each decision to displace a chunk to the displacing job's first update with its own chunk [s].
     """
@@ -52,7 +54,8 @@ class LaneWork:
         self.in_cloud: set[int] = set()
         self.sent_at: dict[int, int] = {}
         self.counted: dict[tuple[int, int], int] = {}
-        self.displaced_at: dict[tuple[int, int], float] = {}
+        self.displaced_at: dict[tuple[int, int], int] = {}
+        self.waited_s: dict[tuple[int, int], float] = {}
         self.preemption_s: list[float] = []
 
     def dispatch(self, order: Dispatch) -> None:
@@ -87,7 +90,7 @@ class LaneWork:
             else:
                 # it leaves after its mini-batch and still holds the lane: the better team starts when that is reported
                 holder.leaving = True
-                self.displaced_at[best.job, best.team] = time.monotonic()
+                self.displaced_at[best.job, best.team] = world.now()
                 world.trainers[holder.job].take(holder.team)
         running = {job for job, count in self.running.items() if count > 0}
         # only what has changed over the whole instant: a job that moved lanes has neither started nor paused
@@ -106,8 +109,10 @@ class LaneWork:
         self.board.hold(best)
         self._begin(best, there)
         self.running[job] = self.running.get(job, 0) + 1
+        if (job, best.team) in self.displaced_at:
+            self.waited_s[job, best.team] = (world.now() - self.displaced_at.pop((job, best.team))) / SECOND
         team = Team(best.server, there, 1, len(there) > 1, int(world.scenario.jobs.max_lag[job]))
-        world.trainers[job].put(best.team, team, world.inbox.lag_s())
+        world.trainers[job].put(best.team, team, world.now(), world.inbox.lag_s())
 
     def _begin(self, chunk: Chunk, team: Iterable[int]) -> None:
         """Begin a run of these chunks in the record."""
@@ -139,7 +144,7 @@ class LaneWork:
             return self._event(chunk, team)
         self.running[report.job] -= 1
         self.board.leave(chunk, done=done)
-        self._note_preemption(report.job, report.team)
+        self._note_preemption(report)
         if not done:
             if report.what == "held":
                 self.board.ahead.add((report.job, report.team))
@@ -162,10 +167,10 @@ class LaneWork:
             if waited and chunk.lane == CLOUD and not chunk.lost:
                 self._start(chunk)
 
-    def _note_preemption(self, job: int, team: int) -> None:
-        asked, stepped = self.displaced_at.pop((job, team), None), self.world.trainers[job].first_step
-        if asked is not None and team in stepped:
-            self.preemption_s.append(stepped[team] - asked)
+    def _note_preemption(self, report: Report) -> None:
+        waited_s = self.waited_s.pop((report.job, report.team), None)
+        if waited_s is not None and report.first_s is not None:
+            self.preemption_s.append(waited_s + report.first_s)
 
     def _event(self, chunk: Chunk, team: list[Chunk], lost: Lost = ()) -> Event | None:
         """The event for the kernel about a team that is not fully trained; None if there is nothing to report."""

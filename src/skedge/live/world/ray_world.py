@@ -1,8 +1,8 @@
 """The live world: performs orders on Ray in real time, and reports facts.
 
 The controller's state changes only in the thread that calls :meth:`RayWorld.next_event` and :meth:`RayWorld.perform`.
-Trainers and uploads run in their own threads and put what happened into a queue. Time is the controller's clock, from
-the start of the run [µs], and is read once per input.
+The coach, which hosts the trainers, and uploads, which are threads, put what happened into a queue. Time is the
+controller's clock, from the start of the run [µs], and is read once per input.
 
 The world is therefore a state machine that depends on its inputs alone. Each input is journaled before it is processed.
 A controller that was killed replays the inputs of the journal without side effects, and then continues.
@@ -67,11 +67,8 @@ class NoEngine:
         self.agents: dict[int, Any] = dict.fromkeys(range(servers), self)
         self.forget, self.drop, self.maker = self, self, Calls(self)
 
-    def parameter_server(self, server: int) -> Any:
-        """None: a rebuilt run starts no trainer."""
-
-    def release(self, server: int, actor: Any) -> None:
-        """Does nothing: there is no process to release."""
+    def coach(self) -> None:
+        """None: nothing trains."""
 
     def remote(self, *_: Any) -> None:
         """Ignores the call."""
@@ -90,8 +87,7 @@ class RayWorld:
     engine
         The Ray cluster, or :class:`NoEngine` to rebuild a run from its journal without side effects.
     submit
-        For a service: called with a submitted job and the time [µs]; returns the scenario with that job appended, and
-        the job's program.
+        For a service: called with a submitted job and the time [µs]; returns the scenario with it, and its program.
     job_log
         Called with (job id, line).
     """
@@ -129,13 +125,15 @@ class RayWorld:
             WakeAt: self._wake_at,
         }
         engine.watch(self._server_changed)
+        if not self.inbox.rebuilding:
+            self.trainers.go_on()  # nothing trains yet: there is nothing to take in
 
     def now(self) -> int:
         """Time of the last input [µs]."""
         return self.inbox.clock
 
     def real_now(self) -> int:
-        """Time since the start [µs]; the clock stops while no controller runs, as nothing is trained then."""
+        """Time since the start [µs]; the clock stops while nothing is trained because no controller is there."""
         return self.inbox.elapsed()
 
     # -- inputs --------------------------------------------------------------------------------------------------
@@ -191,7 +189,6 @@ class RayWorld:
         # uploads that were under way begin anew: their delay runs from now
         for transport in self.uploads.pending.values():
             Carrier(self, transport).start()
-        self.trainers.go_on()
 
     def _next_due(self) -> int:
         return min(self.agenda.next(self.scenario.jobs.arrival), self.real_now() + 3600 * SECOND)
@@ -225,8 +222,8 @@ class RayWorld:
         if self.trainers.measured(report) or report.job not in self.in_system:
             return None  # a result can come early: a trained chunk may be dispatched again, its server lost
         self.facts.note(report)
-        if self.inbox.rebuilding:
-            self.trainers.of(report.job).teams.recall(report)
+        if report.job in self.trainers:
+            self.trainers[report.job].recall(report)
         if report.what == "failed":
             return self.fail(report.job, report.reason)
         return self._progress(report)
@@ -363,8 +360,8 @@ class RayWorld:
         facts = self.facts.meta(self.scenario.jobs.ids, self.scenario.cluster.server_ids)
         return {
             "world": LIVE,
-            "tolerance": live_tolerance(self.inbox.resumed, facts["recovery_s"]),
-            "resumed": self.inbox.resumed,
+            "tolerance": live_tolerance(self.inbox.lost, facts["recovery_s"]),
+            "resumed": self.inbox.lost,
             "away_s": max(self.inbox.away, 0) / SECOND,
             **facts,
         }

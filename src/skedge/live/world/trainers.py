@@ -1,18 +1,23 @@
-"""The trainers of a live run, and the measurement of jobs whose trainer has ended before it measured them."""
+"""The trainers of a live run as the controller sees them, and the measurement of jobs that the coach has not measured.
+
+The trainers themselves are hosted by the coach (:mod:`skedge.live.training.coach`). Here are their assignments, which
+follow from the journal, and the link over which they are sent.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from skedge.core.time import SECOND
+from skedge.live.training.assignment import Assignment, Attached, Command, FencedError, Note
 from skedge.live.training.checkpoint import Checkpoints
-from skedge.live.training.team import Teams
-from skedge.live.training.trainer import Trainer
+from skedge.live.training.team import Team, Teams
 
-from .inputs import Report
+from .coach_link import AskedCoach, CoachLink
+from .inputs import Report, Resumed
 
 if TYPE_CHECKING:
     from .ray_world import RayWorld
@@ -21,8 +26,71 @@ _JOIN_S = 15.0
 """How long the trainers may take to end: one round, and the measurement of the result [s]."""
 
 
-class Trainers(dict[int, Trainer]):
-    """The trainer of each job in the system that has one.
+class Orders:
+    """Orders to the trainer of one job: its assignment is changed, and the change is sent to the coach."""
+
+    def __init__(self, assignment: Assignment, send: Callable[[str, int, tuple[Any, ...]], None]) -> None:
+        self.assignment, self._send = assignment, send
+
+    @property
+    def teams(self) -> Teams:
+        """The teams as of the last report."""
+        return self.assignment.teams
+
+    @property
+    def site(self) -> int | None:
+        """Server that the parameter server is assigned to; None if the job is paused."""
+        return self.assignment.site
+
+    def put(self, number: int, team: Team, now: int, lag_s: float = 0.0) -> None:
+        """Add a team, or replace it, at `now` [µs]; it holds its lanes since `lag_s` ago."""
+        self._order("put", number, team, lag_s, self.assignment.put(number, team, now))
+
+    def take(self, number: int) -> None:
+        """Let a team leave after its mini-batch; ``stopped`` is reported then."""
+        self.assignment.take(number)
+        self._order("take", number)
+
+    def serve_from(self, server: int) -> None:
+        """Assign the job's parameter server to this server; it does not move if it is there already."""
+        self.assignment.site = server
+        self._order("serve_from", server)
+
+    def rest(self) -> None:
+        """Give up the parameter server of a paused job: its slot has been returned."""
+        self.assignment.site = None
+        self._order("rest")
+
+    def lose(self, server: int) -> None:
+        """A server is out of service: stop waiting for its answers, and give up a parameter server there."""
+        self.assignment.out.add(server)
+        if self.assignment.site == server:
+            self.assignment.site = None
+        self._order("lose", server)
+
+    def regain(self, server: int) -> None:
+        """Note that a server is back in service."""
+        self.assignment.out.discard(server)
+        self._order("regain", server)
+
+    def keep_pace(self, pace: float) -> None:
+        """Set the least time of a round [s]."""
+        self.assignment.pace = pace
+        self._order("keep_pace", pace)
+
+    def recall(self, report: Report) -> None:
+        """Take in a report of the trainer."""
+        self.assignment.teams.recall(report)
+        if report.what in ("stopped", "finished"):
+            self.assignment.puts.pop(report.team, None)
+            self.assignment.since.pop(report.team, None)
+
+    def _order(self, method: str, *given: Any) -> None:
+        self._send(method, self.assignment.job, given)
+
+
+class Trainers(dict[int, Orders]):
+    """The orders to the trainer of each job in the system that has one.
 
     Attributes
     ----------
@@ -32,6 +100,8 @@ class Trainers(dict[int, Trainer]):
         1 if the job's workers are colocated, else 0: their announced speed.
     unmeasured
         Jobs that have finished and have no result yet.
+    found
+        What this controller has found at the coach.
     """
 
     def __init__(self, world: RayWorld) -> None:
@@ -40,73 +110,98 @@ class Trainers(dict[int, Trainer]):
         self.last: dict[int, list[int]] = {}
         self.zeta: dict[int, int] = {}
         self.unmeasured: set[int] = set()
-        self._ending: list[threading.Thread] = []
+        self.found = Attached()
+        self._seen: dict[int, tuple[int, ...]] = {}
+        self._losses: dict[int, list[tuple[float, float]]] = {}
+        self._coach: AskedCoach | None = world.engine.coach()
+        self._link: CoachLink | None = None
+        self._measuring: list[threading.Thread] = []
 
-    def of(self, job: int) -> Trainer:
-        """The trainer of `job`, created on first use."""
+    # -- the coach -----------------------------------------------------------------------------------------------
+
+    def go_on(self) -> list[Report]:
+        """Attach to the coach: what trains already goes on undisturbed, and the rest is started.
+
+        At the start of a run, after a rebuild, and when the coach was lost. Returns the reports that were missed.
+        """
+        self.found, missed = (Attached(), []) if self._coach is None else self._attach(self._coach)
+        self._losses = {job: list(losses) for job, losses in self.found.losses.items()}
+        for job in sorted(self.unmeasured - self.found.measuring):
+            self.measure(job)
+        return missed
+
+    def _attach(self, coach: AskedCoach) -> tuple[Attached, list[Report]]:
+        """Make a link to the coach, in place of an earlier one."""
+        world, silent_s = self.world, 0.0
+        if self._link is not None:
+            self._link.leave()
+            silent_s = time.monotonic() - self._link.heard
+        link = self._link = CoachLink(
+            coach,
+            world.inbox.resumed,
+            tell=world.inbox.tell,
+            note=self._note,
+            lost=lambda: world.inbox.waiting.put(Resumed()),
+            fenced=self._fenced,
+            journaled=lambda: world.inbox.told,
+            now=world.inbox.elapsed,
+        )
+        return link.attach({job: orders.assignment for job, orders in self.items()}, silent_s)
+
+    def clock(self) -> int | None:
+        """The run's clock as the coach has kept it [µs]; None if it has not trained since the last controller."""
+        found: int | None = None if self._coach is None else self._coach.ask("clock")
+        return found
+
+    def _send(self, method: str, job: int, given: tuple[Any, ...]) -> None:
+        """Send a command; in a rebuild there is no link yet, and attaching gives every trainer its assignment."""
+        if self._link is not None:
+            self._link.send(Command(method, job, given))
+
+    def _fenced(self, error: FencedError) -> None:
+        def end() -> None:
+            raise error
+
+        self.world.inbox.waiting.put(end)
+
+    def _note(self, note: Note) -> None:
+        """Show what a trainer notes, from the link's thread."""
+        world = self.world
+        if note.progress:
+            self._seen[note.job] = note.progress
+        if note.loss is not None:
+            self._losses.setdefault(note.job, []).append(note.loss)
+        if note.line and world.job_log is not None:
+            world.job_log(world.scenario.jobs.ids[note.job], note.line)
+
+    # -- jobs ----------------------------------------------------------------------------------------------------
+
+    def of(self, job: int) -> Orders:
+        """The orders to the trainer of `job`, which is created on first use."""
         if job not in self:
-            self.world.facts.progress[job] = [0] * self.world.program(job).chunks
-            self[job] = self._made(job)
-            # in a rebuild it only takes in old reports; `go_on` starts those that still train
-            if not self.world.inbox.rebuilding:
-                self[job].start()
+            world = self.world
+            name, program, pace = world.scenario.jobs.ids[job], world.program(job), self.pace(job, 0)
+            world.facts.progress[job] = [0] * program.chunks
+            out = {server for server, why in world.out.items() if "lost" in why}
+            given = [Assignment(job, name, program, Teams(program), pace, out=set(out)) for _ in range(2)]
+            self[job] = Orders(given[0], self._send)
+            self._send("open", job, (given[1], world.now(), None))
         return self[job]
 
-    def _made(self, job: int) -> Trainer:
-        world = self.world
-        name, log = world.scenario.jobs.ids[job], world.job_log
-        trainer = Trainer(
-            job,
-            name,
-            world.program(job),
-            world.inbox.tell,
-            world.engine,
-            self.pace(job, self.zeta.get(job, 0)),
-            log=None if log is None else lambda line: log(name, line),
-            servers=world.scenario.cluster.server_ids,
-            controllers=lambda: world.inbox.resumed,
-        )
-        trainer.answers.out |= {server for server, why in world.out.items() if "lost" in why}
-        return trainer
+    def assignments(self) -> dict[int, Assignment]:
+        """The assignments of all trainers, for a snapshot."""
+        return {job: orders.assignment for job, orders in self.items()}
 
-    def teams(self) -> dict[int, tuple[Teams, int | None]]:
-        """Teams and site of each trainer of a rebuilt run, for a snapshot."""
-        return {job: (trainer.teams, trainer.site) for job, trainer in self.items()}
+    def restore(self, assignments: Mapping[int, Assignment]) -> None:
+        """Take the assignments of a snapshot."""
+        for job, assignment in assignments.items():
+            self[job] = Orders(assignment, self._send)
 
-    def restore(self, teams: dict[int, tuple[Teams, int | None]]) -> None:
-        """Create the trainers of a snapshot."""
-        for job, (of_job, site) in teams.items():
-            self[job] = self._made(job)
-            self[job].teams, self[job].site = of_job, site
-
-    def progress(self, job: int) -> list[int]:
-        """Mini-batches of each chunk of `job` that are in the parameters."""
-        trainer, chunks = self.get(job), self.world.program(job).chunks
-        return trainer.teams.progress if trainer is not None else self.last.get(job) or [0] * chunks
-
-    def result(self, job: int) -> Mapping[str, Any]:
-        """What was measured of `job`: its result, or, while it trains, the losses of an update per second."""
-        trainer, found = self.get(job), self.world.facts.results.get(job)
-        return found or {"losses": [] if trainer is None else list(trainer.losses)}
-
-    def retire(self, job: int) -> None:
-        """End the trainer of a job that has left; its thread may still measure the result."""
-        trainer = self.pop(job, None)
-        if trainer is not None:
-            trainer.close()
-            self.last[job] = trainer.teams.progress
-            self.zeta.pop(job, None)
-            self._until_it_ends(trainer)
-
-    def _until_it_ends(self, thread: threading.Thread) -> None:
-        """Keep a thread until it has ended, for :meth:`close`."""
-        self._ending = [*(other for other in self._ending if other.is_alive()), thread]
-
-    def paced(self, job: int, zeta: int) -> Trainer:
-        """The trainer of `job`, from now on at the announced speed of colocated (`zeta` 1) or separate workers."""
-        trainer, self.zeta[job] = self.of(job), zeta
-        trainer.clock.pace = self.pace(job, zeta)
-        return trainer
+    def paced(self, job: int, zeta: int) -> Orders:
+        """The orders to the trainer of `job`, now at the speed of colocated (`zeta` 1) or separate workers."""
+        orders, self.zeta[job] = self.of(job), zeta
+        orders.keep_pace(self.pace(job, zeta))
+        return orders
 
     def pace(self, job: int, zeta: int) -> float:
         """Least time of a round [s]: the announced time of a mini-batch; 0 on servers with their own speed."""
@@ -117,19 +212,34 @@ class Trainers(dict[int, Trainer]):
         scenario = self.world.scenario
         return float(scenario.chunk_time[job, zeta]) / SECOND / int(scenario.jobs.minibatches[job])
 
-    def go_on(self) -> None:
-        """Start the trainers of a run that was rebuilt, and measure the jobs that the last controller did not."""
-        for job in sorted(self.unmeasured):
-            self.measure(job)
-        for trainer in self.values():
-            trainer.clock.forget_joins()  # no delay: the run's clock stood still
-            trainer.start()
+    def retire(self, job: int) -> None:
+        """End the trainer of a job that has left; it may still measure the result."""
+        orders = self.pop(job, None)
+        if orders is not None:
+            self.last[job] = orders.teams.progress
+            self.zeta.pop(job, None)
+            self._seen.pop(job, None)
+            self._send("close", job, ())
+
+    # -- what is known of them -----------------------------------------------------------------------------------
+
+    def progress(self, job: int) -> list[int]:
+        """Mini-batches of each chunk of `job` that are in the parameters."""
+        orders, chunks = self.get(job), self.world.program(job).chunks
+        if orders is None:
+            return self.last.get(job) or [0] * chunks
+        return list(self._seen.get(job, orders.teams.progress))
+
+    def result(self, job: int) -> Mapping[str, Any]:
+        """What was measured of `job`: its result, or, while it trains, the losses of an update per second."""
+        return self.world.facts.results.get(job) or {"losses": list(self._losses.get(job, ()))}
 
     def measured(self, report: Report) -> bool:
         """Take in a result, or have it measured again; returns whether the report is about a result."""
         if report.what == "result":
             self.world.facts.results[report.job] = report.result
             self.unmeasured.discard(report.job)
+            self._losses.pop(report.job, None)
         elif report.what == "unmeasured" and not self.world.inbox.rebuilding and report.job in self.unmeasured:
             self.measure(report.job)
         return report.what in ("result", "unmeasured")
@@ -146,13 +256,20 @@ class Trainers(dict[int, Trainer]):
 
         thread = threading.Thread(target=measure, name=f"measure {job}", daemon=True)
         thread.start()
-        self._until_it_ends(thread)
+        self._measuring = [*(other for other in self._measuring if other.is_alive()), thread]
 
     def close(self) -> None:
-        """End all trainers, and wait for them for a while."""
-        for trainer in self.values():
-            trainer.close()
+        """End all trainers, and wait for them for a while; a service that has not ended leaves them to the next one."""
+        if self.world.submit is not None and not self.world.inbox.ending:
+            self.leave()  # an error has ended this controller
+            return
         end = time.monotonic() + _JOIN_S
-        for thread in (*self.values(), *self._ending):
-            if thread.is_alive():
-                thread.join(timeout=max(end - time.monotonic(), 0.0))
+        if self._link is not None:
+            self._link.close(_JOIN_S)
+        for thread in self._measuring:
+            thread.join(timeout=max(end - time.monotonic(), 0.0))
+
+    def leave(self) -> None:
+        """Leave the trainers to the next controller."""
+        if self._link is not None:
+            self._link.leave()

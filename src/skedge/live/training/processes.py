@@ -1,0 +1,112 @@
+"""The processes that train: agents by server, parameter servers, and the maker.
+
+They are Ray actors. Those of a service are named and detached: they outlive the controller that has started them, and
+the next one finds them by their names.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from .maker import Calls
+from .ps import PSActor
+
+_PATIENCE_S = 2.0
+"""How long a job waits for the process of a parameter server that the last job of the slot is still saving [s]."""
+
+
+@dataclass(frozen=True)
+class Lasting:
+    """Names of actors, by which the next controller finds them; without a prefix they end with this process."""
+
+    prefix: str = ""
+
+    def options(self, *parts: object) -> dict[str, Any]:
+        """Options of the actor with this name; the one that there is is taken."""
+        if not self.prefix:
+            return {}
+        return {"name": "/".join(map(str, (self.prefix, *parts))), "lifetime": "detached", "get_if_exists": True}
+
+
+@dataclass(frozen=True)
+class PSPlaces:
+    """Where parameter servers are started.
+
+    Attributes
+    ----------
+    servers
+        Names of the servers.
+    warm
+        Number of processes kept warm on each server.
+    slotted
+        Servers whose parameter servers are slots: a job waits for the slot's process.
+    url
+        URL of the checkpoints.
+    """
+
+    servers: tuple[str, ...]
+    warm: tuple[int, ...]
+    slotted: frozenset[int]
+    url: str
+    lasting: Lasting = Lasting()
+
+    def start(self, server: int, number: int) -> Any:
+        """The process of a server with this number, which is started if there is none."""
+        import ray  # noqa: PLC0415 - Ray is an extra
+
+        named = self.lasting.options("ps", self.servers[server], number)
+        return ray.remote(PSActor).options(**on_server(self.servers[server]), **named).remote(self.url)
+
+
+def on_server(name: str) -> dict[str, Any]:
+    """Options of an actor on a server, found by its node's label."""
+    return {"num_cpus": 0, "label_selector": {"server": name}, "max_restarts": -1}
+
+
+class Processes:
+    """Agents and maker, and the parameter servers' processes, which are lent to jobs.
+
+    Attributes
+    ----------
+    agents
+        Agents by server.
+    maker
+        Runs the jobs' own code for the controller.
+    idle
+        Parameter servers' processes that serve no job, by server.
+    """
+
+    def __init__(self, agents: Mapping[int, Any], maker: Calls, places: PSPlaces) -> None:
+        self.agents, self.maker, self.places = dict(agents), maker, places
+        self.returned = threading.Condition()
+        self.idle = {server: [places.start(server, n) for n in range(warm)] for server, warm in enumerate(places.warm)}
+        self._numbers = {server: count(warm) for server, warm in enumerate(places.warm)}
+
+    def parameter_server(self, server: int) -> Any:
+        """A process for a job's parameter server: a warm one of the server's PS slots.
+
+        If the last job of the slot is still saving, this waits for it, as a new process would take longer. Servers with
+        resources have no slots: if no process is warm, a new one is started.
+        """
+        with self.returned:
+            if server in self.places.slotted:
+                self.returned.wait_for(lambda: bool(self.idle[server]), timeout=_PATIENCE_S)
+            if self.idle[server]:
+                return self.idle[server].pop()
+            return self.places.start(server, next(self._numbers[server]))
+
+    def release(self, server: int, actor: Any) -> None:
+        """Return the process of a parameter server; it stays warm for the next job."""
+        actor.unload.remote()
+        with self.returned:
+            self.idle[server].append(actor)
+            self.returned.notify_all()
+
+    def clear(self) -> None:
+        """Release what parameter servers still hold for jobs of a coach that was lost."""
+        for actor in (actor for idle in self.idle.values() for actor in idle):
+            actor.unload.remote()

@@ -1,0 +1,293 @@
+"""The coach without Ray: reports come once, later controllers fence earlier ones, what trains goes on undisturbed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import SERVERS
+from skedge.core.errors import StateError
+from skedge.core.model import Cluster, Job, Physics, job_table
+from skedge.core.scenario import Jobs, Scenario
+from skedge.core.time import SECOND
+from skedge.live.control.journal import SqlJournal
+from skedge.live.training.assignment import Assignment, Command, FencedError, Note, UnattachedError
+from skedge.live.training.coach import Coach
+from skedge.live.training.program import Program
+from skedge.live.training.team import Team, Teams
+from skedge.live.training.trainer import Trainer
+from skedge.live.world.coach_link import CoachHere, CoachLink, CoachLostError
+from skedge.live.world.inputs import Due, Report, Resumed, to_json
+from skedge.live.world.ray_world import NoEngine, RayWorld
+
+NONE: Any = None
+OF = Program("m:f", {}, 2, 1, 6)
+FIRST, SECOND_ONE = (0, "first"), (1, "second")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The threads of trainers would ask Ray."""
+    monkeypatch.setattr(Trainer, "start", lambda _: None)
+
+
+@pytest.fixture
+def coach() -> Iterator[Coach]:
+    one = Coach(NONE, ("m0", "m1"))
+    try:
+        yield one
+    finally:
+        one._over.set()
+
+
+def assigned(job: int = 0) -> Assignment:
+    return Assignment(job, f"job{job}", OF, Teams(OF), site=0)
+
+
+def attach(coach: Coach, who: tuple[int, str], *assignments: Assignment, after: int = 0, now: int = 0) -> Any:
+    return coach.attach(who, after, now, {one.job: one for one in assignments}, 0.0)
+
+
+def told(coach: Coach, who: tuple[int, str], after: int = 0, journaled: int = 0) -> list[str]:
+    return [report.what for report in coach.news(who, after, journaled, 0, 0.0).reports]
+
+
+def comes(true: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_reports_are_kept_until_they_are_journaled_and_the_next_controller_gets_the_rest(coach: Coach) -> None:
+    attach(coach, FIRST)
+    for what in ("trained", "measured", "finished"):
+        coach.tell(Report(what, 0))
+    assert told(coach, FIRST) == ["trained", "measured", "finished"]
+    assert told(coach, FIRST, after=3, journaled=1) == [], "each is handed out once"
+    attach(coach, SECOND_ONE, after=1)
+    assert told(coach, SECOND_ONE, after=1, journaled=1) == ["measured", "finished"], "those that no journal has"
+    assert told(coach, SECOND_ONE, after=3, journaled=3) == []
+    assert coach._reports == []
+
+
+def test_numbers_continue_above_those_of_a_coach_that_was_lost(coach: Coach) -> None:
+    attach(coach, (3, "later"), after=41)
+    coach.tell(Report("trained", 0))
+    (report,) = coach.news((3, "later"), 41, 41, 0, 0.0).reports
+    assert report.number == 42
+
+
+@pytest.mark.parametrize("earlier", [FIRST, (1, "other")], ids=["an earlier one", "one of the same number"])
+def test_a_controller_that_was_followed_is_refused(coach: Coach, earlier: tuple[int, str]) -> None:
+    attach(coach, SECOND_ONE, assigned())
+    for ask in (
+        lambda: attach(coach, earlier),
+        lambda: coach.order(earlier, [Command("close", 0)]),
+        lambda: coach.news(earlier, 0, 0, 0, 0.0),
+        lambda: coach.close(earlier, 0.0),
+    ):
+        with pytest.raises(FencedError, match="another controller has taken over"):
+            ask()
+    assert 0 in coach.trainers
+    assert issubclass(FencedError, StateError), "the supervisor does not start such a controller again"
+
+
+def test_a_new_coach_tells_that_it_knows_nobody(coach: Coach) -> None:
+    with pytest.raises(UnattachedError):
+        coach.order(FIRST, [])
+    assert coach.clock() is None
+
+
+def test_what_trains_goes_on_and_what_was_never_sent_takes_effect(coach: Coach) -> None:
+    """The first controller dies after two orders are journaled; of the second only the journal knows."""
+    attach(coach, FIRST)
+    given, team = assigned(), Team(0, (0,), 1)
+    coach.order(FIRST, [Command("open", 0, (assigned(), 0, None)), Command("put", 0, (0, team, 0.0, 1))])
+    trainer = coach.trainers[0]
+    trainer.teams.progress = [3, 0]
+    put_at = trainer.put_at[0]
+    given.put(0, team, 0)
+    given.put(1, Team(1, (1,), 1), 5 * SECOND)
+    attach(coach, SECOND_ONE, given, now=7 * SECOND)
+    assert coach.trainers[0] is trainer
+    assert trainer.teams.progress == [3, 0], "no checkpoint was loaded"
+    assert trainer.put_at[0] == put_at
+    assert set(trainer.teams.working) == {0, 1}
+    assert trainer.put_at[1] == pytest.approx(time.monotonic() - 2, abs=1), "it holds its lane since the decision"
+    given.take(0)
+    attach(coach, (2, "third"), given)
+    assert trainer.teams.leaving == {0}
+
+
+def test_a_team_whose_end_was_reported_is_not_started_again(coach: Coach) -> None:
+    given = assigned()
+    given.put(0, Team(0, (0,), 1), 0)
+    attach(coach, FIRST, given)
+    coach.trainers[0].teams.dismiss(0)
+    coach.tell(Report("finished", 0, 0))
+    attach(coach, SECOND_ONE, given)
+    assert coach.trainers[0].teams.working == {}
+    assert told(coach, SECOND_ONE) == ["finished"]
+
+
+def test_a_new_coach_gets_all_teams_those_that_wait_and_the_progress_of_the_last_report(coach: Coach) -> None:
+    given = assigned()
+    given.put(0, Team(0, (0,), 1), 0)
+    given.put(1, Team(1, (1,), 1, max_lag=1), 0)
+    given.teams.recall(Report("held", 0, 1, (2, 6)))
+    attach(coach, (4, "fifth"), given)
+    trainer = coach.trainers[0]
+    assert (set(trainer.teams.working), set(trainer.teams.held), trainer.teams.progress) == ({0}, {1}, [2, 6])
+    assert trainer.site == 0
+    assert trainer.ps.lives() == 4, "checkpoints sort after those of the coach that was lost"
+
+
+def test_jobs_that_have_left_are_closed_and_their_results_are_not_measured_twice(coach: Coach) -> None:
+    attach(coach, FIRST, assigned(0), assigned(1))
+    coach.tell(Report("result", 5))
+    trainer = coach.trainers[1]
+    assert attach(coach, SECOND_ONE, assigned(0)).measuring == {5}
+    assert set(coach.trainers) == {0}
+    assert trainer.closed.is_set()
+
+
+def test_without_a_controller_trainers_pause_after_a_while_and_the_clock_stands_still() -> None:
+    coach = Coach(NONE, ("m0",), alone_s=0.3)
+    try:
+        attach(coach, FIRST, assigned(), now=5 * SECOND)
+        trainer = coach.trainers[0]
+        assert trainer._place() == 0
+        comes(lambda: trainer.paused)
+        assert trainer._place() is None, "it saves a checkpoint and releases its parameter server"
+        before = coach.clock()
+        assert before is not None
+        assert before >= 5.3 * SECOND
+        time.sleep(0.1)
+        assert coach.clock() == before
+        attach(coach, SECOND_ONE, assigned(), now=before)
+        assert not trainer.paused
+        assert coach.clock() == pytest.approx(before, abs=0.2 * SECOND)
+    finally:
+        coach._over.set()
+
+
+def test_updates_without_a_controller_are_counted(coach: Coach) -> None:
+    attach(coach, FIRST)
+    coach.note(Note(0, "", (1, 0)))
+    coach.news(FIRST, 0, 0, 0, 0.0)
+    coach.note(Note(0, "", (2, 0)))
+    coach.note(Note(0, "update 3", (3, 0), (3.0, 0.5)))
+    found = attach(coach, SECOND_ONE)
+    assert (found.updates, found.alone_s < 5) == (2, True)
+    assert [note.progress for note in coach.news(SECOND_ONE, 0, 0, 0, 0.0).notes] == [(3, 0), (2, 0)]
+
+
+# -- the controller's side ------------------------------------------------------------------------------------------
+
+
+class Heard:
+    """What a link has told."""
+
+    def __init__(self, coach: Any, number: int) -> None:
+        self.reports: list[Report] = []
+        self.fenced: list[FencedError] = []
+        self.lost = 0
+        self.link = CoachLink(
+            coach,
+            number,
+            tell=self.reports.append,
+            note=lambda _: None,
+            lost=self._lose,
+            fenced=self.fenced.append,
+            journaled=lambda: 0,
+            now=lambda: 0,
+        )
+
+    def _lose(self) -> None:
+        self.lost += 1
+
+
+def test_of_two_controllers_one_acts(coach: Coach) -> None:
+    one, other = (Heard(CoachHere(coach), number) for number in (0, 1))
+    one.link.attach({0: assigned()}, 0.0)
+    coach.tell(Report("trained", 0))
+    comes(lambda: one.reports)
+    _, missed = other.link.attach({0: assigned()}, 0.0)
+    assert [report.what for report in missed] == ["trained"], "the first has not journaled it"
+    one.link.send(Command("close", 0))
+    comes(lambda: one.fenced)
+    assert 0 in coach.trainers, "its order has no effect"
+    other.link.send(Command("close", 0))
+    comes(lambda: 0 not in coach.trainers)
+    assert not other.fenced
+    other.link.leave()
+
+
+class Dying:
+    """A coach that is lost and, some questions later, there again, and knows nobody."""
+
+    def __init__(self) -> None:
+        self.deaths = iter([CoachLostError(), CoachLostError(), None])
+
+    def ask(self, method: str, *_: Any) -> Any:
+        if method == "news":
+            raise CoachLostError
+        if method == "clock" and (error := next(self.deaths)) is not None:
+            raise error
+        return None
+
+
+def test_a_coach_that_was_lost_is_attached_to_again() -> None:
+    heard = Heard(Dying(), 0)
+    heard.link._threads[1].start()
+    comes(lambda: heard.lost)
+    assert heard.lost == 1
+
+
+class WithCoach(NoEngine):
+    """An engine whose servers do nothing, with a coach."""
+
+    acts = True
+
+    def __init__(self, coach: Coach) -> None:
+        super().__init__(len(SERVERS))
+        self.of_run = coach
+
+    def coach(self) -> Any:
+        return CoachHere(self.of_run)
+
+
+def test_a_new_controller_takes_in_what_it_missed_at_the_times_at_which_it_happened(
+    tmp_path: Path, coach: Coach
+) -> None:
+    """The run's clock goes on as the coach has kept it, even if the machine's clock was set an hour ahead."""
+    cluster = Cluster(SERVERS)
+    scenario = Scenario(cluster, Jobs(job_table([Job("a", 1e6, 1, 2, 6, 0.1)])[0], cluster), Physics(slot=SECOND))
+    url = f"sqlite:///{tmp_path}/journal.db"
+    SqlJournal(url, {"began": 0.0}).take(5 * SECOND, to_json(Due()))
+    began = time.time() - 5.0
+    attach(coach, FIRST, now=5 * SECOND)
+    time.sleep(0.3)
+    coach.tell(Report("finished", 0, 0, late_s=0.25))
+    time.sleep(0.3)
+    world = RayWorld(scenario, {"a": OF}, WithCoach(coach), journal=SqlJournal(url), began=began - 3600)
+    assert isinstance(world.inbox.take(), Due)
+    resumed = world.inbox.take()
+    assert isinstance(resumed, Resumed)
+    assert resumed.away == pytest.approx(3600 * SECOND, abs=0.2 * SECOND), "training went on: none of it is away"
+    assert world.inbox.elapsed() >= 5.6 * SECOND
+    report = world.inbox.take()
+    assert isinstance(report, Report)
+    assert (report.what, report.number, report.since) == ("finished", 1, 0.0)
+    assert world.inbox.clock == pytest.approx(5.3 * SECOND, abs=0.15 * SECOND)
+    assert report.late_s == pytest.approx(0.25), "nothing has waited for it at that time"
+    assert (world.inbox.told, world.inbox.resumed) == (1, 1)
+    world.trainers.leave()
+    again = RayWorld(scenario, {"a": OF}, NoEngine(len(SERVERS)), journal=SqlJournal(url), began=began)
+    assert [type(again.inbox.take()).__name__ for _ in range(3)] == ["Due", "Resumed", "Report"]
+    assert again.inbox.told == 1
