@@ -20,8 +20,8 @@ from skedge.core.time import NEVER
 
 _NONE = -1
 
-_CHOSEN = 2
-"""Mark of a running job that runs on."""
+_STOPS = 2
+"""Mark of a running job that stops."""
 
 
 class Gang(NamedTuple):
@@ -192,10 +192,25 @@ def select(
     verdict
         Out, for each job of `order`: 0 waits, -1 keeps its last placement, n > 0 is placed anew on n servers.
     """
-    filled, left = 0, _prepare(order, gang, rule, scratch)
-    for n in range(len(order)):
+    _prepare(order, gang, rule, scratch)
+    scan(order, 0, gang, stored, rule, scratch, ps_left, delays, verdict)
+
+
+@compiled
+def scan(
+    order: Ints, first: int, gang: Gang, stored: Stored, rule: Rule, scratch: Scratch, ps_left: Ints, delays: Delays,
+    verdict: Ints,
+) -> None:  # fmt: skip
+    """:func:`select` from job number `first` of `order` on; the scratch has what is left for these."""
+    filled = left = 0
+    for kind in range(len(scratch.total)):
+        left += scratch.total[kind]
+    for n in range(first, len(order)):
         verdict[n] = 0
-    for n in range(len(order)):
+    for n in range(first, len(order)):
+        # nothing is left for the other jobs of the queue, however many they are
+        if left == 0:
+            return
         job = order[n]
         kind, k = gang.kind[job], gang.workers[job]
         # enough workers in all is enough for a gang: its workers may be on any servers
@@ -212,28 +227,22 @@ def select(
         ps_left[gang.ps_kind[job]] -= 1
         filled = _take(job, gang, scratch, verdict[n], filled)
         left -= k
-        # nothing is left for the other jobs of the queue, however many they are
-        if left == 0:
-            return
 
 
 @inlined
-def _prepare(order: Ints, gang: Gang, rule: Rule, scratch: Scratch) -> int:
-    """Totals by type, and with ``keep_running`` what no running job holds; returns all free workers."""
-    left = 0
+def _prepare(order: Ints, gang: Gang, rule: Rule, scratch: Scratch) -> None:
+    """Fill the totals by type, and with ``keep_running`` what no running job holds."""
     for kind in range(len(scratch.total)):
         scratch.total[kind] = 0
         for s in range(len(scratch.room)):
             scratch.total[kind] += scratch.free[s, kind]
             scratch.unheld[s, kind] = scratch.free[s, kind]
-        left += scratch.total[kind]
     if rule.keep_running:
         for n in range(len(order)):
             job = order[n]
             if gang.running[job]:
                 for i in range(gang.used[job]):
                     scratch.unheld[gang.servers[job, i], gang.kind[job]] -= gang.counts[job, i]
-    return left
 
 
 @inlined
@@ -289,12 +298,37 @@ def _place_anew(job: int, gang: Gang, stored: Stored, rule: Rule, scratch: Scrat
     if rule.keep_running == 0 or _unheld(kind, scratch) < k:
         for s in range(len(scratch.room)):
             scratch.room[s] = scratch.free[s, kind]
+    nearest = _nearest_for_all(job, k, stored, rule, scratch.room, delays)
+    if nearest >= 0:
+        scratch.servers[filled], scratch.counts[filled] = nearest, k
+        return 1
     for s in range(len(scratch.room)):
         scratch.delay[s] = upload_delay(delays, job, s) if scratch.room[s] > 0 else NEVER
     if rule.kept:
         look_up(stored, job, scratch.there)
         forgive(scratch.room, scratch.there, k, scratch.delay)
     return place(scratch.room, scratch.delay, k, scratch.servers[filled:], scratch.counts[filled:])
+
+
+@inlined
+def _nearest_for_all(job: int, k: int, stored: Stored, rule: Rule, room: Ints, delays: Delays) -> int:
+    """The server of least (delay, server) that holds all `k` workers, -1 if none does: :func:`place` for one server."""
+    best, least = -1, NEVER
+    at = stored.first[job] if rule.kept else _NONE
+    while at != _NONE:
+        server = stored.server[at]
+        # its data are there, for all workers
+        if room[server] >= k and stored.workers[at] >= k and (best < 0 or server < best):
+            best, least = server, 0
+        at = stored.following[at]
+    if least == 0 and delays.given.shape[0] == 0 and min(delays.lo[job, 0], delays.lo[job, 1]) > 0:
+        return best  # all other delays are longer
+    for s in range(len(room)):
+        if room[s] >= k:
+            delay = upload_delay(delays, job, s)
+            if delay < least or (delay == least and s < best):
+                best, least = s, delay
+    return best
 
 
 @lean
@@ -490,12 +524,25 @@ class Changes(NamedTuple):
 @compiled
 def carry(order: Ints, verdict: Ints, held: Ints, gang: Gang, stored: Stored, scratch: Scratch) -> Changes:
     """Compare a selection with the jobs that ran, `held`; note it in `gang` and `stored`. See :func:`select`."""
-    stops, moves, begins = np.empty(len(held), np.int64), np.empty(len(held), np.int64), np.empty(len(order), np.int64)
-    stopped = moved = begun = running = first = 0
     runs = np.empty(len(order), np.int64)
-    for n in range(len(order)):
+    return carry_from(0, order, verdict, held, gang, stored, scratch, runs)
+
+
+@compiled
+def carry_from(
+    start: int, order: Ints, verdict: Ints, held: Ints, gang: Gang, stored: Stored, scratch: Scratch, runs: Ints
+) -> Changes:
+    """:func:`carry` from job number `start` of `order` on; those before it run on. Fills `runs`, room for `order`."""
+    moves, begins = np.empty(len(order) - start, np.int64), np.empty(len(order) - start, np.int64)
+    stopped = moved = begun = first = 0
+    running = start
+    runs[:start] = order[:start]
+    for n in range(start, len(order)):
         placed, job = verdict[n], order[n]
         if placed == 0:
+            # marked, as those that stop do so in the order of `held`
+            stopped += gang.running[job]
+            gang.running[job] *= _STOPS
             continue
         if placed > 0:
             gang.used[job] = placed
@@ -506,18 +553,24 @@ def carry(order: Ints, verdict: Ints, held: Ints, gang: Gang, stored: Stored, sc
         if gang.running[job] == 0:
             begins[begun] = job
             begun += 1
+            gang.running[job] = 1
         elif placed > 0:
             moves[moved] = job
             moved += 1
-        # marked, so that the loop below finds who ran and was not chosen
-        gang.running[job] = _CHOSEN
         runs[running] = job
         running += 1
-    for job in held:
-        if gang.running[job] == 1:
-            gang.running[job] = 0
-            stops[stopped] = job
-            stopped += 1
-    for n in range(running):
-        gang.running[runs[n]] = 1
-    return Changes(stops[:stopped], moves[:moved], begins[:begun], runs[:running])
+    stops = _stopped(held, stopped, gang.running)
+    return Changes(stops, moves[:moved], begins[:begun], runs[:running])
+
+
+@compiled
+def _stopped(held: Ints, count: int, running: Ints) -> Ints:
+    """The jobs of `held` that are marked, `count` of them; they run no more."""
+    stops, stopped = np.empty(count, np.int64), 0
+    if count > 0:
+        for job in held:
+            if running[job] == _STOPS:
+                running[job] = 0
+                stops[stopped] = job
+                stopped += 1
+    return stops[:stopped]
