@@ -20,7 +20,7 @@ POLICIES = ("srtf", "srtf:placement=keep_running", "tiresias", "fifo", "preempti
 
 
 def found(of: Run, schedule: Schedule) -> list[Violation]:
-    """The violations in a copy of a record, from which nothing is derived yet; the rules leave the order of some open."""
+    """The violations in a copy of a record, sorted: the rules leave the order of some open."""
     violations = verify(of.scenario, Schedule(**schedule.tables()), of.meta, limit=500)
     return sorted(violations, key=lambda one: (one.rule, one.job or "", one.time or 0, one.message))
 

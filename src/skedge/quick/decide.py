@@ -10,7 +10,7 @@ from skedge.core.jit import compiled, inlined, lean
 from skedge.core.model import Ints
 from skedge.core.size import UNLIMITED
 from skedge.core.time import NEVER
-from skedge.policies.gangs.placement import Changes, Gang, carry_from, scan
+from skedge.policies.gangs.placement import Changes, Gang, Stored, carry_from, scan
 from skedge.policies.gangs.srtf import ranked
 from skedge.policies.gangs.tiresias import Clocks, execute, next_demotion, next_promotion, promote, rank_of
 from skedge.policies.gangs.tiresias import begin as begin_clocks
@@ -55,7 +55,7 @@ def decide(case: GangCase, books: GangBooks, choice: PolicyState, now: int, firs
         at[DECIDED] = now
     leave(choice.gang.running, lists, at)
     for job in range(first, last):
-        if admit(case, books, job, now):
+        if admit(case, books, choice.stored, job, now):
             lists[ACTIVE, at[ACTIVE]] = job
             at[ACTIVE] += 1
     if choice.policy == FIFO:
@@ -64,7 +64,7 @@ def decide(case: GangCase, books: GangBooks, choice: PolicyState, now: int, firs
         changes = _srtf(case, books, choice, now)
     else:
         changes = _tiresias(case, books, choice, now)
-    _carry_out(case, books, choice.gang, changes, now)
+    _carry_out(case, books, choice, changes, now)
     if choice.policy == TIRESIAS:
         _wake(case.step, books, choice, now)
 
@@ -86,7 +86,7 @@ def leave(running: Ints, lists: Ints, at: Ints) -> None:
 
 
 @lean
-def admit(case: GangCase, books: GangBooks, job: int, now: int) -> bool:
+def admit(case: GangCase, books: GangBooks, stored: Stored, job: int, now: int) -> bool:
     """Whether the edge can hold an arrival; what never fits goes to the cloud or is rejected."""
     mine = books.jobs[job]
     kind, k, ps = mine[KIND], mine[WORKERS], mine[PS_KIND]
@@ -99,7 +99,7 @@ def admit(case: GangCase, books: GangBooks, job: int, now: int) -> bool:
         return False
     if not fits:
         books.placed[job, 0, 0], books.placed[job, 0, 1], mine[SERVERS] = case.cloud, k, 1
-        begin(case, books, job, -1, now, NEVER_FITS_EDGE)
+        begin(case, books, stored, job, -1, now, NEVER_FITS_EDGE)
     return bool(fits)
 
 
@@ -261,16 +261,16 @@ def _change(choice: PolicyState, order: Ints, first: int, held: Ints) -> Changes
     """What follows from the verdicts on `order`, of which the first `first` run on; notes which jobs run."""
     verdict = choice.lists[VERDICT, : len(order)]
     runs = np.empty(len(order), np.int64)
-    changes = carry_from(first, order, verdict, held, choice.gang, choice.stored, choice.scratch, runs)
+    changes = carry_from(first, order, verdict, held, choice.gang, choice.scratch, runs)
     choice.lists[CHOSEN, : len(changes.runs)] = changes.runs
     choice.at[CHOSEN] = len(changes.runs)
     return changes
 
 
 @compiled
-def _carry_out(case: GangCase, books: GangBooks, gang: Gang, changes: Changes, now: int) -> None:
+def _carry_out(case: GangCase, books: GangBooks, choice: PolicyState, changes: Changes, now: int) -> None:
     """First all suspensions, then all placements; a job that is moved keeps its PS."""
-    kept = np.empty(len(changes.moves), np.int64)
+    kept, gang, stored = np.empty(len(changes.moves), np.int64), choice.gang, choice.stored
     for job in changes.stops:
         suspend(case, books, job, now, PREEMPTED)
     for i, job in enumerate(changes.moves):
@@ -278,10 +278,11 @@ def _carry_out(case: GangCase, books: GangBooks, gang: Gang, changes: Changes, n
         suspend(case, books, job, now, MOVED)
     for i, job in enumerate(changes.moves):
         _place(books, gang, job)
-        begin(case, books, job, kept[i], now, RANK)
+        begin(case, books, stored, job, kept[i], now, RANK)
     for job in changes.begins:
         _place(books, gang, job)
-        begin(case, books, job, ps_for(case, books, job, books.placed[job, : books.jobs[job, SERVERS]]), now, RANK)
+        ps = ps_for(case, books, job, books.placed[job, : books.jobs[job, SERVERS]])
+        begin(case, books, stored, job, ps, now, RANK)
 
 
 @lean

@@ -47,54 +47,83 @@ class Gang(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """For how many of its workers each job has had data brought where: a list by job, its entries in one pool.
+    """For how many of its workers each job has had data brought where: its entries in blocks of one pool.
+
+    A job that is moved often has data on many servers. Block b has the entries ``b * BLOCK`` and following, which are
+    read together; the last ones of a job's newest block may be empty.
 
     Attributes
     ----------
     first
-        First entry of each job, -1 if it has none.
-    server, workers, following
-        Of an entry: where, for how many, and the job's next entry.
+        Newest block of each job, -1 if it has none.
+    server, workers, ready
+        Of an entry: where (-1: empty), for how many, and when they are there [µs], if the caller keeps it.
+    following
+        Of a block: the job's next one, -1 if there is none.
     size
-        Number of entries, shape ``(1,)``.
+        Number of blocks, shape ``(1,)``.
     """
 
     first: Ints
     server: Ints
     workers: Ints
+    ready: Ints
     following: Ints
     size: Ints
+
+
+BLOCK = 8
+"""Entries of a block."""
 
 
 def empty_stored() -> Stored:
     """No data anywhere."""
     none = np.zeros(0, np.int64)
-    return Stored(none, none, none, none, np.zeros(1, np.int64))
+    return Stored(none, none, none, none, none, np.zeros(1, np.int64))
 
 
 def with_space(stored: Stored, jobs: int, more: int) -> Stored:
     """`stored` with room for `jobs` jobs and `more` entries."""
     if jobs > len(stored.first):
         stored = stored._replace(first=np.append(stored.first, np.full(jobs - len(stored.first), _NONE)))
-    need = int(stored.size[0]) + more
-    if need > len(stored.server):
-        longer = np.zeros(max(need - len(stored.server), len(stored.server), 64), np.int64)
-        pool = {name: np.append(getattr(stored, name), longer) for name in ("server", "workers", "following")}
-        stored = stored._replace(**pool)
+    need, blocks = int(stored.size[0]) + more, len(stored.following)
+    if need > blocks:
+        longer = max(need - blocks, blocks, 64)
+        pool = {name: np.append(getattr(stored, name), np.zeros(BLOCK * longer, np.int64)) for name in _OF_ENTRIES}
+        stored = stored._replace(following=np.append(stored.following, np.zeros(longer, np.int64)), **pool)
     return stored
+
+
+_OF_ENTRIES = ("server", "workers", "ready")
+
+
+@inlined
+def entry(stored: Stored, job: int, server: int) -> int:
+    """The entry of `job` for `server`; a new one has no workers."""
+    at = stored.first[job]
+    while at != _NONE:
+        for i in range(BLOCK * at, BLOCK * (at + 1)):
+            if stored.server[i] == server:
+                return i
+        at = stored.following[at]
+    at = stored.first[job]
+    if at == _NONE or stored.server[BLOCK * (at + 1) - 1] != _NONE:
+        at = stored.size[0]
+        stored.size[0] += 1
+        for i in range(BLOCK * at, BLOCK * (at + 1)):
+            stored.server[i] = _NONE
+        stored.following[at], stored.first[job] = stored.first[job], at
+    i = BLOCK * at
+    while stored.server[i] != _NONE:
+        i += 1
+    stored.server[i], stored.workers[i] = server, 0
+    return i
 
 
 @lean
 def store(stored: Stored, job: int, server: int, workers: int) -> None:
     """Note that `server` has the data of at least `workers` workers of `job`."""
-    at = stored.first[job]
-    while at != _NONE and stored.server[at] != server:
-        at = stored.following[at]
-    if at == _NONE:
-        at = stored.size[0]
-        stored.size[0] += 1
-        stored.server[at], stored.workers[at], stored.following[at] = server, 0, stored.first[job]
-        stored.first[job] = at
+    at = entry(stored, job, server)
     stored.workers[at] = max(stored.workers[at], workers)
 
 
@@ -109,7 +138,7 @@ def store_all(stored: Stored, job: int, workers: Ints) -> None:
 @lean
 def lose(stored: Stored, server: int) -> None:
     """The data on `server` are lost."""
-    for at in range(stored.size[0]):
+    for at in range(BLOCK * stored.size[0]):
         if stored.server[at] == server:
             stored.workers[at] = 0
 
@@ -121,7 +150,9 @@ def look_up(stored: Stored, job: int, there: Ints) -> None:
         there[server] = 0
     at = stored.first[job]
     while at != _NONE:
-        there[stored.server[at]] = stored.workers[at]
+        for i in range(BLOCK * at, BLOCK * (at + 1)):
+            if stored.server[i] != _NONE:
+                there[stored.server[i]] = stored.workers[i]
         at = stored.following[at]
 
 
@@ -316,10 +347,11 @@ def _nearest_for_all(job: int, k: int, stored: Stored, rule: Rule, room: Ints, d
     best, least = -1, NEVER
     at = stored.first[job] if rule.kept else _NONE
     while at != _NONE:
-        server = stored.server[at]
-        # its data are there, for all workers
-        if room[server] >= k and stored.workers[at] >= k and (best < 0 or server < best):
-            best, least = server, 0
+        for i in range(BLOCK * at, BLOCK * (at + 1)):
+            server = stored.server[i]
+            # its data are there, for all workers
+            if server != _NONE and room[server] >= k and stored.workers[i] >= k and (best < 0 or server < best):
+                best, least = server, 0
         at = stored.following[at]
     if least == 0 and delays.given.shape[0] == 0 and min(delays.lo[job, 0], delays.lo[job, 1]) > 0:
         return best  # all other delays are longer
@@ -524,15 +556,20 @@ class Changes(NamedTuple):
 @compiled
 def carry(order: Ints, verdict: Ints, held: Ints, gang: Gang, stored: Stored, scratch: Scratch) -> Changes:
     """Compare a selection with the jobs that ran, `held`; note it in `gang` and `stored`. See :func:`select`."""
-    runs = np.empty(len(order), np.int64)
-    return carry_from(0, order, verdict, held, gang, stored, scratch, runs)
+    changes = carry_from(0, order, verdict, held, gang, scratch, np.empty(len(order), np.int64))
+    for n in range(len(order)):
+        if verdict[n] > 0:
+            for i in range(gang.used[order[n]]):
+                store(stored, order[n], gang.servers[order[n], i], gang.counts[order[n], i])
+    return changes
 
 
 @compiled
-def carry_from(
-    start: int, order: Ints, verdict: Ints, held: Ints, gang: Gang, stored: Stored, scratch: Scratch, runs: Ints
-) -> Changes:
-    """:func:`carry` from job number `start` of `order` on; those before it run on. Fills `runs`, room for `order`."""
+def carry_from(start: int, order: Ints, verdict: Ints, held: Ints, gang: Gang, scratch: Scratch, runs: Ints) -> Changes:
+    """:func:`carry` from job number `start` of `order` on, without data; those before it run on.
+
+    Fills `runs`, which has room for `order`.
+    """
     moves, begins = np.empty(len(order) - start, np.int64), np.empty(len(order) - start, np.int64)
     stopped = moved = begun = first = 0
     running = start
@@ -548,7 +585,6 @@ def carry_from(
             gang.used[job] = placed
             for i in range(placed):
                 gang.servers[job, i], gang.counts[job, i] = scratch.servers[first + i], scratch.counts[first + i]
-                store(stored, job, gang.servers[job, i], gang.counts[job, i])
             first += placed
         if gang.running[job] == 0:
             begins[begun] = job
