@@ -184,6 +184,12 @@ def gang_rows(c: Columns) -> GangRows:
 
 
 @once
+def ps_rows(c: Columns) -> tuple[Ints, Ints]:
+    """Rows of the PSs by job and start, and the first one of each job."""
+    return in_groups(c.ps["job"], c.ps["start"], len(c.scenario.jobs))
+
+
+@once
 def gang_intervals(c: Columns) -> pl.DataFrame:
     """One row per allocation of a gang, in order of (job, start).
 
@@ -200,7 +206,7 @@ def gang_intervals(c: Columns) -> pl.DataFrame:
         "end": np.maximum.reduceat(t["end"][by.rows], by.first),
         "workers": np.add.reduceat(t["workers"][by.rows].astype(np.int64), by.first),
         "work": np.add.reduceat(t["work"][by.rows], by.first),
-        "spent": _spent(t.frame, by),
+        "spent": _spent(t, by),
         "servers": np.diff(on_server, append=len(by.first_on_server)),
     }
     return pl.DataFrame(columns).select(list(_INTERVALS)).cast(pl.Schema(_INTERVALS))
@@ -213,11 +219,13 @@ _INTERVALS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _spent(frame: pl.DataFrame, by: GangRows) -> pl.Series:
+def _spent(t: Table, by: GangRows) -> pl.Series:
     """Worker time computing of each allocation [worker-µs]."""
-    of_row = pl.col("workers").cast(pl.Int128) * (pl.col("end") - pl.col("compute_from"))
-    until = frame.select(of_row.gather(by.rows).cum_sum()).to_series()
-    until = until.gather(np.append(by.first[1:], len(by.rows)) - 1)
+    workers, time = t["workers"][by.rows].astype(np.int64), (t["end"] - t["compute_from"])[by.rows]
+    if float(workers.max()) * float(time.max()) * len(time) < 2.0**62:
+        return pl.Series(np.add.reduceat(workers * time, by.first)).cast(pl.Int128)
+    until = pl.Series(workers).cast(pl.Int128) * pl.Series(time)
+    until = until.cum_sum().gather(np.append(by.first[1:], len(by.rows)) - 1)
     return until - until.shift(fill_value=0)
 
 

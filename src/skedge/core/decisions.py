@@ -116,7 +116,8 @@ class Decisions:
     def table(self, dispatches: Dispatches | None = None) -> pl.DataFrame:
         """The decisions so far, in order; `dispatches`: those of a compiled run, which makes no orders."""
         sent = Dispatches.of(self.orders) if dispatches is None else dispatches
-        full = pl.concat([self._of_dispatches(sent), self._others()])
+        parts = [*([self._of_dispatches(sent)] if len(sent.time) else []), self._others()]
+        full = pl.concat(parts) if len(parts) > 1 else parts[0]
         return full if full["time"].is_sorted() else full.sort("time", maintain_order=True)
 
     def _others(self) -> pl.DataFrame:
@@ -128,7 +129,7 @@ class Decisions:
             "job": table[:, 1],
             "verb": verbs.gather(table[:, 2]),
             "server": self._server(table[:, 3]),
-            "workers": pl.Series(table[:, 4]).replace(-1, None),
+            "workers": pl.Series(table[:, 4]).replace(-1, None) if (table[:, 4] < 0).any() else table[:, 4],
             "reason": reasons.gather(table[:, 5]),
             "value": pl.Series(np.array(self.values)).fill_nan(None),
         }

@@ -157,7 +157,7 @@ class Record:
     def ps_table(self) -> pl.DataFrame:
         """The PSs that have served, by start and job."""
         cluster, table = self.scenario.cluster, rows_of_buffer(self.ps, 5)
-        job, place, count, start, end = table[np.lexsort((table[:, 1], table[:, 0], table[:, 3]))].T
+        job, place, count, start, end = table[_by_time(table[:, 3], table[:, 0], table[:, 1])].T
         columns = {
             "job": job,
             "server": self._server_name(cluster.ps_places[place]),
@@ -232,8 +232,10 @@ class Record:
         jobs = self.scenario.jobs
         count = len(jobs)
         index = np.arange(count)
-        state = [self.state(int(i)) for i in index]
         why = {**self.rejected, **self.failed}
+        state = ["finished"] * count
+        for job in why:
+            state[job] = self.state(job)
         done = ~pl.Series(np.isin(index, list(self.failed)))
         table = pl.DataFrame({"job": pl.Series(index, dtype=pl.Int32), "id": jobs.ids, "arrival": jobs.arrival})
         table = table.join(bounds, on="job", how="left", maintain_order="left")
@@ -251,6 +253,19 @@ class Record:
 def run_bounds() -> tuple[pl.Expr, pl.Expr]:
     """First start and last end of runs."""
     return pl.col("start").min().alias("first_start"), pl.col("end").max().alias("completion")
+
+
+def _by_time(time: Ints, job: Ints, place: Ints) -> Ints:
+    """The rows by (time, job, place)."""
+    jobs = int(job.max(initial=0)) + 1
+    if int(time.max(initial=0)) < 2**62 // jobs:
+        key = time * jobs + job
+        rows = key.argsort(kind="stable")
+        again = np.diff(key[rows]) == 0
+        # a tenth of the time, and enough where the places of a job are in order already
+        if not (again & (np.diff(place[rows]) < 0)).any():
+            return rows
+    return np.lexsort((place, job, time))
 
 
 def _by_server(where: Placement, before: Ints) -> tuple[Ints, Ints]:

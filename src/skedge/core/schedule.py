@@ -119,5 +119,5 @@ class Schedule:
 
 def server_column(servers: Ints | NDArray[np.int32], ids: list[str]) -> pl.Series:
     """Server numbers as names; -1 becomes null."""
-    names = pl.Series(ids, dtype=pl.Enum(ids))
-    return names.gather(pl.Series(servers, dtype=pl.Int64).replace(-1, None))
+    names, numbers = pl.Series(ids, dtype=pl.Enum(ids)), pl.Series(servers, dtype=pl.Int64)
+    return names.gather(numbers.replace(-1, None) if (servers < 0).any() else numbers)

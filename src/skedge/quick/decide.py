@@ -10,7 +10,7 @@ from skedge.core.jit import compiled, inlined, lean
 from skedge.core.model import Ints
 from skedge.core.size import UNLIMITED
 from skedge.core.time import NEVER
-from skedge.policies.gangs.placement import Changes, Gang, carry, select
+from skedge.policies.gangs.placement import Changes, Gang, Stored, carry_from, scan
 from skedge.policies.gangs.srtf import ranked
 from skedge.policies.gangs.tiresias import Clocks, execute, next_demotion, next_promotion, promote, rank_of
 from skedge.policies.gangs.tiresias import begin as begin_clocks
@@ -55,7 +55,7 @@ def decide(case: GangCase, books: GangBooks, choice: PolicyState, now: int, firs
         at[DECIDED] = now
     leave(choice.gang.running, lists, at)
     for job in range(first, last):
-        if admit(case, books, job, now):
+        if admit(case, books, choice.stored, job, now):
             lists[ACTIVE, at[ACTIVE]] = job
             at[ACTIVE] += 1
     if choice.policy == FIFO:
@@ -63,8 +63,8 @@ def decide(case: GangCase, books: GangBooks, choice: PolicyState, now: int, firs
     elif choice.policy == SRTF:
         changes = _srtf(case, books, choice, now)
     else:
-        changes = _tiresias(case, choice, now)
-    _carry_out(case, books, choice.gang, changes, now)
+        changes = _tiresias(case, books, choice, now)
+    _carry_out(case, books, choice, changes, now)
     if choice.policy == TIRESIAS:
         _wake(case.step, books, choice, now)
 
@@ -86,7 +86,7 @@ def leave(running: Ints, lists: Ints, at: Ints) -> None:
 
 
 @lean
-def admit(case: GangCase, books: GangBooks, job: int, now: int) -> bool:
+def admit(case: GangCase, books: GangBooks, stored: Stored, job: int, now: int) -> bool:
     """Whether the edge can hold an arrival; what never fits goes to the cloud or is rejected."""
     mine = books.jobs[job]
     kind, k, ps = mine[KIND], mine[WORKERS], mine[PS_KIND]
@@ -99,7 +99,7 @@ def admit(case: GangCase, books: GangBooks, job: int, now: int) -> bool:
         return False
     if not fits:
         books.placed[job, 0, 0], books.placed[job, 0, 1], mine[SERVERS] = case.cloud, k, 1
-        begin(case, books, job, -1, now, NEVER_FITS_EDGE)
+        begin(case, books, stored, job, -1, now, NEVER_FITS_EDGE)
     return bool(fits)
 
 
@@ -124,8 +124,9 @@ def _fifo(case: GangCase, books: GangBooks, choice: PolicyState) -> Changes:
             lists[RANKED, n] = job
             n += 1
     choice.at[RANKED] = n
-    choice.scratch.free[:] = books.free
-    return _select(case, choice, lists[RANKED, :n], _free_ps(case, books.ps_job), lists[CHOSEN, :0])
+    queue = lists[RANKED, :n]
+    first = _verdicts(case, books, choice, queue, _free_ps(case, books.ps_job))
+    return _change(choice, queue, first, lists[CHOSEN, :0])
 
 
 @compiled
@@ -140,23 +141,23 @@ def _srtf(case: GangCase, books: GangBooks, choice: PolicyState, now: int) -> Ch
     order = ranked(lists[RANKED, : at[RANKED]], active, left, choice.gang.workers, lists[REMAINING])
     lists[RANKED, : len(order)] = order
     at[RANKED] = len(order)
-    choice.scratch.free[:] = choice.capacity
-    return _select(case, choice, order, all_ps(case), lists[CHOSEN, : at[CHOSEN]])
+    first = _verdicts(case, books, choice, order, all_ps(case))
+    return _change(choice, order, first, lists[CHOSEN, : at[CHOSEN]])
 
 
 @compiled
-def _tiresias(case: GangCase, choice: PolicyState, now: int) -> Changes:
+def _tiresias(case: GangCase, books: GangBooks, choice: PolicyState, now: int) -> Changes:
     """Promote all that are due, select; D2."""
     lists, at, gang, clocks = choice.lists, choice.at, choice.gang, choice.clocks
-    jobs = lists[ACTIVE, : at[ACTIVE]]
-    promote(_unmarked(jobs, gang.running, True), clocks, gang, choice.knob, now)
+    jobs, promotes = lists[ACTIVE, : at[ACTIVE]], not math.isinf(choice.knob)
+    if promotes:
+        promote(_unmarked(jobs, gang.running, True), clocks, gang, choice.knob, now)
     while True:
         _sort(jobs, clocks)
-        choice.scratch.free[:] = choice.capacity
-        _verdicts(case, choice, jobs, all_ps(case))
-        if not promote(_unmarked(jobs, lists[VERDICT], False), clocks, gang, choice.knob, now):
+        first = _verdicts(case, books, choice, jobs, all_ps(case))
+        if not (promotes and promote(_unmarked(jobs, lists[VERDICT], False), clocks, gang, choice.knob, now)):
             break
-    changes = _change(choice, jobs, lists[CHOSEN, : at[CHOSEN]])
+    changes = _change(choice, jobs, first, lists[CHOSEN, : at[CHOSEN]])
     at[BEGUN] = begin_clocks(changes.begins, clocks, now, at[BEGUN], case.overhead)
     for job in changes.stops:
         clocks.stopped[job] = now
@@ -177,9 +178,13 @@ def _unmarked(jobs: Ints, mark: Ints, by_job: bool) -> Ints:
 @lean
 def _sort(jobs: Ints, clocks: Clocks) -> None:
     """Sort `jobs`, nearly sorted, by rank."""
-    for i in range(1, len(jobs)):
+    most = -1
+    for i in range(len(jobs)):
         job, k = jobs[i], i
         mine = rank_of(clocks, job)
+        if mine >= most:
+            most = mine
+            continue
         # strictly worse only, so that the sort is stable, as in the policy
         while k > 0 and rank_of(clocks, jobs[k - 1]) > mine:
             jobs[k] = jobs[k - 1]
@@ -194,8 +199,9 @@ def _wake(step: int, books: GangBooks, choice: PolicyState, now: int) -> None:
     if at[WAKE_AT] <= now:
         at[WAKE_AT] = NEVER
     due = next_demotion(lists[CHOSEN, : at[CHOSEN]], clocks, gang, choice.limit)
-    waits = _unmarked(lists[ACTIVE, : at[ACTIVE]], gang.running, True)
-    due = min(due, next_promotion(waits, clocks, gang, choice.knob, now))
+    if not math.isinf(choice.knob):
+        waits = _unmarked(lists[ACTIVE, : at[ACTIVE]], gang.running, True)
+        due = min(due, next_promotion(waits, clocks, gang, choice.knob, now))
     if due < NEVER and now + due < at[WAKE_AT]:
         at[WAKE_AT] = max(now + math.ceil(due), now + 1)
         put(books.agenda, books.at, -(-at[WAKE_AT] // step) * step, -1, 0)
@@ -225,32 +231,46 @@ def _free_ps(case: GangCase, ps_job: Ints) -> Ints:
 
 
 @compiled
-def _select(case: GangCase, choice: PolicyState, order: Ints, ps_left: Ints, held: Ints) -> Changes:
-    """Select among `order`, given what ``scratch.free`` holds; what follows for the jobs that ran, `held`."""
-    _verdicts(case, choice, order, ps_left)
-    return _change(choice, order, held)
+def _verdicts(case: GangCase, books: GangBooks, choice: PolicyState, order: Ints, ps_left: Ints) -> int:
+    """Select among `order`; returns how many jobs at its beginning run on where they are.
+
+    Those are the running jobs before the first one that waits: their workers are apart from each other, so each keeps
+    its place. For the others is left what is free and what the running ones among them hold.
+    """
+    gang, scratch, verdict, first = choice.gang, choice.scratch, choice.lists[VERDICT, : len(order)], 0
+    while first < len(order) and gang.running[order[first]]:
+        verdict[first] = -1
+        ps_left[gang.ps_kind[order[first]]] -= 1
+        first += 1
+    scratch.free[:] = books.free
+    scratch.unheld[:] = books.free
+    for job in order[first:]:
+        if gang.running[job]:
+            for i in range(gang.used[job]):
+                scratch.free[gang.servers[job, i], gang.kind[job]] += gang.counts[job, i]
+    for kind in range(len(scratch.total)):
+        scratch.total[kind] = scratch.free[:, kind].sum()
+        if choice.rule.keep_running == 0:
+            scratch.unheld[:, kind] = scratch.free[:, kind]
+    scan(order, first, gang, choice.stored, choice.rule, scratch, ps_left, case.delays, verdict)
+    return first
 
 
 @compiled
-def _verdicts(case: GangCase, choice: PolicyState, order: Ints, ps_left: Ints) -> None:
+def _change(choice: PolicyState, order: Ints, first: int, held: Ints) -> Changes:
+    """What follows from the verdicts on `order`, of which the first `first` run on; notes which jobs run."""
     verdict = choice.lists[VERDICT, : len(order)]
-    select(order, choice.gang, choice.stored, choice.rule, choice.scratch, ps_left, case.delays, verdict)
-
-
-@compiled
-def _change(choice: PolicyState, order: Ints, held: Ints) -> Changes:
-    """What follows from the verdicts on `order`; notes which jobs run."""
-    verdict = choice.lists[VERDICT, : len(order)]
-    changes = carry(order, verdict, held, choice.gang, choice.stored, choice.scratch)
+    runs = np.empty(len(order), np.int64)
+    changes = carry_from(first, order, verdict, held, choice.gang, choice.scratch, runs)
     choice.lists[CHOSEN, : len(changes.runs)] = changes.runs
     choice.at[CHOSEN] = len(changes.runs)
     return changes
 
 
 @compiled
-def _carry_out(case: GangCase, books: GangBooks, gang: Gang, changes: Changes, now: int) -> None:
+def _carry_out(case: GangCase, books: GangBooks, choice: PolicyState, changes: Changes, now: int) -> None:
     """First all suspensions, then all placements; a job that is moved keeps its PS."""
-    kept = np.empty(len(changes.moves), np.int64)
+    kept, gang, stored = np.empty(len(changes.moves), np.int64), choice.gang, choice.stored
     for job in changes.stops:
         suspend(case, books, job, now, PREEMPTED)
     for i, job in enumerate(changes.moves):
@@ -258,10 +278,11 @@ def _carry_out(case: GangCase, books: GangBooks, gang: Gang, changes: Changes, n
         suspend(case, books, job, now, MOVED)
     for i, job in enumerate(changes.moves):
         _place(books, gang, job)
-        begin(case, books, job, kept[i], now, RANK)
+        begin(case, books, stored, job, kept[i], now, RANK)
     for job in changes.begins:
         _place(books, gang, job)
-        begin(case, books, job, ps_for(case, books, job, books.placed[job, : books.jobs[job, SERVERS]]), now, RANK)
+        ps = ps_for(case, books, job, books.placed[job, : books.jobs[job, SERVERS]])
+        begin(case, books, stored, job, ps, now, RANK)
 
 
 @lean

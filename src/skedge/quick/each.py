@@ -40,8 +40,9 @@ from .state import (
 
 ALLOCATE_EACH = VERBS.index("allocate_each")
 
-FIRST, SIZE, STOPPED = range(3)
-"""Columns of ``Crews.of``: first row and number of rows of a job's workers, and when they were last stopped [µs]."""
+FIRST, SIZE, STOPPED, ROOM = range(4)
+"""Columns of ``Crews.of``: first row and number of rows of a job's workers, when they were last stopped [µs], and for
+how many rows there is room."""
 
 
 class Crews(NamedTuple):
@@ -64,7 +65,7 @@ class Crews(NamedTuple):
 
 def no_crews(jobs: int) -> Crews:
     """Nobody works."""
-    of = np.zeros((jobs, 3), np.int64)
+    of = np.zeros((jobs, 4), np.int64)
     of[:, STOPPED] = -1
     return Crews(np.zeros((0, 3), np.int64), np.zeros(1, np.int64), of)
 
@@ -145,10 +146,13 @@ def _crew(crews: Crews, job: int) -> Ints:
 
 @compiled
 def _set_crew(crews: Crews, job: int, workers: Ints) -> None:
-    first, size = crews.size[0], len(workers)
+    size = len(workers)
+    if size > crews.of[job, ROOM]:
+        crews.of[job, FIRST], crews.of[job, ROOM] = crews.size[0], size
+        crews.size[0] += size
+    first = crews.of[job, FIRST]
     crews.rows[first : first + size] = workers
-    crews.of[job, FIRST], crews.of[job, SIZE] = first, size
-    crews.size[0] += size
+    crews.of[job, SIZE] = size
 
 
 @compiled

@@ -52,7 +52,7 @@ def _decide(case: GangCase, books: GangBooks, taking: Taking, now: int, first: i
     for i in range(at[FINISHED]):
         held.stale[lists[FINISHED, i]] = 1
     for job in range(first, last):
-        if admit(case, books, job, now):
+        if admit(case, books, taking.stored, job, now):
             lists[ACTIVE, at[ACTIVE]] = job
             at[ACTIVE] += 1
     if taking.policy == DRF:

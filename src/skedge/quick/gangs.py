@@ -10,6 +10,7 @@ from skedge.core.jit import inlined, lean
 from skedge.core.model import Ints
 from skedge.core.network import upload_delay
 from skedge.core.schedule import VERBS
+from skedge.policies.gangs.placement import Stored, entry
 
 from .state import (
     ADMITTED,
@@ -17,9 +18,7 @@ from .state import (
     ANNOUNCED,
     CHUNKS,
     COMPUTE_FROM,
-    DATA,
     DECISIONS,
-    ENTRIES,
     HELD,
     KIND,
     LEFT,
@@ -46,7 +45,7 @@ ALLOCATE, SUSPEND, REJECT = (VERBS.index(verb) for verb in ("allocate", "suspend
 
 
 @lean
-def begin(case: GangCase, books: GangBooks, job: int, ps: int, now: int, reason: int) -> None:
+def begin(case: GangCase, books: GangBooks, stored: Stored, job: int, ps: int, now: int, reason: int) -> None:
     """Allocate its placement in ``books.placed`` and the PS `ps` to `job`: :class:`~skedge.core.events.Allocate`."""
     mine = books.jobs[job]
     for i in range(mine[SERVERS]):
@@ -57,7 +56,7 @@ def begin(case: GangCase, books: GangBooks, job: int, ps: int, now: int, reason:
     if ps >= 0:
         books.ps_job[ps] = job
     mine[PS], mine[PS_SINCE] = ps, now
-    mine[COMPUTE_FROM] = _supply(case, books, job, now) + (case.overhead if mine[STARTED] else 0)
+    mine[COMPUTE_FROM] = _supply(case, books, stored, job, now) + (case.overhead if mine[STARTED] else 0)
     mine[HELD], mine[SINCE], mine[STARTED] = mine[WORKERS], now, 1
     if mine[ADMITTED] < 0:
         mine[ADMITTED] = now
@@ -67,25 +66,17 @@ def begin(case: GangCase, books: GangBooks, job: int, ps: int, now: int, reason:
 
 
 @inlined
-def _supply(case: GangCase, books: GangBooks, job: int, now: int) -> int:
+def _supply(case: GangCase, books: GangBooks, stored: Stored, job: int, now: int) -> int:
     """Bring the data of its workers to the servers, with a row for each upload; returns when all are there."""
-    mine, data, ready, given = books.jobs[job], books.data, now, 0
+    mine, ready, given = books.jobs[job], now, 0
     chunks, workers = mine[CHUNKS], mine[WORKERS]
     for i in range(mine[SERVERS]):
         server, n = books.placed[job, i, 0], books.placed[job, i, 1]
-        # a job's entries are a linked list, one for each server that has its data
-        entry = mine[DATA]
-        while entry >= 0 and data[entry, 0] != server:
-            entry = data[entry, 3]
-        if entry < 0:
-            entry = books.at[ENTRIES]
-            books.at[ENTRIES] += 1
-            data[entry, 0], data[entry, 1], data[entry, 3] = server, 0, mine[DATA]
-            mine[DATA] = entry
-        before = data[entry, 1]
+        at = entry(stored, job, server)
+        before = stored.workers[at]
         if before < n:
-            data[entry, 1], data[entry, 2] = n, now + upload_delay(case.delays, job, server)
-        ready = max(ready, data[entry, 2])
+            stored.workers[at], stored.ready[at] = n, now + upload_delay(case.delays, job, server)
+        ready = max(ready, stored.ready[at])
         # shares by cumulated counts, as in core/books/shares.py, so that the rows are equal
         lacking = chunks * (given + n) // workers - chunks * (given + min(n, before)) // workers
         given += n

@@ -117,7 +117,9 @@ def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], Non
             progress(Event(int(books.at[NOW]), finished=tuple(done)))
     if choice.at[ACTIVE] > 0:
         raise SkedgeError(f"policy {policy.name!r} left {choice.at[ACTIVE]} jobs unanswered in the compiled loop")
-    return _record(scenario, case, books, which)
+    arrays = books._asdict()
+    del books, choice
+    return _record(scenario, case, arrays, which)
 
 
 def _start(scenario: Scenario, policy: Policy, which: int) -> tuple[GangCase, GangBooks, Any]:
@@ -142,27 +144,32 @@ def _choice(scenario: Scenario, policy: Policy) -> PolicyState:
     return make_choice(scenario, which, rule, limit, knob)
 
 
-def _record(scenario: Scenario, case: GangCase, books: GangBooks, policy: int) -> Schedule:
-    """The tables, made of the rows as :class:`~skedge.core.record.Record` and the world's log make them."""
-    record, log, at, admitted = Record(scenario, Plans()), RunLog(scenario), books.at, books.jobs[:, ADMITTED]
-    decisions = _with_reasons(case, books, policy, record)
+def _record(scenario: Scenario, case: GangCase, arrays: dict[str, Ints], policy: int) -> Schedule:
+    """The tables, made of the rows as :class:`~skedge.core.record.Record` and the world's log make them.
+
+    The largest of the `arrays` of the books goes as soon as its table is made, so that both are not there for long.
+    """
+    record, log, at, jobs = Record(scenario, Plans()), RunLog(scenario), arrays["at"], arrays["jobs"]
+    log.gang_rows = buffer_of(arrays.pop("runs")[: at[RUNS]])
+    runs = log.table()
+    del log
+    decisions = _with_reasons(case, arrays["decisions"][: at[DECISIONS]], jobs, policy, record)
     record.decisions.rows, record.decisions.values = buffer_of(decisions), buffer_of(np.full(len(decisions), np.nan))
-    record.ps, record.gang_uploads = buffer_of(books.ps[: at[PS_ROWS]]), buffer_of(books.uploads[: at[UPLOADS]])
-    record.admitted = {int(job): int(admitted[job]) for job in np.flatnonzero(admitted >= 0)}
-    log.gang_rows = buffer_of(books.runs[: at[RUNS]])
-    return record.schedule(log.table())
+    record.ps, record.gang_uploads = buffer_of(arrays["ps"][: at[PS_ROWS]]), buffer_of(arrays["uploads"][: at[UPLOADS]])
+    started = np.flatnonzero(jobs[:, ADMITTED] >= 0)
+    record.admitted = dict(zip(started.tolist(), jobs[started, ADMITTED].tolist(), strict=True))
+    return record.schedule(runs)
 
 
-def _with_reasons(case: GangCase, books: GangBooks, policy: int, record: Record) -> Ints:
+def _with_reasons(case: GangCase, rows: Ints, jobs: Ints, policy: int, record: Record) -> Ints:
     """The decisions with the record's numbers of reasons; each rejection has its own."""
-    rows = books.decisions[: books.at[DECISIONS]]
     fixed = {RANK: _RANKS[policy], PREEMPTED: "preempted", MOVED: "moved", NEVER_FITS_EDGE: "never_fits_edge"}
 
     def text(key: int, row: list[int]) -> str:
         if key < len(fixed):
             return fixed[key]
         job = row[1]
-        record.rejected[job] = _why(case, books.jobs[job], row[-1])
+        record.rejected[job] = _why(case, jobs[job], row[-1])
         return record.rejected[job]
 
     own = np.where(rows[:, 2] == REJECT, len(fixed) + rows[:, 1], rows[:, 5])

@@ -95,8 +95,8 @@ class GangBooks(NamedTuple):
     placed
         (server, workers) of the present or last allocation, by server, shape ``(jobs, width, 2)``.
     data
-        Where the data of jobs are, lists in one pool: (server, workers whose data it has, when the last of these
-        arrive [µs], next entry of the job).
+        Where the data of jobs are whose workers begin one by one, lists in one pool: (server, further workers whose
+        data it has, when these arrive [µs], next entry of the job). Those of gangs are in ``PolicyState.stored``.
     free, ps_job
         Free workers by (server, type); the job of each PS slot, -1 if free.
     agenda
@@ -240,7 +240,7 @@ def has_room(books: GangBooks, stored: Stored, more: int) -> bool:
     at = books.at
     rows = min(len(books.decisions) - at[DECISIONS], len(books.ps) - at[PS_ROWS], len(books.uploads) - at[UPLOADS])
     others = min(len(books.runs) - at[RUNS], len(books.data) - at[ENTRIES], len(books.agenda) - at[AGENDA])
-    return min(rows, others, len(stored.server) - stored.size[0]) >= more
+    return min(rows, others, len(stored.following) - stored.size[0]) >= more
 
 
 def with_room(books: GangBooks, more: int) -> GangBooks:

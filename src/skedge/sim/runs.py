@@ -104,8 +104,12 @@ class RunLog:
 
     def table(self) -> pl.DataFrame:
         """All runs, in order of (start, job, chunk, server)."""
-        parts = [self._lane_table(), self._cloud_table(), self._gang_table(), self._site_table()]
-        full = pl.concat([part for part in parts if len(part)] or parts[:1])
+        kinds = (
+            (self.lane_parts, self._lane_table), (self.cloud_parts, self._cloud_table),
+            (self.gang_rows, self._gang_table), (self.site_rows, self._site_table),
+        )  # fmt: skip
+        parts = [part for rows, make in kinds if len(rows) and len(part := make())]
+        full = pl.concat(parts) if parts else pl.DataFrame(schema=self.schema)
         return full.sort("start", "job", "chunk", "server", maintain_order=True)
 
     def _lane_table(self) -> pl.DataFrame:
@@ -177,8 +181,6 @@ class RunLog:
         return pl.DataFrame(columns).cast(self.schema)
 
     def _gang_table(self) -> pl.DataFrame:
-        if not self.gang_rows:
-            return pl.DataFrame(schema=self.schema)
         table = np.frombuffer(self.gang_rows, np.int64).reshape(-1, 10)
         job, server, n, start, compute_from, end, done, workers, zeta, preempted = table.T
         jobs = self.scenario.jobs
@@ -187,8 +189,6 @@ class RunLog:
         return self._held(job, server, n, start, compute_from, end, work, zeta == 1, preempted)
 
     def _site_table(self) -> pl.DataFrame:
-        if not self.site_rows:
-            return pl.DataFrame(schema=self.schema)
         job, site, n, start, end, chunks, preempted = np.frombuffer(self.site_rows, np.int64).reshape(-1, 7).T
         work = chunks * self.scenario.jobs.minibatches[job]
         return self._held(job, site, n, start, start, end, work, np.zeros(len(job), bool), preempted)

@@ -16,11 +16,13 @@ from skedge.analysis.columns import (
 )
 from skedge.analysis.supplies import supplies
 from skedge.analysis.sweeps import in_groups
+from skedge.core.jit import lean
 from skedge.core.model import Bools, Ints
 from skedge.core.network import upload_delays
 from skedge.core.time import NEVER
 
 from .each import check_begins
+from .followed import followed
 from .rules import Findings
 from .same import carried_out_exactly
 from .supplies import unequal_uploads
@@ -56,7 +58,8 @@ def check_gang_starts(c: Columns, found: Findings, slack: int) -> None:
         return
     intervals, given = gang_intervals(c), supplies(c)
     _brought(c, found, given, slack)
-    _not_early(c, found, given, slack)
+    if slack > 0 or not all(followed(c)):
+        _not_early(c, found, given, slack)
     check_begins(c, found, given, slack)
     _work(c, found, intervals, slack)
 
@@ -151,6 +154,8 @@ def _capacity(c: Columns, found: Findings, slack: int) -> None:
     pool = np.where((kind >= 0) & (t["server"] != cluster.cloud), t["server"] * types + kind, -1)
     used = np.unique(pool[t["chunk"] < 0])
     rows = np.flatnonzero(np.isin(pool, used[used >= 0]))
+    if slack == 0 and cluster.worker_types and _has_room(c, pool, rows):
+        return
     end = np.maximum(t["end"][rows] - slack, t["start"][rows])
     time, where = np.concatenate([end, t["start"][rows]]), np.tile(pool[rows], 2)
     change = np.concatenate([-t["workers"][rows], t["workers"][rows]]).astype(np.int64)
@@ -166,6 +171,30 @@ def _capacity(c: Columns, found: Findings, slack: int) -> None:
     )  # fmt: skip
 
 
+def _has_room(c: Columns, pool: Ints, rows: Ints) -> bool:
+    """Whether the `rows` of runs never hold more than there is of their `pool`, the number of a server and type."""
+    t = c.runs
+    start, end, n = (np.array(t[name][rows], np.int64) for name in ("start", "end", "workers"))
+    begins = start.argsort(kind="stable")
+    left = c.scenario.cluster.workers.flatten()
+    return bool(_never_over(start[begins], begins, end, end.argsort(), pool[rows], n, left))
+
+
+@lean
+def _never_over(start: Ints, begins: Ints, end: Ints, ends: Ints, pool: Ints, n: Ints, left: Ints) -> bool:
+    """Sweep over time: whether what is `left` of each pool is enough; `begins` and `ends` are rows by start and end."""
+    k = 0
+    for i in range(len(start)):
+        # at one time, workers are given back before others are taken
+        while end[ends[k]] <= start[i]:
+            left[pool[ends[k]]] += n[ends[k]]
+            k += 1
+        left[pool[begins[i]]] -= n[begins[i]]
+        if left[pool[begins[i]]] < 0:
+            return False
+    return True
+
+
 def _at_most_chunks(c: Columns, found: Findings, intervals: pl.DataFrame) -> None:
     job, workers = intervals["job"].to_numpy(), intervals["workers"].to_numpy()
     limit = c.scenario.jobs.chunks[job]
@@ -178,9 +207,11 @@ def _colocated(c: Columns, found: Findings, intervals: pl.DataFrame) -> None:
     cluster = c.scenario.cluster
     edge_too = c.scenario.physics.colocation == "one_server"
     one, server = intervals["servers"].to_numpy() == 1, intervals["server"].to_numpy()
+    got, maybe = intervals["colocated"].to_numpy(), one & ((server == cluster.cloud) | edge_too)
+    if not (got | maybe).any():
+        return
     ps = _ps_server(c, intervals["job"].to_numpy(), intervals["start"].to_numpy())
-    zeta = one & (ps == server) & ((server == cluster.cloud) | edge_too)
-    got = intervals["colocated"].to_numpy()
+    zeta = maybe & (ps == server)
     say = "colocated is {}; the workers are on {} and the PS on server {} (-1: none)"
     found.rows(
         "M10", got != zeta, intervals["job"].to_numpy(), intervals["start"].to_numpy(),
@@ -214,7 +245,10 @@ def _brought(c: Columns, found: Findings, given: pl.DataFrame, slack: int) -> No
 
     So it is for jobs whose uploads are exactly those required.
     """
-    u, unequal = c.uploads, pl.Series(np.flatnonzero(unequal_uploads(c)), dtype=pl.Int32).implode()
+    jobs = np.flatnonzero(unequal_uploads(c))
+    if not len(jobs):
+        return
+    u, unequal = c.uploads, pl.Series(jobs, dtype=pl.Int32).implode()
     table = pl.DataFrame({"job": u["job"], "server": u["to_server"], "begun": u["start"]})
     table = table.filter(pl.col("job").is_in(unequal)).sort("begun")
     near = given.filter(pl.col("chunks") > 0, pl.col("job").is_in(unequal)).sort("time").join_asof(

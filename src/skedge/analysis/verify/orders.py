@@ -11,8 +11,9 @@ from skedge.analysis.columns import Array, Columns, Table, failure_times, gang_i
 from skedge.core.model import Bools, Ints
 from skedge.core.time import NEVER
 
+from .followed import followed
 from .rules import Findings
-from .same import carried_out_exactly, same_rows
+from .same import carried_out_exactly, same_rows, served_exactly
 
 _PLACES = ("dispatch", "redispatch", "allocate", "allocate_each")
 
@@ -20,18 +21,24 @@ _PLACES = ("dispatch", "redispatch", "allocate", "allocate_each")
 def check_orders(c: Columns, found: Findings, slack: int) -> None:
     """M2: a job is admitted by its first order, and orders on gangs match the starts and ends of their runs."""
     _admitted(c, found)
-    orders = gang_orders(c)
-    if len(c.gangs) or len(orders):
-        intervals = gang_intervals(c)
-        given = orders.filter(~pl.col("verb").is_in(["upload", "assign_ps"]))
-        if slack > 0 or not carried_out_exactly(c):
-            _carried_out(found, slack, given, c.gangs, "workers")
-        _repeated(found, orders)
-        each = given.filter(pl.col("order") != pl.col("order").shift(fill_value=-1)).select("job", "time", "verb")
-        _ended(found, slack, intervals, each, c)
-        _suspended(found, slack, intervals, each)
-        _served(c, found, slack, intervals)
-        _postponed(c, found, slack, intervals)
+    clear = slack == 0 and followed(c).orders
+    if len(c.gangs) or not (clear or gang_orders(c).is_empty()):
+        if not clear:
+            _on_gangs(c, found, slack)
+        _served(c, found, slack, gang_intervals(c))
+        _postponed(c, found, slack, gang_intervals(c))
+
+
+def _on_gangs(c: Columns, found: Findings, slack: int) -> None:
+    """M2, M11: orders on gangs match the starts and ends of their runs; :func:`.followed.followed` in plain steps."""
+    orders, intervals = gang_orders(c), gang_intervals(c)
+    given = orders.filter(~pl.col("verb").is_in(["upload", "assign_ps"]))
+    if slack > 0 or not carried_out_exactly(c):
+        _carried_out(found, slack, given, c.gangs, "workers")
+    _repeated(found, orders)
+    each = given.filter(pl.col("order") != pl.col("order").shift(fill_value=-1)).select("job", "time", "verb")
+    _ended(found, slack, intervals, each, c)
+    _suspended(found, slack, intervals, each)
 
 
 def check_ps_orders(c: Columns, found: Findings, slack: int) -> None:
@@ -117,7 +124,7 @@ def _repeated(found: Findings, orders: pl.DataFrame) -> None:
 def _served(c: Columns, found: Findings, slack: int, intervals: pl.DataFrame) -> None:
     """M14: the PSs of a gang are held exactly as long as the allocation that they serve."""
     t = c.ps
-    if slack == 0 and same_rows((t["job"], t["start"], t["end"]), _spans(intervals)):
+    if served_exactly(c) or (slack == 0 and same_rows((t["job"], t["start"], t["end"]), _spans(intervals))):
         return
     rows = np.flatnonzero(np.isin(t["job"], c.gangs["job"]))
     held = pl.DataFrame({"job": t["job"][rows], "time": t["start"][rows], "end": t["end"][rows]}).cast(pl.Int64)

@@ -5,24 +5,25 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from skedge.analysis.columns import Columns, next_outage
+from skedge.analysis.columns import Columns, next_outage, ps_rows
 from skedge.analysis.sweeps import in_groups, merged, uncovered
 from skedge.analysis.zeta import Zeta
 from skedge.core.model import Bools, Ints
 from skedge.core.time import NEVER
 
 from .rules import Findings
+from .same import served_exactly
 
 
 def check_ps(c: Columns, found: Findings, slack: int) -> None:
     """M12: a job has a PS exactly while it runs."""
-    rows, first = in_groups(c.ps["job"], c.ps["start"], len(c.scenario.jobs))
-    _while_running(c, found, slack, rows, first)
+    if not served_exactly(c):
+        _while_running(c, found, slack, *ps_rows(c))
 
 
 def check_ps_slots(c: Columns, found: Findings, slack: int, zeta: Zeta) -> None:
     """M12, M14, M15: one PS slot per job; `zeta` is 1 while a job is dispatched wholly to the cloud."""
-    rows, _ = in_groups(c.ps["job"], c.ps["start"], len(c.scenario.jobs))
+    rows, _ = ps_rows(c)
     _one_each(c, found, slack, rows)
     _with_cloud_jobs(c, found, slack, zeta)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from skedge.analysis.columns import Columns, gang_holdings, gang_orders, once
+from skedge.analysis.columns import Columns, gang_holdings, gang_intervals, gang_orders, once, ps_rows
 from skedge.core.model import Ints
+
+from .followed import followed
 
 
 def same_rows(these: tuple[Ints, ...], those: tuple[Ints, ...]) -> bool:
@@ -47,6 +49,8 @@ def carried_out_exactly(c: Columns) -> bool:
 
     Of several decisions on a job at one instant the last one counts.
     """
+    if followed(c).orders:
+        return True
     held = gang_holdings(c)
     ordered = _ordered(c)
     names = ("start", "job", "server", "n")
@@ -67,3 +71,12 @@ def _ordered(c: Columns) -> tuple[Ints, ...] | None:
     last = np.repeat(order[ends], np.diff(ends, prepend=-1))
     rows = np.flatnonzero((order == last) & (orders["verb"] != "suspend").to_numpy())
     return time[rows], job[rows], orders["server"].to_numpy()[rows], orders["workers"].to_numpy()[rows]
+
+
+@once
+def served_exactly(c: Columns) -> bool:
+    """Whether the PSs of a record without lanes are held one each, exactly as long as the allocations of gangs."""
+    of, (rows, _) = gang_intervals(c), ps_rows(c)
+    return len(c.chunks) == 0 and all(
+        np.array_equal(c.ps[name][rows], of[name].to_numpy()) for name in ("job", "start", "end")
+    )

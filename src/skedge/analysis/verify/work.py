@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from skedge.analysis.columns import Columns, gang_intervals
+from skedge.analysis.columns import Columns, gang_intervals, gang_rows
 from skedge.analysis.sweeps import totals
 from skedge.core.model import Floats
 from skedge.core.ties import NOISE
@@ -58,26 +58,18 @@ def _of_chunk_runs(k: Chunks, found: Findings) -> None:
 
 def _of_gangs(c: Columns, found: Findings) -> None:
     """Check that an allocation trains in proportion to its worker time, the last one the rest; likewise its rows."""
-    frame, scenario = c.gangs.frame, c.scenario
-    rows = frame.select("job", "start", "work", spent=pl.col("workers") * (pl.col("end") - pl.col("compute_from")))
-    of_all = gang_intervals(c).select(
-        "job",
-        "start",
-        "colocated",
-        total="work",
-        time=pl.col("spent").cast(pl.Float64),
-        parts=pl.col("servers"),
-    )
-    of_all = of_all.with_columns(last=pl.col("job") != pl.col("job").shift(-1, fill_value=-1))
-    both = rows.join(of_all, on=["job", "start"], how="left", maintain_order="left")
-    job, got = both["job"].to_numpy(), both["work"].to_numpy()
-    whole: Floats = (scenario.jobs.chunks * scenario.jobs.minibatches)[job].astype(np.float64)
-    of_time = whole / scenario.true_work[job, both["colocated"].to_numpy().astype(np.int64)]
-    time, spent = both["time"].to_numpy(), both["spent"].to_numpy()
+    t, scenario, of, by = c.gangs, c.scenario, gang_intervals(c), gang_rows(c)
+    at = np.empty(len(t), np.int64)
+    at[by.rows] = np.repeat(np.arange(len(of)), np.diff(by.first, append=len(t)))
+    job, got, of_job = t["job"], t["work"], of["job"].to_numpy()
+    whole: Floats = (scenario.jobs.chunks * scenario.jobs.minibatches).astype(np.float64)[job]
+    of_time = whole / scenario.true_work[job, of["colocated"].to_numpy().astype(np.int64)[at]]
+    time, spent = of["spent"].cast(pl.Float64).to_numpy()[at], t["workers"] * (t["end"] - t["compute_from"])
     share = np.divide(spent, time, out=np.ones(len(spent)), where=time > 0)
-    right = np.where(both["last"].to_numpy(), both["total"].to_numpy() * share, of_time * spent)
-    room = NOISE * whole + 2 * of_time * (1 + both["parts"].to_numpy())
+    last, total, parts = np.append(of_job[1:] != of_job[:-1], True), of["work"].to_numpy(), of["servers"].to_numpy()
+    right = np.where(last[at], total[at] * share, of_time * spent)
+    room = NOISE * whole + 2 * of_time * (1 + parts[at])
     wrong = ~(np.abs(got - right) <= room)
-    start = both["start"].to_numpy()
+    start = t["start"]
     say = "does {:g} mini-batches on server {}; its worker time gives {:g}"
     found.rows("M8", wrong, job, start, lambda i: say.format(got[i], c.gangs["server"][i], right[i]))

@@ -20,8 +20,8 @@ from skedge.core.time import NEVER
 
 _NONE = -1
 
-_CHOSEN = 2
-"""Mark of a running job that runs on."""
+_STOPS = 2
+"""Mark of a running job that stops."""
 
 
 class Gang(NamedTuple):
@@ -47,54 +47,83 @@ class Gang(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """For how many of its workers each job has had data brought where: a list by job, its entries in one pool.
+    """For how many of its workers each job has had data brought where: its entries in blocks of one pool.
+
+    A job that is moved often has data on many servers. Block b has the entries ``b * BLOCK`` and following, which are
+    read together; the last ones of a job's newest block may be empty.
 
     Attributes
     ----------
     first
-        First entry of each job, -1 if it has none.
-    server, workers, following
-        Of an entry: where, for how many, and the job's next entry.
+        Newest block of each job, -1 if it has none.
+    server, workers, ready
+        Of an entry: where (-1: empty), for how many, and when they are there [µs], if the caller keeps it.
+    following
+        Of a block: the job's next one, -1 if there is none.
     size
-        Number of entries, shape ``(1,)``.
+        Number of blocks, shape ``(1,)``.
     """
 
     first: Ints
     server: Ints
     workers: Ints
+    ready: Ints
     following: Ints
     size: Ints
+
+
+BLOCK = 8
+"""Entries of a block."""
 
 
 def empty_stored() -> Stored:
     """No data anywhere."""
     none = np.zeros(0, np.int64)
-    return Stored(none, none, none, none, np.zeros(1, np.int64))
+    return Stored(none, none, none, none, none, np.zeros(1, np.int64))
 
 
 def with_space(stored: Stored, jobs: int, more: int) -> Stored:
     """`stored` with room for `jobs` jobs and `more` entries."""
     if jobs > len(stored.first):
         stored = stored._replace(first=np.append(stored.first, np.full(jobs - len(stored.first), _NONE)))
-    need = int(stored.size[0]) + more
-    if need > len(stored.server):
-        longer = np.zeros(max(need - len(stored.server), len(stored.server), 64), np.int64)
-        pool = {name: np.append(getattr(stored, name), longer) for name in ("server", "workers", "following")}
-        stored = stored._replace(**pool)
+    need, blocks = int(stored.size[0]) + more, len(stored.following)
+    if need > blocks:
+        longer = max(need - blocks, blocks, 64)
+        pool = {name: np.append(getattr(stored, name), np.zeros(BLOCK * longer, np.int64)) for name in _OF_ENTRIES}
+        stored = stored._replace(following=np.append(stored.following, np.zeros(longer, np.int64)), **pool)
     return stored
+
+
+_OF_ENTRIES = ("server", "workers", "ready")
+
+
+@inlined
+def entry(stored: Stored, job: int, server: int) -> int:
+    """The entry of `job` for `server`; a new one has no workers."""
+    at = stored.first[job]
+    while at != _NONE:
+        for i in range(BLOCK * at, BLOCK * (at + 1)):
+            if stored.server[i] == server:
+                return i
+        at = stored.following[at]
+    at = stored.first[job]
+    if at == _NONE or stored.server[BLOCK * (at + 1) - 1] != _NONE:
+        at = stored.size[0]
+        stored.size[0] += 1
+        for i in range(BLOCK * at, BLOCK * (at + 1)):
+            stored.server[i] = _NONE
+        stored.following[at], stored.first[job] = stored.first[job], at
+    i = BLOCK * at
+    while stored.server[i] != _NONE:
+        i += 1
+    stored.server[i], stored.workers[i] = server, 0
+    return i
 
 
 @lean
 def store(stored: Stored, job: int, server: int, workers: int) -> None:
     """Note that `server` has the data of at least `workers` workers of `job`."""
-    at = stored.first[job]
-    while at != _NONE and stored.server[at] != server:
-        at = stored.following[at]
-    if at == _NONE:
-        at = stored.size[0]
-        stored.size[0] += 1
-        stored.server[at], stored.workers[at], stored.following[at] = server, 0, stored.first[job]
-        stored.first[job] = at
+    at = entry(stored, job, server)
     stored.workers[at] = max(stored.workers[at], workers)
 
 
@@ -109,7 +138,7 @@ def store_all(stored: Stored, job: int, workers: Ints) -> None:
 @lean
 def lose(stored: Stored, server: int) -> None:
     """The data on `server` are lost."""
-    for at in range(stored.size[0]):
+    for at in range(BLOCK * stored.size[0]):
         if stored.server[at] == server:
             stored.workers[at] = 0
 
@@ -121,7 +150,9 @@ def look_up(stored: Stored, job: int, there: Ints) -> None:
         there[server] = 0
     at = stored.first[job]
     while at != _NONE:
-        there[stored.server[at]] = stored.workers[at]
+        for i in range(BLOCK * at, BLOCK * (at + 1)):
+            if stored.server[i] != _NONE:
+                there[stored.server[i]] = stored.workers[i]
         at = stored.following[at]
 
 
@@ -192,10 +223,25 @@ def select(
     verdict
         Out, for each job of `order`: 0 waits, -1 keeps its last placement, n > 0 is placed anew on n servers.
     """
-    filled, left = 0, _prepare(order, gang, rule, scratch)
-    for n in range(len(order)):
+    _prepare(order, gang, rule, scratch)
+    scan(order, 0, gang, stored, rule, scratch, ps_left, delays, verdict)
+
+
+@compiled
+def scan(
+    order: Ints, first: int, gang: Gang, stored: Stored, rule: Rule, scratch: Scratch, ps_left: Ints, delays: Delays,
+    verdict: Ints,
+) -> None:  # fmt: skip
+    """:func:`select` from job number `first` of `order` on; the scratch has what is left for these."""
+    filled = left = 0
+    for kind in range(len(scratch.total)):
+        left += scratch.total[kind]
+    for n in range(first, len(order)):
         verdict[n] = 0
-    for n in range(len(order)):
+    for n in range(first, len(order)):
+        # nothing is left for the other jobs of the queue, however many they are
+        if left == 0:
+            return
         job = order[n]
         kind, k = gang.kind[job], gang.workers[job]
         # enough workers in all is enough for a gang: its workers may be on any servers
@@ -212,28 +258,22 @@ def select(
         ps_left[gang.ps_kind[job]] -= 1
         filled = _take(job, gang, scratch, verdict[n], filled)
         left -= k
-        # nothing is left for the other jobs of the queue, however many they are
-        if left == 0:
-            return
 
 
 @inlined
-def _prepare(order: Ints, gang: Gang, rule: Rule, scratch: Scratch) -> int:
-    """Totals by type, and with ``keep_running`` what no running job holds; returns all free workers."""
-    left = 0
+def _prepare(order: Ints, gang: Gang, rule: Rule, scratch: Scratch) -> None:
+    """Fill the totals by type, and with ``keep_running`` what no running job holds."""
     for kind in range(len(scratch.total)):
         scratch.total[kind] = 0
         for s in range(len(scratch.room)):
             scratch.total[kind] += scratch.free[s, kind]
             scratch.unheld[s, kind] = scratch.free[s, kind]
-        left += scratch.total[kind]
     if rule.keep_running:
         for n in range(len(order)):
             job = order[n]
             if gang.running[job]:
                 for i in range(gang.used[job]):
                     scratch.unheld[gang.servers[job, i], gang.kind[job]] -= gang.counts[job, i]
-    return left
 
 
 @inlined
@@ -289,12 +329,38 @@ def _place_anew(job: int, gang: Gang, stored: Stored, rule: Rule, scratch: Scrat
     if rule.keep_running == 0 or _unheld(kind, scratch) < k:
         for s in range(len(scratch.room)):
             scratch.room[s] = scratch.free[s, kind]
+    nearest = _nearest_for_all(job, k, stored, rule, scratch.room, delays)
+    if nearest >= 0:
+        scratch.servers[filled], scratch.counts[filled] = nearest, k
+        return 1
     for s in range(len(scratch.room)):
         scratch.delay[s] = upload_delay(delays, job, s) if scratch.room[s] > 0 else NEVER
     if rule.kept:
         look_up(stored, job, scratch.there)
         forgive(scratch.room, scratch.there, k, scratch.delay)
     return place(scratch.room, scratch.delay, k, scratch.servers[filled:], scratch.counts[filled:])
+
+
+@inlined
+def _nearest_for_all(job: int, k: int, stored: Stored, rule: Rule, room: Ints, delays: Delays) -> int:
+    """The server of least (delay, server) that holds all `k` workers, -1 if none does: :func:`place` for one server."""
+    best, least = -1, NEVER
+    at = stored.first[job] if rule.kept else _NONE
+    while at != _NONE:
+        for i in range(BLOCK * at, BLOCK * (at + 1)):
+            server = stored.server[i]
+            # its data are there, for all workers
+            if server != _NONE and room[server] >= k and stored.workers[i] >= k and (best < 0 or server < best):
+                best, least = server, 0
+        at = stored.following[at]
+    if least == 0 and delays.given.shape[0] == 0 and min(delays.lo[job, 0], delays.lo[job, 1]) > 0:
+        return best  # all other delays are longer
+    for s in range(len(room)):
+        if room[s] >= k:
+            delay = upload_delay(delays, job, s)
+            if delay < least or (delay == least and s < best):
+                best, least = s, delay
+    return best
 
 
 @lean
@@ -490,34 +556,57 @@ class Changes(NamedTuple):
 @compiled
 def carry(order: Ints, verdict: Ints, held: Ints, gang: Gang, stored: Stored, scratch: Scratch) -> Changes:
     """Compare a selection with the jobs that ran, `held`; note it in `gang` and `stored`. See :func:`select`."""
-    stops, moves, begins = np.empty(len(held), np.int64), np.empty(len(held), np.int64), np.empty(len(order), np.int64)
-    stopped = moved = begun = running = first = 0
-    runs = np.empty(len(order), np.int64)
+    changes = carry_from(0, order, verdict, held, gang, scratch, np.empty(len(order), np.int64))
     for n in range(len(order)):
+        if verdict[n] > 0:
+            for i in range(gang.used[order[n]]):
+                store(stored, order[n], gang.servers[order[n], i], gang.counts[order[n], i])
+    return changes
+
+
+@compiled
+def carry_from(start: int, order: Ints, verdict: Ints, held: Ints, gang: Gang, scratch: Scratch, runs: Ints) -> Changes:
+    """:func:`carry` from job number `start` of `order` on, without data; those before it run on.
+
+    Fills `runs`, which has room for `order`.
+    """
+    moves, begins = np.empty(len(order) - start, np.int64), np.empty(len(order) - start, np.int64)
+    stopped = moved = begun = first = 0
+    running = start
+    runs[:start] = order[:start]
+    for n in range(start, len(order)):
         placed, job = verdict[n], order[n]
         if placed == 0:
+            # marked, as those that stop do so in the order of `held`
+            stopped += gang.running[job]
+            gang.running[job] *= _STOPS
             continue
         if placed > 0:
             gang.used[job] = placed
             for i in range(placed):
                 gang.servers[job, i], gang.counts[job, i] = scratch.servers[first + i], scratch.counts[first + i]
-                store(stored, job, gang.servers[job, i], gang.counts[job, i])
             first += placed
         if gang.running[job] == 0:
             begins[begun] = job
             begun += 1
+            gang.running[job] = 1
         elif placed > 0:
             moves[moved] = job
             moved += 1
-        # marked, so that the loop below finds who ran and was not chosen
-        gang.running[job] = _CHOSEN
         runs[running] = job
         running += 1
-    for job in held:
-        if gang.running[job] == 1:
-            gang.running[job] = 0
-            stops[stopped] = job
-            stopped += 1
-    for n in range(running):
-        gang.running[runs[n]] = 1
-    return Changes(stops[:stopped], moves[:moved], begins[:begun], runs[:running])
+    stops = _stopped(held, stopped, gang.running)
+    return Changes(stops, moves[:moved], begins[:begun], runs[:running])
+
+
+@compiled
+def _stopped(held: Ints, count: int, running: Ints) -> Ints:
+    """The jobs of `held` that are marked, `count` of them; they run no more."""
+    stops, stopped = np.empty(count, np.int64), 0
+    if count > 0:
+        for job in held:
+            if running[job] == _STOPS:
+                running[job] = 0
+                stops[stopped] = job
+                stopped += 1
+    return stops[:stopped]

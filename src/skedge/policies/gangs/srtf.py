@@ -65,7 +65,8 @@ def ranked(before: Ints, jobs: Ints, left: Ints, workers: Ints, remaining: Ints)
     """
     for n in range(len(jobs)):
         # 0 or more marks a job that is still to be sorted; below 0 it is done, or has left
-        remaining[jobs[n]] = -(-left[n] // workers[jobs[n]])
+        k = workers[jobs[n]]
+        remaining[jobs[n]] = left[n] if k == 1 else -(-left[n] // k)  # a division takes as long as all the rest
     order, n = np.empty(len(jobs), np.int64), 0
     for among in (before, jobs):
         for job in among:
