@@ -277,14 +277,21 @@ def test_a_lost_server_is_recorded_and_its_work_goes_on_elsewhere(
     raylet = engine.embedded.nodes["edge-0"].all_processes["raylet"][0].process.pid
     agent = ray.get(engine.agents[0].pid.remote())
 
+    idle = engine.processes.idle
+    warm = sum(map(len, idle.values()))
+
     def lose() -> None:
+        """In mid-training: a node that is lost before the job comes is up again by then."""
+        while sum(map(len, idle.values())) == warm:
+            time.sleep(0.05)
+        time.sleep(1.0)
         if how == "killed":
             os.kill(raylet, signal.SIGKILL)
         else:
             for pid in (raylet, agent):
                 os.kill(pid, signal.SIGSTOP)
 
-    _soon(lose, 2.5)
+    _soon(lose, 0.0)
     done = live(engine, [one], policy)
     assert states(done) == ["finished"]
     assert done.run.schedule.runs["work"].sum() == 3 * 8 * 6

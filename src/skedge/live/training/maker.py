@@ -51,7 +51,7 @@ class Maker:
 
 
 class Calls:
-    """Calls to a :class:`Maker` from the controller's threads.
+    """Calls to a :class:`Maker` from threads of the controller and of the coach.
 
     Parameters
     ----------
