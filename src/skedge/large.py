@@ -33,7 +33,7 @@ CHUNKS = 10_000_000
 
 def is_large(scenario: Scenario, policy: Policy) -> bool:
     """Whether a run is to be made by :func:`run_into`."""
-    if scenario.cluster.kind != "slots" or int(scenario.jobs.chunks.sum()) < CHUNKS:
+    if int(scenario.jobs.chunks.sum()) < CHUNKS:
         return False
     return scenario.cluster.sharing is None and covers(scenario, policy)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 from builders.chunks import instance
 from skedge.analysis.metrics.metrics import metrics, metrics_of_parts
 from skedge.analysis.verify.parts import has_parts, verify_parts
 from skedge.analysis.verify.verify import Violation, verify
-from skedge.cli.main import app
 from skedge.core.errors import PolicyError
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
@@ -55,8 +54,14 @@ def kept(schedule: Schedule, folder: Path) -> StoredTables:
 
 
 def said(violations: list[Violation]) -> set[Violation]:
-    """The violations without the order in which they were found; sums are rounded in other ways."""
-    return {replace(one, message="") if "Lemma 4" in one.message else one for one in violations}
+    """The violations without the order in which they were found.
+
+    Sums are rounded in other ways, and of two runs that begin together on a lane the one or the other is named.
+    """
+    alike = {"M4": {"job": None}, "M34": {"message": ""}}
+    return {
+        replace(one, **alike[one.rule]) if one.rule == "M4" or "Lemma 4" in one.message else one for one in violations
+    }
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -125,7 +130,7 @@ def test_parts_break_the_rules_that_the_whole_breaks(policy: str, tmp_path: Path
         parts = verify_parts(whole.scenario, tables, meta, limit=most, most=6)
         assert said(parts) == said(together)
         broken |= {one.rule for one in together}
-    assert broken >= {"M1", "M2", "M4", "M6", "M7", "M8", "M9", "M12", "M16", "M18", "M21", "M22", "M34"}
+    assert broken >= {"M1", "M2", "M4", "M6", "M8", "M9", "M12", "M16", "M18", "M21", "M22", "M34"}
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -139,7 +144,9 @@ def test_records_in_parts_have_the_metrics_of_the_whole(policy: str, tmp_path: P
         parts = metrics_of_parts(scenario, kept(whole.schedule, tmp_path), whole.meta, most=6)
         together = metrics(scenario, whole.schedule, whole.meta)
         assert list(parts) == list(together)
-        assert parts == pytest.approx(together, rel=1e-12)
+        given = {key for key, value in together.items() if value is not None}
+        assert {key for key, value in parts.items() if value is not None} == given
+        assert [parts[key] for key in given] == pytest.approx([together[key] for key in given], rel=1e-12)
 
 
 def test_gangs_outages_and_other_decisions_are_verified_as_a_whole(tmp_path: Path) -> None:
@@ -152,21 +159,23 @@ def test_gangs_outages_and_other_decisions_are_verified_as_a_whole(tmp_path: Pat
     assert not has_parts(scenario, kept(replace(chunks.schedule, outages=outage), tmp_path), chunks.meta)
 
 
-def test_the_command_writes_a_large_run_as_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_writes_a_large_run_as_any_other(
+    skedge: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The folder has the same inputs and rows; `skedge verify` checks it by parts, and finds a change."""
     command = ["run", "demo-divisible", "--policy", "aonline", "--out"]
-    assert CliRunner().invoke(app, [*command, str(tmp_path / "whole")]).exit_code == 0
+    assert skedge(*command, str(tmp_path / "whole")).code == 0
     monkeypatch.setattr("skedge.large.CHUNKS", 1)
-    assert CliRunner().invoke(app, [*command, str(tmp_path / "large")]).exit_code == 0
+    assert skedge(*command, str(tmp_path / "large")).code == 0
     for name in ("scenario.yaml", "jobs.parquet", "run.json"):
         assert (tmp_path / "large" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     large, whole = Run.load(tmp_path / "large"), Run.load(tmp_path / "whole")
     assert outcome(large.schedule) == outcome(whole.schedule)
     assert isinstance(opened(tmp_path / "large"), LargeRun)
-    assert CliRunner().invoke(app, ["verify", str(tmp_path / "large")]).exit_code == 0
+    assert skedge("verify", str(tmp_path / "large")).code == 0
     runs = whole.schedule.runs.with_columns(end=pl.col("end") + 1)
     write_table(tmp_path / "large" / "tables", "runs", runs)
-    assert CliRunner().invoke(app, ["verify", str(tmp_path / "large")]).exit_code == 1
+    assert skedge("verify", str(tmp_path / "large")).code == 1
 
 
 def test_a_table_that_cannot_be_written_ends_the_run(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from .names import known_rows
 from .orders import check_order
 from .ps import check_edge_first, check_slot_use, dispatched_jobs
 from .rules import Findings, Violation
-from .verify import check_jobs
+from .verify import check_jobs, check_slot_jobs
 
 CHUNKS = 2**20
 """Chunks of a part of the jobs; a part of the lanes has three times as many."""
@@ -43,7 +43,7 @@ def has_parts(scenario: Scenario, tables: StoredTables, meta: Mapping[str, Any])
     It does on a simulation of dispatched chunks whose jobs share nothing but lanes and PS slots.
     """
     jobs, cluster, promises = scenario.jobs, scenario.cluster, meta.get("promises") or {}
-    if meta.get("world") is not None or cluster.kind != "slots" or jobs.max_lag.any():
+    if meta.get("world") is not None or not cluster.lanes or jobs.max_lag.any():
         return False
     if isinstance(promises.get("batches"), dict):
         return False
@@ -60,7 +60,10 @@ def has_parts(scenario: Scenario, tables: StoredTables, meta: Mapping[str, Any])
 def verify_parts(
     scenario: Scenario, tables: StoredTables, meta: Mapping[str, Any], *, limit: int = 20, most: int = CHUNKS
 ) -> list[Violation]:
-    """As :func:`.verify.verify`, for a record that has parts (:func:`has_parts`) of about `most` chunks each."""
+    """As :func:`.verify.verify`, for a record that has parts (:func:`has_parts`) of about `most` chunks each.
+
+    Of two runs that begin together on a lane (M4), it may name the other one.
+    """
     found = Findings(scenario, limit)
     mode, preemptive = _mode(meta), bool((meta.get("lanes") or {}).get("preemptive", True))
     beside = tables.folder if os.access(tables.folder, os.W_OK) else None  # None: the system's folder for such files
@@ -111,6 +114,7 @@ class _OfJobs:
         found = Findings(part, self.found.limit)
         c = known_rows(part, self.tables.of_jobs(first, end), found)
         k, _ = check_jobs(c, found, self.meta, 0)
+        check_slot_jobs(k, found, 0)
         check_cloud_alpha(c, k.zeta, found, _mode(self.meta))
         self.found.extend(found)
         self.dispatched[first:end], self.zeta[first:end] = dispatched_jobs(c), k.zeta.last

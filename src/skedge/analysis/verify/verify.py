@@ -81,7 +81,7 @@ def verify(
 def check_jobs(c: Columns, found: Findings, meta: Mapping[str, Any], slack: int) -> tuple[Chunks, Lags]:
     """Check the rules that look at one job at a time; returns the dispatched chunks and their lags.
 
-    They can be checked on the jobs part by part, each with its rows of all tables.
+    They can be checked on the jobs part by part, each with its rows of all tables; so can :func:`check_slot_jobs`.
     """
     live, lanes = meta.get("world") is not None, meta.get("lanes") or {}
     answers(c, found)
@@ -105,11 +105,13 @@ def check_jobs(c: Columns, found: Findings, meta: Mapping[str, Any], slack: int)
     check_uploads(c, found, slack)
     check_orders(c, found, slack)
     check_ps(c, found, slack)
-    if c.scenario.cluster.kind == "slots":
-        check_ps_slots(c, found, slack, chunks.zeta)
-    if c.scenario.cluster.kind != "sites":
-        check_supplies(c, found)
     return chunks, lags
+
+
+def check_slot_jobs(k: Chunks, found: Findings, slack: int) -> None:
+    """Check the further rules on single jobs of a cluster with slots."""
+    check_ps_slots(k.c, found, slack, k.zeta)
+    check_supplies(k.c, found)
 
 
 def check_shared(k: Chunks, lags: Lags, found: Findings, meta: Mapping[str, Any], slack: int) -> None:
@@ -127,16 +129,17 @@ def check_shared(k: Chunks, lags: Lags, found: Findings, meta: Mapping[str, Any]
     if not live and isinstance(promises.get("batches"), dict):
         check_batches(c, found, promises["batches"])
     check_gangs(c, found, slack)
-    _check_kind(c, found, slack, meta)
+    _check_kind(k, found, slack, meta)
 
 
-def _check_kind(c: Columns, found: Findings, tolerance: int, meta: Mapping[str, Any]) -> None:
+def _check_kind(k: Chunks, found: Findings, tolerance: int, meta: Mapping[str, Any]) -> None:
     """Check the rules that apply only to one kind of cluster."""
-    live, promises = meta.get("world") is not None, meta.get("promises") or {}
+    c, live, promises = k.c, meta.get("world") is not None, meta.get("promises") or {}
     rule, most, slots = "M27", c.scenario.jobs.batch, False
     match c.scenario.cluster.kind:
         case "slots":
             rule, most, slots = "M5", c.scenario.jobs.chunks, True
+            check_slot_jobs(k, found, tolerance)
             check_slot_use(c, found, tolerance)
             check_gang_slots(c, found, tolerance)
             check_sharing(c, found, tolerance, sticky=bool((meta.get("params") or {}).get("sticky")))
@@ -144,6 +147,7 @@ def _check_kind(c: Columns, found: Findings, tolerance: int, meta: Mapping[str, 
             if not live:
                 check_gang_work(c, found)
         case "resources":
+            check_supplies(c, found)
             check_resources(c, found, tolerance)
             check_counts(c, found, by_ratio=promises.get("ps") == "ratio")
             check_ps_orders(c, found, tolerance)
