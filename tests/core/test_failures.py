@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from skedge.core.errors import ScenarioError, SkedgeError
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
-from skedge.run import run
+from skedge.explain import explain
+from skedge.quick.which import loop_for
+from skedge.run import Run, prepared, run
 from skedge.sim.failures import Failures
 from skedge.testing.scenarios import resource_scenarios, site_scenarios, small_scenario
 
@@ -128,3 +131,16 @@ def test_what_is_not_simulated_is_one_sentence() -> None:
         run(replace(two_servers(2, max_lag=1, epochs=2)), "aonline")
     with pytest.raises(SkedgeError, match="is sent to the cloud, which is not simulated"):
         run(small_scenario(SENT_TO_THE_CLOUD, physics=failing), "aonline")
+
+
+def test_a_run_with_failures_is_explained_and_verified_from_its_folder(tmp_path: Path) -> None:
+    """The policy is asked again event by event, failures included; no compiled loop takes such a run."""
+    scenario = small_scenario(0, cloud=False, physics=PHYSICS[0])
+    for policy in ("aonline:cloud=false", "srtf"):
+        done = run(scenario, policy)
+        assert loop_for(scenario, prepared(policy, scenario)) is None
+        assert explain(done, scenario.jobs.ids[-1]).job == scenario.jobs.ids[-1]
+        done.save(tmp_path / policy[:4])
+        again = Run.load(tmp_path / policy[:4])
+        assert again.scenario.physics == scenario.physics
+        assert again.verify() == []
