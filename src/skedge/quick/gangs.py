@@ -10,7 +10,7 @@ from skedge.core.jit import inlined, lean
 from skedge.core.model import Ints
 from skedge.core.network import upload_delay
 from skedge.core.schedule import VERBS
-from skedge.policies.gangs.placement import Stored, entry
+from skedge.policies.gangs.stored import Stored, entry
 
 from .state import (
     ADMITTED,

@@ -11,7 +11,8 @@ from skedge.core.model import Floats, Ints
 from skedge.core.network import Delays
 from skedge.core.scenario import Scenario
 from skedge.core.time import NEVER, whole_slots
-from skedge.policies.gangs.placement import Gang, Rule, Scratch, Stored, empty_stored, make_scratch, with_space
+from skedge.policies.gangs.placement import Gang, Rule, Scratch, make_scratch
+from skedge.policies.gangs.stored import Stored, empty_stored, with_space
 from skedge.policies.gangs.tiresias import Clocks, no_clocks, with_clocks
 
 A = TypeVar("A", Ints, Floats)

@@ -9,8 +9,8 @@ import numpy as np
 from skedge.core.jit import compiled
 from skedge.core.model import Ints
 from skedge.core.scenario import Scenario
-from skedge.policies.gangs.placement import Stored, empty_stored, store_all, with_space
 from skedge.policies.gangs.preemptive import JobState
+from skedge.policies.gangs.stored import Stored, empty_stored, store_all, with_space
 
 from .decide import RANK, ps_for
 from .each import Crews, begin_each, crews_with_room, no_crews, stop

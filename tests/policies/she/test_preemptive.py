@@ -15,8 +15,8 @@ from skedge.core.kernel import Kernel
 from skedge.core.model import Physics
 from skedge.core.network import upload_row
 from skedge.core.time import NEVER, SECOND
-from skedge.policies.gangs.placement import empty_stored
 from skedge.policies.gangs.preemptive import JobState, Preemptive, Room, take
+from skedge.policies.gangs.stored import empty_stored
 from skedge.sim.world import SimulatedWorld
 
 

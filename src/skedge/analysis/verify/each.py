@@ -50,7 +50,8 @@ def check_begins(c: Columns, found: Findings, given: pl.DataFrame, slack: int) -
     each = not_gangs(c)
     if not len(each):
         return
-    frame = c.gangs.frame.with_columns(pl.Series("server", c.gangs["server"], dtype=pl.Int32))
+    # only the columns that are read: the rows are many, and sorting copies them
+    frame = c.gangs.frame.select("job", "start", "compute_from", "end", "workers", server=pl.Series(c.gangs["server"]))
     frame = _of_jobs(frame, each).sort("job", "start", "server", "compute_from")
     given = _of_jobs(given, each)
     # a fast compiled pass finds who may be wrong; the plain one then says what is

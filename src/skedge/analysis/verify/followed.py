@@ -133,12 +133,14 @@ def _instant(
     """
     now, verb, gangs, allocated, begin = o.time[o.rows[i]], -1, 0, False, i
     while i < last and o.time[o.rows[i]] == now:
-        before, verb, begin = verb, o.verb[o.rows[i]], i
+        before, verb, previous, begin = verb, o.verb[o.rows[i]], begin, i
         i += 1
         # the rows of an order have ascending servers
         while i < last and _continues(o, o.rows[i - 1], o.rows[i]):
             i += 1
-        if verb == before or (verb == SUSPEND and not (cut or allocated)):
+        if verb == before and (verb == SUSPEND or _alike(o, previous, begin, i)):
+            return i, -1, gangs
+        if verb == SUSPEND and not (cut or allocated):
             return i, -1, gangs
         if verb != SUSPEND:
             allocated = True
@@ -151,6 +153,16 @@ def _instant(
 def _continues(o: _Orders, row: int, then: int) -> bool:
     """Whether row `then`, the job's next one after `row`, belongs to the same order."""
     return o.time[row] == o.time[then] and o.verb[row] == o.verb[then] and o.server[row] < o.server[then]
+
+
+@inlined
+def _alike(o: _Orders, previous: int, begin: int, end: int) -> bool:
+    """Whether the order of the rows from `begin` to `end` is that of the rows from `previous` to `begin`."""
+    same = end - begin == begin - previous
+    for k in range(end - begin):
+        row, last = o.rows[begin + k], o.rows[previous + k]
+        same = same and o.server[row] == o.server[last] and o.n[row] == o.n[last]
+    return same
 
 
 @inlined

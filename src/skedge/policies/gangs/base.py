@@ -13,8 +13,9 @@ from skedge.core.policy import Params, View
 from skedge.core.time import NEVER
 
 from .edge import EdgePolicy
-from .placement import Changes, Gang, Rule, carry, empty_stored, lose, make_scratch, select, with_space
+from .placement import Changes, Gang, Rule, carry, make_scratch, select
 from .sharing import Layer
+from .stored import empty_stored, lose, with_space
 
 if TYPE_CHECKING:
     from numpy.random import Generator

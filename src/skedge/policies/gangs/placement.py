@@ -18,7 +18,7 @@ from skedge.core.model import Ints
 from skedge.core.network import Delays, upload_delay
 from skedge.core.time import NEVER
 
-_NONE = -1
+from .stored import BLOCK, NONE, Stored, look_up, store
 
 _STOPS = 2
 """Mark of a running job that stops."""
@@ -44,116 +44,6 @@ class Gang(NamedTuple):
     counts: Ints
     used: Ints
     running: Ints
-
-
-class Stored(NamedTuple):
-    """For how many of its workers each job has had data brought where: its entries in blocks of one pool.
-
-    A job that is moved often has data on many servers. Block b has the entries ``b * BLOCK`` and following, which are
-    read together; the last ones of a job's newest block may be empty.
-
-    Attributes
-    ----------
-    first
-        Newest block of each job, -1 if it has none.
-    server, workers, ready
-        Of an entry: where (-1: empty), for how many, and when they are there [µs], if the caller keeps it.
-    following
-        Of a block: the job's next one, -1 if there is none.
-    size
-        Number of blocks, shape ``(1,)``.
-    """
-
-    first: Ints
-    server: Ints
-    workers: Ints
-    ready: Ints
-    following: Ints
-    size: Ints
-
-
-BLOCK = 8
-"""Entries of a block."""
-
-
-def empty_stored() -> Stored:
-    """No data anywhere."""
-    none = np.zeros(0, np.int64)
-    return Stored(none, none, none, none, none, np.zeros(1, np.int64))
-
-
-def with_space(stored: Stored, jobs: int, more: int) -> Stored:
-    """`stored` with room for `jobs` jobs and `more` entries."""
-    if jobs > len(stored.first):
-        stored = stored._replace(first=np.append(stored.first, np.full(jobs - len(stored.first), _NONE)))
-    need, blocks = int(stored.size[0]) + more, len(stored.following)
-    if need > blocks:
-        longer = max(need - blocks, blocks, 64)
-        pool = {name: np.append(getattr(stored, name), np.zeros(BLOCK * longer, np.int64)) for name in _OF_ENTRIES}
-        stored = stored._replace(following=np.append(stored.following, np.zeros(longer, np.int64)), **pool)
-    return stored
-
-
-_OF_ENTRIES = ("server", "workers", "ready")
-
-
-@inlined
-def entry(stored: Stored, job: int, server: int) -> int:
-    """The entry of `job` for `server`; a new one has no workers."""
-    at = stored.first[job]
-    while at != _NONE:
-        for i in range(BLOCK * at, BLOCK * (at + 1)):
-            if stored.server[i] == server:
-                return i
-        at = stored.following[at]
-    at = stored.first[job]
-    if at == _NONE or stored.server[BLOCK * (at + 1) - 1] != _NONE:
-        at = stored.size[0]
-        stored.size[0] += 1
-        for i in range(BLOCK * at, BLOCK * (at + 1)):
-            stored.server[i] = _NONE
-        stored.following[at], stored.first[job] = stored.first[job], at
-    i = BLOCK * at
-    while stored.server[i] != _NONE:
-        i += 1
-    stored.server[i], stored.workers[i] = server, 0
-    return i
-
-
-@lean
-def store(stored: Stored, job: int, server: int, workers: int) -> None:
-    """Note that `server` has the data of at least `workers` workers of `job`."""
-    at = entry(stored, job, server)
-    stored.workers[at] = max(stored.workers[at], workers)
-
-
-@lean
-def store_all(stored: Stored, job: int, workers: Ints) -> None:
-    """:func:`store` for each server of `workers`, by server."""
-    for server in range(len(workers)):
-        if workers[server] > 0:
-            store(stored, job, server, workers[server])
-
-
-@lean
-def lose(stored: Stored, server: int) -> None:
-    """The data on `server` are lost."""
-    for at in range(BLOCK * stored.size[0]):
-        if stored.server[at] == server:
-            stored.workers[at] = 0
-
-
-@inlined
-def look_up(stored: Stored, job: int, there: Ints) -> None:
-    """Fill `there`: for how many workers of `job` each server has data."""
-    for server in range(len(there)):
-        there[server] = 0
-    at = stored.first[job]
-    while at != _NONE:
-        for i in range(BLOCK * at, BLOCK * (at + 1)):
-            if stored.server[i] != _NONE:
-                there[stored.server[i]] = stored.workers[i]
-        at = stored.following[at]
 
 
 class Rule(NamedTuple):
@@ -345,12 +235,12 @@ def _place_anew(job: int, gang: Gang, stored: Stored, rule: Rule, scratch: Scrat
 def _nearest_for_all(job: int, k: int, stored: Stored, rule: Rule, room: Ints, delays: Delays) -> int:
     """The server of least (delay, server) that holds all `k` workers, -1 if none does: :func:`place` for one server."""
     best, least = -1, NEVER
-    at = stored.first[job] if rule.kept else _NONE
-    while at != _NONE:
+    at = stored.first[job] if rule.kept else NONE
+    while at != NONE:
         for i in range(BLOCK * at, BLOCK * (at + 1)):
             server = stored.server[i]
             # its data are there, for all workers
-            if server != _NONE and room[server] >= k and stored.workers[i] >= k and (best < 0 or server < best):
+            if server != NONE and room[server] >= k and stored.workers[i] >= k and (best < 0 or server < best):
                 best, least = server, 0
         at = stored.following[at]
     if least == 0 and delays.given.shape[0] == 0 and min(delays.lo[job, 0], delays.lo[job, 1]) > 0:

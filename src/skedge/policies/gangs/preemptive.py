@@ -16,7 +16,8 @@ from skedge.core.policy import View
 from skedge.core.time import NEVER
 
 from .edge import EdgePolicy
-from .placement import Stored, empty_stored, forgive, look_up, lose, store_all, with_space
+from .placement import forgive
+from .stored import Stored, empty_stored, look_up, lose, store_all, with_space
 
 if TYPE_CHECKING:
     from numpy.random import Generator
