@@ -187,7 +187,7 @@ def test_a_wrong_policy_is_refused_before_anything_runs(
     command: str, policy: str, message: str, skedge: Skedge, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With what there is, or what would be right."""
-    monkeypatch.setattr(import_module("skedge.run"), "SimulatedWorld", None)
+    monkeypatch.setattr(import_module("skedge.run"), "world_of", None)
     option = "--policies" if command == "compare" else "--policy"
     refused(skedge(command, small, option, policy), message)
     assert files() == {"small.yaml"}

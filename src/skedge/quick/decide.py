@@ -7,12 +7,12 @@ import math
 import numpy as np
 
 from skedge.core.jit import compiled, inlined, lean
+from skedge.core.kept_data import Stored
 from skedge.core.model import Ints
 from skedge.core.size import UNLIMITED
 from skedge.core.time import NEVER
 from skedge.policies.gangs.placement import Changes, Gang, carry_from, scan
 from skedge.policies.gangs.srtf import ranked
-from skedge.policies.gangs.stored import Stored
 from skedge.policies.gangs.tiresias import Clocks, execute, next_demotion, next_promotion, promote, rank_of
 from skedge.policies.gangs.tiresias import begin as begin_clocks
 

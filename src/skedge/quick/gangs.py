@@ -7,10 +7,10 @@ As the kernel and the simulated world do it together (:mod:`skedge.core.kernel`,
 from __future__ import annotations
 
 from skedge.core.jit import inlined, lean
+from skedge.core.kept_data import Stored, entry
 from skedge.core.model import Ints
 from skedge.core.network import upload_delay
 from skedge.core.schedule import VERBS
-from skedge.policies.gangs.stored import Stored, entry
 
 from .state import (
     ADMITTED,

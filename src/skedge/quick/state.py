@@ -7,12 +7,12 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from skedge.core.jit import lean
+from skedge.core.kept_data import Stored, empty_stored, with_space
 from skedge.core.model import Floats, Ints
 from skedge.core.network import Delays
 from skedge.core.scenario import Scenario
 from skedge.core.time import NEVER, whole_slots
 from skedge.policies.gangs.placement import Gang, Rule, Scratch, make_scratch
-from skedge.policies.gangs.stored import Stored, empty_stored, with_space
 from skedge.policies.gangs.tiresias import Clocks, no_clocks, with_clocks
 
 A = TypeVar("A", Ints, Floats)

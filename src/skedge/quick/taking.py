@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from skedge.core.jit import compiled
+from skedge.core.kept_data import Stored, empty_stored, store_all, with_space
 from skedge.core.model import Ints
 from skedge.core.scenario import Scenario
 from skedge.policies.gangs.preemptive import JobState
-from skedge.policies.gangs.stored import Stored, empty_stored, store_all, with_space
 
 from .decide import RANK, ps_for
 from .each import Crews, begin_each, crews_with_room, no_crews, stop

@@ -25,8 +25,7 @@ from skedge.core.network import upload_delay
 from skedge.core.scenario import Scenario
 from skedge.core.time import NEVER
 
-from . import lanes as truth_of
-from .lanes import Truth
+from .lanes import Truth, arrive_now, close, touch
 from .world import SimulatedWorld
 
 FAILED = "server_failed"
@@ -152,7 +151,7 @@ class FailingWorld(SimulatedWorld):
             self._send(lane, group, self.now + int(delay))
         self.dispatches += 1
         self.unsettled = True
-        truth_of.arrive_now(self.truth, order.lane, self.now)
+        arrive_now(self.truth, order.lane, self.now)
         in_cloud = np.flatnonzero(order.lane == CLOUD)
         if len(in_cloud):
             self._to_cloud(order, np.array(chunks)[in_cloud])
@@ -176,10 +175,10 @@ def _take_away(w: Truth, lanes: Ints, now: int, found: Ints) -> int:
     """Empty these lanes at `now`; writes job, chunk and time left of each chunk to `found`, returns their number."""
     n = 0
     for lane in lanes:
-        truth_of.touch(w, lane, now)
+        touch(w, lane, now)
         job, chunk, begun = w.open_job[lane], w.open_chunk[lane], now > w.open_start[lane]
         if chunk >= 0:
-            truth_of.close(w, lane, now, 1)
+            close(w, lane, now, 1)
         for i in range(w.lanes.waiting[lane]):
             found[n, 0], found[n, 1] = w.lanes.rows[lane, i, JOB], w.lanes.rows[lane, i, HEAD]
             found[n, 2] = w.lanes.rows[lane, i, LEFT]

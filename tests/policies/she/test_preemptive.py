@@ -11,12 +11,12 @@ import pytest
 from builders.gang_policies import job, random_scenarios, run, scenario, where
 from skedge.core.drive import drive_to_end
 from skedge.core.events import Event
+from skedge.core.kept_data import empty_stored
 from skedge.core.kernel import Kernel
 from skedge.core.model import Physics
 from skedge.core.network import upload_row
 from skedge.core.time import NEVER, SECOND
 from skedge.policies.gangs.preemptive import JobState, Preemptive, Room, take
-from skedge.policies.gangs.stored import empty_stored
 from skedge.sim.world import SimulatedWorld
 
 

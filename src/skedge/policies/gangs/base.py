@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from skedge.core.events import Allocate, Event, Order, Reject, Suspend, WakeAt, ps_in
+from skedge.core.kept_data import empty_stored, lose, with_space
 from skedge.core.model import Cluster, Ints, Physics, Placement
 from skedge.core.policy import Params, View
 from skedge.core.time import NEVER
@@ -15,7 +16,6 @@ from skedge.core.time import NEVER
 from .edge import EdgePolicy
 from .placement import Changes, Gang, Rule, carry, make_scratch, select
 from .sharing import Layer
-from .stored import empty_stored, lose, with_space
 
 if TYPE_CHECKING:
     from numpy.random import Generator

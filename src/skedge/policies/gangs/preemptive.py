@@ -10,6 +10,7 @@ import numpy as np
 
 from skedge.core.events import Allocate, Event, Order, Suspend, pairs, ps_in
 from skedge.core.jit import compiled, inlined
+from skedge.core.kept_data import Stored, empty_stored, look_up, lose, store_all, with_space
 from skedge.core.model import Cluster, Ints, Physics
 from skedge.core.network import Delays, upload_delay
 from skedge.core.policy import View
@@ -17,7 +18,6 @@ from skedge.core.time import NEVER
 
 from .edge import EdgePolicy
 from .placement import forgive
-from .stored import Stored, empty_stored, look_up, lose, store_all, with_space
 
 if TYPE_CHECKING:
     from numpy.random import Generator
