@@ -291,3 +291,34 @@ def test_a_new_controller_takes_in_what_it_missed_at_the_times_at_which_it_happe
     again = RayWorld(scenario, {"a": OF}, NoEngine(len(SERVERS)), journal=SqlJournal(url), began=began)
     assert [type(again.inbox.take()).__name__ for _ in range(3)] == ["Due", "Resumed", "Report"]
     assert again.inbox.told == 1
+
+
+class Hasty(CoachHere):
+    """A coach that reports something between being attached to and being asked for news."""
+
+    def ask(self, method: str, *given: Any) -> Any:
+        found = super().ask(method, *given)
+        if method == "attach":
+            self.coach.tell(Report("stopped", 0, 0))
+        return found
+
+
+class WithHasty(WithCoach):
+    """An engine with such a coach."""
+
+    def coach(self) -> Any:
+        return Hasty(self.of_run)
+
+
+def test_what_a_new_coach_reports_while_it_is_attached_to_is_taken_in(coach: Coach) -> None:
+    """The coach was lost: the first news of the one after it are inputs, too."""
+    cluster = Cluster(SERVERS)
+    scenario = Scenario(cluster, Jobs(job_table([Job("a", 1e6, 1, 2, 6, 0.1)])[0], cluster), Physics(slot=SECOND))
+    world = RayWorld(scenario, {"a": OF}, WithHasty(coach))
+    world.inbox.waiting.put(Resumed())
+    assert isinstance(world.inbox.take(), Resumed)
+    world.inbox.waiting.put(Due())
+    report = world.inbox.take()
+    assert isinstance(report, Report)
+    assert report.what == "stopped"
+    world.trainers.leave()

@@ -103,17 +103,6 @@ def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
             one.types("down")
 
 
-def test_a_script_that_states_its_spec_is_submitted_as_it_is(operator: Operator) -> None:
-    """The noise is 0.01, so the mean squared error of the right line is 0.0001; of none it is about 1."""
-    script = Path(__file__).parents[2] / "docs" / "examples" / "script" / "line.py"
-    name = str(operator.sees("submit", str(script))["job"])
-    assert name == "line"
-    operator.waits(lambda: operator.state_of(name) == "COMPLETED")
-    told = operator.job(name)
-    assert told["metric"] == "error"
-    assert told["accuracy"] < 0.01
-
-
 def test_a_job_is_submitted_told_about_and_trained(operator: Operator) -> None:
     name = operator.submits()
     assert operator.submits() == f"{name}-2", "names are unique"
@@ -305,3 +294,14 @@ def test_a_service_goes_on_from_a_backup_that_was_made_while_it_trained(operator
     finally:
         other.types("down")
     assert other.sees("record", "--out", str(operator.folder / "record-of-copy"))["violations"] == []
+
+
+def test_a_script_that_states_its_spec_is_submitted_as_it_is(operator: Operator) -> None:
+    """The noise is 0.01, so the mean squared error of the right line is 0.0001; of none it is about 1."""
+    script = Path(__file__).parents[2] / "docs" / "examples" / "script" / "line.py"
+    name = str(operator.sees("submit", str(script))["job"])
+    assert name == "line"
+    operator.waits(lambda: operator.state_of(name) == "COMPLETED")
+    told = operator.job(name)
+    assert told["metric"] == "error"
+    assert told["accuracy"] < 0.01

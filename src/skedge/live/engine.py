@@ -305,9 +305,16 @@ def _end_others(prefix: str) -> bool:
 
 
 def _here(*, lasting: bool) -> dict[str, Any]:
-    """Options of an actor on this node; a lasting one may be restarted on another if this one is lost."""
+    """Options of an actor on this node; a lasting one may be restarted on another if this one is lost.
+
+    On an embedded cluster the lasting ones are on Ray's head: a driver may be connected to any node of this machine,
+    and those of the servers can be lost.
+    """
     ray = _ray()
-    here = ray.get_runtime_context().get_node_id()
+    here, alive = ray.get_runtime_context().get_node_id(), [node for node in ray.nodes() if node["Alive"]]
+    of_servers = {node["NodeID"] for node in alive if "server" in node["Labels"]}
+    if lasting and here in of_servers:
+        here = next((node["NodeID"] for node in alive if node["NodeID"] not in of_servers), here)
     on = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=lasting)
     return {"num_cpus": 0, "max_restarts": -1, "scheduling_strategy": on}
 

@@ -182,7 +182,8 @@ class CoachLink:
             try:
                 self._take(_WAIT_S)
             except FencedError as error:
-                self.fenced(error)
+                if not self.ended.is_set():  # else by this controller's next link
+                    self.fenced(error)
                 return
             except (CoachLostError, UnattachedError):
                 self._wait_for_coach()

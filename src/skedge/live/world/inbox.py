@@ -109,10 +109,9 @@ class Inbox:
     def _resume(self) -> None:
         """Continue after the rebuild, or, at any other time, with a coach that was lost and is there again."""
         rebuilt, self.rebuilding = self.rebuilding, False
-        missed = self.world.trainers.go_on()
+        self._later.extend(self.world.trainers.go_on())  # before all that has come meanwhile: they are older
         if rebuilt:
             self.joined = time.monotonic()
-            self._later.extend(missed)  # before all that has come meanwhile: they are older
             self.world.go_on()
 
     def _new(self) -> tuple[int, Input]:
