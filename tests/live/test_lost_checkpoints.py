@@ -47,6 +47,7 @@ def trained_while(
     def strike() -> None:
         while not due(progress_of(engine, name)):
             time.sleep(0.02)
+        time.sleep(0.1)  # by now what the checkpoint holds was reported; before that a chunk may be trained again
         idle = {actor for actors in engine.processes.idle.values() for actor in actors}
         busy = [pid for actor, pid in servers.items() if actor not in idle]
         for pid in busy:

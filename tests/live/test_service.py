@@ -171,6 +171,17 @@ def test_a_script_is_a_job_with_its_own_code_and_its_model_is_loaded_outside(ope
     assert all(one["who"].startswith("token:") for one in asked)
 
 
+def test_a_script_that_states_its_spec_is_submitted_as_it_is(operator: Operator) -> None:
+    """The noise is 0.01, so the mean squared error of the right line is 0.0001; of none it is about 1."""
+    script = Path(__file__).parents[2] / "docs" / "examples" / "script" / "line.py"
+    name = str(operator.sees("submit", str(script))["job"])
+    assert name == "line"
+    operator.waits(lambda: operator.state_of(name) == "COMPLETED")
+    told = operator.job(name)
+    assert told["metric"] == "error"
+    assert told["accuracy"] < 0.01
+
+
 def test_what_waits_says_why_with_numbers_and_can_be_cancelled(operator: Operator) -> None:
     """The first takes all three lanes for 36 s; the second would be 90 s on its way to the cloud, so it waits."""
     images = {"factory": SPEC["train"]["factory"], "args": {**SPEC["train"]["args"], "chunks": 3, "samples": 180}}
@@ -294,14 +305,3 @@ def test_a_service_goes_on_from_a_backup_that_was_made_while_it_trained(operator
     finally:
         other.types("down")
     assert other.sees("record", "--out", str(operator.folder / "record-of-copy"))["violations"] == []
-
-
-def test_a_script_that_states_its_spec_is_submitted_as_it_is(operator: Operator) -> None:
-    """The noise is 0.01, so the mean squared error of the right line is 0.0001; of none it is about 1."""
-    script = Path(__file__).parents[2] / "docs" / "examples" / "script" / "line.py"
-    name = str(operator.sees("submit", str(script))["job"])
-    assert name == "line"
-    operator.waits(lambda: operator.state_of(name) == "COMPLETED")
-    told = operator.job(name)
-    assert told["metric"] == "error"
-    assert told["accuracy"] < 0.01
