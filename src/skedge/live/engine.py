@@ -111,7 +111,7 @@ class Engine:
         elif not self.emulates:
             check_answers(str(address))
         ray = _ray()
-        # connect while only the head is up, so that this process depends on no other node
+        # an own cluster has only its head now, so that this process depends on no other node
         space = f"skedge-{self.lasting}" if self.lasting else None
         ray.init(address=address, namespace=space, log_to_driver=False, logging_level="error", configure_logging=False)
         prefix, found = self._prefix(), False
