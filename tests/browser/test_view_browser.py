@@ -126,6 +126,7 @@ def test_tenants_and_classes_have_columns(browser: Any, errors: list[str]) -> No
     for address in served([run(example, "srtf")]):
         one = opened(browser, address, errors)
         choose(one, "jobs")
+        one.locator("#jobs-table tbody tr").first.wait_for()
         heads = one.locator("#jobs-table thead th").all_inner_texts()
         rows = [row.locator("th, td").all_inner_texts()[:4] for row in one.locator("#jobs-table tbody tr").all()]
         one.close()
