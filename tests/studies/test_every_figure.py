@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from skedge.studies.runner import findings
+from skedge.studies.runner import How, findings
 from skedge.studies.study import Hypothesis, Study, find
 
 Skedge = Callable[..., Any]
@@ -45,7 +46,7 @@ def test_all_figures_are_run_judged_and_listed(few: list[Study], skedge: Skedge)
     assert "[fig5](pdors-fig5/report.html)" in page
     assert "**does not hold**; open if there are 4 jobs" in page
     assert f"| fig3 | {few[2].claim} | not run: it trains for real | |" in page
-    assert f"In all they are {sum(study.minutes for study in few):,.0f}, of which 12 train for real." in page
+    assert f"In all they are {sum(study.minutes for study in few):,.0f}, of which 12 train for real;" in page
     assert not Path("f/.points").exists()
 
 
@@ -71,6 +72,28 @@ def test_what_was_ended_half_way_gives_the_same_bytes(
     assert skedge("reproduce", "all", "--simulated", "--out", "f").code == 0
     assert asked == ["pdors-fig5", "pdors-fig8", "pdors-fig8"]
     assert contents(Path("f")) == contents(Path("whole"))
+
+
+def test_simulated_figures_are_made_while_others_train(
+    few: list[Study], skedge: Skedge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A study that trains until the simulated ones are finished; each is then found finished."""
+
+    def trained(study: Study, seeds: int | None, how: How) -> Any:
+        asked.append(study.name)
+        while not Path("f/pdors-fig8").is_dir():
+            assert time.monotonic() < limit
+            time.sleep(0.1)
+        return findings(find("pdors", "fig5"), seeds, how)
+
+    asked, limit = list[str](), time.monotonic() + 300
+    monkeypatch.setattr("skedge.cli.figures.find_spec", lambda _: object())
+    monkeypatch.setattr("skedge.cli.figures.findings", trained)
+    told = skedge("reproduce", "all", "--out", "f", "--json").json
+    assert asked == ["jsac22-fig3"], "the others ran in the process beside"
+    assert told["verdicts"] == {"pdors-fig5": "holds", "pdors-fig8": "does not hold", "jsac22-fig3": "holds"}
+    assert set(told["seconds"]) == set(told["verdicts"])
+    assert not [path.name for path in Path("f").iterdir() if path.name.startswith(".")]
 
 
 def test_quickly_there_is_one_seed_and_nothing_is_decided(few: list[Study], skedge: Skedge) -> None:

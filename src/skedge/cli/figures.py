@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,9 +17,10 @@ from typing import Any
 import typer
 from rich.table import Table
 
-from skedge.core.errors import InputError
+from skedge.core.errors import InputError, SkedgeError
 from skedge.report.pictures import HINT, can_draw
 from skedge.run import new_folder
+from skedge.runs.beside import beside
 from skedge.runs.sweep import Kept, Where
 from skedge.studies.kinds.ratio import Ratio
 from skedge.studies.kinds.ratios import Ratios
@@ -43,29 +47,60 @@ class Chosen:
 
 
 def every_figure(chosen: Chosen, trace: Path | None, ray: str | None, *, as_json: bool) -> None:
-    """Run all studies that are not finished, the short ones first; the page with all verdicts follows each."""
+    """Run all studies that are not finished, the short ones first; the page with all verdicts follows each.
+
+    Those that train take the time that their jobs take and little of the processors, so the simulated ones are begun
+    beside them.
+    """
     studies = [_quick(study) if chosen.quick else study for study in every()]
     missing = {study.name: why for study in studies if (why := _missing(study, chosen, trace)) is not None}
     asked = sorted((study for study in studies if study.name not in missing), key=lambda study: study.minutes)
+    trained = [study for study in asked if study.trained]
+    simulated = [study for study in asked if not study.trained]
     _make(chosen.folder)
-    seconds = _Seconds(chosen.folder / "times.json")
-    done = 0.0
     with progress(quiet=as_json) as bar:
         whole = bar.add_task("figures", total=len(asked), at="")
-        began = time.monotonic()
-        for study in asked:
+        began, done = time.monotonic(), 0.0
+
+        def say(study: Study) -> None:
             left = sum(one.minutes for one in asked) - done
             bar.update(whole, at=f"{study.name}; {_left(time.monotonic() - began, done, left)}")
-            given = trace if study.with_trace else None
-            if _one(study, chosen, How(given, Where(-1, ray), chosen.folder, bar), seconds):
-                done += study.minutes
+
+        def note(study: Study, *, ran: bool) -> None:
+            nonlocal done
+            done += study.minutes if ran else 0.0
             bar.update(whole, advance=1)
             write_overview(chosen.folder, studies, missing)
+
+        if trained:
+            with beside(_begin, simulated, chosen, trace, ray):
+                _run(trained, chosen, How(trace, Where(-1, ray), chosen.folder, bar), say, note)
+        _run(simulated, chosen, How(trace, Where(-1, ray), chosen.folder, bar), say, note)
     shutil.rmtree(chosen.folder / ".points", ignore_errors=True)
-    _show(chosen.folder, asked, missing, seconds.by_study, as_json=as_json)
+    _show(chosen.folder, asked, missing, _Seconds(chosen.folder).by_study, as_json=as_json)
 
 
-def _one(study: Study, chosen: Chosen, how: How, seconds: _Seconds) -> bool:
+def _run(
+    studies: Sequence[Study], chosen: Chosen, how: How, say: Callable[[Study], None], note: Callable[..., None]
+) -> None:
+    for study in studies:
+        say(study)
+        note(study, ran=_one(study, chosen, replace(how, trace=how.trace if study.with_trace else None)))
+
+
+def _begin(studies: Sequence[Study], chosen: Chosen, trace: Path | None, ray: str | None) -> None:
+    """Run studies in a process of their own, until it is ended."""
+    parent = os.getppid()
+
+    def say(_: Study) -> None:
+        if os.getppid() != parent:
+            sys.exit()  # the command that wanted the figures has ended
+
+    with progress(quiet=True) as bar, suppress(SkedgeError):  # what fails here will fail again in the command
+        _run(studies, chosen, How(trace, Where(-1, ray), chosen.folder, bar), say, lambda *_, **__: None)
+
+
+def _one(study: Study, chosen: Chosen, how: How) -> bool:
     """Run a study unless it is finished; returns whether it was run."""
     folder, key = chosen.folder / study.name, key_of_study(study, chosen.seeds, how.trace)
     if is_finished(folder, key):
@@ -73,10 +108,11 @@ def _one(study: Study, chosen: Chosen, how: How, seconds: _Seconds) -> bool:
     points = chosen.folder / ".points"  # one folder, as studies share points: of two figures of one setting
     began = time.monotonic()
     with new_folder(folder, replacing=True) as inside:
-        found = findings(study, chosen.seeds, How(how.trace, Where(-1, how.where.ray, Kept(points)), inside, how.bar))
+        kept = replace(how, where=replace(how.where, kept=Kept(points)), folder=inside)
+        found = findings(study, chosen.seeds, kept)
         write_findings(found, inside)
         finish(inside, key)
-    seconds.add(study.name, time.monotonic() - began)
+    _Seconds(chosen.folder).add(study.name, time.monotonic() - began)
     return True
 
 
@@ -118,8 +154,8 @@ def _make(folder: Path) -> None:
 class _Seconds:
     """How long each study took [s], kept in a file beside the results: times are not the same again."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, folder: Path) -> None:
+        self.path = path = folder / "times.json"
         self.by_study: dict[str, float] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
     def add(self, name: str, seconds: float) -> None:

@@ -82,8 +82,7 @@ def _summary(studies: Sequence[Study], found: Mapping[str, Results]) -> list[str
     ours = [found[study.name] for study in studies if study.name in found and study.ours]
     simulated = Counter(found[study.name]["verdict"] for study in studies if study.name in found and not study.trained)
     left = f"{simulated[Verdict.OPEN]} of {simulated.total()}"
-    own = [study for study in studies if study.runs_of is None]
-    minutes, trained = (sum(study.minutes for study in of) for of in (own, [one for one in own if one.trained]))
+    minutes, trained = _minutes(studies), _minutes([study for study in studies if study.trained])
     runs = sum(of["runs"] + sum(one["runs"] for one in of["reasons"]) for of in found.values())
     return [
         f"Of the papers' claims {_counted(theirs)}. Of our own {_counted(ours)}. "
@@ -92,8 +91,18 @@ def _summary(studies: Sequence[Study], found: Mapping[str, Results]) -> list[str
         "each figure's page has the parts, the numbers, the setting and, where the claim does not hold, the reasons "
         "that were tried. Minutes are those of 2 cores, about; figures of one setting "
         "share their runs (jsac22 4 and 6; okita 4 and 5, 7 and 8). "
-        f"In all they are {minutes:,.0f}, of which {trained:,.0f} train for real.",
+        f"In all they are {minutes:,.0f}, of which {trained:,.0f} train for real; "
+        "`reproduce all` simulates beside those.",
     ]
+
+
+def _minutes(studies: Sequence[Study]) -> float:
+    """Of figures that share their runs, the one that needs most of them counts."""
+    longest = dict[tuple[str, str], float]()
+    for study in studies:
+        of = (study.paper, study.runs_of or study.figure)
+        longest[of] = max(study.minutes, longest.get(of, 0.0))
+    return sum(longest.values())
 
 
 def _counted(results: Sequence[Results]) -> str:
