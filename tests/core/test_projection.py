@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from oracles.instances import Pick, one_of
 from oracles.plain_aonline import Chunk, Cost, Mode, calculate_q, completions, timeline
-from skedge.core.lanes.bound import cost_bound, sum_up
+from skedge.core.lanes.bound import cost_bound, late_harm, sum_up
 from skedge.core.lanes.lanes import (
     ARRIVE,
     CHUNKS,
@@ -207,12 +207,13 @@ def assert_bound(situation: Situation) -> None:
     ]
     bound = bounds[0]
     assert bound == bounds[1]
+    harm, value = late_harm(lanes, 0, new.arrive, new.rank, new.p, new.at, WEIGHTS)
     for q in ("marginal", "eq5"):
         exact = cost_of(situation, q)[0]
-        assert bound[0] <= exact
-        assert bound[1] <= exact * (1 + 1e-12)
+        assert bound[0] + harm <= exact
+        assert bound[1] + value <= exact * (1 + 1e-12)
         if nothing_coming:
-            assert bound[0] == exact
+            assert (bound[0], harm) == (exact, 0)
     if nothing_coming:
         assert bound[2] == situation.expected("marginal").postponed
 

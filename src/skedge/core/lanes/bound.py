@@ -24,13 +24,7 @@ from .lanes import (
     SUM_WORK,
     Lanes,
 )
-from .projection import FRACTIONAL, Cost
-
-
-@inlined
-def is_plain(lanes: Lanes, mode: int) -> bool:
-    """Whether :func:`cost_bound` is valid: lanes preempt at no cost and the flow is not fractional."""
-    return bool(mode != FRACTIONAL and lanes.preemptive == 1 and lanes.overhead == 0)
+from .projection import Cost
 
 
 @lean
@@ -122,7 +116,7 @@ def _pending(lanes: Lanes, lane: int, budget: int, rank: int, weights: Ints) -> 
 
 @inlined
 def cost_bound(lanes: Lanes, lane: int, arrive: int, rank: int, each: int, own: int, now: int, weights: Ints) -> Cost:
-    """A lower bound of :func:`~.projection.insert_cost` for a first chunk, if :func:`is_plain`.
+    """A lower bound of :func:`~.projection.insert_cost`, if :func:`~.projection.is_plain` and the flow is not fractional.
 
     The totals of the lane must be up to date (:func:`sum_up`). It is exact if no group is in transit: Eq. (5). After
     t0 - now of service, A1 (ranks up to the chunk's) runs first and A2 is postponed by p. The chunk's own completion
@@ -154,6 +148,40 @@ def _postponed_on_arrival(lanes: Lanes, lane: int, arrive: int, rank: int, now: 
         done = max(0, arrive - now - busy) // lanes.transit[lane, k, EACH]
         weight += max(0, lanes.transit[lane, k, COUNT] - done) * weights[lanes.transit[lane, k, CHUNKS]]
     return weight
+
+
+@inlined
+def late_harm(lanes: Lanes, lane: int, arrive: int, rank: int, each: int, now: int, weights: Ints) -> tuple[int, float]:
+    """What :func:`cost_bound` leaves out: harm to groups of worse rank that reach the lane after t0; a lower bound.
+
+    Such a group finds p more work ahead of it, less the time for which the lane would have had nothing to do between t0
+    and then. While it is on the lane there is no such time, so each of its chunks completes at least that much later.
+    """
+    exact, value = 0, 0.0
+    for k in range(lanes.coming[lane] - 1, -1, -1):
+        comes, other = lanes.transit[lane, k, ARRIVE], lanes.transit[lane, k, RANK]
+        if comes <= arrive or other <= rank:
+            continue
+        delay = each - _idle(lanes, lane, k, arrive, now)
+        if delay > 0:
+            weight = lanes.transit[lane, k, COUNT] * weights[lanes.transit[lane, k, CHUNKS]]
+            exact += weight * delay
+            value += np.float64(weight) * delay
+    return exact, value
+
+
+@inlined
+def _idle(lanes: Lanes, lane: int, k: int, since: int, now: int) -> int:
+    """Time from `since` to the arrival of transit row `k` at which the lane has nothing to do of a better rank [µs]."""
+    rank = lanes.transit[lane, k, RANK] - 1  # a group of equal rank may have been sent later
+    done, idle = now + _ahead(lanes, lane, rank), 0
+    for i in range(lanes.coming[lane] - 1, k - 1, -1):
+        comes = lanes.transit[lane, i, ARRIVE]
+        if i > k and lanes.transit[lane, i, RANK] > rank:
+            continue
+        idle += max(0, comes - max(done, since))
+        done = max(done, comes) + lanes.transit[lane, i, COUNT] * lanes.transit[lane, i, EACH]
+    return idle
 
 
 @inlined

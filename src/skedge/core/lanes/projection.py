@@ -150,13 +150,13 @@ def run_queue(  # noqa: C901 - one loop: a call per step would cost more than th
     weights: Ints,
     fractional: bool,
     times: Ints,
-) -> tuple[int, float]:
-    """Serve a queue from `at` to `until`, in place, with announced durations; returns its flow.
+) -> tuple[int, float, int]:
+    """Serve a queue from `at` to `until`, in place, with announced durations; returns its flow and who is in service.
 
     The flow is the sum of scale / D * (c - base) over the chunks that complete, exactly and as a float. If
     `fractional`, it is the float sum of scale / D * integral of (t - base) / p over the time in service, which
     increases by as much as the fractional flow. `lanes` gives the service discipline, `serving` the SEQ last in
-    service. `times`, unless empty, receives the completion of each chunk, by chunk number.
+    service; what is returned is that of the chunk in service at `until`, -1 if there is none. `times`, unless empty, receives the completion of each chunk, by chunk number.
     """
     total, value = 0, 0.0
     while True:
@@ -173,7 +173,7 @@ def run_queue(  # noqa: C901 - one loop: a call per step would cost more than th
         # nothing has arrived yet: on to the first arrival
         if g < 0:
             if stop >= until:
-                return total, value
+                return total, value, -1
             at = stop
             continue
         if lanes.preemptive == 0:
@@ -203,10 +203,11 @@ def run_queue(  # noqa: C901 - one loop: a call per step would cost more than th
                 times[queue[g, HEAD] + k] = at + left + k * each
             queue[g, HEAD] += done
         at += time
+        within = time < whole and (done == 0 or queue[g, LEFT] < each)
         if at >= until:
-            return total, value
+            return total, value, queue[g, SEQ] if within else -1
         # interrupted within a chunk: it has to be restored when it is taken up again
-        if lanes.overhead > 0 and time < whole and (done == 0 or queue[g, LEFT] < each):
+        if lanes.overhead > 0 and within:
             queue[g, LEFT] += lanes.overhead
 
 
@@ -249,37 +250,69 @@ def insert_cost(lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints, m
     -------
     exact, value, postponed
         The cost in µs / scale as an integer (0 in FRACTIONAL mode) and as a float: (waiting + p) / D + harm, or the
-        increase of the fractional flow. In EQ5 mode `postponed` is the number of chunks delayed by the insertion;
-        otherwise it is -1, and :func:`delayed` computes the number.
+        increase of the fractional flow. Where the cost is Eq. (5), `postponed` is the number of chunks delayed by the
+        insertion; otherwise it is -1, and :func:`delayed` computes the number.
     """
-    n = load(lanes, lane, room[0])
-    if mode == EQ5:
-        return _eq5(room[0], n, lanes, lane, group, now, weights)
+    n, t0, serving = load(lanes, lane, room[0]), group[ARRIVE], lanes.serving[lane]
+    if now < t0:
+        # until t0 the lane does the same with the chunk as without it
+        serving = run_queue(room[0], n, lanes, serving, now, t0, t0, weights, False, group[:0])[2]
+        n = _drop_complete(room[0], n)
+    if mode == EQ5 or (mode == MARGINAL and is_plain(lanes) and _all_there(room[0], n, t0)):
+        return _eq5(room[0], n, group, weights)
     own = place(room[0], n, group)
     n += 1
     fractional = mode == FRACTIONAL
     copy_queue(room[0], room[1], n)
     # the same queue without the new chunk: the difference of the two flows is what it adds
     room[1, own, COUNT] -= 1
-    t0, serving = group[ARRIVE], lanes.serving[lane]
-    after, value = run_queue(room[0], n, lanes, serving, now, NEVER, t0, weights, fractional, group[:0])
-    before, less = run_queue(room[1], n, lanes, serving, now, NEVER, t0, weights, fractional, group[:0])
+    after, value, _ = run_queue(room[0], n, lanes, serving, t0, NEVER, t0, weights, fractional, group[:0])
+    before, less, _ = run_queue(room[1], n, lanes, serving, t0, NEVER, t0, weights, fractional, group[:0])
     return after - before, value - less, -1
 
 
 @inlined
-def _eq5(queue: Ints, n: int, lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints) -> Cost:
-    """Eq. (5) as printed: all chunks assigned and uncompleted at t0 are pending, whether arrived or not."""
-    run_queue(queue, n, lanes, lanes.serving[lane], now, group[ARRIVE], now, weights, False, group[:0])
+def is_plain(lanes: Lanes) -> bool:
+    """Whether lanes preempt, and at no cost."""
+    return bool(lanes.preemptive == 1 and lanes.overhead == 0)
+
+
+@inlined
+def _drop_complete(queue: Ints, n: int) -> int:
+    """Remove the groups that are complete; returns the number of the others."""
+    kept = 0
+    for i in range(n):
+        if queue[i, COUNT] > 0:
+            if kept < i:
+                for f in range(FIELDS):
+                    queue[kept, f] = queue[i, f]
+            kept += 1
+    return kept
+
+
+@inlined
+def _all_there(queue: Ints, n: int, now: int) -> bool:
+    """Whether every group has arrived by `now`."""
+    there = True
+    for i in range(n):
+        there = there and queue[i, ARRIVE] <= now
+    return there
+
+
+@inlined
+def _eq5(queue: Ints, n: int, group: Ints, weights: Ints) -> Cost:
+    """Eq. (5) for a queue as it is at t0: exact on lanes that preempt at no cost if nothing more arrives.
+
+    As printed, all chunks assigned and uncompleted at t0 are pending, whether arrived or not.
+    """
     # the job's own earlier chunks on this lane tie in rank, so they are in A1
     waiting, weight, postponed = (group[COUNT] - 1) * group[EACH], 0, 0
     for i in range(n):
         count = queue[i, COUNT]
-        if count == 0:
-            continue
         # ties are in A1, as printed (J28)
         if queue[i, RANK] <= group[RANK]:
-            waiting += queue[i, LEFT] + (count - 1) * queue[i, EACH]
+            if count > 0:
+                waiting += queue[i, LEFT] + (count - 1) * queue[i, EACH]
         else:
             postponed += count
             weight += count * weights[queue[i, CHUNKS]]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skedge.core.jit import compiled, inlined, lean
-from skedge.core.lanes.bound import cost_bound, is_plain
+from skedge.core.lanes.bound import cost_bound, late_harm
 from skedge.core.lanes.lanes import ARRIVE, CHUNKS, COUNT, EACH, FIELDS, HEAD, JOB, LEFT, RANK, SEQ, Lanes
 from skedge.core.lanes.projection import (
     FRACTIONAL,
@@ -17,6 +17,7 @@ from skedge.core.lanes.projection import (
     chunks_on,
     delayed,
     insert_cost,
+    is_plain,
 )
 from skedge.core.model import Floats, Ints
 from skedge.core.network import Delays, upload_delay
@@ -24,6 +25,9 @@ from skedge.core.size import UNLIMITED
 from skedge.core.ties import TOLERANCE
 
 CLOUD = -1
+
+LOOSE, TIGHT, EXACT = range(3)
+"""What is known of C_j on a candidate: a lower bound, one with all harm that can be had without a projection, or Q."""
 
 
 class JobChunks(NamedTuple):
@@ -143,7 +147,7 @@ class CostHeap(NamedTuple):
     Attributes
     ----------
     exact, value
-        Q of the next chunk, or a lower bound of it where not `known`.
+        Q of the next chunk, or a lower bound of it, as `known` says.
     first_exact, first_value
         The bound for a first chunk.
     harmed
@@ -223,11 +227,13 @@ def greedy(
             n -= 1
             costs.heap[0] = costs.heap[n]
         # Q of a lane only grows with the job's chunks there, so evaluating the top of the heap alone finds the least
-        elif costs.known[best] == 0:
+        elif costs.known[best] == LOOSE:
+            _tighten(lanes, lane, c, weights, costs, best)
+        elif costs.known[best] == TIGHT:
             fill_group(costs.group, c, costs.arrive[best], costs.placed[best] + 1)
             cost = edge_cost(lanes, lane, costs.group, c, weights, costs.room)
             costs.exact[best], costs.value[best], costs.harmed[best] = cost
-            costs.known[best] = 1
+            costs.known[best] = EXACT
         else:
             lane_of[d], alpha[d], postponed[d] = lane, costs.value[best] / weights[0], costs.harmed[best]
             take_room(free_bytes, lane_server[lane], c.chunk_bytes)
@@ -247,7 +253,7 @@ def _first_costs(
     lanes: Lanes, c: JobChunks, candidates: Ints, lane_server: Ints, delays: Delays, weights: Ints, costs: CostHeap
 ) -> None:
     """A lower bound of the first chunk's Q on every candidate; Q itself if no chunk is on its way to the lane."""
-    plain, own, rank = is_plain(lanes, c.mode), weights[c.chunks], c.chunks * c.each
+    plain, own, rank = is_plain(lanes) and c.mode != FRACTIONAL, weights[c.chunks], c.chunks * c.each
     server, delay = -1, 0
     for k in range(len(candidates)):
         lane = candidates[k]
@@ -255,14 +261,24 @@ def _first_costs(
         if lane_server[lane] != server:
             server = lane_server[lane]
             delay = upload_delay(delays, c.job, server)
-        costs.heap[k], costs.placed[k], costs.known[k] = k, 0, 0
+        costs.heap[k], costs.placed[k], costs.known[k] = k, 0, TIGHT
         costs.arrive[k], costs.exact[k], costs.value[k] = c.now + delay, 0, 0.0
         if plain:
             bound = cost_bound(lanes, lane, costs.arrive[k], rank, c.each, own, c.now, weights)
             costs.exact[k], costs.value[k], costs.harmed[k] = with_delay(bound, c, costs.arrive[k], weights)
             # chunks on their way to the lane arrive between the others; without any the bound is Q itself
-            costs.known[k] = 1 if lanes.coming[lane] == 0 else 0
+            costs.known[k] = EXACT if lanes.coming[lane] == 0 else LOOSE
         costs.first_exact[k], costs.first_value[k] = costs.exact[k], costs.value[k]
+
+
+@inlined
+def _tighten(lanes: Lanes, lane: int, c: JobChunks, weights: Ints, costs: CostHeap, k: int) -> None:
+    """Add to the bound of a first chunk on candidate `k` the harm to chunks that reach the lane after it."""
+    exact, value = late_harm(lanes, lane, costs.arrive[k], c.chunks * c.each, c.each, c.now, weights)
+    value += costs.value[k]
+    costs.exact[k] = SATURATED if costs.exact[k] == SATURATED or value > TOO_LARGE else costs.exact[k] + exact
+    costs.value[k], costs.known[k] = value, TIGHT
+    costs.first_exact[k], costs.first_value[k] = costs.exact[k], costs.value[k]
 
 
 @inlined
@@ -272,7 +288,7 @@ def _next_cost(costs: CostHeap, k: int, each: int, each_value: float) -> None:
         costs.value[k] += each_value
         costs.exact[k] = SATURATED if costs.value[k] > TOO_LARGE else costs.exact[k] + each
     else:
-        costs.known[k] = 0
+        costs.known[k] = TIGHT
         costs.value[k] = costs.first_value[k] + each_value * costs.placed[k]
         too_large = costs.first_exact[k] == SATURATED or costs.value[k] > TOO_LARGE
         costs.exact[k] = SATURATED if too_large else costs.first_exact[k] + each * costs.placed[k]

@@ -138,7 +138,7 @@ class Candidates:
             # a weight of 1 / 2^62: what the other chunks add to the flow vanishes
             self.room[0, :n, CHUNKS] = 2**62
             place(self.room[0], n, self.group(lane, chunks))
-            _, flow = run_queue(
+            _, flow, _ = run_queue(
                 self.room[0], n + 1, self.belief, self.belief.serving[lane], self.chunks.now, 2**62, self.arrive[lane],
                 self.weights, True, np.zeros(0, np.int64),
             )  # fmt: skip
