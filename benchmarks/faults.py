@@ -6,8 +6,9 @@
 A service is brought up in a temporary folder and given small jobs, so that some are always in the system. At seeded
 random instants it suffers a fault; the next one comes when it is whole again:
 
-agent, ps, raylet, head, controller
-    One such process is ended with SIGKILL. `head` is Ray's own (its GCS), `controller` is the service's process.
+agent, ps, coach, raylet, head, host, controller
+    One such process is ended with SIGKILL. `coach` hosts the trainers, `head` is Ray's own (its GCS), `host` the process
+    that has the embedded cluster, `controller` the service's process.
 checkpoint
     The newest checkpoint of a job, or all of them, are deleted, cut short or changed, and all parameter servers killed.
 disk
@@ -79,7 +80,10 @@ POISONS: dict[str, dict[str, Any]] = {
 IN_SYSTEM = 3
 """Jobs that are kept in the system."""
 
-TITLES = {"agent": "ray::Agent", "ps": "ray::PSActor", "raylet": "raylet/raylet", "head": "gcs_server"}
+TITLES = {
+    "agent": "ray::Agent", "ps": "ray::PSActor", "coach": "ray::Coach", "raylet": "raylet/raylet", "head": "gcs_server",
+    "host": "skedge.live.control.host",
+}  # fmt: skip
 WHOLE_S = 180.0
 DISK_MB = 300
 DAY_S = 86400.0
@@ -245,6 +249,7 @@ def processes(client: Client, victim: str) -> list[int]:
                 line = (entry / "cmdline").read_bytes().decode(errors="replace")
                 parent = int((entry / "stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[1])
                 ours = (int(entry.name) if victim in {"raylet", "head"} else parent) in known
+                ours = str(client.state) in line if victim == "host" else ours
                 is_head = victim == "raylet" and '"server"' not in line
                 if TITLES[victim] in line and ours and not is_head:
                     found.append(int(entry.name))
@@ -273,7 +278,7 @@ def kill(victim: str) -> Fault:
         with suppress(ProcessLookupError):
             os.kill(rng.choice(candidates), signal.SIGKILL)
         time.sleep(1.0)
-        wait_whole(client, controller if victim in {"head", "controller"} else None)
+        wait_whole(client, controller if victim in {"head", "host", "controller"} else None)
         return "killed"
 
     return harm

@@ -148,7 +148,11 @@ def _process() -> int:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Suppress joblib's warning about abandoned work, and the error of its thread when it finds its queue closed."""
+    """Suppress what users need not know.
+
+    Joblib warns about abandoned work, and when it replaces a process that has come to hold much memory, which loses
+    nothing; its thread prints an error when it finds its queue closed.
+    """
     before = threading.excepthook
 
     def hook(args: threading.ExceptHookArgs) -> None:
@@ -159,6 +163,7 @@ def _quiet() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*tasks which were still being processed.*")
+            warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given.*")
             yield
     finally:
         threading.excepthook = before
