@@ -22,7 +22,7 @@ from skedge.live.stale import end_stale
 from .settings import ADDRESS, LOG, STARTING, SUPERVISOR, read_settings, write_aside
 
 _TRIES = 5
-"""Consecutive deaths of a controller before it answers, after which the supervisor gives up."""
+"""Consecutive deaths of a process before a controller answers, after which the supervisor gives up."""
 
 _LOOK_S, _END_S = 0.1, 30.0
 """How often the supervisor looks at its processes, and how long each may take to end [s]."""
@@ -102,7 +102,8 @@ class Supervisor:
     def _look(self) -> int | None:
         """Replace processes that have ended; the exit status if the service has to end, else None."""
         if self.embedded and (self.host is None or self.host.poll() is not None):
-            if self.host is not None and self._gives_up("the host of Ray", self.host, got_far=False):
+            served = self.controller is not None and _served(self.state, self.controller.pid)
+            if self.host is not None and self._gives_up("the host of Ray", self.host, got_far=served):
                 return self.host.returncode
             self.host = self._started("skedge.live.control.host")
         if self.controller is None or (status := self.controller.poll()) is not None:
