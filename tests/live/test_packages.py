@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
@@ -117,6 +118,17 @@ def test_what_is_installed_is_never_replaced(home: Path, tmp_path: Path) -> None
     here = version("torch").partition("+")[0]
     found = add_packages((wheel(tmp_path / "b", 1, "3.0", needs=f"torch>={here}"),), home)
     assert found == "planted==3.0"
+
+
+def test_modules_of_the_users_folder_are_not_taken_for_pip(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A `pip.py` where the service was called, which is on the path of its processes."""
+    (tmp_path / "pip.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    before = [entry for entry in sys.path if not entry.startswith(str(home))]  # as in a new process
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *before])
+    assert add_packages((wheel(tmp_path / "wheels", 2.0),), tmp_path / "cache") == "planted==1.0"
 
 
 @pytest.mark.parametrize("wrong", ["--index-url=http://127.0.0.1/", "-r other.txt", "", "a\n--pre"])

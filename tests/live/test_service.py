@@ -44,13 +44,14 @@ class Operator:
     def __init__(self, folder: Path) -> None:
         self.folder, self.state = folder, folder / "state"
 
-    def types(self, *words: str, fails: bool = False) -> str:
+    def types(self, *words: str, fails: bool = False, **env: str) -> str:
         done = subprocess.run(
             [sys.executable, "-m", "skedge", *words, "--state", str(self.state)],
             capture_output=True,
             text=True,
             timeout=240,
             check=False,
+            env={**os.environ, **env},
         )
         assert (done.returncode != 0) == fails, done.stdout + done.stderr
         return done.stderr if fails else done.stdout
@@ -101,6 +102,19 @@ def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
     finally:
         if (one.state / "supervisor.pid").exists():
             one.types("down")
+
+
+def test_commands_use_the_token_and_the_address_of_the_environment(operator: Operator, tmp_path: Path) -> None:
+    """So that the holder of a named token has its role, wherever the state's folder is."""
+    token = operator.types("token", "add", "looker", "--role", "read").split()[-1]
+    assert "token" in operator.types("queue", fails=True, SKEDGE_TOKEN="wrong")
+    assert "state" in operator.types("queue", SKEDGE_TOKEN=token)
+    refused = operator.types("cordon", "edge-0", fails=True, SKEDGE_TOKEN=token)
+    assert "token 'looker' has the role read; this needs operate" in refused
+    elsewhere = Operator(tmp_path)
+    assert "no service is up there" in elsewhere.types("servers", fails=True)
+    assert "edge-0" in elsewhere.types("servers", SKEDGE_URL=operator.address()["url"], SKEDGE_TOKEN=token)
+    assert "without SKEDGE_TOKEN" in elsewhere.types("servers", fails=True, SKEDGE_URL=operator.address()["url"])
 
 
 def test_a_job_is_submitted_told_about_and_trained(operator: Operator) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import sys
 import time
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from skedge.core.errors import InputError, SkedgeError
 from skedge.live.control.states import STATES
@@ -47,6 +48,19 @@ def address_in(state: Path) -> dict[str, Any] | None:
     return found
 
 
+def _address(state: Path) -> dict[str, Any]:
+    """Where and with which token to ask: ``SKEDGE_URL`` and ``SKEDGE_TOKEN``, else what the service's state has."""
+    url, token = os.environ.get("SKEDGE_URL"), os.environ.get("SKEDGE_TOKEN")
+    if url:
+        if not token:
+            raise InputError("SKEDGE_URL is set without SKEDGE_TOKEN: set it to a token of that service")
+        return {"url": url.rstrip("/"), "token": token}
+    address = address_in(state)
+    if address is None:
+        raise InputError(f"{state}: no service is up there; start one with `skedge up CLUSTER --state {state}`")
+    return {**address, "token": token or address["token"]}
+
+
 def ask(state: Path, method: str, path: str, headers: Mapping[str, str] | None = None, **given: Any) -> Any:
     """The service's answer.
 
@@ -63,9 +77,7 @@ def ask(state: Path, method: str, path: str, headers: Mapping[str, str] | None =
         raise InputError(
             f"the service needs the extra `live`: pip install 'skedge[live]' (there is no module {error.name})"
         ) from error
-    address = address_in(state)
-    if address is None:
-        raise InputError(f"{state}: no service is up there; start one with `skedge up CLUSTER --state {state}`")
+    address = _address(state)
     sent = {"Authorization": f"Bearer {address['token']}", **(headers or {})}
     cert = address.get("certificate")
     trusted = True if cert is None else trusting(cert)
@@ -73,8 +85,8 @@ def ask(state: Path, method: str, path: str, headers: Mapping[str, str] | None =
         answer = httpx.request(method, address["url"] + path, headers=sent, timeout=90, verify=trusted, **given)
     except httpx.TransportError as error:
         raise NoAnswerError(
-            f"{state}: the service does not answer at {address['url']} ({error}); one that has died is started "
-            f"again within a minute: see {state / 'controller.log'}"
+            f"the service does not answer at {address['url']} ({error}); one that has died is started again within a "
+            f"minute: see controller.log in the folder of its state, {state} unless it is another machine's"
         ) from error
     if answer.is_success:
         return answer.json() if answer.headers["content-type"].startswith("application/json") else answer.text
@@ -152,9 +164,11 @@ def queue(
         print_json(rows)
         return
     shared = ["tenant", "class"] if rows and "tenant" in rows[0] else []
-    table = Table("job", *shared, "state", "progress", "servers", "starts in", "completes in", "reason")
+    state_column, why = Column("state", no_wrap=True), Column("reason", no_wrap=True)  # words that are looked for
+    table = Table("job", *shared, state_column, "progress", "servers", "starts in", "completes in", why)
     for row in rows:
-        starts, left = _until(row, "start_s"), _until(row, "forecast_s")
+        starts = "" if row["state"] == "RUNNING" else _until(row, "start_s")
+        left = _until(row, "forecast_s")
         reason = row["reason"]["token"] if row["state"] != "RUNNING" else ""
         progress = f"{row['progress']:.0%}"
         of = [row["tenant"], str(row["priority"])] if shared else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import getpass
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -202,9 +203,13 @@ def _starting(state: Path) -> str:
     return "starting the controller"
 
 
+_UNINFORMATIVE = re.compile(r"the (controller|host of Ray), process |\W*\d{4}-\d\d-\d\d |\(")
+"""The supervisor's lines about processes that have ended, and Ray's, which begin with the time or with a process."""
+
+
 def _last_words(lines: list[str]) -> str:
-    """The last informative line of a log, preferably not the supervisor's line about how a process ended."""
-    informative = [line for line in lines if not line.startswith("the controller, process")]
+    """The last informative line of a log: preferably neither the supervisor's about how a process ended, nor Ray's."""
+    informative = [line for line in lines if not _UNINFORMATIVE.match(line)]
     return (informative or lines or ["its log is empty"])[-1]
 
 

@@ -156,7 +156,8 @@ def run_queue(  # noqa: C901 - one loop: a call per step would cost more than th
     The flow is the sum of scale / D * (c - base) over the chunks that complete, exactly and as a float. If
     `fractional`, it is the float sum of scale / D * integral of (t - base) / p over the time in service, which
     increases by as much as the fractional flow. `lanes` gives the service discipline, `serving` the SEQ last in
-    service; what is returned is that of the chunk in service at `until`, -1 if there is none. `times`, unless empty, receives the completion of each chunk, by chunk number.
+    service; what is returned is that of the chunk in service at `until`, -1 if there is none. `times`, unless empty,
+    receives the completion of each chunk, by chunk number.
     """
     total, value = 0, 0.0
     while True:

@@ -71,11 +71,11 @@ def _install(requirements: Sequence[str], pins: Sequence[str], place: Path) -> N
         (aside / "pins.txt").write_text("\n".join(pins) + "\n", encoding="utf-8")
         done = subprocess.run(  # noqa: S603 - pip of this installation; a requirement cannot be an option
             [
-                sys.executable, "-m", "pip", "--python", str(aside / "bin" / "python"), "--disable-pip-version-check",
-                "install", "--no-input", "--progress-bar=off", "--constraint", str(aside / "pins.txt"), "--",
+                sys.executable, "-P", "-m", "pip", "--python", str(aside / "bin" / "python"),
+                "--disable-pip-version-check", "install", "--no-input", "--progress-bar=off", "--constraint", str(aside / "pins.txt"), "--",
                 *requirements,
             ],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},  # what is installed here counts
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(_installed())},  # what is installed here counts
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -89,6 +89,11 @@ def _install(requirements: Sequence[str], pins: Sequence[str], place: Path) -> N
         raise TrainingError(f"train.pip: {place.parent}: packages cannot be kept there: {error.strerror}") from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _installed() -> list[str]:
+    """The folders of ``sys.path`` with installed packages; others may have a `pip.py` of the user's."""
+    return [entry for entry in sys.path if entry and any(distributions(path=[entry]))]
 
 
 def _packages_of(environment: Path) -> Path:
