@@ -7,8 +7,8 @@ A service is brought up in a temporary folder and given small jobs, so that some
 random instants it suffers a fault; the next one comes when it is whole again:
 
 agent, ps, coach, raylet, head, host, controller
-    One such process is ended with SIGKILL. `coach` hosts the trainers, `head` is Ray's own (its GCS), `host` the process
-    that has the embedded cluster, `controller` the service's process.
+    One such process is ended with SIGKILL. `coach` hosts the trainers, `head` is Ray's own (its GCS), `host` has the
+    embedded cluster, `controller` is the service's process.
 checkpoint
     The newest checkpoint of a job, or all of them, are deleted, cut short or changed, and all parameter servers killed.
 disk

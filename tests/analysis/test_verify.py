@@ -273,6 +273,21 @@ def test_an_upload_that_a_live_run_says_was_late_holds_up_its_lane() -> None:
     assert verify(scenario(), late, {**LIVE, "late_s": {"a": 2.0}}) == []
 
 
+def test_data_that_come_after_their_job_failed_wait_for_no_lane() -> None:
+    """d, of the best rank, is dispatched to a busy lane at 5, its data come at 6; it fails before that, or after."""
+
+    def failing(time: float) -> Change:
+        return both(
+            drop("decisions", 5),
+            add("decisions", time=5, job=3, verb="dispatch", chunk=0, lane=1, server="s0", rank=1, postponed=0),
+            add("decisions", time=time, job=3, verb="fail", reason="its code raises"),
+        )
+
+    early, late = (verify(scenario(), failing(time)(dispatched()), GANG) for time in (5.5, 8))
+    assert ("M21", "a") not in {(v.rule, v.job) for v in early}
+    assert ("M21", "a") in {(v.rule, v.job) for v in late}
+
+
 def test_a_chunk_that_was_trained_before_its_job_failed_waits_no_more() -> None:
     """d, of worse rank, has lane 1 from 13 on, when a's chunk there is trained; a is cancelled at 16."""
     cancelled = both(

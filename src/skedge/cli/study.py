@@ -15,6 +15,7 @@ from skedge.runs.sweep import Where
 from skedge.studies.judge import Verdict
 from skedge.studies.kinds.feasibility import Feasibility
 from skedge.studies.outcome import shown
+from skedge.studies.overview import in_order
 from skedge.studies.page import StudyResults, write_findings
 from skedge.studies.runner import How, findings
 from skedge.studies.study import Study, Trained, find, known
@@ -79,6 +80,7 @@ def reproduce(
 
 
 def _list(studies: list[Study], *, as_json: bool) -> None:
+    studies = sorted(studies, key=in_order)
     if as_json:
         print_json([{"figure": s.figure, "title": s.title, "claim": s.claim, "ours": s.ours} for s in studies])
         return

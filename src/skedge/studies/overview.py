@@ -51,7 +51,7 @@ def write_overview(folder: Path, studies: Sequence[Study], missing: Mapping[str,
     found = {name: results_of(folder / name) for name in there}
     lines = ["# Every figure again", "", *_summary(studies, found), ""]
     for paper, heading in PAPERS.items():
-        of_paper = sorted((study for study in studies if study.paper == paper), key=_in_order)
+        of_paper = sorted((study for study in studies if study.paper == paper), key=in_order)
         rows = [_row(study, found.get(study.name), missing) for study in of_paper]
         if rows:
             lines += [
@@ -65,7 +65,7 @@ def write_overview(folder: Path, studies: Sequence[Study], missing: Mapping[str,
     (folder / "index.md").write_text("\n".join(lines), encoding="utf-8")
 
 
-def _in_order(study: Study) -> list[tuple[int, str]]:
+def in_order(study: Study) -> list[tuple[int, str]]:
     """Sorts fig3 before fig10: the parts of the figure's name, numbers by their value."""
     return [(int(number or 0), word) for word, number in re.findall(r"(\D+)(\d*)", study.figure)]
 

@@ -176,13 +176,16 @@ def _points(figure: Figure) -> pl.DataFrame:
     return pl.DataFrame(rows, columns, orient="row")
 
 
+def _p(p: float | None) -> str:
+    """A p-value; how small a tiny one is says nothing."""
+    return "< 0.0001" if p is not None and p < 1e-4 else shown(p, 4)
+
+
 def page(found: StudyResults) -> str:
     """The report of a study as one HTML file, with the styles of the other reports and no script."""
     study, outcome = found.study, found.outcome
     css = (importlib.resources.files("skedge.report") / "report.css").read_text("utf-8").strip()
-    parts = [
-        (one.part.text, one.verdict, one.part.numbers, shown(one.p, 4), shown(one.effect)) for one in found.judgements
-    ]
+    parts = [(one.part.text, one.verdict, one.part.numbers, _p(one.p), shown(one.effect)) for one in found.judgements]
     table = [[shown(cell) for cell in row] for row in outcome.rows]
     whose = "Our claim" if study.ours else f"The claim of {study.paper}"
     broken = [f"{label}: {sentence}" for label, of in found.violations.items() for sentence in of]

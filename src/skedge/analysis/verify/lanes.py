@@ -59,17 +59,19 @@ def on_lanes(k: Chunks) -> OnLanes:
     last, first = k.last[k.sent], k.row[k.sent]
     done = np.where(last >= 0, last, NEVER)
     counts = k.again | (first == np.arange(len(k.sent)))
-    counts &= k.left > k.ready  # nor does a chunk whose server went out of service before its data were there
+    leaves, untrained = _leaves(k)
+    counts &= leaves > k.ready  # nor does a chunk that has left its server before its data were there
+    gone = np.minimum(np.where(untrained, NEVER, done), leaves)
     lanes = (0, k.c.scenario.cluster.lanes)
-    return OnLanes(k.c, lanes, k.ready, done, _gone(k, done), first, counts, k.run_row, k.row[k.run])
+    return OnLanes(k.c, lanes, k.ready, done, gone, first, counts, k.run_row, k.row[k.run])
 
 
-def _gone(k: Chunks, done: Ints) -> Ints:
-    """When the chunk of each dispatch row is finished or gone [µs]; NEVER if it is not."""
+def _leaves(k: Chunks) -> tuple[Ints, Mask]:
+    """When the chunk of each dispatch row leaves untrained, as its server or its job fails [µs]; and if by its job."""
     job = k.c.dispatches["job"]
     failed = failure_times(k.c)[job]
     untrained = (failed < NEVER) & (k.work[k.sent] < k.c.scenario.jobs.minibatches[job])
-    return np.minimum(np.where(untrained, failed, done), k.left)
+    return np.minimum(np.where(untrained, failed, NEVER), k.left), untrained
 
 
 def _displaced(k: OnLanes, found: Findings, slack: int, rows: Ints, runs: LaneRuns, group: Ints) -> None:

@@ -72,7 +72,8 @@ def _install(requirements: Sequence[str], pins: Sequence[str], place: Path) -> N
         done = subprocess.run(  # noqa: S603 - pip of this installation; a requirement cannot be an option
             [
                 sys.executable, "-P", "-m", "pip", "--python", str(aside / "bin" / "python"),
-                "--disable-pip-version-check", "install", "--no-input", "--progress-bar=off", "--constraint", str(aside / "pins.txt"), "--",
+                "--disable-pip-version-check", "install", "--no-input", "--progress-bar=off",
+                "--constraint", str(aside / "pins.txt"), "--",
                 *requirements,
             ],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(_installed())},  # what is installed here counts
