@@ -110,6 +110,7 @@ def test_quickly_there_is_one_seed_and_nothing_is_decided(few: list[Study], sked
     ("words", "says"),
     [
         (("all", "fig3"), "reproduce all runs every figure; for fig3 alone: skedge reproduce PAPER fig3"),
+        (("all", "pdors"), "reproduce all runs every figure; for pdors alone: skedge reproduce pdors"),
         (("all", "--resume", "x"), "reproduce all continues in its --out by itself: leave --resume out"),
         (("pdors", "fig5", "--quick"), "--quick and --simulated are for all figures: skedge reproduce all"),
     ],

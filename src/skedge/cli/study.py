@@ -15,7 +15,7 @@ from skedge.runs.sweep import Where
 from skedge.studies.judge import Verdict
 from skedge.studies.kinds.feasibility import Feasibility
 from skedge.studies.outcome import shown
-from skedge.studies.overview import in_order
+from skedge.studies.overview import PAPERS, in_order
 from skedge.studies.page import StudyResults, write_findings
 from skedge.studies.runner import How, findings
 from skedge.studies.study import Study, Trained, find, known
@@ -49,7 +49,8 @@ def reproduce(
     """Reproduce a paper's figure, simulated or with real training: check its claim, write results and figure."""
     if paper == "all":
         if figure is not None:
-            raise InputError(f"reproduce all runs every figure; for {figure} alone: skedge reproduce PAPER {figure}")
+            alone = figure if figure in PAPERS else f"PAPER {figure}"
+            raise InputError(f"reproduce all runs every figure; for {figure} alone: skedge reproduce {alone}")
         if resume is not None:
             raise InputError("reproduce all continues in its --out by itself: leave --resume out")
         chosen = Chosen(folder or Path("figures"), 1 if quick else seeds, quick=quick, trained=not (simulated or quick))

@@ -93,7 +93,7 @@ def _answer(question: dict[str, Any], state: Path, folder: Path | None, at: floa
     else:
         kept = load_whole(folder)
         found = written(what_if(state_at(kept.scenario, kept.policy, at), question))
-    _print(found, as_json=as_json)
+    _print(found, _ANEW if question.keys() & {"policy", "add"} else "", as_json=as_json)
 
 
 def replay(
@@ -103,13 +103,24 @@ def replay(
     as_json: JsonOption = False,
 ) -> None:
     """Simulate a recorded run under another policy, and compare every job."""
-    answer, after = replayed(load_whole(folder), name)
+    recorded = load_whole(folder)
+    answer, after = replayed(recorded, name)
     if save is not None:
         after.save(save)
-    _print(written(answer), as_json=as_json)
+    _print(written(answer), _SIMULATED if recorded.live else "", as_json=as_json)
 
 
-def _print(found: Mapping[str, Any], *, as_json: bool) -> None:
+_ANEW = (
+    "Both sides begin anew with what is left to train, and upload its data again: they compare with each other, not with "
+    "what the queue says."
+)
+_SIMULATED = (
+    "The record is a service's: both sides are simulated, with announced times and without the jobs' failures and "
+    "cancellations, so that they compare with each other, not with what happened."
+)
+
+
+def _print(found: Mapping[str, Any], note: str, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
@@ -126,6 +137,8 @@ def _print(found: Mapping[str, Any], *, as_json: bool) -> None:
     moved = [row["later_s"] for row in jobs if row["later_s"]]
     sooner = sum(1 for later in moved if later < 0)
     out.print(f"complete sooner: {sooner}, later: {len(moved) - sooner}; in sum {_signed(found['later_s'])}")
+    if note:
+        out.print(note)
 
 
 def _cells(row: Mapping[str, Any], now: float) -> Sequence[str]:
