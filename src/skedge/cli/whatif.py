@@ -111,8 +111,8 @@ def replay(
 
 
 _ANEW = (
-    "Both sides begin anew with what is left to train, and upload its data again: they compare with each other, not with "
-    "what the queue says."
+    "Both sides begin anew with what is left to train, and upload its data again: "
+    "they compare with each other, not with what the queue says."
 )
 _SIMULATED = (
     "The record is a service's: both sides are simulated, with announced times and without the jobs' failures and "
