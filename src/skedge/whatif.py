@@ -239,6 +239,8 @@ def _with_servers_back(present: Present, job: int) -> Iterator[tuple[str, str, P
 
 def _with_fewer_workers(present: Present, job: int) -> Iterator[tuple[str, str, Present, int]]:
     workers = int(present.kernel.scenario.jobs.workers[job])
+    if job in present.kernel.sent:  # its chunks have lanes, however many workers it asks for
+        return
     while workers > 1 and present.left().get(job) == 1.0:
         workers //= 2
         changed = present.copy()

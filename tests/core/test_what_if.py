@@ -204,6 +204,14 @@ def test_what_would_help_is_found_by_trying(policy: str) -> None:
     assert present.foresee() == before, "nothing is changed by it"
 
 
+def test_fewer_workers_are_no_help_to_dispatched_chunks() -> None:
+    """Job 10 waits, as the lanes of its chunks do; submitted again it would be dispatched to others."""
+    present = state_at(scenario(9), "aonline", 100.0)
+    present.drain(1)
+    assert 10 in waiting(present)
+    assert [one.change for one in what_would_help(present, 10) if not one.change.startswith("if ")] == []
+
+
 def test_fewer_workers_start_a_job_that_waits_for_many() -> None:
     """Every lane but one is taken: with one worker the job starts as it arrives, with two it waits."""
     like = small_scenario(0, jobs=1)
