@@ -349,10 +349,10 @@ def test_the_page_is_told_of_the_present_state(controller: Controller) -> None:
     found = controller.client.get("/view/jobs/net").json()
     assert (found["job"], found["verb"]) == ("net", "PENDING")
     assert [row["what"] for row in found["timeline"]][:2] == ["arrived", "dispatch"]
-    assert controller.client.get("/view/jobs/nobody").status_code == 400
+    assert controller.client.get("/view/jobs/nobody").status_code == 404
     trained = controller.client.get("/view/training/net").json()
     assert (trained["job"], trained["workers"], trained["losses"], trained["accuracy"]) == ("net", [], [], None)
-    assert controller.client.get("/view/training/nobody").status_code == 400
+    assert controller.client.get("/view/training/nobody").status_code == 404
 
 
 def test_a_log_is_read_on_from_where_the_reader_was(controller: Controller) -> None:
@@ -552,9 +552,9 @@ def test_a_body_that_is_no_job_spec_is_one_sentence(controller: Controller, body
         ("GET", "/events?since=x", 400, "query.since: "),
         ("GET", "/nowhere", 404, "GET /v1/nowhere: Not Found"),
         ("PATCH", "/jobs", 405, "PATCH /v1/jobs: Method Not Allowed"),
-        ("GET", "/jobs/none", 400, "job 'none' is unknown"),
-        ("GET", "/jobs/%00", 400, "is unknown"),
-        ("POST", "/servers/none/cordon", 400, "server 'none' is unknown"),
+        ("GET", "/jobs/none", 404, "job 'none' is unknown"),
+        ("GET", "/jobs/%00", 404, "is unknown"),
+        ("POST", "/servers/none/cordon", 404, "server 'none' is unknown"),
     ],
 )
 def test_wrong_requests_have_their_sentence(
@@ -707,7 +707,7 @@ def test_a_token_of_a_tenant_is_for_its_jobs_alone(shared: Controller, tmp_path:
     assert [client.post(f"/jobs/{others}/{what}").status_code for what in ("cancel", "resubmit")] == [403, 403]
     assert client.post(f"/jobs/{mine}/resubmit").json() == f"{mine}-2"
     assert client.post(f"/jobs/{mine}/cancel").status_code == 200
-    assert client.post("/jobs/nobody/cancel").status_code == 400
+    assert client.post("/jobs/nobody/cancel").status_code == 404
     with pytest.raises(InputError, match=r"tenant 'x': .* its tenants are vision, speech, default"):
         add_token(tmp_path, "ci", "submit", "x")
 

@@ -203,7 +203,7 @@ def _starting(state: Path) -> str:
     return "starting the controller"
 
 
-_UNINFORMATIVE = re.compile(r"the (controller|host of Ray), process |\W*\d{4}-\d\d-\d\d |\(")
+_UNINFORMATIVE = re.compile(r"the (controller|host of Ray), process |(\x1b\[[\d;]*m)*(\[?\d{4}-\d\d-\d\d |\(\w+ pid=)")
 """The supervisor's lines about processes that have ended, and Ray's, which begin with the time or with a process."""
 
 

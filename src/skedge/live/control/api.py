@@ -1,8 +1,9 @@
 """The service's API: JSON over HTTP with a token, on loopback by default.
 
-All paths are below ``/v1``. Wrong input is answered with status 400 and problem details (:mod:`.problem`). A missing
-token gives 401, one with too small a role 403, too many requests 429 and a body that is too large 413, all before the
-body is read. While the controller is too busy to answer, or cannot write, the status is 503.
+All paths are below ``/v1``. Wrong input is answered with status 400 (404 for a job or server that is not there) and
+problem details (:mod:`.problem`). A missing token gives 401, one with too small a role 403, too many requests 429 and a
+body that is too large 413, all before the body is read. While the controller is too busy to answer, or cannot write,
+the status is 503.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .problem import problem
 from .record_archive import archived
 from .service import PAGE, Service
 from .states import STATES
-from .submissions import BusyError
+from .submissions import BusyError, UnknownError
 from .tokens import ForbiddenError, Tokens, who
 
 V1 = "/v1"
@@ -208,6 +209,5 @@ def _check_tenant(service: Service, job: str) -> None:
 
 
 def _refused(_: Request, error: Exception) -> JSONResponse:
-    return problem(
-        503 if isinstance(error, BusyError) else 403 if isinstance(error, ForbiddenError) else 400, str(error)
-    )
+    statuses: dict[type[Exception], int] = {BusyError: 503, ForbiddenError: 403, UnknownError: 404}
+    return problem(statuses.get(type(error), 400), str(error))

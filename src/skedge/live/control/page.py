@@ -85,8 +85,7 @@ class Shown:
         return training(scenario, schedule, job, found)
 
     def _measured(self, job: str) -> Mapping[str, Any]:
-        ids = self.service.kernel.scenario.jobs.ids
-        return self.service.world.trainers.result(ids.index(job)) if job in ids else {}
+        return self.service.world.trainers.result(self.service.number_of(job))
 
     def _so_far(self) -> tuple[Scenario, Schedule]:
         """The scenario and the record so far, made by the controller's thread and no oftener than it can afford."""

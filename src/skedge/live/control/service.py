@@ -41,7 +41,7 @@ from .retention import Retention
 from .snapshot import newest
 from .states import STATES
 from .status import Status
-from .submissions import BusyError, Submissions
+from .submissions import BusyError, Submissions, UnknownError
 
 Answer = TypeVar("Answer")
 
@@ -223,7 +223,7 @@ class Service:
         InputError
             If there is no job of that name.
         """
-        self.ask(lambda: self._job(job))
+        self.ask(lambda: self.number_of(job))
         return self._accepted(lambda: self.submissions.again(job, key))
 
     def _accepted(self, promise: Callable[[], Future[str]]) -> str:
@@ -245,7 +245,7 @@ class Service:
         """
 
         def put() -> None:
-            number = self._job(job)
+            number = self.number_of(job)
             if number not in self.world.in_system:
                 raise InputError(f"job {job!r} is {self.status.state(number)}: there is nothing to cancel")
             self.world.inbox.waiting.put(Cancelled(number))
@@ -276,7 +276,7 @@ class Service:
         def put() -> None:
             names = self.kernel.scenario.cluster.server_ids
             if server not in names:
-                raise InputError(f"server {server!r} is unknown; there are {', '.join(names)}")
+                raise UnknownError(f"server {server!r} is unknown; there are {', '.join(names)}")
             number = names.index(server)
             is_so = "cordoned" in self.world.out.get(number, ())
             if is_so != back:
@@ -322,9 +322,10 @@ class Service:
             If there is no job of that name.
         """
         outlook = self.foresight.outlook()
-        found = self.ask(lambda: self.status.job(self._job(job), outlook))
+        found = self.ask(lambda: self.status.job(self.number_of(job), outlook))
         present = self._present() if found["start_s"] is not None else None
-        return {**found, "help": [asdict(one) for one in what_would_help(present, self._job(job))] if present else []}
+        help_ = what_would_help(present, self.number_of(job)) if present else ()
+        return {**found, "help": [asdict(one) for one in help_]}
 
     def what_if(self, question: dict[str, Any]) -> dict[str, Any]:
         """The effects of a change on every job (:mod:`skedge.whatif`); nothing is changed.
@@ -365,13 +366,14 @@ class Service:
         InputError
             If there is no job of that name.
         """
-        self.ask(lambda: self._job(job))
+        self.ask(lambda: self.number_of(job))
         path = self.folder / "logs" / f"{job}.log"
         return path.read_bytes()[since:].decode("utf-8", "replace") if path.exists() else ""
 
-    def _job(self, name: str) -> int:
+    def number_of(self, name: str) -> int:
+        """The number of a job; for the controller's thread."""
         if name not in self.kernel.scenario.jobs.index:
-            raise InputError(f"job {name!r} is unknown; `skedge queue` lists them")
+            raise UnknownError(f"job {name!r} is unknown; `skedge queue` lists them")
         return self.kernel.scenario.jobs.index[name]
 
 

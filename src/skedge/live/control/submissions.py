@@ -33,6 +33,10 @@ _LONGEST_KEY = 200
 """Most characters of an idempotency key."""
 
 
+class UnknownError(InputError):
+    """There is no job or server of the name that is asked for."""
+
+
 class BusyError(InputError):
     """The controller cannot do that now: its thread is busy, or its disk is full."""
 
