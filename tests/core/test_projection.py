@@ -277,6 +277,16 @@ def test_chunk_that_should_have_ended_is_believed_to_need_one_more_microsecond()
     )
 
 
+def test_eq5_counts_the_overhead_of_what_is_displaced_at_the_decision() -> None:
+    """X, half done, is displaced by Y at 5; a worse chunk that is there at once waits for 5 + 2 + 3."""
+    lanes = empty_lanes(1, overhead=2)
+    send(lanes, 0, Group(0, 0, 10, 1, 1, rank=10).row(0))
+    send(lanes, 0, Group(0, 5, 3, 1, 1, rank=3).row(1))
+    bring_to(lanes, np.array([0]), 5)
+    new, room = Group(5, 5, 4, 1, 1, rank=12), np.zeros((2, 4, FIELDS), np.int64)
+    assert insert_cost(lanes, 0, new.row(2), 5, weight_table(1, 1), EQ5, room)[0] == 10 + 4
+
+
 def test_weights_divide_the_scale_exactly() -> None:
     """weights[D] = scale / D for every D up to the largest."""
     assert [int(WEIGHTS[D]) * D for D in range(1, LARGEST_D + 1)] == [SCALE] * LARGEST_D

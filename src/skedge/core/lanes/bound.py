@@ -116,7 +116,7 @@ def _pending(lanes: Lanes, lane: int, budget: int, rank: int, weights: Ints) -> 
 
 @inlined
 def cost_bound(lanes: Lanes, lane: int, arrive: int, rank: int, each: int, own: int, now: int, weights: Ints) -> Cost:
-    """A lower bound of :func:`~.projection.insert_cost` where lanes are plain and the flow is not fractional.
+    """A lower bound of :func:`~.projection.insert_cost` if :func:`~.projection.is_plain`, in no FRACTIONAL mode.
 
     The totals of the lane must be up to date (:func:`sum_up`). It is exact if no group is in transit: Eq. (5). After
     t0 - now of service, A1 (ranks up to the chunk's) runs first and A2 is postponed by p. The chunk's own completion
@@ -154,8 +154,9 @@ def _postponed_on_arrival(lanes: Lanes, lane: int, arrive: int, rank: int, now: 
 def late_harm(lanes: Lanes, lane: int, arrive: int, rank: int, each: int, now: int, weights: Ints) -> tuple[int, float]:
     """What :func:`cost_bound` leaves out: harm to groups of worse rank that reach the lane after t0; a lower bound.
 
-    Such a group finds p more work ahead of it, less the time for which the lane would have had nothing to do between t0
-    and then. While it is on the lane there is no such time, so each of its chunks completes at least that much later.
+    Such a group finds p more work ahead of it, less the time for which the lane would have had nothing of better rank
+    to do between t0 and then. While it is on the lane there is no such time, so each of its chunks completes at least
+    that much later.
     """
     exact, value = 0, 0.0
     for k in range(lanes.coming[lane] - 1, -1, -1):

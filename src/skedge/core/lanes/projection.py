@@ -156,8 +156,8 @@ def run_queue(  # noqa: C901 - one loop: a call per step would cost more than th
     The flow is the sum of scale / D * (c - base) over the chunks that complete, exactly and as a float. If
     `fractional`, it is the float sum of scale / D * integral of (t - base) / p over the time in service, which
     increases by as much as the fractional flow. `lanes` gives the service discipline, `serving` the SEQ last in
-    service; what is returned is that of the chunk in service at `until`, -1 if there is none. `times`, unless empty,
-    receives the completion of each chunk, by chunk number.
+    service; what is returned is that of the chunk begun and not finished at `until`, -1 if there is none. `times`,
+    unless empty, receives the completion of each chunk, by chunk number.
     """
     total, value = 0, 0.0
     while True:
@@ -255,8 +255,8 @@ def insert_cost(lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints, m
         insertion; otherwise it is -1, and :func:`delayed` computes the number.
     """
     n, t0, serving = load(lanes, lane, room[0]), group[ARRIVE], lanes.serving[lane]
-    if now < t0:
-        # until t0 the lane does the same with the chunk as without it
+    if now < t0 or mode == EQ5:
+        # until t0 the lane does the same with the chunk as without it; Eq. (5) as printed counts what is displaced now
         serving = run_queue(room[0], n, lanes, serving, now, t0, t0, weights, False, group[:0])[2]
         n = _drop_complete(room[0], n)
     if mode == EQ5 or (mode == MARGINAL and is_plain(lanes) and _all_there(room[0], n, t0)):

@@ -27,7 +27,8 @@ from skedge.core.ties import TOLERANCE
 CLOUD = -1
 
 LOOSE, TIGHT, EXACT = range(3)
-"""What is known of C_j on a candidate: a lower bound, one with all harm that can be had without a projection, or Q."""
+"""What is known of C_j on a candidate: a lower bound without :func:`~skedge.core.lanes.bound.late_harm`, the best
+one, or Q."""
 
 
 class JobChunks(NamedTuple):
@@ -199,7 +200,7 @@ def greedy(
 
     `candidates` are the qualified lanes in order of (server, worker), `free_bytes` by server is used up in
     place. Line numbers are those of Alg. 2 with ERRATA J4-J6, J13, J19. C_j is a heap; an entry may be a lower bound,
-    which is replaced by Q when it comes to the top.
+    which is replaced by a tighter one and then by Q when it comes to the top.
     """
     n, own, fractional = len(candidates), weights[c.chunks], c.mode == FRACTIONAL
     # lines 3-8: C_j, the cost of a first chunk on every qualified worker
