@@ -116,7 +116,7 @@ def _pending(lanes: Lanes, lane: int, budget: int, rank: int, weights: Ints) -> 
 
 @inlined
 def cost_bound(lanes: Lanes, lane: int, arrive: int, rank: int, each: int, own: int, now: int, weights: Ints) -> Cost:
-    """A lower bound of :func:`~.projection.insert_cost` if :func:`~.projection.is_plain`, in no FRACTIONAL mode.
+    """A lower bound of :func:`~.projection.insert_cost` if :func:`~.projection.is_plain` and not FRACTIONAL.
 
     The totals of the lane must be up to date (:func:`sum_up`). It is exact if no group is in transit: Eq. (5). After
     t0 - now of service, A1 (ranks up to the chunk's) runs first and A2 is postponed by p. The chunk's own completion
