@@ -161,7 +161,9 @@ class _Seconds:
     def add(self, name: str, seconds: float) -> None:
         """Note a study's time."""
         self.by_study[name] = round(seconds, 1)
-        self.path.write_text(json.dumps(self.by_study, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        aside = self.path.with_suffix(f".{os.getpid()}.partial")  # the process beside reads the file, too
+        aside.write_text(json.dumps(self.by_study, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        aside.replace(self.path)
 
 
 def _show(

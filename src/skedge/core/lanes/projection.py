@@ -312,8 +312,7 @@ def _eq5(queue: Ints, n: int, group: Ints, weights: Ints) -> Cost:
         count = queue[i, COUNT]
         # ties are in A1, as printed (J28)
         if queue[i, RANK] <= group[RANK]:
-            if count > 0:
-                waiting += queue[i, LEFT] + (count - 1) * queue[i, EACH]
+            waiting += queue[i, LEFT] + (count - 1) * queue[i, EACH]
         else:
             postponed += count
             weight += count * weights[queue[i, CHUNKS]]
