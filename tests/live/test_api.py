@@ -694,6 +694,12 @@ def test_the_queue_shows_tenants_and_classes(
     assert [cell.strip() for cell in re.split("[┃│]", row)][:3] == [job, "speech", "3"]
     commands.describe(job, Path("anywhere"))
     assert "tenant speech, class 3\n" in capsys.readouterr().out
+    shared.client.post(f"/jobs/{job}/cancel")
+    monkeypatch.setattr(commands, "out", Console(width=80, height=50, force_terminal=False))
+    commands.queue(Path("anywhere"), None)
+    words = capsys.readouterr().out
+    assert "CANCELLED" in words, "a state is not cut to fit a pipe"
+    assert "cancelled" in words, "nor is a reason"
 
 
 def test_a_token_of_a_tenant_is_for_its_jobs_alone(shared: Controller, tmp_path: Path) -> None:
