@@ -224,17 +224,18 @@ def test_of_random_corruptions_only_equivalent_ones_survive(policy: str) -> None
     assert set(seen.found) <= set(RULES)
 
 
-def test_lanes_in_blocks_and_all_together_break_the_same_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of runs at random that are corrupt; a run on another lane than its chunk's belongs to no queue of its block."""
+def test_side_by_side_and_one_after_the_other_the_same_rules_are_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of runs at random that are corrupt; a run on another lane than its chunk's belongs to no queue of its range."""
     rng, whole, broken = np.random.default_rng(5), done("aonline"), set[str]()
     for _ in range(30):
         made = corrupt(whole, rng, 2)
         if made is None:
             continue
         changed = replace(whole, schedule=made.schedule)
-        together = changed.verify()
+        one_by_one = set(changed.verify(limit=1000))
         with monkeypatch.context() as small:
-            small.setattr("skedge.analysis.verify.lanes.BLOCK", 10)
-            assert changed.verify() == together, made.text
-        broken |= {violation.rule for violation in together}
+            for module in ("lane_parts", "verify"):
+                small.setattr(f"skedge.analysis.verify.{module}.RUNS", 10)
+            assert set(changed.verify(limit=1000)) == one_by_one, made.text
+        broken |= {violation.rule for violation in one_by_one}
     assert broken >= {"M21", "M22"}

@@ -41,6 +41,13 @@ class Table:
             self._made[name] = _array(self.frame[name], self._ids)
         return self._made[name]
 
+    def slice(self, first: int, end: int) -> Table:
+        """A table of the rows from `first` to before `end`, of which nothing is copied."""
+        part = object.__new__(Table)
+        part.frame, part._ids = self.frame.slice(first, end - first), self._ids
+        part._made = {name: array[first:end] for name, array in self._made.items()}
+        return part
+
     def only(self, keep: Array) -> Table:
         """A table of the rows where `keep` is true."""
         part = object.__new__(Table)
@@ -117,13 +124,14 @@ def _columns(scenario: Scenario, schedule: Schedule, late: NDArray[np.int64]) ->
     cluster = scenario.cluster
     runs, decisions = schedule.runs, schedule.decisions
     pooled, dispatch = runs["chunk"].is_null(), decisions["verb"].is_in(["dispatch", "redispatch"])
+    tables = {name: Table(frame, cluster) for name, frame in schedule.tables().items()}
     return Columns(
         scenario,
         late=late,
-        **{name: Table(frame, cluster) for name, frame in schedule.tables().items()},
-        dispatches=Table(decisions if dispatch.all() else decisions.filter(dispatch), cluster),
-        chunks=Table(runs if not pooled.any() else runs.filter(~pooled), cluster),
-        gangs=Table(runs if pooled.all() else runs.filter(pooled), cluster),
+        **tables,
+        dispatches=tables["decisions"] if dispatch.all() else Table(decisions.filter(dispatch), cluster),
+        chunks=Table(runs.filter(~pooled), cluster) if pooled.any() else tables["runs"],
+        gangs=tables["runs"] if pooled.all() else Table(runs.filter(pooled), cluster),
     )
 
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import polars as pl
 from numpy.typing import DTypeLike, NDArray
 
-from skedge.core.jit import compiled, lean
+from skedge.core.jit import compiled, lean, unlocked
 from skedge.core.model import Ints
 from skedge.core.time import NEVER
 
@@ -63,13 +62,32 @@ def _plain(array: NDArray[Any], kind: DTypeLike) -> NDArray[Any]:
     return plain
 
 
-@lean
+@unlocked
 def _scatter(values: Ints, group: Small, at: Ints, out: Ints) -> None:
     """Write each value to the next place of its group, the first of which is ``at[group]``."""
     for i in range(len(group)):
         if group[i] >= 0:
             out[at[group[i]]] = values[i]
             at[group[i]] += 1
+
+
+def overlapping(group: Small | Ints, start: Ints, end: Ints, groups: int, slack: int) -> Ints:
+    """Rows that begin more than `slack` µs before an earlier one of their group has ended, by start."""
+    order = np.argsort(start, kind="stable") if (start[1:] < start[:-1]).any() else np.arange(0)
+    if len(order):
+        group, start, end = group[order], start[order], end[order]
+    wrong, last = np.zeros(len(group), bool), np.full(groups, -NEVER, np.int64)
+    _overlap(_plain(group, np.int32), _plain(start, np.int64), _plain(end, np.int64), last, slack, wrong)
+    return order[wrong] if len(order) else np.flatnonzero(wrong)
+
+
+@unlocked
+def _overlap(group: Small, start: Ints, end: Ints, last: Ints, slack: int, wrong: NDArray[np.bool_]) -> None:
+    """Mark the rows, in order of start, that begin before ``last``, the latest end so far of their group."""
+    for i in range(len(group)):
+        latest = last[group[i]]
+        wrong[i] = start[i] < latest - slack
+        last[group[i]] = max(latest, end[i])
 
 
 def bounds(group: Small | Ints, start: Ints, end: Ints, groups: int) -> tuple[Ints, Ints, Ints]:
@@ -87,18 +105,32 @@ def totals(group: Ints, start: Ints, end: Ints, flag: NDArray[np.bool_], groups:
     return length, np.bincount(group[flag], minlength=groups)
 
 
-def merged(rows: Ints, first: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
-    """Union of each group's intervals as (group, start, end); adjacent intervals are merged.
+def merged(group: Small | Ints, start: Ints, end: Ints, groups: int) -> tuple[Ints, Ints, Ints]:
+    """Union of each group's intervals as (group, start, end), by group and start; adjacent intervals are merged."""
+    if (start[1:] < start[:-1]).any():
+        order = np.argsort(start, kind="stable")
+        group, start, end = group[order], start[order], end[order]
+    out, last = np.empty((3, len(group)), np.int64), np.full(groups, -1, np.int64)
+    found = out[:, : _merge(_plain(group, np.int32), _plain(start, np.int64), _plain(end, np.int64), last, out)]
+    rows, _ = in_groups(found[0].astype(np.int32), found[1], groups)
+    return found[0][rows], found[1][rows], found[2][rows]
 
-    `rows` and `first` as :func:`in_groups` gives them.
+
+@unlocked
+def _merge(group: Small, start: Ints, end: Ints, last: Ints, out: Ints) -> int:
+    """Fill `out` with the merged intervals of rows in order of start; returns their number.
+
+    `last` is the last interval so far of each group, -1 for none.
     """
-    group = np.repeat(np.arange(len(first) - 1), np.diff(first))
-    latest = pl.DataFrame({"group": group, "end": end[rows]}).select(pl.col("end").cum_max().over("group"))
-    stop = latest["end"].to_numpy()
-    begins = np.ones(len(rows), bool)
-    begins[1:] = (group[1:] != group[:-1]) | (start[rows[1:]] > stop[:-1])
-    lasts = np.append(begins[1:], True)[: len(rows)]
-    return group[begins], start[rows[begins]], stop[lasts]
+    n = 0
+    for i in range(len(group)):
+        mine = last[group[i]]
+        if mine < 0 or start[i] > out[2, mine]:
+            last[group[i]] = mine = n
+            out[0, mine], out[1, mine], out[2, mine] = group[i], start[i], end[i]
+            n += 1
+        out[2, mine] = max(out[2, mine], end[i])
+    return n
 
 
 @compiled
@@ -167,7 +199,7 @@ def lane_service(
 _TWICE, _WORSE, _IDLE = range(3)
 
 
-@lean
+@unlocked
 def _follow(  # noqa: C901 - one sweep: a call per event would cost more than the event
     first: Ints,
     start: Ints,

@@ -41,6 +41,11 @@ def lean(function: F) -> F:
     return cast("F", CompiledFunction(function, _nrt=False))
 
 
+def unlocked(function: F) -> F:
+    """Like :func:`lean`, for long passes over arrays that nothing changes meanwhile: other threads go on."""
+    return cast("F", CompiledFunction(function, _nrt=False, nogil=True))
+
+
 def inlined(function: F) -> F:
     """Like :func:`lean`, and inlined into its callers: for the small steps of a hot loop."""
     return cast("F", CompiledFunction(function, _nrt=False, forceinline=True))

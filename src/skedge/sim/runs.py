@@ -36,7 +36,7 @@ class RunLog:
         self.scenario = scenario
         self.schema = schema(scenario.cluster.server_ids)["runs"]
         self.lane_parts: list[pl.DataFrame] = []
-        self.cloud_parts: list[tuple[int, Ints, int, int, int]] = []
+        self.cloud_parts: list[tuple[int, Ints, int, int]] = []
         self.gang_rows, self.site_rows = array("q"), array("q")
         self.zeta = np.zeros(len(scenario.jobs), np.int64)
 
@@ -45,12 +45,13 @@ class RunLog:
         self.lane_parts.append(_on_lanes(runs))
 
     def note_zeta(self, job: int, zeta: int) -> None:
-        """Record zeta of a dispatched job whose cloud chunks have lanes of their own; 1: wholly in the cloud."""
+        """Record zeta of a dispatched job with chunks in the cloud; 1: it is wholly there."""
         self.zeta[job] = zeta
 
     def cloud_runs(self, job: int, chunks: Ints, start: int, end: int, zeta: int) -> None:
         """Record chunks that run in the cloud, each on a worker of its own."""
-        self.cloud_parts.append((job, chunks, start, end, zeta))
+        self.note_zeta(job, zeta)
+        self.cloud_parts.append((job, chunks, start, end))
 
     def gang_run(self, job: int, gangs: Gangs, end: int, done: int, *, preempted: bool) -> None:
         """Record an allocation at its end; `done` is its work [worker-µs]. One of length 0 is not recorded."""
@@ -94,33 +95,59 @@ class RunLog:
 
     def taken_until(self, time: int) -> pl.DataFrame:
         """Take out the runs of chunks that started before `time`, in order as :meth:`table` has them."""
-        lanes, cloud = pl.concat(self.lane_parts), self.cloud_parts
-        kept = lanes.filter(pl.col("start") >= time), [part for part in cloud if part[2] >= time]
-        self.lane_parts = [lanes.filter(pl.col("start") < time)]
-        self.cloud_parts = [part for part in cloud if part[2] < time]
+        runs, early = self._chunk_runs(), pl.col("start") < time
+        self.cloud_parts, self.lane_parts = [], [runs.filter(early)]
         table = self.table()
-        self.lane_parts, self.cloud_parts = [kept[0]], kept[1]
+        self.lane_parts = [runs.filter(~early)]
         return table
 
     def table(self) -> pl.DataFrame:
         """All runs, in order of (start, job, chunk, server)."""
         kinds = (
-            (self.lane_parts, self._lane_table), (self.cloud_parts, self._cloud_table),
-            (self.gang_rows, self._gang_table), (self.site_rows, self._site_table),
+            (self.lane_parts or self.cloud_parts, self._chunk_table), (self.gang_rows, self._gang_table),
+            (self.site_rows, self._site_table),
         )  # fmt: skip
         parts = [part for rows, make in kinds if len(rows) and len(part := make())]
+        if len(parts) == 1 and not (len(self.gang_rows) or len(self.site_rows)):
+            return parts[0]
         full = pl.concat(parts) if parts else pl.DataFrame(schema=self.schema)
         return full.sort("start", "job", "chunk", "server", maintain_order=True)
 
-    def _lane_table(self) -> pl.DataFrame:
-        self.lane_parts = [pl.concat([_on_lanes(np.zeros((0, 6), np.int64)), *self.lane_parts], rechunk=True)]
-        runs = {column.name: column.to_numpy() for column in self.lane_parts[0]}
-        job, start, end = runs["job"], runs["start"], runs["end"]
-        work = self.scenario.jobs.minibatches[job] * ((end - start) / self._time_in_all(runs))
-        server, lane = self._places(runs["lane"])
-        return self._frame(
-            job, runs["chunk"], server, lane, start, end, work, self.zeta[job] == 1, runs["preempted"]
-        )  # fmt: skip
+    def _chunk_runs(self) -> pl.DataFrame:
+        """The runs of chunks; those in the cloud are on the lane after the last."""
+        parts = [_on_lanes(np.zeros((0, 6), np.int64)), *self.lane_parts]
+        if self.cloud_parts:
+            job, chunks, start, end = zip(*self.cloud_parts, strict=True)
+            sizes, cloud = [len(of) for of in chunks], np.zeros((sum(map(len, chunks)), 6), np.int64)
+            for column, values in ((RUN_JOB, job), (RUN_START, start), (RUN_END, end)):
+                cloud[:, column] = np.repeat(np.array(values, np.int64), sizes)
+            cloud[:, RUN_CHUNK], cloud[:, RUN_LANE] = np.concatenate(chunks), self.scenario.cluster.lanes
+            parts.append(_on_lanes(cloud))
+        return pl.concat(parts)
+
+    def _chunk_table(self) -> pl.DataFrame:
+        """The rows of the runs of chunks, in order of (start, job, chunk)."""
+        # in order before the further columns are made: sorting copies
+        frame = self._chunk_runs().sort("start", "job", "chunk")
+        self.lane_parts, self.cloud_parts = [frame], []
+        of = {column.name: column.to_numpy() for column in frame}
+        job = of["job"]
+        work = self.scenario.jobs.minibatches[job] * ((of["end"] - of["start"]) / self._time_in_all(of))
+        server, lane = self._places(of["lane"])
+        columns = {
+            "job": frame["job"],
+            "chunk": frame["chunk"],
+            "server": server_column(server, self.scenario.cluster.server_ids),
+            "lane": lane,
+            "workers": np.ones(len(job), np.int32),
+            "start": frame["start"],
+            "compute_from": frame["start"],
+            "end": frame["end"],
+            "work": work,
+            "colocated": (self.zeta == 1)[job],
+            "preempted": frame["preempted"],
+        }
+        return pl.DataFrame(columns).cast(self.schema)
 
     def _places(self, lane: Narrow) -> tuple[Narrow, pl.Series]:
         """Server and lane of runs; lanes of chunks in the cloud follow the cluster's lanes."""
@@ -132,7 +159,8 @@ class RunLog:
     def _time_in_all(self, runs: Mapping[str, Any]) -> Floats:
         """Lane time of each run's chunk over all its runs: p plus the overhead of its preemptions."""
         job = runs["job"]
-        each = self.scenario.true_chunk_time[job, self.zeta[job]].astype(np.float64)
+        of_job = self.scenario.true_chunk_time[np.arange(len(self.zeta)), self.zeta].astype(np.float64)
+        each: Floats = of_job[job]
         overhead = self.scenario.physics.checkpoint_overhead
         if overhead == 0:
             return each
@@ -143,42 +171,6 @@ class RunLog:
     @property
     def _first_chunk(self) -> Ints:
         return np.concatenate([[0], np.cumsum(self.scenario.jobs.chunks)])
-
-    def _cloud_table(self) -> pl.DataFrame:
-        sizes = [len(chunks) for _, chunks, *_ in self.cloud_parts]
-        columns = [np.repeat(np.array([part[k] for part in self.cloud_parts], np.int64), sizes) for k in (0, 2, 3, 4)]
-        job, start, end, zeta = columns
-        chunk = np.concatenate([np.empty(0, np.int64), *(chunks for _, chunks, *_ in self.cloud_parts)])
-        server = np.full(len(job), self.scenario.cluster.cloud if self.cloud_parts else 0)
-        work = self.scenario.jobs.minibatches[job].astype(np.float64)
-        return self._frame(job, chunk, server, None, start, end, work, zeta == 1, np.zeros(len(job), bool))
-
-    def _frame(
-        self,
-        job: Ints,
-        chunk: Ints,
-        server: Narrow | Ints,
-        lane: pl.Series | None,
-        start: Ints,
-        end: Ints,
-        work: Floats,
-        colocated: np.ndarray,
-        preempted: np.ndarray,
-    ) -> pl.DataFrame:
-        columns = {
-            "job": job.astype(np.int32),
-            "chunk": chunk.astype(np.int32),
-            "server": server_column(server, self.scenario.cluster.server_ids),
-            "lane": pl.Series([None], dtype=pl.Int32).new_from_index(0, len(job)) if lane is None else lane,
-            "workers": np.ones(len(job), np.int32),
-            "start": (begins := pl.Series(start)),
-            "compute_from": begins,
-            "end": end,
-            "work": work,
-            "colocated": colocated,
-            "preempted": preempted,
-        }
-        return pl.DataFrame(columns).cast(self.schema)
 
     def _gang_table(self) -> pl.DataFrame:
         table = np.frombuffer(self.gang_rows, np.int64).reshape(-1, 10)

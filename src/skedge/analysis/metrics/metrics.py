@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from skedge.analysis.columns import Columns, columns
-from skedge.analysis.sweeps import in_groups, merged
+from skedge.analysis.sweeps import merged
 from skedge.core.job_fields import Kind
 from skedge.core.model import Ints
 from skedge.core.scenario import Scenario
@@ -199,8 +199,7 @@ def utilisation(scenario: Scenario, schedule: Schedule, points: int = 200) -> pl
     c = columns(scenario, schedule)
     t, jobs = c.runs, scenario.jobs
     grid = np.linspace(*_window(c), points)
-    rows, first = in_groups(t["job"], t["start"], len(jobs))
-    _, start, end = merged(rows, first, t["start"], t["end"])
+    _, start, end = merged(t["job"], t["start"], t["end"], len(jobs))
     running = _present(grid, start, end)
     left = np.where(c.jobs["completion"] >= 0, c.jobs["completion"], c.jobs["arrival"])
     inside = _present(grid, c.jobs["arrival"], left)

@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skedge.analysis.columns import Columns
-from skedge.analysis.metrics.dual import sum_alpha_s, sum_beta_s
 from skedge.analysis.sweeps import Groups, in_groups
 from skedge.analysis.zeta import Zeta
-from skedge.core.jit import inlined, lean
+from skedge.core.jit import inlined, lean, unlocked
 from skedge.core.model import Floats, Ints
 from skedge.core.network import upload_delays
 from skedge.core.scenario import Scenario
@@ -30,17 +29,9 @@ MODES = {"marginal": 0, "eq5": 1, "fractional": 2}
 """Readings of Q (docs/errata.md, J21 to J24)."""
 
 
-def check_alpha(k: OnLanes, zeta: Zeta, found: Findings, mode: str, *, preemptive: bool) -> None:
-    """Check M34 for each dispatched chunk, on lanes and in the cloud, and Lemma 4 for their sums."""
-    if len(k.c.dispatches):
-        check_lane_alpha(k, found, mode, preemptive=preemptive)
-        check_cloud_alpha(k.c, zeta, found, mode)
-        check_lemma_4(k.c.scenario, found, mode, sum_alpha_s(k.c), sum_beta_s(k.c))
-
-
 def check_lane_alpha(k: OnLanes, found: Findings, mode: str, *, preemptive: bool) -> None:
     """Check M34 for the chunks that are dispatched to lanes."""
-    if mode not in MODES:
+    if mode not in MODES or not len(k.c.dispatches):
         return
     lane = k.c.dispatches["lane"]
     here = (k.lanes[0] <= lane) & (lane < k.lanes[1])
@@ -162,7 +153,7 @@ def _scratch(most: int) -> _Scratch:
     return _Scratch(queue, np.zeros(most + 1), work, np.zeros(most, np.int64), np.zeros((2, most), np.int64))
 
 
-@lean
+@unlocked
 def _follow_lanes(
     first: Ints, r: _Record, known: bool, overhead: int, preemptive: bool, mode: int, scratch: _Scratch, alpha: Floats,
     postponed: Ints,

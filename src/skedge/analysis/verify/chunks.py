@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skedge.analysis.columns import Array, Columns, failure_times, next_outage, ready_times
-from skedge.analysis.sweeps import bounds, in_groups, totals
+from skedge.analysis.columns import Array, Columns, Table, failure_times, next_outage, ready_times
+from skedge.analysis.sweeps import overlapping, totals
 from skedge.analysis.zeta import Zeta
 from skedge.core.model import Floats, Ints
 from skedge.core.time import NEVER
@@ -18,6 +21,10 @@ from .lag import Lags
 from .rules import MOST_WORK_ERROR, Findings, Say
 
 Mask = NDArray[np.bool_]
+
+
+RUNS = 2**18
+"""Chunk runs that are looked at together."""
 
 
 class Chunks:
@@ -40,8 +47,8 @@ class Chunks:
         Arrival of the chunk of each dispatch row at its server [µs].
     zeta
         1 while a job is wholly in the cloud.
-    first, last, runs, work
-        First start, last end, number of runs and mini-batches of each chunk.
+    last, runs, work
+        Last end, number of runs and mini-batches of each chunk.
     """
 
     def __init__(self, c: Columns) -> None:
@@ -53,7 +60,9 @@ class Chunks:
         self.row[self.sent[::-1]] = np.arange(len(self.sent), dtype=np.int32)[::-1]
         self.ready = ready_times(c)
         self.zeta = Zeta(c)
-        self.first, self.last, self.runs = bounds(self.run, c.chunks["start"], c.chunks["end"], self.count)
+        self.last = np.full(self.count, -1, np.int64)
+        np.maximum.at(self.last, self.run, c.chunks["end"])
+        self.runs: Array = np.bincount(self.run, minlength=self.count).astype(np.int32)
         self.work: Floats = np.bincount(self.run, c.chunks["work"], self.count).astype(np.float64)
         self.run_row = self.row[self.run]
         self.again = (c.dispatches.frame["verb"] == "redispatch").to_numpy()
@@ -71,6 +80,14 @@ class Chunks:
         self.left[rows[:-1]] = next_outage(self.c, d["server"][rows[:-1]], times[:-1])
         place = np.searchsorted(times, self.c.chunks["start"][runs], side="right") - 1
         self.run_row[runs] = rows[np.maximum(place, 0)]
+
+    def parts(self) -> Iterator[Chunks]:
+        """The same, with :data:`RUNS` chunk runs at a time: what looks at one run at a time needs less memory."""
+        for first in range(0, len(self.run), RUNS):
+            end, part = first + RUNS, copy(self)
+            part.c = replace(self.c, chunks=self.c.chunks.slice(first, min(end, len(self.run))))
+            part.run, part.run_row = self.run[first:end], self.run_row[first:end]
+            yield part
 
     def together(self) -> Ints:
         """For each chunk: the first of the chunks of its job last dispatched together with it to its lane."""
@@ -91,24 +108,26 @@ class Chunks:
 
 def check_chunks(k: Chunks, lags: Lags, found: Findings, slack: int, *, haprf: bool) -> None:
     """Check M3, M5, M6, M7, M8, M10, M20, and M22 in the cloud."""
-    _types(k, found)
+    _types(k.c, k.c.dispatches, "time", found)
     _one_worker(k, found, slack)
-    _no_migration(k, found)
+    _once_each(k, found)
     _moved_for_a_reason(k, found)
-    _not_early(k, found, slack)
     _work(k, found, slack)
-    _colocated(k, found, slack)
     _cloud_starts(k, lags, found, slack)
+    for part in k.parts():
+        _types(part.c, part.c.chunks, "start", found)
+        _no_migration(part, found)
+        _not_early(part, found, slack)
+        _colocated(part, found, slack)
     if haprf:
         _ranks(k, found)
 
 
-def _types(k: Chunks, found: Findings) -> None:
-    cluster, jobs = k.c.scenario.cluster, k.c.scenario.jobs
-    for t, time in ((k.c.dispatches, "time"), (k.c.chunks, "start")):
-        if cluster.lanes:
-            kind = np.where(t["lane"] >= 0, cluster.lane_type[t["lane"]], jobs.worker_type[t["job"]])
-            found.rows("M3", kind != jobs.worker_type[t["job"]], t["job"], t[time], _other_type(k.c, t["lane"]))
+def _types(c: Columns, t: Table, time: str, found: Findings) -> None:
+    cluster, jobs = c.scenario.cluster, c.scenario.jobs
+    if cluster.lanes:
+        kind = np.where(t["lane"] >= 0, cluster.lane_type[t["lane"]], jobs.worker_type[t["job"]])
+        found.rows("M3", kind != jobs.worker_type[t["job"]], t["job"], t[time], _other_type(c, t["lane"]))
 
 
 def _other_type(c: Columns, lane: Ints) -> Say:
@@ -119,19 +138,14 @@ def _other_type(c: Columns, lane: Ints) -> Say:
 def _one_worker(k: Chunks, found: Findings, slack: int) -> None:
     """M5: no two runs of a chunk overlap, so a job has at most D_j workers."""
     t = k.c.chunks
-    often, _ = in_groups(np.where(k.runs[k.run] > 1, k.run, -1), t["start"], k.count)
-    same = k.run[often[1:]] == k.run[often[:-1]]
-    early = same & (t["start"][often[1:]] < t["end"][often[:-1]] - slack)
-    rows = often[1:]
-    found.rows(
-        "M5", early, t["job"][rows], t["start"][rows],
-        lambda i: f"chunk {t['chunk'][rows[i]]} runs on two workers at {t['start'][rows[i]]} µs",
-    )  # fmt: skip
+    rows = overlapping(k.run, t["start"], t["end"], k.count, slack)[: found.limit]
+    for chunk, job, start in zip(t["chunk"][rows], t["job"][rows], t["start"][rows], strict=True):
+        found.add("M5", int(job), int(start), f"chunk {chunk} runs on two workers at {start} µs")
 
 
-def _no_migration(k: Chunks, found: Findings) -> None:
-    """M6: a dispatched job's chunks are each dispatched once; a chunk runs on the lane it was dispatched to."""
-    d, t, jobs = k.c.dispatches, k.c.chunks, k.c.scenario.jobs
+def _once_each(k: Chunks, found: Findings) -> None:
+    """M6: a dispatched job's chunks are each dispatched once, and it holds no gang."""
+    d, jobs = k.c.dispatches, k.c.scenario.jobs
     times = np.bincount(k.sent, minlength=k.count)
     again = (times[k.sent] > 1) & (k.row[k.sent] != np.arange(len(k.sent))) & ~k.again
     found.rows("M6", again, d["job"], d["time"], lambda i: f"chunk {d['chunk'][i]} is dispatched a second time")
@@ -140,15 +154,19 @@ def _no_migration(k: Chunks, found: Findings) -> None:
     for chunk, job in zip(missing, k.job(missing), strict=True):
         number = chunk - k.c.first_chunk[job]
         found.add("M6", int(job), int(jobs.arrival[job]), f"chunk {number} is never dispatched; others of the job are")
-    row = k.run_row
-    stray = row < 0
-    if len(d):
-        stray = stray | (t["lane"] != d["lane"][row]) | (t["server"] != d["server"][row])
-    found.rows("M6", stray, t["job"], t["start"], lambda i: _stray(k, i))
     mixed = np.isin(k.c.gangs["job"], np.flatnonzero(sent))
     found.rows(
         "M6", mixed, k.c.gangs["job"], k.c.gangs["start"], lambda _: "is dispatched and also holds workers as a gang"
     )
+
+
+def _no_migration(k: Chunks, found: Findings) -> None:
+    """M6: a chunk runs on the lane to which it was dispatched."""
+    d, t, row = k.c.dispatches, k.c.chunks, k.run_row
+    stray = row < 0
+    if len(d):
+        stray = stray | (t["lane"] != d["lane"][row]) | (t["server"] != d["server"][row])
+    found.rows("M6", stray, t["job"], t["start"], lambda i: _stray(k, i))
 
 
 def _stray(k: Chunks, i: int) -> str:
@@ -264,21 +282,25 @@ def _colocated(k: Chunks, found: Findings, slack: int) -> None:
 
 def _cloud_starts(k: Chunks, lags: Lags, found: Findings, slack: int) -> None:
     """M22 in the cloud: a chunk starts when it arrives or may continue, and is not interrupted."""
-    t = k.c.chunks
-    ready, parts = _run_ready(k), np.ones(k.count, np.int64)
+    t, parts = k.c.chunks, dict[int, int]()
+    away = np.flatnonzero(t["lane"] < 0)
+    if not len(away):
+        return
+    ready = _run_ready(k)
     for chunk in lags.holds:
-        runs = np.flatnonzero((k.run == chunk) & (t["lane"] < 0))
+        runs = away[k.run[away] == chunk]
         runs = runs[np.argsort(t["start"][runs], kind="stable")]
         begins = [begin for begin, _ in lags.split(chunk, int(ready[runs].min(initial=NEVER)), NEVER)]
         parts[chunk] = len(begins)
         ready[runs[: len(begins)]] = begins[: len(runs)]
-    often = (k.runs[k.run] > parts[k.run]) & ~np.isin(k.run, k.moved)
-    late = (t["lane"] < 0) & ((t["start"] > ready + slack + k.c.late[t["job"]]) | often)
+    chunks = k.run[away]
+    most = np.array([parts.get(chunk, 1) for chunk in chunks.tolist()]) if parts else 1
+    often = (k.runs[chunks] > most) & ~np.isin(chunks, k.moved)
+    late = away[(t["start"][away] > ready[away] + slack + k.c.late[t["job"][away]]) | often]
     say = "cloud chunk {} arrives at {} µs and starts at {} µs, in {} runs; it must start on arrival, in one run"
-    found.rows(
-        "M22", late, t["job"], t["start"],
-        lambda i: say.format(t["chunk"][i], ready[i], t["start"][i], k.runs[k.run[i]]),
-    )  # fmt: skip
+    for i in late[: found.limit]:
+        text = say.format(t["chunk"][i], ready[i], t["start"][i], k.runs[k.run[i]])
+        found.add("M22", int(t["job"][i]), int(t["start"][i]), text)
 
 
 def _ranks(k: Chunks, found: Findings) -> None:

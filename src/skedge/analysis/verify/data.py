@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from skedge.analysis.columns import Columns, next_outage
-from skedge.analysis.sweeps import in_groups
-from skedge.core.jit import compiled
-from skedge.core.model import Ints
+from skedge.analysis.columns import Array, Columns, next_outage
+from skedge.analysis.sweeps import Groups, in_groups
+from skedge.core.jit import compiled, unlocked
+from skedge.core.model import Bools, Ints
 from skedge.core.network import upload_delays
 from skedge.core.size import UNLIMITED, megabytes
 from skedge.core.ties import NOISE
@@ -45,13 +45,15 @@ def _complete(c: Columns, found: Findings, slack: int) -> None:
         return
     again = np.unique(d["job"][(d.frame["verb"] == "redispatch").to_numpy()])
     _brought_again(c, found, again)
-    once = ~np.isin(d["job"], again)
-    sent = _Chunks(d["job"][once], d["server"][once], d["time"][once])
-    of_these = np.isin(u["job"], sent.job)
-    uploads = _Chunks(u["job"][of_these], u["to_server"][of_these], u["start"][of_these])
-    wrong = _brought(sent, uploads, u["chunks"][of_these], len(c.scenario.cluster.servers), slack)[: found.limit]
-    for job, server, sent, brought, time in wrong:
-        text = f"{sent} chunks are dispatched to server {server} at {time} µs"
+    once = np.zeros(len(c.scenario.jobs), bool)
+    once[d["job"]] = True
+    once[again] = False
+    sent = _by_job(d["job"], d["server"], d["time"], np.ones(len(d), np.int8), once)
+    uploads = _by_job(u["job"], u["to_server"], u["start"], u["chunks"], once)
+    servers, wrong = np.zeros((len(c.scenario.cluster.servers), 4), np.int64), np.zeros((found.limit, 5), np.int64)
+    count = _mismatches(sent, uploads, slack, servers, wrong)
+    for job, server, number, brought, time in sorted(wrong[:count].tolist()):
+        text = f"{number} chunks are dispatched to server {server} at {time} µs"
         found.add("M16", int(job), int(time), f"{text}; one upload from then brings {brought}")
 
 
@@ -72,31 +74,50 @@ def _brought_again(c: Columns, found: Findings, jobs: Ints) -> None:
 
 
 class _Chunks(NamedTuple):
-    """Chunks sent or uploaded: job, server and time of each row."""
+    """Chunks sent or uploaded, in rows by job, those of job j from ``first[j]`` on: server, time and number."""
 
-    job: Ints
+    first: Ints
     server: Ints
     time: Ints
+    n: Ints
 
 
-def _brought(sent: _Chunks, uploads: _Chunks, chunks: Ints, servers: int, slack: int) -> Ints:
-    """Table of (job, server, chunks sent, chunks uploaded from then, time) for which the two numbers differ.
+def _by_job(job: Array, server: Array, time: Array, n: Array, these: Bools) -> _Chunks:
+    """The rows of `these` jobs."""
+    rows = Groups(np.where(these[job], job, np.int32(-1)), time, len(these))
+    return _Chunks(rows.first, rows.take(server), rows.take(time), rows.take(n))
+
+
+@unlocked
+def _mismatches(sent: _Chunks, uploads: _Chunks, slack: int, servers: Ints, found: Ints) -> int:
+    """Fill `found` with (job, server, chunks sent, chunks uploaded from then, time) where they differ; returns rows.
 
     All chunks that a job sends to one server are sent at the same time. An upload at another time, or in several parts,
-    is not that of the dispatch, and counts as -1.
+    is not that of the dispatch, and counts as -1. Columns of `servers` are 0: chunks sent, parts uploaded, chunks
+    uploaded, time.
     """
-    key = np.concatenate([of.job.astype(np.int64) * servers + of.server for of in (uploads, sent)])
-    places, place = np.unique(key, return_inverse=True)
-    ups, sends = place[: len(chunks)], place[len(chunks) :]
-    number, parts = np.bincount(sends, minlength=len(places)), np.bincount(ups, minlength=len(places))
-    brought, time = np.zeros(len(places), np.int64), np.zeros(len(places), np.int64)
-    time[ups] = uploads.time
-    time[sends] = sent.time
-    brought[ups] = chunks
-    brought[parts > 1] = -1
-    brought[ups[np.abs(uploads.time - time[ups]) > slack]] = -1
-    wrong = number != brought
-    return np.column_stack([places // servers, places % servers, number, brought, time])[wrong]
+    n = 0
+    for job in range(len(sent.first) - 1):
+        first, end = sent.first[job], sent.first[job + 1]
+        for i in range(first, end):
+            servers[sent.server[i], 0] += sent.n[i]
+            servers[sent.server[i], 3] = sent.time[i]
+        begin, last = uploads.first[job], uploads.first[job + 1]
+        for i in range(begin, last):
+            at = servers[uploads.server[i]]
+            at[1] += 1
+            late = at[0] > 0 and abs(uploads.time[i] - at[3]) > slack
+            at[2] = -1 if late or at[1] > 1 else uploads.n[i]
+            if at[0] == 0:
+                at[3] = uploads.time[i]
+        for i in range(begin, last + end - first):
+            server = uploads.server[i] if i < last else sent.server[first + i - last]
+            at = servers[server]
+            if at[0] != at[2] and n < len(found):
+                found[n, 0], found[n, 1], found[n, 2], found[n, 3], found[n, 4] = job, server, at[0], at[2], at[3]
+                n += 1
+            at[:] = 0
+    return n
 
 
 def check_storage(c: Columns, found: Findings) -> None:

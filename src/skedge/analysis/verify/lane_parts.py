@@ -1,4 +1,4 @@
-"""The chunks on lanes, taken from parts of the jobs and given back lane by lane, by way of files."""
+"""The chunks on lanes, range by range of the lanes: of a record in memory, or of parts of the jobs by way of files."""
 
 from __future__ import annotations
 
@@ -10,14 +10,66 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from skedge.analysis.columns import Array, Columns, Table
+from skedge.analysis.columns import Columns, Table
 from skedge.core.model import Ints
 from skedge.core.stored import NUMBER
 
 from .lanes import OnLanes
 
-_OF_DISPATCH = ("job", "chunk", "lane", "time", "rank", "postponed", NUMBER)
+_OF_DISPATCH = ("job", "chunk", "lane", "time", "rank", "postponed")
 _OF_RUN = ("job", "chunk", "lane", "start", "end", "preempted")
+
+RUNS = 2**19
+"""Runs of a range of lanes in memory."""
+
+Lanes = tuple[int, int]
+"""A range of lanes: the first one, and the one after the last."""
+
+
+def lane_ranges(k: OnLanes) -> list[Lanes]:
+    """Ranges of the lanes with about :data:`RUNS` runs each."""
+    lane, (first, end) = k.c.chunks["lane"], k.lanes
+    until = np.cumsum(np.bincount(lane[lane >= 0], minlength=end)[first:end])
+    inner = first + np.searchsorted(until, np.arange(RUNS, until[-1] if len(until) else 0, RUNS))
+    return list(pairwise(np.unique([first, *inner, end]).tolist()))
+
+
+def narrowed(k: OnLanes, lanes: Lanes) -> OnLanes:
+    """The rows that concern a range of the lanes."""
+    return _on_lanes(k.c, lanes, *_frames(k, *_concerned(k, lanes, elsewhere=k.strays)))
+
+
+def _concerned(k: OnLanes, lanes: Lanes, *, elsewhere: bool) -> tuple[Ints, Ints]:
+    """The dispatch rows and the chunk runs that concern a range of the lanes.
+
+    `elsewhere`: chunks may run, or be dispatched again, on other lanes than that of their dispatch (M6).
+    """
+    lane, (first, end) = k.c.chunks["lane"], lanes
+    sent_to = k.c.dispatches["lane"]
+    rows, runs = (np.flatnonzero((of >= first) & (of < end)) for of in (sent_to, lane))
+    if elsewhere:
+        also = k.row[runs][k.row[runs] >= 0]
+        rows = np.unique(np.concatenate([rows, also, k.first[rows], k.first[also]]))
+        runs = np.union1d(runs, np.flatnonzero(np.isin(k.of, rows)))
+    return rows, runs
+
+
+def _frames(k: OnLanes, rows: Ints, runs: Ints, first_job: int = 0) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """These dispatch rows and chunk runs, jobs numbered from `first_job`."""
+    d, t = k.c.dispatches, k.c.chunks
+    place = np.full(len(d) + 1, -1, np.int32)  # the last one stands for none
+    place[rows] = np.arange(len(rows), dtype=np.int32)
+    numbered = [NUMBER] if NUMBER in d.frame.columns else []
+    sent = pl.DataFrame({name: d[name][rows] for name in (*_OF_DISPATCH, *numbered)}).with_columns(
+        pl.Series("value", d.frame["value"].gather(rows)),
+        job=pl.col("job") + first_job,
+        ready=k.ready[rows], done=k.done[rows], gone=k.gone[rows], counts=k.counts[rows],
+        first=place[k.first[rows]],
+    )  # fmt: skip
+    ran = pl.DataFrame({name: t[name][runs] for name in _OF_RUN}).with_columns(
+        job=pl.col("job") + first_job, row=place[k.row[runs]], of=place[k.of[runs]]
+    )
+    return sent, ran
 
 
 class LaneParts:
@@ -37,39 +89,14 @@ class LaneParts:
         lanes = whole.scenario.cluster.lanes
         self.folder, self.whole, self.added = folder, whole, 0
         self.edges: list[int] = np.unique(np.linspace(0, lanes, parts + 1).astype(np.int64)).tolist()
-        # a lane of -1, the cloud, belongs to the range after the last
-        self._range_of = np.append(np.repeat(np.arange(len(self.edges) - 1), np.diff(self.edges)), len(self.edges) - 1)
 
     def add(self, k: OnLanes, first_job: int) -> None:
         """Keep the rows of a part of the jobs that begins with `first_job`."""
-        d, t = k.c.dispatches, k.c.chunks
-        of_dispatch, of_run = self._range_of[d["lane"]], self._range_of[t["lane"]]
-        elsewhere = _elsewhere(k, of_dispatch, of_run)
-        for part in range(len(self.edges) - 1):
-            runs = np.flatnonzero(of_run == part)
-            rows = np.flatnonzero(of_dispatch == part)
-            if elsewhere:
-                also = k.row[runs][k.row[runs] >= 0]
-                rows = np.unique(np.concatenate([rows, also, k.first[rows], k.first[also]]))
-                runs = np.flatnonzero((of_run == part) | np.isin(k.of, rows))
-            self._keep(k, part, rows, runs, first_job)
+        for part, lanes in enumerate(pairwise(self.edges)):
+            of_part = _frames(k, *_concerned(k, lanes, elsewhere=k.strays), first_job)
+            for what, frame in zip(("sent", "ran"), of_part, strict=True):
+                frame.write_ipc(self._file(what, part, self.added), compression="lz4")
         self.added += 1
-
-    def _keep(self, k: OnLanes, part: int, rows: Ints, runs: Ints, first_job: int) -> None:
-        d, t = k.c.dispatches, k.c.chunks
-        place = np.full(len(d) + 1, -1, np.int32)  # the last one stands for none
-        place[rows] = np.arange(len(rows), dtype=np.int32)
-        sent = pl.DataFrame({name: d[name][rows] for name in _OF_DISPATCH}).with_columns(
-            pl.Series("value", d.frame["value"].gather(rows)),
-            job=pl.col("job") + first_job,
-            ready=k.ready[rows], done=k.done[rows], gone=k.gone[rows], counts=k.counts[rows],
-            first=place[k.first[rows]],
-        )  # fmt: skip
-        ran = pl.DataFrame({name: t[name][runs] for name in _OF_RUN}).with_columns(
-            job=pl.col("job") + first_job, row=place[k.row[runs]], of=place[k.of[runs]]
-        )
-        sent.write_ipc(self._file("sent", part, self.added), compression="lz4")
-        ran.write_ipc(self._file("ran", part, self.added), compression="lz4")
 
     def _file(self, what: str, part: int, number: int) -> Path:
         return self.folder / f"{what}-{part}-{number}.arrow"
@@ -90,14 +117,6 @@ class LaneParts:
             ran.append(other.with_columns(_moved("row", so_far), _moved("of", so_far)))
             so_far += len(one)
         return _on_lanes(self.whole, lanes, *_in_order(pl.concat(sent, rechunk=True), pl.concat(ran, rechunk=True)))
-
-
-def _elsewhere(k: OnLanes, of_dispatch: Array, of_run: Array) -> bool:
-    """Whether a chunk runs, or is dispatched again, outside the range of lanes of its dispatch (M6)."""
-    if not len(of_dispatch):
-        return False
-    stray = (k.row >= 0) & (of_dispatch[k.row] != of_run)
-    return bool(stray.any() or (of_dispatch[k.first] != of_dispatch).any())
 
 
 def _moved(name: str, by: int) -> pl.Expr:
@@ -123,4 +142,6 @@ def _on_lanes(whole: Columns, lanes: tuple[int, int], sent: pl.DataFrame, ran: p
     ran = ran.with_columns(server=cluster.lane_server.astype(np.int32)[ran["lane"].to_numpy()])
     c = replace(whole, dispatches=Table(sent, cluster), chunks=Table(ran, cluster))
     d, t = c.dispatches, c.chunks
-    return OnLanes(c, lanes, d["ready"], d["done"], d["gone"], d["first"], d["counts"], t["row"], t["of"])
+    return OnLanes(
+        c, lanes, d["ready"], d["done"], d["gone"], d["first"], d["counts"], t["row"], t["of"], strays=True
+    )  # fmt: skip

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -19,9 +17,6 @@ from .lag import Lags
 from .rules import Findings
 
 Mask = NDArray[np.bool_]
-
-BLOCK = 2**20
-"""Runs of the lanes that are followed at a time."""
 
 
 class OnLanes(NamedTuple):
@@ -41,6 +36,8 @@ class OnLanes(NamedTuple):
         does not.
     row, of
         By chunk run: the dispatch row that it belongs to, and the first one of its chunk; -1 for none.
+    strays
+        Whether a chunk runs, or is dispatched again, on another lane than that of its dispatch (M6).
     """
 
     c: Columns
@@ -52,26 +49,28 @@ class OnLanes(NamedTuple):
     counts: Mask
     row: Array
     of: Array
+    strays: bool
 
 
 def on_lanes(k: Chunks) -> OnLanes:
     """All lanes."""
     last, first = k.last[k.sent], k.row[k.sent]
     done = np.where(last >= 0, last, NEVER)
-    counts = k.again | (first == np.arange(len(k.sent)))
-    leaves, untrained = _leaves(k)
-    counts &= leaves > k.ready  # nor does a chunk that has left its server before its data were there
-    gone = np.minimum(np.where(untrained, NEVER, done), leaves)
+    counts, gone = k.again | (first == np.arange(len(k.sent))), done
+    job, failed = k.c.dispatches["job"], failure_times(k.c)
+    if k.again.any() or (failed < NEVER).any():
+        # when the chunk of each dispatch row leaves untrained, as its server or its job fails
+        untrained = (failed[job] < NEVER) & (k.work[k.sent] < k.c.scenario.jobs.minibatches[job])
+        leaves = np.minimum(np.where(untrained, failed[job], NEVER), k.left)
+        counts &= leaves > k.ready  # nor does a chunk that has left its server before its data were there
+        gone = np.minimum(np.where(untrained, NEVER, done), leaves)
+    of = k.row[k.run] if len(k.moved) else k.run_row
+    sent_to, lane = k.c.dispatches["lane"], k.c.chunks["lane"]
+    strays = len(sent_to) > 0 and bool(
+        ((k.run_row >= 0) & (sent_to[k.run_row] != lane)).any() or (sent_to[first] != sent_to).any()
+    )
     lanes = (0, k.c.scenario.cluster.lanes)
-    return OnLanes(k.c, lanes, k.ready, done, gone, first, counts, k.run_row, k.row[k.run])
-
-
-def _leaves(k: Chunks) -> tuple[Ints, Mask]:
-    """When the chunk of each dispatch row leaves untrained, as its server or its job fails [µs]; and if by its job."""
-    job = k.c.dispatches["job"]
-    failed = failure_times(k.c)[job]
-    untrained = (failed < NEVER) & (k.work[k.sent] < k.c.scenario.jobs.minibatches[job])
-    return np.minimum(np.where(untrained, failed, NEVER), k.left), untrained
+    return OnLanes(k.c, lanes, k.ready, done, gone, first, counts, k.run_row, of, strays)
 
 
 def _displaced(k: OnLanes, found: Findings, slack: int, rows: Ints, runs: LaneRuns, group: Ints) -> None:
@@ -79,16 +78,21 @@ def _displaced(k: OnLanes, found: Findings, slack: int, rows: Ints, runs: LaneRu
 
     `rows` are the rows of the runs by lane; `group` is that of each place.
     """
-    t = k.c.chunks
+    t, late = k.c.chunks, k.c.late
+    last = np.zeros(len(rows) + 1, bool)
+    last[runs.first[1:] - 1] = True  # where no run is, this is the last place of all
     mine = np.flatnonzero(t["preempted"][rows])
-    run, after = rows[mine], np.minimum(mine + 1, len(rows) - 1)
-    end, next_run = runs.end[mine], rows[after]
-    taken = (t["lane"][next_run] == t["lane"][run]) & (group[runs.place[after]] < group[runs.place[mine]])
-    taken &= runs.start[after] <= end + slack + k.c.late[t["job"][next_run]]
+    after = np.minimum(mine + 1, len(rows) - 1)
+    soon = runs.end[mine] + slack
+    if late.any():
+        soon += late[t["job"][rows[after]]]
+    taken = ~last[mine] & (group[runs.place[after]] < group[runs.place[mine]]) & (runs.start[after] <= soon)
+    mine = mine[~taken]
+    run, end = rows[mine], runs.end[mine]
     lost = next_outage(k.c, t["server"][run], t["start"][run]) <= end + slack
     lost |= failure_times(k.c)[t["job"][run]] <= end + slack
     say = "is preempted on lane {}, but no chunk of better rank starts there then"
-    found.rows("M11", ~taken & ~lost, t["job"][run], end, lambda i: say.format(t["lane"][run[i]]))
+    found.rows("M11", ~lost, t["job"][run], end, lambda i: say.format(t["lane"][run[i]]))
 
 
 class _Queue(NamedTuple):
@@ -150,41 +154,20 @@ def _apart(k: OnLanes, lags: Lags, slack: int, q: _Queue) -> _Queue:
 
 
 def check_lanes(k: OnLanes, lags: Lags | None, found: Findings, slack: int, *, preemptive: bool) -> None:
-    """Check M4, M11, M21 and M22 by following each lane with the queue of its chunks, some lanes at a time.
+    """Check M4, M11, M21 and M22 by following each lane with the queue of its chunks.
 
     `lags`: None if no job bounds the lag of its chunks.
     """
+    c, d, t, row, (first, end) = k.c, k.c.dispatches, k.c.chunks, k.row, k.lanes
     q = _queue(k, lags, slack)
-    for first, end in _blocks(k.c.chunks["lane"], k.lanes):
-        _check_block(k, q, first, end, found, slack, preemptive=preemptive)
-
-
-def _blocks(lane: Array, lanes: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    """Ranges of these lanes with about :data:`BLOCK` runs each; at most 16, as each looks through all runs."""
-    first, end = lanes
-    so_far = np.cumsum(np.bincount(lane[lane >= 0], minlength=end)[first:end])
-    parts = min(1 + len(lane) // BLOCK, 16)
-    inner = first + np.searchsorted(so_far, len(lane) * np.arange(1, parts) // parts)
-    return pairwise(np.unique([first, *inner, end]).tolist())
-
-
-def _check_block(
-    k: OnLanes, q: _Queue, first: int, end: int, found: Findings, slack: int, *, preemptive: bool
-) -> None:  # fmt: skip
-    """:func:`check_lanes` for the lanes from `first` to before `end`."""
-    c, d, t, row = k.c, k.c.dispatches, k.c.chunks, k.row
     order, ready, gone = q.order, q.ready, q.gone
-    mine = np.flatnonzero((q.place >= 0) & (t["lane"] >= first) & (t["lane"] < end))
-    of, starts = in_groups(t["lane"][mine] - first, t["start"][mine], end - first)
-    rows = mine[of]
-    runs = LaneRuns(starts, t["start"][rows], t["end"][rows], q.place[rows])
-    a, b = np.searchsorted(q.lane, (first, end))
-    coming = in_groups(q.lane[a:b] - first, ready[a:b], end - first)
-    # from places within the block to places of the queue
-    coming[0][:] += a
+    here = (q.place >= 0) & (t["lane"] >= first) & (t["lane"] < end)
+    rows, starts = in_groups(np.where(here, t["lane"], -1), t["start"], end)
+    runs = LaneRuns(starts[first:], t["start"][rows], t["end"][rows], q.place[rows])
+    coming, comes = in_groups(np.where(q.lane < end, q.lane, -1), ready, end)
     _displaced(k, found, slack, rows, runs, q.group)
     twice, worse, idle = lane_service(
-        runs, coming, q.group, ready, gone, preemptive=preemptive, slack=slack, room=found.limit
+        runs, (coming, comes[first:]), q.group, ready, gone, preemptive=preemptive, slack=slack, room=found.limit
     )  # fmt: skip
     for time, run, _ in _of_rows(twice, rows):
         found.add("M4", int(t["job"][run]), int(time), f"lane {t['lane'][run]} runs two chunks at {time} µs")

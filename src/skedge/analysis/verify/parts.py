@@ -26,7 +26,7 @@ from skedge.core.stored import StoredTables, job_ranges
 
 from .alpha import check_cloud_alpha, check_lane_alpha, check_lemma_4
 from .lane_parts import LaneParts
-from .lanes import check_lanes, on_lanes
+from .lanes import check_lanes
 from .names import known_rows
 from .orders import check_order
 from .ps import check_edge_first, check_slot_use, dispatched_jobs
@@ -113,13 +113,13 @@ class _OfJobs:
         part = self.scenario.part(first, len(self.scenario.jobs) if end is None else end)
         found = Findings(part, self.found.limit)
         c = known_rows(part, self.tables.of_jobs(first, end), found)
-        k, _ = check_jobs(c, found, self.meta, 0)
-        check_slot_jobs(k, found, 0)
-        check_cloud_alpha(c, k.zeta, found, _mode(self.meta))
+        zeta, lanes, _ = check_jobs(c, found, self.meta, 0)
+        check_slot_jobs(c, zeta, found, 0)
+        check_cloud_alpha(c, zeta, found, _mode(self.meta))
         self.found.extend(found)
-        self.dispatched[first:end], self.zeta[first:end] = dispatched_jobs(c), k.zeta.last
+        self.dispatched[first:end], self.zeta[first:end] = dispatched_jobs(c), zeta.last
         self.sums = _sum(self.sums[0], sum_alpha_s(c)), _sum(self.sums[1], sum_beta_s(c))
-        self.lanes.add(on_lanes(k), first)
+        self.lanes.add(lanes, first)
 
 
 def _sum(one: float | None, other: float | None) -> float | None:

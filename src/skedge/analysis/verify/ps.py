@@ -18,7 +18,7 @@ from .same import served_exactly
 def check_ps(c: Columns, found: Findings, slack: int) -> None:
     """M12: a job has a PS exactly while it runs."""
     if not served_exactly(c):
-        _while_running(c, found, slack, *ps_rows(c))
+        _while_running(c, found, slack)
 
 
 def check_ps_slots(c: Columns, found: Findings, slack: int, zeta: Zeta) -> None:
@@ -63,16 +63,10 @@ def check_edge_first(c: Columns, found: Findings, dispatched: Bools, zeta: Zeta)
     )  # fmt: skip
 
 
-def running(c: Columns) -> tuple[Ints, Ints, Ints]:
-    """Intervals in which each job runs, as (job, start, end), by job and start; adjacent runs are merged."""
-    rows, first = in_groups(c.runs["job"], c.runs["start"], len(c.scenario.jobs))
-    active: tuple[Ints, Ints, Ints] = merged(rows, first, c.runs["start"], c.runs["end"])
-    return active
-
-
-def _while_running(c: Columns, found: Findings, slack: int, rows: Ints, first: Ints) -> None:
+def _while_running(c: Columns, found: Findings, slack: int) -> None:
     """M12: a job has a PS exactly while it runs."""
-    active, held = running(c), merged(rows, first, c.ps["start"], c.ps["end"])
+    jobs = len(c.scenario.jobs)
+    active, held = (merged(t["job"], t["start"], t["end"], jobs) for t in (c.runs, c.ps))
     if all(np.array_equal(a, b) for a, b in zip(active, held, strict=True)):
         return
     for these, those, what in ((active, held, "runs without a PS"), (held, active, "holds a PS without running")):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -110,6 +113,12 @@ class Findings:
             name = self.ids[job] if known and job is not None else None
             self.by_rule[rule].append(Violation(rule, ", ".join(RULES[rule][1]), name, time, message))
 
+    def anew(self) -> Findings:
+        """No violations, with the same limit."""
+        none = copy(self)
+        none.by_rule = {rule: [] for rule in RULES}
+        return none
+
     def extend(self, found: Findings) -> None:
         """Add the violations of others, up to the limit."""
         for rule, those in found.by_rule.items():
@@ -123,3 +132,23 @@ class Findings:
     def all(self) -> list[Violation]:
         """Violations by rule, then in the order found."""
         return [violation for found in self.by_rule.values() for violation in found]
+
+
+Rule = Callable[[Findings], None]
+"""A check that adds the violations that it finds."""
+
+
+def check_all(rules: Sequence[Rule], found: Findings, *, side_by_side: bool) -> None:
+    """Check rules that do not depend on each other; `side_by_side`: in as many threads as there are processors."""
+    if not side_by_side:
+        for rule in rules:
+            rule(found)
+        return
+
+    def alone(rule: Rule) -> Findings:
+        rule(of_rule := found.anew())
+        return of_rule
+
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+        for of_rule in threads.map(alone, rules):
+            found.extend(of_rule)

@@ -7,13 +7,16 @@ those have in common.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from skedge.analysis.columns import Columns
+from skedge.analysis.metrics.dual import sum_alpha_s, sum_beta_s
+from skedge.analysis.zeta import Zeta
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
 
-from .alpha import check_alpha
+from .alpha import check_cloud_alpha, check_lane_alpha, check_lemma_4
 from .batches import check_batches
 from .chunks import Chunks, check_chunks, check_outages, minibatches
 from .data import check_storage, check_uploads
@@ -29,7 +32,8 @@ from .jobs import (
     undisturbed,
 )
 from .lag import Lags, check_lag
-from .lanes import check_lanes, on_lanes
+from .lane_parts import RUNS, lane_ranges, narrowed
+from .lanes import OnLanes, check_lanes, on_lanes
 from .live import check_trained
 from .names import known_rows
 from .orders import check_order, check_orders, check_ps_orders, check_suspensions
@@ -37,7 +41,7 @@ from .plans import check_plans
 from .prices import check_prices
 from .ps import check_edge_first, check_ps, check_ps_slots, check_slot_use, dispatched_jobs
 from .resources import check_counts, check_resources
-from .rules import RULES, Findings, Violation
+from .rules import RULES, Findings, Rule, Violation, check_all
 from .sharing import check_sharing
 from .sites import check_sites
 from .supplies import check_ahead, check_supplies
@@ -71,75 +75,88 @@ def verify(
     """
     found, live = Findings(scenario, limit), meta.get("world") is not None
     c = known_rows(scenario, schedule, found, meta.get("late_s") if live else None)
-    chunks, lags = check_jobs(c, found, meta, tolerance)
-    check_shared(chunks, lags, found, meta, tolerance)
+    zeta, lanes, lags = check_jobs(c, found, meta, tolerance)
+    check_shared(lanes, zeta, lags, found, meta, tolerance)
     if live:
         check_trained(c, found, meta.get("trained") or {})
     return found.all()
 
 
-def check_jobs(c: Columns, found: Findings, meta: Mapping[str, Any], slack: int) -> tuple[Chunks, Lags]:
-    """Check the rules that look at one job at a time; returns the dispatched chunks and their lags.
+def check_jobs(c: Columns, found: Findings, meta: Mapping[str, Any], slack: int) -> tuple[Zeta, OnLanes, Lags | None]:
+    """Check the rules that look at one job at a time; returns what the others need of the dispatched chunks.
 
     They can be checked on the jobs part by part, each with its rows of all tables; so can :func:`check_slot_jobs`.
     """
     live, lanes = meta.get("world") is not None, meta.get("lanes") or {}
-    answers(c, found)
-    if not live:
-        undisturbed(c, found)
-    completions(c, found, slack)
-    decision_times(c, found, slack)
-    plans_kept(c, found, slack)
-    check_plans(c, found, slack)
-    slot_boundaries(c, found, slack)
-    minibatches(c, found)
     chunks = Chunks(c)
     lags = Lags(chunks, live=live)
-    check_lag(lags, found, slack)
-    check_chunks(chunks, lags, found, slack, haprf=lanes.get("rank") == "haprf")
-    check_outages(c, found, slack)
-    check_work(chunks, found, measured=live)
-    preempted_flags(
-        c, found, chunks.last[chunks.run], lags.gave_up(slack), preemptive=lanes.get("preemptive", True), live=live
-    )  # fmt: skip
-    check_uploads(c, found, slack)
-    check_orders(c, found, slack)
-    check_ps(c, found, slack)
-    return chunks, lags
+    preempted = partial(preempted_flags, preemptive=lanes.get("preemptive", True), live=live)
+    rules: list[Rule] = [
+        lambda found: answers(c, found),
+        lambda found: None if live else undisturbed(c, found),
+        lambda found: completions(c, found, slack),
+        lambda found: decision_times(c, found, slack),
+        lambda found: plans_kept(c, found, slack),
+        lambda found: check_plans(c, found, slack),
+        lambda found: slot_boundaries(c, found, slack),
+        lambda found: minibatches(c, found),
+        lambda found: check_lag(lags, found, slack),
+        lambda found: check_chunks(chunks, lags, found, slack, haprf=lanes.get("rank") == "haprf"),
+        lambda found: check_outages(c, found, slack),
+        lambda found: check_work(chunks, found, measured=live),
+        lambda found: preempted(c, found, chunks.last[chunks.run], lags.gave_up(slack)),
+        lambda found: check_uploads(c, found, slack),
+        lambda found: check_orders(c, found, slack),
+        lambda found: check_ps(c, found, slack),
+    ]
+    check_all(rules, found, side_by_side=len(c.runs) > RUNS)
+    return chunks.zeta, on_lanes(chunks), lags if lags.turns.any() else None
 
 
-def check_slot_jobs(k: Chunks, found: Findings, slack: int) -> None:
+def check_slot_jobs(c: Columns, zeta: Zeta, found: Findings, slack: int) -> None:
     """Check the further rules on single jobs of a cluster with slots."""
-    check_ps_slots(k.c, found, slack, k.zeta)
-    check_supplies(k.c, found)
+    check_ps_slots(c, found, slack, zeta)
+    check_supplies(c, found)
 
 
-def check_shared(k: Chunks, lags: Lags, found: Findings, meta: Mapping[str, Any], slack: int) -> None:
+def check_shared(
+    k: OnLanes, zeta: Zeta, lags: Lags | None, found: Findings, meta: Mapping[str, Any], slack: int
+) -> None:  # fmt: skip
     """Check the rules on what jobs share, and on gangs: lanes, PS slots, storage, resources, the order of decisions."""
     c, live, promises = k.c, meta.get("world") is not None, meta.get("promises") or {}
-    preemptive = bool((meta.get("lanes") or {}).get("preemptive", True))
     check_order(c.decisions, found)
-    lanes = on_lanes(k)
-    if not live and not c.scenario.jobs.max_lag.any() and c.scenario.physics.mtbf is None:
-        check_alpha(lanes, k.zeta, found, str(promises.get("alpha")), preemptive=preemptive)
-    check_lanes(lanes, lags, found, slack, preemptive=preemptive)
+    projected = not live and not c.scenario.jobs.max_lag.any() and c.scenario.physics.mtbf is None
+    mode = str(promises.get("alpha")) if projected else ""
+    preemptive = bool((meta.get("lanes") or {}).get("preemptive", True))
+
+    def of_range(lanes: tuple[int, int], found: Findings) -> None:
+        part = k if lanes == k.lanes else narrowed(k, lanes)
+        check_lane_alpha(part, found, mode, preemptive=preemptive)
+        check_lanes(part, lags, found, slack, preemptive=preemptive)
+
+    # chunks that take turns are followed through all lanes
+    ranges = lane_ranges(k) if lags is None else [k.lanes]
+    check_all([partial(of_range, lanes) for lanes in ranges], found, side_by_side=len(ranges) > 1)
+    if projected:
+        check_cloud_alpha(c, zeta, found, mode)
+        check_lemma_4(c.scenario, found, mode, sum_alpha_s(c), sum_beta_s(c))
     check_storage(c, found)
     if not live and promises.get("ps") == "edge_first":
-        check_edge_first(c, found, dispatched_jobs(c), k.zeta)
+        check_edge_first(c, found, dispatched_jobs(c), zeta)
     if not live and isinstance(promises.get("batches"), dict):
         check_batches(c, found, promises["batches"])
     check_gangs(c, found, slack)
-    _check_kind(k, found, slack, meta)
+    _check_kind(c, zeta, found, slack, meta)
 
 
-def _check_kind(k: Chunks, found: Findings, tolerance: int, meta: Mapping[str, Any]) -> None:
+def _check_kind(c: Columns, zeta: Zeta, found: Findings, tolerance: int, meta: Mapping[str, Any]) -> None:
     """Check the rules that apply only to one kind of cluster."""
-    c, live, promises = k.c, meta.get("world") is not None, meta.get("promises") or {}
+    live, promises = meta.get("world") is not None, meta.get("promises") or {}
     rule, most, slots = "M27", c.scenario.jobs.batch, False
     match c.scenario.cluster.kind:
         case "slots":
             rule, most, slots = "M5", c.scenario.jobs.chunks, True
-            check_slot_jobs(k, found, tolerance)
+            check_slot_jobs(c, zeta, found, tolerance)
             check_slot_use(c, found, tolerance)
             check_gang_slots(c, found, tolerance)
             check_sharing(c, found, tolerance, sticky=bool((meta.get("params") or {}).get("sticky")))

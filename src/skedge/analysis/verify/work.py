@@ -45,15 +45,17 @@ def _of_chunks(k: Chunks, found: Findings) -> None:
 
 
 def _of_chunk_runs(k: Chunks, found: Findings) -> None:
-    t = k.c.chunks
-    length, _ = totals(k.run, t["start"], t["end"], t["preempted"], k.count)
-    whole = k.c.scenario.jobs.minibatches[t["job"]]
-    right = whole * ((t["end"] - t["start"]) / length[k.run])
-    wrong = ~(np.abs(t["work"] - right) <= NOISE * whole)
+    length, _ = totals(k.run, k.c.chunks["start"], k.c.chunks["end"], k.c.chunks["preempted"], k.count)
     say = "a run of chunk {} does {:g} mini-batches; its time gives {:g}"
-    found.rows(
-        "M8", wrong, t["job"], t["start"], lambda i: say.format(t["chunk"][i], t["work"][i], right[i])
-    )  # fmt: skip
+    for part in k.parts():
+        t = part.c.chunks
+        whole = k.c.scenario.jobs.minibatches[t["job"]]
+        right = whole * ((t["end"] - t["start"]) / length[part.run])
+        wrong = ~(np.abs(t["work"] - right) <= NOISE * whole)
+        found.rows(
+            "M8", wrong, t["job"], t["start"],
+            lambda i, t=t, right=right: say.format(t["chunk"][i], t["work"][i], right[i]),  # type: ignore[misc]
+        )  # fmt: skip
 
 
 def _of_gangs(c: Columns, found: Findings) -> None:

@@ -8,7 +8,6 @@ from skedge.core.lanes.lanes import CHUNKS as OF_CHUNKS
 from skedge.core.lanes.lanes import EACH as OF_EACH
 from skedge.core.lanes.lanes import JOB, LEFT, RANK, SEQ, believe_finished, bring_to, send_chunks
 from skedge.core.lanes.projection import fill_weights
-from skedge.core.model import Ints
 from skedge.core.network import upload_delay
 from skedge.core.time import NEVER
 from skedge.policies.aonline.a_greedy import CLOUD, JobChunks, count_postponed, greedy
@@ -37,6 +36,7 @@ from .state import (
     KIND,
     NO_PS,
     NOW,
+    PLACED,
     PS,
     PS_KIND,
     PS_ROWS,
@@ -54,40 +54,77 @@ from .state import (
     has_rows,
 )
 
-OVER, FULL, PAUSED = range(3)
-"""Why :func:`advance` returns: the run is over, or cannot go on; the arrays need room; it has done its events."""
+OVER, FULL, PAUSED, UNCOUNTED = range(4)
+"""Why :func:`advance` returns: the run is over, or cannot go on; the arrays need room; it has done its events. Within
+it: the chunks that the dispatch at hand postpones are to be counted."""
 
 
 @compiled
 def advance(case: LaneCase, books: LaneBooks, events: int) -> int:
     """Go on for at most this number of events; stops before a dispatch for which an array may lack room."""
-    at, truth = books.at, books.truth
-    for _ in range(events):
-        while at[ARRIVED] < at[COMING]:
-            if not (has_room(books.belief) and has_room(truth.lanes) and can_send(books, at[ARRIVED])):
+    while True:
+        why, events = _go_on(case, books, events)
+        if why != UNCOUNTED:
+            return why
+        # it allocates, so it is not called within the loop, where references to arrays are not counted
+        c = _chunks(case, books, books.at[ARRIVED], books.at[NOW])
+        lane, postponed = books.order[0, : c.chunks], books.order[1, : c.chunks]
+        count_postponed(
+            books.belief, c, case.lane_server, case.delays, books.weights, books.costs.room, lane, postponed
+        )
+
+
+@lean
+def _go_on(case: LaneCase, books: LaneBooks, events: int) -> tuple[int, int]:
+    """:func:`advance` until chunks are to be counted; returns why it stops, and the number of events left."""
+    why = PAUSED
+    while events > 0 and why == PAUSED:
+        why = _answer(case, books)
+        if why == PAUSED and not has_rows(books):
+            why = FULL
+        elif why == PAUSED:
+            events -= 1
+            why = _next_event(case, books)
+    return why, events
+
+
+@inlined
+def _answer(case: LaneCase, books: LaneBooks) -> int:
+    """Dispatch or reject the jobs that have arrived; PAUSED if all are answered."""
+    at = books.at
+    while at[ARRIVED] < at[COMING]:
+        if at[PLACED] == 0:
+            if not (has_room(books.belief) and has_room(books.truth.lanes) and can_send(books, at[ARRIVED])):
                 return FULL
-            _answer(case, books, at[ARRIVED], at[NOW])
-            at[ARRIVED] += 1
-        if not has_rows(books):
-            return FULL
-        why, now = QUIET, _next(books)
-        if at[DISPATCHES] > 0:
-            why, now = run(truth, at[NOW] if at[UNSETTLED] else -1, now)
-        at[UNSETTLED] = 0
-        if why == NO_BUFFER:
-            _learn(books)
-            return FULL
-        if why == QUIET and now == NEVER:
-            return OVER
-        at[NOW] = now
-        if why == SETTLED:
-            _give_ps(case, books, now)
-        else:
-            at[UNSETTLED] = 1
-            _happening(books, now)
-        if at[STUCK] > 0:
-            return OVER
+            at[PLACED] = _place(case, books, at[ARRIVED], at[NOW])
+            if at[PLACED] == LACKING:
+                return UNCOUNTED
+        if at[PLACED] != REJECTED:
+            _send(case, books, at[ARRIVED], at[NOW])
+        at[PLACED] = 0
+        at[ARRIVED] += 1
     return PAUSED
+
+
+@inlined
+def _next_event(case: LaneCase, books: LaneBooks) -> int:
+    """Run the lanes up to the next event and carry it out; PAUSED if the run may go on."""
+    at, truth, why, now = books.at, books.truth, QUIET, _next(books)
+    if at[DISPATCHES] > 0:
+        why, now = run(truth, at[NOW] if at[UNSETTLED] else -1, now)
+    at[UNSETTLED] = 0
+    if why == NO_BUFFER:
+        _learn(books)
+        return FULL
+    if why == QUIET and now == NEVER:
+        return OVER
+    at[NOW] = now
+    if why == SETTLED:
+        _give_ps(case, books, now)
+    else:
+        at[UNSETTLED] = 1
+        _happening(books, now)
+    return PAUSED if at[STUCK] == 0 else OVER
 
 
 @inlined
@@ -201,15 +238,19 @@ def _learn(books: LaneBooks) -> None:
     books.truth.size[FACTS] = 0
 
 
-@compiled
-def _answer(case: LaneCase, books: LaneBooks, job: int, now: int) -> None:
-    """Dispatch a job that has arrived, or reject it if no worker may ever take it."""
+REJECTED, WHOLE, LACKING = range(1, 4)
+"""What is known of the job at hand: no worker may ever take it; its places; these, but not all that it postpones."""
+
+
+@lean
+def _place(case: LaneCase, books: LaneBooks, job: int, now: int) -> int:
+    """Find the places of a job that has arrived."""
     mine, kind = books.jobs[job], books.jobs[job, KIND]
     candidates = case.lanes[:0]
     if kind >= 0:
         candidates = case.lanes[case.lanes_first[kind] : case.lanes_first[kind + 1]]
     if len(candidates) == 0 and case.cloud < 0:
-        return
+        return REJECTED
     _learn(books)
     bring_to(books.belief, candidates, now)
     if books.weights[0] != mine[SCALE]:
@@ -217,21 +258,14 @@ def _answer(case: LaneCase, books: LaneBooks, job: int, now: int) -> None:
     sum_up(books.belief, candidates, books.weights)
     count, first = mine[CHUNKS], mine[FIRST] - books.at[BASE]
     lane, postponed, alpha = books.order[0, :count], books.order[1, :count], books.alpha[first : first + count]
-    c = _chunks(case, books, job, now)
     greedy(
-        books.belief, c, candidates, case.lane_server, case.delays, books.weights, case.free_bytes, books.costs, lane,
-        alpha, postponed,
+        books.belief, _chunks(case, books, job, now), candidates, case.lane_server, case.delays, books.weights,
+        case.free_bytes, books.costs, lane, alpha, postponed,
     )  # fmt: skip
     lacks = False
     for d in range(count):
         lacks = lacks or postponed[d] < 0
-    if lacks:
-        count_postponed(
-            books.belief, c, case.lane_server, case.delays, books.weights, books.costs.room, lane, postponed
-        )
-    _send(case, books, job, lane, now)
-    for d in range(count):
-        books.lane[first + d], books.postponed[first + d] = lane[d], postponed[d]
+    return LACKING if lacks else WHOLE
 
 
 @inlined
@@ -246,10 +280,13 @@ def _chunks(case: LaneCase, books: LaneBooks, job: int, now: int) -> JobChunks:
 
 
 @lean
-def _send(case: LaneCase, books: LaneBooks, job: int, lane: Ints, now: int) -> None:
-    """Send the chunks of `job` to their lanes, as believed and in truth, and to the cloud."""
+def _send(case: LaneCase, books: LaneBooks, job: int, now: int) -> None:
+    """Send the chunks of `job` to their places, as believed and in truth, and to the cloud."""
     mine, group, truth = books.jobs[job], books.group, books.truth
     first, chunks = mine[FIRST], mine[CHUNKS]
+    lane, row = books.order[0, :chunks], first - books.at[BASE]
+    for d in range(chunks):
+        books.lane[row + d], books.postponed[row + d] = lane[d], books.order[1, d]
     group[JOB], group[RANK], group[SEQ], group[OF_CHUNKS] = job, chunks * mine[EACH], books.at[DISPATCHES], chunks
     group[OF_EACH] = group[LEFT] = mine[EACH]
     send_chunks(books.belief, group, lane, case.lane_server, case.delays, now, lane[:0])

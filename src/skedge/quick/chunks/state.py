@@ -36,11 +36,13 @@ NO_PS = -2
 - 1 if it is wholly in the cloud; its PS slot (-1: in the cloud), and since when [µs]; its dispatch [µs], -1: rejected.
 """
 
-ARRIVED, AGENDA, COMING, NOW, UNSETTLED, DONE, PS_ROWS, CLOUD_ROWS, DISPATCHES, IMPOSSIBLE, STUCK, BASE = range(12)
+(
+    ARRIVED, AGENDA, COMING, NOW, UNSETTLED, DONE, PS_ROWS, CLOUD_ROWS, DISPATCHES, IMPOSSIBLE, STUCK, BASE, PLACED,
+) = range(13)  # fmt: skip
 """Numbers of ``LaneBooks.at``: jobs that have been answered; length of the agenda (as :mod:`skedge.quick.gangs` has
 it); jobs that have arrived; the present [µs], and whether its instant is not settled; jobs completed; rows of two
 tables; dispatches; 1 after an impossible fact; 1 + the first job for which there is no PS; number of the first chunk
-of which the columns of the dispatches have a row."""
+of which the columns of the dispatches have a row; what is known of the places of the job at hand, 0: nothing."""
 
 
 class LaneCase(NamedTuple):
@@ -166,7 +168,7 @@ def make_books(scenario: Scenario, case: LaneCase, *, preemptive: bool, most_row
         cloud_runs=np.zeros((len(jobs), 5), np.int64),
         completed=np.zeros(len(jobs), np.int64),
         group=np.zeros(FIELDS, np.int64),
-        at=np.zeros(12, np.int64),
+        at=np.zeros(13, np.int64),
     )
 
 
