@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-COMPILERS = {"compiled", "lean", "inlined"}
+COMPILERS = {"compiled", "lean", "unlocked", "inlined"}
 """Decorators of `core/jit.py`."""
 
 

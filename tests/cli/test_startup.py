@@ -183,7 +183,7 @@ def test_no_kernel_uses_a_name_of_a_source_that_the_key_of_the_cache_leaves_out(
     assert kernels > 100
 
 
-KERNELS = {"compiled", "lean", "inlined"}
+KERNELS = {"compiled", "lean", "unlocked", "inlined"}
 
 
 def _global_names(function: ast.FunctionDef) -> set[str]:

@@ -13,7 +13,7 @@ LONGEST_CLASS = 300
 MOST_ARGUMENTS = 10
 """Arguments of a function that is not compiled; compiled kernels take arrays one by one."""
 
-KERNELS = {"compiled", "lean", "inlined"}
+KERNELS = {"compiled", "lean", "unlocked", "inlined"}
 
 
 def long_classes(text: str) -> Iterator[str]:
