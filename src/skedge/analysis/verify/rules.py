@@ -149,6 +149,6 @@ def check_all(rules: Sequence[Rule], found: Findings, *, side_by_side: bool) -> 
         rule(of_rule := found.anew())
         return of_rule
 
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+    with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
         for of_rule in threads.map(alone, rules):
             found.extend(of_rule)
