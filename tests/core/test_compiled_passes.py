@@ -17,7 +17,7 @@ from skedge.analysis.verify.names import known_rows
 from skedge.analysis.verify.rules import Findings
 from skedge.core.model import Ints
 from skedge.policies.gangs.preemptive import merged
-from skedge.policies.gangs.srtf import ranked
+from skedge.policies.gangs.srtf import rank
 from skedge.run import Run, run
 from skedge.testing import small_scenario
 from skedge.testing.corruptions import corrupt
@@ -92,7 +92,8 @@ def test_srtf_sorts_its_last_order(jobs: list[tuple[int, int]], data: st.DataObj
     for _ in range(3):
         active = np.array(sorted(data.draw(st.sets(st.integers(0, len(jobs) - 1)))) if jobs else [], np.int64)
         left = np.array([jobs[job][0] + data.draw(st.integers(0, 5)) for job in active], np.int64)
-        order = ranked(order, active, left, workers, remaining)
+        before, order = order, np.empty_like(active)
+        rank(before, active, left, workers, remaining, order)
         expected = sorted(zip((-(-left // workers[active])).tolist(), active.tolist(), strict=True))
         assert order.tolist() == [job for _, job in expected]
 

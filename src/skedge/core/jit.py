@@ -33,11 +33,15 @@ def compiled(function: F) -> F:
     Numba rejects ``cache=True`` if neither the source folder nor ``NUMBA_CACHE_DIR`` is writable. The function is then
     compiled in each process, which takes seconds and has no other effect.
     """
-    return cast("F", CompiledFunction(function))
+    # explicit, as a function that is compiled for a lean one would inherit its options
+    return cast("F", CompiledFunction(function, _nrt=True))
 
 
 def lean(function: F) -> F:
-    """Like :func:`compiled`, for a function that allocates no arrays: references are not counted."""
+    """Like :func:`compiled`, for a function that makes no arrays and is given none: references are not counted.
+
+    It may call a function that makes arrays for itself alone.
+    """
     return cast("F", CompiledFunction(function, _nrt=False))
 
 

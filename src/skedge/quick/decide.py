@@ -4,36 +4,39 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
-from skedge.core.jit import compiled, inlined, lean
+from skedge.core.jit import inlined, lean
 from skedge.core.kept_data import Stored
 from skedge.core.model import Ints
 from skedge.core.size import UNLIMITED
 from skedge.core.time import NEVER
 from skedge.policies.gangs.placement import Changes, Gang, carry_from, scan
-from skedge.policies.gangs.srtf import ranked
+from skedge.policies.gangs.srtf import rank
 from skedge.policies.gangs.tiresias import Clocks, execute, next_demotion, next_promotion, promote, rank_of
 from skedge.policies.gangs.tiresias import begin as begin_clocks
 
 from .gangs import begin, put, reject, suspend
 from .state import (
     ACTIVE,
+    BEGINS,
     BEGUN,
     CHOSEN,
     COMPUTE_FROM,
     DECIDED,
     FIFO,
     FINISHED,
+    FURTHER,
     HELD,
     KIND,
     LEFT,
+    MOVES,
     PS,
     PS_KIND,
     RANKED,
     REMAINING,
     SERVERS,
+    SPARE,
     SRTF,
+    STOPS,
     TIRESIAS,
     VERDICT,
     WAKE_AT,
@@ -47,7 +50,7 @@ RANK, PREEMPTED, MOVED, NEVER_FITS_EDGE, NEVER_FITS, NO_PS_THERE = range(6)
 """Codes of reasons: the policy's rank, and those of :mod:`skedge.policies.gangs.edge` and ``base``."""
 
 
-@compiled
+@lean
 def decide(case: GangCase, books: GangBooks, choice: PolicyState, now: int, first: int, last: int) -> None:
     """Decide at `now`, when the jobs of the list FINISHED have completed, and `first` to ``last - 1`` have arrived."""
     at, lists = choice.at, choice.lists
@@ -60,12 +63,12 @@ def decide(case: GangCase, books: GangBooks, choice: PolicyState, now: int, firs
             lists[ACTIVE, at[ACTIVE]] = job
             at[ACTIVE] += 1
     if choice.policy == FIFO:
-        changes = _fifo(case, books, choice)
+        _fifo(case, books, choice)
     elif choice.policy == SRTF:
-        changes = _srtf(case, books, choice, now)
+        _srtf(case, books, choice, now)
     else:
-        changes = _tiresias(case, books, choice, now)
-    _carry_out(case, books, choice, changes, now)
+        _tiresias(case, books, choice, now)
+    _carry_out(case, books, choice, now)
     if choice.policy == TIRESIAS:
         _wake(case.step, books, choice, now)
 
@@ -115,65 +118,65 @@ def _number_of_ps(case: GangCase, kind: int) -> int:
 # -- the policies ----------------------------------------------------------------------------------------------------
 
 
-@compiled
-def _fifo(case: GangCase, books: GangBooks, choice: PolicyState) -> Changes:
+@lean
+def _fifo(case: GangCase, books: GangBooks, choice: PolicyState) -> None:
     """Start the jobs at the head of the queue whose demand is free."""
-    lists, n = choice.lists, 0
-    for i in range(choice.at[ACTIVE]):
-        job = lists[ACTIVE, i]
-        if choice.gang.running[job] == 0:
-            lists[RANKED, n] = job
-            n += 1
-    choice.at[RANKED] = n
-    queue = lists[RANKED, :n]
-    first = _verdicts(case, books, choice, queue, _free_ps(case, books.ps_job))
-    return _change(choice, queue, first, lists[CHOSEN, :0])
+    lists, at = choice.lists, choice.at
+    at[RANKED] = _unmarked(lists[ACTIVE, : at[ACTIVE]], choice.gang.running, True, lists[RANKED])
+    queue = lists[RANKED, : at[RANKED]]
+    _free_ps(case, books.ps_job, choice.scratch.ps_left)
+    _change(choice, queue, _verdicts(case, books, choice, queue), lists[CHOSEN, :0])
 
 
-@compiled
-def _srtf(case: GangCase, books: GangBooks, choice: PolicyState, now: int) -> Changes:
+@lean
+def _srtf(case: GangCase, books: GangBooks, choice: PolicyState, now: int) -> None:
     """Rank all jobs by remaining time and run as many as fit."""
     lists, at, jobs = choice.lists, choice.at, books.jobs
-    active = lists[ACTIVE, : at[ACTIVE]]
-    left = np.empty(len(active), np.int64)
+    active, left, order = lists[ACTIVE, : at[ACTIVE]], lists[SPARE], lists[FURTHER]
     for i in range(len(active)):
         job = active[i]
         left[i] = max(jobs[job, LEFT] - max(now - jobs[job, COMPUTE_FROM], 0) * jobs[job, HELD], 1)
-    order = ranked(lists[RANKED, : at[RANKED]], active, left, choice.gang.workers, lists[REMAINING])
-    lists[RANKED, : len(order)] = order
-    at[RANKED] = len(order)
-    first = _verdicts(case, books, choice, order, all_ps(case))
-    return _change(choice, order, first, lists[CHOSEN, : at[CHOSEN]])
+    rank(lists[RANKED, : at[RANKED]], active, left, choice.gang.workers, lists[REMAINING], order)
+    at[RANKED] = len(active)
+    for i in range(len(active)):
+        lists[RANKED, i] = order[i]
+    all_ps(case, choice.scratch.ps_left)
+    order = lists[RANKED, : at[RANKED]]
+    _change(choice, order, _verdicts(case, books, choice, order), lists[CHOSEN, : at[CHOSEN]])
 
 
-@compiled
-def _tiresias(case: GangCase, books: GangBooks, choice: PolicyState, now: int) -> Changes:
+@lean
+def _tiresias(case: GangCase, books: GangBooks, choice: PolicyState, now: int) -> None:
     """Promote all that are due, select; D2."""
     lists, at, gang, clocks = choice.lists, choice.at, choice.gang, choice.clocks
-    jobs, promotes = lists[ACTIVE, : at[ACTIVE]], not math.isinf(choice.knob)
+    jobs, waits, promotes = lists[ACTIVE, : at[ACTIVE]], lists[SPARE], not math.isinf(choice.knob)
     if promotes:
-        promote(_unmarked(jobs, gang.running, True), clocks, gang, choice.knob, now)
+        waiting = _unmarked(jobs, gang.running, True, waits)
+        promote(waits[:waiting], clocks, gang, choice.knob, now)
     while True:
         _sort(jobs, clocks)
-        first = _verdicts(case, books, choice, jobs, all_ps(case))
-        if not (promotes and promote(_unmarked(jobs, lists[VERDICT], False), clocks, gang, choice.knob, now)):
+        all_ps(case, choice.scratch.ps_left)
+        first = _verdicts(case, books, choice, jobs)
+        if not promotes:
             break
-    changes = _change(choice, jobs, first, lists[CHOSEN, : at[CHOSEN]])
-    at[BEGUN] = begin_clocks(changes.begins, clocks, now, at[BEGUN], case.overhead)
-    for job in changes.stops:
+        waiting = _unmarked(jobs, lists[VERDICT], False, waits)
+        if not promote(waits[:waiting], clocks, gang, choice.knob, now):
+            break
+    _change(choice, jobs, first, lists[CHOSEN, : at[CHOSEN]])
+    at[BEGUN] = begin_clocks(lists[BEGINS, : at[BEGINS]], clocks, now, at[BEGUN], case.overhead)
+    for job in lists[STOPS, : at[STOPS]]:
         clocks.stopped[job] = now
-    return changes
 
 
-@compiled
-def _unmarked(jobs: Ints, mark: Ints, by_job: bool) -> Ints:
-    """Those of `jobs` whose mark is 0; marks are indexed by job, or in the order of `jobs`."""
-    out, n = np.empty(len(jobs), np.int64), 0
+@lean
+def _unmarked(jobs: Ints, mark: Ints, by_job: bool, out: Ints) -> int:
+    """Fill `out` with those of `jobs` whose mark is 0, by job or in the order of `jobs`; returns how many these are."""
+    n = 0
     for i in range(len(jobs)):
         if mark[jobs[i] if by_job else i] == 0:
             out[n] = jobs[i]
             n += 1
-    return out[:n]
+    return n
 
 
 @lean
@@ -193,7 +196,7 @@ def _sort(jobs: Ints, clocks: Clocks) -> None:
         jobs[k] = job
 
 
-@compiled
+@lean
 def _wake(step: int, books: GangBooks, choice: PolicyState, now: int) -> None:
     """Ask for the next demotion or promotion of Tiresias-L."""
     lists, at, clocks, gang = choice.lists, choice.at, choice.clocks, choice.gang
@@ -201,8 +204,9 @@ def _wake(step: int, books: GangBooks, choice: PolicyState, now: int) -> None:
         at[WAKE_AT] = NEVER
     due = next_demotion(lists[CHOSEN, : at[CHOSEN]], clocks, gang, choice.limit)
     if not math.isinf(choice.knob):
-        waits = _unmarked(lists[ACTIVE, : at[ACTIVE]], gang.running, True)
-        due = min(due, next_promotion(waits, clocks, gang, choice.knob, now))
+        waits = lists[SPARE]
+        waiting = _unmarked(lists[ACTIVE, : at[ACTIVE]], gang.running, True, waits)
+        due = min(due, next_promotion(waits[:waiting], clocks, gang, choice.knob, now))
     if due < NEVER and now + due < at[WAKE_AT]:
         at[WAKE_AT] = max(now + math.ceil(due), now + 1)
         put(books.agenda, books.at, -(-at[WAKE_AT] // step) * step, -1, 0)
@@ -211,28 +215,26 @@ def _wake(step: int, books: GangBooks, choice: PolicyState, now: int) -> None:
 # -- from a selection to allocations ---------------------------------------------------------------------------------
 
 
-@compiled
-def all_ps(case: GangCase) -> Ints:
-    """PS slots to give out by type, if all jobs are up for selection."""
-    left = np.empty(case.ps_types, np.int64)
-    for kind in range(len(left)):
+@lean
+def all_ps(case: GangCase, left: Ints) -> None:
+    """Fill `left`: PS slots to give out by type, if all jobs are up for selection."""
+    for kind in range(case.ps_types):
         left[kind] = UNLIMITED if case.cloud >= 0 else _number_of_ps(case, kind)
-    return left
 
 
-@compiled
-def _free_ps(case: GangCase, ps_job: Ints) -> Ints:
-    """PS slots to give out by type, if running jobs are not up for selection."""
-    left, first = all_ps(case), len(case.ps_first) - 1 - case.ps_types
+@lean
+def _free_ps(case: GangCase, ps_job: Ints, left: Ints) -> None:
+    """Fill `left`: PS slots to give out by type, if running jobs are not up for selection."""
+    first = len(case.ps_first) - 1 - case.ps_types
+    all_ps(case, left)
     if case.cloud < 0:
-        for kind in range(len(left)):
+        for kind in range(case.ps_types):
             for i in range(case.ps_first[first + kind], case.ps_first[first + kind + 1]):
                 left[kind] -= ps_job[case.ps_list[i]] >= 0
-    return left
 
 
-@compiled
-def _verdicts(case: GangCase, books: GangBooks, choice: PolicyState, order: Ints, ps_left: Ints) -> int:
+@lean
+def _verdicts(case: GangCase, books: GangBooks, choice: PolicyState, order: Ints) -> int:
     """Select among `order`; returns how many jobs at its beginning run on where they are.
 
     Those are the running jobs before the first one that waits: their workers are apart from each other, so each keeps
@@ -241,46 +243,51 @@ def _verdicts(case: GangCase, books: GangBooks, choice: PolicyState, order: Ints
     gang, scratch, verdict, first = choice.gang, choice.scratch, choice.lists[VERDICT, : len(order)], 0
     while first < len(order) and gang.running[order[first]]:
         verdict[first] = -1
-        ps_left[gang.ps_kind[order[first]]] -= 1
+        scratch.ps_left[gang.ps_kind[order[first]]] -= 1
         first += 1
-    scratch.free[:] = books.free
-    scratch.unheld[:] = books.free
-    for job in order[first:]:
+    for server in range(len(books.free)):
+        for kind in range(len(scratch.total)):
+            scratch.free[server, kind] = scratch.unheld[server, kind] = books.free[server, kind]
+    for n in range(first, len(order)):
+        job = order[n]
         if gang.running[job]:
             for i in range(gang.used[job]):
                 scratch.free[gang.servers[job, i], gang.kind[job]] += gang.counts[job, i]
     for kind in range(len(scratch.total)):
-        scratch.total[kind] = scratch.free[:, kind].sum()
-        if choice.rule.keep_running == 0:
-            scratch.unheld[:, kind] = scratch.free[:, kind]
-    scan(order, first, gang, choice.stored, choice.rule, scratch, ps_left, case.delays, verdict)
+        scratch.total[kind] = 0
+        for server in range(len(books.free)):
+            scratch.total[kind] += scratch.free[server, kind]
+            if choice.rule.keep_running == 0:
+                scratch.unheld[server, kind] = scratch.free[server, kind]
+    scan(order, first, gang, choice.stored, choice.rule, scratch, case.delays, verdict)
     return first
 
 
-@compiled
-def _change(choice: PolicyState, order: Ints, first: int, held: Ints) -> Changes:
-    """What follows from the verdicts on `order`, of which the first `first` run on; notes which jobs run."""
-    verdict = choice.lists[VERDICT, : len(order)]
-    runs = np.empty(len(order), np.int64)
-    changes = carry_from(first, order, verdict, held, choice.gang, choice.scratch, runs)
-    choice.lists[CHOSEN, : len(changes.runs)] = changes.runs
-    choice.at[CHOSEN] = len(changes.runs)
-    return changes
+@lean
+def _change(choice: PolicyState, order: Ints, first: int, held: Ints) -> None:
+    """Note what follows from the verdicts on `order`, of which the first `first` run on."""
+    lists, at = choice.lists, choice.at
+    changes = Changes(lists[STOPS], lists[MOVES], lists[BEGINS], lists[SPARE])
+    lengths = carry_from(first, order, lists[VERDICT, : len(order)], held, choice.gang, choice.scratch, changes)
+    at[STOPS], at[MOVES], at[BEGINS], at[CHOSEN] = lengths
+    for i in range(at[CHOSEN]):
+        lists[CHOSEN, i] = lists[SPARE, i]
 
 
-@compiled
-def _carry_out(case: GangCase, books: GangBooks, choice: PolicyState, changes: Changes, now: int) -> None:
+@lean
+def _carry_out(case: GangCase, books: GangBooks, choice: PolicyState, now: int) -> None:
     """First all suspensions, then all placements; a job that is moved keeps its PS."""
-    kept, gang, stored = np.empty(len(changes.moves), np.int64), choice.gang, choice.stored
-    for job in changes.stops:
+    gang, stored, lists, at = choice.gang, choice.stored, choice.lists, choice.at
+    moves, kept = lists[MOVES, : at[MOVES]], lists[SPARE]
+    for job in lists[STOPS, : at[STOPS]]:
         suspend(case, books, job, now, PREEMPTED)
-    for i, job in enumerate(changes.moves):
+    for i, job in enumerate(moves):
         kept[i] = books.jobs[job, PS]
         suspend(case, books, job, now, MOVED)
-    for i, job in enumerate(changes.moves):
+    for i, job in enumerate(moves):
         _place(books, gang, job)
         begin(case, books, stored, job, kept[i], now, RANK)
-    for job in changes.begins:
+    for job in lists[BEGINS, : at[BEGINS]]:
         _place(books, gang, job)
         ps = ps_for(case, books, job, books.placed[job, : books.jobs[job, SERVERS]])
         begin(case, books, stored, job, ps, now, RANK)

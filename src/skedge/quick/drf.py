@@ -21,7 +21,9 @@ def fill(case: GangCase, books: GangBooks, taking: Taking, now: int) -> None:
     """Fill from zero; first take workers from shrinking jobs, then give them to growing jobs."""
     held = taking.held
     jobs = taking.lists[ACTIVE, : taking.at[ACTIVE]]
-    counts = level_filling(jobs, held.kind, held.ps_kind, held.most, case.slots.copy(), all_ps(case))
+    ps_left = np.empty(case.ps_types, np.int64)
+    all_ps(case, ps_left)
+    counts = level_filling(jobs, held.kind, held.ps_kind, held.most, case.slots.copy(), ps_left)
     present = np.zeros(len(jobs), np.int64)
     for i, job in enumerate(jobs):
         if held.running[job]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skedge.core.jit import compiled, lean
+from skedge.core.jit import lean
 from skedge.core.model import Ints
 from skedge.core.time import NEVER
 
@@ -29,7 +29,7 @@ OVER, FULL, PAUSED = range(3)
 """Why :func:`advance` returns: the run is over, the arrays need room, or it has done its events."""
 
 
-@compiled
+@lean
 def advance(case: GangCase, books: GangBooks, choice: PolicyState, events: int) -> int:
     """Go on for at most this number of events; stops before one for which an array may lack room."""
     at, done = books.at, choice.lists[FINISHED]

@@ -53,7 +53,9 @@ def _room(case: GangCase, books: GangBooks, taking: Taking) -> Room:
         for p in range(len(taking.capacity) * case.ps_types):
             for i in range(case.ps_first[p], case.ps_first[p + 1]):
                 ps_free[p // case.ps_types, p % case.ps_types] += books.ps_job[case.ps_list[i]] < 0
-    return Room(taking.capacity.copy(), all_ps(case), ps_free, case.one_server, case.overhead, 1)
+    ps_left = np.empty(case.ps_types, np.int64)
+    all_ps(case, ps_left)
+    return Room(taking.capacity.copy(), ps_left, ps_free, case.one_server, case.overhead, 1)
 
 
 @compiled

@@ -42,12 +42,12 @@ ARRIVED, AGENDA, STALE, DONE, NOW, DECISIONS, PS_ROWS, UPLOADS, RUNS, ENTRIES = 
 """Numbers of ``GangBooks.at``: jobs arrived, length of the agenda, its obsolete entries, jobs completed, the present
 [µs], rows of the four tables, entries of ``GangBooks.data``."""
 
-ACTIVE, RANKED, CHOSEN, FINISHED, DECIDED, BEGUN, WAKE_AT = range(7)
+ACTIVE, RANKED, CHOSEN, FINISHED, STOPS, MOVES, BEGINS, DECIDED, BEGUN, WAKE_AT = range(10)
 """Numbers of ``PolicyState.at``: lengths of the first lists, the last decision [µs]; of Tiresias-L the jobs that have
 begun and its next wake-up [µs]."""
 
-VERDICT, REMAINING, COMPLETED = 4, 5, 6
-"""Rows of ``PolicyState.lists`` after those of the lists ACTIVE, RANKED, CHOSEN, FINISHED."""
+VERDICT, REMAINING, COMPLETED, SPARE, FURTHER = 7, 8, 9, 10, 11
+"""Rows of ``PolicyState.lists`` after those of the lists ACTIVE to BEGINS."""
 
 
 class GangCase(NamedTuple):
@@ -140,8 +140,8 @@ class PolicyState(NamedTuple):
         As the policies have them.
     lists
         Jobs that the edge can hold, those in the order of the last selection, those that run, those that complete at
-        this instant; verdicts of a selection, SRTF's remaining times by job, and the jobs completed so far
-        (``GangBooks.at[DONE]``).
+        this instant; those that the last decision stops, moves and begins; verdicts of a selection, SRTF's remaining
+        times by job, the jobs completed so far (``GangBooks.at[DONE]``), and two rows to work on.
     at
         Numbers; see above.
     """
@@ -211,13 +211,14 @@ def width_of(scenario: Scenario) -> int:
 
 def make_choice(scenario: Scenario, policy: int, rule: Rule, limit: float, knob: float) -> PolicyState:
     """The policy before the first event."""
-    cluster, jobs, at = scenario.cluster, scenario.jobs, np.zeros(7, np.int64)
+    cluster, jobs, at = scenario.cluster, scenario.jobs, np.zeros(10, np.int64)
     count, places, at[WAKE_AT] = len(jobs), np.zeros((len(jobs), width_of(scenario)), np.int64), NEVER
-    none, lists = np.zeros(count, np.int64), np.zeros((7, count), np.int64)
+    none, lists = np.zeros(count, np.int64), np.zeros((12, count), np.int64)
     lists[REMAINING] = -1
     kinds = jobs.workers.copy(), jobs.worker_type.copy(), np.maximum(jobs.ps_type, 0)
     gang = Gang(*kinds, places, places.copy(), none, none.copy())
-    scratch = make_scratch(len(cluster.servers), len(cluster.worker_types), cluster.lanes)
+    types = len(cluster.worker_types), max(1, len(cluster.ps_types))
+    scratch = make_scratch(len(cluster.servers), *types, cluster.lanes)
     stored, clocks = with_space(empty_stored(), count, 0), with_clocks(no_clocks(), count)
     return PolicyState(policy, limit, knob, rule, cluster.workers, gang, stored, scratch, clocks, lists, at)
 

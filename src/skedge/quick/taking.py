@@ -56,7 +56,7 @@ def make_taking(scenario: Scenario, policy: int) -> Taking:
     held.kind[:], held.most[:], held.ps_kind[:] = jobs.worker_type, jobs.chunks, np.maximum(jobs.ps_type, 0)
     held.ps_server[:], held.stale[:] = -1, 1
     stored, work = with_space(empty_stored(), count, 0), np.array(scenario.announced_work)
-    lists, at = np.zeros((7, count), np.int64), np.zeros(7, np.int64)
+    lists, at = np.zeros((12, count), np.int64), np.zeros(10, np.int64)
     return Taking(policy, cluster.workers, work, held, stored, no_crews(count), lists, at)
 
 

@@ -62,7 +62,8 @@ class GangPolicy(EdgePolicy):
             kept=int(physics.data == "kept"),
         )
         self.layer = None if cluster.sharing is None else Layer(cluster.sharing, cluster)
-        self.scratch = make_scratch(len(cluster.servers), len(cluster.worker_types), cluster.lanes)
+        types = len(cluster.worker_types), max(1, len(cluster.ps_types))
+        self.scratch = make_scratch(len(cluster.servers), *types, cluster.lanes)
 
     def admit(self, event: Event, view: View) -> Iterator[Order]:
         """As in the base; jobs that lost their workers with a server count as not started."""
@@ -114,9 +115,9 @@ class GangPolicy(EdgePolicy):
     def choose(self, order: Ints, view: View, *, free: Ints | None = None) -> Ints:
         """Give each job of `order` its demand if that is left, of all edge workers or of `free`; returns verdicts."""
         self.scratch.free[:] = view.capacity if free is None else free
+        scratch = self.scratch._replace(ps_left=self._ps_left(view, free is not None))
         verdict = np.empty(len(order), np.int64)
-        ps_left = self._ps_left(view, free is not None)
-        select(order, self.gang, self.stored, self.rule, self.scratch, ps_left, view.delays(), verdict)
+        select(order, self.gang, self.stored, self.rule, scratch, view.delays(), verdict)
         return verdict
 
     def share_out(self, order: Ints, view: View, *, free: Ints | None = None) -> tuple[Ints, Ints]:

@@ -75,6 +75,8 @@ class Scratch(NamedTuple):
         Free workers, and those that no running job holds, by (server, type); the caller fills `free`.
     total
         Free workers by type.
+    ps_left
+        PS slots left by type, a large number where the cloud is the fallback; the caller fills it.
     delay, room, there
         Upload delay, room of each server for one job, and of how many workers it has the data.
     servers, counts
@@ -84,6 +86,7 @@ class Scratch(NamedTuple):
     free: Ints
     unheld: Ints
     total: Ints
+    ps_left: Ints
     delay: Ints
     room: Ints
     there: Ints
@@ -91,36 +94,34 @@ class Scratch(NamedTuple):
     counts: Ints
 
 
-def make_scratch(servers: int, types: int, workers: int) -> Scratch:
+def make_scratch(servers: int, types: int, ps_types: int, workers: int) -> Scratch:
     """A scratch for a cluster of this size."""
     by_type, by_server = np.zeros((servers, types), np.int64), np.zeros(servers, np.int64)
     places = np.zeros(workers + 1, np.int64)
     rows = (by_server, by_server.copy(), by_server.copy())
-    return Scratch(by_type, by_type.copy(), by_type[0].copy(), *rows, places, places.copy())
+    by_kind = (np.zeros(types, np.int64), np.zeros(ps_types, np.int64))
+    return Scratch(by_type, by_type.copy(), *by_kind, *rows, places, places.copy())
 
 
-@compiled
+@lean
 def select(
-    order: Ints, gang: Gang, stored: Stored, rule: Rule, scratch: Scratch, ps_left: Ints, delays: Delays, verdict: Ints
+    order: Ints, gang: Gang, stored: Stored, rule: Rule, scratch: Scratch, delays: Delays, verdict: Ints
 ) -> None:
     """Scan the jobs in `order`, giving each its whole demand if that is left; others wait.
 
     Parameters
     ----------
-    ps_left
-        PS slots left by type; a large number where the cloud is the fallback; used up in place.
     verdict
         Out, for each job of `order`: 0 waits, -1 keeps its last placement, n > 0 is placed anew on n servers.
     """
     _prepare(order, gang, rule, scratch)
-    scan(order, 0, gang, stored, rule, scratch, ps_left, delays, verdict)
+    scan(order, 0, gang, stored, rule, scratch, delays, verdict)
 
 
-@compiled
+@lean
 def scan(
-    order: Ints, first: int, gang: Gang, stored: Stored, rule: Rule, scratch: Scratch, ps_left: Ints, delays: Delays,
-    verdict: Ints,
-) -> None:  # fmt: skip
+    order: Ints, first: int, gang: Gang, stored: Stored, rule: Rule, scratch: Scratch, delays: Delays, verdict: Ints
+) -> None:
     """:func:`select` from job number `first` of `order` on; the scratch has what is left for these."""
     filled = left = 0
     for kind in range(len(scratch.total)):
@@ -134,7 +135,7 @@ def scan(
         job = order[n]
         kind, k = gang.kind[job], gang.workers[job]
         # enough workers in all is enough for a gang: its workers may be on any servers
-        if scratch.total[kind] >= k and ps_left[gang.ps_kind[job]] > 0:
+        if scratch.total[kind] >= k and scratch.ps_left[gang.ps_kind[job]] > 0:
             if _keeps_place(job, gang, rule, scratch):
                 verdict[n] = -1
             elif gang.used[job] == 0 or rule.sticky == 0:
@@ -144,7 +145,7 @@ def scan(
                 return
             continue
         scratch.total[kind] -= k
-        ps_left[gang.ps_kind[job]] -= 1
+        scratch.ps_left[gang.ps_kind[job]] -= 1
         filled = _take(job, gang, scratch, verdict[n], filled)
         left -= k
 
@@ -211,7 +212,7 @@ def _unheld(kind: int, scratch: Scratch) -> int:
     return unheld
 
 
-@compiled
+@lean
 def _place_anew(job: int, gang: Gang, stored: Stored, rule: Rule, scratch: Scratch, delays: Delays, filled: int) -> int:
     """Place a job whose demand is left somewhere; returns on how many servers."""
     kind, k = gang.kind[job], gang.workers[job]
@@ -261,7 +262,7 @@ def forgive(room: Ints, there: Ints, k: int, delay: Ints) -> None:
             delay[s] = 0
 
 
-@compiled
+@lean
 def place(room: Ints, delay: Ints, k: int, server: Ints, count: Ints) -> int:
     """Choose servers for `k` workers by the rule of this module; fills `server` and `count`, returns how many.
 
@@ -277,7 +278,7 @@ def place(room: Ints, delay: Ints, k: int, server: Ints, count: Ints) -> int:
     return _spread(room, delay, k, server, count)
 
 
-@compiled
+@lean
 def _spread(room: Ints, delay: Ints, k: int, server: Ints, count: Ints) -> int:
     """Choose several servers: the smallest set, then the least largest delay, then the least sum of delays."""
     size, least = _smallest_set(room, k)
@@ -445,24 +446,28 @@ class Changes(NamedTuple):
 @compiled
 def carry(order: Ints, verdict: Ints, held: Ints, gang: Gang, stored: Stored, scratch: Scratch) -> Changes:
     """Compare a selection with the jobs that ran, `held`; note it in `gang` and `stored`. See :func:`select`."""
-    changes = carry_from(0, order, verdict, held, gang, scratch, np.empty(len(order), np.int64))
+    n = len(order)
+    changes = Changes(np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64))
+    stopped, moved, begun, running = carry_from(0, order, verdict, held, gang, scratch, changes)
     for n in range(len(order)):
         if verdict[n] > 0:
             for i in range(gang.used[order[n]]):
                 store(stored, order[n], gang.servers[order[n], i], gang.counts[order[n], i])
-    return changes
+    return Changes(changes.stops[:stopped], changes.moves[:moved], changes.begins[:begun], changes.runs[:running])
 
 
-@compiled
-def carry_from(start: int, order: Ints, verdict: Ints, held: Ints, gang: Gang, scratch: Scratch, runs: Ints) -> Changes:
+@lean
+def carry_from(
+    start: int, order: Ints, verdict: Ints, held: Ints, gang: Gang, scratch: Scratch, changes: Changes
+) -> tuple[int, int, int, int]:
     """:func:`carry` from job number `start` of `order` on, without data; those before it run on.
 
-    Fills `runs`, which has room for `order`.
+    Fills `changes`, which has room for `order` in each list; returns their lengths.
     """
-    moves, begins = np.empty(len(order) - start, np.int64), np.empty(len(order) - start, np.int64)
     stopped = moved = begun = first = 0
+    for n in range(start):
+        changes.runs[n] = order[n]
     running = start
-    runs[:start] = order[:start]
     for n in range(start, len(order)):
         placed, job = verdict[n], order[n]
         if placed == 0:
@@ -476,26 +481,25 @@ def carry_from(start: int, order: Ints, verdict: Ints, held: Ints, gang: Gang, s
                 gang.servers[job, i], gang.counts[job, i] = scratch.servers[first + i], scratch.counts[first + i]
             first += placed
         if gang.running[job] == 0:
-            begins[begun] = job
+            changes.begins[begun] = job
             begun += 1
             gang.running[job] = 1
         elif placed > 0:
-            moves[moved] = job
+            changes.moves[moved] = job
             moved += 1
-        runs[running] = job
+        changes.runs[running] = job
         running += 1
-    stops = _stopped(held, stopped, gang.running)
-    return Changes(stops, moves[:moved], begins[:begun], runs[:running])
+    if stopped > 0:
+        _stop_marked(held, gang.running, changes.stops)
+    return stopped, moved, begun, running
 
 
-@compiled
-def _stopped(held: Ints, count: int, running: Ints) -> Ints:
-    """The jobs of `held` that are marked, `count` of them; they run no more."""
-    stops, stopped = np.empty(count, np.int64), 0
-    if count > 0:
-        for job in held:
-            if running[job] == _STOPS:
-                running[job] = 0
-                stops[stopped] = job
-                stopped += 1
-    return stops[:stopped]
+@inlined
+def _stop_marked(held: Ints, running: Ints, stops: Ints) -> None:
+    """Fill `stops` with the jobs of `held` that are marked; they run no more."""
+    stopped = 0
+    for job in held:
+        if running[job] == _STOPS:
+            running[job] = 0
+            stops[stopped] = job
+            stopped += 1

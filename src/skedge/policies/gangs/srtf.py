@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from skedge.core.events import Event, Order
-from skedge.core.jit import compiled
+from skedge.core.jit import lean
 from skedge.core.model import Cluster, Ints, Physics
 from skedge.core.policy import View
 
@@ -41,15 +41,17 @@ class Srtf(GangPolicy):
         if more > 0:
             self.remaining = np.append(self.remaining, np.full(more, -1))
         left = view.remaining(self.active)
-        self.ranked = ranked(self.ranked, self.active, left, self.gang.workers, self.remaining)
+        order = np.empty_like(self.active)
+        rank(self.ranked, self.active, left, self.gang.workers, self.remaining, order)
+        self.ranked = order
         changes = self.note(*self.share_out(self.ranked, view))
         yield from self.carry_out(changes, view, "shortest_remaining_time")
         yield from self.note_shares(changes, view)
 
 
-@compiled
-def ranked(before: Ints, jobs: Ints, left: Ints, workers: Ints, remaining: Ints) -> Ints:
-    """The `jobs` by (remaining time, job).
+@lean
+def rank(before: Ints, jobs: Ints, left: Ints, workers: Ints, remaining: Ints, order: Ints) -> None:
+    """Fill `order` with the `jobs` by (remaining time, job).
 
     Their order hardly changes from event to event: the remaining times of running jobs fall together, the others stay.
     So the order `before` is sorted by insertion, new jobs at its end.
@@ -67,7 +69,7 @@ def ranked(before: Ints, jobs: Ints, left: Ints, workers: Ints, remaining: Ints)
         # 0 or more marks a job that is still to be sorted; below 0 it is done, or has left
         k = workers[jobs[n]]
         remaining[jobs[n]] = left[n] if k == 1 else -(-left[n] // k)  # a division takes as long as all the rest
-    order, n = np.empty(len(jobs), np.int64), 0
+    n = 0
     for among in (before, jobs):
         for job in among:
             if remaining[job] < 0:
@@ -80,4 +82,3 @@ def ranked(before: Ints, jobs: Ints, left: Ints, workers: Ints, remaining: Ints)
                 i -= 1
             order[i] = job
             n += 1
-    return order
