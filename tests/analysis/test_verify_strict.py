@@ -224,9 +224,14 @@ def test_of_random_corruptions_only_equivalent_ones_survive(policy: str) -> None
     assert set(seen.found) <= set(RULES)
 
 
-def test_side_by_side_and_one_after_the_other_the_same_rules_are_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("policy", "found"), [("aonline", {"M21", "M22"}), ("preemptive", {"M7", "M8"}), ("srtf", {"M8"})]
+)
+def test_in_parts_and_side_by_side_the_same_rules_are_broken(
+    policy: str, found: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
     """Of runs at random that are corrupt; a run on another lane than its chunk's belongs to no queue of its range."""
-    rng, whole, broken = np.random.default_rng(5), done("aonline"), set[str]()
+    rng, whole, broken = np.random.default_rng(5), done(policy), set[str]()
     for _ in range(30):
         made = corrupt(whole, rng, 2)
         if made is None:
@@ -234,8 +239,8 @@ def test_side_by_side_and_one_after_the_other_the_same_rules_are_broken(monkeypa
         changed = replace(whole, schedule=made.schedule)
         one_by_one = set(changed.verify(limit=1000))
         with monkeypatch.context() as small:
-            for module in ("lane_parts", "verify"):
-                small.setattr(f"skedge.analysis.verify.{module}.RUNS", 10)
+            for name in ("columns.ROWS", "verify.each.ROWS", "verify.lane_parts.RUNS", "verify.verify.RUNS"):
+                small.setattr(f"skedge.analysis.{name}", 10)
             assert set(changed.verify(limit=1000)) == one_by_one, made.text
         broken |= {violation.rule for violation in one_by_one}
-    assert broken >= {"M21", "M22"}
+    assert broken >= found

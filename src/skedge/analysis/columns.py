@@ -5,7 +5,7 @@ The arrays are read-only, so that compiled passes see one type for all tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar
@@ -24,6 +24,9 @@ from .sweeps import in_groups
 
 Array = NDArray[Any]
 T = TypeVar("T")
+
+ROWS = 2**18
+"""Rows that are looked at together."""
 
 
 class Table:
@@ -47,6 +50,11 @@ class Table:
         part.frame, part._ids = self.frame.slice(first, end - first), self._ids
         part._made = {name: array[first:end] for name, array in self._made.items()}
         return part
+
+    def parts(self) -> Iterator[tuple[int, Table]]:
+        """The rows, :data:`ROWS` at a time, with the number of the first: to need little memory."""
+        for first in range(0, len(self), ROWS):
+            yield first, self.slice(first, first + ROWS)
 
     def only(self, keep: Array) -> Table:
         """A table of the rows where `keep` is true."""
@@ -230,7 +238,8 @@ _INTERVALS: dict[str, Any] = {
 def _spent(t: Table, by: GangRows) -> pl.Series:
     """Worker time computing of each allocation [worker-µs]."""
     workers, time = t["workers"][by.rows].astype(np.int64), (t["end"] - t["compute_from"])[by.rows]
-    if float(workers.max()) * float(time.max()) * len(time) < 2.0**62:
+    rows = np.diff(by.first, append=len(by.rows)).max()
+    if float(workers.max()) * float(time.max()) * float(rows) < 2.0**62:
         return pl.Series(np.add.reduceat(workers * time, by.first)).cast(pl.Int128)
     until = pl.Series(workers).cast(pl.Int128) * pl.Series(time)
     until = until.cum_sum().gather(np.append(by.first[1:], len(by.rows)) - 1)

@@ -71,14 +71,19 @@ def _scatter(values: Ints, group: Small, at: Ints, out: Ints) -> None:
             at[group[i]] += 1
 
 
+def in_order(time: Ints) -> Ints | slice:
+    """What selects the rows in order of `time`; a slice if they are in order, as it copies nothing."""
+    return np.argsort(time, kind="stable") if (time[1:] < time[:-1]).any() else slice(None)
+
+
 def overlapping(group: Small | Ints, start: Ints, end: Ints, groups: int, slack: int) -> Ints:
     """Rows that begin more than `slack` µs before an earlier one of their group has ended, by start."""
-    order = np.argsort(start, kind="stable") if (start[1:] < start[:-1]).any() else np.arange(0)
-    if len(order):
-        group, start, end = group[order], start[order], end[order]
+    order = in_order(start)
+    group, start, end = group[order], start[order], end[order]
     wrong, last = np.zeros(len(group), bool), np.full(groups, -NEVER, np.int64)
     _overlap(_plain(group, np.int32), _plain(start, np.int64), _plain(end, np.int64), last, slack, wrong)
-    return order[wrong] if len(order) else np.flatnonzero(wrong)
+    found = np.flatnonzero(wrong)
+    return found if isinstance(order, slice) else order[found]
 
 
 @unlocked
@@ -107,9 +112,8 @@ def totals(group: Ints, start: Ints, end: Ints, flag: NDArray[np.bool_], groups:
 
 def merged(group: Small | Ints, start: Ints, end: Ints, groups: int) -> tuple[Ints, Ints, Ints]:
     """Union of each group's intervals as (group, start, end), by group and start; adjacent intervals are merged."""
-    if (start[1:] < start[:-1]).any():
-        order = np.argsort(start, kind="stable")
-        group, start, end = group[order], start[order], end[order]
+    order = in_order(start)
+    group, start, end = group[order], start[order], end[order]
     out, last = np.empty((3, len(group)), np.int64), np.full(groups, -1, np.int64)
     found = out[:, : _merge(_plain(group, np.int32), _plain(start, np.int64), _plain(end, np.int64), last, out)]
     rows, _ = in_groups(found[0].astype(np.int32), found[1], groups)

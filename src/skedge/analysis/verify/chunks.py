@@ -23,10 +23,6 @@ from .rules import MOST_WORK_ERROR, Findings, Say
 Mask = NDArray[np.bool_]
 
 
-RUNS = 2**18
-"""Chunk runs that are looked at together."""
-
-
 class Chunks:
     """The dispatched chunks, each with its decision and its runs.
 
@@ -82,10 +78,10 @@ class Chunks:
         self.run_row[runs] = rows[np.maximum(place, 0)]
 
     def parts(self) -> Iterator[Chunks]:
-        """The same, with :data:`RUNS` chunk runs at a time: what looks at one run at a time needs less memory."""
-        for first in range(0, len(self.run), RUNS):
-            end, part = first + RUNS, copy(self)
-            part.c = replace(self.c, chunks=self.c.chunks.slice(first, min(end, len(self.run))))
+        """The same, with a part of the chunk runs at a time: :meth:`.Table.parts`."""
+        for first, chunks in self.c.chunks.parts():
+            part, end = copy(self), first + len(chunks)
+            part.c = replace(self.c, chunks=chunks)
             part.run, part.run_row = self.run[first:end], self.run_row[first:end]
             yield part
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, pairwise
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from skedge.analysis.columns import Columns, not_gangs
+from skedge.analysis.columns import ROWS, Columns, gang_rows, not_gangs
 from skedge.core.jit import compiled, inlined
 from skedge.core.model import Ints
 from skedge.core.network import upload_delay, upload_delays
@@ -50,13 +51,24 @@ def check_begins(c: Columns, found: Findings, given: pl.DataFrame, slack: int) -
     each = not_gangs(c)
     if not len(each):
         return
-    # only the columns that are read: the rows are many, and sorting copies them
-    frame = c.gangs.frame.select("job", "start", "compute_from", "end", "workers", server=pl.Series(c.gangs["server"]))
-    frame = _of_jobs(frame, each).sort("job", "start", "server", "compute_from")
-    given = _of_jobs(given, each)
-    # a fast compiled pass finds who may be wrong; the plain one then says what is
-    suspects = np.flatnonzero(_suspects(c, frame, given, slack))
-    follow_jobs(c, found, _of_jobs(frame, suspects), _of_jobs(given, suspects), slack)
+    for jobs, rows in _batches(c):
+        # only the columns that are read: the rows are many, and sorting copies them
+        frame = c.gangs.frame.select("job", "start", "compute_from", "end", "workers")[rows]
+        frame = _of_jobs(frame.with_columns(server=pl.Series(c.gangs["server"][rows])), each)
+        frame = frame.sort("job", "start", "server", "compute_from")
+        of_these = _of_jobs(given.filter(pl.col("job").is_between(jobs.start, jobs.stop, closed="left")), each)
+        # a fast compiled pass finds who may be wrong; the plain one then says what is
+        suspects = np.flatnonzero(_suspects(c, frame, of_these, slack))
+        follow_jobs(c, found, _of_jobs(frame, suspects), _of_jobs(of_these, suspects), slack)
+
+
+def _batches(c: Columns) -> Iterator[tuple[range, Ints]]:
+    """The jobs in ranges with about :data:`ROWS` rows of gangs each, and these rows."""
+    rows, jobs = gang_rows(c).rows, len(c.scenario.jobs)
+    first = np.append(0, np.bincount(c.gangs["job"], minlength=jobs).cumsum())
+    cuts = np.unique(first.searchsorted(np.append(np.arange(0, len(rows), ROWS), len(rows))))
+    for start, stop in pairwise(cuts.tolist()):
+        yield range(start, stop), rows[first[start] : first[stop]]
 
 
 def follow_jobs(c: Columns, found: Findings, frame: pl.DataFrame, given: pl.DataFrame, slack: int) -> None:

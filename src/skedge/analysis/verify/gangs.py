@@ -15,7 +15,7 @@ from skedge.analysis.columns import (
     not_gangs,
 )
 from skedge.analysis.supplies import supplies
-from skedge.analysis.sweeps import in_groups
+from skedge.analysis.sweeps import Small, in_groups, in_order
 from skedge.core.jit import lean
 from skedge.core.model import Bools, Ints
 from skedge.core.network import upload_delays
@@ -151,7 +151,7 @@ def _capacity(c: Columns, found: Findings, slack: int) -> None:
     t, cluster = c.runs, c.scenario.cluster
     kind, types = c.scenario.jobs.worker_type[t["job"]], max(len(cluster.worker_types), 1)
     # one number per server and type; -1 for the cloud, which is without limit
-    pool = np.where((kind >= 0) & (t["server"] != cluster.cloud), t["server"] * types + kind, -1)
+    pool = np.where((kind >= 0) & (t["server"] != cluster.cloud), t["server"] * types + kind, -1).astype(np.int32)
     used = np.unique(pool[t["chunk"] < 0])
     rows = np.flatnonzero(np.isin(pool, used[used >= 0]))
     if slack == 0 and cluster.worker_types and _has_room(c, pool, rows):
@@ -171,26 +171,24 @@ def _capacity(c: Columns, found: Findings, slack: int) -> None:
     )  # fmt: skip
 
 
-def _has_room(c: Columns, pool: Ints, rows: Ints) -> bool:
+def _has_room(c: Columns, pool: Small, rows: Ints) -> bool:
     """Whether the `rows` of runs never hold more than there is of their `pool`, the number of a server and type."""
-    t = c.runs
-    start, end, n = (np.array(t[name][rows], np.int64) for name in ("start", "end", "workers"))
-    begins = start.argsort(kind="stable")
-    left = c.scenario.cluster.workers.flatten()
-    return bool(_never_over(start[begins], begins, end, end.argsort(), pool[rows], n, left))
+    rows = rows[in_order(c.runs["start"][rows])]
+    start, end, n = (c.runs[name][rows] for name in ("start", "end", "workers"))
+    return bool(_never_over(start, end, end.argsort(), pool[rows], n, c.scenario.cluster.workers.flatten()))
 
 
 @lean
-def _never_over(start: Ints, begins: Ints, end: Ints, ends: Ints, pool: Ints, n: Ints, left: Ints) -> bool:
-    """Sweep over time: whether what is `left` of each pool is enough; `begins` and `ends` are rows by start and end."""
+def _never_over(start: Ints, end: Ints, ends: Ints, pool: Small, n: Small, left: Ints) -> bool:
+    """Sweep over time: whether what is `left` of each pool is enough; rows are by start, `ends` are those by end."""
     k = 0
     for i in range(len(start)):
         # at one time, workers are given back before others are taken
         while end[ends[k]] <= start[i]:
             left[pool[ends[k]]] += n[ends[k]]
             k += 1
-        left[pool[begins[i]]] -= n[begins[i]]
-        if left[pool[begins[i]]] < 0:
+        left[pool[i]] -= n[i]
+        if left[pool[i]] < 0:
             return False
     return True
 

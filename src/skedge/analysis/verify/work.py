@@ -60,18 +60,24 @@ def _of_chunk_runs(k: Chunks, found: Findings) -> None:
 
 def _of_gangs(c: Columns, found: Findings) -> None:
     """Check that an allocation trains in proportion to its worker time, the last one the rest; likewise its rows."""
-    t, scenario, of, by = c.gangs, c.scenario, gang_intervals(c), gang_rows(c)
-    at = np.empty(len(t), np.int64)
-    at[by.rows] = np.repeat(np.arange(len(of)), np.diff(by.first, append=len(t)))
-    job, got, of_job = t["job"], t["work"], of["job"].to_numpy()
-    whole: Floats = (scenario.jobs.chunks * scenario.jobs.minibatches).astype(np.float64)[job]
-    of_time = whole / scenario.true_work[job, of["colocated"].to_numpy().astype(np.int64)[at]]
-    time, spent = of["spent"].cast(pl.Float64).to_numpy()[at], t["workers"] * (t["end"] - t["compute_from"])
-    share = np.divide(spent, time, out=np.ones(len(spent)), where=time > 0)
+    scenario, of, by = c.scenario, gang_intervals(c), gang_rows(c)
+    at_of = np.empty(len(c.gangs), np.int64)
+    at_of[by.rows] = np.repeat(np.arange(len(of)), np.diff(by.first, append=len(c.gangs)))
+    of_job, colocated = of["job"].to_numpy(), of["colocated"].to_numpy().astype(np.int64)
+    times = of["spent"].cast(pl.Float64).to_numpy()
     last, total, parts = np.append(of_job[1:] != of_job[:-1], True), of["work"].to_numpy(), of["servers"].to_numpy()
-    right = np.where(last[at], total[at] * share, of_time * spent)
-    room = NOISE * whole + 2 * of_time * (1 + parts[at])
-    wrong = ~(np.abs(got - right) <= room)
-    start = t["start"]
+    minibatches: Floats = (scenario.jobs.chunks * scenario.jobs.minibatches).astype(np.float64)
     say = "does {:g} mini-batches on server {}; its worker time gives {:g}"
-    found.rows("M8", wrong, job, start, lambda i: say.format(got[i], c.gangs["server"][i], right[i]))
+    for first, t in c.gangs.parts():
+        at, job, got, server = at_of[first : first + len(t)], t["job"], t["work"], t["server"]
+        whole = minibatches[job]
+        of_time = whole / scenario.true_work[job, colocated[at]]
+        time, spent = times[at], t["workers"] * (t["end"] - t["compute_from"])
+        share = np.divide(spent, time, out=np.ones(len(spent)), where=time > 0)
+        right = np.where(last[at], total[at] * share, of_time * spent)
+        room = NOISE * whole + 2 * of_time * (1 + parts[at])
+        wrong = ~(np.abs(got - right) <= room)
+        found.rows(
+            "M8", wrong, job, t["start"],
+            lambda i, got=got, server=server, right=right: say.format(got[i], server[i], right[i]),  # type: ignore[misc]
+        )  # fmt: skip
