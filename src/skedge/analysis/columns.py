@@ -35,20 +35,22 @@ class Table:
     def __init__(self, frame: pl.DataFrame, cluster: Cluster) -> None:
         self.frame, self._ids = frame, cluster.server_ids
         self._made: dict[str, Array] = {}
+        self._whole: tuple[Table, slice] | None = None
 
     def __len__(self) -> int:
         return len(self.frame)
 
     def __getitem__(self, name: str) -> Array:
         if name not in self._made:
-            self._made[name] = _array(self.frame[name], self._ids)
+            whole = self._whole
+            self._made[name] = whole[0][name][whole[1]] if whole else _array(self.frame[name], self._ids)
         return self._made[name]
 
     def slice(self, first: int, end: int) -> Table:
         """A table of the rows from `first` to before `end`, of which nothing is copied."""
         part = object.__new__(Table)
-        part.frame, part._ids = self.frame.slice(first, end - first), self._ids
-        part._made = {name: array[first:end] for name, array in self._made.items()}
+        part.frame, part._ids, part._made = self.frame.slice(first, end - first), self._ids, {}
+        part._whole = self, slice(first, end)
         return part
 
     def parts(self) -> Iterator[tuple[int, Table]]:
@@ -60,6 +62,7 @@ class Table:
         """A table of the rows where `keep` is true."""
         part = object.__new__(Table)
         part.frame, part._ids, part._made = self.frame.filter(pl.Series(keep)), self._ids, {}
+        part._whole = None
         return part
 
 

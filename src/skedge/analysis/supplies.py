@@ -27,6 +27,8 @@ def supplies(c: Columns) -> pl.DataFrame:
     """
     d, jobs = c.decisions, c.scenario.jobs
     chosen = d.frame["verb"].is_in(SUPPLIES).fill_null(value=False).to_numpy() & (d["server"] >= 0)
+    if not chosen.any():
+        return pl.DataFrame(schema={**_COLUMNS, "verb": d.frame.schema["verb"]})
     copies = ((d.frame["verb"] == "upload") & (d.frame["reason"] == COPIES)).fill_null(value=False).to_numpy()
     rows, first, number = _by_job(d["job"], chosen, len(jobs))
     verb, outage = d.frame["verb"].to_physical().to_numpy(), _outages_until(c, d["server"], d["time"])
@@ -39,6 +41,11 @@ def supplies(c: Columns) -> pl.DataFrame:
     return pl.DataFrame({name: column[at] for name, column in table.items()}).with_columns(
         verb=d.frame["verb"].gather(at)
     )
+
+
+_COLUMNS = {
+    "job": pl.Int32, "server": pl.Int32, "time": pl.Int64, "n": pl.Int32, "before": pl.Int32, "chunks": pl.Int64
+}  # fmt: skip
 
 
 class _Given(NamedTuple):

@@ -27,10 +27,13 @@ class Groups:
     """
 
     def __init__(self, group: Small | Ints, key: Ints, groups: int) -> None:
+        of = np.bincount(group + 1, minlength=groups + 1)
         self.first = np.zeros(groups + 1, np.int64)
-        np.cumsum(np.bincount(group + 1, minlength=groups + 1)[1:], out=self.first[1:])
-        self._order = np.argsort(key, kind="stable") if (key[1:] < key[:-1]).any() else None
-        self._group = _plain(group if self._order is None else group[self._order], np.int32)
+        np.cumsum(of[1:], out=self.first[1:])
+        self._order = in_order(key)
+        self._group = _plain(group[self._order], np.int32)
+        # rows that are in order already, behind the omitted ones
+        self._there = int(of[0]) if (self._group[1:] >= self._group[:-1]).all() else None
 
     def take(self, column: Small | Ints) -> Ints:
         """The column in order of the groups.
@@ -38,8 +41,10 @@ class Groups:
         It is read in order, and each group is written in order, so that the cache is missed far less often than where
         it is indexed with the rows.
         """
+        ordered = column[self._order]
+        if self._there is not None:
+            return _plain(ordered[self._there :], np.int64)
         out = np.empty(self.first[-1], np.int64)
-        ordered = column if self._order is None else column[self._order]
         _scatter(_plain(ordered, np.int64), self._group, self.first[:-1].copy(), out)
         return out
 
@@ -97,17 +102,35 @@ def _overlap(group: Small, start: Ints, end: Ints, last: Ints, slack: int, wrong
 
 def bounds(group: Small | Ints, start: Ints, end: Ints, groups: int) -> tuple[Ints, Ints, Ints]:
     """First start, last end and number of rows of each group; NEVER and -1 if it has none."""
-    first, last = np.full(groups, NEVER, np.int64), np.full(groups, -1, np.int64)
-    np.minimum.at(first, group, start)
-    np.maximum.at(last, group, end)
-    return first, last, np.bincount(group, minlength=groups)
+    first, last, count = np.full(groups, NEVER, np.int64), np.full(groups, -1, np.int64), np.zeros(groups, np.int64)
+    _bounds(_plain(group, np.int32), _plain(start, np.int64), _plain(end, np.int64), first, last, count)
+    return first, last, count
 
 
-def totals(group: Ints, start: Ints, end: Ints, flag: NDArray[np.bool_], groups: int) -> tuple[Ints, Ints]:
+@unlocked
+def _bounds(group: Small, start: Ints, end: Ints, first: Ints, last: Ints, count: Ints) -> None:
+    """:func:`bounds`, into the last three."""
+    for i in range(len(group)):
+        of = group[i]
+        first[of] = min(first[of], start[i])
+        last[of] = max(last[of], end[i])
+        count[of] += 1
+
+
+def totals(group: Small | Ints, start: Ints, end: Ints, flag: NDArray[np.bool_], groups: int) -> tuple[Ints, Ints]:
     """Total length and number of flagged rows of each group."""
-    length = np.zeros(groups, np.int64)
-    np.add.at(length, group, end - start)
-    return length, np.bincount(group[flag], minlength=groups)
+    length, flagged = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
+    rows = _plain(group, np.int32), _plain(start, np.int64), _plain(end, np.int64), _plain(flag, np.bool_)
+    _totals(*rows, length, flagged)
+    return length, flagged
+
+
+@unlocked
+def _totals(group: Small, start: Ints, end: Ints, flag: NDArray[np.bool_], length: Ints, flagged: Ints) -> None:
+    """:func:`totals`, into the last two."""
+    for i in range(len(group)):
+        length[group[i]] += end[i] - start[i]
+        flagged[group[i]] += flag[i]
 
 
 def merged(group: Small | Ints, start: Ints, end: Ints, groups: int) -> tuple[Ints, Ints, Ints]:

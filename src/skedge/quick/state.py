@@ -257,9 +257,8 @@ def choice_with_room(choice: PolicyState, more: int) -> PolicyState:
 
 
 def longer(array: A, need: int) -> A:
-    """`array` with room for `need` rows, at least doubled if it grows."""
-    if len(array) >= need:
-        return array
-    out = np.zeros((max(need, 2 * len(array)), *array.shape[1:]), array.dtype)
-    out[: len(array)] = array
-    return out
+    """`array` with room for `need` rows; one that grows does so by half at least, and views of it must not be used."""
+    if len(array) < need:
+        # in place: a large array is moved without copying it, and its memory is not touched anew
+        array.resize((max(need, 3 * len(array) // 2), *array.shape[1:]), refcheck=False)
+    return array

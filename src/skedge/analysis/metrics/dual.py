@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from skedge.analysis.columns import Columns
+from skedge.analysis.columns import Columns, once
 from skedge.analysis.sweeps import bounds
 from skedge.core.time import SECOND
 
 
+@once
 def sum_alpha_s(c: Columns) -> float | None:
     """Sum of alpha_jd = min Q over all dispatched chunks [s], as recorded by the policy; None if it recorded none.
 
@@ -18,6 +17,7 @@ def sum_alpha_s(c: Columns) -> float | None:
     return None if value.len() == value.null_count() else float(value.sum())
 
 
+@once
 def sum_beta_s(c: Columns) -> float | None:
     """Sum over all lanes of the integral of beta_sw(t) over time [s]; None if nothing is dispatched.
 
@@ -33,4 +33,5 @@ def sum_beta_s(c: Columns) -> float | None:
     _, last, _ = bounds(run, c.chunks["start"], c.chunks["end"], int(first[-1]))
     job, done = d["job"], last[first[d["job"]] + d["chunk"]]
     counts = new & (done >= 0)
-    return float(np.dot(1 / jobs.chunks[job[counts]], done[counts] - jobs.arrival[job[counts]])) / SECOND
+    job, done = job[counts], done[counts]
+    return float((1 / jobs.chunks[job] * (done - jobs.arrival[job])).sum()) / SECOND

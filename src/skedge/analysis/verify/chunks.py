@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skedge.analysis.columns import Array, Columns, Table, failure_times, next_outage, ready_times
-from skedge.analysis.sweeps import overlapping, totals
+from skedge.analysis.sweeps import bounds, overlapping, totals
 from skedge.analysis.zeta import Zeta
 from skedge.core.model import Floats, Ints
 from skedge.core.time import NEVER
@@ -56,9 +57,8 @@ class Chunks:
         self.row[self.sent[::-1]] = np.arange(len(self.sent), dtype=np.int32)[::-1]
         self.ready = ready_times(c)
         self.zeta = Zeta(c)
-        self.last = np.full(self.count, -1, np.int64)
-        np.maximum.at(self.last, self.run, c.chunks["end"])
-        self.runs: Array = np.bincount(self.run, minlength=self.count).astype(np.int32)
+        _, self.last, runs = bounds(self.run, c.chunks["start"], c.chunks["end"], self.count)
+        self.runs: Array = runs.astype(np.int32)
         self.work: Floats = np.bincount(self.run, c.chunks["work"], self.count).astype(np.float64)
         self.run_row = self.row[self.run]
         self.again = (c.dispatches.frame["verb"] == "redispatch").to_numpy()
@@ -96,6 +96,12 @@ class Chunks:
         key = np.stack([job, lane, d["time"][last]], axis=1)
         _, first, of = np.unique(key, axis=0, return_index=True, return_inverse=True)
         return first[of.ravel()]
+
+    @cached_property
+    def times(self) -> tuple[Ints, Ints]:
+        """Time for which each chunk runs [µs], and how often it is displaced."""
+        t = self.c.chunks
+        return totals(self.run, t["start"], t["end"], t["preempted"], self.count)
 
     def job(self, chunks: Ints) -> Ints:
         """Job of each of these chunks."""
@@ -215,9 +221,11 @@ def _not_early(k: Chunks, found: Findings, slack: int) -> None:
 
 def _work(k: Chunks, found: Findings, slack: int) -> None:
     """M8: the runs of a dispatched chunk last p_j(zeta) and one checkpoint overhead for each preemption."""
-    t, physics, scenario = k.c.chunks, k.c.scenario.physics, k.c.scenario
-    done, displaced = totals(k.run, t["start"], t["end"], t["preempted"], k.count)
-    for job in k.zeta.changed():
+    physics, scenario = k.c.scenario.physics, k.c.scenario
+    done, displaced = k.times
+    if changed := k.zeta.changed():
+        done = done.copy()
+    for job in changed:
         _convert(k, job, done)
     each = scenario.true_chunk_time[np.arange(len(scenario.jobs)), k.zeta.last]
     need = np.repeat(each, scenario.jobs.chunks) + physics.checkpoint_overhead * displaced

@@ -74,6 +74,8 @@ def followed(c: Columns) -> Followed:
     if np.isin(verb, _OTHERS).any() or (d["time"][1:] < d["time"][:-1]).any():
         return Followed(orders=False, begins=False)
     on_workers = np.isin(verb, (ALLOCATE, EACH, SUSPEND))
+    if not (on_workers.any() or len(c.gangs)):
+        return Followed(orders=True, begins=True)
     rows, first = in_groups(np.where(on_workers, d["job"], np.int32(-1)), d["time"], len(c.scenario.jobs))
     before = np.zeros(len(d), np.int32)
     before[np.flatnonzero(np.isin(verb, (ALLOCATE, EACH)))] = supplies(c)["before"].to_numpy()

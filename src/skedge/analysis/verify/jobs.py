@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from skedge.analysis.columns import Columns, failure_times, next_outage
+from skedge.analysis.columns import Columns, failure_times, next_outage, once
 from skedge.analysis.sweeps import bounds
 from skedge.core.model import Ints
 from skedge.core.time import NEVER
@@ -111,6 +111,7 @@ def _unequal(name: str, got: Ints, right: Ints, what: str) -> Say:
     return lambda i: f"{name} is {got[i]} µs; {what} gives {right[i]} µs (-1: none)"
 
 
+@once
 def run_bounds(c: Columns) -> tuple[Ints, Ints]:
     """First start and last end of each job's runs [µs]; NEVER and -1 if it has none."""
     first, last, _ = bounds(c.runs["job"], c.runs["start"], c.runs["end"], len(c.scenario.jobs))
@@ -119,17 +120,20 @@ def run_bounds(c: Columns) -> tuple[Ints, Ints]:
 
 def decision_times(c: Columns, found: Findings, slack: int) -> None:
     """M2: a decision about a job is made while it is in the system."""
-    t, arrival = c.decisions, c.scenario.jobs.arrival
+    arrival, failed = c.scenario.jobs.arrival, failure_times(c)
     _, last = run_bounds(c)
-    failed = failure_times(c)
-    early = t["time"] < arrival[t["job"]] - slack
+    over_at = np.where(failed < NEVER, failed, last)
     say = "decided at {} µs, before the job arrives at {} µs"
-    found.rows("M2", early, t["job"], t["time"], lambda i: say.format(t["time"][i], arrival[t["job"][i]]))
-    over = np.where(failed < NEVER, failed, last)[t["job"]]
-    late = (over >= 0) & (t["time"] > over + slack)
-    found.rows(
-        "M2", late, t["job"], t["time"], lambda i: f"decided at {t['time'][i]} µs; the job ended at {over[i]} µs"
-    )
+    for _, t in c.decisions.parts():
+        job, time, over = t["job"], t["time"], over_at[t["job"]]
+        found.rows(
+            "M2", time < arrival[job] - slack, job, time,
+            lambda i, job=job, time=time: say.format(time[i], arrival[job[i]]),  # type: ignore[misc]
+        )  # fmt: skip
+        found.rows(
+            "M2", (over >= 0) & (time > over + slack), job, time,
+            lambda i, time=time, over=over: f"decided at {time[i]} µs; the job ended at {over[i]} µs",  # type: ignore[misc]
+        )  # fmt: skip
 
 
 def preempted_flags(

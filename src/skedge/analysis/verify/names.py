@@ -62,7 +62,7 @@ def known_rows(
         table: Table = getattr(c, name)
         if not len(table):
             continue
-        wrong = rule(c, table)
+        wrong = np.concatenate([rule(c, part) for _, part in table.parts()])
         if wrong.any():
             _tell(found, name, table.frame, wrong, first_row)
             kept[name] = table.frame.filter(~pl.Series(wrong))
@@ -194,12 +194,13 @@ def _decisions(c: Columns, t: Table) -> Mask:
 def _not_of_its_verb(frame: pl.DataFrame) -> Mask:
     """Whether a decision lacks a value that its verb requires, or has one that it does not allow."""
     verb, wrong = frame["verb"].cast(pl.Enum(VERBS)).to_physical().to_numpy(), np.zeros(len(frame), bool)
+    given = np.bincount(verb, minlength=len(VERBS)) > 0
     for column in {**_HAS, **_MAY_HAVE}:
         must, may = (np.isin(VERBS, list(of.get(column, ()))) for of in (_HAS, _MAY_HAVE))
         said = frame[column].is_not_null()
-        if must.any() and not said.all():
+        if (must & given).any() and not said.all():
             wrong |= must[verb] & ~said.to_numpy()
-        if said.any():
+        if (given & ~(must | may)).any() and said.any():
             wrong |= said.to_numpy() & ~(must | may)[verb]
     return wrong
 

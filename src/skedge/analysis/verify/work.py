@@ -6,7 +6,6 @@ import numpy as np
 import polars as pl
 
 from skedge.analysis.columns import Columns, gang_intervals, gang_rows
-from skedge.analysis.sweeps import totals
 from skedge.core.model import Floats
 from skedge.core.ties import NOISE
 
@@ -45,7 +44,7 @@ def _of_chunks(k: Chunks, found: Findings) -> None:
 
 
 def _of_chunk_runs(k: Chunks, found: Findings) -> None:
-    length, _ = totals(k.run, k.c.chunks["start"], k.c.chunks["end"], k.c.chunks["preempted"], k.count)
+    length, _ = k.times
     say = "a run of chunk {} does {:g} mini-batches; its time gives {:g}"
     for part in k.parts():
         t = part.c.chunks
