@@ -46,7 +46,7 @@ def test_times_have_a_unit() -> None:
 @pytest.mark.parametrize("make", [small_scenario, site_scenario, lambda _: default_scenario("s4")])
 def test_every_column_of_a_jobs_table_has_a_label(make: object) -> None:
     columns = make(0).jobs.frame.columns  # type: ignore[operator]
-    said = json.loads(job_labels(columns)[KEY])["columns"]
+    said = json.loads(job_labels(*columns)[KEY])["columns"]
     assert list(said) == columns
     assert said["arrival_s"] == {"unit": "s", "about": "arrival [r_j]"}
 

@@ -1,4 +1,4 @@
-"""A schedule's tables as arrays: jobs and servers by number, null as -1, time in µs.
+"""A schedule's tables as arrays: jobs, servers, verbs and states by number, null as -1, time in µs.
 
 The arrays are read-only, so that compiled passes see one type for all tables.
 """
@@ -17,13 +17,16 @@ from numpy.typing import NDArray
 from skedge.core.model import Cluster, Ints
 from skedge.core.network import upload_delays
 from skedge.core.scenario import Scenario
-from skedge.core.schedule import Schedule
+from skedge.core.schedule import STATES, VERBS, Schedule
 from skedge.core.time import NEVER, ticks
 
 from .sweeps import in_groups
 
 Array = NDArray[Any]
 T = TypeVar("T")
+
+_NUMBERED = {"verb": VERBS, "state": STATES}
+"""Columns of which the values have these numbers, by order."""
 
 ROWS = 2**18
 """Rows that are looked at together."""
@@ -46,6 +49,13 @@ class Table:
             self._made[name] = whole[0][name][whole[1]] if whole else _array(self.frame[name], self._ids)
         return self._made[name]
 
+    def has(self, name: str, *values: str) -> NDArray[np.bool_]:
+        """Whether each row has one of these verbs, or states, in the column of this name."""
+        chosen = np.zeros(len(_NUMBERED[name]) + 1, bool)  # the last one is for null, which is -1
+        chosen[[_NUMBERED[name].index(value) for value in values]] = True
+        has: NDArray[np.bool_] = chosen[self[name]]
+        return has
+
     def slice(self, first: int, end: int) -> Table:
         """A table of the rows from `first` to before `end`, of which nothing is copied."""
         part = object.__new__(Table)
@@ -59,7 +69,9 @@ class Table:
             yield first, self.slice(first, first + ROWS)
 
     def only(self, keep: Array) -> Table:
-        """A table of the rows where `keep` is true."""
+        """A table of the rows where `keep` is true; the same one if that is everywhere."""
+        if keep.all():
+            return self
         part = object.__new__(Table)
         part.frame, part._ids, part._made = self.frame.filter(pl.Series(keep)), self._ids, {}
         part._whole = None
@@ -67,7 +79,9 @@ class Table:
 
 
 def _array(column: pl.Series, ids: list[str]) -> Array:
-    if column.dtype in (pl.String, pl.Categorical, pl.Enum):
+    if column.name in _NUMBERED:
+        column = column.cast(pl.Enum(_NUMBERED[column.name]), strict=False).to_physical().cast(pl.Int8)
+    elif column.dtype in (pl.String, pl.Categorical, pl.Enum):
         column = column.cast(pl.Enum(ids), strict=False).to_physical().cast(pl.Int32)
     if column.null_count():
         column = column.fill_null(value=-1 if column.dtype.is_numeric() else False)
@@ -133,16 +147,15 @@ def columns(scenario: Scenario, schedule: Schedule, late_s: Mapping[str, float] 
 
 def _columns(scenario: Scenario, schedule: Schedule, late: NDArray[np.int64]) -> Columns:
     cluster = scenario.cluster
-    runs, decisions = schedule.runs, schedule.decisions
-    pooled, dispatch = runs["chunk"].is_null(), decisions["verb"].is_in(["dispatch", "redispatch"])
     tables = {name: Table(frame, cluster) for name, frame in schedule.tables().items()}
+    pooled = schedule.runs["chunk"].is_null().to_numpy()
     return Columns(
         scenario,
         late=late,
         **tables,
-        dispatches=tables["decisions"] if dispatch.all() else Table(decisions.filter(dispatch), cluster),
-        chunks=Table(runs.filter(~pooled), cluster) if pooled.any() else tables["runs"],
-        gangs=tables["runs"] if pooled.all() else Table(runs.filter(pooled), cluster),
+        dispatches=tables["decisions"].only(tables["decisions"].has("verb", "dispatch", "redispatch")),
+        chunks=tables["runs"].only(~pooled),
+        gangs=tables["runs"].only(pooled),
     )
 
 
@@ -150,7 +163,7 @@ def _columns(scenario: Scenario, schedule: Schedule, late: NDArray[np.int64]) ->
 def failure_times(c: Columns) -> NDArray[np.int64]:
     """Time of failure of each job [µs], NEVER for jobs that did not fail, shape ``(jobs,)``."""
     times = np.full(len(c.scenario.jobs), NEVER, np.int64)
-    rows = np.flatnonzero((c.decisions.frame["verb"] == "fail").to_numpy())
+    rows = np.flatnonzero(c.decisions.has("verb", "fail"))
     times[c.decisions["job"][rows]] = c.decisions["time"][rows]
     return times
 
@@ -274,7 +287,7 @@ def gang_orders(c: Columns) -> pl.DataFrame:
     order lists its servers in ascending order, each once, which shows where the next order begins.
     """
     d = c.decisions
-    rows = np.flatnonzero(d.frame["verb"].is_in(_ON_GANGS).to_numpy())
+    rows = np.flatnonzero(d.has("verb", *_ON_GANGS))
     table = pl.DataFrame({name: d[name][rows] for name in ("job", "time", "server", "workers")}).cast(pl.Int64)
     table = table.with_columns(verb=d.frame["verb"].gather(rows))
     table = table.sort("job", maintain_order=True)
@@ -286,7 +299,7 @@ def gang_orders(c: Columns) -> pl.DataFrame:
 @once
 def not_gangs(c: Columns) -> Array:
     """Jobs whose workers begin one by one, according to the decisions."""
-    rows = (c.decisions.frame["verb"] == "allocate_each").to_numpy()
+    rows = c.decisions.has("verb", "allocate_each")
     jobs: Array = np.unique(c.decisions["job"][rows])
     return jobs
 

@@ -26,13 +26,15 @@ def supplies(c: Columns) -> pl.DataFrame:
     the job since its last outage or, if the physics is ``last_place``, of those in the job's last order.
     """
     d, jobs = c.decisions, c.scenario.jobs
-    chosen = d.frame["verb"].is_in(SUPPLIES).fill_null(value=False).to_numpy() & (d["server"] >= 0)
+    chosen = d.has("verb", *SUPPLIES) & (d["server"] >= 0)
     if not chosen.any():
         return pl.DataFrame(schema={**_COLUMNS, "verb": d.frame.schema["verb"]})
-    copies = ((d.frame["verb"] == "upload") & (d.frame["reason"] == COPIES)).fill_null(value=False).to_numpy()
+    copies = d.has("verb", "upload")
+    if copies.any():
+        copies &= (d.frame["reason"] == COPIES).fill_null(value=False).to_numpy()
     rows, first, number = _by_job(d["job"], chosen, len(jobs))
-    verb, outage = d.frame["verb"].to_physical().to_numpy(), _outages_until(c, d["server"], d["time"])
-    given = _Given(d["server"], d["time"], verb, d["workers"], number, copies, outage)
+    outage = _outages_until(c, d["server"], d["time"])
+    given = _Given(d["server"], d["time"], d["verb"], d["workers"], number, copies, outage)
     kept, servers = kind_of(c.scenario.cluster).keeps_data(c.scenario.physics), len(c.scenario.cluster.servers)
     before, chunks = _followed(given, rows, first, jobs.chunks, servers, kept)
     table = {"job": d["job"], "server": d["server"], "time": d["time"]}

@@ -24,7 +24,7 @@ class Zeta:
         d, count = c.dispatches, len(c.scenario.jobs)
         total, edge = np.bincount(d["job"], minlength=count), np.bincount(d["job"][d["lane"] >= 0], minlength=count)
         self.last: Ints = ((total > 0) & (edge == 0)).astype(np.int64)
-        again = np.unique(d["job"][(d.frame["verb"] == "redispatch").to_numpy()]).tolist()
+        again = np.unique(d["job"][d.has("verb", "redispatch")]).tolist()
         self._changes = {job: _changes(c, job) for job in again}
         for job, (_, zeta) in self._changes.items():
             self.last[job] = zeta[-1]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .events import CLOUD, Dispatch
 from .model import Bools, Cluster, Floats, Ints
-from .schedule import VERBS, Columns, server_column
+from .schedule import VERBS, Columns, or_null, server_column
 
 _CODES = {verb: code for code, verb in enumerate(VERBS)}
 _NONE = float("nan")
@@ -124,17 +124,17 @@ class Decisions:
         table, types = rows_of_buffer(self.rows, 6), self.schema
         verbs = pl.Series(VERBS, dtype=pl.Enum(list(VERBS)))
         reasons = pl.Series(list(self.reasons), dtype=pl.String).cast(pl.Categorical())
+        values, none = np.array(self.values), pl.Series([None], dtype=pl.Int32).new_from_index(0, len(table))
         columns = {
             "time": table[:, 0],
             "job": table[:, 1],
             "verb": verbs.gather(table[:, 2]),
             "server": self._server(table[:, 3]),
-            "workers": pl.Series(table[:, 4]).replace(-1, None) if (table[:, 4] < 0).any() else table[:, 4],
+            "workers": or_null(table[:, 4]),
             "reason": reasons.gather(table[:, 5]),
-            "value": pl.Series(np.array(self.values)).fill_nan(None),
+            "value": pl.Series(values, dtype=pl.Float64).set(pl.Series(np.isnan(values)), None),
         }
-        empty = (pl.lit(None, kind).alias(name) for name, kind in types.items() if name not in columns)
-        return pl.DataFrame(columns).with_columns(*empty).select(list(types)).cast(types)
+        return pl.DataFrame({name: columns.get(name, none) for name in types}).cast(types)
 
     def _of_dispatches(self, d: Dispatches) -> pl.DataFrame:
         verbs = pl.Series(["dispatch", "redispatch"], dtype=pl.Enum(list(VERBS)))

@@ -15,7 +15,7 @@ from .model import Ints, Placement
 from .network import upload_delays
 from .plans import Plans
 from .scenario import Scenario
-from .schedule import COPIES, SHARES, Schedule, schema, server_column
+from .schedule import COPIES, SHARES, Schedule, or_null, schema, server_column
 
 _ALLOCATE = {True: "allocate", False: "allocate_each"}
 
@@ -161,7 +161,7 @@ class Record:
         columns = {
             "job": job,
             "server": self._server_name(cluster.ps_places[place]),
-            "slot": pl.Series(cluster.ps_numbers[place]).replace(-1, None),
+            "slot": or_null(cluster.ps_numbers[place]),
             "count": count,
             "start": start,
             "end": end,
@@ -237,17 +237,22 @@ class Record:
         for job in why:
             state[job] = self.state(job)
         done = ~pl.Series(np.isin(index, list(self.failed)))
-        table = pl.DataFrame({"job": pl.Series(index, dtype=pl.Int32), "id": jobs.ids, "arrival": jobs.arrival})
-        table = table.join(bounds, on="job", how="left", maintain_order="left")
-        table = table.with_columns(pl.when(done).then("completion").alias("completion")).with_columns(
-            pl.Series("admitted", [self.admitted.get(int(i)) for i in index], dtype=pl.Int64),
-            (pl.col("completion") - pl.col("arrival")).alias("jct"),
-            pl.Series("work", (jobs.chunks * jobs.minibatches).astype(np.float64)),
-            pl.lit(None, pl.Float64).alias("value"),
-            pl.Series("state", state, dtype=pl.String),
-            pl.Series("reason", [why.get(int(i)) for i in index], dtype=pl.String),
-        )
-        return table.select(list(self.schema["jobs"])).cast(self.schema["jobs"])
+        columns = {
+            "job": pl.Series(index, dtype=pl.Int32),
+            "id": jobs.ids,
+            "arrival": jobs.arrival,
+            "admitted": pl.Series([self.admitted.get(job) for job in range(count)], dtype=pl.Int64),
+            "work": (jobs.chunks * jobs.minibatches).astype(np.float64),
+            "value": pl.Series([None], dtype=pl.Float64).new_from_index(0, count),
+            "state": pl.Series(state, dtype=pl.String),
+            "reason": pl.Series([why.get(job) for job in range(count)], dtype=pl.String),
+            "done": done,
+        }
+        table = pl.DataFrame(columns).join(bounds, on="job", how="left", maintain_order="left")
+        completion = pl.when("done").then("completion").alias("completion")
+        made = {"completion": completion, "jct": (completion - pl.col("arrival")).alias("jct")}
+        kinds = self.schema["jobs"]
+        return table.select(made.get(name, pl.col(name)).cast(kind) for name, kind in kinds.items())
 
 
 def run_bounds() -> tuple[pl.Expr, pl.Expr]:

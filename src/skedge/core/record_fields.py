@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from typing import NamedTuple
 
 from .job_fields import JOB_FIELDS
@@ -151,13 +152,15 @@ KEY = "skedge"
 """Key of the labels in the metadata of a Parquet file; their value is JSON."""
 
 
+@cache
 def labels(table: str) -> dict[str, str]:
     """Parquet metadata of a table of the record: ``{"row": ..., "columns": {name: {"unit": ..., "about": ...}}}``."""
     of = RECORD[table]
     return _written(of.row, of.columns)
 
 
-def job_labels(columns: list[str]) -> dict[str, str]:
+@cache
+def job_labels(*columns: str) -> dict[str, str]:
     """The same for a jobs table with these columns (:mod:`skedge.core.job_fields`)."""
     known = {name: Label(f.row.unit, f.row.about) for name in columns for f in JOB_FIELDS if f.holds(name)}
     return _written("a job, as it is announced", known)

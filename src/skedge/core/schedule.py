@@ -119,5 +119,11 @@ class Schedule:
 
 def server_column(servers: Ints | NDArray[np.int32], ids: list[str]) -> pl.Series:
     """Server numbers as names; -1 becomes null."""
-    names, numbers = pl.Series(ids, dtype=pl.Enum(ids)), pl.Series(servers, dtype=pl.Int64)
-    return names.gather(numbers.replace(-1, None) if (servers < 0).any() else numbers)
+    return pl.Series(ids, dtype=pl.Enum(ids)).gather(or_null(servers))
+
+
+def or_null(numbers: Ints | NDArray[np.int32]) -> pl.Series:
+    """Numbers as a column; -1 becomes null."""
+    column = pl.Series(numbers, dtype=pl.Int64)
+    none = numbers < 0
+    return column.set(pl.Series(none), None) if none.any() else column

@@ -30,12 +30,12 @@ def save_scenario(scenario: Scenario, folder: Path | str) -> Path:
     """
     folder = Path(folder)
     content = _resolved(scenario)
-    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120)
+    text = yaml.dump(content, Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=120)
     folder.mkdir(parents=True, exist_ok=True)
     table, costs, file = folder / "jobs.parquet", folder / _COSTS, folder / "scenario.yaml"
     written = [table, file]
     jobs = scenario.jobs.frame
-    jobs.write_parquet(_aside(table), metadata=job_labels(jobs.columns))
+    jobs.write_parquet(_aside(table), metadata=job_labels(*jobs.columns))
     if "transfer_cost" in content["cluster"]:
         frame = pl.DataFrame(scenario.cluster.transfer_cost, schema=scenario.cluster.server_ids, orient="row")
         frame.write_csv(_aside(costs))
@@ -45,6 +45,8 @@ def save_scenario(scenario: Scenario, folder: Path | str) -> Path:
         os.replace(_aside(path), path)
     return file
 
+
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 _COSTS = "transfer_cost.csv"
 """File of the costs between sites in a saved scenario; as YAML, 500 x 500 numbers would take seconds to read."""

@@ -26,7 +26,7 @@ def sum_beta_s(c: Columns) -> float | None:
     never run are omitted.
     """
     d, jobs, first = c.dispatches, c.scenario.jobs, c.first_chunk
-    new = (d.frame["verb"] == "dispatch").to_numpy()
+    new = d.has("verb", "dispatch")
     if not new.any():
         return None
     run = first[c.chunks["job"]] + c.chunks["chunk"]

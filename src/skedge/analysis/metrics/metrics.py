@@ -98,13 +98,13 @@ def _counts(c: Columns, s: Sums) -> Metrics:
     A horizon ends the window of prices and plans, not the run, so jobs that complete later are counted separately.
     """
     horizon = c.scenario.physics.horizon
-    state = c.jobs.frame["state"].cast(pl.String)
+    t = c.jobs
     return {
         "jobs": len(c.scenario.jobs),
-        "finished": int((state == "finished").sum()),
-        "finished_after_horizon": None if horizon is None else int((c.jobs["completion"] > horizon).sum()),
-        "rejected": int((state == "rejected").sum()),
-        "failed": int(state.is_in(["failed", "cancelled"]).sum()),
+        "finished": int(t.has("state", "finished").sum()),
+        "finished_after_horizon": None if horizon is None else int((t["completion"] > horizon).sum()),
+        "rejected": int(t.has("state", "rejected").sum()),
+        "failed": int(t.has("state", "failed", "cancelled").sum()),
         "jobs_in_cloud": s.jobs_in_cloud,
     }
 

@@ -6,7 +6,6 @@ They are given where they apply: utilities if all jobs have one, use by resource
 from __future__ import annotations
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from skedge.analysis.columns import Columns
@@ -32,7 +31,7 @@ def worth(c: Columns, completion: str = "end") -> Numbers:
         done &= t["completion"] <= physics.horizon
     slots = np.maximum((t["completion"] - t["arrival"]) / physics.slot - (completion == "index"), 0.0)
     values = [u(float(slots[i])) for i, job in enumerate(t["job"]) if done[i] and (u := jobs.utility[int(job)])]
-    rejected = int((t.frame["state"].cast(pl.String) == "rejected").sum())
+    rejected = int(t.has("state", "rejected").sum())
     return {
         "utility_total": float(sum(values)),
         "acceptance_share": 1 - rejected / len(jobs),

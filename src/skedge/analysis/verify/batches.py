@@ -123,7 +123,7 @@ def check_batches(c: Columns, found: Findings, says: Mapping[str, Any]) -> None:
 def _batches(c: Columns) -> Iterator[tuple[int, list[tuple[int, str, float | None]]]]:
     """(time, (job, verb, value) of its decisions) of each batch."""
     d = c.decisions
-    rows = np.flatnonzero(d.frame["verb"].is_in(["allocate", "postpone"]).to_numpy())
+    rows = np.flatnonzero(d.has("verb", "allocate", "postpone"))
     times, jobs = d["time"][rows].tolist(), d["job"][rows].tolist()
     verbs, values = (d.frame[name].gather(rows).to_list() for name in ("verb", "value"))
     batches: dict[int, dict[int, tuple[int, str, float | None]]] = {}
@@ -152,14 +152,14 @@ def _everybody(c: Columns, found: Findings, time: int, decided: list[int], gone:
     if time != tau:
         found.add("M36", None, time, f"a batch decides at {time} µs; it must be at {tau} or {2 * tau} µs")
     d = c.decisions
-    rejected = set(d["job"][(d.frame["verb"] == "reject").to_numpy()].tolist())
+    rejected = set(d["job"][d.has("verb", "reject")].tolist())
     due = {job for job in np.flatnonzero(arrival < tau).tolist() if job not in gone and job not in rejected}
     for job in sorted(due ^ set(decided)):
         text = (
             "waits, but the batch does not decide on it" if job in due else "does not wait, but a batch decides on it"
         )
         found.add("M36", job, time, text)
-    rows = np.flatnonzero((d["time"] == time) & (d.frame["verb"] == "postpone").to_numpy())
+    rows = np.flatnonzero((d["time"] == time) & d.has("verb", "postpone"))
     for job in sorted({job for job in decided if (d["job"][rows] == job).sum() > 1}):
         found.add("M36", job, time, "is postponed twice by one batch")
 

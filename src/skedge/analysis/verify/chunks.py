@@ -61,7 +61,7 @@ class Chunks:
         self.runs: Array = runs.astype(np.int32)
         self.work: Floats = np.bincount(self.run, c.chunks["work"], self.count).astype(np.float64)
         self.run_row = self.row[self.run]
-        self.again = (c.dispatches.frame["verb"] == "redispatch").to_numpy()
+        self.again = c.dispatches.has("verb", "redispatch")
         self.left = np.broadcast_to(np.int64(NEVER), len(self.sent))
         if self.again.any():
             self.left = self.left.copy()
@@ -261,7 +261,7 @@ def minibatches(c: Columns, found: Findings) -> None:
     t, jobs = c.jobs, c.scenario.jobs
     need = (jobs.chunks * jobs.minibatches).astype(np.float64)
     done = np.bincount(c.runs["job"], weights=c.runs["work"], minlength=len(jobs))
-    finished = (t.frame["state"] == "finished").fill_null(value=False).to_numpy() & (t["completion"] >= 0)
+    finished = t.has("state", "finished") & (t["completion"] >= 0)
     job = t["job"]
     for what, got, of in (("its runs do", done[job], finished), ("the jobs table says", t["work"], True)):
         wrong = of & ~(np.abs(got - need[job]) <= MOST_WORK_ERROR * need[job])

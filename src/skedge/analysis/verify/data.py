@@ -43,7 +43,7 @@ def _complete(c: Columns, found: Findings, slack: int) -> None:
     d, u = c.dispatches, c.uploads
     if not len(d):
         return
-    again = np.unique(d["job"][(d.frame["verb"] == "redispatch").to_numpy()])
+    again = np.unique(d["job"][d.has("verb", "redispatch")])
     _brought_again(c, found, again)
     once = np.zeros(len(c.scenario.jobs), bool)
     once[d["job"]] = True

@@ -19,8 +19,8 @@ from skedge.core.model import Bools, Ints
 from skedge.core.network import Delays, upload_delay
 from skedge.core.schedule import VERBS
 
-ALLOCATE, EACH, SUSPEND = (VERBS.index(verb) for verb in ("allocate", "allocate_each", "suspend"))
-_OTHERS = tuple(VERBS.index(verb) for verb in ("upload", "assign_ps", "fail"))
+ALLOCATE, SUSPEND = (VERBS.index(verb) for verb in ("allocate", "suspend"))
+_OTHERS = ("upload", "assign_ps", "fail")
 """Verbs whose records are left to the rules."""
 
 
@@ -70,16 +70,15 @@ class _Stock(NamedTuple):
 def followed(c: Columns) -> Followed:
     """What is clear of the gangs of a record whose times are exact."""
     d = c.decisions
-    verb = d.frame["verb"].to_physical().to_numpy()
-    if np.isin(verb, _OTHERS).any() or (d["time"][1:] < d["time"][:-1]).any():
+    if d.has("verb", *_OTHERS).any() or (d["time"][1:] < d["time"][:-1]).any():
         return Followed(orders=False, begins=False)
-    on_workers = np.isin(verb, (ALLOCATE, EACH, SUSPEND))
+    on_workers = d.has("verb", "allocate", "allocate_each", "suspend")
     if not (on_workers.any() or len(c.gangs)):
         return Followed(orders=True, begins=True)
     rows, first = in_groups(np.where(on_workers, d["job"], np.int32(-1)), d["time"], len(c.scenario.jobs))
     before = np.zeros(len(d), np.int32)
-    before[np.flatnonzero(np.isin(verb, (ALLOCATE, EACH)))] = supplies(c)["before"].to_numpy()
-    orders = _Orders(rows, first, d["time"], verb.astype(np.int64), d["server"], d["workers"], before)
+    before[np.flatnonzero(d.has("verb", "allocate", "allocate_each"))] = supplies(c)["before"].to_numpy()
+    orders = _Orders(rows, first, d["time"], d["verb"].astype(np.int64), d["server"], d["workers"], before)
     servers = len(c.scenario.cluster.servers)
     stock = _Stock(np.zeros(servers, np.int64), np.full(servers, -1, np.int64))
     physics = c.scenario.physics

@@ -67,7 +67,7 @@ def check_gang_starts(c: Columns, found: Findings, slack: int) -> None:
 def _decided(c: Columns, found: Findings, slack: int) -> None:
     """M2: each allocation on a server begins with a decision for that server and number of workers."""
     t, d = c.gangs, c.decisions
-    rows = np.flatnonzero(d.frame["verb"].is_in(["allocate", "allocate_each"]).to_numpy())
+    rows = np.flatnonzero(d.has("verb", "allocate", "allocate_each"))
     decided = pl.DataFrame({name: d[name][rows] for name in ("job", "server", "time", "workers")})
     held = pl.DataFrame({"job": t["job"], "server": t["server"], "time": t["start"], "n": t["workers"]})
     held = held.with_columns(pl.col("n").sum().over("job", "server", "time")).with_row_index("row").sort("time")
@@ -89,16 +89,19 @@ def _decided(c: Columns, found: Findings, slack: int) -> None:
 
 def _together(c: Columns, found: Findings) -> None:
     """M24: the rows of an allocation agree: one row per server or, without a gang, per group that begins together."""
-    each = pl.Series(not_gangs(c), dtype=pl.Int32).implode()
-    frame = c.gangs.frame.filter(pl.Series(_unclear(c)))
-    _agree(found, frame.filter(~pl.col("job").is_in(each)), ("compute_from", "end", "colocated", "preempted"), "server")
-    both = frame.filter(pl.col("job").is_in(each)).with_columns(server=pl.struct("server", "compute_from"))
-    _agree(found, both, ("end", "colocated", "preempted"), "server")
-    mixed = c.decisions.frame.filter(pl.col("verb") == "allocate", pl.col("job").is_in(each)).unique(
-        "job", keep="first"
-    )
-    for job, time in mixed.sort("job").select("job", "time").head(found.limit).iter_rows():
-        found.add("M24", job, time, "is a gang in some allocations and not in others")
+    unclear = _unclear(c)
+    if unclear.any():
+        each = pl.Series(not_gangs(c), dtype=pl.Int32).implode()
+        frame = c.gangs.frame.filter(pl.Series(unclear))
+        gangs = frame.filter(~pl.col("job").is_in(each))
+        _agree(found, gangs, ("compute_from", "end", "colocated", "preempted"), "server")
+        both = frame.filter(pl.col("job").is_in(each)).with_columns(server=pl.struct("server", "compute_from"))
+        _agree(found, both, ("end", "colocated", "preempted"), "server")
+    rows = np.flatnonzero(c.decisions.has("verb", "allocate"))
+    rows = rows[np.isin(c.decisions["job"][rows], not_gangs(c))]
+    jobs, first = np.unique(c.decisions["job"][rows], return_index=True)
+    for job, row in zip(jobs[: found.limit].tolist(), rows[first], strict=False):
+        found.add("M24", job, int(c.decisions["time"][row]), "is a gang in some allocations and not in others")
 
 
 def _agree(found: Findings, frame: pl.DataFrame, agree: tuple[str, ...], place: str) -> None:

@@ -31,33 +31,39 @@ def answers(c: Columns, found: Findings) -> None:
     for job in np.flatnonzero(np.bincount(t["job"], minlength=len(jobs)) != 1)[: found.limit]:
         rows = int((t["job"] == job).sum())
         found.add("M18", int(job), int(jobs.arrival[job]), f"has {rows} rows in the jobs table; it must have 1")
-    state = t.frame["state"].cast(pl.String)
-    unknown = state.is_null().to_numpy()
-    found.rows("M18", unknown, t["job"], t["arrival"], lambda _: "is neither finished, rejected, failed nor cancelled")
-    rejected, finished = (state == "rejected").fill_null(value=False), (state == "finished").fill_null(value=False)
-    failed = state.is_in(["failed", "cancelled"]).fill_null(value=False)
-    silent = ((rejected | failed) & (t.frame["reason"].fill_null("") == "")).to_numpy()
+    state = t.frame["state"]
+    found.rows(
+        "M18", t["state"] < 0, t["job"], t["arrival"], lambda _: "is neither finished, rejected, failed nor cancelled"
+    )
+    rejected, finished, failed = t.has("state", "rejected"), t.has("state", "finished"), _failed(c)
+    silent = (rejected | failed) & (t.frame["reason"].fill_null("") == "").to_numpy()
     found.rows("M18", silent, t["job"], t["arrival"], lambda i: f"is {state[i]} without a reason")
-    _as_decided(c, found, state)
-    unsaid = failed.to_numpy() != (failure_times(c)[t["job"]] < NEVER)
+    _as_decided(c, found)
+    unsaid = failed != (failure_times(c)[t["job"]] < NEVER)
     found.rows(
         "M18", unsaid, t["job"], t["arrival"], lambda i: f"is {state[i]} in the jobs table, but not by its decisions"
     )
     runs = np.bincount(c.runs["job"], minlength=len(jobs))[t["job"]]
-    both = rejected.to_numpy() & (runs > 0)
-    found.rows("M18", both, t["job"], t["arrival"], lambda i: f"is rejected but has {runs[i]} runs")
-    never = finished.to_numpy() & (runs == 0)
-    found.rows("M18", never, t["job"], t["arrival"], lambda _: "is finished but never ran")
+    found.rows("M18", rejected & (runs > 0), t["job"], t["arrival"], lambda i: f"is rejected but has {runs[i]} runs")
+    found.rows("M18", finished & (runs == 0), t["job"], t["arrival"], lambda _: "is finished but never ran")
 
 
-def _as_decided(c: Columns, found: Findings, state: pl.Series) -> None:
+def _failed(c: Columns) -> Mask:
+    """The jobs that failed or were cancelled, by row of the jobs table."""
+    return c.jobs.has("state", "failed", "cancelled")
+
+
+def _as_decided(c: Columns, found: Findings) -> None:
     """M18: a rejected job has one decision to reject it, with the same reason; a finished job has no reason."""
     d, t = c.decisions, c.jobs
-    rows = np.flatnonzero((d.frame["verb"] == "reject").to_numpy())
+    state, rows = t.frame["state"], np.flatnonzero(d.has("verb", "reject"))
     times = np.bincount(d["job"][rows], minlength=len(c.scenario.jobs))[t["job"]]
-    wrong = times != (state == "rejected").fill_null(value=False).to_numpy()
+    wrong = times != t.has("state", "rejected")
     found.rows("M18", wrong, t["job"], t["arrival"], lambda i: f"is {state[i]}, with {times[i]} decisions to reject it")
-    ends = d.frame.filter(pl.col("verb").is_in(["reject", "fail"])).select("job", why=pl.col("reason").cast(pl.String))
+    last = d.has("verb", "reject", "fail")
+    if not last.any() and t.frame["reason"].null_count() == len(t):
+        return
+    ends = d.frame.filter(pl.Series(last)).select("job", why=pl.col("reason").cast(pl.String))
     said = t.frame.select("job", "reason").with_row_index("row").join(
         ends.unique("job", keep="first"), on="job", how="left", maintain_order="left"
     )  # fmt: skip
@@ -70,10 +76,9 @@ def _as_decided(c: Columns, found: Findings, state: pl.Series) -> None:
 
 def undisturbed(c: Columns, found: Findings) -> None:
     """M18, M25: in a simulation no job fails, and no server unless the physics says so (``mtbf``)."""
-    state = c.jobs.frame["state"].cast(pl.String)
-    failed = state.is_in(["failed", "cancelled"]).fill_null(value=False).to_numpy()
+    t, state = c.jobs, c.jobs.frame["state"]
     found.rows(
-        "M18", failed, c.jobs["job"], c.jobs["arrival"], lambda i: f"is {state[i]}, which cannot happen in a simulation"
+        "M18", _failed(c), t["job"], t["arrival"], lambda i: f"is {state[i]}, which cannot happen in a simulation"
     )
     if c.scenario.physics.mtbf is not None:
         return
@@ -81,7 +86,7 @@ def undisturbed(c: Columns, found: Findings) -> None:
         label = c.scenario.cluster.label(server)
         found.add("M25", None, start, f"{label!r} goes out of service; in a simulation all servers are in service")
     d = c.decisions
-    lost = (d.frame["verb"] == "suspend").to_numpy() & (d["server"] >= 0)
+    lost = d.has("verb", "suspend") & (d["server"] >= 0)
     found.rows(
         "M25",
         lost,

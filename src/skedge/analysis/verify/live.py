@@ -18,7 +18,7 @@ def check_trained(c: Columns, found: Findings, trained: Mapping[str, Any]) -> No
     `trained`: mini-batches of each chunk, by job id, from a live run's ``run.json``.
     """
     t, jobs = c.jobs, c.scenario.jobs
-    for row in np.flatnonzero((t.frame["state"] == "finished").fill_null(value=False).to_numpy()):
+    for row in np.flatnonzero(t.has("state", "finished")):
         job = int(t["job"][row])
         steps, done = int(jobs.minibatches[job]), trained.get(jobs.ids[job])
         if not isinstance(done, list) or len(done) != jobs.chunks[job]:

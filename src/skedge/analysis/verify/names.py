@@ -180,8 +180,8 @@ _MAY_HAVE = {
 
 
 def _decisions(c: Columns, t: Table) -> Mask:
-    wrong = _no_job(c, t) | (t["time"] < 0) | (t["workers"] == 0) | (t["workers"] < -1) | _not_of_its_verb(t.frame)
-    verbs: Mask = t.frame["verb"].is_in(["dispatch", "redispatch"]).to_numpy()
+    wrong = _no_job(c, t) | (t["time"] < 0) | (t["workers"] == 0) | (t["workers"] < -1) | _not_of_its_verb(t)
+    verbs: Mask = t.has("verb", "dispatch", "redispatch")
     if not verbs.any():
         return wrong
     if not verbs.all():
@@ -191,17 +191,16 @@ def _decisions(c: Columns, t: Table) -> Mask:
     return wrong | _wrong_dispatch(c, t)
 
 
-def _not_of_its_verb(frame: pl.DataFrame) -> Mask:
+def _not_of_its_verb(t: Table) -> Mask:
     """Whether a decision lacks a value that its verb requires, or has one that it does not allow."""
-    verb, wrong = frame["verb"].cast(pl.Enum(VERBS)).to_physical().to_numpy(), np.zeros(len(frame), bool)
-    given = np.bincount(verb, minlength=len(VERBS)) > 0
+    wrong, given = np.zeros(len(t), bool), np.bincount(t["verb"], minlength=len(VERBS)) > 0
     for column in {**_HAS, **_MAY_HAVE}:
         must, may = (np.isin(VERBS, list(of.get(column, ()))) for of in (_HAS, _MAY_HAVE))
-        said = frame[column].is_not_null()
-        if (must & given).any() and not said.all():
-            wrong |= must[verb] & ~said.to_numpy()
-        if (given & ~(must | may)).any() and said.any():
-            wrong |= said.to_numpy() & ~(must | may)[verb]
+        values, nulls = t.frame[column], t.frame[column].null_count()
+        if (must & given).any() and nulls:
+            wrong |= must[t["verb"]] & values.is_null().to_numpy()
+        if (given & ~(must | may)).any() and nulls < len(t):
+            wrong |= values.is_not_null().to_numpy() & ~(must | may)[t["verb"]]
     return wrong
 
 

@@ -63,7 +63,7 @@ def check_order(t: Mapping[str, Array] | Table, found: Findings) -> None:
 def _admitted(c: Columns, found: Findings) -> None:
     """M2: a job is admitted when it is first dispatched or allocated."""
     d, t = c.decisions, c.jobs
-    rows = np.flatnonzero(d.frame["verb"].is_in(_PLACES).to_numpy())
+    rows = np.flatnonzero(d.has("verb", *_PLACES))
     first = np.full(len(c.scenario.jobs), NEVER, np.int64)
     np.minimum.at(first, d["job"][rows], d["time"][rows])
     right = np.where(first == NEVER, -1, first)[t["job"]]
@@ -145,7 +145,7 @@ def _spans(intervals: pl.DataFrame) -> tuple[Ints, Ints, Ints]:
 def _postponed(c: Columns, found: Findings, slack: int, intervals: pl.DataFrame) -> None:
     """M2: a job that is postponed holds no workers at that time."""
     d = c.decisions
-    rows = np.flatnonzero((d.frame["verb"] == "postpone").to_numpy())
+    rows = np.flatnonzero(d.has("verb", "postpone"))
     if not len(rows):
         return
     waits = pl.DataFrame({"job": d["job"][rows], "time": d["time"][rows]}).cast(pl.Int64).sort("time")
@@ -211,7 +211,7 @@ def check_suspensions(c: Columns, found: Findings, promised: str, *, slots: bool
         return
     d, given, jobs = c.decisions, gang_intervals(c), c.scenario.jobs
     begun_at, begins = given["start"].to_numpy(), given["job"].to_numpy()
-    rows = np.flatnonzero((d.frame["verb"] == "suspend").to_numpy() & (d["server"] < 0))
+    rows = np.flatnonzero(d.has("verb", "suspend") & (d["server"] < 0))
     job, time = d["job"][rows], d["time"][rows]
     begun = np.zeros(len(rows), bool)
     if promised == "for_others":
@@ -222,10 +222,9 @@ def check_suspensions(c: Columns, found: Findings, promised: str, *, slots: bool
 
 
 def _among(time: Ints, kind: Ints, times: Ints, kinds: Ints) -> Bools:
-    """Whether each pair of `time` and `kind` is one of the pairs of `times` and `kinds`."""
-    both = pl.DataFrame({"time": times, "kind": kinds}).unique().with_columns(there=True)
-    asked = pl.DataFrame({"time": time, "kind": kind})
-    there: Bools = (
-        asked.join(both, on=["time", "kind"], how="left", maintain_order="left")["there"].fill_null(False).to_numpy()
-    )
+    """Whether each pair of `time` and `kind` is one of the pairs of `times` and `kinds`; kinds are few."""
+    there = np.zeros(len(time), bool)
+    for one in np.unique(kind):
+        mine = np.flatnonzero(kind == one)
+        there[mine] = np.isin(time[mine], times[kinds == one])
     return there

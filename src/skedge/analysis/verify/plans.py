@@ -13,7 +13,7 @@ from .rules import Findings
 def check_plans(c: Columns, found: Findings, slack: int) -> None:
     """Check that plans and decisions to reserve match, and that a plan is broken if its job outlasts it."""
     d, p = c.decisions, c.plans
-    rows = np.flatnonzero((d.frame["verb"] == "reserve").to_numpy())
+    rows = np.flatnonzero(d.has("verb", "reserve"))
     if not len(rows) and not len(p):
         return
     said = pl.DataFrame({name: d[name][rows] for name in ("job", "server", "time")}).cast(pl.Int64)

@@ -111,7 +111,7 @@ def _payoff(c: Columns, found: Findings, books: _Books, job: int, rows: list[int
 
 def _value(c: Columns, job: int, verb: str) -> float | None:
     d = c.decisions
-    rows = np.flatnonzero((d["job"] == job) & (d.frame["verb"] == verb).to_numpy())
+    rows = np.flatnonzero((d["job"] == job) & d.has("verb", verb))
     value = d.frame["value"][int(rows[0])] if len(rows) else None
     return None if value is None else float(value)
 
@@ -120,7 +120,7 @@ def _rejected(c: Columns, found: Findings) -> None:
     """M30: a rejected job has no plan with a value above 0."""
     d = c.decisions
     value = d.frame["value"].fill_null(0.0).to_numpy()
-    wrong = (d.frame["verb"] == "reject").to_numpy() & (value > 0)
+    wrong = d.has("verb", "reject") & (value > 0)
     found.rows(
         "M30",
         wrong,

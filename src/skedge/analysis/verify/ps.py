@@ -123,7 +123,7 @@ def _one_each(c: Columns, found: Findings, slack: int, rows: Ints) -> None:
 def _suspended_by_outage(c: Columns, job: Ints, at: Ints) -> NDArray[np.bool_]:
     """Whether a server that went out of service suspended each job at that time."""
     d = c.decisions
-    rows = np.flatnonzero((d.frame["verb"] == "suspend").to_numpy() & (d["server"] >= 0))
+    rows = np.flatnonzero(d.has("verb", "suspend") & (d["server"] >= 0))
     hit = set(zip(d["job"][rows].tolist(), d["time"][rows].tolist(), strict=True))
     return np.array([one in hit for one in zip(job.tolist(), at.tolist(), strict=True)], bool)
 

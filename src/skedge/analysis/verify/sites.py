@@ -104,7 +104,7 @@ def _booked(c: Columns, found: Findings, moves: list[_Move]) -> None:
 def _decided(c: Columns, found: Findings, moves: list[_Move]) -> None:
     """M31: transfers and decisions to transfer match."""
     d = c.decisions
-    rows = np.flatnonzero((d.frame["verb"] == "transfer").to_numpy())
+    rows = np.flatnonzero(d.has("verb", "transfer"))
     said = Counter(zip(*(d[name][rows].tolist() for name in ("job", "time", "server")), strict=True))
     made = Counter((move.job, move.time, move.target) for move in moves)
     # counters drop what is below 0, so both differences are taken

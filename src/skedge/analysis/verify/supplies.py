@@ -97,7 +97,7 @@ def check_ahead(c: Columns, found: Findings, slack: int, rule: str, most: Ints, 
     `rule` limits the workers of a job to `most`. `promised`: the policy promises to order no such uploads.
     """
     d = c.decisions
-    rows = np.flatnonzero((d.frame["verb"] == "upload").to_numpy())
+    rows = np.flatnonzero(d.has("verb", "upload"))
     if not len(rows):
         return
     job, time, n = d["job"][rows], d["time"][rows], d["workers"][rows]

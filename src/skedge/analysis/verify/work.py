@@ -33,7 +33,7 @@ def _of_chunks(k: Chunks, found: Findings) -> None:
     """Check that the runs of a chunk of a finished job train E_j B_j mini-batches."""
     t, jobs = k.c.jobs, k.c.scenario.jobs
     finished = np.zeros(len(jobs), bool)
-    finished[t["job"]] = (t.frame["state"] == "finished").fill_null(value=False).to_numpy()
+    finished[t["job"]] = t.has("state", "finished")
     need = np.repeat(jobs.minibatches, jobs.chunks)
     wrong = np.repeat(finished, jobs.chunks) & (k.row >= 0) & ~(np.abs(k.work - need) <= MOST_WORK_ERROR * need)
     chunks = np.flatnonzero(wrong)[: found.limit]
