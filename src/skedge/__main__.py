@@ -16,6 +16,7 @@ _M_ARENA_MAX = -8
 def main() -> None:
     """Run the command line; Ctrl-C ends it with one line and exit status 130, even during imports."""
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # searching for plugins reads all installed packages
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads wait for work by spinning, 0.1 s after each start
     _share_heap()
     gc.set_threshold(100_000)  # imports create many objects and no garbage: collecting takes a tenth of the start
     try:
