@@ -83,6 +83,7 @@ class Measure:
 def main() -> None:
     """Measure, and write the file and the page."""
     args = arguments()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # byte code is kept, as where skedge is installed
     with tempfile.TemporaryDirectory(prefix="skedge-bench-") as folder:
         measures = [m for m in listed(args, Path(folder)) if m.part in args.only.split(",")]
         found = repeated(measures, args.repeats)

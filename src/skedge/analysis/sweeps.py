@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from skedge.core.jit import compiled, lean, unlocked
-from skedge.core.model import Ints
+from skedge.core.model import Floats, Ints
 from skedge.core.time import NEVER
 
 Small = NDArray[np.int32]
@@ -131,6 +131,20 @@ def _totals(group: Small, start: Ints, end: Ints, flag: NDArray[np.bool_], lengt
     for i in range(len(group)):
         length[group[i]] += end[i] - start[i]
         flagged[group[i]] += flag[i]
+
+
+def sums(group: Small | Ints, value: Floats, groups: int) -> Floats:
+    """Sum of the values of each group, added in order."""
+    out = np.zeros(groups)
+    _sums(_plain(group, np.int32), _plain(value, np.float64), out)
+    return out
+
+
+@unlocked
+def _sums(group: Small, value: Floats, out: Floats) -> None:
+    """:func:`sums`, into the last one."""
+    for i in range(len(group)):
+        out[group[i]] += value[i]
 
 
 def merged(group: Small | Ints, start: Ints, end: Ints, groups: int) -> tuple[Ints, Ints, Ints]:

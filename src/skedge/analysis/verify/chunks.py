@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skedge.analysis.columns import Array, Columns, Table, failure_times, next_outage, ready_times
-from skedge.analysis.sweeps import bounds, overlapping, totals
+from skedge.analysis.sweeps import bounds, overlapping, sums, totals
 from skedge.analysis.zeta import Zeta
 from skedge.core.model import Floats, Ints
 from skedge.core.time import NEVER
@@ -33,8 +33,8 @@ class Chunks:
     ----------
     run, sent
         Number of the chunk of each chunk run and of each dispatch row.
-    row
-        First dispatch row of each chunk; -1 for none.
+    row, leads
+        First dispatch row of each chunk, -1 for none; whether each dispatch row is that of its chunk.
     run_row
         Dispatch row that each chunk run belongs to: a chunk is dispatched again if its server goes out of service.
     again, left
@@ -54,12 +54,14 @@ class Chunks:
         self.run: Array = first[c.chunks["job"]] + c.chunks["chunk"]
         self.sent: Array = first[c.dispatches["job"]] + c.dispatches["chunk"]
         self.row = np.full(self.count, -1, np.int32)
-        self.row[self.sent[::-1]] = np.arange(len(self.sent), dtype=np.int32)[::-1]
+        rows = np.arange(len(self.sent), dtype=np.int32)
+        self.row[self.sent[::-1]] = rows[::-1]
+        self.leads: Mask = self.row[self.sent] == rows
         self.ready = ready_times(c)
         self.zeta = Zeta(c)
         _, self.last, runs = bounds(self.run, c.chunks["start"], c.chunks["end"], self.count)
         self.runs: Array = runs.astype(np.int32)
-        self.work: Floats = np.bincount(self.run, c.chunks["work"], self.count).astype(np.float64)
+        self.work = sums(self.run, c.chunks["work"], self.count)
         self.run_row = self.row[self.run]
         self.again = c.dispatches.has("verb", "redispatch")
         self.left = np.broadcast_to(np.int64(NEVER), len(self.sent))
@@ -148,11 +150,11 @@ def _one_worker(k: Chunks, found: Findings, slack: int) -> None:
 def _once_each(k: Chunks, found: Findings) -> None:
     """M6: a dispatched job's chunks are each dispatched once, and it holds no gang."""
     d, jobs = k.c.dispatches, k.c.scenario.jobs
-    times = np.bincount(k.sent, minlength=k.count)
-    again = (times[k.sent] > 1) & (k.row[k.sent] != np.arange(len(k.sent))) & ~k.again
-    found.rows("M6", again, d["job"], d["time"], lambda i: f"chunk {d['chunk'][i]} is dispatched a second time")
+    found.rows(
+        "M6", ~(k.leads | k.again), d["job"], d["time"], lambda i: f"chunk {d['chunk'][i]} is dispatched a second time"
+    )
     sent = np.bincount(d["job"], minlength=len(jobs)) > 0
-    missing = np.flatnonzero(np.repeat(sent, jobs.chunks) & (times == 0))[: found.limit]
+    missing = np.flatnonzero(np.repeat(sent, jobs.chunks) & (k.row < 0))[: found.limit]
     for chunk, job in zip(missing, k.job(missing), strict=True):
         number = chunk - k.c.first_chunk[job]
         found.add("M6", int(job), int(jobs.arrival[job]), f"chunk {number} is never dispatched; others of the job are")
@@ -184,9 +186,8 @@ def _stray(k: Chunks, i: int) -> str:
 def _moved_for_a_reason(k: Chunks, found: Findings) -> None:
     """M6: a chunk is dispatched again only after the server that it was on has gone out of service."""
     d = k.c.dispatches
-    first = k.again & (k.row[k.sent] == np.arange(len(k.sent)))
     say = "chunk {} is redispatched, but was not dispatched before"
-    found.rows("M6", first, d["job"], d["time"], lambda i: say.format(d["chunk"][i]))
+    found.rows("M6", k.again & k.leads, d["job"], d["time"], lambda i: say.format(d["chunk"][i]))
     for chunk in k.moved:
         rows = np.flatnonzero(k.sent == chunk)
         for before, row in pairwise(rows):
@@ -260,7 +261,7 @@ def minibatches(c: Columns, found: Findings) -> None:
     """M8: the mini-batches of a finished job's runs, and of any job in the jobs table, are E_j D_j B_j."""
     t, jobs = c.jobs, c.scenario.jobs
     need = (jobs.chunks * jobs.minibatches).astype(np.float64)
-    done = np.bincount(c.runs["job"], weights=c.runs["work"], minlength=len(jobs))
+    done = sums(c.runs["job"], c.runs["work"], len(jobs))
     finished = t.has("state", "finished") & (t["completion"] >= 0)
     job = t["job"]
     for what, got, of in (("its runs do", done[job], finished), ("the jobs table says", t["work"], True)):

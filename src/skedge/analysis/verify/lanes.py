@@ -56,7 +56,7 @@ def on_lanes(k: Chunks) -> OnLanes:
     """All lanes."""
     last, first = k.last[k.sent], k.row[k.sent]
     done = np.where(last >= 0, last, NEVER)
-    counts, gone = k.again | (first == np.arange(len(k.sent))), done
+    counts, gone = k.again | k.leads, done
     job, failed = k.c.dispatches["job"], failure_times(k.c)
     if k.again.any() or (failed < NEVER).any():
         # when the chunk of each dispatch row leaves untrained, as its server or its job fails

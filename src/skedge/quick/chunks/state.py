@@ -176,7 +176,11 @@ def _job_table(scenario: Scenario, case: LaneCase) -> Ints:
     """The rows before the first event; jobs that will be rejected have no weight."""
     jobs, table = scenario.jobs, np.zeros((len(scenario.jobs), 16), np.int64)
     weighed = np.where(np.isin(jobs.worker_type, scenario.cluster.lane_type) | (case.cloud >= 0), jobs.chunks, 1)
-    table[:, SCALE] = list(accumulate(weighed.tolist(), common_scale, initial=1))[1:]
+    # the scale changes only where a number of chunks is the first of its size
+    _, first = np.unique(weighed, return_index=True)
+    first.sort()
+    scales = list(accumulate(weighed[first].tolist(), common_scale, initial=1))
+    table[:, SCALE] = np.array(scales)[first.searchsorted(np.arange(len(table)), side="right")]
     table[:, ARRIVAL], table[:, RELEASE] = whole_slots(jobs.arrival, scenario.physics.step), jobs.arrival
     table[:, KIND], table[:, PS_KIND] = jobs.worker_type, jobs.ps_type
     table[:, CHUNKS], table[:, BYTES] = jobs.chunks, jobs.chunk_bytes
