@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
@@ -184,7 +184,7 @@ def _part(of: Any, first: int, end: int) -> Any:
 
 def _type_index(column: pl.Series, types: tuple[str, ...]) -> Ints:
     place = {t: i for i, t in enumerate(types)}
-    return np.array([place.get(t, -1) for t in column], np.int64)
+    return np.array([place.get(t, -1) for t in column.to_list()], np.int64)
 
 
 @dataclass(frozen=True)
@@ -361,8 +361,8 @@ class Scenario:
                 for k, kind in enumerate(("edge", "cloud")):
                     ranges[i, :, k] = whole_slots(ticks(floats(f, f"upload_{kind}_{end}_s")), physics.step)
         cloud = np.array([s.kind == "cloud" for s in self.cluster.servers], np.int64)
-        key = np.array([_bits(f"upload:{self.seed}:{name}") for name in self.jobs.ids], np.uint64).view(np.int64)
-        servers = np.array([_bits(f"server:{s.id}") for s in self.cluster.servers], np.uint64).view(np.int64)
+        key = _keys(f"upload:{self.seed}:{name}" for name in self.jobs.ids)
+        servers = _keys(f"server:{s.id}" for s in self.cluster.servers)
         return Delays(ranges[0], ranges[1], key, servers, cloud, physics.step, self._given_delays())
 
     def _given_delays(self) -> Ints:
@@ -407,8 +407,17 @@ def _within(jobs: Jobs, what: str, of_job: Floats, most: float) -> None:
         )
 
 
+def _hash(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=8).digest()
+
+
+def _keys(texts: Iterable[str]) -> Ints:
+    """64 bits of each text."""
+    return np.frombuffer(b"".join(map(_hash, texts)), "<i8").astype(np.int64)
+
+
 def _bits(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+    return int.from_bytes(_hash(text), "little")
 
 
 def _unit(text: str) -> float:
