@@ -38,7 +38,7 @@ def compiled(function: F) -> F:
 
 
 def lean(function: F) -> F:
-    """Like :func:`compiled`, for a function that makes no arrays and is given none: references are not counted.
+    """Like :func:`compiled`, for a function that neither makes arrays nor gets any back: references are not counted.
 
     It may call a function that makes arrays for itself alone.
     """
