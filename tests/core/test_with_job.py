@@ -115,8 +115,8 @@ def test_an_added_job_is_derived_and_the_others_are_not_again(monkeypatch: pytes
     scenario = at_once(parts, [replace(parts["job"], id=f"j{i}", arrival_s=float(i)) for i in range(50)])
     assert len(scenario.delays.key) == 50
     hashed: list[str] = []
-    of_text = skedge.core.scenario._bits
-    monkeypatch.setattr(skedge.core.scenario, "_bits", lambda text: hashed.append(text) or of_text(text))
+    of_text = skedge.core.scenario._hash
+    monkeypatch.setattr(skedge.core.scenario, "_hash", lambda text: hashed.append(text) or of_text(text))
     assert len(scenario.with_job(replace(parts["job"], id="new", arrival_s=50.0)).delays.key) == 51
     assert [text for text in hashed if text.startswith("upload")] == ["upload:7:new"]
 

@@ -80,7 +80,7 @@ class Chunks:
         self.run_row[runs] = rows[np.maximum(place, 0)]
 
     def parts(self) -> Iterator[Chunks]:
-        """The same, with a part of the chunk runs at a time: :meth:`.Table.parts`."""
+        """The same, with a part of the chunk runs at a time: :meth:`~skedge.analysis.columns.Table.parts`."""
         for first, chunks in self.c.chunks.parts():
             part, end = copy(self), first + len(chunks)
             part.c = replace(self.c, chunks=chunks)
