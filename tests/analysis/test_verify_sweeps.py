@@ -5,8 +5,10 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+import pytest
 
-from skedge.analysis.sweeps import merged, overlapping
+from skedge.analysis.sweeps import bounds, in_groups, merged, overlapping, sums, totals
+from skedge.core.time import NEVER
 
 
 def intervals(rng: np.random.Generator, *, in_order: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -46,3 +48,42 @@ def test_merged_intervals_cover_the_same_times_and_do_not_touch() -> None:
             assert {t for a, b in mine for t in range(a, b)} == inside
             assert all(b < c for (_, b), (c, _) in pairwise(mine))
         assert (np.diff(of) >= 0).all()
+
+
+def test_bounds_totals_and_sums_are_those_of_each_group() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(100):
+        group, start, end = intervals(rng, in_order=False)
+        flag, value = rng.random(len(group)) < 0.5, rng.random(len(group))
+        first, last, count = bounds(group, start, end, 3)
+        length, flagged = totals(group, start, end, flag, 3)
+        total = sums(group, value, 3)
+        for g in range(3):
+            mine = np.flatnonzero(group == g)
+            assert first[g] == min(start[mine], default=NEVER)
+            assert last[g] == max(end[mine], default=-1)
+            assert (count[g], flagged[g]) == (len(mine), flag[mine].sum())
+            assert length[g] == (end - start)[mine].sum()
+            assert total[g] == pytest.approx(value[mine].sum())
+
+
+@pytest.mark.parametrize("number", [-1, 3, 10**9, 2**32])
+def test_a_row_of_no_group_is_an_error_and_writes_nowhere(number: int) -> None:
+    """Metrics are also made of records that were not verified."""
+    group, time = np.array([0, number]), np.array([1, 2])
+    for sweep in (
+        lambda: bounds(group, time, time, 3),
+        lambda: totals(group, time, time, time > 1, 3),
+        lambda: sums(group, time, 3),
+    ):
+        with pytest.raises(IndexError, match="there are 3"):
+            sweep()
+
+
+def test_rows_in_groups_are_of_one_type_in_any_order() -> None:
+    """A kernel is compiled once."""
+    for group in ([0, 0, 1], [1, 0, 1], [-1, 0, 2], [2, -1, 0]):
+        rows, first = in_groups(np.array(group, np.int32), np.array([3, 5, 5]), 3)
+        assert rows.tolist() == [i for g in range(3) for i in range(3) if group[i] == g]
+        assert first.tolist() == [sum(0 <= g < k for g in group) for k in range(4)]
+        assert not rows.flags.writeable

@@ -537,6 +537,12 @@ def test_a_scenario_that_is_not_shipped_is_refused_with_those_that_are():
         default_scenario("s9")
 
 
+@pytest.mark.parametrize("name", ["plain: 'x'\n", "n\u00e9 \u2603", "\U0001f600 " * 60])
+def test_a_saved_scenario_keeps_its_name(tmp_path, name):
+    saved = save_scenario(drawn(seed=1, name=name), tmp_path)
+    assert load_scenario(saved).name == name
+
+
 def test_the_jobs_table_of_a_saved_scenario_has_the_schema(tmp_path):
     save_scenario(drawn(), tmp_path)
     assert pl.read_parquet(tmp_path / "jobs.parquet").schema == pl.Schema(JOB_SCHEMA)

@@ -31,7 +31,7 @@ class Groups:
         self.first = np.zeros(groups + 1, np.int64)
         np.cumsum(of[1:], out=self.first[1:])
         self._order = in_order(key)
-        self._group = _plain(group[self._order], np.int32)
+        self._group = plain(group[self._order], np.int32)
         # rows that are in order already, behind the omitted ones
         self._there = int(of[0]) if (self._group[1:] >= self._group[:-1]).all() else None
 
@@ -43,10 +43,10 @@ class Groups:
         """
         ordered = column[self._order]
         if self._there is not None:
-            return _plain(ordered[self._there :], np.int64)
+            return plain(ordered[self._there :], np.int64)
         out = np.empty(self.first[-1], np.int64)
-        _scatter(_plain(ordered, np.int64), self._group, self.first[:-1].copy(), out)
-        return out
+        _scatter(plain(ordered, np.int64), self._group, self.first[:-1].copy(), out)
+        return plain(out, np.int64)
 
     @property
     def rows(self) -> Ints:
@@ -60,11 +60,24 @@ def in_groups(group: Small | Ints, key: Ints, groups: int) -> tuple[Ints, Ints]:
     return of.rows, of.first
 
 
-def _plain(array: NDArray[Any], kind: DTypeLike) -> NDArray[Any]:
+def plain(array: NDArray[Any], kind: DTypeLike) -> NDArray[Any]:
     """A read-only array of this type, so that all callers share one kernel."""
     plain = np.ascontiguousarray(array, kind).view()
     plain.flags.writeable = False
     return plain
+
+
+def _numbers(group: Small | Ints, groups: int) -> Small:
+    """Numbers of groups as kernels take them, which do not check that there is such a group.
+
+    Raises
+    ------
+    IndexError
+        If one is of none: what is not verified may have any number.
+    """
+    if len(group) and not (group.min() >= 0 and group.max() < groups):
+        raise IndexError(f"a row is of group {group.min()} or {group.max()}; there are {groups}")
+    return plain(group, np.int32)
 
 
 @unlocked
@@ -86,7 +99,7 @@ def overlapping(group: Small | Ints, start: Ints, end: Ints, groups: int, slack:
     order = in_order(start)
     group, start, end = group[order], start[order], end[order]
     wrong, last = np.zeros(len(group), bool), np.full(groups, -NEVER, np.int64)
-    _overlap(_plain(group, np.int32), _plain(start, np.int64), _plain(end, np.int64), last, slack, wrong)
+    _overlap(plain(group, np.int32), plain(start, np.int64), plain(end, np.int64), last, slack, wrong)
     found = np.flatnonzero(wrong)
     return found if isinstance(order, slice) else order[found]
 
@@ -103,7 +116,7 @@ def _overlap(group: Small, start: Ints, end: Ints, last: Ints, slack: int, wrong
 def bounds(group: Small | Ints, start: Ints, end: Ints, groups: int) -> tuple[Ints, Ints, Ints]:
     """First start, last end and number of rows of each group; NEVER and -1 if it has none."""
     first, last, count = np.full(groups, NEVER, np.int64), np.full(groups, -1, np.int64), np.zeros(groups, np.int64)
-    _bounds(_plain(group, np.int32), _plain(start, np.int64), _plain(end, np.int64), first, last, count)
+    _bounds(_numbers(group, groups), plain(start, np.int64), plain(end, np.int64), first, last, count)
     return first, last, count
 
 
@@ -120,7 +133,7 @@ def _bounds(group: Small, start: Ints, end: Ints, first: Ints, last: Ints, count
 def totals(group: Small | Ints, start: Ints, end: Ints, flag: NDArray[np.bool_], groups: int) -> tuple[Ints, Ints]:
     """Total length and number of flagged rows of each group."""
     length, flagged = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
-    rows = _plain(group, np.int32), _plain(start, np.int64), _plain(end, np.int64), _plain(flag, np.bool_)
+    rows = _numbers(group, groups), plain(start, np.int64), plain(end, np.int64), plain(flag, np.bool_)
     _totals(*rows, length, flagged)
     return length, flagged
 
@@ -136,7 +149,7 @@ def _totals(group: Small, start: Ints, end: Ints, flag: NDArray[np.bool_], lengt
 def sums(group: Small | Ints, value: Floats, groups: int) -> Floats:
     """Sum of the values of each group, added in order."""
     out = np.zeros(groups)
-    _sums(_plain(group, np.int32), _plain(value, np.float64), out)
+    _sums(_numbers(group, groups), plain(value, np.float64), out)
     return out
 
 
@@ -152,7 +165,7 @@ def merged(group: Small | Ints, start: Ints, end: Ints, groups: int) -> tuple[In
     order = in_order(start)
     group, start, end = group[order], start[order], end[order]
     out, last = np.empty((3, len(group)), np.int64), np.full(groups, -1, np.int64)
-    found = out[:, : _merge(_plain(group, np.int32), _plain(start, np.int64), _plain(end, np.int64), last, out)]
+    found = out[:, : _merge(plain(group, np.int32), plain(start, np.int64), plain(end, np.int64), last, out)]
     rows, _ = in_groups(found[0].astype(np.int32), found[1], groups)
     return found[0][rows], found[1][rows], found[2][rows]
 

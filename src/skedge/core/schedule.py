@@ -123,7 +123,7 @@ def server_column(servers: Ints | NDArray[np.int32], ids: list[str]) -> pl.Serie
 
 
 def or_null(numbers: Ints | NDArray[np.int32]) -> pl.Series:
-    """Numbers as a column; -1 becomes null."""
+    """Numbers as a column; -1, or whatever is below 0, becomes null."""
     column = pl.Series(numbers, dtype=pl.Int64)
     none = numbers < 0
     return column.set(pl.Series(none), None) if none.any() else column

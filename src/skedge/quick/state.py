@@ -259,6 +259,6 @@ def choice_with_room(choice: PolicyState, more: int) -> PolicyState:
 def longer(array: A, need: int) -> A:
     """`array` with room for `need` rows; one that grows does so by half at least, and views of it must not be used."""
     if len(array) < need:
-        # in place: a large array is moved without copying it, and its memory is not touched anew
+        # in place: the system moves a large array without copying it; what is new of it is filled with 0
         array.resize((max(need, 3 * len(array) // 2), *array.shape[1:]), refcheck=False)
     return array

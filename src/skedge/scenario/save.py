@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from hashlib import blake2b
@@ -30,7 +31,7 @@ def save_scenario(scenario: Scenario, folder: Path | str) -> Path:
     """
     folder = Path(folder)
     content = _resolved(scenario)
-    text = yaml.dump(content, Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=120)
+    text = yaml.dump(content, Dumper=_dumper(content), sort_keys=False, allow_unicode=True, width=120)
     folder.mkdir(parents=True, exist_ok=True)
     table, costs, file = folder / "jobs.parquet", folder / _COSTS, folder / "scenario.yaml"
     written = [table, file]
@@ -46,10 +47,15 @@ def save_scenario(scenario: Scenario, folder: Path | str) -> Path:
     return file
 
 
-_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-
 _COSTS = "transfer_cost.csv"
 """File of the costs between sites in a saved scenario; as YAML, 500 x 500 numbers would take seconds to read."""
+
+
+def _dumper(content: dict[str, Any]) -> type[Any]:
+    """PyYAML's C library, which is far faster, for ASCII: it writes some other characters in another way."""
+    plain = json.dumps(content, ensure_ascii=False).isascii()
+    quick: type[Any] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    return quick if plain else yaml.SafeDumper
 
 
 def digest_of(scenario: Scenario) -> str:

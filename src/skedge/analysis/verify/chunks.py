@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import replace
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -44,8 +43,8 @@ class Chunks:
         Arrival of the chunk of each dispatch row at its server [µs].
     zeta
         1 while a job is wholly in the cloud.
-    last, runs, work
-        Last end, number of runs and mini-batches of each chunk.
+    last, runs, work, times
+        Last end, number of runs and mini-batches of each chunk; how long it runs [µs] and how often it is displaced.
     """
 
     def __init__(self, c: Columns) -> None:
@@ -62,6 +61,7 @@ class Chunks:
         _, self.last, runs = bounds(self.run, c.chunks["start"], c.chunks["end"], self.count)
         self.runs: Array = runs.astype(np.int32)
         self.work = sums(self.run, c.chunks["work"], self.count)
+        self.times = totals(self.run, c.chunks["start"], c.chunks["end"], c.chunks["preempted"], self.count)
         self.run_row = self.row[self.run]
         self.again = c.dispatches.has("verb", "redispatch")
         self.left = np.broadcast_to(np.int64(NEVER), len(self.sent))
@@ -98,12 +98,6 @@ class Chunks:
         key = np.stack([job, lane, d["time"][last]], axis=1)
         _, first, of = np.unique(key, axis=0, return_index=True, return_inverse=True)
         return first[of.ravel()]
-
-    @cached_property
-    def times(self) -> tuple[Ints, Ints]:
-        """Time for which each chunk runs [µs], and how often it is displaced."""
-        t = self.c.chunks
-        return totals(self.run, t["start"], t["end"], t["preempted"], self.count)
 
     def job(self, chunks: Ints) -> Ints:
         """Job of each of these chunks."""

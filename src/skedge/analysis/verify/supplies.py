@@ -9,7 +9,7 @@ import polars as pl
 
 from skedge.analysis.columns import Columns, gang_intervals, once
 from skedge.analysis.supplies import supplies
-from skedge.analysis.sweeps import Small, in_groups
+from skedge.analysis.sweeps import Small, in_groups, plain
 from skedge.core.jit import compiled
 from skedge.core.model import Bools, Ints
 
@@ -51,7 +51,8 @@ def _brought(c: Columns) -> _Uploads:
 
 def _needed(c: Columns) -> _Uploads:
     given = supplies(c)
-    return _Uploads(*(given[name].to_numpy() for name in ("job", "server", "chunks", "time")))
+    columns = (given[name].to_numpy() for name in ("job", "server", "chunks", "time"))
+    return _Uploads(*(plain(column, column.dtype) for column in columns))
 
 
 @once

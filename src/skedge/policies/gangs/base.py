@@ -115,9 +115,10 @@ class GangPolicy(EdgePolicy):
     def choose(self, order: Ints, view: View, *, free: Ints | None = None) -> Ints:
         """Give each job of `order` its demand if that is left, of all edge workers or of `free`; returns verdicts."""
         self.scratch.free[:] = view.capacity if free is None else free
-        scratch = self.scratch._replace(ps_left=self._ps_left(view, free is not None))
+        left = self._ps_left(view, free is not None)
+        self.scratch.ps_left[: len(left)] = left
         verdict = np.empty(len(order), np.int64)
-        select(order, self.gang, self.stored, self.rule, scratch, view.delays(), verdict)
+        select(order, self.gang, self.stored, self.rule, self.scratch, view.delays(), verdict)
         return verdict
 
     def share_out(self, order: Ints, view: View, *, free: Ints | None = None) -> tuple[Ints, Ints]:
