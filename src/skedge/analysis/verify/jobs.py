@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from skedge.analysis.columns import Columns, failure_times, next_outage, once
+from skedge.analysis.columns import Columns, Table, failure_times, next_outage, once
 from skedge.analysis.sweeps import bounds
 from skedge.core.model import Ints
 from skedge.core.time import NEVER
@@ -125,20 +125,19 @@ def run_bounds(c: Columns) -> tuple[Ints, Ints]:
 
 def decision_times(c: Columns, found: Findings, slack: int) -> None:
     """M2: a decision about a job is made while it is in the system."""
-    arrival, failed = c.scenario.jobs.arrival, failure_times(c)
-    _, last = run_bounds(c)
-    over_at = np.where(failed < NEVER, failed, last)
+    failed, (_, last) = failure_times(c), run_bounds(c)
+    gone = np.where(failed < NEVER, failed, last)
+    for _, part in c.decisions.parts():
+        _in_the_system(part, c.scenario.jobs.arrival, gone, found, slack)
+
+
+def _in_the_system(t: Table, arrival: Ints, gone: Ints, found: Findings, slack: int) -> None:
+    """M2 for these decisions; `gone`: when each job has ended [µs], -1 if it never ran."""
+    job, time, over = t["job"], t["time"], gone[t["job"]]
+    early, late = time < arrival[job] - slack, (over >= 0) & (time > over + slack)
     say = "decided at {} µs, before the job arrives at {} µs"
-    for _, t in c.decisions.parts():
-        job, time, over = t["job"], t["time"], over_at[t["job"]]
-        found.rows(
-            "M2", time < arrival[job] - slack, job, time,
-            lambda i, job=job, time=time: say.format(time[i], arrival[job[i]]),  # type: ignore[misc]
-        )  # fmt: skip
-        found.rows(
-            "M2", (over >= 0) & (time > over + slack), job, time,
-            lambda i, time=time, over=over: f"decided at {time[i]} µs; the job ended at {over[i]} µs",  # type: ignore[misc]
-        )  # fmt: skip
+    found.rows("M2", early, job, time, lambda i: say.format(time[i], arrival[job[i]]))
+    found.rows("M2", late, job, time, lambda i: f"decided at {time[i]} µs; the job ended at {over[i]} µs")
 
 
 def preempted_flags(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from skedge.analysis.columns import Columns, gang_intervals, gang_rows
-from skedge.core.model import Floats
+from skedge.analysis.columns import Columns, Table, gang_intervals, gang_rows
+from skedge.core.model import Floats, Ints
 from skedge.core.ties import NOISE
 
 from .chunks import Chunks
@@ -67,8 +67,9 @@ def _of_gangs(c: Columns, found: Findings) -> None:
     last, total, parts = np.append(of_job[1:] != of_job[:-1], True), of["work"].to_numpy(), of["servers"].to_numpy()
     minibatches: Floats = (scenario.jobs.chunks * scenario.jobs.minibatches).astype(np.float64)
     say = "does {:g} mini-batches on server {}; its worker time gives {:g}"
-    for first, t in c.gangs.parts():
-        at, job, got, server = at_of[first : first + len(t)], t["job"], t["work"], t["server"]
+
+    def check(t: Table, at: Ints) -> None:
+        job, got, server = t["job"], t["work"], t["server"]
         whole = minibatches[job]
         of_time = whole / scenario.true_work[job, colocated[at]]
         time, spent = times[at], t["workers"] * (t["end"] - t["compute_from"])
@@ -76,7 +77,7 @@ def _of_gangs(c: Columns, found: Findings) -> None:
         right = np.where(last[at], total[at] * share, of_time * spent)
         room = NOISE * whole + 2 * of_time * (1 + parts[at])
         wrong = ~(np.abs(got - right) <= room)
-        found.rows(
-            "M8", wrong, job, t["start"],
-            lambda i, got=got, server=server, right=right: say.format(got[i], server[i], right[i]),  # type: ignore[misc]
-        )  # fmt: skip
+        found.rows("M8", wrong, job, t["start"], lambda i: say.format(got[i], server[i], right[i]))
+
+    for first, part in c.gangs.parts():
+        check(part, at_of[first : first + len(part)])
