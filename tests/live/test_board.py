@@ -114,3 +114,16 @@ def test_a_gang_that_is_suspended_as_its_last_minibatch_ends_was_not_preempted(f
     log.gang(0, ((0, 2),), 2000, 2000, 3000, zeta=False, preempted=True)
     log.settle(0, 10, finished=finished)
     assert log.table()["preempted"].to_list() == [True, True, not finished]
+
+
+def test_minibatches_that_a_lost_coach_has_not_reported_belong_to_the_run_in_which_they_were_trained() -> None:
+    """The coach that follows reports the end of the run with the progress of the report before, which is older."""
+    log = RunsLog(["e0", "e1"])
+    log.begin(0, 0, 0, 0, 1000, {0: 0, 1: 0}, zeta=False)
+    log.end(0, 0, 5000, [0, 0], 72, preempted=True)
+    log.begin(0, 1, 1, 1, 6000, {1: 22}, zeta=False)
+    log.end(0, 1, 9000, [22, 72], 72, preempted=False)
+    log.begin(0, 0, 1, 1, 9000, {0: 22}, zeta=False)
+    log.end(0, 0, 12000, [72, 72], 72, preempted=False)
+    found = log.table().select("chunk", "server", "work").rows()
+    assert found == [(0, "e0", 22), (1, "e1", 72), (0, "e1", 50)]

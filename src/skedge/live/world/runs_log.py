@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,7 @@ class RunsLog:
         self.open: dict[tuple[int, int], _Open] = {}
         self.rows: list[dict[str, Any]] = []
         self.newest: dict[tuple[int, int], dict[str, Any]] = {}
+        self.recorded = Counter[tuple[int, int]]()  # mini-batches in the rows of a chunk
         self.unsettled: dict[int, list[dict[str, Any]]] = {}
         self.settled: dict[int, int] = {}
         self.last: dict[int, int] = {}  # end of a job's last allocation, whether its workers computed or not
@@ -38,8 +40,15 @@ class RunsLog:
     def begin(
         self, job: int, team: int, server: int, lane: int | None, now: int, done: dict[int, int], *, zeta: bool
     ) -> None:  # fmt: skip
-        """Open the run of a team; `done`: mini-batches trained so far, by chunk of the team."""
-        self.open[job, team] = _Open(server, lane, now, done, zeta)
+        """Open the run of a team; `done`: mini-batches trained so far, by chunk of the team.
+
+        Mini-batches that are in no row yet belong to the chunk's last one: it ended with an older progress if the coach
+        was lost shortly before, which then knew only that of the last report.
+        """
+        for chunk, trained in done.items():
+            if (job, chunk) in self.newest:
+                self._count(job, chunk, trained - self.recorded[job, chunk])
+        self.open[job, team] = _Open(server, lane, now, {chunk: self.recorded[job, chunk] for chunk in done}, zeta)
 
     def end(
         self, job: int, team: int, now: int, progress: Sequence[int], steps: int, *, preempted: bool
@@ -67,10 +76,16 @@ class RunsLog:
         """Record a run of a chunk, merged with its last run if it continues that one."""
         last = self.newest.get((job, chunk))
         if last is not None and (last["end"], last["lane"], last["preempted"]) == (start, run.lane, False):
-            last |= {"end": end, "work": last["work"] + work, "preempted": preempted}
-            return
-        self._add(job, chunk, run.server, run.lane, 1, start, start, end, float(work), run.colocated, preempted)
-        self.newest[job, chunk] = self.rows[-1]
+            last |= {"end": end, "preempted": preempted}
+        else:
+            self._add(job, chunk, run.server, run.lane, 1, start, start, end, 0.0, run.colocated, preempted)
+            self.newest[job, chunk] = self.rows[-1]
+        self._count(job, chunk, work)
+
+    def _count(self, job: int, chunk: int, work: int) -> None:
+        """Add mini-batches to the last row of a chunk."""
+        self.newest[job, chunk]["work"] += work
+        self.recorded[job, chunk] += work
 
     def chunks(self, job: int, team: int) -> list[int]:
         """The chunks of a running team."""
