@@ -17,6 +17,9 @@ from .plans import Plans
 from .scenario import Scenario
 from .schedule import COPIES, SHARES, Schedule, or_null, schema, server_column
 
+_COUNTED = 2**22
+"""Most pairs of a dispatch and a server whose chunks are counted at a time."""
+
 _ALLOCATE = {True: "allocate", False: "allocate_each"}
 
 
@@ -203,9 +206,17 @@ class Record:
 
     def _dispatch_uploads(self, d: Dispatches) -> tuple[Ints, Ints, Ints, Ints]:
         """(job, server, chunks, start) of the uploads implied by the dispatches: one per dispatch and server."""
-        count = len(self.scenario.cluster.servers)
-        of = np.repeat(np.arange(len(d.sizes)), d.sizes)
-        pair, chunks = np.unique(of * count + self.decisions.servers(d), return_counts=True)
+        count, server = len(self.scenario.cluster.servers), self.decisions.servers(d)
+        step, begin, found = max(_COUNTED // count, 1), 0, [np.zeros((2, 0), np.int64)]
+        for first in range(0, len(d.sizes), step):
+            sizes = d.sizes[first : first + step]
+            pair = np.repeat(np.arange(len(sizes)) * count, sizes)
+            pair += server[begin : begin + len(pair)]
+            begin += len(pair)
+            chunks = np.bincount(pair)
+            sent = np.flatnonzero(chunks)
+            found.append(np.stack([first * count + sent, chunks[sent]]))
+        pair, chunks = np.concatenate(found, axis=1)
         return d.job[pair // count], pair % count, chunks, d.time[pair // count]
 
     def _plans_table(self) -> pl.DataFrame:

@@ -85,33 +85,30 @@ def _chunks_left(lanes: Lanes, lane: int, i: int, done: int) -> int:
 
 
 @inlined
-def _pending(lanes: Lanes, lane: int, budget: int, rank: int, weights: Ints) -> tuple[int, int, int]:
-    """Work of ranks up to `rank`, and weight and number of the other chunks, left after `budget` µs of service.
+def _pending(lanes: Lanes, lane: int, budget: int, ahead: int, worse: int, weights: Ints) -> tuple[int, int]:
+    """Weight and number of the chunks of A2 that are left after `budget` µs of service.
 
-    At least one group must be at the server, and the totals up to date.
+    At least one group must be at the server, and the totals up to date. `ahead` is the work of A1 at the server, and
+    `worse` the number of groups of A2 but for the one in service (:func:`_ahead`).
     """
-    sums, best = lanes.sums, lanes.summed[lane]
-    left = lanes.rows[lane, best, LEFT] + (lanes.rows[lane, best, COUNT] - 1) * lanes.rows[lane, best, EACH]
-    waiting, weight, chunks, worse = 0, 0, 0, best
-    # the group in service belongs to A1; else every group at the server belongs to A2
-    if lanes.rows[lane, best, RANK] <= rank:
-        worse = _worse(lanes, lane, rank)
-        left += sums[lane, best, SUM_WORK] - sums[lane, worse, SUM_WORK]
-        waiting = max(0, left - budget)
-    elif budget < left:
-        chunks = _chunks_left(lanes, lane, best, budget)
-        weight = chunks * weights[lanes.rows[lane, best, CHUNKS]]
+    sums, best, left, weight, chunks = lanes.sums, lanes.summed[lane], ahead, 0, 0
+    if ahead == 0:
+        # every group at the server belongs to A2, also the one in service
+        left = _work(lanes, lane, best)
+        if budget < left:
+            chunks = _chunks_left(lanes, lane, best, budget)
+            weight = chunks * weights[lanes.rows[lane, best, CHUNKS]]
     # A1 is done before t0, so A2 is served with what is left of the time, its best group first
     if budget > left:
         budget -= left
         unserved = _unserved(lanes, lane, worse, budget)
         if unserved == 0:
-            return 0, 0, 0
+            return 0, 0
         done = budget - (sums[lane, worse, SUM_WORK] - sums[lane, unserved, SUM_WORK])
         worse = unserved - 1
         chunks = _chunks_left(lanes, lane, worse, done)
         weight = chunks * weights[lanes.rows[lane, worse, CHUNKS]]
-    return waiting, sums[lane, worse, SUM_WEIGHT] + weight, sums[lane, worse, SUM_CHUNKS] + chunks
+    return sums[lane, worse, SUM_WEIGHT] + weight, sums[lane, worse, SUM_CHUNKS] + chunks
 
 
 @inlined
@@ -123,13 +120,15 @@ def cost_bound(lanes: Lanes, lane: int, arrive: int, rank: int, each: int, own: 
     takes the groups in transit into account. A2 is counted as if nothing else were in transit, group by group: then
     each chunk completes no later, so each chunk counted is postponed by at least p.
     """
-    waiting, weight, postponed = 0, 0, 0
+    ahead, weight, postponed = 0, 0, 0
     if lanes.waiting[lane] > 0:
-        waiting, weight, postponed = _pending(lanes, lane, arrive - now, rank, weights)
-    response = waiting + each
+        ahead, worse = _ahead(lanes, lane, rank)
+        weight, postponed = _pending(lanes, lane, arrive - now, ahead, worse, weights)
     if lanes.coming[lane] > 0:
-        response = _own_completion(lanes, lane, arrive, rank, each, now) - arrive
+        response = _own_completion(lanes, lane, arrive, rank, each, now, ahead) - arrive
         weight += _postponed_on_arrival(lanes, lane, arrive, rank, now, weights)
+    else:
+        response = max(0, ahead - (arrive - now)) + each
     value = np.float64(own) * response + np.float64(weight) * each
     return own * response + weight * each, value, postponed
 
@@ -144,9 +143,12 @@ def _postponed_on_arrival(lanes: Lanes, lane: int, arrive: int, rank: int, now: 
             break
         if other <= rank:
             continue
-        busy = max(comes - now, _ahead(lanes, lane, other - 1))  # a group of equal rank may have been sent later
-        done = max(0, arrive - now - busy) // lanes.transit[lane, k, EACH]
-        weight += max(0, lanes.transit[lane, k, COUNT] - done) * weights[lanes.transit[lane, k, CHUNKS]]
+        left = lanes.transit[lane, k, COUNT]
+        # else none of its chunks can be complete
+        if arrive - comes >= lanes.transit[lane, k, EACH]:
+            busy = max(comes - now, _work_ahead(lanes, lane, other - 1))  # one of equal rank may have been sent later
+            left -= min(left, max(0, arrive - now - busy) // lanes.transit[lane, k, EACH])
+        weight += left * weights[lanes.transit[lane, k, CHUNKS]]
     return weight
 
 
@@ -175,7 +177,7 @@ def late_harm(lanes: Lanes, lane: int, arrive: int, rank: int, each: int, now: i
 def _idle(lanes: Lanes, lane: int, k: int, since: int, now: int) -> int:
     """Time from `since` to the arrival of transit row `k` at which the lane has nothing to do of a better rank [µs]."""
     rank = lanes.transit[lane, k, RANK] - 1  # a group of equal rank may have been sent later
-    done, idle = now + _ahead(lanes, lane, rank), 0
+    done, idle = now + _work_ahead(lanes, lane, rank), 0
     for i in range(lanes.coming[lane] - 1, k - 1, -1):
         comes = lanes.transit[lane, i, ARRIVE]
         if i > k and lanes.transit[lane, i, RANK] > rank:
@@ -186,19 +188,37 @@ def _idle(lanes: Lanes, lane: int, k: int, since: int, now: int) -> int:
 
 
 @inlined
-def _ahead(lanes: Lanes, lane: int, rank: int) -> int:
-    """Work of ranks up to `rank` at the server [µs], if the totals are up to date."""
-    best = lanes.waiting[lane] - 1
-    if best < 0 or lanes.rows[lane, best, RANK] > rank:
-        return 0
-    work = lanes.rows[lane, best, LEFT] + (lanes.rows[lane, best, COUNT] - 1) * lanes.rows[lane, best, EACH]
-    return work + lanes.sums[lane, best, SUM_WORK] - lanes.sums[lane, _worse(lanes, lane, rank), SUM_WORK]
+def _work(lanes: Lanes, lane: int, i: int) -> int:
+    """Work of row `i` [µs]."""
+    return lanes.rows[lane, i, LEFT] + (lanes.rows[lane, i, COUNT] - 1) * lanes.rows[lane, i, EACH]
 
 
 @inlined
-def _own_completion(lanes: Lanes, lane: int, arrive: int, rank: int, each: int, now: int) -> int:
-    """Completion of a chunk of this rank that arrives at `arrive`; only better ranks, present or coming, delay it."""
-    at, ahead = now, _ahead(lanes, lane, rank)
+def _ahead(lanes: Lanes, lane: int, rank: int) -> tuple[int, int]:
+    """Work of ranks up to `rank` at the server [µs], and the number of worse groups but for the one in service.
+
+    At least one group must be at the server, and the totals up to date.
+    """
+    best = lanes.summed[lane]
+    if lanes.rows[lane, best, RANK] > rank:
+        return 0, best
+    worse = _worse(lanes, lane, rank)
+    return _work(lanes, lane, best) + lanes.sums[lane, best, SUM_WORK] - lanes.sums[lane, worse, SUM_WORK], worse
+
+
+@inlined
+def _work_ahead(lanes: Lanes, lane: int, rank: int) -> int:
+    """Work of ranks up to `rank` at the server [µs], if the totals are up to date."""
+    return _ahead(lanes, lane, rank)[0] if lanes.waiting[lane] > 0 else 0
+
+
+@inlined
+def _own_completion(lanes: Lanes, lane: int, arrive: int, rank: int, each: int, now: int, ahead: int) -> int:
+    """Completion of a chunk of this rank that arrives at `arrive`; only better ranks, present or coming, delay it.
+
+    `ahead` is the work of those present.
+    """
+    at = now
     mine = False
     for k in range(lanes.coming[lane] - 1, -1, -1):
         comes = lanes.transit[lane, k, ARRIVE]

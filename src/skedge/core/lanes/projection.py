@@ -159,12 +159,13 @@ def run_queue(  # noqa: C901 - one loop: a call per step would cost more than th
     service; what is returned is that of the chunk begun and not finished at `until`, -1 if there is none. `times`,
     unless empty, receives the completion of each chunk, by chunk number.
     """
-    total, value = 0, 0.0
+    total, value, first = 0, 0.0, 0
     while True:
         # the best group that has arrived, and when a better one arrives
         g, stop = -1, until
-        for i in range(n):
+        for i in range(first, n):
             if queue[i, COUNT] == 0:
+                first += int(i == first)  # all before `first` are complete
                 continue
             if queue[i, ARRIVE] <= at:
                 g = i

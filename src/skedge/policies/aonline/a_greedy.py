@@ -122,9 +122,12 @@ def is_better(exact: int, value: float, best_exact: int, best_value: float, frac
 @inlined
 def _before(exact: Ints, value: Floats, a: int, b: int, fractional: bool) -> bool:
     """Whether candidate `a` comes before `b`: less Q, and among equals the lower number (J13)."""
-    if is_better(exact[a], value[a], exact[b], value[b], fractional):
-        return True
-    return a < b and not is_better(exact[b], value[b], exact[a], value[a], fractional)
+    if fractional or (exact[a] == SATURATED and exact[b] == SATURATED):
+        if is_better(exact[a], value[a], exact[b], value[b], fractional):
+            return True
+        return a < b and not is_better(exact[b], value[b], exact[a], value[a], fractional)
+    # without a branch: which of two candidates is first cannot be predicted
+    return bool((exact[a] < exact[b]) | ((exact[a] == exact[b]) & (a < b)))
 
 
 @inlined
@@ -133,8 +136,8 @@ def _sift_down(heap: Ints, size: int, i: int, exact: Ints, value: Floats, fracti
     item = heap[i]
     while 2 * i + 1 < size:
         child = 2 * i + 1
-        if child + 1 < size and _before(exact, value, heap[child + 1], heap[child], fractional):
-            child += 1
+        if child + 1 < size:
+            child += int(_before(exact, value, heap[child + 1], heap[child], fractional))
         if not _before(exact, value, heap[child], item, fractional):
             break
         heap[i] = heap[child]

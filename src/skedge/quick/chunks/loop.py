@@ -114,7 +114,7 @@ def _next_event(case: LaneCase, books: LaneBooks) -> int:
         why, now = run(truth, at[NOW] if at[UNSETTLED] else -1, now)
     at[UNSETTLED] = 0
     if why == NO_BUFFER:
-        _learn(books)
+        _learn(case, books)
         return FULL
     if why == QUIET and now == NEVER:
         return OVER
@@ -230,11 +230,12 @@ def _release_ps(books: LaneBooks, job: int, now: int) -> None:
 
 
 @inlined
-def _learn(books: LaneBooks) -> None:
+def _learn(case: LaneCase, books: LaneBooks) -> None:
     """Correct the belief by the chunks completed since the last time."""
-    facts = books.truth.facts[: books.truth.size[FACTS]]
-    if believe_finished(books.belief, facts[:, FACT_TIME], facts[:, FACT_LANE], facts[:, FACT_JOB]) >= 0:
-        books.at[IMPOSSIBLE] = 1
+    if case.as_announced == 0:
+        facts = books.truth.facts[: books.truth.size[FACTS]]
+        if believe_finished(books.belief, facts[:, FACT_TIME], facts[:, FACT_LANE], facts[:, FACT_JOB]) >= 0:
+            books.at[IMPOSSIBLE] = 1
     books.truth.size[FACTS] = 0
 
 
@@ -251,7 +252,7 @@ def _place(case: LaneCase, books: LaneBooks, job: int, now: int) -> int:
         candidates = case.lanes[case.lanes_first[kind] : case.lanes_first[kind + 1]]
     if len(candidates) == 0 and case.cloud < 0:
         return REJECTED
-    _learn(books)
+    _learn(case, books)
     bring_to(books.belief, candidates, now)
     if books.weights[0] != mine[SCALE]:
         fill_weights(books.weights, mine[SCALE])
@@ -288,8 +289,9 @@ def _send(case: LaneCase, books: LaneBooks, job: int, now: int) -> None:
     for d in range(chunks):
         books.lane[row + d], books.postponed[row + d] = lane[d], books.order[1, d]
     group[JOB], group[RANK], group[SEQ], group[OF_CHUNKS] = job, chunks * mine[EACH], books.at[DISPATCHES], chunks
-    group[OF_EACH] = group[LEFT] = mine[EACH]
-    send_chunks(books.belief, group, lane, case.lane_server, case.delays, now, lane[:0])
+    if case.as_announced == 0:
+        group[OF_EACH] = group[LEFT] = mine[EACH]
+        send_chunks(books.belief, group, lane, case.lane_server, case.delays, now, lane[:0])
     group[OF_EACH] = group[LEFT] = mine[TRUE_EACH]
     links = truth.links[first : first + chunks]
     send_chunks(truth.lanes, group, lane, case.lane_server, case.delays, now, links)

@@ -64,6 +64,8 @@ class LaneCase(NamedTuple):
         Slot length [µs].
     mode
         Reading of Q.
+    as_announced
+        1 if every chunk takes as long as announced: then the lanes are as believed, and the belief is the truth itself.
     """
 
     delays: Delays
@@ -77,6 +79,7 @@ class LaneCase(NamedTuple):
     cloud_ps: int
     step: int
     mode: int
+    as_announced: int
 
 
 class LaneBooks(NamedTuple):
@@ -138,6 +141,7 @@ def make_case(scenario: Scenario, policy: AOnline) -> LaneCase:
         int(cluster.cloud is not None),
         scenario.physics.step,
         MODES[policy.params.q_mode],
+        int(np.array_equal(scenario.chunk_time, scenario.true_chunk_time)),
     )
 
 
@@ -151,11 +155,13 @@ def make_books(scenario: Scenario, case: LaneCase, *, preemptive: bool, most_row
     cluster, jobs, overhead = scenario.cluster, scenario.jobs, scenario.physics.checkpoint_overhead
     most, total = int(jobs.chunks.max(initial=0)), int(jobs.chunks.sum())
     rows = total if most_rows is None else min(total, most_rows)
-    belief = empty_lanes(cluster.lanes, preemptive=preemptive, overhead=overhead)
+    truth = make_truth(cluster.lanes, jobs.chunks, preemptive=preemptive, overhead=overhead)
+    apart = empty_lanes(cluster.lanes, preemptive=preemptive, overhead=overhead)
+    belief = truth.lanes if case.as_announced else apart
     return LaneBooks(
         jobs=_job_table(scenario, case),
         belief=belief,
-        truth=make_truth(cluster.lanes, jobs.chunks, preemptive=preemptive, overhead=overhead),
+        truth=truth,
         costs=make_cost_heap(cluster.lanes, _groups(belief)),
         weights=np.zeros(most + 1, np.int64),
         ps_job=np.full(len(cluster.ps_server), -1),
@@ -219,7 +225,8 @@ def has_room(lanes: Lanes) -> bool:
 
 def with_room(books: LaneBooks) -> LaneBooks:
     """The same with room on every lane and in the table of PSs."""
-    belief, truth = with_longer_lanes(books.belief), with_longer_lanes(books.truth.lanes)
+    truth = with_longer_lanes(books.truth.lanes)
+    belief = truth if books.belief is books.truth.lanes else with_longer_lanes(books.belief)
     grown = np.zeros((2 * len(books.ps) + len(books.jobs) + 1, 5), np.int64)
     grown[: len(books.ps)] = books.ps
     return books._replace(
