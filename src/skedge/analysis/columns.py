@@ -1,4 +1,4 @@
-"""A schedule's tables as arrays: jobs, servers, verbs and states by number, null as -1, time in µs.
+"""A schedule's tables as arrays: jobs, servers, verbs and states by number, null as -1 (a float: NaN), time in µs.
 
 The arrays are read-only, so that compiled passes see one type for all tables.
 """
@@ -31,22 +31,34 @@ _NUMBERED = {"verb": VERBS, "state": STATES}
 ROWS = 2**18
 """Rows that are looked at together."""
 
+_Rows = slice | Ints
+
 
 class Table:
     """Columns of one table by name, converted when first accessed: ``table["start"]``."""
 
     def __init__(self, frame: pl.DataFrame, cluster: Cluster) -> None:
-        self.frame, self._ids = frame, cluster.server_ids
+        self._ids, self._length = cluster.server_ids, len(frame)
         self._made: dict[str, Array] = {}
-        self._whole: tuple[Table, slice] | None = None
+        self._frame: pl.DataFrame | None = frame
+        self._whole: tuple[Table, _Rows] | None = None
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """The rows as a data frame."""
+        if self._frame is None and self._whole is not None:
+            whole, rows = self._whole
+            self._frame = whole.frame[rows]
+        assert self._frame is not None  # noqa: S101 - else it is a part of a table
+        return self._frame
 
     def __len__(self) -> int:
-        return len(self.frame)
+        return self._length
 
     def __getitem__(self, name: str) -> Array:
         if name not in self._made:
             whole = self._whole
-            self._made[name] = whole[0][name][whole[1]] if whole else _array(self.frame[name], self._ids)
+            self._made[name] = fixed(whole[0][name][whole[1]]) if whole else _array(self.frame[name], self._ids)
         return self._made[name]
 
     def has(self, name: str, *values: str) -> NDArray[np.bool_]:
@@ -58,9 +70,16 @@ class Table:
 
     def slice(self, first: int, end: int) -> Table:
         """A table of the rows from `first` to before `end`, of which nothing is copied."""
+        return self._part(min(end, len(self)) - first, rows=slice(first, end))
+
+    def take(self, rows: Ints) -> Table:
+        """A table of these rows; a column is copied when first accessed."""
+        return self._part(len(rows), rows=rows)
+
+    def _part(self, length: int, frame: pl.DataFrame | None = None, rows: _Rows | None = None) -> Table:
         part = object.__new__(Table)
-        part.frame, part._ids, part._made = self.frame.slice(first, end - first), self._ids, {}
-        part._whole = self, slice(first, end)
+        part._ids, part._length, part._made, part._frame = self._ids, length, {}, frame
+        part._whole = None if rows is None else (self, rows)
         return part
 
     def parts(self) -> Iterator[tuple[int, Table]]:
@@ -72,10 +91,8 @@ class Table:
         """A table of the rows where `keep` is true; the same one if that is everywhere."""
         if keep.all():
             return self
-        part = object.__new__(Table)
-        part.frame, part._ids, part._made = self.frame.filter(pl.Series(keep)), self._ids, {}
-        part._whole = None
-        return part
+        frame = self.frame.filter(pl.Series(keep))
+        return self._part(len(frame), frame)
 
 
 def _array(column: pl.Series, ids: list[str]) -> Array:
@@ -84,8 +101,14 @@ def _array(column: pl.Series, ids: list[str]) -> Array:
     elif column.dtype in (pl.String, pl.Categorical, pl.Enum):
         column = column.cast(pl.Enum(ids), strict=False).to_physical().cast(pl.Int32)
     if column.null_count():
-        column = column.fill_null(value=-1 if column.dtype.is_numeric() else False)
-    array: Array = column.to_numpy().view()
+        kind = column.dtype
+        column = column.fill_null(value=np.nan if kind.is_float() else -1 if kind.is_numeric() else False)
+    return fixed(column.to_numpy())
+
+
+def fixed(array: Array) -> Array:
+    """The same array, read-only."""
+    array = array.view()
     array.flags.writeable = False
     return array
 

@@ -48,7 +48,7 @@ def check_cloud_alpha(c: Columns, zeta: Zeta, found: Findings, mode: str) -> Non
 def _compare(c: Columns, found: Findings, these: NDArray[np.bool_], alpha: Floats, postponed: Ints) -> None:
     """Compare alpha [s] and the number of postponed chunks with the record in `these` of the dispatch rows."""
     d = c.dispatches
-    got = d.frame["value"].fill_null(np.nan).to_numpy()
+    got = d["value"]
     # negated, so that an alpha that is missing (NaN) is wrong too
     wrong = these & ~(np.abs(got - alpha) <= RESTATED * np.abs(alpha) + 1e-9)
     say = "alpha of chunk {} is {:.9g} s; Q gives {:.9g} s"

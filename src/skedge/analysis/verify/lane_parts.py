@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from skedge.analysis.columns import Columns, Table
+from skedge.analysis.columns import Columns, Table, fixed
 from skedge.core.model import Ints
 from skedge.core.stored import NUMBER
 
 from .lanes import OnLanes
 
-_OF_DISPATCH = ("job", "chunk", "lane", "time", "rank", "postponed")
+_OF_DISPATCH = ("job", "chunk", "lane", "time", "rank", "postponed", "value", NUMBER)
 _OF_RUN = ("job", "chunk", "lane", "start", "end", "preempted")
 
 RUNS = 2**19
@@ -36,7 +36,13 @@ def lane_ranges(k: OnLanes) -> list[Lanes]:
 
 def narrowed(k: OnLanes, lanes: Lanes) -> OnLanes:
     """The rows that concern a range of the lanes."""
-    return _on_lanes(k.c, lanes, *_frames(k, *_concerned(k, lanes, elsewhere=k.strays)))
+    rows, runs = _concerned(k, lanes, elsewhere=k.strays)
+    place = np.full(len(k.c.dispatches) + 1, -1, np.int32)  # the last one stands for none
+    place[rows] = np.arange(len(rows), dtype=np.int32)
+    c = replace(k.c, dispatches=k.c.dispatches.take(rows), chunks=k.c.chunks.take(runs))
+    ready, done, gone, counts = (fixed(of[rows]) for of in (k.ready, k.done, k.gone, k.counts))
+    first, row, of = (fixed(place[numbers]) for numbers in (k.first[rows], k.row[runs], k.of[runs]))
+    return OnLanes(c, lanes, ready, done, gone, first, counts, row, of, strays=True)
 
 
 def _concerned(k: OnLanes, lanes: Lanes, *, elsewhere: bool) -> tuple[Ints, Ints]:
@@ -54,22 +60,15 @@ def _concerned(k: OnLanes, lanes: Lanes, *, elsewhere: bool) -> tuple[Ints, Ints
     return rows, runs
 
 
-def _frames(k: OnLanes, rows: Ints, runs: Ints, first_job: int = 0) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """These dispatch rows and chunk runs, jobs numbered from `first_job`."""
+def _frames(k: OnLanes, first_job: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The dispatch rows and the chunk runs, jobs numbered from `first_job`."""
     d, t = k.c.dispatches, k.c.chunks
-    place = np.full(len(d) + 1, -1, np.int32)  # the last one stands for none
-    place[rows] = np.arange(len(rows), dtype=np.int32)
-    numbered = [NUMBER] if NUMBER in d.frame.columns else []
-    sent = pl.DataFrame({name: d[name][rows] for name in (*_OF_DISPATCH, *numbered)}).with_columns(
-        pl.Series("value", d.frame["value"].gather(rows)),
-        job=pl.col("job") + first_job,
-        ready=k.ready[rows], done=k.done[rows], gone=k.gone[rows], counts=k.counts[rows],
-        first=place[k.first[rows]],
-    )  # fmt: skip
-    ran = pl.DataFrame({name: t[name][runs] for name in _OF_RUN}).with_columns(
-        job=pl.col("job") + first_job, row=place[k.row[runs]], of=place[k.of[runs]]
-    )
-    return sent, ran
+    sent = {name: d[name] for name in _OF_DISPATCH} | {
+        "job": d["job"] + first_job, "ready": k.ready, "done": k.done, "gone": k.gone, "counts": k.counts,
+        "first": k.first,
+    }  # fmt: skip
+    ran = {name: t[name] for name in _OF_RUN} | {"job": t["job"] + first_job, "row": k.row, "of": k.of}
+    return pl.DataFrame(sent), pl.DataFrame(ran)
 
 
 class LaneParts:
@@ -93,8 +92,7 @@ class LaneParts:
     def add(self, k: OnLanes, first_job: int) -> None:
         """Keep the rows of a part of the jobs that begins with `first_job`."""
         for part, lanes in enumerate(pairwise(self.edges)):
-            of_part = _frames(k, *_concerned(k, lanes, elsewhere=k.strays), first_job)
-            for what, frame in zip(("sent", "ran"), of_part, strict=True):
+            for what, frame in zip(("sent", "ran"), _frames(narrowed(k, lanes), first_job), strict=True):
                 frame.write_ipc(self._file(what, part, self.added), compression="lz4")
         self.added += 1
 
