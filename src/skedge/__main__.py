@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import signal
 import sys
-from contextlib import suppress
 
-_M_ARENA_MAX = -8
-"""glibc's number of this option."""
+from .core.heap import share_heap
 
 
 def main() -> None:
     """Run the command line; Ctrl-C ends it with one line and exit status 130, even during imports."""
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # searching for plugins reads all installed packages
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads wait for work by spinning, 0.1 s after each start
-    _share_heap()
+    share_heap()
     gc.set_threshold(100_000)  # imports create many objects and no garbage: collecting takes a tenth of the start
     try:
         from .cli.main import app  # noqa: PLC0415 - inside `try`, because this import can be interrupted
@@ -29,12 +26,6 @@ def main() -> None:
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the outcome is settled: another Ctrl-C must not change it
         gc.freeze()  # Python's final garbage collection takes longer than `skedge --help`
-
-
-def _share_heap() -> None:
-    """Let all threads allocate from one heap, if the C library is glibc: a heap keeps what its threads have freed."""
-    with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 if __name__ == "__main__":

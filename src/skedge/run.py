@@ -26,6 +26,7 @@ from .analysis.verify.verify import Violation, verify
 from .core.drive import drive_to_end
 from .core.errors import PolicyError, RunFolderError, ScenarioError, SkedgeError
 from .core.events import Event
+from .core.heap import give_back
 from .core.kernel import Journal, Kernel
 from .core.kinds import kind_of
 from .core.policy import AnyPolicy, Need, Policy
@@ -462,6 +463,8 @@ def run(
         if simulate is not None:
             with watch.counting("loop"):
                 schedule = simulate(scenario, made, progress)
+                if len(scenario.jobs) >= LARGE:
+                    give_back()  # verification needs as much again
             return Run(scenario, meta_of(scenario, made), schedule)
     return _driven(scenario, made, progress, journal, watch, split=profile is not None)
 
