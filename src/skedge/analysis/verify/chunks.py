@@ -106,7 +106,8 @@ class Chunks:
 
 def check_chunks(k: Chunks, lags: Lags, found: Findings, slack: int, *, haprf: bool) -> None:
     """Check M3, M5, M6, M7, M8, M10, M20, and M22 in the cloud."""
-    _types(k.c, k.c.dispatches, "time", found)
+    for _, sent in k.c.dispatches.parts():
+        _types(k.c, sent, "time", found)
     _one_worker(k, found, slack)
     _once_each(k, found)
     _moved_for_a_reason(k, found)
@@ -201,14 +202,13 @@ def check_outages(c: Columns, found: Findings, slack: int) -> None:
             found.rows("M25", inside, t["job"], t["start"], lambda _, say=say: say)  # type: ignore[misc]
 
 
-def _run_ready(k: Chunks) -> Ints:
-    """Arrival of the chunk of each chunk run [µs]; 0 if it was never dispatched."""
-    row = k.run_row
+def _ready_at(k: Chunks, row: Array) -> Ints:
+    """Arrival of the chunks of dispatch rows [µs]; 0 for a row of -1, none."""
     return np.where(row >= 0, k.ready[row], 0) if len(k.ready) else np.zeros(len(row), np.int64)
 
 
 def _not_early(k: Chunks, found: Findings, slack: int) -> None:
-    t, ready = k.c.chunks, _run_ready(k)
+    t, ready = k.c.chunks, _ready_at(k, k.run_row)
     early = t["start"] < ready - slack
     say = "chunk {} starts at {} µs; its data arrive at {} µs"
     found.rows("M7", early, t["job"], t["start"], lambda i: say.format(t["chunk"][i], t["start"][i], ready[i]))
@@ -223,16 +223,19 @@ def _work(k: Chunks, found: Findings, slack: int) -> None:
     for job in changed:
         _convert(k, job, done)
     each = scenario.true_chunk_time[np.arange(len(scenario.jobs)), k.zeta.last]
-    need = np.repeat(each, scenario.jobs.chunks) + physics.checkpoint_overhead * displaced
-    failed = np.repeat(failure_times(k.c) < NEVER, scenario.jobs.chunks)
-    over, late = done - need, np.repeat(k.c.late, scenario.jobs.chunks)
+    over = done - np.repeat(each, scenario.jobs.chunks)
+    if physics.checkpoint_overhead:
+        over -= physics.checkpoint_overhead * displaced
     if slack:  # live, the sum over chunks that take turns is exact, but their shares are only as exact as message times
         together = k.together()
         over = (np.bincount(together, over, k.count) / np.bincount(together, minlength=k.count).clip(1))[together]
-    wrong = np.flatnonzero((k.row >= 0) & ~failed & ((over < -slack) | (over > slack + late)))[: found.limit]
-    for chunk, job in zip(wrong, k.job(wrong), strict=True):
-        number = chunk - k.c.first_chunk[job]
-        text = f"chunk {number} is trained for {done[chunk]} µs; it needs {need[chunk]} µs"
+    wrong = over > np.repeat(slack + k.c.late, scenario.jobs.chunks)
+    wrong |= over < -slack
+    wrong &= (k.row >= 0) & ~np.repeat(failure_times(k.c) < NEVER, scenario.jobs.chunks)
+    chunks = np.flatnonzero(wrong)[: found.limit]
+    for chunk, job in zip(chunks, k.job(chunks), strict=True):
+        need = each[job] + physics.checkpoint_overhead * displaced[chunk]
+        text = f"chunk {chunk - k.c.first_chunk[job]} is trained for {done[chunk]} µs; it needs {need} µs"
         found.add("M8", int(job), int(k.last[chunk]), text)
 
 
@@ -285,21 +288,20 @@ def _cloud_starts(k: Chunks, lags: Lags, found: Findings, slack: int) -> None:
     away = np.flatnonzero(t["lane"] < 0)
     if not len(away):
         return
-    ready = _run_ready(k)
+    chunks, job, start, ready = k.run[away], t["job"][away], t["start"][away], _ready_at(k, k.run_row[away])
     for chunk in lags.holds:
-        runs = away[k.run[away] == chunk]
-        runs = runs[np.argsort(t["start"][runs], kind="stable")]
+        runs = np.flatnonzero(chunks == chunk)
+        runs = runs[np.argsort(start[runs], kind="stable")]
         begins = [begin for begin, _ in lags.split(chunk, int(ready[runs].min(initial=NEVER)), NEVER)]
         parts[chunk] = len(begins)
         ready[runs[: len(begins)]] = begins[: len(runs)]
-    chunks = k.run[away]
     most = np.array([parts.get(chunk, 1) for chunk in chunks.tolist()]) if parts else 1
     often = (k.runs[chunks] > most) & ~np.isin(chunks, k.moved)
-    late = away[(t["start"][away] > ready[away] + slack + k.c.late[t["job"][away]]) | often]
+    late = np.flatnonzero((start > ready + slack + k.c.late[job]) | often)
     say = "cloud chunk {} arrives at {} µs and starts at {} µs, in {} runs; it must start on arrival, in one run"
     for i in late[: found.limit]:
-        text = say.format(t["chunk"][i], ready[i], t["start"][i], k.runs[k.run[i]])
-        found.add("M22", int(t["job"][i]), int(t["start"][i]), text)
+        text = say.format(t["chunk"][away[i]], ready[i], start[i], k.runs[chunks[i]])
+        found.add("M22", int(job[i]), int(start[i]), text)
 
 
 def _ranks(k: Chunks, found: Findings) -> None:

@@ -34,12 +34,15 @@ def _of_chunks(k: Chunks, found: Findings) -> None:
     t, jobs = k.c.jobs, k.c.scenario.jobs
     finished = np.zeros(len(jobs), bool)
     finished[t["job"]] = t.has("state", "finished")
-    need = np.repeat(jobs.minibatches, jobs.chunks)
-    wrong = np.repeat(finished, jobs.chunks) & (k.row >= 0) & ~(np.abs(k.work - need) <= MOST_WORK_ERROR * need)
+    off = k.work / np.repeat(jobs.minibatches, jobs.chunks)
+    off -= 1
+    # negated, so that no number (NaN) is wrong too
+    wrong = ~(np.abs(off, out=off) <= MOST_WORK_ERROR)
+    wrong &= np.repeat(finished, jobs.chunks) & (k.row >= 0)
     chunks = np.flatnonzero(wrong)[: found.limit]
     for chunk, job in zip(chunks, k.job(chunks), strict=True):
         number = chunk - k.c.first_chunk[job]
-        text = f"{k.work[chunk]:g} mini-batches of chunk {number} are trained; E B is {need[chunk]}"
+        text = f"{k.work[chunk]:g} mini-batches of chunk {number} are trained; E B is {jobs.minibatches[job]}"
         found.add("M8", int(job), int(k.last[chunk]), text)
 
 
