@@ -15,7 +15,9 @@ from skedge.core.lanes import lanes
 from skedge.core.model import Cluster
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.schedule import Schedule
+from skedge.policies.aonline.policy import AOnline
 from skedge.quick.chunks.simulate import covers, simulate
+from skedge.quick.chunks.state import make_books, make_case, with_room
 from skedge.run import prepared, run
 from skedge.scenario.file import scenario_of
 from skedge.sim import lanes as truth_of
@@ -77,14 +79,28 @@ def test_shipped_scenarios_are_equal(name: str, policy: str) -> None:
     assert equal(scenario_of(name), policy)
 
 
-def test_growing_arrays_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With small buffers and short queues, which grow during the run."""
-    scenario = scenario_of("demo-divisible")
+@pytest.mark.parametrize("error", [0.0, 0.4])
+def test_growing_arrays_change_nothing(error: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With small buffers and short queues, which grow during the run; where durations differ, the belief's too."""
+    demo = scenario_of("demo-divisible")
+    scenario = Scenario(demo.cluster, demo.jobs, replace(demo.physics, estimate_error=error), demo.seed, demo.name)
     expected = outcome(lambda: run(scenario, "aonline").schedule)
     small = sys.modules["skedge.quick.chunks.state"]
     monkeypatch.setattr(small, "make_truth", lambda *args, **options: truth_of.make_truth(*args, **options, buffer=64))
-    monkeypatch.setattr(small, "empty_lanes", lambda *args, **options: lanes.empty_lanes(*args, **options, room=1))
+    for module in (small, truth_of):
+        made = lambda *args, **options: lanes.empty_lanes(*args, **options, room=1)  # noqa: E731
+        monkeypatch.setattr(module, "empty_lanes", made)
     assert outcome(lambda: simulate(scenario, prepared("aonline", scenario))) == expected
+
+
+@pytest.mark.parametrize("error", [0.0, 0.4])
+def test_the_belief_is_the_truth_only_where_chunks_take_as_long_as_announced(error: float) -> None:
+    demo = scenario_of("demo-divisible")
+    scenario = Scenario(demo.cluster, demo.jobs, replace(demo.physics, estimate_error=error), demo.seed, demo.name)
+    policy = prepared("aonline", scenario)
+    assert isinstance(policy, AOnline)
+    books = with_room(make_books(scenario, make_case(scenario, policy), preemptive=True))
+    assert (books.belief is books.truth.lanes) == (error == 0)
 
 
 def test_only_runs_without_waiting_and_without_chance_take_the_loop() -> None:
