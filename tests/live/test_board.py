@@ -116,6 +116,25 @@ def test_a_gang_that_is_suspended_as_its_last_minibatch_ends_was_not_preempted(f
     assert log.table()["preempted"].to_list() == [True, True, not finished]
 
 
+def test_minibatches_of_reports_that_come_at_one_time_are_counted() -> None:
+    """Those that a controller has missed can have the time at which it takes over."""
+    log = RunsLog(["e0"])
+    log.begin(0, 0, 0, 0, 1000, {0: 0}, zeta=False)
+    log.end(0, 0, 5000, [50, 0], 100, preempted=False)
+    log.begin(0, 0, 0, 0, 5000, {0: 50}, zeta=False)
+    log.end(0, 0, 5000, [100, 0], 100, preempted=False)
+    log.begin(0, 1, 0, 0, 5000, {1: 0}, zeta=False)
+    log.end(0, 1, 5000, [100, 100], 100, preempted=False)
+    assert log.table().select("chunk", "start", "end", "work").rows() == [(0, 1000, 5000, 100), (1, 5000, 5001, 100)]
+
+
+def test_a_chunk_whose_share_of_a_run_is_no_time_has_its_minibatches() -> None:
+    log = RunsLog(["e0"])
+    log.begin(0, 0, 0, 0, 1000, {0: 0, 1: 0}, zeta=False)
+    log.end(0, 0, 1050, [1, 100], 200, preempted=False)
+    assert log.table()["work"].to_list() == [1, 100]
+
+
 def test_minibatches_that_a_lost_coach_has_not_reported_belong_to_the_run_in_which_they_were_trained() -> None:
     """The coach that follows reports the end of the run with the progress of the report before, which is older."""
     log = RunsLog(["e0", "e1"])

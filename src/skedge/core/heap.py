@@ -1,4 +1,4 @@
-"""How the C library keeps memory that was freed, where it is glibc: one heap for all threads, given back on request."""
+"""Settings of the C library's heap, where it is glibc; elsewhere nothing happens."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _M_ARENA_MAX = -8
 
 
 def share_heap() -> None:
-    """Let all threads allocate from one heap: a heap keeps what its threads have freed."""
-    with suppress(AttributeError, OSError):
+    """Let all threads allocate from one heap, as memory that is freed in one heap is not used again by others."""
+    with suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 def give_back() -> None:
-    """Return memory that was freed to the system, as at the end of a large simulation."""
-    with suppress(AttributeError, OSError):
+    """Give freed memory back to the operating system."""
+    with suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)

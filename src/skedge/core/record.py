@@ -17,8 +17,11 @@ from .plans import Plans
 from .scenario import Scenario
 from .schedule import COPIES, SHARES, Schedule, or_null, schema, server_column
 
-_COUNTED = 2**22
-"""Most pairs of a dispatch and a server whose chunks are counted at a time."""
+_MOST_PAIRS = 2**22
+"""Most pairs of a dispatch and a server that are looked at together."""
+
+_SPARSE = 16
+"""From this many such pairs a chunk on, those that occur are found by sorting."""
 
 _ALLOCATE = {True: "allocate", False: "allocate_each"}
 
@@ -207,15 +210,19 @@ class Record:
     def _dispatch_uploads(self, d: Dispatches) -> tuple[Ints, Ints, Ints, Ints]:
         """(job, server, chunks, start) of the uploads implied by the dispatches: one per dispatch and server."""
         count, server = len(self.scenario.cluster.servers), self.decisions.servers(d)
-        step, begin, found = max(_COUNTED // count, 1), 0, [np.zeros((2, 0), np.int64)]
+        step, begin, found = max(_MOST_PAIRS // count, 1), 0, [np.zeros((2, 0), np.int64)]
         for first in range(0, len(d.sizes), step):
             sizes = d.sizes[first : first + step]
             pair = np.repeat(np.arange(len(sizes)) * count, sizes)
             pair += server[begin : begin + len(pair)]
             begin += len(pair)
-            chunks = np.bincount(pair)
-            sent = np.flatnonzero(chunks)
-            found.append(np.stack([first * count + sent, chunks[sent]]))
+            if len(sizes) * count > _SPARSE * len(pair):
+                sent, chunks = np.unique(pair, return_counts=True)
+            else:
+                of_all = np.bincount(pair)
+                sent = np.flatnonzero(of_all)
+                chunks = of_all[sent]
+            found.append(np.stack([first * count + sent, chunks]))
         pair, chunks = np.concatenate(found, axis=1)
         return d.job[pair // count], pair % count, chunks, d.time[pair // count]
 

@@ -157,9 +157,9 @@ class RunLog:
         first = int(start.min(initial=NEVER))
         if (int(start.max(initial=0)) - first + 1) * chunks > 2**64:
             return np.lexsort((number, start))
-        # one number for both: what is nearly in order is sorted in a pass
-        both = (start - first).astype(np.uint64) * np.uint64(chunks) + number.astype(np.uint64)
-        return np.argsort(both, kind="stable")
+        # by one number, which is sorted faster than two
+        key = (start - first).astype(np.uint64) * np.uint64(chunks) + number.astype(np.uint64)
+        return np.argsort(key, kind="stable")
 
     def _places(self, lane: Narrow) -> tuple[Narrow, pl.Series]:
         """Server and lane of runs; lanes of chunks in the cloud follow the cluster's lanes."""

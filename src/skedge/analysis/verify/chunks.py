@@ -203,7 +203,7 @@ def check_outages(c: Columns, found: Findings, slack: int) -> None:
 
 
 def _ready_at(k: Chunks, row: Array) -> Ints:
-    """Arrival of the chunks of dispatch rows [µs]; 0 for a row of -1, none."""
+    """Arrival of the chunks of dispatch rows [µs]; 0 where the row is -1, which stands for none."""
     return np.where(row >= 0, k.ready[row], 0) if len(k.ready) else np.zeros(len(row), np.int64)
 
 

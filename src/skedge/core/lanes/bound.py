@@ -144,7 +144,7 @@ def _postponed_on_arrival(lanes: Lanes, lane: int, arrive: int, rank: int, now: 
         if other <= rank:
             continue
         left = lanes.transit[lane, k, COUNT]
-        # else none of its chunks can be complete
+        # in less than EACH none of its chunks can be complete
         if arrive - comes >= lanes.transit[lane, k, EACH]:
             busy = max(comes - now, _work_ahead(lanes, lane, other - 1))  # one of equal rank may have been sent later
             left -= min(left, max(0, arrive - now - busy) // lanes.transit[lane, k, EACH])
@@ -195,8 +195,9 @@ def _work(lanes: Lanes, lane: int, i: int) -> int:
 
 @inlined
 def _ahead(lanes: Lanes, lane: int, rank: int) -> tuple[int, int]:
-    """Work of ranks up to `rank` at the server [µs], and the number of worse groups but for the one in service.
+    """Work of ranks up to `rank` at the server [µs], and the number of worse groups, not counting the one in service.
 
+    The work is 0 only if the group in service is worse, too, as a group at the server has some work left.
     At least one group must be at the server, and the totals up to date.
     """
     best = lanes.summed[lane]

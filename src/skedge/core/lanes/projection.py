@@ -165,7 +165,7 @@ def run_queue(  # noqa: C901 - one loop: a call per step would cost more than th
         g, stop = -1, until
         for i in range(first, n):
             if queue[i, COUNT] == 0:
-                first += int(i == first)  # all before `first` are complete
+                first += int(i == first)  # groups before `first` are complete, and are skipped from now on
                 continue
             if queue[i, ARRIVE] <= at:
                 g = i

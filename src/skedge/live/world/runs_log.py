@@ -20,7 +20,7 @@ class _Open:
     server: int
     lane: int | None
     start: int
-    done_before: dict[int, int]
+    before: dict[int, int]
     colocated: bool
 
 
@@ -42,8 +42,9 @@ class RunsLog:
     ) -> None:  # fmt: skip
         """Open the run of a team; `done`: mini-batches trained so far, by chunk of the team.
 
-        Mini-batches that are in no row yet belong to the chunk's last one: it ended with an older progress if the coach
-        was lost shortly before, which then knew only that of the last report.
+        If the coach was lost while the chunk's last run ended, that end was reported with too low a progress: by the
+        new coach, which knew only the last report. What is missing is added to that run, or else to the one that
+        begins.
         """
         for chunk, trained in done.items():
             if (job, chunk) in self.newest:
@@ -56,10 +57,11 @@ class RunsLog:
         """Close the run of a team with this `progress`: its time is divided among its chunks in proportion to work.
 
         The chunks get consecutive rows. Fully trained ones (`steps`) come first, as a displaced chunk is the last one
-        running. A row of zero length is not recorded.
+        running. A row of zero length is not recorded: what is trained within it is added to the chunk's row before, or
+        gets one of 1 µs. (Reports that a controller has missed can all have the time at which it takes over.)
         """
         run, at = self.open.pop((job, team)), 0
-        work = {chunk: progress[chunk] - before for chunk, before in run.done_before.items()}
+        work = {chunk: progress[chunk] - before for chunk, before in run.before.items()}
         chunks = sorted((c for c in work if work[c] > 0), key=lambda c: (progress[c] < steps, c)) or [min(work)]
         start, whole = run.start, max(sum(work.values()), 1)
         for chunk in chunks:
@@ -67,6 +69,11 @@ class RunsLog:
             last = chunk == chunks[-1]
             # from cumulated work, so that the rows join without gaps and the last one ends now
             end = now if last else run.start + (now - run.start) * at // whole
+            if end <= start and work[chunk] > 0:
+                if (job, chunk) in self.newest:
+                    self._count(job, chunk, work[chunk])
+                    continue
+                end = start + 1
             if end > start:
                 cut = preempted and last and progress[chunk] < steps
                 self._chunk(job, chunk, run, start, end, work[chunk], preempted=cut)
@@ -89,7 +96,7 @@ class RunsLog:
 
     def chunks(self, job: int, team: int) -> list[int]:
         """The chunks of a running team."""
-        return list(self.open[job, team].done_before)
+        return list(self.open[job, team].before)
 
     def running(self, job: int) -> list[int]:
         """The running teams of a job."""

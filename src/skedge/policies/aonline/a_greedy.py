@@ -126,7 +126,7 @@ def _before(exact: Ints, value: Floats, a: int, b: int, fractional: bool) -> boo
         if is_better(exact[a], value[a], exact[b], value[b], fractional):
             return True
         return a < b and not is_better(exact[b], value[b], exact[a], value[a], fractional)
-    # without a branch: which of two candidates is first cannot be predicted
+    # without a branch, as the processor could not predict it
     return bool((exact[a] < exact[b]) | ((exact[a] == exact[b]) & (a < b)))
 
 

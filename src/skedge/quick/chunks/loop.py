@@ -253,6 +253,7 @@ def _place(case: LaneCase, books: LaneBooks, job: int, now: int) -> int:
     if len(candidates) == 0 and case.cloud < 0:
         return REJECTED
     _learn(case, books)
+    # where the belief is the truth, this advances the true lanes: no event lies in between
     bring_to(books.belief, candidates, now)
     if books.weights[0] != mine[SCALE]:
         fill_weights(books.weights, mine[SCALE])

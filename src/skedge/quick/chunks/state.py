@@ -156,8 +156,9 @@ def make_books(scenario: Scenario, case: LaneCase, *, preemptive: bool, most_row
     most, total = int(jobs.chunks.max(initial=0)), int(jobs.chunks.sum())
     rows = total if most_rows is None else min(total, most_rows)
     truth = make_truth(cluster.lanes, jobs.chunks, preemptive=preemptive, overhead=overhead)
-    apart = empty_lanes(cluster.lanes, preemptive=preemptive, overhead=overhead)
-    belief = truth.lanes if case.as_announced else apart
+    belief = truth.lanes
+    if not case.as_announced:
+        belief = empty_lanes(cluster.lanes, preemptive=preemptive, overhead=overhead)
     return LaneBooks(
         jobs=_job_table(scenario, case),
         belief=belief,
