@@ -89,7 +89,8 @@ def main() -> None:
         found = repeated(measures, args.repeats)
     before = json.loads(args.out.read_text(encoding="utf-8")) if args.out.exists() else {"measures": {}}
     kept = {name: values for name, values in before["measures"].items() if values["part"] not in args.only.split(",")}
-    result = {**machine(args), "measures": kept | found}
+    made = {part: measured(args, part) for part in args.only.split(",")}
+    result = {**machine(args), "parts": before.get("parts", {}) | made, "measures": kept | found}
     args.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     args.page.write_text(page(result), encoding="utf-8")
 
@@ -230,22 +231,24 @@ def dorm(*, small: bool) -> Values:
     return found
 
 
+def measured(args: argparse.Namespace, part: str) -> str:
+    """When and how a part was measured."""
+    git = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(git, cwd=HERE, capture_output=True, text=True, check=False)  # none in an archive
+    jobs = ("; the real Philly window" if args.trace else "; the seeded generator") if part == "window" else ""
+    return f"{args.repeats} repeats at {commit.stdout.strip()}, {datetime.now(UTC).date().isoformat()}{jobs}"
+
+
 def machine(args: argparse.Namespace) -> Values:
-    """What was measured, on what, when."""
+    """What was measured, on what."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    git = ["git", "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(git, cwd=HERE, capture_output=True, text=True, check=False)  # none in an archive
     return {
         "skedge": version("skedge"),
-        "commit": commit.stdout.strip(),
-        "date": datetime.now(UTC).date().isoformat(),
         "cpu": names[0] if names else platform.machine(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
-        "repeats": args.repeats,
-        "jobs": "the real Philly window" if args.trace else "the seeded generator",
         "sizes": "small, only to try the command" if args.small else "full",
     }
 
@@ -257,8 +260,7 @@ the median of the repeats, with their range. *yardstick*: CPU time of a fixed lo
 measure. *ratio*: CPU time over the yardstick's. *goal*: on a machine whose yardstick takes {quiet} s; *scaled*: the
 median times {quiet} s over the yardstick's.
 
-skedge {skedge} ({commit}), {date}, {cpu}, {cores} cores, Python {python}, {repeats} repeats; sizes: {sizes};
-window: {jobs}.
+skedge {skedge}, {cpu}, {cores} cores, Python {python}; sizes: {sizes}.
 """
 
 GANGS = """
@@ -273,7 +275,9 @@ skedge loads, simulates, verifies and writes, kernels warm; *start*: start-up an
 def page(result: Values) -> str:
     """The page."""
     measures = result["measures"]
-    about = ABOUT.format(quiet=QUIET_S, **result)
+    about = ABOUT.format(quiet=QUIET_S, **result) + "".join(
+        f"\n- {part}: {how}" for part, how in sorted(result["parts"].items())
+    )
     parts = [part(measures) for part in (window_part, gangs_part, decisions_part, sweep_part)]
     return "\n".join((about, *filter(None, parts)))
 

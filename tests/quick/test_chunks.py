@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -88,8 +89,7 @@ def test_growing_arrays_change_nothing(error: float, monkeypatch: pytest.MonkeyP
     small = sys.modules["skedge.quick.chunks.state"]
     monkeypatch.setattr(small, "make_truth", lambda *args, **options: truth_of.make_truth(*args, **options, buffer=64))
     for module in (small, truth_of):
-        made = lambda *args, **options: lanes.empty_lanes(*args, **options, room=1)  # noqa: E731
-        monkeypatch.setattr(module, "empty_lanes", made)
+        monkeypatch.setattr(module, "empty_lanes", partial(lanes.empty_lanes, room=1))
     assert outcome(lambda: simulate(scenario, prepared("aonline", scenario))) == expected
 
 

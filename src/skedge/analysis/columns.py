@@ -20,7 +20,7 @@ from skedge.core.scenario import Scenario
 from skedge.core.schedule import STATES, VERBS, Schedule
 from skedge.core.time import NEVER, ticks
 
-from .sweeps import in_groups
+from .sweeps import in_groups, read_only
 
 Array = NDArray[Any]
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class Table:
     def __getitem__(self, name: str) -> Array:
         if name not in self._made:
             whole = self._whole
-            self._made[name] = fixed(whole[0][name][whole[1]]) if whole else _array(self.frame[name], self._ids)
+            self._made[name] = read_only(whole[0][name][whole[1]]) if whole else _array(self.frame[name], self._ids)
         return self._made[name]
 
     def has(self, name: str, *values: str) -> NDArray[np.bool_]:
@@ -103,14 +103,7 @@ def _array(column: pl.Series, ids: list[str]) -> Array:
     if column.null_count():
         kind = column.dtype
         column = column.fill_null(value=np.nan if kind.is_float() else -1 if kind.is_numeric() else False)
-    return fixed(column.to_numpy())
-
-
-def fixed(array: Array) -> Array:
-    """The same array, read-only."""
-    array = array.view()
-    array.flags.writeable = False
-    return array
+    return read_only(column.to_numpy())
 
 
 @dataclass

@@ -62,9 +62,14 @@ def in_groups(group: Small | Ints, key: Ints, groups: int) -> tuple[Ints, Ints]:
 
 def plain(array: NDArray[Any], kind: DTypeLike) -> NDArray[Any]:
     """A read-only array of this type, so that all callers share one kernel."""
-    plain = np.ascontiguousarray(array, kind).view()
-    plain.flags.writeable = False
-    return plain
+    return read_only(np.ascontiguousarray(array, kind))
+
+
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """The same array, which cannot be written to."""
+    array = array.view()
+    array.flags.writeable = False
+    return array
 
 
 def _numbers(group: Small | Ints, groups: int) -> Small:

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from skedge.analysis.columns import Columns, Table, fixed
+from skedge.analysis.columns import Columns, Table
+from skedge.analysis.sweeps import read_only
 from skedge.core.model import Ints
 from skedge.core.stored import NUMBER
 
@@ -40,8 +41,8 @@ def narrowed(k: OnLanes, lanes: Lanes) -> OnLanes:
     place = np.full(len(k.c.dispatches) + 1, -1, np.int32)  # the last one stands for none
     place[rows] = np.arange(len(rows), dtype=np.int32)
     c = replace(k.c, dispatches=k.c.dispatches.take(rows), chunks=k.c.chunks.take(runs))
-    ready, done, gone, counts = (fixed(of[rows]) for of in (k.ready, k.done, k.gone, k.counts))
-    first, row, of = (fixed(place[numbers]) for numbers in (k.first[rows], k.row[runs], k.of[runs]))
+    ready, done, gone, counts = (read_only(of[rows]) for of in (k.ready, k.done, k.gone, k.counts))
+    first, row, of = (read_only(place[numbers]) for numbers in (k.first[rows], k.row[runs], k.of[runs]))
     return OnLanes(c, lanes, ready, done, gone, first, counts, row, of, strays=True)
 
 
