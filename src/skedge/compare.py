@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from .analysis.intervals import FEWEST, Estimate, bounded, estimate
+from .analysis.intervals import FEWEST, Estimate, bounded, estimate, import_statistics
 from .analysis.metrics.metrics import completion_of
 from .analysis.verify.verify import Violation
 from .core.errors import InputError, PolicyError, SkedgeError
@@ -463,6 +463,8 @@ def _references(
         points.append(Point(key_of("bound", sample.digest, covered), _bound, (sample, covered)))
     found: dict[int, Reference | None] = {}
     for number, seed, one in _carried_out(points, where, "bounds"):
+        if len(samples) >= FEWEST:
+            import_statistics()  # while the processes compute the other bounds
         found[number] = one
         progress("bound", seed)
     return tuple(found[sample.number] for sample in samples)
@@ -538,6 +540,8 @@ def _one(sample: _Sample, policy: _Entrant, verify: bool, folder: Path | None, k
         result.write(_new(folder, policy.label, scenario.seed))
     covered = covering(result.scenario, result.schedule, completion_of(registered_meta(result.meta)))
     kept = result if keep else None
+    if keep and folder is None:
+        _ = result.utilisation  # kept by the run
     return _Made(
         policy.label, sample.number, sample.i, scenario.seed, result.metrics, kept, tuple(covered), violations, times
     )

@@ -41,6 +41,7 @@ from skedge.core.lanes.projection import (
     MARGINAL,
     chunks_on,
     delayed,
+    delayed_if_plain,
     insert_cost,
     weight_table,
 )
@@ -195,6 +196,8 @@ def assert_delayed(situation: Situation) -> None:
     times = np.zeros((2, chunks_on(lanes, 0) + situation.new.count), np.int64)
     later = delayed(lanes, 0, row, situation.new.at, WEIGHTS, situation.room(), times)
     assert later == situation.expected("marginal").postponed
+    if situation.preempt:
+        assert delayed_if_plain(lanes, 0, row, situation.new.at, WEIGHTS, situation.room()) == later
 
 
 def assert_bound(situation: Situation) -> None:

@@ -31,6 +31,11 @@ class Estimate:
         return int(self.low > 0) - int(self.high < 0)
 
 
+def import_statistics() -> None:
+    """Import what intervals need; it takes half a second, so a caller that waits for others does it meanwhile."""
+    import scipy.stats  # noqa: F401, PLC0415 - one seed needs none
+
+
 def estimate(values: Floats) -> Estimate:
     """Mean of `values` and its 95 % confidence interval by Student's t; no interval for one value.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
@@ -142,6 +143,7 @@ def _start(processes: int, *, joining: bool) -> None:
 def _process() -> int:
     """The id of this process, after a pause in which the others start."""
     gc.set_threshold(100_000)  # as in the command itself: imports create many objects and no garbage
+    atexit.register(gc.freeze)  # likewise: the command waits for the end of its processes
     time.sleep(_PAUSE_S)
     return os.getpid()
 

@@ -16,6 +16,7 @@ from skedge.core.lanes.projection import (
     Cost,
     chunks_on,
     delayed,
+    delayed_if_plain,
     insert_cost,
     is_plain,
 )
@@ -319,9 +320,13 @@ def count_postponed(
             continue
         # the d-th chunk is behind the job's earlier ones on its lane (J5)
         placed[lane] += 1
-        if postponed[d] < 0:
-            need = chunks_on(lanes, lane) + c.chunks
-            if times.shape[1] < need:
-                times = np.zeros((2, 2 * need), np.int64)
-            fill_group(group, c, c.now + upload_delay(delays, c.job, lane_server[lane]), placed[lane])
-            postponed[d] = delayed(lanes, lane, group, c.now, weights, room, times)
+        if postponed[d] >= 0:
+            continue
+        fill_group(group, c, c.now + upload_delay(delays, c.job, lane_server[lane]), placed[lane])
+        if is_plain(lanes):
+            postponed[d] = delayed_if_plain(lanes, lane, group, c.now, weights, room)
+            continue
+        need = chunks_on(lanes, lane) + c.chunks
+        if times.shape[1] < need:
+            times = np.zeros((2, 2 * need), np.int64)
+        postponed[d] = delayed(lanes, lane, group, c.now, weights, room, times)

@@ -226,13 +226,12 @@ def has_room(lanes: Lanes) -> bool:
 
 def with_room(books: LaneBooks) -> LaneBooks:
     """The same with room on every lane and in the table of PSs."""
-    truth = with_longer_lanes(books.truth.lanes)
-    belief = truth if books.belief is books.truth.lanes else with_longer_lanes(books.belief)
-    grown = np.zeros((2 * len(books.ps) + len(books.jobs) + 1, 5), np.int64)
-    grown[: len(books.ps)] = books.ps
-    return books._replace(
-        belief=belief,
-        truth=books.truth._replace(lanes=truth),
-        costs=make_cost_heap(len(belief.clock), _groups(belief)),
-        ps=grown if len(books.ps) - books.at[PS_ROWS] <= len(books.jobs) else books.ps,
-    )
+    lanes = with_longer_lanes(books.truth.lanes)
+    belief = lanes if books.belief is books.truth.lanes else with_longer_lanes(books.belief)
+    if belief is not books.belief:
+        books = books._replace(belief=belief, costs=make_cost_heap(len(belief.clock), _groups(belief)))
+    if len(books.ps) - books.at[PS_ROWS] <= len(books.jobs):
+        grown = np.zeros((2 * len(books.ps) + len(books.jobs) + 1, 5), np.int64)
+        grown[: len(books.ps)] = books.ps
+        books = books._replace(ps=grown)
+    return books._replace(truth=books.truth._replace(lanes=lanes))
