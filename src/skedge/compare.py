@@ -24,7 +24,7 @@ from .core.policy import AnyPolicy
 from .core.registry import policy_of, spec_of
 from .core.scenario import Jobs, Scenario
 from .core.time import SECOND
-from .optimum.problems import Reference, covering, reference
+from .optimum.problems import Reference, ReferencePart, covering, parts, reference, reference_of, reference_part
 from .report.build import ReportTable, build_report
 from .report.notebook import displayed
 from .report.plots import Plots
@@ -317,7 +317,7 @@ def compare(
     if processes == 0 or processes < -1:
         raise InputError(f"processes: {processes}; it must be at least 1, or -1 for one per core")
     where = Where(processes, ray, Kept(resume) if isinstance(resume, Path) else resume)
-    samples = [_sample(source, i, seed, where) for i, seed in enumerate(seeds)]
+    samples = _samples([(source, seed) for seed in seeds], where)
     made = _runs(samples, entrants, where, verify, folder, progress or _silent)
     return _comparison(made, _references(samples, made, where, progress or _silent), verify=verify)
 
@@ -334,7 +334,7 @@ def compare_small(
     """
     entrants = _entrants(policies)
     where = Where(joining=True)
-    samples = [replace(_sample(source, 0, seed, where), number=k) for k, source in enumerate(sources)]
+    samples = [replace(sample, i=0) for sample in _samples([(source, seed) for source in sources], where)]
     made = _runs(samples, entrants, where, True, None, progress or _silent)
     references = _references(samples, made, where, progress or _silent)
     return [
@@ -388,25 +388,30 @@ def _entrants(policies: Sequence[AnyPolicy]) -> list[_Entrant]:
 class _Sample:
     """The scenario at the seed of number `i`: where it is from and, for points that are sent or kept, its digest.
 
-    `number` identifies a sample within a sweep.
+    `number` identifies a sample within a sweep, and `call` the sweep: a file may have changed since another one.
     """
 
     i: int
     source: Source
     seed: int | None
     number: int
+    call: int
     digest: str = ""
 
     def scenario(self) -> Scenario:
         return scenario_of(self.source, self.seed)
 
 
-def _sample(source: Source, i: int, seed: int | None, where: Where) -> _Sample:
-    """Elsewhere than here the scenario itself is sent."""
+def _samples(sources: Sequence[tuple[Source, int | None]], where: Where) -> list[_Sample]:
+    """The samples of these sources and seeds. Elsewhere than here the scenarios themselves are sent."""
+    call = time.monotonic_ns()
     if where.here:
-        return _Sample(i, source, seed, i)
-    scenario = scenario_of(source, seed)
-    return _Sample(i, scenario, seed, i, digest_of(scenario))
+        return [_Sample(i, source, seed, i, call) for i, (source, seed) in enumerate(sources)]
+    made = [scenario_of(source, seed) for source, seed in sources]
+    return [
+        _Sample(i, scenario, seed, i, call, digest_of(scenario))
+        for i, (scenario, (_, seed)) in enumerate(zip(made, sources, strict=True))
+    ]
 
 
 def _runs(
@@ -457,23 +462,36 @@ def _references(
     samples: Sequence[_Sample], made: dict[str, list[_Made]], where: Where, progress: Callable[[str, int], None]
 ) -> tuple[Reference | None, ...]:
     """The bound of each sample that holds for all its runs."""
+    first = {one.number: one for one in next(iter(made.values()))}
     points = []
     for sample in samples:
         covered = tuple(sorted(set.intersection(*(set(ones[sample.number].covered) for ones in made.values()))))
-        points.append(Point(key_of("bound", sample.digest, covered), _bound, (sample, covered)))
-    found: dict[int, Reference | None] = {}
-    for number, seed, one in _carried_out(points, where, "bounds"):
+        points += [
+            Point(key_of("bound", sample.digest, covered, part), _bound, (sample, covered, part))
+            for part in range(first[sample.number].parts)
+        ]
+    found: dict[int, dict[int, ReferencePart | None]] = {sample.number: {} for sample in samples}
+    for number, part, bounds in _carried_out(points, where, "parts of bounds"):
         if len(samples) >= FEWEST:
             import_statistics()  # while the processes compute the other bounds
-        found[number] = one
-        progress("bound", seed)
-    return tuple(found[sample.number] for sample in samples)
+        found[number][part] = bounds
+        if len(found[number]) == first[number].parts:
+            progress("bound", first[number].seed)
+    _last.clear()
+    return tuple(reference_of([of[part] for part in sorted(of)]) for of in found.values())
 
 
-def _bound(sample: _Sample, covered: tuple[str, ...]) -> tuple[int, int, Reference | None]:
-    """The sample's number and seed, and its best bound of the problems `covered`."""
-    scenario = sample.scenario()
-    return sample.number, scenario.seed, reference(scenario, covered)
+def _bound(sample: _Sample, covered: tuple[str, ...], part: int) -> tuple[int, int, ReferencePart | None]:
+    """The numbers of the sample and of the part, and its bounds of the problems `covered`."""
+    key = sample.call, sample.number
+    if key not in _last:
+        _last.clear()
+        _last[key] = sample.scenario()
+    return sample.number, part, reference_part(_last[key], covered, part)
+
+
+_last: dict[tuple[int, int], Scenario] = {}
+"""The scenario of the last bound in this process: the next one is mostly of another part of it."""
 
 
 def _compile(sample: _Sample, policy: _Entrant) -> None:
@@ -514,6 +532,7 @@ class _Made:
     metrics: dict[str, Any]
     run: Run | None
     covered: tuple[str, ...]
+    parts: int
     violations: list[Violation]
     times: Times
 
@@ -543,8 +562,9 @@ def _one(sample: _Sample, policy: _Entrant, verify: bool, folder: Path | None, k
     if keep and folder is None:
         _ = result.utilisation  # kept by the run
     return _Made(
-        policy.label, sample.number, sample.i, scenario.seed, result.metrics, kept, tuple(covered), violations, times
-    )
+        policy.label, sample.number, sample.i, scenario.seed, result.metrics, kept, covered, parts(scenario),
+        violations, times,
+    )  # fmt: skip
 
 
 def _add_rates(by_policy: dict[str, list[dict[str, Any]]]) -> None:

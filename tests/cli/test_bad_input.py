@@ -481,7 +481,7 @@ def test_a_report_that_cannot_be_written_fails_before_the_comparison(
     report: str, message: str, skedge: Skedge, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The place is looked at first."""
-    monkeypatch.setattr("skedge.cli.compare.compare", None)
+    monkeypatch.setattr("skedge.cli.compared.compare", None)
     Path("there").mkdir()
     refused(skedge("compare", small, "--report", report), message)
     assert files() == {"small.yaml", "there"}
@@ -490,7 +490,7 @@ def test_a_report_that_cannot_be_written_fails_before_the_comparison(
 def test_a_file_that_is_no_report_is_not_replaced_by_one(
     skedge: Skedge, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("skedge.cli.compare.compare", None)
+    monkeypatch.setattr("skedge.cli.compared.compare", None)
     before = small.read_bytes()
     refused(skedge("compare", small, "--report", small), f"{small}: exists and is not a report of skedge")
     assert small.read_bytes() == before

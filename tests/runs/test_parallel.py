@@ -61,8 +61,11 @@ def imported(module: str) -> tuple[int, bool]:
     return os.getpid(), module in sys.modules
 
 
-def test_processes_started_ahead_do_the_work_and_have_imported_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("joining", [False, True])
+def test_processes_started_ahead_do_the_work_and_have_imported_what_it_needs(
+    monkeypatch: pytest.MonkeyPatch, *, joining: bool
+) -> None:
     monkeypatch.setattr("skedge.runs.parallel.effective_n_jobs", lambda _: 2)
-    start_ahead("colorsys", FEW)
-    done = list(parallel([delayed(imported)("colorsys") for _ in range(FEW)], 2, joining=True))
+    start_ahead("colorsys", FEW, -1, joining=joining)
+    done = list(parallel([delayed(imported)("colorsys") for _ in range(FEW)], 2, joining=joining))
     assert {found for number, found in done if number != os.getpid()} == {True}

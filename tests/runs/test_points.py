@@ -133,12 +133,14 @@ def test_commands_keep_points(small: Path, tmp_path: Path, skedge: Skedge) -> No
     first = skedge(*words)
     assert first.code == 0
     points = sorted((tmp_path / "kept").iterdir())
-    assert (skedge(*words).json, len(points)) == (first.json, 3), "two runs and their bound"
+    assert (skedge(*words).json, len(points)) == (first.json, 4), (
+        "two runs, and their bound on each of two worker types"
+    )
     found = skedge("optimum", small, "--time-limit", 2, "--json", *kept)
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").iterdir()}
     assert skedge("optimum", small, "--time-limit", 2, "--json", *kept).json == found.json
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").iterdir()} == times
-    assert len(times) == 4
+    assert len(times) == 5
 
 
 @pytest.mark.parametrize(
@@ -156,7 +158,7 @@ def test_an_interrupted_sweep_says_how_many_points_are_kept_and_the_next_how_man
     assert (told.code, told.err.splitlines()[-1]) == (130, f"skedge: interrupted; {left.format(kept=kept)}")
     told = skedge(*words, *shown)
     assert told.code == 0
-    assert told.err.splitlines() == [f"{most} of 4 runs found in {kept}", f"0 of 2 bounds found in {kept}"]
+    assert told.err.splitlines() == [f"{most} of 4 runs found in {kept}", f"0 of 4 parts of bounds found in {kept}"]
     assert skedge(*words, *shown, "--json").err == "", "only the result, and errors"
 
 

@@ -15,7 +15,7 @@ from skedge.bench.result import measure, records_of
 from skedge.bench.suite import SIZES, VERSION, tasks
 from skedge.report.build import write_report
 
-from .compare import counted
+from .compared import counted
 from .console import amount, out
 
 

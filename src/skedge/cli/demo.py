@@ -22,7 +22,7 @@ def demo(
     """Run a Philly-like trace, its jobs rigid and divisible, under six policies: a table and reports, in a minute."""
     if os.path.lexists(folder) and not _is_demo(folder):
         raise RunFolderError(f"{folder}: exists and is not an earlier demo; name another folder with --out")
-    start_ahead("skedge.cli.demo_runs", len(DEMO_POLICIES) * len(DEMO))
+    start_ahead("skedge.cli.demo_runs", len(DEMO_POLICIES) * len(DEMO), -1, joining=True)
     from .demo_runs import carry_out_demo  # noqa: PLC0415 - takes a second to import, here and there side by side
 
     carry_out_demo(folder, seed, as_json=as_json)

@@ -14,7 +14,7 @@ from skedge.run import Run, new_folder
 from skedge.runs.meta import folder_name
 from skedge.runs.sweep import Point, Where, carry_out
 
-from .compare import counted, fail_on_broken, numbers
+from .compared import counted, fail_on_broken, numbers
 from .console import out, print_json
 from .demo_cases import DEMO, DEMO_POLICIES
 from .tables import demo_table, demo_text

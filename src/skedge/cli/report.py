@@ -13,7 +13,8 @@ from skedge.report.plots import Plots
 from skedge.run import Run, load_whole, new_folder, side_by_side
 from skedge.run import report as page_of
 
-from .compare import check_report, write_page
+from .compare import check_report
+from .compared import write_page
 from .console import out
 
 

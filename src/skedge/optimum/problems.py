@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -12,7 +12,7 @@ from skedge.core.job_fields import Kind
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
 from skedge.core.wording import did_you_mean
-from skedge.optimum.chunks.bounds import chunk_bounds
+from skedge.optimum.chunks.bounds import chunk_bounds, number_of_pools
 from skedge.optimum.chunks.problem import optimum_of_chunks
 from skedge.optimum.gangs.bounds import gang_bounds
 from skedge.optimum.gangs.problem import one_gang_each, optimum_of_gangs
@@ -21,7 +21,7 @@ from skedge.optimum.sites.problem import optimum_of_sites
 from skedge.optimum.utility.bounds import utility_bounds
 from skedge.optimum.utility.problem import optimum_of_utility
 
-from .types import Bound, Optimum, Sense, best_bound
+from .types import Bound, Optimum, Sense, added, best_bound
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ class Problem:
         Returns the bounds of a scenario; with `fast` only those that take seconds.
     optimum
         Returns the optimum of a scenario within a time limit [s]; None if there is no exact model.
+    part_bounds
+        Returns the fast bounds on one of the :func:`parts` of a scenario; None if it has no parts.
     """
 
     title: str
@@ -52,6 +54,7 @@ class Problem:
     covers: Callable[[Scenario, Schedule], bool]
     bounds: Callable[[Scenario, bool], list[Bound]]
     optimum: Callable[[Scenario, float], Optimum] | None
+    part_bounds: Callable[[Scenario, int], list[Bound]] | None = None
 
     def applies(self, scenario: Scenario) -> bool:
         """Whether a scenario has this problem."""
@@ -89,6 +92,7 @@ PROBLEMS: dict[str, Problem] = {
         covers=_all_dispatched,
         bounds=lambda scenario, fast: chunk_bounds(scenario, "chunks", fast=fast),
         optimum=optimum_of_chunks,
+        part_bounds=lambda scenario, part: chunk_bounds(scenario, "chunks", fast=True, part=part),
     ),
     "gangs": Problem(
         title="total JCT of schedules that give each job one gang, once and for good (She et al., MINLP (2))",
@@ -99,6 +103,7 @@ PROBLEMS: dict[str, Problem] = {
         covers=one_gang_each,
         bounds=lambda scenario, fast: gang_bounds(scenario, fast=fast),
         optimum=optimum_of_gangs,
+        part_bounds=lambda scenario, part: gang_bounds(scenario, fast=True, part=part),
     ),
     "work": Problem(
         title="total JCT of any schedule: chunks, gangs, workers that come and go (JSAC'22 (2))",
@@ -109,6 +114,7 @@ PROBLEMS: dict[str, Problem] = {
         covers=_all_finished,
         bounds=lambda scenario, fast: chunk_bounds(scenario, "work", fast=fast),
         optimum=None,
+        part_bounds=lambda scenario, part: chunk_bounds(scenario, "work", fast=True, part=part),
     ),
     "utility": Problem(
         title="total utility of the jobs done by the horizon (PD-ORS, DMLRS)",
@@ -178,13 +184,38 @@ class Reference:
 
 def reference(scenario: Scenario, covered: Iterable[str]) -> Reference | None:
     """The best fast bound of the first of the problems `covered`; None if there is none."""
+    return reference_of([reference_part(scenario, covered)])
+
+
+def parts(scenario: Scenario) -> int:
+    """Number of parts that do not depend on each other, so that a :func:`reference` can be computed part by part."""
+    return max(1, number_of_pools(scenario)) if scenario.cluster.kind == "slots" else 1
+
+
+ReferencePart = tuple[str, list[Bound]]
+"""A problem, and bounds on a part of its scenario."""
+
+
+def reference_part(scenario: Scenario, covered: Iterable[str], part: int | None = None) -> ReferencePart | None:
+    """The fast bounds of the first of the problems `covered` on a part of the scenario, by default on all of it."""
     names = set(covered)
     for name, problem in PROBLEMS.items():
         if name in names:
-            bounds = problem.bounds(scenario, True)
+            apart = None if part is None else problem.part_bounds
+            bounds = problem.bounds(scenario, True) if apart is None else apart(scenario, part or 0)
             if bounds:
-                return Reference(name, problem.metric, problem.sense, best_bound(bounds, problem.sense))
+                return name, bounds
     return None
+
+
+def reference_of(parts: Sequence[ReferencePart | None]) -> Reference | None:
+    """The best bound, given all parts; None if one of them has no bound, or they are not of the same problem."""
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts) or len({name for name, _ in known}) != 1:
+        return None
+    name, problem = known[0][0], PROBLEMS[known[0][0]]
+    bound = best_bound(added([bounds for _, bounds in known]), problem.sense)
+    return Reference(name, problem.metric, problem.sense, bound)
 
 
 def covering(scenario: Scenario, schedule: Schedule, completion: str = "end") -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from skedge.report.notebook import displayed
@@ -43,6 +43,20 @@ class Bound:
     value: float
     seconds: float
     note: str = ""
+
+
+def added(parts: Sequence[Sequence[Bound]]) -> list[Bound]:
+    """Bounds on the whole from those on its independent parts, at least one: the sums of those that every part has."""
+    by_name = [{bound.name: bound for bound in part} for part in parts]
+    shared = [bound for bound in parts[0] if all(bound.name in part for part in by_name)]
+    return [
+        replace(
+            bound,
+            value=sum(part[bound.name].value for part in by_name),
+            seconds=sum(part[bound.name].seconds for part in by_name),
+        )
+        for bound in shared
+    ]
 
 
 def best_bound(bounds: Sequence[Bound], sense: Sense) -> Bound:

@@ -17,7 +17,7 @@ from importlib import import_module
 from multiprocessing import resource_tracker
 from typing import Any
 
-from joblib import Parallel, delayed, effective_n_jobs
+from joblib import delayed, effective_n_jobs
 from joblib.executor import get_memmapping_executor
 from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
@@ -38,64 +38,66 @@ def parallel(work: Sequence[Any], processes: int, *, joining: bool = False) -> G
     joining
         This process is one of them: for short work, as results of the others wait while it works.
     """
-    processes = max(1, min(effective_n_jobs(processes), len(work)))
-    others = processes - (1 if joining or processes == 1 else 0)
-    if others:
-        _start_trackers()
-    done: Generator[Any, None, None] | None = None
+    others = _others(len(work), processes, joining=joining)
     with _quiet():
-        try:
-            with _held_back(signal.SIGINT, signal.SIGTERM):  # a signal blocked while a process starts never reaches it
-                if others:
-                    _start(others, joining=joining)
-                tasks = [_at(os.getcwd(), *one) for one in work]
-                if joining and others:
-                    done = _joined(tasks, others)
-                else:
-                    done = Parallel(n_jobs=processes, return_as="generator_unordered")(tasks)
-            yield from done
-        finally:
-            if done is not None:
-                done.close()
+        if others:
+            _start_trackers()
+            with _held_back(signal.SIGINT, signal.SIGTERM):  # one blocked while a process starts never reaches it
+                _start(others)
+        yield from _done([_at(os.getcwd(), *one) for one in work], others, joining=joining or not others)
 
 
-def start_ahead(module: str, pieces: int) -> None:
-    """Start the processes of a later ``parallel(work, -1, joining=True)`` and let them import `module` meanwhile.
+def start_ahead(module: str, pieces: int, processes: int, *, joining: bool = False) -> None:
+    """Start the processes of the next :func:`parallel`, and let them import `module` meanwhile.
 
-    `pieces` is the length of `work`.
+    `pieces` is the length of its `work`.
     """
-    others = min(effective_n_jobs(-1), pieces) - 1
+    others = _others(pieces, processes, joining=joining)
     if not others:
         return
     _start_trackers()
     with _held_back(signal.SIGINT, signal.SIGTERM):
-        executor = get_memmapping_executor(others)
-        _up[:] = [executor.submit(_process) for _ in range(others)]
-        for _ in range(others):
-            executor.submit(import_module, module)
+        executor = _executor(others)
+        _ahead[:] = [executor.submit(_process, module) for _ in range(others)]
 
 
-_up: list[Future[int]] = []
-"""The ids of the processes that joined work has."""
+_ahead: list[Future[int]] = []
+"""The ids of the processes started ahead."""
 
 
-def _joined(tasks: Sequence[Any], others: int) -> Generator[Any, None, None]:
-    """Do `tasks` in `others` from the first one on, one waiting for each, and in this process from the last one."""
-    left, executor, sent = deque(tasks), get_memmapping_executor(others), set[Future[Any]]()
+def _others(pieces: int, processes: int, *, joining: bool) -> int:
+    """Number of processes beside this one."""
+    processes = max(1, min(effective_n_jobs(processes), pieces))
+    return 0 if processes == 1 else processes - joining
+
+
+def _executor(others: int) -> Any:
+    """Joblib's executor, whose processes live on; they share the cores, so libraries start few threads in them."""
+    threads = str(max(1, effective_n_jobs(-1) // others))
+    return get_memmapping_executor(others, env={name: os.environ.get(name, threads) for name in _THREADS})
+
+
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def _done(tasks: Sequence[Any], others: int, *, joining: bool) -> Generator[Any, None, None]:
+    """Do `tasks` in `others` from the first one on, one waiting for each, and `joining` in this one from the last."""
+    left, sent = deque(tasks), set[Future[Any]]()
+    executor = _executor(others) if others else None
     try:
         while left or sent:
-            while len(left) > 1 and len(sent) < 2 * others:
+            while executor is not None and len(left) > joining and len(sent) < 2 * others:
                 function, given, named = left.popleft()
                 sent.add(executor.submit(function, *given, **named))
-            if left:
-                function, given, named = left.pop()
+            if left and joining:
+                function, given, named = left.pop() if others else left.popleft()
                 yield function(*given, **named)
-            done, sent = wait(sent, timeout=0 if left else None, return_when=FIRST_COMPLETED)
+            done, sent = wait(sent, timeout=0 if left and joining else None, return_when=FIRST_COMPLETED)
             yield from (future.result() for future in done)
     except BaseException:  # also where the generator is closed
-        with _held_back(signal.SIGINT, signal.SIGTERM):
-            executor.shutdown(wait=True, kill_workers=True)
-            _up.clear()
+        if executor is not None:
+            with _held_back(signal.SIGINT, signal.SIGTERM):
+                executor.shutdown(wait=True, kill_workers=True)
         raise
 
 
@@ -126,25 +128,22 @@ def _start_trackers() -> None:
             os.environ["PYTHONWARNINGS"] = before
 
 
-def _start(processes: int, *, joining: bool) -> None:
+def _start(processes: int) -> None:
     """Wait until joblib's processes have started: one that is ended during its start prints a traceback."""
-    if joining and len(_up) >= processes:
-        wait(_up)
-        return
-    up, deadline = set[int](), time.monotonic() + _START_S
+    up, deadline = {one.result() for one in _ahead}, time.monotonic() + _START_S
+    _ahead.clear()
     while len(up) < processes and time.monotonic() < deadline:
-        if joining:
-            _up[:] = [get_memmapping_executor(processes).submit(_process) for _ in range(processes)]
-            up.update(one.result() for one in _up)
-        else:
-            up.update(Parallel(n_jobs=processes)(delayed(_process)() for _ in range(processes)))
+        executor = _executor(processes)
+        up.update(one.result() for one in [executor.submit(_process) for _ in range(processes)])
 
 
-def _process() -> int:
-    """The id of this process, after a pause in which the others start."""
+def _process(module: str | None = None) -> int:
+    """The id of this process, after a pause in which the others start; imports `module`."""
     gc.set_threshold(100_000)  # as in the command itself: imports create many objects and no garbage
     atexit.register(gc.freeze)  # likewise: the command waits for the end of its processes
     time.sleep(_PAUSE_S)
+    if module is not None:
+        import_module(module)
     return os.getpid()
 
 

@@ -23,20 +23,28 @@ _ROUNDS = 300
 """Most supergradient steps; a few tens are usual."""
 
 
-def chunk_bounds(scenario: Scenario, family: Family, *, fast: bool = False) -> list[Bound]:
-    """Bounds on the total JCT [s] of the schedules of `family` that finish every job; none if some job never can."""
-    return bounds_on(lambda: pools(scenario, family), fast=fast)
+def chunk_bounds(scenario: Scenario, family: Family, *, fast: bool = False, part: int | None = None) -> list[Bound]:
+    """Bounds on the total JCT [s] of the schedules of `family` that finish every job; none if some job never can.
+
+    With `part` they are on the jobs of one pool; those on all pools are the sums (:func:`~skedge.optimum.types.added`).
+    """
+    return bounds_on(lambda: pools(scenario, family), fast=fast, part=part)
 
 
-def bounds_on(make: Callable[[], list[JobPool]], *, fast: bool) -> list[Bound]:
-    """Bounds [s] for the pools that `make` creates.
+def number_of_pools(scenario: Scenario) -> int:
+    """How many pools :func:`~skedge.optimum.pools.pools.pools` makes, of any family."""
+    return len(np.unique(scenario.jobs.worker_type))
+
+
+def bounds_on(make: Callable[[], list[JobPool]], *, fast: bool, part: int | None = None) -> list[Bound]:
+    """Bounds [s] for the pools that `make` creates, or for one of them.
 
     These are ``alone`` and ``srpt`` of :mod:`skedge.optimum.pools.simple`; ``prices`` of
     :mod:`skedge.optimum.pools.prices`, which uses the best of the three for every pool; and, unless only `fast` bounds
     are requested, ``flow`` of :mod:`skedge.optimum.pools.flow` for small slotted scenarios.
     """
     started = process_time()
-    made = make()
+    made = make() if part is None else make()[part : part + 1]
     # a job that can never run has no completion, so there is no total to bound
     if not all(np.isfinite(pool.alone).all() for pool in made):
         return []

@@ -24,12 +24,12 @@ from skedge.optimum.types import Bound
 from .model import GangModel, gang_model
 
 
-def gang_bounds(scenario: Scenario, *, fast: bool = False) -> list[Bound]:
+def gang_bounds(scenario: Scenario, *, fast: bool = False, part: int | None = None) -> list[Bound]:
     """Bounds on the total JCT [s] of schedules with one gang per job that finish every job; none if some job never can.
 
     As :func:`skedge.optimum.chunks.bounds.chunk_bounds` has them for the other families.
     """
-    return bounds_on(lambda: gang_pools(scenario), fast=fast)
+    return bounds_on(lambda: gang_pools(scenario), fast=fast, part=part)
 
 
 def gang_pools(scenario: Scenario) -> list[JobPool]:

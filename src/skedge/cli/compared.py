@@ -1,0 +1,146 @@
+"""What ``skedge compare`` carries out, writes and shows."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from skedge.analysis.intervals import Estimate
+from skedge.compare import Comparison, compare, run_name
+from skedge.core.errors import InputError
+from skedge.report.build import write_report
+from skedge.run import new_folder
+from skedge.scenario.file import scenario_of
+
+from .compare import Keep, Output, split_policies
+from .console import err, finite, out, print_json
+from .progress import keeping, progress
+from .tables import comparison_table
+
+
+def carry_out_comparison(
+    scenario: str,
+    policies: str,
+    seeds: int,
+    output: Output,
+    page: Path,
+    where: Mapping[str, Any],
+    resume: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Compare the policies; write `output`, with the report at `page`, and print a table, or JSON.
+
+    `where` are the arguments of :func:`~skedge.compare.compare` that say where runs are made and whether verified.
+    """
+    folder, names = output.folder, split_policies(policies)
+    replaced = " (an earlier report was replaced)" if os.path.isfile(page) else ""
+    first = scenario_of(scenario).seed
+    title, command = f"skedge: {scenario}", f"skedge compare {scenario} --policies {policies} --seeds {seeds}"
+    with keeping(resume, quiet=as_json) as kept, nullcontext() if folder is None else new_folder(folder) as inside:
+        runs = None if inside is None or output.keep is Keep.none else inside / "runs"
+        with counted((len(names) + 1) * seeds, "comparing", quiet=as_json) as done:
+            seeded = [first + i for i in range(seeds)]
+            comparison = compare(scenario, names, seeded, progress=done, folder=runs, resume=kept, **where)
+        if inside is not None:
+            _write(inside, comparison, output.keep)
+        made = page if output.report or inside is None else inside / page.name
+        write_page(made, page, comparison.report(title, command))
+    _show(comparison, as_json=as_json)
+    if not as_json:
+        out.print(f"the picture (first seed):  {page}{replaced}", soft_wrap=True)
+    fail_on_broken(comparison)
+
+
+def write_page(path: Path, shown: Path, page: str) -> None:
+    """Write a report; the error of one that cannot be written names the file `shown`."""
+    try:
+        write_report(path, page)
+    except OSError as error:
+        raise InputError(f"{shown}: the report cannot be written: {error.strerror}") from error
+
+
+def _write(inside: Path, comparison: Comparison, keep: Keep) -> None:
+    """Write a comparison's files other than the report; times have their own file."""
+    if keep is Keep.best:
+        for policy in set(comparison.policies) - {comparison.best_in_the_mean}:
+            for seed in comparison.seeds:
+                shutil.rmtree(inside / "runs" / run_name(policy, seed))
+    times = {policy: [asdict(one) for one in ones] for policy, ones in comparison.times.items()}
+    bounds = [None if r is None else r.bound.seconds for r in comparison.references]
+    _write_json(inside / "comparison.json", numbers(comparison))
+    _write_json(inside / "times.json", {"seeds": comparison.seeds, "runs_s": times, "bounds_s": bounds})
+
+
+def _write_json(path: Path, value: object) -> None:
+    path.write_text(json.dumps(finite(value), indent=2) + "\n", encoding="utf-8")
+
+
+@contextmanager
+def counted(total: int, label: str, *, quiet: bool) -> Iterator[Callable[[str, int], None]]:
+    """Show progress: yields what is called with a policy and a seed after each of the `total` runs and bounds."""
+    with progress(quiet=quiet) as bar:
+        task = bar.add_task(label, total=total, at="")
+
+        def done(policy: str, seed: int) -> None:
+            bar.update(task, advance=1, at=f"{policy}, seed {seed}")
+
+        yield done
+
+
+def _show(comparison: Comparison, *, as_json: bool) -> None:
+    if as_json:
+        print_json(numbers(comparison))
+        return
+    out.print(comparison_table(comparison))
+    for text in comparison.texts:
+        out.print(text, soft_wrap=True)
+
+
+def numbers(comparison: Comparison) -> dict[str, Any]:
+    """A comparison as JSON; without times, so that the same runs give the same bytes."""
+    c = comparison
+    bounds = [None if r is None else asdict(r) for r in c.references]
+    for bound in filter(None, bounds):
+        del bound["bound"]["seconds"]
+    differences = {policy: _plain(c.difference(policy, c.leading)) for policy in c.policies if policy != c.reference}
+    return {
+        "seeds": c.seeds,
+        "metrics": c.metrics,
+        "bounds": bounds,
+        "estimates": {p: {column: _plain(c.estimate(p, column)) for column in c.columns} for p in c.policies},
+        "differences": {"of": c.leading, "to": c.reference, "policies": differences},
+        "verified": None if c.violations is None else not any(map(any, c.violations.values())),
+        "violations": _violations(c),
+    }
+
+
+def _plain(found: Estimate | None) -> dict[str, float | None] | None:
+    return None if found is None else asdict(found)
+
+
+def _violations(comparison: Comparison) -> list[Mapping[str, Any]]:
+    return [
+        {"policy": policy, "seed": seed, **asdict(violation)}
+        for policy, by_seed in (comparison.violations or {}).items()
+        for seed, found in zip(comparison.seeds, by_seed, strict=True)
+        for violation in found
+    ]
+
+
+def fail_on_broken(*comparisons: Comparison) -> None:
+    """Print the violations found and end the command with exit status 1 if there are any."""
+    broken = [found for comparison in comparisons for found in _violations(comparison)]
+    for found in broken[:20]:
+        where = f"{found['policy']}, seed {found['seed']}"
+        err.print(f"{where}: {found['rule']} {found['constraint']}: {found['message']}", soft_wrap=True)
+    if broken:
+        raise typer.Exit(1)
