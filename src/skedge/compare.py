@@ -29,8 +29,9 @@ from .report.build import ReportTable, build_report
 from .report.notebook import displayed
 from .report.plots import Plots
 from .run import Run, run
+from .runs.kept import Kept
 from .runs.meta import folder_name, registered_meta
-from .runs.sweep import Kept, Point, Where, carry_out, key_of
+from .runs.sweep import Point, Where, carry_out, key_of
 from .scenario.file import Source, scenario_of
 from .scenario.save import digest_of
 
@@ -559,8 +560,8 @@ def _one(sample: _Sample, policy: _Entrant, verify: bool, folder: Path | None, k
         result.write(_new(folder, policy.label, scenario.seed))
     covered = covering(result.scenario, result.schedule, completion_of(registered_meta(result.meta)))
     kept = result if keep else None
-    if keep and folder is None:
-        _ = result.utilisation  # kept by the run
+    if sample.i == 0:
+        _ = result.utilisation  # the report shows it, and it is computed here, beside other runs
     return _Made(
         policy.label, sample.number, sample.i, scenario.seed, result.metrics, kept, covered, parts(scenario),
         violations, times,

@@ -12,7 +12,7 @@ import pytest
 from conftest import SERVERS
 from skedge.live.engine import Engine
 from skedge.run import Run
-from skedge.runs.sweep import Kept
+from skedge.runs.kept import Kept
 from skedge.scenario.schema import ServerForm
 from skedge.studies import testbed
 from skedge.studies.study import Study, find

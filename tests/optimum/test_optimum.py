@@ -21,7 +21,8 @@ from skedge.core.value import Sigmoid
 from skedge.optimum.chunks.bounds import chunk_bounds
 from skedge.optimum.chunks.problem import SOLVERS as CHUNK_SOLVERS
 from skedge.optimum.chunks.problem import optimum_of_chunks
-from skedge.optimum.problems import PROBLEMS, covering, reference
+from skedge.optimum.pools.pools import pools
+from skedge.optimum.problems import PROBLEMS, Reference, covering, parts, reference, reference_of, reference_part
 from skedge.optimum.types import Bound, best_bound
 from skedge.optimum.utility.bounds import utility_bounds
 from skedge.optimum.utility.columns_lp import columns, dual
@@ -163,6 +164,40 @@ def test_compare_sets_all_runs_against_one_bound() -> None:
     assert "'work'" in both.bound_text
     alone = compare(scenario, ["aonline"], processes=1)
     assert alone.metrics["aonline"][0]["bound_ratio"] < both.metrics["aonline"][0]["bound_ratio"]
+
+
+@pytest.mark.parametrize("covered", [("chunks", "work"), ("gangs", "work"), ("work",)])
+def test_a_reference_is_the_sum_of_its_parts(covered: tuple[str, ...]) -> None:
+    """Those on each worker type that jobs ask for; the bounds on the whole differ in the last bits."""
+    several = 0
+    for seed in range(12):
+        scenario = small_scenario(seed)
+        several += parts(scenario) > 1
+        assert parts(scenario) == len(pools(scenario, "work"))
+        found, whole = reference(scenario, covered), PROBLEMS[covered[0]].bounds(scenario, True)
+        if not whole:
+            assert found is None or found.problem != covered[0]
+            continue
+        assert found is not None
+        best = best_bound(whole, "lower")
+        assert (found.problem, found.bound.name) == (covered[0], best.name)
+        assert found.bound.value == pytest.approx(best.value, rel=1e-12)
+    assert several > 3
+
+
+def test_a_reference_without_parts_is_computed_at_once() -> None:
+    scenario = resource_scenario(1, physics=resource_scenarios()[0].physics)
+    assert parts(scenario) == 1
+    found = reference_of([reference_part(scenario, ["utility"], 0)])
+    assert found is not None
+    assert found.bound.value == reference(scenario, ["utility"]).bound.value  # type: ignore[union-attr]
+
+
+def test_parts_of_which_one_has_no_bound_have_none() -> None:
+    known = "work", [Bound("alone", 2.0, 0.5), Bound("srpt", 3.0, 0.5)]
+    other = "work", [Bound("alone", 4.0, 0.25)]
+    assert reference_of([known, other]) == Reference("work", "jct_total_s", "lower", Bound("alone", 6.0, 0.75))
+    assert reference_of([known, None]) is None
 
 
 def test_compare_by_utility_divides_the_bound_by_the_value() -> None:

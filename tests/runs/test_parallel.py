@@ -6,11 +6,14 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import wait
+from pathlib import Path
 
+import numpy as np
 import pytest
 from joblib import delayed
 
-from skedge.runs.parallel import parallel, start_ahead
+from skedge.runs.parallel import parallel, started_ahead
 
 FEW, PAUSE_S = 6, 0.2
 
@@ -61,11 +64,35 @@ def imported(module: str) -> tuple[int, bool]:
     return os.getpid(), module in sys.modules
 
 
-@pytest.mark.parametrize("joining", [False, True])
-def test_processes_started_ahead_do_the_work_and_have_imported_what_it_needs(
-    monkeypatch: pytest.MonkeyPatch, *, joining: bool
-) -> None:
+def test_processes_started_ahead_do_the_work_and_have_imported_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("skedge.runs.parallel.effective_n_jobs", lambda _: 2)
-    start_ahead("colorsys", FEW, -1, joining=joining)
-    done = list(parallel([delayed(imported)("colorsys") for _ in range(FEW)], 2, joining=joining))
+    with started_ahead("colorsys", FEW, -1, joining=True):
+        done = list(parallel([delayed(imported)("colorsys") for _ in range(FEW)], 2, joining=True))
     assert {found for number, found in done if number != os.getpid()} == {True}
+
+
+def test_an_error_ends_the_processes_started_ahead_and_the_next_work_is_done_by_others() -> None:
+    list(parallel(work(pause), 2))
+    with pytest.raises(ValueError, match="before any work"), started_ahead("colorsys", FEW, 2):
+        raise ValueError("before any work")
+    assert len(set(parallel(work(pause), 2))) == 2
+
+
+def test_work_that_another_number_of_processes_does_than_was_started_ahead() -> None:
+    with started_ahead("colorsys", FEW, 3):
+        assert len(set(parallel(work(pause), 2))) == 2
+
+
+def test_results_that_came_with_an_error_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both pieces are over when they are looked at."""
+    monkeypatch.setattr("skedge.runs.parallel.wait", lambda sent, **_: wait(sent))
+    done = parallel([delayed(fail)(), delayed(pause)()], 2)
+    assert isinstance(next(done), int)
+    with pytest.raises(ValueError, match="a piece of work fails"):
+        next(done)
+
+
+def test_large_arguments_do_not_stay_in_memory() -> None:
+    before = len(list(Path("/dev/shm").glob("joblib*"))) if Path("/dev/shm").is_dir() else 0  # noqa: S108
+    assert list(parallel([delayed(len)(np.zeros(10**6)) for _ in range(FEW)], 2)) == [10**6] * FEW
+    assert (len(list(Path("/dev/shm").glob("joblib*"))) if Path("/dev/shm").is_dir() else 0) <= before  # noqa: S108

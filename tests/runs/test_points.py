@@ -16,7 +16,8 @@ from skedge.compare import compare
 from skedge.core.errors import InputError, SkedgeError
 from skedge.core.scenario import Scenario
 from skedge.run import Run, run
-from skedge.runs.sweep import Kept, Point, Where, carry_out, key_of
+from skedge.runs.kept import Kept
+from skedge.runs.sweep import Point, Where, carry_out, key_of
 from skedge.scenario.save import digest_of, save_scenario
 from skedge.studies import simulate
 from skedge.studies.kinds.sweep import Simulation

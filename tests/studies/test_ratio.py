@@ -8,7 +8,8 @@ import polars as pl
 import pytest
 
 from builders.studies import repeated, verdicts
-from skedge.runs.sweep import Kept, Where
+from skedge.runs.kept import Kept
+from skedge.runs.sweep import Where
 from skedge.scenario.file import scenario_from_dict
 from skedge.studies.kinds.ratio import Ratio
 from skedge.studies.simulate import set_against_bounds

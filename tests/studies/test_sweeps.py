@@ -16,7 +16,8 @@ from builders.studies import WRITTEN, repeated, verdicts
 from skedge.core.errors import InputError
 from skedge.core.registry import make_policy
 from skedge.run import offers, prepared
-from skedge.runs.sweep import Kept, Where
+from skedge.runs.kept import Kept
+from skedge.runs.sweep import Where
 from skedge.scenario.file import scenario_from_dict
 from skedge.scenario.save import digest_of
 from skedge.studies.kinds.course import BUSY, Course

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Annotated
 import typer
 
 from skedge.core.errors import InputError
-from skedge.runs.parallel import start_ahead
+from skedge.runs.parallel import started_ahead
 
 from .demo_cases import DEMO_POLICIES
 from .options import RayOption, ResumeOption, with_groups
@@ -65,13 +66,13 @@ def compare_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Compare policies over several seeds, in parallel, every run verified, with 95 % confidence intervals."""
-    page = output.page()
-    if ray is None and (processes == -1 or processes > 1):
-        start_ahead("skedge.compare", len(split_policies(policies)) * seeds, processes)
-    from .compared import carry_out_comparison  # noqa: PLC0415 - takes 0.4 s to import, here and there side by side
+    page, where = output.page(), {"processes": processes, "verify": verify, "ray": ray}
+    here = ray is None and (processes == -1 or processes > 1)
+    runs = len(split_policies(policies)) * seeds
+    with started_ahead("skedge.compare", runs, processes) if here else nullcontext():
+        from .compared import carry_out_comparison  # noqa: PLC0415 - takes 0.4 s to import, here and there side by side
 
-    where = {"processes": processes, "verify": verify, "ray": ray}
-    carry_out_comparison(scenario, policies, seeds, output, page, where, resume, as_json=as_json)
+        carry_out_comparison(scenario, policies, seeds, output, page, where, resume, as_json=as_json)
 
 
 def split_policies(text: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from skedge.core.errors import RunFolderError
-from skedge.runs.parallel import start_ahead
+from skedge.runs.parallel import started_ahead
 
 from .demo_cases import DEMO, DEMO_POLICIES
 
@@ -22,10 +22,10 @@ def demo(
     """Run a Philly-like trace, its jobs rigid and divisible, under six policies: a table and reports, in a minute."""
     if os.path.lexists(folder) and not _is_demo(folder):
         raise RunFolderError(f"{folder}: exists and is not an earlier demo; name another folder with --out")
-    start_ahead("skedge.cli.demo_runs", len(DEMO_POLICIES) * len(DEMO), -1, joining=True)
-    from .demo_runs import carry_out_demo  # noqa: PLC0415 - takes a second to import, here and there side by side
+    with started_ahead("skedge.cli.demo_runs", len(DEMO_POLICIES) * len(DEMO), -1, joining=True):
+        from .demo_runs import carry_out_demo  # noqa: PLC0415 - takes a second to import, here and there side by side
 
-    carry_out_demo(folder, seed, as_json=as_json)
+        carry_out_demo(folder, seed, as_json=as_json)
 
 
 def _is_demo(folder: Path) -> bool:

@@ -21,7 +21,8 @@ from skedge.core.errors import InputError, SkedgeError
 from skedge.report.pictures import HINT, can_draw
 from skedge.run import new_folder
 from skedge.runs.beside import beside
-from skedge.runs.sweep import Kept, Where
+from skedge.runs.kept import Kept
+from skedge.runs.sweep import Where
 from skedge.studies.kinds.ratio import Ratio
 from skedge.studies.kinds.ratios import Ratios
 from skedge.studies.overview import finish, is_finished, key_of_study, write_overview

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from skedge.core.events import Event
 from skedge.core.jit import watchers
 from skedge.core.time import SECOND
-from skedge.runs.sweep import Kept
+from skedge.runs.kept import Kept
 
 from .console import duration, err
 

@@ -16,6 +16,7 @@ from .network import upload_delays
 from .plans import Plans
 from .scenario import Scenario
 from .schedule import COPIES, SHARES, Schedule, or_null, schema, server_column
+from .time import NEVER
 
 _MOST_PAIRS = 2**22
 """Most pairs of a dispatch and a server that are looked at together."""
@@ -153,7 +154,7 @@ class Record:
             plans=self._plans_table(),
             prices=pl.DataFrame(self.prices, schema=self.schema["prices"], orient="row"),
             decisions=self.decisions.table(sent),
-            jobs=self.jobs_table(runs.group_by("job").agg(*run_bounds())),
+            jobs=self.jobs_table(*run_bounds(runs, len(self.scenario.jobs))),
             outages=self._outages_table(),
         )
 
@@ -245,8 +246,8 @@ class Record:
             return "cancelled" if self.failed[job].startswith(CANCELLED) else "failed"
         return "finished"
 
-    def jobs_table(self, bounds: pl.DataFrame) -> pl.DataFrame:
-        """The jobs; `bounds` has first_start and completion of those that ran (:func:`run_bounds`)."""
+    def jobs_table(self, first: Ints, last: Ints) -> pl.DataFrame:
+        """The jobs; `first` and `last` are those of :func:`run_bounds`."""
         jobs = self.scenario.jobs
         count = len(jobs)
         index = np.arange(count)
@@ -266,16 +267,22 @@ class Record:
             "reason": pl.Series([why.get(job) for job in range(count)], dtype=pl.String),
             "done": done,
         }
-        table = pl.DataFrame(columns).join(bounds, on="job", how="left", maintain_order="left")
+        ran = pl.Series(last >= 0)
+        table = pl.DataFrame(columns).with_columns(
+            first_start=pl.when(ran).then(pl.Series(first)), completion=pl.when(ran).then(pl.Series(last))
+        )
         completion = pl.when("done").then("completion").alias("completion")
         made = {"completion": completion, "jct": (completion - pl.col("arrival")).alias("jct")}
         kinds = self.schema["jobs"]
         return table.select(made.get(name, pl.col(name)).cast(kind) for name, kind in kinds.items())
 
 
-def run_bounds() -> tuple[pl.Expr, pl.Expr]:
-    """First start and last end of runs."""
-    return pl.col("start").min().alias("first_start"), pl.col("end").max().alias("completion")
+def run_bounds(runs: pl.DataFrame, jobs: int) -> tuple[Ints, Ints]:
+    """First start and last end of each job's runs [µs]; NEVER and -1 if it has none."""
+    job, first, last = runs["job"].to_numpy(), np.full(jobs, NEVER, np.int64), np.full(jobs, -1, np.int64)
+    np.minimum.at(first, job, runs["start"].to_numpy())
+    np.maximum.at(last, job, runs["end"].to_numpy())
+    return first, last
 
 
 def _by_time(time: Ints, job: Ints, place: Ints) -> Ints:

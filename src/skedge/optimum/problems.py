@@ -184,25 +184,27 @@ class Reference:
 
 def reference(scenario: Scenario, covered: Iterable[str]) -> Reference | None:
     """The best fast bound of the first of the problems `covered`; None if there is none."""
-    return reference_of([reference_part(scenario, covered)])
+    names = tuple(covered)
+    return reference_of([reference_part(scenario, names, part) for part in range(parts(scenario))])
 
 
 def parts(scenario: Scenario) -> int:
     """Number of parts that do not depend on each other, so that a :func:`reference` can be computed part by part."""
-    return max(1, number_of_pools(scenario)) if scenario.cluster.kind == "slots" else 1
+    apart = all(problem.part_bounds is not None for problem in PROBLEMS.values() if problem.applies(scenario))
+    return max(1, number_of_pools(scenario)) if apart else 1
 
 
 ReferencePart = tuple[str, list[Bound]]
 """A problem, and bounds on a part of its scenario."""
 
 
-def reference_part(scenario: Scenario, covered: Iterable[str], part: int | None = None) -> ReferencePart | None:
-    """The fast bounds of the first of the problems `covered` on a part of the scenario, by default on all of it."""
+def reference_part(scenario: Scenario, covered: Iterable[str], part: int) -> ReferencePart | None:
+    """The fast bounds of the first of the problems `covered` on a part of the scenario."""
     names = set(covered)
     for name, problem in PROBLEMS.items():
         if name in names:
-            apart = None if part is None else problem.part_bounds
-            bounds = problem.bounds(scenario, True) if apart is None else apart(scenario, part or 0)
+            apart = problem.part_bounds
+            bounds = problem.bounds(scenario, True) if apart is None else apart(scenario, part)
             if bounds:
                 return name, bounds
     return None

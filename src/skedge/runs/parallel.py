@@ -18,11 +18,11 @@ from multiprocessing import resource_tracker
 from typing import Any
 
 from joblib import delayed, effective_n_jobs
-from joblib.executor import get_memmapping_executor
+from joblib.externals.loky import get_reusable_executor
 from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
-_START_S, _PAUSE_S = 20.0, 0.05
-"""Time limit for the start of processes, and length of the pause asked of each [s]."""
+_START_S, _PAUSE_S, _IDLE_S = 20.0, 0.05, 300
+"""Time limit for the start of processes, pause asked of each, and idle time after which one ends [s]."""
 
 
 def parallel(work: Sequence[Any], processes: int, *, joining: bool = False) -> Generator[Any, None, None]:
@@ -47,18 +47,27 @@ def parallel(work: Sequence[Any], processes: int, *, joining: bool = False) -> G
         yield from _done([_at(os.getcwd(), *one) for one in work], others, joining=joining or not others)
 
 
-def start_ahead(module: str, pieces: int, processes: int, *, joining: bool = False) -> None:
+@contextmanager
+def started_ahead(module: str, pieces: int, processes: int, *, joining: bool = False) -> Iterator[None]:
     """Start the processes of the next :func:`parallel`, and let them import `module` meanwhile.
 
-    `pieces` is the length of its `work`.
+    `pieces` is the length of its `work`. An error inside the block ends them.
     """
     others = _others(pieces, processes, joining=joining)
     if not others:
+        yield
         return
     _start_trackers()
     with _held_back(signal.SIGINT, signal.SIGTERM):
         executor = _executor(others)
-        _ahead[:] = [executor.submit(_process, module) for _ in range(others)]
+        _ahead[:] = [executor.submit(_process) for _ in range(others)]
+        for _ in range(others):
+            executor.submit(import_module, module)
+    try:
+        yield
+    except BaseException:
+        _end(executor)
+        raise
 
 
 _ahead: list[Future[int]] = []
@@ -72,12 +81,18 @@ def _others(pieces: int, processes: int, *, joining: bool) -> int:
 
 
 def _executor(others: int) -> Any:
-    """Joblib's executor, whose processes live on; they share the cores, so libraries start few threads in them."""
-    threads = str(max(1, effective_n_jobs(-1) // others))
-    return get_memmapping_executor(others, env={name: os.environ.get(name, threads) for name in _THREADS})
+    """Loky's executor, whose processes live on; there is one for each core, so libraries start no more threads."""
+    return get_reusable_executor(others, timeout=_IDLE_S, env={name: os.environ.get(name, "1") for name in _THREADS})
 
 
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+
+
+def _end(executor: Any) -> None:
+    """End the processes at once."""
+    with _quiet(), _held_back(signal.SIGINT, signal.SIGTERM):
+        executor.shutdown(wait=True, kill_workers=True)
+    _ahead.clear()
 
 
 def _done(tasks: Sequence[Any], others: int, *, joining: bool) -> Generator[Any, None, None]:
@@ -93,11 +108,12 @@ def _done(tasks: Sequence[Any], others: int, *, joining: bool) -> Generator[Any,
                 function, given, named = left.pop() if others else left.popleft()
                 yield function(*given, **named)
             done, sent = wait(sent, timeout=0 if left and joining else None, return_when=FIRST_COMPLETED)
-            yield from (future.result() for future in done)
+            # an error comes after the results that came with it
+            for future in sorted(done, key=lambda future: future.exception() is not None):
+                yield future.result()
     except BaseException:  # also where the generator is closed
         if executor is not None:
-            with _held_back(signal.SIGINT, signal.SIGTERM):
-                executor.shutdown(wait=True, kill_workers=True)
+            _end(executor)
         raise
 
 
@@ -129,21 +145,19 @@ def _start_trackers() -> None:
 
 
 def _start(processes: int) -> None:
-    """Wait until joblib's processes have started: one that is ended during its start prints a traceback."""
-    up, deadline = {one.result() for one in _ahead}, time.monotonic() + _START_S
+    """Wait until the processes have started: one that is ended during its start prints a traceback."""
+    executor, ahead, deadline = _executor(processes), list(_ahead), time.monotonic() + _START_S
     _ahead.clear()
-    while len(up) < processes and time.monotonic() < deadline:
-        executor = _executor(processes)
-        up.update(one.result() for one in [executor.submit(_process) for _ in range(processes)])
+    up = {one.result() for one in ahead}
+    while len(up) != processes and time.monotonic() < deadline:
+        up = {one.result() for one in [executor.submit(_process) for _ in range(processes)]}
 
 
-def _process(module: str | None = None) -> int:
-    """The id of this process, after a pause in which the others start; imports `module`."""
+def _process() -> int:
+    """The id of this process, after a pause in which the others start."""
     gc.set_threshold(100_000)  # as in the command itself: imports create many objects and no garbage
     atexit.register(gc.freeze)  # likewise: the command waits for the end of its processes
     time.sleep(_PAUSE_S)
-    if module is not None:
-        import_module(module)
     return os.getpid()
 
 
@@ -151,8 +165,8 @@ def _process(module: str | None = None) -> int:
 def _quiet() -> Iterator[None]:
     """Suppress what users need not know.
 
-    Joblib warns about abandoned work, and when it replaces a process that has come to hold much memory, which loses
-    nothing; its thread prints an error when it finds its queue closed.
+    Loky warns when it replaces a process that has come to hold much memory, and when it waits for work to be over to
+    have another number of them, which loses nothing; its thread prints an error when it finds its queue closed.
     """
     before = threading.excepthook
 
@@ -163,7 +177,7 @@ def _quiet() -> Iterator[None]:
     threading.excepthook = hook
     try:
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*tasks which were still being processed.*")
+            warnings.filterwarnings("ignore", message="Trying to resize an executor with running jobs.*")
             warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given.*")
             yield
     finally:

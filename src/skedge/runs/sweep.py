@@ -7,11 +7,9 @@ out again, so a sweep that was ended continues where it was, with the same resul
 from __future__ import annotations
 
 import importlib.util
-import os
-import pickle
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
@@ -24,59 +22,12 @@ from joblib import delayed
 from skedge.core.errors import InputError, SkedgeError
 
 from .cluster import check_answers
+from .kept import Kept
 from .parallel import parallel
 
 _LIBRARIES = ("numpy", "numba", "polars", "scipy")
 
 _ANOTHER = "a node of the Ray cluster has another skedge or other libraries, or none: every node needs the same ones"
-
-
-class Kept:
-    """A folder of finished points, created if needed.
-
-    It belongs to the user: files of results are read with pickle, so a folder from elsewhere must be trusted.
-
-    Attributes
-    ----------
-    finished
-        Number of points found in it or added to it.
-    """
-
-    def __init__(self, folder: Path, say: Callable[[str], None] | None = None) -> None:
-        """`say` receives a sentence on the points found."""
-        self.folder, self.say, self.finished = folder, say, 0
-
-    def found(self, points: Sequence[Point], left: list[Point], what: str) -> Iterator[Any]:
-        """The kept results of `points`; those without one go to `left`. `what` names them to `say`."""
-        for point in points:
-            result = _read(self.folder / point.key)
-            if result is None:
-                left.append(point)
-            else:
-                self.finished += 1
-                yield result[0]
-        if self.say is not None:
-            self.say(f"{len(points) - len(left)} of {len(points)} {what} found in {self.folder}")
-
-    def of(self, key: str, make: Callable[[], Any]) -> Any:
-        """The kept result of a point that is not for :func:`carry_out` or, if there is none, what `make` returns."""
-        result = _read(self.folder / key)
-        if result is None:
-            result = (make(),)
-            _write(self.folder / key, result[0])
-        self.finished += 1
-        return result[0]
-
-    def add(self, key: str, result: Any) -> None:
-        """Keep a result.
-
-        Raises
-        ------
-        InputError
-            If the folder cannot be used.
-        """
-        _write(self.folder / key, result)
-        self.finished += 1
 
 
 @dataclass(frozen=True)
@@ -168,29 +119,6 @@ def _done_there(program: str, *task: Any) -> tuple[str, Any]:
 
 def _done(key: str, function: Callable[..., Any], given: tuple[Any, ...]) -> tuple[str, Any]:
     return key, function(*given)
-
-
-# -- finished points ---------------------------------------------------------------------------------------------------
-
-
-def _read(path: Path) -> tuple[Any] | None:
-    """A kept result in a tuple; None if there is none that can be read."""
-    with suppress(Exception):  # whatever a damaged file does when it is read: the point is carried out again
-        kept = pickle.loads(path.read_bytes())  # noqa: S301 - the user's own files, see Where
-        if isinstance(kept, dict) and kept.get("key") == path.name:
-            return (kept["result"],)
-    return None
-
-
-def _write(path: Path, result: Any) -> None:
-    """Keep a result; a sweep that is ended meanwhile leaves no half of it."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_name(f".{path.name}.{os.getpid()}")
-        aside.write_bytes(pickle.dumps({"key": path.name, "result": result}, protocol=5))
-        aside.replace(path)
-    except OSError as error:
-        raise InputError(f"{path.parent}: finished points cannot be kept in it: {error.strerror}") from error
 
 
 # -- Ray ---------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from skedge.core.lanes.lanes import (
     LEFT,
     SEQ,
     Lanes,
+    Links,
     absorb,
     empty_lanes,
     finish_head,
@@ -70,7 +71,7 @@ class Truth(NamedTuple):
     open_chunk: Ints
     open_job: Ints
     open_start: Ints
-    links: Ints
+    links: Links
     first: Ints
     in_service: Ints
     was_running: Ints
@@ -101,7 +102,7 @@ def make_truth(
         open_chunk=np.full(lanes, -1, np.int64),
         open_job=np.full(lanes, -1, np.int64),
         open_start=np.zeros(lanes, np.int64),
-        links=np.full(int(chunks.sum()), -1, np.int64),
+        links=np.full(int(chunks.sum()), -1, np.int32),
         first=np.concatenate([[0], np.cumsum(chunks)]).astype(np.int64),
         in_service=np.zeros(jobs, np.int64),
         was_running=np.zeros(jobs, np.int64),

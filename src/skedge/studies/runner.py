@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from skedge.run import Run
-from skedge.runs.sweep import Kept, Where
+from skedge.runs.kept import Kept
+from skedge.runs.sweep import Where
 
 from . import simulate
 from .judge import Verdict

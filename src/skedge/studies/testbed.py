@@ -16,7 +16,8 @@ from skedge.core.scenario import Scenario
 from skedge.live.control.session import LiveRun, programs, train
 from skedge.live.engine import Engine
 from skedge.run import Run, run
-from skedge.runs.sweep import Kept, key_of
+from skedge.runs.kept import Kept
+from skedge.runs.sweep import key_of
 from skedge.scenario.file import scenario_from_dict, server_of
 from skedge.scenario.schema import ServerForm, TrainForm
 from skedge.studies.kinds.feasibility import Feasibility

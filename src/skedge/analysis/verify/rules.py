@@ -139,7 +139,7 @@ Rule = Callable[[Findings], None]
 
 
 def check_all(rules: Sequence[Rule], found: Findings, *, side_by_side: bool) -> None:
-    """Check rules that do not depend on each other; `side_by_side`: in as many threads as there are processors."""
+    """Check rules that do not depend on each other; `side_by_side`: in several threads."""
     if not side_by_side:
         for rule in rules:
             rule(found)
@@ -149,6 +149,12 @@ def check_all(rules: Sequence[Rule], found: Findings, *, side_by_side: bool) -> 
         rule(of_rule := found.anew())
         return of_rule
 
-    with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
+    with ThreadPoolExecutor(_most_threads()) as threads:
         for of_rule in threads.map(alone, rules):
             found.extend(of_rule)
+
+
+def _most_threads() -> int:
+    """One per processor, or what the usual variable says: in a process of a sweep that is its share of them."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return int(given) if given.isdecimal() and int(given) > 0 else os.cpu_count() or 1

@@ -328,7 +328,10 @@ def _without(table: NDArray[np.int64], lane: int, n: int, job: int) -> int:
     return kept
 
 
-NO_LINKS = np.empty(0, np.int64)
+Links = NDArray[np.int32]
+"""By chunk, the next one of its group; as 32 bits, for there is one of every chunk of a scenario."""
+
+NO_LINKS: Links = np.empty(0, np.int32)
 """Argument of :func:`send_chunks` when individual chunks need not be tracked."""
 
 
@@ -342,7 +345,7 @@ def group_of(job: int, seq: int, rank: int, each: int, total: int) -> Ints:
 
 @lean
 def send_chunks(
-    lanes: Lanes, group: Ints, lane_of: Ints, lane_server: Ints, delays: Delays, now: int, links: Ints
+    lanes: Lanes, group: Ints, lane_of: Ints, lane_server: Ints, delays: Delays, now: int, links: Links
 ) -> None:
     """Send chunks of a job to their lanes, one copy of `group` per lane.
 

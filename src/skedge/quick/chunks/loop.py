@@ -292,7 +292,7 @@ def _send(case: LaneCase, books: LaneBooks, job: int, now: int) -> None:
     group[JOB], group[RANK], group[SEQ], group[OF_CHUNKS] = job, chunks * mine[EACH], books.at[DISPATCHES], chunks
     if case.as_announced == 0:
         group[OF_EACH] = group[LEFT] = mine[EACH]
-        send_chunks(books.belief, group, lane, case.lane_server, case.delays, now, lane[:0])
+        send_chunks(books.belief, group, lane, case.lane_server, case.delays, now, truth.links[:0])
     group[OF_EACH] = group[LEFT] = mine[TRUE_EACH]
     links = truth.links[first : first + chunks]
     send_chunks(truth.lanes, group, lane, case.lane_server, case.delays, now, links)

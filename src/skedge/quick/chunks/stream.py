@@ -124,10 +124,9 @@ class _Rows:
         whole.in_cloud(books, self.log, self.in_cloud)
         self.in_cloud = int(books.at[CLOUD_ROWS])
         runs = self.log.taken_until(until)
-        of_job = runs.group_by("job").agg(*run_bounds())
-        job, first, last = (of_job[name].to_numpy() for name in ("job", "first_start", "completion"))
-        self.first[job] = np.minimum(self.first[job], first)
-        self.last[job] = np.maximum(self.last[job], last)
+        first, last = run_bounds(runs, len(self.first))
+        np.minimum(self.first, first, out=self.first)
+        np.maximum(self.last, last, out=self.last)
         self.tables["runs"].add(runs)
 
     def decided(self, books: LaneBooks, end: int) -> None:
@@ -165,9 +164,7 @@ def _by_job(scenario: Scenario, books: LaneBooks, rows: _Rows, folder: Path) -> 
         record.reject(int(books.jobs[job, ARRIVAL]), Reject(job, NO_WORKER))
     record.ps.frombytes(books.ps[: books.at[PS_ROWS]].tobytes())
     record.admitted = {int(job): int(sent[job]) for job in np.flatnonzero(sent >= 0)}
-    ran = np.flatnonzero(rows.last >= 0)
-    bounds = pl.DataFrame({"job": ran.astype(np.int32), "first_start": rows.first[ran], "completion": rows.last[ran]})
-    jobs = record.jobs_table(bounds)
+    jobs = record.jobs_table(rows.first, rows.last)
     none = {name: pl.DataFrame(schema=record.schema[name]) for name in ("plans", "prices", "outages")}
     for name, table in {**none, "ps": record.ps_table(), "jobs": jobs}.items():
         write_table(folder, name, table)
