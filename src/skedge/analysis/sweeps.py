@@ -16,6 +16,9 @@ from skedge.core.time import NEVER
 
 Small = NDArray[np.int32]
 
+_PART = 2**18
+"""Rows that are counted together."""
+
 
 class Groups:
     """The rows of a table by group, within each group by a key, stably; rows of group -1 are omitted.
@@ -52,6 +55,14 @@ class Groups:
     def rows(self) -> Ints:
         """The numbers of the rows."""
         return self.take(np.arange(len(self._group)))
+
+
+def counts(group: Small | Ints, groups: int) -> Ints:
+    """Number of rows of each group; part by part, as NumPy copies numbers of 32 bits."""
+    of = np.zeros(groups, np.int64)
+    for first in range(0, len(group), _PART):
+        of += np.bincount(group[first : first + _PART], minlength=groups)
+    return of
 
 
 def in_groups(group: Small | Ints, key: Ints, groups: int) -> tuple[Ints, Ints]:

@@ -7,6 +7,7 @@ import numpy as np
 from skedge.core.model import Bools, Floats, Ints
 
 from .columns import Array, Columns
+from .sweeps import counts
 
 
 class Zeta:
@@ -22,7 +23,7 @@ class Zeta:
 
     def __init__(self, c: Columns) -> None:
         d, count = c.dispatches, len(c.scenario.jobs)
-        total, edge = np.bincount(d["job"], minlength=count), np.bincount(d["job"][d["lane"] >= 0], minlength=count)
+        total, edge = counts(d["job"], count), counts(d["job"][d["lane"] >= 0], count)
         self.last: Ints = ((total > 0) & (edge == 0)).astype(np.int64)
         again = np.unique(d["job"][d.has("verb", "redispatch")]).tolist()
         self._changes = {job: _changes(c, job) for job in again}

@@ -134,7 +134,10 @@ class RunLog:
         self.lane_parts, self.cloud_parts = [frame], []
         of = {column.name: column.to_numpy() for column in frame}
         job = of["job"]
-        work = self.scenario.jobs.minibatches[job] * ((of["end"] - of["start"]) / self._time_in_all(of))
+        # in place: each array has a number for each run
+        work = self._time_in_all(of)
+        np.divide(of["end"] - of["start"], work, out=work)
+        work *= self.scenario.jobs.minibatches[job]
         server, lane = self._places(of["lane"])
         columns = {
             "job": frame["job"],
@@ -153,12 +156,15 @@ class RunLog:
 
     def _order(self, start: Ints, job: Narrow, chunk: Narrow) -> Ints:
         """Order by (start, job, chunk)."""
-        number, chunks = self._first_chunk[job] + chunk, int(self._first_chunk[-1])
+        number, chunks = self._first_chunk[job], int(self._first_chunk[-1])
+        number += chunk
         first = int(start.min(initial=NEVER))
         if (int(start.max(initial=0)) - first + 1) * chunks > 2**64:
             return np.lexsort((number, start))
         # by one number, which is sorted faster than two
-        key = (start - first).astype(np.uint64) * np.uint64(chunks) + number.astype(np.uint64)
+        key = (start - first).view(np.uint64)
+        key *= np.uint64(chunks)
+        key += number.view(np.uint64)
         return np.argsort(key, kind="stable")
 
     def _places(self, lane: Narrow) -> tuple[Narrow, pl.Series]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from skedge.analysis.columns import Columns, once
 from skedge.analysis.sweeps import bounds
 from skedge.core.time import SECOND
@@ -34,4 +36,6 @@ def sum_beta_s(c: Columns) -> float | None:
     job, done = d["job"], last[first[d["job"]] + d["chunk"]]
     counts = new & (done >= 0)
     job, done = job[counts], done[counts]
-    return float((1 / jobs.chunks[job] * (done - jobs.arrival[job])).sum()) / SECOND
+    share, response = (1 / jobs.chunks)[job], jobs.arrival[job]
+    share *= np.subtract(done, response, out=response)
+    return float(share.sum()) / SECOND

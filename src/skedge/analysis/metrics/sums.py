@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from skedge.analysis.columns import Columns, first_of_job, gang_intervals, ready_times
 from skedge.analysis.supplies import supplies
-from skedge.analysis.sweeps import bounds
+from skedge.analysis.sweeps import bounds, counts
 from skedge.core.model import Ints
 
 from .dual import sum_alpha_s, sum_beta_s
@@ -113,8 +113,8 @@ def finished(c: Columns) -> NDArray[np.bool_]:
 
 
 def _jobs_in_cloud(c: Columns) -> int:
-    total = np.bincount(c.runs["job"], minlength=len(c.scenario.jobs))
-    cloud = np.bincount(c.runs["job"][c.runs["server"] == cloud_of(c)], minlength=len(c.scenario.jobs))
+    total = counts(c.runs["job"], len(c.scenario.jobs))
+    cloud = counts(c.runs["job"][c.runs["server"] == cloud_of(c)], len(c.scenario.jobs))
     return int(((total > 0) & (cloud == total)).sum())
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skedge.analysis.columns import Array, Columns, Table, failure_times, next_outage, ready_times
-from skedge.analysis.sweeps import bounds, overlapping, sums, totals
+from skedge.analysis.sweeps import bounds, counts, overlapping, sums, totals
 from skedge.analysis.zeta import Zeta
 from skedge.core.model import Floats, Ints
 from skedge.core.time import NEVER
@@ -148,7 +148,7 @@ def _once_each(k: Chunks, found: Findings) -> None:
     found.rows(
         "M6", ~(k.leads | k.again), d["job"], d["time"], lambda i: f"chunk {d['chunk'][i]} is dispatched a second time"
     )
-    sent = np.bincount(d["job"], minlength=len(jobs)) > 0
+    sent = counts(d["job"], len(jobs)) > 0
     missing = np.flatnonzero(np.repeat(sent, jobs.chunks) & (k.row < 0))[: found.limit]
     for chunk, job in zip(missing, k.job(missing), strict=True):
         number = chunk - k.c.first_chunk[job]

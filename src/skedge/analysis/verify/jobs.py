@@ -7,7 +7,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from skedge.analysis.columns import Columns, Table, failure_times, next_outage, once
-from skedge.analysis.sweeps import bounds
+from skedge.analysis.sweeps import bounds, counts
 from skedge.core.model import Ints
 from skedge.core.time import NEVER
 
@@ -43,7 +43,7 @@ def answers(c: Columns, found: Findings) -> None:
     found.rows(
         "M18", unsaid, t["job"], t["arrival"], lambda i: f"is {state[i]} in the jobs table, but not by its decisions"
     )
-    runs = np.bincount(c.runs["job"], minlength=len(jobs))[t["job"]]
+    runs = counts(c.runs["job"], len(jobs))[t["job"]]
     found.rows("M18", rejected & (runs > 0), t["job"], t["arrival"], lambda i: f"is rejected but has {runs[i]} runs")
     found.rows("M18", finished & (runs == 0), t["job"], t["arrival"], lambda _: "is finished but never ran")
 
