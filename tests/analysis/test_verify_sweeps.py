@@ -7,7 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from skedge.analysis.sweeps import bounds, in_groups, merged, overlapping, sums, totals
+from skedge.analysis import sweeps
+from skedge.analysis.sweeps import bounds, counts, in_groups, merged, overlapping, sums, totals
 from skedge.core.time import NEVER
 
 
@@ -87,3 +88,11 @@ def test_rows_in_groups_are_of_one_type_in_any_order() -> None:
         assert rows.tolist() == [i for g in range(3) for i in range(3) if group[i] == g]
         assert first.tolist() == [sum(0 <= g < k for g in group) for k in range(4)]
         assert not rows.flags.writeable
+
+
+def test_rows_are_counted_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeps, "_PART", 4)
+    rng = np.random.default_rng(7)
+    for rows in (0, 3, 4, 5, 30):
+        group = rng.integers(0, 6, rows).astype(np.int32)
+        assert counts(group, 8).tolist() == [group.tolist().count(k) for k in range(8)]
