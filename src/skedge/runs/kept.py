@@ -43,7 +43,7 @@ class Kept:
             self.say(f"{len(points) - len(left)} of {len(points)} {what} found in {self.folder}")
 
     def of(self, key: str, make: Callable[[], Any]) -> Any:
-        """The kept result of a point that is not for :func:`carry_out` or, if there is none, what `make` returns."""
+        """The kept result of a point that is not for :func:`~skedge.runs.sweep.carry_out`, or what `make` returns."""
         result = _read(self.folder / key)
         if result is None:
             result = (make(),)

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from skedge.core.events import Event, Reject
+from skedge.core.model import Ints
 from skedge.core.plans import Plans
 from skedge.core.policy import Policy
 from skedge.core.record import Record, run_bounds
@@ -84,7 +85,9 @@ def stream(
         whole.must_be_over(scenario, books)
         rows.decided(books, len(books.jobs))
         rows.ran(books, NEVER)
-    return _by_job(scenario, books, rows, folder)
+    jobs, ps = books.jobs, books.ps[: books.at[PS_ROWS]]
+    del books  # the links of all chunks are large
+    return _by_job(scenario, jobs, ps, rows, folder)
 
 
 class _Rows:
@@ -157,12 +160,12 @@ def _grown(books: LaneBooks, rows: int) -> LaneBooks:
     return books._replace(lane=lane, postponed=postponed, alpha=np.concatenate([books.alpha, np.zeros(len(more))]))
 
 
-def _by_job(scenario: Scenario, books: LaneBooks, rows: _Rows, folder: Path) -> pl.DataFrame:
-    """Write the tables without rows for chunks; returns the jobs table."""
-    record, sent = Record(scenario, Plans()), books.jobs[:, SENT]
+def _by_job(scenario: Scenario, of_jobs: Ints, ps: Ints, rows: _Rows, folder: Path) -> pl.DataFrame:
+    """Write the tables without rows for chunks, given two of the books' tables; returns the jobs table."""
+    record, sent = Record(scenario, Plans()), of_jobs[:, SENT]
     for job in np.flatnonzero(sent < 0).tolist():
-        record.reject(int(books.jobs[job, ARRIVAL]), Reject(job, NO_WORKER))
-    record.ps.frombytes(books.ps[: books.at[PS_ROWS]].tobytes())
+        record.reject(int(of_jobs[job, ARRIVAL]), Reject(job, NO_WORKER))
+    record.ps.frombytes(ps.tobytes())
     record.admitted = {int(job): int(sent[job]) for job in np.flatnonzero(sent >= 0)}
     jobs = record.jobs_table(rows.first, rows.last)
     none = {name: pl.DataFrame(schema=record.schema[name]) for name in ("plans", "prices", "outages")}
