@@ -474,7 +474,7 @@ def _references(
     found: dict[int, dict[int, ReferencePart | None]] = {sample.number: {} for sample in samples}
     for number, part, bounds in _carried_out(points, where, "parts of bounds"):
         if len(samples) >= FEWEST:
-            import_statistics()  # while the processes compute the other bounds
+            import_statistics()  # here, as other processes, where there are any, compute bounds meanwhile
         found[number][part] = bounds
         if len(found[number]) == first[number].parts:
             progress("bound", first[number].seed)

@@ -22,7 +22,7 @@ from skedge.optimum.chunks.bounds import chunk_bounds
 from skedge.optimum.chunks.problem import SOLVERS as CHUNK_SOLVERS
 from skedge.optimum.chunks.problem import optimum_of_chunks
 from skedge.optimum.pools.pools import pools
-from skedge.optimum.problems import PROBLEMS, Reference, covering, parts, reference, reference_of, reference_part
+from skedge.optimum.problems import PROBLEMS, Reference, covering, parts, reference, reference_of
 from skedge.optimum.types import Bound, best_bound
 from skedge.optimum.utility.bounds import utility_bounds
 from skedge.optimum.utility.columns_lp import columns, dual
@@ -188,9 +188,9 @@ def test_a_reference_is_the_sum_of_its_parts(covered: tuple[str, ...]) -> None:
 def test_a_reference_without_parts_is_computed_at_once() -> None:
     scenario = resource_scenario(1, physics=resource_scenarios()[0].physics)
     assert parts(scenario) == 1
-    found = reference_of([reference_part(scenario, ["utility"], 0)])
+    found, whole = reference(scenario, ["utility"]), PROBLEMS["utility"].bounds(scenario, True)
     assert found is not None
-    assert found.bound.value == reference(scenario, ["utility"]).bound.value  # type: ignore[union-attr]
+    assert found.bound.value == best_bound(whole, "higher").value
 
 
 def test_parts_of_which_one_has_no_bound_have_none() -> None:

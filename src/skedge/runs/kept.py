@@ -66,7 +66,7 @@ class Kept:
 def _read(path: Path) -> tuple[Any] | None:
     """A kept result in a tuple; None if there is none that can be read."""
     with suppress(Exception):  # whatever a damaged file does when it is read: the point is carried out again
-        kept = pickle.loads(path.read_bytes())  # noqa: S301 - the user's own files, see Where
+        kept = pickle.loads(path.read_bytes())  # noqa: S301 - the user's own files, see Kept
         if isinstance(kept, dict) and kept.get("key") == path.name:
             return (kept["result"],)
     return None

@@ -81,7 +81,7 @@ def _others(pieces: int, processes: int, *, joining: bool) -> int:
 
 
 def _executor(others: int) -> Any:
-    """Loky's executor, whose processes live on; there is one for each core, so libraries start no more threads."""
+    """Loky's executor, whose processes live on; libraries start one thread in each if the environment says nothing."""
     return get_reusable_executor(others, timeout=_IDLE_S, env={name: os.environ.get(name, "1") for name in _THREADS})
 
 

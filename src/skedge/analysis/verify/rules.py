@@ -155,6 +155,6 @@ def check_all(rules: Sequence[Rule], found: Findings, *, side_by_side: bool) -> 
 
 
 def _most_threads() -> int:
-    """One per processor, or what the usual variable says: in a process of a sweep that is its share of them."""
+    """One per processor, or what the usual variable says: one in a process of a sweep."""
     given = os.environ.get("OMP_NUM_THREADS", "")
     return int(given) if given.isdecimal() and int(given) > 0 else os.cpu_count() or 1
