@@ -1,6 +1,7 @@
-"""Runs whose record may be larger than memory: written as it grows, verified and measured part by part.
+"""Runs that may be larger than memory: jobs are read as they arrive, the record is written as it grows.
 
-The run folder is that of :mod:`skedge.run`, with the same rows in the same order.
+Verification and metrics go part by part, too. The run folder is that of :mod:`skedge.run`, with the same rows in the
+same order.
 """
 
 from __future__ import annotations
@@ -17,25 +18,51 @@ from .analysis.metrics.metrics import metrics_of_parts
 from .analysis.verify.parts import has_parts, verify_parts
 from .analysis.verify.verify import Violation
 from .core.events import Event
-from .core.policy import Policy
+from .core.heap import give_back
+from .core.policy import AnyPolicy, Policy
+from .core.registry import policy_of
 from .core.scenario import Scenario
 from .core.schedule import Schedule, schema
-from .core.stored import StoredTables
+from .core.stored import StoredScenario, StoredTables
 from .quick.chunks.stream import covers, stream
-from .run import Run, broken_inputs, write_inputs
+from .run import Run, broken_inputs, prepared, write_meta
 from .runs.meta import meta_of, read_meta, registered_meta
 from .runs.stopwatch import Stopwatch
-from .scenario.file import load_scenario
+from .scenario.file import Source, scenario_in_parts, scenario_of
+from .scenario.save import JOBS, save_scenario, save_stored
 
 CHUNKS = 10_000_000
-"""Chunks from which on a record is not held in memory; below, one verification of the whole takes less time."""
+"""Chunks from which on a run is not held in memory; below, one verification of the whole takes less time."""
 
 
-def is_large(scenario: Scenario, policy: Policy) -> bool:
-    """Whether a run is to be made by :func:`run_into`."""
-    if int(scenario.jobs.chunks.sum()) < CHUNKS:
-        return False
-    return scenario.cluster.sharing is None and covers(scenario, policy)
+def inputs_of(source: Source, policy: AnyPolicy, seed: int | None = None) -> tuple[Scenario | StoredScenario, Policy]:
+    """The scenario and the policy prepared for it; the jobs stay in their file if :func:`run_into` can take them there.
+
+    Raises
+    ------
+    PolicyError, ScenarioError, TraceError
+        As :func:`~skedge.scenario.file.scenario_of` and :func:`~skedge.run.prepared`.
+    """
+    scenario = scenario_in_parts(source, seed, least=CHUNKS)
+    if isinstance(scenario, StoredScenario):
+        if covers(scenario, policy_of(policy)):
+            return scenario, prepared(policy, scenario.base)
+        scenario = scenario_of(source, seed)
+    return scenario, prepared(policy, scenario)
+
+
+def stored_in(folder: Path, scenario: Scenario | StoredScenario, policy: Policy) -> Scenario | StoredScenario:
+    """Write a scenario that :func:`run_into` can take into a run folder; the one returned reads its jobs from there.
+
+    Any other scenario is returned as it is.
+    """
+    if isinstance(scenario, StoredScenario):
+        save_stored(scenario, folder)
+        return StoredScenario(scenario.base, folder / JOBS, scenario.given, most=scenario.most)
+    if int(scenario.jobs.chunks.sum()) >= CHUNKS and covers(scenario, policy):
+        save_scenario(scenario, folder)
+        return StoredScenario(scenario.without_jobs(), folder / JOBS, scenario.jobs.given)
+    return scenario
 
 
 @dataclass(frozen=True)
@@ -44,15 +71,17 @@ class LargeRun:
 
     Attributes
     ----------
-    scenario, meta
-        As a :class:`~skedge.run.Run` has them.
+    scenario
+        The resolved scenario; its jobs are in the folder.
+    meta
+        As a :class:`~skedge.run.Run` has it.
     folder
         The run folder.
     decisions_s, live, tolerance
         None: decisions are made in a compiled loop. It is no live run, so the tolerance for times is 0 µs.
     """
 
-    scenario: Scenario
+    scenario: StoredScenario
     meta: Mapping[str, Any]
     folder: Path
     decisions_s: None = None
@@ -65,9 +94,9 @@ class LargeRun:
         return StoredTables(self.folder / "tables")
 
     @property
-    def jobs(self) -> pl.DataFrame:
+    def jobs(self) -> pl.LazyFrame:
         """The jobs table of the record."""
-        return self.tables.scan("jobs").collect()
+        return self.tables.scan("jobs")
 
     @cached_property
     def metrics(self) -> dict[str, Any]:
@@ -79,23 +108,23 @@ class LargeRun:
         meta = registered_meta(self.meta)
         if not has_parts(self.scenario, self.tables, meta):
             return Run.load(self.folder).verify(limit)
-        stated = broken_inputs(self.meta, self.scenario, 0, limit)
+        stated = broken_inputs(self.meta, self.scenario.base, 0, limit)
         return [*verify_parts(self.scenario, self.tables, meta, limit=limit), *stated]
 
     def write(self, folder: Path) -> None:
-        """Write the parts of the run folder besides the tables, which are there."""
-        write_inputs(self.scenario, self.meta, folder)
+        """Write ``run.json``; the rest of the run folder is there."""
+        write_meta(self.meta, folder)
 
 
 def run_into(
     folder: Path,
-    scenario: Scenario,
+    scenario: StoredScenario,
     policy: Policy,
     *,
     progress: Callable[[Event], None] | None = None,
     profile: Stopwatch | None = None,
 ) -> LargeRun:
-    """Simulate `policy` on `scenario` and write the tables into the run folder `folder`, which exists.
+    """Simulate `policy` on `scenario` and write the tables into the run folder `folder` (:func:`stored_in`).
 
     Parameters
     ----------
@@ -104,8 +133,10 @@ def run_into(
     """
     (folder / "tables").mkdir()
     with (profile or Stopwatch()).counting("loop"):
+        give_back()  # a scenario that was in memory before
         stream(scenario, policy, folder / "tables", progress)
-    return LargeRun(scenario, meta_of(scenario, policy), folder)
+        give_back()
+    return LargeRun(scenario, meta_of(scenario.base, policy), folder)
 
 
 def opened(folder: Path) -> Run | LargeRun:
@@ -119,16 +150,17 @@ def opened(folder: Path) -> Run | LargeRun:
     file = folder / "run.json"
     if not file.is_file() or not (folder / "scenario.yaml").is_file():
         return Run.load(folder)
-    meta, scenario = read_meta(file), load_scenario(folder / "scenario.yaml")
-    run = LargeRun(scenario, meta, folder)
-    if int(scenario.jobs.chunks.sum()) >= CHUNKS and meta.get("world") is None and _as_written(run):
-        return run
+    meta, scenario = read_meta(file), scenario_in_parts(folder / "scenario.yaml", least=CHUNKS)
+    if isinstance(scenario, StoredScenario) and meta.get("world") is None:
+        run = LargeRun(scenario, meta, folder)
+        if _as_written(run):
+            return run
     return Run.load(folder)
 
 
 def _as_written(run: LargeRun) -> bool:
     """Whether all tables are there, with the columns and types that skedge writes."""
-    expected = schema(run.scenario.cluster.server_ids)
+    expected = schema(run.scenario.base.cluster.server_ids)
     if not all((run.folder / "tables" / f"{name}.parquet").is_file() for name in Schedule.names()):
         return False
     try:

@@ -170,7 +170,8 @@ class Run:
 
     def write(self, folder: Path) -> None:
         """Write the parts of the run folder into `folder`, which exists (see :func:`new_folder`)."""
-        write_inputs(self.scenario, self.meta, folder)
+        save_scenario(self.scenario, folder)
+        write_meta(self.meta, folder)
         (folder / "tables").mkdir()
         for name, table in self.schedule.tables().items():
             write_table(folder / "tables", name, table)
@@ -194,9 +195,8 @@ class Run:
         return Run(scenario, meta, Schedule(**tables))
 
 
-def write_inputs(scenario: Scenario, meta: Mapping[str, Any], folder: Path) -> None:
-    """Write the parts of a run folder besides its tables."""
-    save_scenario(scenario, folder)
+def write_meta(meta: Mapping[str, Any], folder: Path) -> None:
+    """Write ``run.json``."""
     (folder / "run.json").write_text(_json(meta), encoding="utf-8")
 
 

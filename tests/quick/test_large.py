@@ -17,9 +17,11 @@ from skedge.analysis.metrics.metrics import metrics, metrics_of_parts
 from skedge.analysis.verify.parts import has_parts, verify_parts
 from skedge.analysis.verify.verify import Violation, verify
 from skedge.core.errors import PolicyError
-from skedge.core.scenario import Scenario
+from skedge.core.model import Cluster, Job, Physics, Server, job_table
+from skedge.core.scenario import Jobs, Scenario
 from skedge.core.schedule import Schedule
-from skedge.core.stored import StoredTables, job_ranges
+from skedge.core.stored import StoredScenario, StoredTables
+from skedge.core.time import SECOND
 from skedge.large import LargeRun, opened
 from skedge.quick.chunks.simulate import simulate
 from skedge.quick.chunks.stream import covers, stream
@@ -27,17 +29,25 @@ from skedge.run import Run, prepared, run
 from skedge.runs.meta import registered_meta
 from skedge.runs.writing import write_table
 from skedge.scenario.file import scenario_of
+from skedge.scenario.save import JOBS, save_scenario
 from skedge.testing.corruptions import corrupt
 
 POLICIES = ("aonline", "aonline:cloud=false", "aonline:preempt_running=false", "aonline:q_mode=eq5")
 
 
-def streamed(scenario: Scenario, policy: str, folder: Path) -> Schedule:
+def in_file(scenario: Scenario, folder: Path, most: int = 6) -> StoredScenario:
+    """The scenario with its jobs in a file, in parts of about `most` chunks."""
+    save_scenario(scenario, folder / "scenario")
+    return StoredScenario(scenario.without_jobs(), folder / "scenario" / JOBS, scenario.jobs.given, most=most)
+
+
+def streamed(scenario: Scenario, policy: str, folder: Path, most: int = 6) -> Schedule:
     """The record that is written as it grows."""
-    folder.mkdir()
-    stream(scenario, prepared(policy, scenario), folder)
-    stored = StoredTables(folder)
-    return Schedule(**{name: stored.scan(name).collect() for name in Schedule.names()})
+    stored, tables = in_file(scenario, folder, most), folder / "tables"
+    tables.mkdir()
+    stream(stored, prepared(policy, scenario), tables)
+    assert sorted(file.name for file in tables.iterdir()) == sorted(f"{name}.parquet" for name in Schedule.names())
+    return Schedule(**{name: StoredTables(tables).scan(name).collect() for name in Schedule.names()})
 
 
 def outcome(of: Schedule) -> dict[str, Any]:
@@ -47,7 +57,6 @@ def outcome(of: Schedule) -> dict[str, Any]:
 
 def kept(schedule: Schedule, folder: Path) -> StoredTables:
     """The tables in files."""
-    folder.mkdir(exist_ok=True)
     for name, table in schedule.tables().items():
         write_table(folder, name, table)
     return StoredTables(folder)
@@ -68,7 +77,7 @@ def said(violations: list[Violation]) -> set[Violation]:
 def test_a_record_written_as_it_grows_is_the_record_of_the_run(
     policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With room for the chunks of one or two jobs, so that rows are written at almost every event."""
+    """With room for the chunks of one or two jobs, which are also read one or two at a time."""
     monkeypatch.setattr("skedge.quick.chunks.stream.ROWS", 8)
     different = list[int]()
     for seed in range(25):
@@ -95,13 +104,20 @@ def test_a_large_record_written_as_it_grows_is_the_record_of_the_run(
     small = sys.modules["skedge.quick.chunks.state"]
     make = small.make_truth
     monkeypatch.setattr(small, "make_truth", lambda *args, **options: make(*args, **options, buffer=64))
-    found = streamed(scenario, "aonline", tmp_path / "tables")
+    found = streamed(scenario, "aonline", tmp_path / "run", 3000)
     assert outcome(found) == outcome(run(scenario, "aonline").schedule)
 
 
-def test_ranges_of_jobs_follow_each_other_and_have_about_as_many_chunks_as_asked() -> None:
-    assert job_ranges(np.array([3, 3, 3, 3, 3]), 6) == [(0, 1), (1, 3), (3, None)]
-    assert job_ranges(np.array([100]), 6) == [(0, None)]
+def test_parts_have_about_as_many_chunks_as_asked_and_all_jobs_of_a_slot(tmp_path: Path) -> None:
+    cluster = Cluster([Server("e", "edge", {"worker:gpu": 1, "ps:cpu": 1})])
+    arrivals = [0.0, 1.0, 1.0, 2.0, 2.5, 9.0]
+    jobs = [Job(f"j{i}", s, epochs=1, chunks=3, minibatches=1, minibatch_s=1.0) for i, s in enumerate(arrivals)]
+    scenario = Scenario(cluster, Jobs(*job_table(jobs)[:1], cluster))
+    assert in_file(scenario, tmp_path, 6).ranges == [(0, 3), (3, 5), (5, 6)]
+    assert in_file(scenario, tmp_path, 5).edges == [0, 3, 5, 6]
+    assert in_file(scenario, tmp_path, 100).ranges == [(0, 6)]
+    slots = replace(scenario, physics=Physics(slot=3 * SECOND, slotted=True))
+    assert in_file(slots, tmp_path, 1).ranges == [(0, 1), (1, 5), (5, 6)]
 
 
 def corrupted(policy: str, count: int, tmp_path: Path) -> list[tuple[Run, Schedule]]:
@@ -115,7 +131,7 @@ def corrupted(policy: str, count: int, tmp_path: Path) -> list[tuple[Run, Schedu
             continue
         for _ in range(4):
             made = corrupt(whole, rng, int(rng.integers(1, 3)))
-            if made is not None and has_parts(scenario, kept(made.schedule, tmp_path), whole.meta):
+            if made is not None and has_parts(in_file(scenario, tmp_path), kept(made.schedule, tmp_path), whole.meta):
                 found.append((whole, made.schedule))
     return found
 
@@ -127,7 +143,7 @@ def test_parts_break_the_rules_that_the_whole_breaks(policy: str, tmp_path: Path
     for whole, changed in corrupted(policy, 15, tmp_path):
         meta, tables = registered_meta(whole.meta), kept(changed, tmp_path)
         together = verify(whole.scenario, changed, meta, limit=most)
-        parts = verify_parts(whole.scenario, tables, meta, limit=most, most=6)
+        parts = verify_parts(in_file(whole.scenario, tmp_path), tables, meta, limit=most)
         assert said(parts) == said(together)
         broken |= {one.rule for one in together}
     assert broken >= {"M1", "M2", "M4", "M6", "M8", "M9", "M12", "M16", "M18", "M21", "M22", "M34"}
@@ -141,7 +157,7 @@ def test_records_in_parts_have_the_metrics_of_the_whole(policy: str, tmp_path: P
             whole = run(scenario, policy)
         except PolicyError:
             continue
-        parts = metrics_of_parts(scenario, kept(whole.schedule, tmp_path), whole.meta, most=6)
+        parts = metrics_of_parts(in_file(scenario, tmp_path), kept(whole.schedule, tmp_path), whole.meta)
         together = metrics(scenario, whole.schedule, whole.meta)
         assert list(parts) == list(together)
         given = {key for key, value in together.items() if value is not None}
@@ -151,12 +167,13 @@ def test_records_in_parts_have_the_metrics_of_the_whole(policy: str, tmp_path: P
 
 def test_gangs_outages_and_other_decisions_are_verified_as_a_whole(tmp_path: Path) -> None:
     scenario = scenario_of("demo")
+    stored = in_file(scenario, tmp_path)
     gangs = run(scenario, "srtf")
-    assert not has_parts(scenario, kept(gangs.schedule, tmp_path), gangs.meta)
+    assert not has_parts(stored, kept(gangs.schedule, tmp_path), gangs.meta)
     chunks = run(scenario, "aonline")
-    assert has_parts(scenario, kept(chunks.schedule, tmp_path), chunks.meta)
+    assert has_parts(stored, kept(chunks.schedule, tmp_path), chunks.meta)
     outage = pl.DataFrame([["e0", 0, None, "lost"]], schema=chunks.schedule.outages.schema, orient="row")
-    assert not has_parts(scenario, kept(replace(chunks.schedule, outages=outage), tmp_path), chunks.meta)
+    assert not has_parts(stored, kept(replace(chunks.schedule, outages=outage), tmp_path), chunks.meta)
 
 
 def test_the_command_writes_a_large_run_as_any_other(
@@ -181,4 +198,4 @@ def test_the_command_writes_a_large_run_as_any_other(
 def test_a_table_that_cannot_be_written_ends_the_run(tmp_path: Path) -> None:
     scenario = scenario_of("demo-divisible")
     with pytest.raises(OSError, match="No such file"):
-        stream(scenario, prepared("aonline", scenario), tmp_path / "missing")
+        stream(in_file(scenario, tmp_path), prepared("aonline", scenario), tmp_path / "missing")

@@ -154,11 +154,18 @@ def columns(scenario: Scenario, schedule: Schedule, late_s: Mapping[str, float] 
 
     They are kept with the schedule, so that verification and metrics share what they derive from it.
     """
-    late = ticks(np.array([(late_s or {}).get(name, 0.0) for name in scenario.jobs.ids], np.float64))
+    late = np.zeros(len(scenario.jobs), np.int64)
+    if late_s:
+        late = ticks(np.array([late_s.get(name, 0.0) for name in scenario.jobs.ids], np.float64))
     kept: Columns | None = schedule.kept.get("columns")
     if kept is None or kept.scenario is not scenario or not np.array_equal(kept.late, late):
         schedule.kept["columns"] = kept = _columns(scenario, schedule, late)
     return kept
+
+
+def columns_of_some(scenario: Scenario, schedule: Schedule, jobs: int) -> Columns:
+    """The tables of a record with this number of jobs, of which `scenario` has none; no job is late."""
+    return _columns(scenario, schedule, np.broadcast_to(np.int64(0), jobs))
 
 
 def _columns(scenario: Scenario, schedule: Schedule, late: NDArray[np.int64]) -> Columns:
@@ -178,8 +185,10 @@ def _columns(scenario: Scenario, schedule: Schedule, late: NDArray[np.int64]) ->
 @once
 def failure_times(c: Columns) -> NDArray[np.int64]:
     """Time of failure of each job [µs], NEVER for jobs that did not fail, shape ``(jobs,)``."""
-    times = np.full(len(c.scenario.jobs), NEVER, np.int64)
     rows = np.flatnonzero(c.decisions.has("verb", "fail"))
+    if not len(rows):
+        return np.broadcast_to(np.int64(NEVER), len(c.late))
+    times = np.full(len(c.late), NEVER, np.int64)
     times[c.decisions["job"][rows]] = c.decisions["time"][rows]
     return times
 

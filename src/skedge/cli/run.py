@@ -13,12 +13,12 @@ from rich.table import Table
 
 from skedge.core.policy import Policy
 from skedge.core.scenario import Scenario
-from skedge.large import LargeRun, is_large, run_into
-from skedge.run import Run, new_folder, prepared
+from skedge.core.stored import StoredScenario
+from skedge.large import LargeRun, inputs_of, run_into, stored_in
+from skedge.run import Run, new_folder
 from skedge.run import run as run_policy
 from skedge.runs.meta import folder_name
 from skedge.runs.stopwatch import STAGES, Stopwatch
-from skedge.scenario.file import scenario_of
 
 from .console import metrics_table, out, print_json, source_text
 from .options import JsonOption, ScenarioArgument, SeedOption
@@ -38,53 +38,49 @@ def run(
     """Simulate one policy, verify the record, and write a run folder."""
     watch = Stopwatch(since=0.0)
     with watch.counting("load"):
-        loaded = scenario_of(scenario, seed)
-        made = prepared(policy, loaded)
-    target = folder or Path("runs") / folder_name(f"{loaded.name}-{policy}-seed{loaded.seed}")
+        loaded, made = inputs_of(scenario, policy, seed)
+    name, seed, source, count = loaded.name, loaded.seed, loaded.source, loaded.count
+    target = folder or Path("runs") / folder_name(f"{name}-{policy}-seed{seed}")
     with new_folder(target) as inside:
+        with watch.counting("load"):
+            loaded = stored_in(inside, loaded, made)
         with progress(quiet=as_json) as bar:
-            shown = JobProgress(bar, len(loaded.jobs), made.name)
-            result = _simulated(inside, loaded, made, shown, watch if profile else None)
+            result = _simulated(inside, loaded, made, JobProgress(bar, count, made.name), watch if profile else None)
         with watch.counting("verify"):
             violations = result.verify() if verify else []
         with watch.counting("write"):
             result.write(inside)
         with watch.counting("metrics"):
-            numbers, jobs = result.metrics, result.jobs
-    stages = watch.profile(len(loaded.jobs)) if profile else None
+            numbers = result.metrics
+            left = result.jobs.lazy().filter(pl.col("state").cast(pl.String) != "finished").collect()
+    stages = watch.profile(count) if profile else None
     if as_json:
         found = [asdict(one) for one in violations]
         also = {"violations": found, "metrics": numbers, "decisions_s": result.decisions_s}
         also |= {"profile": stages} if stages else {}
-        print_json({"folder": str(target), "source": loaded.source, **also})
+        print_json({"folder": str(target), "source": source, **also})
     else:
-        out.print(metrics_table(numbers, f"{policy} on {loaded.name}, seed {loaded.seed}"))
+        out.print(metrics_table(numbers, f"{policy} on {name}, seed {seed}"))
         if stages:
             out.print(profile_table(stages))
-        _print_summary(result, jobs, target, verified=verify and not violations)
+        if source:
+            out.print(source_text(source), soft_wrap=True)
+        if len(left):
+            first = f"the first, {left['id'][0]}: {left['reason'][0]}"
+            out.print(f"{len(left)} of {count} jobs did not finish; {first}", soft_wrap=True)
+        checked = ", every rule verified" if verify and not violations else ""
+        took = "" if result.decisions_s is None else f"; decisions took {result.decisions_s:.2f} s of CPU"
+        out.print(f"run folder: {target}{checked}{took}", soft_wrap=True)
     fail_on(violations, quiet=as_json)
 
 
 def _simulated(
-    folder: Path, scenario: Scenario, policy: Policy, shown: JobProgress, watch: Stopwatch | None
+    folder: Path, scenario: Scenario | StoredScenario, policy: Policy, shown: JobProgress, watch: Stopwatch | None
 ) -> Run | LargeRun:
     """The run; the tables of a large one are in `folder`."""
-    if is_large(scenario, policy):
+    if isinstance(scenario, StoredScenario):
         return run_into(folder, scenario, policy, progress=shown, profile=watch)
     return run_policy(scenario, policy, progress=shown, profile=watch)
-
-
-def _print_summary(result: Run | LargeRun, jobs: pl.DataFrame, target: Path, *, verified: bool) -> None:
-    """Print the source of the jobs, those that did not finish, and where the run folder is."""
-    if result.scenario.source:
-        out.print(source_text(result.scenario.source), soft_wrap=True)
-    left = jobs.filter(pl.col("state").cast(pl.String) != "finished")
-    if len(left):
-        first = f"the first, {left['id'][0]}: {left['reason'][0]}"
-        out.print(f"{len(left)} of {len(jobs)} jobs did not finish; {first}", soft_wrap=True)
-    checked = ", every rule verified" if verified else ""
-    took = "" if result.decisions_s is None else f"; decisions took {result.decisions_s:.2f} s of CPU"
-    out.print(f"run folder: {target}{checked}{took}", soft_wrap=True)
 
 
 def profile_table(profile: Mapping[str, Any]) -> Table:

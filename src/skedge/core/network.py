@@ -48,10 +48,10 @@ class Delays(NamedTuple):
         lo, hi = np.concatenate([self.lo, later.lo]), np.concatenate([self.hi, later.hi])
         return self._replace(lo=lo, hi=hi, key=np.append(self.key, later.key), given=_given_to_both(self, later))
 
-    def part(self, first: int, end: int) -> Delays:
-        """Those of the jobs from `first` to before `end`."""
-        lo, hi, key, given = (of[first:end] for of in (self.lo, self.hi, self.key, self.given))
-        return self._replace(lo=lo, hi=hi, key=key, given=given)
+    def only(self, rows: slice | Ints) -> Delays:
+        """Those of the jobs of these rows."""
+        given = self.given[rows] if self.given.size else self.given
+        return self._replace(lo=self.lo[rows], hi=self.hi[rows], key=self.key[rows], given=given)
 
 
 def _given_to_both(first: Delays, then: Delays) -> Ints:

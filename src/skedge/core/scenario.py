@@ -35,6 +35,9 @@ _MOST_MINIBATCHES = 1e18
 _MOST_CHUNKS = 1e8
 """Maximum total number of chunks: each takes at least one row of the record."""
 
+Rows = slice | Ints
+"""Some of the jobs, by number."""
+
 
 class Jobs(JobColumns):
     """The announced jobs: the columns that policies may see, and what the worlds and the verifier need besides.
@@ -54,11 +57,17 @@ class Jobs(JobColumns):
     """
 
     def __init__(
-        self, frame: pl.DataFrame, cluster: Cluster, given: Mapping[str, Mapping[str, float]] | None = None
+        self,
+        frame: pl.DataFrame,
+        cluster: Cluster,
+        given: Mapping[str, Mapping[str, float]] | None = None,
+        *,
+        ordered: bool = False,
     ) -> None:
+        """Check the rows of `frame`, and put them in order unless they are `ordered`."""
         frame, kind = checked(frame, cluster), kind_of(cluster)
         kind.check_jobs(frame, cluster)
-        self.frame = f = in_order(frame)
+        self.frame = f = frame if ordered else in_order(frame)
         self.ids: list[str] = f["id"].to_list()
         as_announced = {name: numeric(f, name) for name in _AS_ANNOUNCED}
         most = as_announced[kind.most_workers]
@@ -93,15 +102,21 @@ class Jobs(JobColumns):
             If a job of `later` has the id of an earlier one, or does not arrive after all others.
         """
         _check_later(self, later)
-        both = object.__new__(Jobs)
-        vars(both).update({name: _joined(of, getattr(later, name)) for name, of in vars(self).items()})
+        both = self.with_rest(later)
         vars(both)["index"] = self.index | {name: len(self) + i for name, i in later.index.items()}
         return both
 
-    def part(self, first: int, end: int) -> Jobs:
-        """The jobs from `first` to before `end`; arrays are shared, and nothing is checked again."""
+    def with_rest(self, later: Jobs) -> Jobs:
+        """As :meth:`followed_by`, of jobs that are known to fit."""
+        both = object.__new__(Jobs)
+        kept = {name: of for name, of in vars(self).items() if name != "index"}
+        vars(both).update({name: _joined(of, getattr(later, name)) for name, of in kept.items()})
+        return both
+
+    def only(self, rows: Rows) -> Jobs:
+        """The jobs of these rows, in order; nothing is checked again."""
         part = object.__new__(Jobs)
-        vars(part).update({name: _part(of, first, end) for name, of in vars(self).items() if name != "index"})
+        vars(part).update({name: _only(of, rows) for name, of in vars(self).items() if name != "index"})
         return part
 
     def arriving(self, time_s: float) -> Jobs:
@@ -169,17 +184,17 @@ def _joined(first: Any, then: Any) -> Any:
             return first + then
 
 
-def _part(of: Any, first: int, end: int) -> Any:
-    """What a table, array or list has of the jobs from `first` to before `end`; a mapping is by id, and stays whole."""
+def _only(of: Any, rows: Rows) -> Any:
+    """What a table, array or list has of the jobs of these rows; a mapping is by id, and stays whole."""
     match of:
-        case pl.DataFrame():
-            return of.slice(first, end - first)
         case Delays():
-            return of.part(first, end)
+            return of.only(rows)
         case dict():
             return of
+        case list() if not isinstance(rows, slice):
+            return [of[row] for row in rows.tolist()]
         case _:
-            return of[first:end]
+            return of[rows]
 
 
 def _type_index(column: pl.Series, types: tuple[str, ...]) -> Ints:
@@ -222,6 +237,15 @@ class Scenario:
         if jobs.max_lag.any():
             self._check_lag(jobs.ids[int(np.flatnonzero(jobs.max_lag)[0])])
 
+    @property
+    def count(self) -> int:
+        """Number of jobs."""
+        return len(self.jobs)
+
+    def without_jobs(self) -> Scenario:
+        """The scenario with no jobs."""
+        return self.of_rows(*job_table([]))
+
     def _repr_html_(self) -> str:
         """The settings, as Jupyter shows them."""
         return facts_html(self)
@@ -263,9 +287,22 @@ class Scenario:
         if not len(self.jobs):
             return later
         both = replace(self, jobs=self.jobs.followed_by(later.jobs))
-        for name in vars(self).keys() - {f.name for f in fields(self)}:  # derived values are per job
-            vars(both)[name] = _joined(vars(self)[name], getattr(later, name))
+        vars(both).update(self._derived_with(later))
         return both
+
+    def with_rest(self, later: Scenario) -> Scenario:
+        """As :meth:`followed_by`, of jobs that are known to fit."""
+        both = object.__new__(Scenario)
+        vars(both).update(vars(self) | self._derived_with(later) | {"jobs": self.jobs.with_rest(later.jobs)})
+        return both
+
+    def _derived_with(self, later: Scenario) -> dict[str, Any]:
+        """The derived values, which are per job, of these jobs and `later` ones."""
+        return {name: _joined(vars(self)[name], getattr(later, name)) for name in self._derived()}
+
+    def _derived(self) -> set[str]:
+        """The names of the derived values that there are so far."""
+        return vars(self).keys() - {f.name for f in fields(self)}
 
     def arriving(self, time_s: float) -> Scenario:
         """The scenario with all jobs arriving at this time [s]; nothing is checked again."""
@@ -275,17 +312,16 @@ class Scenario:
 
     def with_next(self, whole: Scenario) -> Scenario:
         """The scenario with one more job of `whole`, of whose jobs it has the first ones; nothing is checked again."""
-        more, count = object.__new__(Scenario), len(self.jobs) + 1
-        derived = vars(self).keys() - {f.name for f in fields(self)}
-        vars(more).update(vars(self) | {name: _part(getattr(whole, name), 0, count) for name in derived})
-        vars(more)["jobs"] = whole.jobs.part(0, count)
+        more, first = object.__new__(Scenario), slice(0, len(self.jobs) + 1)
+        vars(more).update(vars(self) | {name: _only(getattr(whole, name), first) for name in self._derived()})
+        vars(more)["jobs"] = whole.jobs.only(first)
         return more
 
-    def part(self, first: int, end: int) -> Scenario:
-        """The scenario with its jobs from `first` to before `end` alone; nothing is checked again."""
-        part, derived = object.__new__(Scenario), vars(self).keys() - {f.name for f in fields(self)}
-        vars(part).update(vars(self) | {name: _part(getattr(self, name), first, end) for name in derived})
-        vars(part)["jobs"] = self.jobs.part(first, end)
+    def only(self, rows: Rows) -> Scenario:
+        """The scenario with the jobs of these rows alone, in order; nothing is checked again."""
+        part = object.__new__(Scenario)
+        vars(part).update(vars(self) | {name: _only(getattr(self, name), rows) for name in self._derived()})
+        vars(part)["jobs"] = self.jobs.only(rows)
         return part
 
     @cached_property

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from pydantic import ValidationError
 
 from skedge.core.errors import InputError, ScenarioError, TraceError
 from skedge.core.model import PS, WORKER, Cluster, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
+from skedge.core.stored import StoredScenario
 from skedge.core.time import ticks
 from skedge.core.wording import did_you_mean, some_of
 from skedge.traces.makers.workload import RESTORE_S
@@ -162,6 +164,56 @@ def scenario_of(source: Source, seed: int | None = None) -> Scenario:
     if isinstance(source, str) and not source.endswith((".yaml", ".yml")) and not Path(source).exists():
         return default_scenario(source, seed)
     return load_scenario(source, seed)
+
+
+def scenario_in_parts(source: Source, seed: int | None = None, *, least: int = 0) -> Scenario | StoredScenario:
+    """As :func:`scenario_of`, but the jobs stay in their file if there are many and they can be read part by part.
+
+    That is so if the scenario file names a Parquet table in order of arrival and id with at least `least` chunks, and
+    the cluster is not drawn by their load.
+    """
+    if not isinstance(source, str | Path) or not Path(source).is_file():
+        return scenario_of(source, seed)
+    path = Path(source)
+    form = _form(read_yaml(path), str(path), seed, ScenarioForm)
+    try:
+        return _stored(form, path.parent, least) or _scenario(form, path.parent)
+    except (ScenarioError, TraceError) as error:
+        raise type(error)(f"{path}: {error}") from error
+
+
+def _stored(form: ScenarioForm, base: Path, least: int) -> StoredScenario | None:
+    """The scenario whose jobs stay in their table; None if it is to be read as a whole, which also names its errors."""
+    table, drawn = form.workload.table, form.cluster.draw
+    if table is None or not table.endswith(".parquet") or (drawn is not None and drawn.load is not None):
+        return None
+    try:
+        if _chunks_in(base / table) < least:
+            return None
+        cluster = _cluster(form, base)
+        without = Scenario(cluster, Jobs(job_table([])[0], cluster), _physics(form), form.seed, form.name, form.source)
+        stored = StoredScenario(without, base / table, form.workload.upload)
+    except (OSError, pl.exceptions.PolarsError, ScenarioError):
+        return None
+    _check_parts(stored)
+    return stored
+
+
+def _chunks_in(table: Path) -> int:
+    """Chunks of all jobs in a table."""
+    chunks = pl.scan_parquet(table, glob=False).select(pl.col("chunks").cast(pl.Int64).sum())
+    return int(chunks.collect(engine="streaming").item())
+
+
+def _check_parts(stored: StoredScenario) -> None:
+    """Check all jobs as they are checked in memory; totals are limited part by part."""
+    unknown = set(stored.given)
+    for _, part in stored.parts():
+        _check_given(part)
+        unknown -= set(part.jobs.given)
+    if unknown:
+        raise ScenarioError(f"workload.upload: {min(unknown)!r}: is not the id of a job")
+    stored.check_ids()
 
 
 def shipped(kind: str) -> Path:

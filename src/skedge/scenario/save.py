@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ import yaml
 from skedge.core.model import PS, WORKER, Cluster, Server
 from skedge.core.record_fields import job_labels
 from skedge.core.scenario import Scenario
+from skedge.core.stored import StoredScenario
 from skedge.core.time import SECOND
 
 
@@ -29,14 +32,27 @@ def save_scenario(scenario: Scenario, folder: Path | str) -> Path:
     pathlib.Path
         The scenario file.
     """
-    folder = Path(folder)
-    content = _resolved(scenario)
+    jobs = scenario.jobs.frame
+    return _write(
+        scenario,
+        scenario.jobs.given,
+        Path(folder),
+        lambda file: jobs.write_parquet(file, metadata=job_labels(*jobs.columns)),
+    )
+
+
+def save_stored(scenario: StoredScenario, folder: Path) -> Path:
+    """As :func:`save_scenario`; the jobs table is copied as it is."""
+    return _write(scenario.base, scenario.given, folder, lambda file: shutil.copyfile(scenario.file, file))
+
+
+def _write(scenario: Scenario, given: _Given, folder: Path, write_jobs: Callable[[Path], object]) -> Path:
+    content = _resolved(scenario, given)
     text = yaml.dump(content, Dumper=_dumper(content), sort_keys=False, allow_unicode=True, width=120)
     folder.mkdir(parents=True, exist_ok=True)
-    table, costs, file = folder / "jobs.parquet", folder / _COSTS, folder / "scenario.yaml"
+    table, costs, file = folder / JOBS, folder / _COSTS, folder / "scenario.yaml"
     written = [table, file]
-    jobs = scenario.jobs.frame
-    jobs.write_parquet(_aside(table), metadata=job_labels(*jobs.columns))
+    write_jobs(_aside(table))
     if "transfer_cost" in content["cluster"]:
         frame = pl.DataFrame(scenario.cluster.transfer_cost, schema=scenario.cluster.server_ids, orient="row")
         frame.write_csv(_aside(costs))
@@ -46,6 +62,11 @@ def save_scenario(scenario: Scenario, folder: Path | str) -> Path:
         os.replace(_aside(path), path)
     return file
 
+
+JOBS = "jobs.parquet"
+"""File of the jobs in a saved scenario."""
+
+_Given = Mapping[str, Mapping[str, float]]
 
 _COSTS = "transfer_cost.csv"
 """File of the costs between sites in a saved scenario; as YAML, 500 x 500 numbers would take seconds to read."""
@@ -73,10 +94,10 @@ def _aside(path: Path) -> Path:
     return path.with_name(path.name + ".part")
 
 
-def _resolved(scenario: Scenario) -> dict[str, Any]:
-    workload: dict[str, Any] = {"table": "jobs.parquet"}
-    if scenario.jobs.given:
-        workload["upload"] = {job: dict(delays) for job, delays in sorted(scenario.jobs.given.items())}
+def _resolved(scenario: Scenario, given: _Given) -> dict[str, Any]:
+    workload: dict[str, Any] = {"table": JOBS}
+    if given:
+        workload["upload"] = {job: dict(delays) for job, delays in sorted(given.items())}
     fields = cluster_fields(scenario)
     if "transfer_cost" in fields["cluster"]:
         fields["cluster"]["transfer_cost"] = _COSTS

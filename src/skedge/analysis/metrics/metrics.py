@@ -6,8 +6,10 @@ MB. If there is nothing to average (no job finished, no chunk dispatched) the va
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,12 +22,12 @@ from skedge.core.job_fields import Kind
 from skedge.core.model import Ints
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
-from skedge.core.stored import StoredTables, job_ranges
+from skedge.core.stored import StoredScenario, StoredTables
 from skedge.core.time import SECOND
 
 from .costs import costs
-from .sums import Sums, added, cloud_of, finished, no_sums, sums
-from .worth import holdings, use_by_resource, worth
+from .sums import Sums, added, cloud_of, finished, sums
+from .worth import holdings, training_times, use_by_resource, utility_of, worth
 
 Metrics = dict[str, float | int | None]
 
@@ -36,36 +38,70 @@ def metrics(scenario: Scenario, schedule: Schedule, meta: Mapping[str, Any]) -> 
     `meta` is that of the run; the policy's parameter ``completion`` gives the time at which a job's utility is taken.
     """
     c = columns(scenario, schedule)
-    return _of_sums(c, sums(c), meta)
+    window, times, utility = _window(c), [*job_times(c), training_times(c)], utility_of(c, completion_of(meta))
+    found = _of_sums(scenario, sums(c), times, window, utility, use_by_resource(c, *window))
+    return found | _of_kind(c).costs(c)
 
 
-def metrics_of_parts(scenario: Scenario, tables: StoredTables, meta: Mapping[str, Any], most: int = 2**20) -> Metrics:
-    """As :func:`metrics`, for a record of dispatched chunks in its files; sums may differ in their last digits.
+def metrics_of_parts(scenario: StoredScenario, tables: StoredTables, meta: Mapping[str, Any]) -> Metrics:
+    """As :func:`metrics`, for a record of dispatched chunks in its files, part by part of the jobs.
 
-    It is read by parts of the jobs with about `most` chunks each.
+    Sums may differ in their last digits.
     """
-    found = no_sums()
-    for first, end in job_ranges(scenario.jobs.chunks, most):
-        part = scenario.part(first, len(scenario.jobs) if end is None else end)
-        found = added(found, sums(columns(part, tables.of_jobs(first, end))))
-    return _of_sums(columns(scenario, replace(tables.empty(), jobs=tables.scan("jobs").collect())), found, meta)
+    found, window, utility = list[Sums](), list[tuple[int, int]](), list[float | None]()
+    with TemporaryDirectory(prefix="skedge-times-") as folder:
+        kept = [Path(folder) / name for name in ("jct", "slowdown", "training")]
+        for (_, part), rows in zip(scenario.parts(), tables.by_job(scenario), strict=True):
+            c = columns(part, rows)
+            found, window = [reduce(added, found, sums(c))], [*window, _window(c)]
+            utility.append(utility_of(c, completion_of(meta)))
+            for file, times in zip(kept, [*job_times(c), training_times(c)], strict=True):
+                with file.open("ab") as out:
+                    times.tofile(out)
+        whole = min(first for first, _ in window), max(last for _, last in window)
+        total = None if None in utility else sum(of for of in utility if of is not None)
+        return _of_sums(scenario.base, found[0], [_mapped(file) for file in kept], whole, total, {})
 
 
-def _of_sums(c: Columns, s: Sums, meta: Mapping[str, Any]) -> Metrics:
-    """All metrics: of the jobs, and of the sums over the rows of the other tables."""
+def _mapped(file: Path) -> NDArray[np.float64]:
+    """The numbers in a file, which need not fit into memory; their order may be changed."""
+    return np.memmap(file, np.float64, "r+") if file.stat().st_size else np.zeros(0)
+
+
+def _of_sums(
+    scenario: Scenario,
+    s: Sums,
+    times: Sequence[NDArray[np.float64]],
+    window: tuple[int, int],
+    utility: float | None,
+    use: Metrics,
+) -> Metrics:
+    """All metrics of a record but for the costs.
+
+    Parameters
+    ----------
+    scenario
+        Its jobs are not looked at.
+    times
+        JCTs and slowdowns of the finished jobs, and training times (:func:`.worth.training_times`); changed in place.
+    window
+        First arrival and last completion [µs].
+    utility, use
+        Total utility, if there is one; use by resource.
+    """
+    jct, slowdown, training = times
     return {
-        **_counts(c, s),
-        **_jct(c),
+        **_counts(s),
+        **_jct(jct, slowdown, window),
         **_waiting(s),
         "preemptions": s.preemptions,
         "postponed_chunks": s.postponed_chunks,
         "migrations": s.migrations,
-        **_workers(c, s),
+        **_workers(scenario, s, window, use),
         **_communication(s),
         "sum_alpha_s": s.alpha_s,
         "sum_beta_s": s.beta_s,
-        **worth(c, completion_of(meta)),
-        **_of_kind(c).costs(c),
+        **worth(utility, training, s.rejected, s.jobs),
     }
 
 
@@ -92,46 +128,40 @@ def _rate(one: Metrics, base: Metrics) -> float | None:
     return total / reference
 
 
-def _counts(c: Columns, s: Sums) -> Metrics:
-    """Numbers of jobs: announced, finished, finished after the horizon, rejected, and run wholly in the cloud.
-
-    A horizon ends the window of prices and plans, not the run, so jobs that complete later are counted separately.
-    """
-    horizon = c.scenario.physics.horizon
-    t = c.jobs
-    return {
-        "jobs": len(c.scenario.jobs),
-        "finished": int(t.has("state", "finished").sum()),
-        "finished_after_horizon": None if horizon is None else int((t["completion"] > horizon).sum()),
-        "rejected": int(t.has("state", "rejected").sum()),
-        "failed": int(t.has("state", "failed", "cancelled").sum()),
-        "jobs_in_cloud": s.jobs_in_cloud,
-    }
+def _counts(s: Sums) -> Metrics:
+    """Numbers of jobs: announced, finished, finished after the horizon, rejected, and run wholly in the cloud."""
+    names = ("jobs", "finished", "finished_after_horizon", "rejected", "failed", "jobs_in_cloud")
+    return {name: getattr(s, name) for name in names}
 
 
-def _jct(c: Columns) -> Metrics:
-    """JCT c_j - r_j of the finished jobs, slowdown, makespan.
+def job_times(c: Columns) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """JCT c_j - r_j [s] and slowdown of the finished jobs.
 
     The slowdown is the ratio of the JCT to the job's solo time, D_j p_j / k_j: k_j workers train without upload, at
-    zeta = 0, not rounded to slots. The makespan is the time from the first arrival to the last completion.
+    zeta = 0, not rounded to slots.
     """
     t, done = c.jobs, finished(c)
     job = t["job"][done]
     jct = (t["completion"][done] - t["arrival"][done]) / SECOND
     solo = c.scenario.true_work[job, 0] / c.scenario.jobs.workers[job] / SECOND
+    return jct, jct / solo
+
+
+def _jct(jct: NDArray[np.float64], slowdown: NDArray[np.float64], window: tuple[int, int]) -> Metrics:
+    """JCT and slowdown of the finished jobs, and makespan: the time from the first arrival to the last completion."""
     names = ("mean", "p50", "p90", "p99")
     numbers: Metrics = {"jct_total_s": float(jct.sum()) if len(jct) else None}
     numbers |= {f"jct_{name}_s": value for name, value in zip(names, _summary(jct), strict=True)}
-    numbers |= {f"slowdown_{name}": value for name, value in zip(names, _summary(jct / solo), strict=True)}
-    first, last = _window(c)
-    return numbers | {"makespan_s": (last - first) / SECOND if len(jct) else None}
+    numbers |= {f"slowdown_{name}": value for name, value in zip(names, _summary(slowdown), strict=True)}
+    return numbers | {"makespan_s": (window[1] - window[0]) / SECOND if len(jct) else None}
 
 
 def _summary(values: NDArray[np.float64]) -> tuple[float | None, ...]:
-    """Mean and quantiles 0.5, 0.9 and 0.99, interpolated linearly."""
+    """Mean and quantiles 0.5, 0.9 and 0.99, interpolated linearly; changes the order of `values`."""
     if not len(values):
         return (None,) * 4
-    return float(values.mean()), *(float(q) for q in np.quantile(values, (0.5, 0.9, 0.99)))
+    mean = float(values.mean())
+    return mean, *(float(q) for q in np.quantile(values, (0.5, 0.9, 0.99), overwrite_input=True))
 
 
 def _window(c: Columns) -> tuple[int, int]:
@@ -153,7 +183,7 @@ def _waiting(s: Sums) -> Metrics:
     }
 
 
-def _workers(c: Columns, s: Sums) -> Metrics:
+def _workers(scenario: Scenario, s: Sums, window: tuple[int, int], use: Metrics) -> Metrics:
     """Use of the edge workers.
 
     Utilisation: edge worker time held, including uploads of gangs, over workers x makespan; on servers with resources,
@@ -161,10 +191,7 @@ def _workers(c: Columns, s: Sums) -> Metrics:
     worker time held, including the cloud's, that is due to rounding to slots: for a chunk its slots less its exact
     time, for a gang its computing time less its work; 0 in continuous time.
     """
-    workers = int(c.scenario.cluster.workers.sum())
-    first, last = _window(c)
-    use = use_by_resource(c, first, last)
-    room = float(workers * (last - first))
+    room = float(int(scenario.cluster.workers.sum()) * (window[1] - window[0]))
     mean = s.held_at_edge / room if room else None
     return {
         "utilisation_mean": float(np.mean([share or 0.0 for share in use.values()])) if use else mean,

@@ -37,6 +37,8 @@ class Sums(NamedTuple):
         Mini-batches trained, and in the cloud.
     alpha_s, beta_s
         The sums of Lemma 4 [s]; None if there are none.
+    jobs, finished, finished_after_horizon, rejected, failed
+        Numbers of jobs: announced, finished, finished after the horizon, rejected, and failed or cancelled.
     """
 
     jobs_in_cloud: int
@@ -56,11 +58,11 @@ class Sums(NamedTuple):
     work_in_cloud: float
     alpha_s: float | None
     beta_s: float | None
-
-
-def no_sums() -> Sums:
-    """The sums over no rows."""
-    return Sums(0, 0, 0.0, 0.0, 0, 0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, None, None)
+    jobs: int
+    finished: int
+    finished_after_horizon: int | None
+    rejected: int
+    failed: int
 
 
 def added(one: Sums, other: Sums) -> Sums:
@@ -98,6 +100,11 @@ def sums(c: Columns) -> Sums:
         work_in_cloud=in_cloud,
         alpha_s=sum_alpha_s(c),
         beta_s=sum_beta_s(c),
+        jobs=len(c.scenario.jobs),
+        finished=int(c.jobs.has("state", "finished").sum()),
+        finished_after_horizon=_finished_late(c),
+        rejected=int(c.jobs.has("state", "rejected").sum()),
+        failed=int(c.jobs.has("state", "failed", "cancelled").sum()),
     )
 
 
@@ -110,6 +117,12 @@ def finished(c: Columns) -> NDArray[np.bool_]:
     """Whether the job of each row of the jobs table finished."""
     done: NDArray[np.bool_] = c.jobs["completion"] >= 0  # null for failed jobs
     return done
+
+
+def _finished_late(c: Columns) -> int | None:
+    """Jobs finished after the horizon, which ends the window of prices and plans, not the run; None without one."""
+    horizon = c.scenario.physics.horizon
+    return None if horizon is None else int((c.jobs["completion"] > horizon).sum())
 
 
 def _jobs_in_cloud(c: Columns) -> int:

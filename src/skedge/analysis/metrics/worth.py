@@ -15,36 +15,49 @@ from skedge.core.time import SECOND
 Numbers = dict[str, float | int | None]
 
 
-def worth(c: Columns, completion: str = "end") -> Numbers:
-    """Total utility, acceptance and median training time; empty unless all jobs have a utility.
+def utility_of(c: Columns, completion: str) -> float | None:
+    """Total utility of the jobs; None unless all have one.
 
     The utility of a job is that of its JCT in slots, less one slot if `completion` is ``index`` (PD-ORS as printed
-    takes u of the index of the last slot). Jobs not complete by the horizon count 0. Acceptance is the fraction of jobs
-    not rejected. The training time is the JCT, at most T, and T for jobs not complete by the horizon; without a
-    horizon, only finished jobs are included.
+    takes u of the index of the last slot). Jobs not complete by the horizon count 0.
     """
-    jobs, physics, t = c.scenario.jobs, c.scenario.physics, c.jobs
+    jobs, t = c.scenario.jobs, c.jobs
     if not len(jobs) or None in jobs.utility:
-        return {}
-    done = t["completion"] >= 0
-    if physics.horizon is not None:
-        done &= t["completion"] <= physics.horizon
-    slots = np.maximum((t["completion"] - t["arrival"]) / physics.slot - (completion == "index"), 0.0)
+        return None
+    done = _in_time(c)
+    slots = np.maximum((t["completion"] - t["arrival"]) / c.scenario.physics.slot - (completion == "index"), 0.0)
     values = [u(float(slots[i])) for i, job in enumerate(t["job"]) if done[i] and (u := jobs.utility[int(job)])]
-    rejected = int(t.has("state", "rejected").sum())
+    return float(sum(values))
+
+
+def training_times(c: Columns) -> Floats:
+    """JCTs [s], at most T, and T for jobs not complete by the horizon; without a horizon, of the finished jobs only."""
+    horizon, done = c.scenario.physics.horizon, _in_time(c)
+    jct: Floats = (c.jobs["completion"] - c.jobs["arrival"])[done] / SECOND
+    if horizon is None:
+        return jct
+    return np.concatenate([np.minimum(jct, horizon / SECOND), np.full(int((~done).sum()), horizon / SECOND)])
+
+
+def _in_time(c: Columns) -> NDArray[np.bool_]:
+    """Whether each job is complete by the horizon, if there is one."""
+    completion, horizon = c.jobs["completion"], c.scenario.physics.horizon
+    done: NDArray[np.bool_] = completion >= 0
+    return done if horizon is None else done & (completion <= horizon)
+
+
+def worth(utility: float | None, training: Floats, rejected: int, jobs: int) -> Numbers:
+    """Total utility, acceptance and median training time; empty unless all jobs have a utility.
+
+    Acceptance is the fraction of jobs not rejected.
+    """
+    if utility is None:
+        return {}
     return {
-        "utility_total": float(sum(values)),
-        "acceptance_share": 1 - rejected / len(jobs),
-        "training_time_p50_s": _median_time(c, done),
+        "utility_total": utility,
+        "acceptance_share": 1 - rejected / jobs,
+        "training_time_p50_s": float(np.median(training)) if len(training) else None,
     }
-
-
-def _median_time(c: Columns, done: NDArray[np.bool_]) -> float | None:
-    horizon = c.scenario.physics.horizon
-    jct = (c.jobs["completion"] - c.jobs["arrival"])[done] / SECOND
-    if horizon is not None:
-        jct = np.concatenate([np.minimum(jct, horizon / SECOND), np.full(int((~done).sum()), horizon / SECOND)])
-    return float(np.median(jct)) if len(jct) else None
 
 
 def use_by_resource(c: Columns, first: int, last: int) -> Numbers:

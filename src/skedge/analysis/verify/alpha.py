@@ -93,11 +93,11 @@ def _on_lanes(k: OnLanes, lane: Ints, mode: int, *, preemptive: bool) -> tuple[F
 
 
 class _Record(NamedTuple):
-    """The data for following lanes: columns of the dispatches by lane, columns by job, then columns of the chunk runs.
+    """The data for following lanes: columns of the dispatches by lane, then columns of the chunk runs.
 
-    By job, `each` is the announced p, and `weight` is 1 / D. If announced durations are true, the rest is empty:
-    `gone` is the end of the last run of a dispatch's chunk, which has the number of its first dispatch row; the rows of
-    a chunk's runs begin at ``run_first[chunk]`` of `runs`.
+    `each` is the announced p, `weight` is 1 / D. If announced durations are true, the rest is empty: `gone` is the end
+    of the last run of a dispatch's chunk, which has the number of its first dispatch row; the rows of a chunk's runs
+    begin at ``run_first[chunk]`` of `runs`.
     """
 
     job: Ints
@@ -118,15 +118,15 @@ class _Record(NamedTuple):
 
 def _record(k: OnLanes, sent: Groups) -> _Record:
     """The data of the dispatches `sent` to lanes."""
-    c, d, t, jobs = k.c, k.c.dispatches, k.c.chunks, k.c.scenario.jobs
-    each, none = c.scenario.chunk_time[:, 0].copy(), np.empty(0, np.int64)
-    gone = chunk = runs = run_first = none
+    c, d, t = k.c, k.c.dispatches, k.c.chunks
+    gone = chunk = runs = run_first = np.empty(0, np.int64)
     if c.scenario.physics.estimate_error:
         gone, chunk = sent.take(k.done), sent.take(k.first)
         runs, run_first = in_groups(k.of, t["start"], len(d))
     job, time, rank, ready = (sent.take(of) for of in (d["job"], d["time"], d["rank"], k.ready))
+    each, chunks, release = (sent.take(of) for of in k.announced)
     return _Record(
-        job, time, rank, ready, each, 1 / jobs.chunks, jobs.arrival, gone, chunk, runs, run_first, t["start"], t["end"],
+        job, time, rank, ready, each, 1 / chunks, release, gone, chunk, runs, run_first, t["start"], t["end"],
         t["preempted"],
     )  # fmt: skip
 
@@ -169,7 +169,7 @@ def _follow_lanes(
             job, last = r.job[row], row
             while last < first[lane + 1] and r.job[last] == job and r.time[last] == r.time[row]:
                 last += 1
-            each, weight = r.each[job], r.weight[job]
+            each, weight = r.each[row], r.weight[row]
             if known:
                 serving = _serve(queue, size, int(clock), r.time[row], serving, overhead, preemptive)
                 size, serving = _tidy(queue, share, size, serving)
@@ -181,7 +181,7 @@ def _follow_lanes(
             mine = _insert(queue, share, size, r.rank[row], r.ready[row], each, weight)
             # the row in service moves by one if the new one is put before it
             serving, size = serving + (1 if 0 <= mine <= serving else 0), size + 1
-            own = (r.ready[row] - r.release[job]) * weight
+            own = (r.ready[row] - r.release[row]) * weight
             plain = mode == _MARGINAL and preemptive and overhead == 0 and _none_comes(queue, size, r.ready[row])
             if mode == _EQ5 or plain:
                 ahead, harm, later = _at_arrival(queue, share, size, mine, clock, serving, overhead, preemptive, work)
@@ -247,7 +247,7 @@ def _queue(queue: Ints, share: Floats, live: Ints, n: int, r: _Record, now: int,
         while m < n and r.job[live[m]] == r.job[row] and r.time[live[m]] == r.time[row]:
             count += 1
             m += 1
-        left, serves = r.each[r.job[row]], False
+        left, serves = r.each[row], False
         for k in range(r.run_first[r.chunk[row]], r.run_first[r.chunk[row] + 1]):
             run = r.runs[k]
             if r.start[run] >= now:
@@ -258,7 +258,7 @@ def _queue(queue: Ints, share: Floats, live: Ints, n: int, r: _Record, now: int,
                 left += overhead if r.preempted[run] else 0
             else:
                 serves = True
-        each, weight = r.each[r.job[row]], r.weight[r.job[row]]
+        each, weight = r.each[row], r.weight[row]
         place = _insert(queue, share, size, r.rank[row], r.ready[row], each, weight)
         queue[place, _LEFT], queue[place, _COUNT] = left, count
         size += 1

@@ -18,6 +18,7 @@ from skedge.core.stored import NUMBER
 from .lanes import OnLanes
 
 _OF_DISPATCH = ("job", "chunk", "lane", "time", "rank", "postponed", "value", NUMBER)
+_ANNOUNCED = ("each", "chunks", "release")
 _OF_RUN = ("job", "chunk", "lane", "start", "end", "preempted")
 
 RUNS = 2**19
@@ -66,7 +67,7 @@ def _frames(k: OnLanes, first_job: int) -> tuple[pl.DataFrame, pl.DataFrame]:
     d, t = k.c.dispatches, k.c.chunks
     sent = {name: d[name] for name in _OF_DISPATCH} | {
         "job": d["job"] + first_job, "ready": k.ready, "done": k.done, "gone": k.gone, "counts": k.counts,
-        "first": k.first,
+        "first": k.first, **dict(zip(_ANNOUNCED, k.announced, strict=True)),
     }  # fmt: skip
     ran = {name: t[name] for name in _OF_RUN} | {"job": t["job"] + first_job, "row": k.row, "of": k.of}
     return pl.DataFrame(sent), pl.DataFrame(ran)
@@ -80,7 +81,7 @@ class LaneParts:
     folder
         Where the files are kept.
     whole
-        Columns of the whole scenario, without rows.
+        Columns of the whole record, without rows and jobs.
     parts
         Number of ranges of lanes.
     """
@@ -142,5 +143,6 @@ def _on_lanes(whole: Columns, lanes: tuple[int, int], sent: pl.DataFrame, ran: p
     c = replace(whole, dispatches=Table(sent, cluster), chunks=Table(ran, cluster))
     d, t = c.dispatches, c.chunks
     return OnLanes(
-        c, lanes, d["ready"], d["done"], d["gone"], d["first"], d["counts"], t["row"], t["of"], strays=True
+        c, lanes, d["ready"], d["done"], d["gone"], d["first"], d["counts"], t["row"], t["of"], True,
+        (d["each"], d["chunks"], d["release"]),
     )  # fmt: skip

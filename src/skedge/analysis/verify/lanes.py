@@ -17,6 +17,7 @@ from .lag import Lags
 from .rules import Findings
 
 Mask = NDArray[np.bool_]
+Announced = tuple[Ints, Ints, Ints]
 
 
 class OnLanes(NamedTuple):
@@ -38,6 +39,8 @@ class OnLanes(NamedTuple):
         By chunk run: the dispatch row that it belongs to, and the first one of its chunk; -1 for none.
     strays
         Whether a chunk runs, or is dispatched again, on another lane than that of its dispatch (M6).
+    given
+        What :attr:`announced` is where `c` has no jobs.
     """
 
     c: Columns
@@ -50,6 +53,15 @@ class OnLanes(NamedTuple):
     row: Array
     of: Array
     strays: bool
+    given: Announced | None = None
+
+    @property
+    def announced(self) -> Announced:
+        """Of the job of each dispatch row: p at zeta = 0 [µs], D_j, and arrival [µs]."""
+        if self.given is not None:
+            return self.given
+        job, scenario = self.c.dispatches["job"], self.c.scenario
+        return scenario.chunk_time[job, 0], scenario.jobs.chunks[job], scenario.jobs.arrival[job]
 
 
 def on_lanes(k: Chunks) -> OnLanes:
@@ -178,7 +190,7 @@ def check_lanes(k: OnLanes, lags: Lags | None, found: Findings, slack: int, *, p
             continue  # live, the upload arrived later than announced
         text = (
             f"lane {t['lane'][run]} runs chunk {t['chunk'][run]} of rank {d['rank'][row[run]]} while chunk "
-            f"{d['chunk'][waits]} of job {c.scenario.jobs.ids[d['job'][waits]]!r}, rank {d['rank'][waits]}, waits"
+            f"{d['chunk'][waits]} of job {found.ids[int(d['job'][waits])]!r}, rank {d['rank'][waits]}, waits"
         )
         found.add("M21", int(t["job"][run]), int(time), text)
     for time, run, waits in _of_rows(idle, rows):

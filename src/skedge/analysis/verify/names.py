@@ -14,6 +14,7 @@ from skedge.analysis.columns import Columns, Table, columns
 from skedge.core.model import PS, WORKER
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import VERBS, Schedule
+from skedge.core.stored import NUMBER
 
 from .rules import Findings
 
@@ -49,11 +50,11 @@ def known_rows(
     schedule: Schedule,
     found: Findings,
     late_s: Mapping[str, float] | None = None,
-    first_row: int = 0,
+    first_job: int = 0,
 ) -> Columns:
-    """The columns of `schedule`, without the rows that violate M1; `first_row`: number of its first rows."""
+    """The columns of `schedule`, without the rows that violate M1; `first_job`: number of its job 0 among all."""
     kept: dict[str, Any] = {}
-    full = {name: _filled(name, table, found, first_row) for name, table in schedule.tables().items()}
+    full = {name: _filled(name, table, found, first_job) for name, table in schedule.tables().items()}
     kept = {name: table for name, table in full.items() if table is not getattr(schedule, name)}
     schedule = replace(schedule, **kept) if kept else schedule
     c = columns(scenario, schedule, late_s)
@@ -64,12 +65,12 @@ def known_rows(
             continue
         wrong = np.concatenate([rule(c, part) for _, part in table.parts()])
         if wrong.any():
-            _tell(found, name, table.frame, wrong, first_row)
+            _tell(found, name, table.frame, wrong, first_job)
             kept[name] = table.frame.filter(~pl.Series(wrong))
     return columns(scenario, replace(schedule, **kept), late_s) if kept else c
 
 
-def _filled(name: str, frame: pl.DataFrame, found: Findings, first_row: int) -> pl.DataFrame:
+def _filled(name: str, frame: pl.DataFrame, found: Findings, first_job: int) -> pl.DataFrame:
     """The rows with a value in each required column, and no NaN or impossible number."""
     if frame.is_empty():
         return frame
@@ -89,15 +90,18 @@ def _filled(name: str, frame: pl.DataFrame, found: Findings, first_row: int) -> 
     if not parts:
         return frame
     wrong = np.logical_or.reduce([part.to_numpy() for part in parts])
-    _tell(found, name, frame, wrong, first_row)
+    _tell(found, name, frame, wrong, first_job)
     return frame.filter(~pl.Series(wrong))
 
 
-def _tell(found: Findings, name: str, frame: pl.DataFrame, wrong: Mask, first_row: int) -> None:
+def _tell(found: Findings, name: str, frame: pl.DataFrame, wrong: Mask, first_job: int) -> None:
     for i in np.flatnonzero(wrong)[: found.limit].tolist():
         row = frame.row(i, named=True)
-        text = f"{name}[{first_row + i}] has an unknown name or number, or an impossible count, time or value: {row}"
-        found.add("M1", row.get("job"), row[_TIME[name]], text)
+        number, job = row.pop(NUMBER, i), row.get("job")
+        if job is not None:
+            row["job"] = job + first_job
+        text = f"{name}[{number}] has an unknown name or number, or an impossible count, time or value: {row}"
+        found.add("M1", job, row[_TIME[name]], text)
 
 
 def _no_job(c: Columns, t: Table) -> Mask:

@@ -1,13 +1,14 @@
 """Verification of a record in its files, in bounded memory: the same rules as :mod:`.verify`, part by part.
 
 Rules on single jobs are checked on parts of the jobs, rules on lanes on parts of the lanes, and those on PS slots and
-on the order of decisions by themselves. Only records of dispatched chunks without outages can be divided like this.
+on the order of decisions along their tables. Only records of dispatched chunks without outages can be divided like
+this. Besides a part, three bytes a job are in memory.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,13 +17,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from skedge.analysis.columns import columns
+from skedge.analysis.columns import columns_of_some
 from skedge.analysis.metrics.dual import sum_alpha_s, sum_beta_s
-from skedge.analysis.zeta import Zeta
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
 from skedge.core.size import UNLIMITED
-from skedge.core.stored import StoredTables, job_ranges
+from skedge.core.stored import NUMBER, StoredScenario, StoredTables
 
 from .alpha import check_cloud_alpha, check_lane_alpha, check_lemma_4
 from .lane_parts import LaneParts
@@ -33,54 +33,62 @@ from .ps import check_edge_first, check_slot_use, dispatched_jobs
 from .rules import Findings, Violation
 from .verify import check_jobs, check_slot_jobs
 
-CHUNKS = 2**20
-"""Chunks of a part of the jobs; a part of the lanes has three times as many."""
 
-
-def has_parts(scenario: Scenario, tables: StoredTables, meta: Mapping[str, Any]) -> bool:
+def has_parts(scenario: StoredScenario, tables: StoredTables, meta: Mapping[str, Any]) -> bool:
     """Whether :func:`verify_parts` checks every rule on the record.
 
-    It does on a simulation of dispatched chunks whose jobs share nothing but lanes and PS slots.
+    It does on a simulation of dispatched chunks whose jobs share nothing but lanes and PS slots, with its PSs in order.
     """
-    jobs, cluster, promises = scenario.jobs, scenario.cluster, meta.get("promises") or {}
-    if meta.get("world") is not None or not cluster.lanes or jobs.max_lag.any():
+    cluster, promises = scenario.base.cluster, meta.get("promises") or {}
+    if meta.get("world") is not None or isinstance(promises.get("batches"), dict):
         return False
-    if isinstance(promises.get("batches"), dict):
+    if not cluster.lanes or scenario.any("max_lag"):
         return False
-    if (cluster.storage_bytes != UNLIMITED).any() and jobs.chunk_bytes.any():
+    if (cluster.storage_bytes != UNLIMITED).any() and scenario.any("chunk_mb"):
         return False
     if any(tables.height(name) for name in ("plans", "prices", "outages")):
         return False
     gangs = tables.scan("runs").select(pl.col("chunk").null_count())
     known = pl.col("verb").is_in(["dispatch", "reject"]).fill_null(value=False)
     others = tables.scan("decisions").select((~known).sum())
-    return all(found.collect(engine="streaming").item() == 0 for found in (gangs, others))
+    whole = any(found.collect(engine="streaming").item() for found in (gangs, others))
+    return not whole and _by_time(tables, scenario.most)
+
+
+def _by_time(tables: StoredTables, most: int) -> bool:
+    """Whether PSs are in order of their starts."""
+    last = 0
+    for _, rows in tables.slices("ps", ["start"], most):
+        start = rows["start"]
+        if start.null_count() or not start.is_sorted() or start[0] < last:
+            return False
+        last = start[-1]
+    return True
 
 
 def verify_parts(
-    scenario: Scenario, tables: StoredTables, meta: Mapping[str, Any], *, limit: int = 20, most: int = CHUNKS
+    scenario: StoredScenario, tables: StoredTables, meta: Mapping[str, Any], *, limit: int = 20
 ) -> list[Violation]:
-    """As :func:`.verify.verify`, for a record that has parts (:func:`has_parts`) of about `most` chunks each.
+    """As :func:`.verify.verify`, for a record that has parts (:func:`has_parts`).
 
-    Of two runs that begin together on a lane (M4), it may name the other one.
+    Of two runs that begin together on a lane (M4), or of several jobs on a PS slot (M13), it may name other ones. Of
+    more than `limit` violations of a rule it names the first ones by job.
     """
     found = Findings(scenario, limit)
     mode, preemptive = _mode(meta), bool((meta.get("lanes") or {}).get("preemptive", True))
     beside = tables.folder if os.access(tables.folder, os.W_OK) else None  # None: the system's folder for such files
     with TemporaryDirectory(prefix="skedge-lanes-", dir=beside) as folder:
-        whole = columns(scenario, tables.empty())
-        lanes = LaneParts(Path(folder), whole, -(-int(scenario.jobs.chunks.sum()) // (3 * most)))
-        of_jobs = _OfJobs(scenario, tables, meta, found, lanes)
-        for first, end in job_ranges(scenario.jobs.chunks, most):
-            of_jobs.check(first, end)
-        for part in lanes:
-            check_lane_alpha(part, found, mode, preemptive=preemptive)
-            check_lanes(part, None, found, 0, preemptive=preemptive)
-    check_lemma_4(scenario, found, mode, *of_jobs.sums)
+        whole = columns_of_some(scenario.base, tables.empty(), scenario.count)
+        lanes = LaneParts(Path(folder), whole, -(-scenario.chunks // (3 * scenario.most)))
+        of_jobs = _OfJobs(meta, found, lanes, scenario.count)
+        for (first, part), rows in zip(scenario.parts(), tables.by_job(scenario), strict=True):
+            of_jobs.check(part, rows, first)
+        for on_lanes in lanes:
+            check_lane_alpha(on_lanes, found, mode, preemptive=preemptive)
+            check_lanes(on_lanes, None, found, 0, preemptive=preemptive)
+    check_lemma_4(scenario.base, found, mode, *of_jobs.sums)
     _check_ps(scenario, tables, meta, found, of_jobs)
-    if found.by_rule["M1"]:
-        _number_rows(scenario, tables, found, most)
-    _check_order(scenario, tables, found, most)
+    _check_order(scenario, tables, found, of_jobs)
     return found.all()
 
 
@@ -94,32 +102,43 @@ class _OfJobs:
 
     Attributes
     ----------
-    dispatched, zeta
-        By job: whether it is dispatched; zeta.
+    kind, on_edge
+        By job: its PS type; whether it is dispatched, and not wholly to the cloud.
+    unknown
+        By table: numbers of the rows that violate M1.
     sums
         Sums of alpha and of beta so far [s]; None if there are none.
     """
 
-    def __init__(
-        self, scenario: Scenario, tables: StoredTables, meta: Mapping[str, Any], found: Findings, lanes: LaneParts
-    ) -> None:
-        self.scenario, self.tables, self.meta, self.found, self.lanes = scenario, tables, meta, found, lanes
-        self.dispatched = np.zeros(len(scenario.jobs), bool)
-        self.zeta = np.zeros(len(scenario.jobs), np.int64)
+    def __init__(self, meta: Mapping[str, Any], found: Findings, lanes: LaneParts, jobs: int) -> None:
+        self.meta, self.found, self.lanes = meta, found, lanes
+        self.kind, self.on_edge = np.full(jobs, -1, np.int16), np.zeros(jobs, bool)
+        self.unknown = {name: np.zeros(0, np.int64) for name in ("ps", "decisions")}
         self.sums: tuple[float | None, float | None] = (None, None)
 
-    def check(self, first: int, end: int | None) -> None:
-        """Check the jobs from `first` to before `end`."""
-        part = self.scenario.part(first, len(self.scenario.jobs) if end is None else end)
+    def check(self, part: Scenario, rows: Schedule, first: int) -> None:
+        """Check the jobs of `part`, numbered from `first` on."""
         found = Findings(part, self.found.limit)
-        c = known_rows(part, self.tables.of_jobs(first, end), found)
+        c = known_rows(part, rows, found, first_job=first)
+        for name in self.unknown:
+            given, known = getattr(rows, name)[NUMBER].to_numpy(), getattr(c, name).frame[NUMBER].to_numpy()
+            if len(known) < len(given):
+                self.unknown[name] = np.append(self.unknown[name], np.setdiff1d(given, known))
         zeta, lanes, _ = check_jobs(c, found, self.meta, 0)
         check_slot_jobs(c, zeta, found, 0)
         check_cloud_alpha(c, zeta, found, _mode(self.meta))
         self.found.extend(found)
-        self.dispatched[first:end], self.zeta[first:end] = dispatched_jobs(c), zeta.last
+        these = slice(first, first + len(part.jobs))
+        self.kind[these], self.on_edge[these] = part.jobs.ps_type, dispatched_jobs(c) & (zeta.last == 0)
         self.sums = _sum(self.sums[0], sum_alpha_s(c)), _sum(self.sums[1], sum_beta_s(c))
         self.lanes.add(lanes, first)
+
+    def known(self, tables: StoredTables, name: str, columns: list[str], rows: int) -> Iterator[pl.DataFrame]:
+        """Some columns of a table, in order and about `rows` rows at a time, without those that violate M1."""
+        for first, some in tables.slices(name, columns, rows):
+            unknown = self.unknown[name]
+            here = unknown[(unknown >= first) & (unknown < first + len(some))] - first
+            yield some.filter(~pl.Series(np.isin(np.arange(len(some)), here))) if len(here) else some
 
 
 def _sum(one: float | None, other: float | None) -> float | None:
@@ -127,36 +146,40 @@ def _sum(one: float | None, other: float | None) -> float | None:
 
 
 def _check_ps(
-    scenario: Scenario, tables: StoredTables, meta: Mapping[str, Any], found: Findings, jobs: _OfJobs
+    scenario: StoredScenario, tables: StoredTables, meta: Mapping[str, Any], found: Findings, jobs: _OfJobs
 ) -> None:  # fmt: skip
-    """M13 and M35, on all PSs."""
-    alone = replace(tables.empty(), ps=tables.scan("ps").collect())
-    c = known_rows(scenario, alone, Findings(scenario, 1))
-    check_slot_use(c, found, 0)
-    if (meta.get("promises") or {}).get("ps") == "edge_first":
-        check_edge_first(c, found, jobs.dispatched, Zeta.constant(jobs.zeta))
+    """M13 and M35 on all PSs in order of their starts, each time with those that serve when the first one starts."""
+    promised, empty = (meta.get("promises") or {}).get("ps") == "edge_first", tables.empty()
+    serving = empty.ps
+    for rows in _by_start(jobs.known(tables, "ps", empty.ps.columns, scenario.most)):
+        serving = serving.filter(pl.col("end") > rows["start"][0], pl.col("slot").is_not_null())
+        both = pl.concat([serving, rows])
+        c = columns_of_some(scenario.base, replace(empty, ps=both), scenario.count)
+        check_slot_use(c, found, 0)
+        if promised:
+            job, new = c.ps["job"], np.arange(len(both)) >= len(serving)
+            check_edge_first(c, found, jobs.kind[job].astype(np.int64), new & jobs.on_edge[job] & (c.ps["slot"] < 0))
+        serving = both
 
 
-def _check_order(scenario: Scenario, tables: StoredTables, found: Findings, most: int) -> None:
+def _by_start(parts: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """Rows in order of their starts, cut so that those that start together stay together; none is empty."""
+    left = None
+    for part in parts:
+        rows = part if left is None else pl.concat([left, part])
+        ready = rows.filter(pl.col("start") < pl.col("start").last())
+        left = rows[len(ready) :]
+        if len(ready):
+            yield ready
+    if left is not None and len(left):
+        yield left
+
+
+def _check_order(scenario: StoredScenario, tables: StoredTables, found: Findings, jobs: _OfJobs) -> None:
     """M2 on the order of decisions, of which those that violate M1 are omitted."""
-    before, whole = pl.DataFrame(schema={"job": pl.Int32, "time": pl.Int64}), not found.by_rule["M1"]
-    names = ["job", "time"] if whole else tables.scan("decisions").collect_schema().names()
-    for _, rows in tables.slices("decisions", names, 4 * most):
-        known = rows
-        if not whole:
-            c = known_rows(scenario, replace(tables.empty(), decisions=rows), Findings(scenario, 1))
-            known = c.decisions.frame.select("job", "time")
-        both = pl.concat([before, known])
-        check_order({name: both[name].to_numpy() for name in ("job", "time")}, found)
+    names = ["job", "time"]
+    before = tables.empty().decisions.select(names)
+    for rows in jobs.known(tables, "decisions", names, 4 * scenario.most):
+        both = pl.concat([before, rows])
+        check_order({name: both[name].to_numpy() for name in names}, found)
         before = both.tail(1)
-
-
-def _number_rows(scenario: Scenario, tables: StoredTables, found: Findings, most: int) -> None:
-    """State M1 with the numbers that rows and jobs have in the whole record."""
-    found.by_rule["M1"].clear()
-    for name in Schedule.names():
-        columns_of = tables.scan(name).collect_schema().names()
-        for first, rows in tables.slices(name, columns_of, most):
-            one = Findings(scenario, found.limit)
-            known_rows(scenario, replace(tables.empty(), **{name: rows}), one, first_row=first)
-            found.extend(one)

@@ -45,11 +45,25 @@ def dispatched_jobs(c: Columns) -> Bools:
     return dispatched
 
 
-def check_edge_first(c: Columns, found: Findings, dispatched: Bools, zeta: Zeta) -> None:
-    """M35: a dispatched job not wholly in the cloud has its PS there only if no edge slot of its type is free."""
-    t, cluster, jobs = c.ps, c.scenario.cluster, c.scenario.jobs
-    away = dispatched[t["job"]] & (t["slot"] < 0) & (zeta.at(t["job"], t["start"]) == 0)
-    kind, held = jobs.ps_type[t["job"]], np.zeros(len(t), np.int64)
+def taken_away(c: Columns, zeta: Zeta) -> Bools:
+    """Whether each PS is in the cloud, and of a dispatched job that is not wholly there."""
+    t = c.ps
+    away: Bools = dispatched_jobs(c)[t["job"]] & (t["slot"] < 0) & (zeta.at(t["job"], t["start"]) == 0)
+    return away
+
+
+def check_edge_first(c: Columns, found: Findings, kind: Ints, away: Bools) -> None:
+    """M35: a dispatched job not wholly in the cloud has its PS there only if no edge slot of its type is free.
+
+    Parameters
+    ----------
+    kind
+        PS type of the job of each row.
+    away
+        The rows that are checked (:func:`taken_away`).
+    """
+    t, cluster = c.ps, c.scenario.cluster
+    held = np.zeros(len(t), np.int64)
     slots = np.append(np.bincount(cluster.ps_type, minlength=len(cluster.ps_types)), 0)
     for k in np.unique(kind[away]):
         edge = (t["slot"] >= 0) & (kind == k)
@@ -128,15 +142,23 @@ def _suspended_by_outage(c: Columns, job: Ints, at: Ints) -> NDArray[np.bool_]:
     return np.array([one in hit for one in zip(job.tolist(), at.tolist(), strict=True)], bool)
 
 
-def check_slot_use(c: Columns, found: Findings, slack: int) -> None:
-    """M13: an edge PS slot has the job's PS type and serves one job at a time."""
-    t, cluster, jobs = c.ps, c.scenario.cluster, c.scenario.jobs
-    edge = t["slot"] >= 0
-    first_slot = np.searchsorted(cluster.ps_server, t["server"])
-    slot = np.where(edge, first_slot + t["slot"], -1)
+def check_slot_types(c: Columns, found: Findings) -> None:
+    """M13: an edge PS slot has the job's PS type."""
+    t, cluster, slot = c.ps, c.scenario.cluster, _slots(c)
     if len(cluster.ps_type):
-        wrong = edge & (cluster.ps_type[slot] != jobs.ps_type[t["job"]])
+        wrong = (slot >= 0) & (cluster.ps_type[slot] != c.scenario.jobs.ps_type[t["job"]])
         found.rows("M13", wrong, t["job"], t["start"], lambda i: _other_type(c, i, int(slot[i])))
+
+
+def _slots(c: Columns) -> Ints:
+    """Number of the PS slot of each row among all; -1 in the cloud."""
+    t, first = c.ps, np.searchsorted(c.scenario.cluster.ps_server, c.ps["server"])
+    return np.where(t["slot"] >= 0, first + t["slot"], -1)
+
+
+def check_slot_use(c: Columns, found: Findings, slack: int) -> None:
+    """M13: an edge PS slot serves one job at a time."""
+    t, cluster, slot = c.ps, c.scenario.cluster, _slots(c)
     rows, _ = in_groups(slot.astype(np.int32), t["start"], len(cluster.ps_type))
     before, after = rows[:-1], rows[1:]
     taken = (slot[before] == slot[after]) & (t["start"][after] < t["end"][before] - slack)
@@ -144,7 +166,7 @@ def check_slot_use(c: Columns, found: Findings, slack: int) -> None:
     found.rows(
         "M13", taken, t["job"][after], t["start"][after],
         lambda i: say.format(
-            t["slot"][after[i]], t["server"][after[i]], t["start"][after[i]], jobs.ids[t["job"][before[i]]],
+            t["slot"][after[i]], t["server"][after[i]], t["start"][after[i]], found.ids[int(t["job"][before[i]])],
             t["end"][before[i]],
         ),
     )  # fmt: skip

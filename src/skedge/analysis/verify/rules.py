@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from skedge.core.model import Ints
 from skedge.core.scenario import Scenario
+from skedge.core.stored import StoredScenario
 
 Say = Callable[[int], str]
 """Returns the message for the violation in a row."""
@@ -102,8 +103,9 @@ class Violation:
 class Findings:
     """The violations found so far, at most `limit` per rule."""
 
-    def __init__(self, scenario: Scenario, limit: int) -> None:
-        self.ids, self.limit = scenario.jobs.ids, limit
+    def __init__(self, scenario: Scenario | StoredScenario, limit: int) -> None:
+        self.ids = scenario.ids if isinstance(scenario, StoredScenario) else scenario.jobs.ids
+        self.limit = limit
         self.by_rule: dict[str, list[Violation]] = {rule: [] for rule in RULES}
 
     def add(self, rule: str, job: int | None, time: int | None, message: str) -> None:

@@ -39,7 +39,7 @@ from .names import known_rows
 from .orders import check_order, check_orders, check_ps_orders, check_suspensions
 from .plans import check_plans
 from .prices import check_prices
-from .ps import check_edge_first, check_ps, check_ps_slots, check_slot_use, dispatched_jobs
+from .ps import check_edge_first, check_ps, check_ps_slots, check_slot_types, check_slot_use, taken_away
 from .resources import check_counts, check_resources
 from .rules import RULES, Findings, Rule, Violation, check_all
 from .sharing import check_sharing
@@ -116,6 +116,7 @@ def check_jobs(c: Columns, found: Findings, meta: Mapping[str, Any], slack: int)
 def check_slot_jobs(c: Columns, zeta: Zeta, found: Findings, slack: int) -> None:
     """Check the further rules on single jobs of a cluster with slots."""
     check_ps_slots(c, found, slack, zeta)
+    check_slot_types(c, found)
     check_supplies(c, found)
 
 
@@ -142,7 +143,7 @@ def check_shared(
         check_lemma_4(c.scenario, found, mode, sum_alpha_s(c), sum_beta_s(c))
     check_storage(c, found)
     if not live and promises.get("ps") == "edge_first":
-        check_edge_first(c, found, dispatched_jobs(c), zeta)
+        check_edge_first(c, found, c.scenario.jobs.ps_type[c.ps["job"]], taken_away(c, zeta))
     if not live and isinstance(promises.get("batches"), dict):
         check_batches(c, found, promises["batches"])
     check_gangs(c, found, slack)

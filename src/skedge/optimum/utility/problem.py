@@ -9,7 +9,7 @@ from time import perf_counter
 import numpy as np
 
 from skedge.analysis.columns import columns
-from skedge.analysis.metrics.worth import worth
+from skedge.analysis.metrics.worth import utility_of
 from skedge.core.errors import InputError
 from skedge.core.model import Floats
 from skedge.core.scenario import Scenario
@@ -72,7 +72,7 @@ class _Program(SolverModel):
 
 def _worth(result: Run) -> float:
     """The total utility at END times, to which the bounds refer, whatever times the policy values."""
-    return float(worth(columns(result.scenario, result.schedule))["utility_total"] or 0.0)
+    return utility_of(columns(result.scenario, result.schedule), "end") or 0.0
 
 
 def _point(scenario: Scenario, jobs: JobSlots, program: UtilityProgram, best: Run) -> Floats:

@@ -34,6 +34,7 @@ from .state import (
     IMPOSSIBLE,
     IN_CLOUD,
     KIND,
+    MORE,
     NO_PS,
     NOW,
     PLACED,
@@ -54,9 +55,10 @@ from .state import (
     has_rows,
 )
 
-OVER, FULL, PAUSED, UNCOUNTED = range(4)
-"""Why :func:`advance` returns: the run is over, or cannot go on; the arrays need room; it has done its events. Within
-it: the chunks that the dispatch at hand postpones are to be counted."""
+OVER, FULL, PAUSED, ANSWERED, UNCOUNTED = range(5)
+"""Why :func:`advance` returns: the run is over, or cannot go on; the arrays need room; it has done its events; all jobs
+of the books are answered, and more follow. Within it: the chunks that the dispatch at hand postpones are to be
+counted."""
 
 
 @compiled
@@ -80,7 +82,10 @@ def _go_on(case: LaneCase, books: LaneBooks, events: int) -> tuple[int, int]:
     why = PAUSED
     while events > 0 and why == PAUSED:
         why = _answer(case, books)
-        if why == PAUSED and not has_rows(books):
+        if why == PAUSED and books.at[MORE] == 1 and books.at[ARRIVED] == len(books.jobs):
+            _learn(case, books)
+            why = ANSWERED
+        elif why == PAUSED and not has_rows(books):
             why = FULL
         elif why == PAUSED:
             events -= 1

@@ -38,11 +38,13 @@ NO_PS = -2
 
 (
     ARRIVED, AGENDA, COMING, NOW, UNSETTLED, DONE, PS_ROWS, CLOUD_ROWS, DISPATCHES, IMPOSSIBLE, STUCK, BASE, PLACED,
-) = range(13)  # fmt: skip
+    MORE,
+) = range(14)  # fmt: skip
 """Numbers of ``LaneBooks.at``: jobs that have been answered; length of the agenda (as :mod:`skedge.quick.gangs` has
 it); jobs that have arrived; the present [µs], and whether its instant is not settled; jobs completed; rows of two
 tables; dispatches; 1 after an impossible fact; 1 + the first job for which there is no PS; number of the first chunk
-of which the columns of the dispatches have a row; what is known of the places of the job at hand, 0: nothing."""
+of which the columns of the dispatches have a row; what is known of the places of the job at hand, 0: nothing; 1 if
+jobs follow that the books do not have yet."""
 
 
 class LaneCase(NamedTuple):
@@ -141,7 +143,7 @@ def make_case(scenario: Scenario, policy: AOnline) -> LaneCase:
         int(cluster.cloud is not None),
         scenario.physics.step,
         MODES[policy.params.q_mode],
-        int(np.array_equal(scenario.chunk_time, scenario.true_chunk_time)),
+        int(scenario.physics.estimate_error == 0),
     )
 
 
@@ -154,13 +156,13 @@ def make_books(scenario: Scenario, case: LaneCase, *, preemptive: bool, most_row
     """The books before the first event, with room for the dispatches of `most_rows` chunks; None: of all."""
     cluster, jobs, overhead = scenario.cluster, scenario.jobs, scenario.physics.checkpoint_overhead
     most, total = int(jobs.chunks.max(initial=0)), int(jobs.chunks.sum())
-    rows = total if most_rows is None else min(total, most_rows)
+    rows = total if most_rows is None else most_rows
     truth = make_truth(cluster.lanes, jobs.chunks, preemptive=preemptive, overhead=overhead)
     belief = truth.lanes
     if not case.as_announced:
         belief = empty_lanes(cluster.lanes, preemptive=preemptive, overhead=overhead)
     return LaneBooks(
-        jobs=_job_table(scenario, case),
+        jobs=job_rows(scenario, case),
         belief=belief,
         truth=truth,
         costs=make_cost_heap(cluster.lanes, _groups(belief)),
@@ -175,18 +177,21 @@ def make_books(scenario: Scenario, case: LaneCase, *, preemptive: bool, most_row
         cloud_runs=np.zeros((len(jobs), 5), np.int64),
         completed=np.zeros(len(jobs), np.int64),
         group=np.zeros(FIELDS, np.int64),
-        at=np.zeros(13, np.int64),
+        at=np.zeros(14, np.int64),
     )
 
 
-def _job_table(scenario: Scenario, case: LaneCase) -> Ints:
-    """The rows before the first event; jobs that will be rejected have no weight."""
+def job_rows(scenario: Scenario, case: LaneCase, scale: int = 1) -> Ints:
+    """The rows of jobs before they arrive; `scale` is that of the weights of the jobs before them.
+
+    Jobs that will be rejected have no weight.
+    """
     jobs, table = scenario.jobs, np.zeros((len(scenario.jobs), 16), np.int64)
     weighed = np.where(np.isin(jobs.worker_type, scenario.cluster.lane_type) | (case.cloud >= 0), jobs.chunks, 1)
     # the scale changes only where a number of chunks is the first of its size
     _, first = np.unique(weighed, return_index=True)
     first.sort()
-    scales = list(accumulate(weighed[first].tolist(), common_scale, initial=1))
+    scales = list(accumulate(weighed[first].tolist(), common_scale, initial=scale))
     table[:, SCALE] = np.array(scales)[first.searchsorted(np.arange(len(table)), side="right")]
     table[:, ARRIVAL], table[:, RELEASE] = whole_slots(jobs.arrival, scenario.physics.step), jobs.arrival
     table[:, KIND], table[:, PS_KIND] = jobs.worker_type, jobs.ps_type

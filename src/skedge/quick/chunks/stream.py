@@ -1,30 +1,35 @@
-"""A run whose tables are written as they grow: the rows of decisions, uploads and runs are not held in memory.
+"""A run in bounded memory: its jobs are read as they arrive, and its tables are written as they grow.
 
-What stays in memory is by job, and the link of each chunk to the next on its lane.
+What is in memory is a part of the jobs, those that are at work, and rows that wait for others before them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import polars as pl
 
 from skedge.core.events import Event, Reject
-from skedge.core.model import Ints
+from skedge.core.model import Bools, Ints
 from skedge.core.plans import Plans
 from skedge.core.policy import Policy
-from skedge.core.record import Record, run_bounds
+from skedge.core.record import Record
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import schema
+from skedge.core.size import UNLIMITED
+from skedge.core.stored import StoredScenario
 from skedge.core.time import NEVER
 from skedge.policies.aonline.policy import NO_WORKER, AOnline
 from skedge.runs.writing import GrowingTable, growing, write_table
+from skedge.sim.lanes import RUN_END, RUN_JOB, RUN_START, RUNS, SWITCHES
 from skedge.sim.runs import RunLog
 
 from . import simulate as whole
-from .loop import FULL, OVER, advance
+from .loop import ANSWERED, FULL, OVER, advance
 from .state import (
     ARRIVAL,
     ARRIVED,
@@ -33,31 +38,42 @@ from .state import (
     CLOUD_ROWS,
     DONE,
     FIRST,
+    MORE,
+    NO_PS,
     NOW,
+    PS,
     PS_ROWS,
+    PS_SINCE,
     SENT,
     LaneBooks,
     make_books,
     make_case,
     with_room,
 )
+from .windows import with_next
 
 ROWS = 2**19
 """Dispatched chunks, and runs on lanes, that are kept before they are written."""
 
-GROWING = ("runs", "decisions", "uploads")
-"""The tables with rows for chunks."""
+GROWING = ("runs", "decisions", "uploads", "ps", "jobs")
+"""The tables with rows."""
 
 
-def covers(scenario: Scenario, policy: Policy) -> bool:
+def covers(scenario: Scenario | StoredScenario, policy: Policy) -> bool:
     """Whether :func:`stream` can run `policy` on `scenario`: the work of a run must not depend on later ones."""
-    return whole.covers(scenario, policy) and scenario.physics.checkpoint_overhead == 0
+    base = scenario if isinstance(scenario, Scenario) else scenario.base
+    if not whole.covers(base, policy) or base.physics.checkpoint_overhead or base.cluster.sharing is not None:
+        return False
+    if isinstance(scenario, Scenario):
+        return True
+    limited = bool((base.cluster.storage_bytes != UNLIMITED).any())
+    return not scenario.any("max_lag") and not (limited and scenario.any("chunk_mb"))
 
 
 def stream(
-    scenario: Scenario, policy: Policy, folder: Path, progress: Callable[[Event], None] | None = None
-) -> pl.DataFrame:
-    """Write the tables of the record of `policy` on `scenario` into `folder`; returns the jobs table.
+    scenario: StoredScenario, policy: Policy, folder: Path, progress: Callable[[Event], None] | None = None
+) -> None:
+    """Write the tables of the record of `policy` on `scenario` into `folder`.
 
     Parameters
     ----------
@@ -68,82 +84,218 @@ def stream(
     ------
     PolicyError
         If a job begins to run and there is no PS for it.
+    ScenarioError
+        If a job is wrong.
     """
     assert isinstance(policy, AOnline)  # noqa: S101 - it is covered
-    schemas = schema(scenario.cluster.server_ids)
-    with growing(folder, {name: schemas[name] for name in GROWING}) as tables:
-        case, rows, reported = make_case(scenario, policy), _Rows(scenario, tables), 0
-        books = with_room(make_books(scenario, case, preemptive=policy.lanes.preemptive, most_rows=ROWS))
-        while (why := advance(case, books, whole.EVENTS)) != OVER:
-            if why == FULL:
-                books = with_room(rows.written(books))
-            elif progress is not None:
-                done = books.completed[reported : books.at[DONE]].tolist()
-                reported += len(done)
-                progress(Event(int(books.at[NOW]), finished=tuple(done)))
-        whole.drain(books, rows.log)
-        whole.must_be_over(scenario, books)
-        rows.decided(books, len(books.jobs))
-        rows.ran(books, NEVER)
-    jobs, ps = books.jobs, books.ps[: books.at[PS_ROWS]]
-    del books  # the links of all chunks are large
-    return _by_job(scenario, jobs, ps, rows, folder)
+    schemas = schema(scenario.base.cluster.server_ids)
+    for name in set(schemas) - set(GROWING):
+        write_table(folder, name, pl.DataFrame(schema=schemas[name]))
+    with (
+        growing(folder, {name: schemas[name] for name in GROWING}) as tables,
+        TemporaryDirectory(prefix="jobs-", dir=folder) as aside,
+    ):
+        closed, window = _Closed(Path(aside), scenario.edges), _Window(scenario.part(0, 0), policy, tables)
+        for first, part in scenario.parts():
+            window = window.with_next(part, first, closed, more=first + len(part.jobs) < scenario.count)
+            window.run(progress)
+        window.close(closed)
+        for table in closed.in_order():
+            tables["jobs"].add(table)
 
 
-class _Rows:
-    """The rows that are not written yet, and what is kept of those that are.
+class _Window:
+    """The jobs at work and those that come next, and the rows that are not written yet.
 
     Attributes
     ----------
+    number
+        Number of each job among all; everything else numbers those of the window.
     log
         The runs not yet written.
     answered, in_cloud
         Jobs whose decisions, and rows of the cloud's runs that have been taken.
     first, last
-        First start and last end of each job's runs [µs]; NEVER and -1 if it has none.
+        First start and last end of each job's runs so far [µs]; NEVER and -1 if it has none.
     """
 
-    def __init__(self, scenario: Scenario, tables: dict[str, GrowingTable]) -> None:
-        self.scenario, self.tables, self.log = scenario, tables, RunLog(scenario)
+    def __init__(self, scenario: Scenario, policy: AOnline, tables: dict[str, GrowingTable]) -> None:
+        self.scenario, self.policy, self.tables = scenario, policy, tables
+        case, preemptive = make_case(scenario, policy), policy.lanes.preemptive
+        self.case, self.books = case, make_books(scenario, case, preemptive=preemptive, most_rows=ROWS)
+        self.number, self.log = np.zeros(0, np.int32), RunLog(scenario)
         self.answered = self.in_cloud = 0
-        self.first = np.full(len(scenario.jobs), NEVER, np.int64)
-        self.last = np.full(len(scenario.jobs), -1, np.int64)
+        self.first, self.last = _no_runs(0)
 
-    def written(self, books: LaneBooks) -> LaneBooks:
-        """Write what can be, and return books with room for the next dispatch."""
-        whole.drain(books, self.log)
+    def with_next(self, part: Scenario, first: int, closed: _Closed, *, more: bool) -> _Window:
+        """The window with the jobs of `part`, numbered from `first` on, and those at work; the others are `closed`.
+
+        `more`: others follow.
+        """
+        self._written()
+        stays = self._at_work()
+        self._leave(~stays, closed)
+        keep = np.flatnonzero(stays)
+        new = object.__new__(_Window)
+        new.scenario, new.policy, new.tables = self.scenario.only(keep).with_rest(part), self.policy, self.tables
+        new.case = make_case(new.scenario, new.policy)
+        new.books = with_room(with_next(self.books, new.scenario, new.case, keep))
+        new.books.at[MORE] = more
+        new.number = np.append(self.number[keep], np.arange(first, first + len(part.jobs), dtype=np.int32))
+        new.log, new.answered, new.in_cloud = _moved(self.log, new.scenario, keep), len(keep), 0
+        none = _no_runs(len(part.jobs))
+        new.first, new.last = np.append(self.first[keep], none[0]), np.append(self.last[keep], none[1])
+        return new
+
+    def run(self, progress: Callable[[Event], None] | None) -> None:
+        """Go on until all jobs are answered, or to the end if no more follow."""
+        reported = 0
+        while True:
+            why = advance(self.case, self.books, whole.EVENTS)
+            if why == FULL:
+                self._make_room()
+            done, at = self.books.completed, self.books.at
+            if progress is not None and at[DONE] > reported:
+                progress(Event(int(at[NOW]), finished=tuple(self.number[done[reported : at[DONE]]].tolist())))
+                reported = int(at[DONE])
+            if why in (OVER, ANSWERED):
+                return whole.must_be_over(self.scenario, self.books)
+
+    def close(self, closed: _Closed) -> None:
+        """Write all that is left."""
+        self._drain()
+        self._decided(len(self.books.jobs))
+        self._ran(NEVER)
+        self._served(NEVER)
+        self._leave(np.ones(len(self.books.jobs), bool), closed)
+
+    def _make_room(self) -> None:
+        """Write what can be, and make room for the next dispatch."""
+        self._drain()
         if self.log.lane_rows >= ROWS:
-            running = books.truth.open_start[books.truth.open_chunk >= 0]
-            self.ran(books, int(min(running.min(initial=NEVER), books.at[NOW])))
-        job = int(books.at[ARRIVED])
-        if job == len(books.jobs) or _end(books, job) <= len(books.lane):
-            return books
-        # of one instant dispatches come before rejections: its jobs are written together
-        self.decided(books, int(np.searchsorted(books.jobs[:job, ARRIVAL], books.at[NOW])))
-        return _grown(books, _end(books, job))
+            self._ran(self._running_since())
+        books, job = self.books, int(self.books.at[ARRIVED])
+        if job < len(books.jobs) and _end(books, job) > len(books.lane):
+            # of one instant dispatches come before rejections: its jobs are written together
+            self._decided(int(np.searchsorted(books.jobs[:job, ARRIVAL], books.at[NOW])))
+            books = _grown(books, _end(books, job))
+        self.books = with_room(books)
 
-    def ran(self, books: LaneBooks, until: int) -> None:
-        """Write the runs that started before `until`, when all of them are over."""
+    def _written(self) -> None:
+        """Write what can be when all jobs are answered."""
+        self._drain()
+        self._decided(len(self.books.jobs))
+        self._ran(self._running_since())
+        serving = self.books.jobs[self.books.jobs[:, PS] != NO_PS, PS_SINCE]
+        self._served(int(min(serving.min(initial=NEVER), self.books.at[NOW])))
+
+    def _running_since(self) -> int:
+        """The start of the oldest run that goes on, or the present [µs]."""
+        truth = self.books.truth
+        return int(min(truth.open_start[truth.open_chunk >= 0].min(initial=NEVER), self.books.at[NOW]))
+
+    def _drain(self) -> None:
+        """Take the finished runs, and those in the cloud, out of their buffers."""
+        books = self.books
+        runs = books.truth.runs[: books.truth.size[RUNS]]
+        self._bound(runs[:, RUN_JOB], runs[:, RUN_START], runs[:, RUN_END])
+        whole.drain(books, self.log)
+        away = books.cloud_runs[self.in_cloud : books.at[CLOUD_ROWS]]
+        self._bound(away[:, 0], away[:, 2], away[:, 3])
         whole.in_cloud(books, self.log, self.in_cloud)
         self.in_cloud = int(books.at[CLOUD_ROWS])
-        runs = self.log.taken_until(until)
-        first, last = run_bounds(runs, len(self.first))
-        np.minimum(self.first, first, out=self.first)
-        np.maximum(self.last, last, out=self.last)
-        self.tables["runs"].add(runs)
 
-    def decided(self, books: LaneBooks, end: int) -> None:
+    def _bound(self, job: Ints, start: Ints, end: Ints) -> None:
+        np.minimum.at(self.first, job, start)
+        np.maximum.at(self.last, job, end)
+
+    def _ran(self, until: int) -> None:
+        """Write the runs that started before `until`, when all of them are over."""
+        self._add("runs", self.log.taken_until(until))
+
+    def _decided(self, end: int) -> None:
         """Write the decisions on the jobs up to `end`, and move those of the others to the front of the columns."""
+        books = self.books
         record, sent = Record(self.scenario, Plans()), whole.dispatches(books, self.answered, end)
         for job in (self.answered + np.flatnonzero(books.jobs[self.answered : end, SENT] < 0)).tolist():
             record.reject(int(books.jobs[job, ARRIVAL]), Reject(job, NO_WORKER))
-        self.tables["decisions"].add(record.decisions.table(sent))
-        self.tables["uploads"].add(record.uploads_table(sent))
-        base = int(books.jobs[end, FIRST]) if end < len(books.jobs) else int(books.at[BASE])
+        self._add("decisions", record.decisions.table(sent))
+        self._add("uploads", record.uploads_table(sent))
+        base = int(books.jobs[end, FIRST]) if end < len(books.jobs) else int(self.scenario.jobs.chunks.sum())
         for column in (books.lane, books.postponed, books.alpha):
             left = column[base - books.at[BASE] :].copy()
             column[: len(left)] = left
         books.at[BASE], self.answered = base, end
+
+    def _served(self, until: int) -> None:
+        """Write the PSs that began to serve before `until`, when all of them are released."""
+        record, books = Record(self.scenario, Plans()), self.books
+        rows = books.ps[: books.at[PS_ROWS]]
+        before = rows[:, 3] < until
+        record.ps.frombytes(rows[before].tobytes())
+        self._add("ps", record.ps_table())
+        later = rows[~before]
+        rows[: len(later)], books.at[PS_ROWS] = later, len(later)
+
+    def _add(self, name: str, rows: pl.DataFrame) -> None:
+        """Add rows of a table; their jobs get their numbers among all."""
+        self.tables[name].add(rows.with_columns(job=self.number[rows["job"].to_numpy()]))
+
+    def _at_work(self) -> Bools:
+        """Whether each job may have further rows, or others refer to it."""
+        books, truth = self.books, self.books.truth
+        stays: Bools = (books.jobs[:, SENT] >= 0) & (truth.left > 0)
+        stays[books.ps[: books.at[PS_ROWS], 0]] = True
+        stays[truth.switches[: truth.size[SWITCHES], 0]] = True
+        for runs in self.log.lane_parts:
+            stays[runs["job"].to_numpy()] = True
+        return stays
+
+    def _leave(self, leaves: Bools, closed: _Closed) -> None:
+        """Make the rows of the jobs table of those that leave."""
+        jobs = np.flatnonzero(leaves)
+        record, sent = Record(self.scenario.only(jobs), Plans()), self.books.jobs[jobs, SENT]
+        for job in np.flatnonzero(sent < 0).tolist():
+            record.reject(int(self.books.jobs[jobs[job], ARRIVAL]), Reject(job, NO_WORKER))
+        record.admitted = {int(job): int(sent[job]) for job in np.flatnonzero(sent >= 0)}
+        closed.add(record.jobs_table(self.first[jobs], self.last[jobs]).with_columns(job=self.number[jobs]))
+
+
+class _Closed:
+    """The rows of the jobs table as jobs complete, in files by part of the jobs; at the end they are in order."""
+
+    def __init__(self, folder: Path, edges: list[int]) -> None:
+        self.folder, self.edges, self.added = folder, edges, 0
+        self.files: dict[int, list[Path]] = defaultdict(list)
+
+    def add(self, rows: pl.DataFrame) -> None:
+        """Keep some rows."""
+        part = np.searchsorted(self.edges, rows["job"].to_numpy(), side="right")
+        for one in np.unique(part).tolist():
+            file = self.folder / f"{one}-{self.added}.arrow"
+            rows.filter(pl.Series(part == one)).write_ipc(file)
+            self.files[one].append(file)
+        self.added += 1
+
+    def in_order(self) -> Iterator[pl.DataFrame]:
+        """All rows, part by part."""
+        for one in sorted(self.files):
+            yield pl.concat([pl.read_ipc(file) for file in self.files[one]]).sort("job")
+
+
+def _no_runs(jobs: int) -> tuple[Ints, Ints]:
+    """First start and last end of jobs without runs."""
+    return np.full(jobs, NEVER, np.int64), np.full(jobs, -1, np.int64)
+
+
+def _moved(log: RunLog, scenario: Scenario, keep: Ints) -> RunLog:
+    """The runs not yet written, whose jobs are among those that are kept; they are now the first ones of `scenario`."""
+    moved = RunLog(scenario)
+    moved.zeta[: len(keep)] = log.zeta[keep]
+    moved.lane_parts = [
+        runs.with_columns(job=np.searchsorted(keep, runs["job"].to_numpy()).astype(np.int32)) for runs in log.lane_parts
+    ]
+    return moved
 
 
 def _end(books: LaneBooks, job: int) -> int:
@@ -158,17 +310,3 @@ def _grown(books: LaneBooks, rows: int) -> LaneBooks:
     more = np.zeros(max(rows, 2 * len(books.lane)) - len(books.lane), np.int32)
     lane, postponed = (np.concatenate([column, more]) for column in (books.lane, books.postponed))
     return books._replace(lane=lane, postponed=postponed, alpha=np.concatenate([books.alpha, np.zeros(len(more))]))
-
-
-def _by_job(scenario: Scenario, of_jobs: Ints, ps: Ints, rows: _Rows, folder: Path) -> pl.DataFrame:
-    """Write the tables without rows for chunks, given two of the books' tables; returns the jobs table."""
-    record, sent = Record(scenario, Plans()), of_jobs[:, SENT]
-    for job in np.flatnonzero(sent < 0).tolist():
-        record.reject(int(of_jobs[job, ARRIVAL]), Reject(job, NO_WORKER))
-    record.ps.frombytes(ps.tobytes())
-    record.admitted = {int(job): int(sent[job]) for job in np.flatnonzero(sent >= 0)}
-    jobs = record.jobs_table(rows.first, rows.last)
-    none = {name: pl.DataFrame(schema=record.schema[name]) for name in ("plans", "prices", "outages")}
-    for name, table in {**none, "ps": record.ps_table(), "jobs": jobs}.items():
-        write_table(folder, name, table)
-    return jobs
