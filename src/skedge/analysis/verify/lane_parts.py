@@ -31,9 +31,16 @@ Lanes = tuple[int, int]
 def lane_ranges(k: OnLanes) -> list[Lanes]:
     """Ranges of the lanes with about :data:`RUNS` runs each."""
     lane, (first, end) = k.c.chunks["lane"], k.lanes
-    until = np.cumsum(np.bincount(lane[lane >= 0], minlength=end)[first:end])
-    inner = first + np.searchsorted(until, np.arange(RUNS, until[-1] if len(until) else 0, RUNS))
-    return list(pairwise(np.unique([first, *inner, end]).tolist()))
+    edges = lane_edges(np.bincount(lane[lane >= 0], minlength=end)[first:end], RUNS)
+    return list(pairwise([first + edge for edge in edges]))
+
+
+def lane_edges(runs: Ints, most: int) -> list[int]:
+    """First lane of each range of about `most` runs, given those of each lane; and the number of lanes."""
+    until = np.cumsum(runs)
+    inner = np.searchsorted(until, np.arange(most, until[-1] if len(until) else 0, most))
+    edges: list[int] = np.unique([0, *inner, len(runs)]).tolist()
+    return edges
 
 
 def narrowed(k: OnLanes, lanes: Lanes) -> OnLanes:
@@ -82,14 +89,12 @@ class LaneParts:
         Where the files are kept.
     whole
         Columns of the whole record, without rows and jobs.
-    parts
-        Number of ranges of lanes.
+    edges
+        First lane of each range, and the number of lanes.
     """
 
-    def __init__(self, folder: Path, whole: Columns, parts: int) -> None:
-        lanes = whole.scenario.cluster.lanes
-        self.folder, self.whole, self.added = folder, whole, 0
-        self.edges: list[int] = np.unique(np.linspace(0, lanes, parts + 1).astype(np.int64)).tolist()
+    def __init__(self, folder: Path, whole: Columns, edges: list[int]) -> None:
+        self.folder, self.whole, self.edges, self.added = folder, whole, edges, 0
 
     def add(self, k: OnLanes, first_job: int) -> None:
         """Keep the rows of a part of the jobs that begins with `first_job`."""

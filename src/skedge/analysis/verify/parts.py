@@ -19,13 +19,14 @@ import polars as pl
 
 from skedge.analysis.columns import columns_of_some
 from skedge.analysis.metrics.dual import sum_alpha_s, sum_beta_s
+from skedge.core.model import Ints
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
 from skedge.core.size import UNLIMITED
 from skedge.core.stored import NUMBER, StoredScenario, StoredTables
 
 from .alpha import check_cloud_alpha, check_lane_alpha, check_lemma_4
-from .lane_parts import LaneParts
+from .lane_parts import LaneParts, lane_edges
 from .lanes import check_lanes
 from .names import known_rows
 from .orders import check_order
@@ -79,7 +80,7 @@ def verify_parts(
     beside = tables.folder if os.access(tables.folder, os.W_OK) else None  # None: the system's folder for such files
     with TemporaryDirectory(prefix="skedge-lanes-", dir=beside) as folder:
         whole = columns_of_some(scenario.base, tables.empty(), scenario.count)
-        lanes = LaneParts(Path(folder), whole, -(-scenario.chunks // (3 * scenario.most)))
+        lanes = LaneParts(Path(folder), whole, lane_edges(_runs_by_lane(scenario, tables), 3 * scenario.most))
         of_jobs = _OfJobs(meta, found, lanes, scenario.count)
         for (first, part), rows in zip(scenario.parts(), tables.by_job(scenario), strict=True):
             of_jobs.check(part, rows, first)
@@ -90,6 +91,15 @@ def verify_parts(
     _check_ps(scenario, tables, meta, found, of_jobs)
     _check_order(scenario, tables, found, of_jobs)
     return found.all()
+
+
+def _runs_by_lane(scenario: StoredScenario, tables: StoredTables) -> Ints:
+    """Number of runs on each lane."""
+    found, lanes = np.zeros(scenario.base.cluster.lanes, np.int64), scenario.base.cluster.lanes
+    for _, rows in tables.slices("runs", ["lane"], 4 * scenario.most):
+        lane = rows["lane"].drop_nulls().to_numpy()
+        found += np.bincount(lane[(lane >= 0) & (lane < lanes)], minlength=lanes)
+    return found
 
 
 def _mode(meta: Mapping[str, Any]) -> str:
