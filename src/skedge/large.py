@@ -25,7 +25,7 @@ from .core.scenario import Scenario
 from .core.schedule import Schedule, schema
 from .core.stored import StoredScenario, StoredTables
 from .quick.chunks.stream import covers, stream
-from .run import Run, broken_inputs, prepared, write_meta
+from .run import Run, broken_inputs, must_be_known, prepared, write_meta
 from .runs.meta import meta_of, read_meta, registered_meta
 from .runs.stopwatch import Stopwatch
 from .scenario.file import Source, scenario_in_parts, scenario_of
@@ -110,6 +110,11 @@ class LargeRun:
             return Run.load(self.folder).verify(limit)
         stated = broken_inputs(self.meta, self.scenario.base, 0, limit)
         return [*verify_parts(self.scenario, self.tables, meta, limit=limit), *stated]
+
+    def must_be_whole(self) -> None:
+        """Reject a record with impossible rows; raises as :meth:`skedge.run.Run.must_be_whole` does."""
+        for (first, part), rows in zip(self.scenario.parts(), self.tables.by_job(self.scenario), strict=True):
+            must_be_known(part, rows, self.scenario.count, first)
 
     def write(self, folder: Path) -> None:
         """Write ``run.json``; the rest of the run folder is there."""

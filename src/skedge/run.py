@@ -148,13 +148,7 @@ class Run:
         RunFolderError
             Naming the first such row.
         """
-        found = Findings(self.scenario, 1)
-        known_rows(self.scenario, self.schedule, found)
-        wrong = [violation.message for violation in found.all()]
-        if not wrong and self.jobs["job"].to_list() != list(range(len(self.scenario.jobs))):
-            wrong = [f"the jobs table does not have the {len(self.scenario.jobs)} jobs of the scenario, each once"]
-        if wrong:
-            raise RunFolderError(f"the record is damaged: {wrong[0]}; `skedge verify` names all that is wrong")
+        must_be_known(self.scenario, self.schedule, self.scenario.count)
 
     def save(self, folder: Path | str) -> Path:
         """Write the run folder, completely or not at all.
@@ -193,6 +187,17 @@ class Run:
         columns = schema(scenario.cluster.server_ids)
         tables = {name: _read_table(folder / "tables" / f"{name}.parquet", columns[name]) for name in Schedule.names()}
         return Run(scenario, meta, Schedule(**tables))
+
+
+def must_be_known(scenario: Scenario, schedule: Schedule, count: int, first_job: int = 0) -> None:
+    """:meth:`Run.must_be_whole` of a record of `count` jobs, or of its part that begins with `first_job`."""
+    found = Findings(scenario, 1)
+    known_rows(scenario, schedule, found, first_job=first_job)
+    wrong = [violation.message for violation in found.all()]
+    if not wrong and schedule.jobs["job"].to_list() != list(range(scenario.count)):
+        wrong = [f"the jobs table does not have the {count} jobs of the scenario, each once"]
+    if wrong:
+        raise RunFolderError(f"the record is damaged: {wrong[0]}; `skedge verify` names all that is wrong")
 
 
 def write_meta(meta: Mapping[str, Any], folder: Path) -> None:
@@ -243,11 +248,18 @@ def load_whole(folder: Path | str) -> Run:
         As :meth:`Run.load` and :meth:`Run.must_be_whole`; names the folder.
     """
     result = Run.load(folder)
-    try:
+    with named(folder):
         result.must_be_whole()
+    return result
+
+
+@contextmanager
+def named(folder: Path | str) -> Iterator[None]:
+    """Name the folder in errors about its record."""
+    try:
+        yield
     except RunFolderError as error:
         raise RunFolderError(f"{folder}: {error}") from error
-    return result
 
 
 def _json(meta: Mapping[str, Any]) -> str:

@@ -24,11 +24,11 @@ from skedge.core.stored import StoredScenario, StoredTables
 from skedge.core.time import SECOND
 from skedge.large import LargeRun, opened
 from skedge.quick.chunks.simulate import simulate
-from skedge.quick.chunks.stream import covers, stream
+from skedge.quick.chunks.stream import _Window, covers, stream
 from skedge.run import Run, prepared, run
 from skedge.runs.meta import registered_meta
 from skedge.runs.writing import write_table
-from skedge.scenario.file import scenario_of
+from skedge.scenario.file import scenario_in_parts, scenario_of
 from skedge.scenario.save import JOBS, save_scenario
 from skedge.testing.corruptions import corrupt
 
@@ -106,6 +106,27 @@ def test_a_large_record_written_as_it_grows_is_the_record_of_the_run(
     monkeypatch.setattr(small, "make_truth", lambda *args, **options: make(*args, **options, buffer=64))
     found = streamed(scenario, "aonline", tmp_path / "run", 3000)
     assert outcome(found) == outcome(run(scenario, "aonline").schedule)
+
+
+def test_only_jobs_at_work_and_the_next_ones_are_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the demo's jobs, read a hundredth of the chunks at a time."""
+    scenario, held = scenario_of("demo-divisible"), list[tuple[int, int]]()
+    most = int(scenario.jobs.chunks.sum()) // 100
+    run_on = _Window.run
+    monkeypatch.setattr(_Window, "run", lambda self, progress: held.append(sizes(self)) or run_on(self, progress))
+    monkeypatch.setattr("skedge.quick.chunks.stream.ROWS", 100)
+    found = streamed(scenario, "aonline", tmp_path / "run", most)
+    assert len(held) > 50
+    jobs, chunks = (max(of) for of in zip(*held, strict=True))
+    # those at work, those whose runs wait for an older one to be written, and the next ones
+    assert jobs < len(found.jobs) / 3
+    assert chunks < len(found.decisions) / 3
+
+
+def sizes(window: _Window) -> tuple[int, int]:
+    """Jobs and chunks of which a window has books."""
+    assert len(window.books.jobs) == len(window.number) == len(window.log.zeta)
+    return len(window.books.jobs), len(window.books.truth.links)
 
 
 def test_parts_have_about_as_many_chunks_as_asked_and_all_jobs_of_a_slot(tmp_path: Path) -> None:
@@ -193,6 +214,59 @@ def test_the_command_writes_a_large_run_as_any_other(
     runs = whole.schedule.runs.with_columns(end=pl.col("end") + 1)
     write_table(tmp_path / "large" / "tables", "runs", runs)
     assert skedge("verify", str(tmp_path / "large")).code == 1
+
+
+def test_the_command_reads_the_jobs_of_a_large_table_as_they_arrive(
+    skedge: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A saved scenario: no part is the whole, and everything is as in a run that is held in memory."""
+    file = str(save_scenario(scenario_of("demo-divisible"), tmp_path / "scenario"))
+    whole = skedge("run", file, "--policy", "aonline", "--out", str(tmp_path / "whole"))
+    monkeypatch.setattr("skedge.large.CHUNKS", 1)
+    monkeypatch.setattr("skedge.core.stored.CHUNKS", 3000)
+    read = list[int]()
+    part = StoredScenario.part
+    monkeypatch.setattr(
+        StoredScenario, "part", lambda self, first, end: read.append(end - first) or part(self, first, end)
+    )
+    large = skedge("run", file, "--policy", "aonline", "--out", str(tmp_path / "large"))
+    assert large.code == 0
+    printed = [result.out.split("run folder")[0].split() for result in (large, whole)]
+    assert printed[0] == printed[1]
+    assert 0 < max(read) < 100
+    for name in ("scenario.yaml", "jobs.parquet", "run.json"):
+        assert (tmp_path / "large" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert outcome(Run.load(tmp_path / "large").schedule) == outcome(Run.load(tmp_path / "whole").schedule)
+    printed = [skedge("metrics", str(tmp_path / name)).out for name in ("whole", "large")]
+    assert printed[0] == printed[1]
+
+
+def test_other_policies_read_the_whole_of_a_large_table(
+    skedge: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = str(save_scenario(scenario_of("demo-divisible"), tmp_path / "scenario"))
+    monkeypatch.setattr("skedge.large.CHUNKS", 1)
+    assert skedge("run", file, "--policy", "fifo", "--out", str(tmp_path / "run")).code == 0
+    assert not has_parts(scenario_in_parts(file), StoredTables(tmp_path / "run" / "tables"), {})
+
+
+def test_a_damaged_large_record_has_no_metrics(
+    skedge: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skedge.large.CHUNKS", 1)
+    monkeypatch.setattr("skedge.core.stored.CHUNKS", 3000)
+    folder = tmp_path / "run"
+    assert skedge("run", "demo-divisible", "--policy", "aonline", "--out", str(folder)).code == 0
+    jobs = pl.read_parquet(folder / "tables" / "jobs.parquet")
+    write_table(folder / "tables", "jobs", jobs[:-1])
+    lacking = skedge("metrics", str(folder))
+    assert lacking.code == 1
+    assert f"the jobs table does not have the {len(jobs)} jobs of the scenario" in lacking.err
+    write_table(folder / "tables", "jobs", jobs.with_columns(arrival=pl.col("arrival") + (pl.col("job") == 60)))
+    wrong = skedge("metrics", str(folder))
+    assert wrong.code == 1
+    assert f"{folder}: the record is damaged: jobs[60] has" in wrong.err
+    assert "'job': 60" in wrong.err
 
 
 def test_a_table_that_cannot_be_written_ends_the_run(tmp_path: Path) -> None:

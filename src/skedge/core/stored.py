@@ -46,7 +46,7 @@ class StoredScenario:
     given
         Upload delays given individually [s], by job id and server id.
     most
-        Chunks of a part, about.
+        Chunks of a part, about; :data:`CHUNKS` by default.
 
     Attributes
     ----------
@@ -71,9 +71,9 @@ class StoredScenario:
         file: Path,
         given: Mapping[str, Mapping[str, float]] | None = None,
         *,
-        most: int = CHUNKS,
+        most: int | None = None,
     ) -> None:
-        self.base, self.file, self.given, self.most, self.ids = base, file, dict(given or {}), most, StoredIds(file)
+        self.base, self.file, self.given, self.most, self.ids = base, file, dict(given or {}), most or CHUNKS, StoredIds(file)
         self.name, self.seed, self.source = base.name, base.seed, base.source
         try:
             self._measure()

@@ -1,0 +1,148 @@
+"""A scenario whose jobs stay in their table is, part by part, the scenario that is read as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from skedge.core.errors import ScenarioError
+from skedge.core.model import Job, job_table
+from skedge.core.network import upload_row
+from skedge.core.scenario import Scenario
+from skedge.core.stored import StoredScenario
+from skedge.scenario.file import load_scenario, scenario_in_parts
+
+CLUSTER = """
+seed: 3
+physics: {estimate_error: 0.3}
+cluster:
+  servers:
+    - {id: e, kind: edge, workers: {gpu: 2}, ps: {cpu: 1}}
+    - {id: c, kind: cloud}
+"""
+
+
+def jobs_at(*arrivals: float, names: Sequence[str] = ()) -> pl.DataFrame:
+    """Jobs with these arrivals [s], some of which bound their lag."""
+    jobs = [
+        Job(
+            names[i] if names else f"j{i}", at, epochs=2, chunks=3 + i, minibatches=2, minibatch_s=5.0,
+            upload_edge_s=(1.0, 9.0), max_lag=1 if i == 4 else None,
+        )
+        for i, at in enumerate(arrivals)
+    ]  # fmt: skip
+    return job_table(jobs)[0]
+
+
+def scenario_file(folder: Path, table: pl.DataFrame, more: str = "", name: str = "jobs.parquet") -> Path:
+    """A scenario of the cluster and these jobs."""
+    if name.endswith(".csv"):
+        table.write_csv(folder / name)
+    else:
+        table.write_parquet(folder / name)
+    file = folder / "scenario.yaml"
+    file.write_text(f"{CLUSTER}workload:\n  table: {name}\n{more}", encoding="utf-8")
+    return file
+
+
+def stored(file: Path, most: int) -> StoredScenario:
+    """The scenario in parts of about `most` chunks."""
+    found = scenario_in_parts(file)
+    assert isinstance(found, StoredScenario)
+    return StoredScenario(found.base, found.file, found.given, most=most)
+
+
+@pytest.mark.parametrize("most", [1, 8, 1000])
+def test_the_parts_of_a_scenario_are_those_of_the_whole(tmp_path: Path, most: int) -> None:
+    delays = "  upload: {j2: {e: 4, c: 70}, j5: {e: 2, c: 8}}\n"
+    file = scenario_file(tmp_path, jobs_at(0, 1, 1, 2, 3, 10), delays)
+    parts, whole = stored(file, most), load_scenario(file)
+    assert (parts.name, parts.seed, parts.count, parts.chunks) == (whole.name, whole.seed, 6, whole.jobs.chunks.sum())
+    assert [parts.ids[job] for job in range(6)] == whole.jobs.ids
+    seen = 0
+    for first, part in parts.parts():
+        assert first == seen
+        for job in range(len(part.jobs)):
+            assert upload_row(part.delays, job).tolist() == upload_row(whole.delays, first + job).tolist()
+        seen += len(part.jobs)
+        same = whole.only(slice(first, seen))
+        assert part.jobs.frame.select(same.jobs.frame.columns[:17]).equals(same.jobs.frame[:, :17])
+        assert part.jobs.max_lag.tolist() == same.jobs.max_lag.tolist()
+        assert part.true_chunk_time.tolist() == same.true_chunk_time.tolist()
+        assert part.cluster.servers == whole.cluster.servers
+    assert seen == 6
+    assert parts.any("max_lag")
+    assert not parts.any("chunk_mb")
+
+
+@pytest.mark.parametrize(
+    ("names", "in_parts"),
+    [
+        (("9", "10", "11"), True),  # whole numbers, in the order of numbers
+        (("10", "11", "9"), False),
+        (("10", "11", "9", "a"), True),  # text, for one of them is none
+        (("9", "10", "11", "a"), False),
+        (("b", "a"), False),
+    ],
+)
+def test_jobs_of_one_instant_are_in_the_order_of_the_whole_or_read_as_a_whole(
+    tmp_path: Path, names: tuple[str, ...], in_parts: bool
+) -> None:
+    file = scenario_file(tmp_path, jobs_at(*[5.0] * len(names), names=names))
+    found = scenario_in_parts(file)
+    assert isinstance(found, StoredScenario) == in_parts
+    if isinstance(found, StoredScenario):
+        ordered = [name for _, part in stored(file, 1).parts() for name in part.jobs.ids]
+        assert ordered == load_scenario(file).jobs.ids
+
+
+def test_other_scenarios_are_read_as_a_whole(tmp_path: Path) -> None:
+    """Jobs in another order, or in CSV, or too few; jobs drawn; and a cluster drawn by their load."""
+    late_first = scenario_file(tmp_path, jobs_at(1, 0))
+    assert isinstance(scenario_in_parts(late_first), Scenario)
+    assert isinstance(scenario_in_parts(scenario_file(tmp_path, jobs_at(0, 1), name="jobs.csv")), Scenario)
+    file = scenario_file(tmp_path, jobs_at(0, 1))
+    assert isinstance(scenario_in_parts(file, least=7), StoredScenario)
+    assert isinstance(scenario_in_parts(file, least=8), Scenario)
+    assert isinstance(scenario_in_parts("demo"), Scenario)
+    file.write_text("cluster: {draw: {load: 0.5}}\nworkload: {table: jobs.parquet}\n", encoding="utf-8")
+    assert isinstance(scenario_in_parts(file), Scenario)
+
+
+WRONG = {
+    "a number": (pl.when(pl.col("id") == "j2").then(0).otherwise("epochs").alias("epochs"), "'j2'.*epochs = 0"),
+    "a type": (pl.col("worker_type").replace("gpu", "tpu"), "'j0'.*worker_type = 'tpu'"),
+    "an id": (pl.col("id").replace("j2", "j0"), "id = 'j0'.*it is used twice"),
+    "no value": (pl.when(pl.col("id") != "j1").then("batch").alias("minibatch_s"), "'j1'.*minibatch_s = None"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_job_is_named_with_the_file(tmp_path: Path, wrong: str) -> None:
+    change, says = WRONG[wrong]
+    table = jobs_at(0, 1, 2).with_columns(batch=pl.lit(8.0)).with_columns(change).drop("batch")
+    file = scenario_file(tmp_path, table)
+    with pytest.raises(ScenarioError, match=f"^{file}: .*{says}"):
+        scenario_in_parts(file)
+
+
+@pytest.mark.parametrize("upload", ["{j9: {e: 1}}", "{j1: {x: 1}}"])
+def test_delays_of_unknown_jobs_and_servers_are_refused_as_in_memory(tmp_path: Path, upload: str) -> None:
+    file = scenario_file(tmp_path, jobs_at(0, 1, 2), f"  upload: {upload}\n")
+    with pytest.raises(ScenarioError) as whole:
+        load_scenario(file)
+    with pytest.raises(ScenarioError) as parts:
+        scenario_in_parts(file)
+    assert str(parts.value).replace(f"{tmp_path / 'jobs.parquet'}: ", "") == str(whole.value)
+
+
+def test_a_table_that_is_none_is_refused_as_in_memory(tmp_path: Path) -> None:
+    file = scenario_file(tmp_path, jobs_at(0, 1).drop("chunks"))
+    with pytest.raises(ScenarioError, match="column 'chunks' is missing"):
+        scenario_in_parts(file)
+    (tmp_path / "jobs.parquet").write_text("nothing")
+    with pytest.raises(ScenarioError, match="cannot be read"):
+        scenario_in_parts(file)
