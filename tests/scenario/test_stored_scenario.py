@@ -116,6 +116,8 @@ WRONG = {
     "a number": (pl.when(pl.col("id") == "j2").then(0).otherwise("epochs").alias("epochs"), "'j2'.*epochs = 0"),
     "a type": (pl.col("worker_type").replace("gpu", "tpu"), "'j0'.*worker_type = 'tpu'"),
     "an id": (pl.col("id").replace("j2", "j0"), "id = 'j0'.*it is used twice"),
+    "no arrival": (pl.when(pl.col("id") != "j1").then("arrival_s").alias("arrival_s"), "'j1'.*arrival_s = None"),
+    "an endless wait": (pl.lit(float("inf")).alias("arrival_s"), "'j0'.*arrival_s = inf"),
     "no value": (pl.when(pl.col("id") != "j1").then("batch").alias("minibatch_s"), "'j1'.*minibatch_s = None"),
 }
 

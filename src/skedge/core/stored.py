@@ -87,6 +87,8 @@ class StoredScenario:
         table = pl.scan_parquet(self.file, glob=False)
         columns = (pl.col(name).cast(kind) for name, kind in _IN_ORDER.items())
         for _, rows in _slices(table.select(columns), _ROWS):
+            if not (rows["arrival_s"].is_finite().all() and rows.null_count().sum_horizontal().item() == 0):
+                raise ScenarioError(f"{self.file}: a job has no id, arrival or chunks")
             order.add(rows)
             arrival, chunks = ticks(rows["arrival_s"].to_numpy()), rows["chunks"].to_numpy()
             edges.add(whole_slots(arrival, self.base.physics.step), chunks)
@@ -123,7 +125,7 @@ class StoredScenario:
         table = pl.scan_parquet(self.file, glob=False).slice(first, end - first)
         try:
             rows = table.collect()
-            given = {name: self.given[name] for name in rows["id"] if name in self.given} if self.given else None
+            given = {name: self.given[name] for name in rows["id"].cast(pl.String) if name in self.given} if self.given else None
             return replace(self.base, jobs=Jobs(rows, self.base.cluster, given, ordered=True))
         except pl.exceptions.PolarsError as error:
             raise ScenarioError(f"{self.file}: cannot be read: {str(error).splitlines()[0]}") from error
