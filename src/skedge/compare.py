@@ -151,8 +151,10 @@ class Comparison:
             for seed, found in zip(self.seeds, by_seed, strict=True)
             if found
         ]
+        if broken:
+            return f"rules broken by {'; '.join(broken)}"
         runs = len(self.policies) * len(self.seeds)
-        return f"rules broken by {'; '.join(broken)}" if broken else f"{runs} runs, every rule verified"
+        return f"{runs} {'run' if runs == 1 else 'runs'}, every rule verified"
 
     @property
     def interval_text(self) -> str:

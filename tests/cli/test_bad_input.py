@@ -215,6 +215,8 @@ WRONG_OPTIONS = [
         1,
     ),
     (("compare", "demo", "--policies", "srtf,"), "policy '' is unknown", 1),
+    (("compare", "demo", "--keep", "best"), "--keep best: goes with --out, the folder in which runs are kept", 1),
+    (("compare", "s4", "--seeds", 1, "--processes", 1), "pdors; name them with --policies", 1),
 ]
 
 
@@ -235,6 +237,15 @@ workload: {jobs: [{id: x, arrival_s: 0, epochs: 1, chunks: 1, minibatches: 1, mi
 """)
     refused(skedge("run", "s.yaml", "--out", "r"), "policy 'aonline' needs typed slots")
     assert files() == {"s.yaml"}
+
+
+def test_a_file_is_no_folder_of_finished_points(skedge: Skedge, small: Path) -> None:
+    Path("kept").write_text("mine")
+    refused(
+        skedge("compare", small, "--policies", "srtf", "--resume", "kept"),
+        "kept: finished points cannot be kept in it: it is not a folder",
+    )
+    assert files() == {"kept", "small.yaml"}
 
 
 def test_two_policies_that_turn_out_alike_are_compared_all_the_same(skedge: Skedge, small: Path) -> None:

@@ -275,7 +275,7 @@ def test_compare_says_that_every_rule_is_verified_on_the_screen_and_in_the_repor
     told = skedge(
         "compare", busy, "--policies", "srtf", "--seeds", 1, "--processes", 1, "--report", tmp_path / "c.html"
     )
-    assert "1 runs, every rule verified" in told.out
+    assert "1 run, every rule verified" in told.out
     assert "every rule verified" in (tmp_path / "c.html").read_text()
 
 

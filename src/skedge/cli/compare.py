@@ -44,6 +44,8 @@ class Output:
 
     def page(self) -> Path:
         """The report's file; if it is outside of :attr:`folder`, it is checked that it can be written."""
+        if self.keep is Keep.best and self.folder is None:
+            raise InputError("--keep best: goes with --out, the folder in which runs are kept, which is missing")
         path = self.report or (self.folder / "report.html" if self.folder else Path("comparison.html"))
         if self.report is not None or self.folder is None:
             check_report(path, "--report")

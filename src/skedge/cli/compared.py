@@ -15,13 +15,14 @@ import typer
 
 from skedge.analysis.intervals import Estimate
 from skedge.compare import Comparison, compare, run_name
-from skedge.core.errors import InputError
+from skedge.core.errors import InputError, PolicyError
 from skedge.report.build import write_report
 from skedge.run import new_folder
 from skedge.scenario.file import scenario_of
 
 from .compare import Keep, Output, split_policies
 from .console import err, finite, out, print_json
+from .demo_cases import DEMO_POLICIES
 from .progress import keeping, progress
 from .tables import comparison_table
 
@@ -49,7 +50,8 @@ def carry_out_comparison(
         runs = None if inside is None or output.keep is Keep.none else inside / "runs"
         with counted((len(names) + 1) * seeds, "comparing", quiet=as_json) as done:
             seeded = [first + i for i in range(seeds)]
-            comparison = compare(scenario, names, seeded, progress=done, folder=runs, resume=kept, **where)
+            with _choosing(policies):
+                comparison = compare(scenario, names, seeded, progress=done, folder=runs, resume=kept, **where)
         if inside is not None:
             _write(inside, comparison, output.keep)
         made = page if output.report or inside is None else inside / page.name
@@ -58,6 +60,17 @@ def carry_out_comparison(
     if not as_json:
         out.print(f"the picture (first seed):  {page}{replaced}", soft_wrap=True)
     fail_on_broken(comparison)
+
+
+@contextmanager
+def _choosing(policies: str) -> Iterator[None]:
+    """Say how to name policies if those by default do not fit the scenario."""
+    try:
+        yield
+    except PolicyError as error:
+        if policies != ",".join(DEMO_POLICIES):
+            raise
+        raise PolicyError(f"{error}; name them with --policies") from error
 
 
 def write_page(path: Path, shown: Path, page: str) -> None:

@@ -73,8 +73,8 @@ class StoredScenario:
         *,
         most: int | None = None,
     ) -> None:
-        self.base, self.file, self.given, self.most, self.ids = base, file, dict(given or {}), most or CHUNKS, StoredIds(file)
-        self.name, self.seed, self.source = base.name, base.seed, base.source
+        self.base, self.file, self.given, self.most = base, file, dict(given or {}), most or CHUNKS
+        self.name, self.seed, self.source, self.ids = base.name, base.seed, base.source, StoredIds(file)
         try:
             self._measure()
         except (OSError, pl.exceptions.PolarsError) as error:
@@ -125,7 +125,8 @@ class StoredScenario:
         table = pl.scan_parquet(self.file, glob=False).slice(first, end - first)
         try:
             rows = table.collect()
-            given = {name: self.given[name] for name in rows["id"].cast(pl.String) if name in self.given} if self.given else None
+            ids = rows["id"].cast(pl.String) if self.given else ()
+            given = {name: self.given[name] for name in ids if name in self.given}
             return replace(self.base, jobs=Jobs(rows, self.base.cluster, given, ordered=True))
         except pl.exceptions.PolarsError as error:
             raise ScenarioError(f"{self.file}: cannot be read: {str(error).splitlines()[0]}") from error

@@ -27,7 +27,15 @@ class Kept:
     """
 
     def __init__(self, folder: Path, say: Callable[[str], None] | None = None) -> None:
-        """`say` receives a sentence on the points found."""
+        """`say` receives a sentence on the points found.
+
+        Raises
+        ------
+        InputError
+            If `folder` is a file.
+        """
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"{folder}: finished points cannot be kept in it: it is not a folder")
         self.folder, self.say, self.finished = folder, say, 0
 
     def found(self, points: Sequence[Point], left: list[Point], what: str) -> Iterator[Any]:
