@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
@@ -217,6 +218,11 @@ class StoredTables:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+
+    @property
+    def beside(self) -> Path | None:
+        """Where large temporary files go: beside the tables; if nothing can be written there, None: to the system's."""
+        return self.folder if os.access(self.folder, os.W_OK) else None
 
     def scan(self, name: str, number: str | None = None) -> pl.LazyFrame:
         """A table, to be read lazily; `number`: a column for the numbers of its rows."""

@@ -49,7 +49,7 @@ def metrics_of_parts(scenario: StoredScenario, tables: StoredTables, meta: Mappi
     Sums may differ in their last digits.
     """
     found, window, utility = list[Sums](), list[tuple[int, int]](), list[float | None]()
-    with TemporaryDirectory(prefix="skedge-times-") as folder:
+    with TemporaryDirectory(prefix="skedge-times-", dir=tables.beside) as folder:
         kept = [Path(folder) / name for name in ("jct", "slowdown", "training")]
         for (_, part), rows in zip(scenario.parts(), tables.by_job(scenario), strict=True):
             c = columns(part, rows)

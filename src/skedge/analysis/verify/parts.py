@@ -7,7 +7,6 @@ this. Besides a part, three bytes a job are in memory.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -77,8 +76,7 @@ def verify_parts(
     """
     found = Findings(scenario, limit)
     mode, preemptive = _mode(meta), bool((meta.get("lanes") or {}).get("preemptive", True))
-    beside = tables.folder if os.access(tables.folder, os.W_OK) else None  # None: the system's folder for such files
-    with TemporaryDirectory(prefix="skedge-lanes-", dir=beside) as folder:
+    with TemporaryDirectory(prefix="skedge-lanes-", dir=tables.beside) as folder:
         whole = columns_of_some(scenario.base, tables.empty(), scenario.count)
         lanes = LaneParts(Path(folder), whole, lane_edges(_runs_by_lane(scenario, tables), 3 * scenario.most))
         of_jobs = _OfJobs(meta, found, lanes, scenario.count)

@@ -95,11 +95,12 @@ def stream(
         growing(folder, {name: schemas[name] for name in GROWING}) as tables,
         TemporaryDirectory(prefix="jobs-", dir=folder) as aside,
     ):
-        closed, window = _Closed(Path(aside), scenario.edges), _Window(scenario.part(0, 0), policy, tables)
+        closed = _Closed(Path(aside), scenario.edges)
+        window = _Window(scenario.base, policy, tables, closed)
         for first, part in scenario.parts():
-            window = window.with_next(part, first, closed, more=first + len(part.jobs) < scenario.count)
+            window.take_in(part, first, more=first + part.count < scenario.count)
             window.run(progress)
-        window.close(closed)
+        window.close()
         for table in closed.in_order():
             tables["jobs"].add(table)
 
@@ -109,6 +110,8 @@ class _Window:
 
     Attributes
     ----------
+    scenario, case, books
+        Of these jobs alone, at first none.
     number
         Number of each job among all; everything else numbers those of the window.
     log
@@ -119,33 +122,29 @@ class _Window:
         First start and last end of each job's runs so far [µs]; NEVER and -1 if it has none.
     """
 
-    def __init__(self, scenario: Scenario, policy: AOnline, tables: dict[str, GrowingTable]) -> None:
-        self.scenario, self.policy, self.tables = scenario, policy, tables
-        case, preemptive = make_case(scenario, policy), policy.lanes.preemptive
-        self.case, self.books = case, make_books(scenario, case, preemptive=preemptive, most_rows=ROWS)
-        self.number, self.log = np.zeros(0, np.int32), RunLog(scenario)
+    def __init__(self, base: Scenario, policy: AOnline, tables: dict[str, GrowingTable], closed: _Closed) -> None:
+        self.scenario, self.policy, self.tables, self.closed = base, policy, tables, closed
+        case, preemptive = make_case(base, policy), policy.lanes.preemptive
+        self.case, self.books = case, make_books(base, case, preemptive=preemptive, most_rows=ROWS)
+        self.number, self.log = np.zeros(0, np.int32), RunLog(base)
         self.answered = self.in_cloud = 0
         self.first, self.last = _no_runs(0)
 
-    def with_next(self, part: Scenario, first: int, closed: _Closed, *, more: bool) -> _Window:
-        """The window with the jobs of `part`, numbered from `first` on, and those at work; the others are `closed`.
-
-        `more`: others follow.
-        """
-        self._written()
+    def take_in(self, part: Scenario, first: int, *, more: bool) -> None:
+        """Go on with those at work and the jobs of `part`, numbered from `first` on; `more`: others follow."""
+        self._write()
         stays = self._at_work()
-        self._leave(~stays, closed)
-        keep = np.flatnonzero(stays)
-        new = object.__new__(_Window)
-        new.scenario, new.policy, new.tables = self.scenario.only(keep).with_rest(part), self.policy, self.tables
-        new.case = make_case(new.scenario, new.policy)
-        new.books = with_room(with_next(self.books, new.scenario, new.case, keep))
-        new.books.at[MORE] = more
-        new.number = np.append(self.number[keep], np.arange(first, first + len(part.jobs), dtype=np.int32))
-        new.log, new.answered, new.in_cloud = _moved(self.log, new.scenario, keep), len(keep), 0
-        none = _no_runs(len(part.jobs))
-        new.first, new.last = np.append(self.first[keep], none[0]), np.append(self.last[keep], none[1])
-        return new
+        self._leave(~stays)
+        keep, none = np.flatnonzero(stays), _no_runs(part.count)
+        self.scenario = self.scenario.only(keep).with_rest(part)
+        self.case = make_case(self.scenario, self.policy)
+        self.books = with_room(with_next(self.books, self.scenario, self.case, keep))
+        self.books.at[MORE] = more
+        self.number = np.append(self.number[keep], np.arange(first, first + part.count, dtype=np.int32))
+        self.log, self.answered, self.in_cloud = _moved(self.log, self.scenario, keep), len(keep), 0
+        self.first, self.last = (
+            np.append(of[keep], new) for of, new in zip((self.first, self.last), none, strict=True)
+        )
 
     def run(self, progress: Callable[[Event], None] | None) -> None:
         """Go on until all jobs are answered, or to the end if no more follow."""
@@ -161,13 +160,13 @@ class _Window:
             if why in (OVER, ANSWERED):
                 return whole.must_be_over(self.scenario, self.books)
 
-    def close(self, closed: _Closed) -> None:
+    def close(self) -> None:
         """Write all that is left."""
         self._drain()
         self._decided(len(self.books.jobs))
         self._ran(NEVER)
         self._served(NEVER)
-        self._leave(np.ones(len(self.books.jobs), bool), closed)
+        self._leave(np.ones(len(self.books.jobs), bool))
 
     def _make_room(self) -> None:
         """Write what can be, and make room for the next dispatch."""
@@ -181,7 +180,7 @@ class _Window:
             books = _grown(books, _end(books, job))
         self.books = with_room(books)
 
-    def _written(self) -> None:
+    def _write(self) -> None:
         """Write what can be when all jobs are answered."""
         self._drain()
         self._decided(len(self.books.jobs))
@@ -235,7 +234,8 @@ class _Window:
         record.ps.frombytes(rows[before].tobytes())
         self._add("ps", record.ps_table())
         later = rows[~before]
-        rows[: len(later)], books.at[PS_ROWS] = later, len(later)
+        rows[: len(later)] = later
+        books.at[PS_ROWS] = len(later)
 
     def _add(self, name: str, rows: pl.DataFrame) -> None:
         """Add rows of a table; their jobs get their numbers among all."""
@@ -251,14 +251,14 @@ class _Window:
             stays[runs["job"].to_numpy()] = True
         return stays
 
-    def _leave(self, leaves: Bools, closed: _Closed) -> None:
+    def _leave(self, leaves: Bools) -> None:
         """Make the rows of the jobs table of those that leave."""
         jobs = np.flatnonzero(leaves)
         record, sent = Record(self.scenario.only(jobs), Plans()), self.books.jobs[jobs, SENT]
         for job in np.flatnonzero(sent < 0).tolist():
             record.reject(int(self.books.jobs[jobs[job], ARRIVAL]), Reject(job, NO_WORKER))
         record.admitted = {int(job): int(sent[job]) for job in np.flatnonzero(sent >= 0)}
-        closed.add(record.jobs_table(self.first[jobs], self.last[jobs]).with_columns(job=self.number[jobs]))
+        self.closed.add(record.jobs_table(self.first[jobs], self.last[jobs]).with_columns(job=self.number[jobs]))
 
 
 class _Closed:
