@@ -23,7 +23,7 @@ from .core.policy import AnyPolicy, Policy
 from .core.registry import policy_of
 from .core.scenario import Scenario
 from .core.schedule import Schedule, schema
-from .core.stored import StoredScenario, StoredTables
+from .core.stored import Steps, StoredScenario, StoredTables
 from .quick.chunks.stream import covers, stream
 from .run import Run, broken_inputs, must_be_known, prepared, write_meta
 from .runs.meta import meta_of, read_meta, registered_meta
@@ -77,6 +77,8 @@ class LargeRun:
         As a :class:`~skedge.run.Run` has it.
     folder
         The run folder.
+    steps
+        Called after each part that is verified or measured.
     decisions_s, live, tolerance
         None: decisions are made in a compiled loop. It is no live run, so the tolerance for times is 0 µs.
     """
@@ -84,6 +86,7 @@ class LargeRun:
     scenario: StoredScenario
     meta: Mapping[str, Any]
     folder: Path
+    steps: Steps | None = None
     decisions_s: None = None
     live: bool = False
     tolerance: int = 0
@@ -101,7 +104,7 @@ class LargeRun:
     @cached_property
     def metrics(self) -> dict[str, Any]:
         """Numbers of the run by key (:func:`skedge.analysis.metrics.metrics.metrics`)."""
-        return metrics_of_parts(self.scenario, self.tables, registered_meta(self.meta))
+        return metrics_of_parts(self.scenario, self.tables, registered_meta(self.meta), self.steps)
 
     def verify(self, limit: int = 20) -> list[Violation]:
         """Violations of the rules of ``docs/model.md``; an empty list if there are none."""
@@ -109,12 +112,15 @@ class LargeRun:
         if not has_parts(self.scenario, self.tables, meta):
             return Run.load(self.folder).verify(limit)
         stated = broken_inputs(self.meta, self.scenario.base, 0, limit)
-        return [*verify_parts(self.scenario, self.tables, meta, limit=limit), *stated]
+        return [*verify_parts(self.scenario, self.tables, meta, limit=limit, steps=self.steps), *stated]
 
     def must_be_whole(self) -> None:
         """Reject a record with impossible rows; raises as :meth:`skedge.run.Run.must_be_whole` does."""
-        for (first, part), rows in zip(self.scenario.parts(), self.tables.by_job(self.scenario), strict=True):
+        parts = zip(self.scenario.parts(), self.tables.by_job(self.scenario), strict=True)
+        for done, ((first, part), rows) in enumerate(parts, 1):
             must_be_known(part, rows, self.scenario.count, first)
+            if self.steps is not None:
+                self.steps("checking parts", done, len(self.scenario.ranges))
 
     def write(self, folder: Path) -> None:
         """Write ``run.json``; the rest of the run folder is there."""
@@ -127,6 +133,7 @@ def run_into(
     policy: Policy,
     *,
     progress: Callable[[Event], None] | None = None,
+    steps: Steps | None = None,
     profile: Stopwatch | None = None,
 ) -> LargeRun:
     """Simulate `policy` on `scenario` and write the tables into the run folder `folder` (:func:`stored_in`).
@@ -135,17 +142,19 @@ def run_into(
     ----------
     progress, profile
         As :func:`skedge.run.run` has them.
+    steps
+        As a :class:`LargeRun` has it.
     """
     (folder / "tables").mkdir()
     with (profile or Stopwatch()).counting("loop"):
         give_back()  # a scenario that was in memory before
         stream(scenario, policy, folder / "tables", progress)
         give_back()
-    return LargeRun(scenario, meta_of(scenario.base, policy), folder)
+    return LargeRun(scenario, meta_of(scenario.base, policy), folder, steps)
 
 
-def opened(folder: Path) -> Run | LargeRun:
-    """Read a run folder; the tables of a large one stay in their files.
+def opened(folder: Path, steps: Steps | None = None) -> Run | LargeRun:
+    """Read a run folder; the tables of a large one stay in their files, and it calls `steps`.
 
     Raises
     ------
@@ -157,7 +166,7 @@ def opened(folder: Path) -> Run | LargeRun:
         return Run.load(folder)
     meta, scenario = read_meta(file), scenario_in_parts(folder / "scenario.yaml", least=CHUNKS)
     if isinstance(scenario, StoredScenario) and meta.get("world") is None:
-        run = LargeRun(scenario, meta, folder)
+        run = LargeRun(scenario, meta, folder, steps)
         if _as_written(run):
             return run
     return Run.load(folder)

@@ -51,6 +51,25 @@ def until(what, seconds: float) -> bool:  # type: ignore[no-untyped-def]
     return bool(what())
 
 
+LOST = """
+import sys, time
+from skedge.__main__ import _again_if_lost
+sys.unraisablehook = _again_if_lost
+class Lost:
+    def __del__(self):
+        raise KeyboardInterrupt
+Lost()
+print("lost", flush=True)
+time.sleep(60)
+"""
+
+
+def test_an_interrupt_that_was_lost_in_a_callback_comes_again() -> None:
+    """The exception of a signal that arrives in a callback of the garbage collection goes nowhere."""
+    told = subprocess.run([sys.executable, "-c", LOST], capture_output=True, text=True, timeout=30)
+    assert (told.stdout, told.stderr.splitlines()[-1]) == ("lost\n", "KeyboardInterrupt")
+
+
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are looked up in /proc")
 @pytest.mark.parametrize(
     ("number", "code", "said"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "ended by SIGTERM")]

@@ -186,6 +186,19 @@ def test_records_in_parts_have_the_metrics_of_the_whole(policy: str, tmp_path: P
         assert [parts[key] for key in given] == pytest.approx([together[key] for key in given], rel=1e-12)
 
 
+def test_parts_are_counted_as_they_are_done(tmp_path: Path) -> None:
+    """Verified are parts of the jobs, and then of the lanes."""
+    whole, told = run(scenario_of("demo-divisible"), "aonline"), list[tuple[str, int, int]]()
+    stored, tables = in_file(whole.scenario, tmp_path, 3000), kept(whole.schedule, tmp_path)
+    jobs = len(stored.ranges)
+    metrics_of_parts(stored, tables, whole.meta, lambda *done: told.append(done))
+    assert told == [("measuring parts", done, jobs) for done in range(1, jobs + 1)]
+    told.clear()
+    assert verify_parts(stored, tables, registered_meta(whole.meta), steps=lambda *done: told.append(done)) == []
+    assert told == [("verifying parts", done, len(told)) for done in range(1, len(told) + 1)]
+    assert len(told) > jobs + 2
+
+
 def test_gangs_outages_and_other_decisions_are_verified_as_a_whole(tmp_path: Path) -> None:
     scenario = scenario_of("demo")
     stored = in_file(scenario, tmp_path)

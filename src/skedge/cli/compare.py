@@ -13,6 +13,7 @@ import typer
 
 from skedge.core.errors import InputError
 from skedge.runs.parallel import started_ahead
+from skedge.runs.signals import held_back
 
 from .demo_cases import DEMO_POLICIES
 from .options import RayOption, ResumeOption, with_groups
@@ -72,7 +73,8 @@ def compare_command(
     here = ray is None and (processes == -1 or processes > 1)
     runs = len(split_policies(policies)) * seeds
     with started_ahead("skedge.compare", runs, processes) if here else nullcontext():
-        from .compared import carry_out_comparison  # noqa: PLC0415 - takes 0.4 s to import, here and there side by side
+        with held_back():
+            from .compared import carry_out_comparison  # noqa: PLC0415 - takes 0.4 s, here and there side by side
 
         carry_out_comparison(scenario, policies, seeds, output, page, where, resume, as_json=as_json)
 

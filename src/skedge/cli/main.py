@@ -20,6 +20,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from skedge.core.errors import SkedgeError
+from skedge.runs.signals import held_back
 
 SECTIONS = {
     "Simulation": {
@@ -147,7 +148,8 @@ class LazyCommand(TyperCommand):
     def command(self) -> Any:
         """The command itself."""
         module, _, attribute = self.target.partition(":")
-        found = getattr(import_module(f"skedge.cli.{module}"), attribute)
+        with held_back():
+            found = getattr(import_module(f"skedge.cli.{module}"), attribute)
         if isinstance(found, typer.Typer):
             return typer.main.get_command(found)
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)

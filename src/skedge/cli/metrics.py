@@ -7,14 +7,17 @@ from skedge.run import named
 
 from .console import metrics_table, out, print_json
 from .options import JsonOption, RunArgument
+from .progress import PartProgress, progress
 
 
 def metrics(folder: RunArgument, as_json: JsonOption = False) -> None:
     """Print the metrics of a run."""
-    result = opened(folder)
-    with named(folder):
-        result.must_be_whole()
+    with progress(quiet=as_json) as bar:
+        result = opened(folder, PartProgress(bar))
+        with named(folder):
+            result.must_be_whole()
+        numbers = result.metrics
     if as_json:
-        print_json(result.metrics)
+        print_json(numbers)
     else:
-        out.print(metrics_table(result.metrics, str(result.meta["policy"])))
+        out.print(metrics_table(numbers, str(result.meta["policy"])))

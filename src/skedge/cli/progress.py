@@ -35,6 +35,19 @@ class JobProgress:
             self.progress.update(self.task, completed=self.done, at=duration(event.time / SECOND))
 
 
+class PartProgress:
+    """Shows what is done part by part."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress, self.tasks = progress, dict[str, TaskID]()
+
+    def __call__(self, what: str, done: int, parts: int) -> None:
+        """Update the display."""
+        if what not in self.tasks:
+            self.tasks[what] = self.progress.add_task(what, total=parts, at="")
+        self.progress.update(self.tasks[what], completed=done)
+
+
 @contextmanager
 def working(what: str) -> Iterator[Callable[[str], None]]:
     """Show what a command is doing, with a spinner on a terminal; yields a function to change the text."""
@@ -78,7 +91,8 @@ class _Lines(Progress):
         if time.monotonic() - self.said_at >= _EVERY_S:
             self.said_at = time.monotonic()
             task = next(one for one in self.tasks if one.id == task_id)
-            err.print(f"{task.description}: {task.completed:g} of {task.total or 0:g}, {task.fields.get('at', '')}")
+            at = task.fields.get("at")
+            err.print(f"{task.description}: {task.completed:g} of {task.total or 0:g}" + (f", {at}" if at else ""))
 
 
 @contextmanager

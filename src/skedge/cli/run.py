@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import polars as pl
 import typer
+from rich.progress import Progress
 from rich.table import Table
 
 from skedge.core.policy import Policy
@@ -22,7 +23,7 @@ from skedge.runs.stopwatch import STAGES, Stopwatch
 
 from .console import metrics_table, out, print_json, source_text
 from .options import JsonOption, ScenarioArgument, SeedOption
-from .progress import JobProgress, progress
+from .progress import JobProgress, PartProgress, progress
 from .verify import fail_on
 
 
@@ -41,11 +42,10 @@ def run(
         loaded, made = inputs_of(scenario, policy, seed)
     name, seed, source, count = loaded.name, loaded.seed, loaded.source, loaded.count
     target = folder or Path("runs") / folder_name(f"{name}-{policy}-seed{seed}")
-    with new_folder(target) as inside:
+    with new_folder(target) as inside, progress(quiet=as_json) as bar:
         with watch.counting("load"):
             loaded = stored_in(inside, loaded, made)
-        with progress(quiet=as_json) as bar:
-            result = _simulated(inside, loaded, made, JobProgress(bar, count, made.name), watch if profile else None)
+        result = _simulated(inside, loaded, made, bar, watch if profile else None)
         with watch.counting("verify"):
             violations = result.verify() if verify else []
         with watch.counting("write"):
@@ -75,11 +75,12 @@ def run(
 
 
 def _simulated(
-    folder: Path, scenario: Scenario | StoredScenario, policy: Policy, shown: JobProgress, watch: Stopwatch | None
+    folder: Path, scenario: Scenario | StoredScenario, policy: Policy, bar: Progress, watch: Stopwatch | None
 ) -> Run | LargeRun:
     """The run; the tables of a large one are in `folder`."""
+    shown = JobProgress(bar, scenario.count, policy.name)
     if isinstance(scenario, StoredScenario):
-        return run_into(folder, scenario, policy, progress=shown, profile=watch)
+        return run_into(folder, scenario, policy, progress=shown, steps=PartProgress(bar), profile=watch)
     return run_policy(scenario, policy, progress=shown, profile=watch)
 
 

@@ -16,6 +16,7 @@ from skedge.testing.rerun import difference
 
 from .console import err, out, print_json
 from .options import JsonOption, RunArgument
+from .progress import PartProgress, progress
 
 
 def verify(
@@ -24,8 +25,9 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Check a run's record against every rule of the model; exit code 1 if one is broken."""
-    kept = Run.load(folder) if replay else opened(folder)
-    violations = kept.verify()
+    with progress(quiet=as_json) as bar:
+        kept = Run.load(folder) if replay else opened(folder, PartProgress(bar))
+        violations = kept.verify()
     if isinstance(kept, Run) and replay and (differs := difference(kept)) is not None:
         violations.append(Violation("M37", "definition", None, None, differs))
     if as_json:

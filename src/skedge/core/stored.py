@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -33,6 +33,10 @@ _ID = pl.col("id").cast(pl.String)
 
 _IDS = 2**22
 """Ids that are compared at a time."""
+
+
+Steps = Callable[[str, int, int], None]
+"""Called with what is done part by part, with the number of parts done so far, and of all."""
 
 
 class StoredScenario:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import gc
 import os
-import signal
 import threading
 import time
 import warnings
@@ -20,6 +19,8 @@ from typing import Any
 from joblib import delayed, effective_n_jobs
 from joblib.externals.loky import get_reusable_executor
 from joblib.externals.loky.backend import resource_tracker as loky_tracker
+
+from .signals import held_back
 
 _START_S, _PAUSE_S, _IDLE_S = 20.0, 0.05, 300
 """Time limit for the start of processes, pause asked of each, and idle time after which one ends [s]."""
@@ -42,7 +43,7 @@ def parallel(work: Sequence[Any], processes: int, *, joining: bool = False) -> G
     with _quiet():
         if others:
             _start_trackers()
-            with _held_back(signal.SIGINT, signal.SIGTERM):  # one blocked while a process starts never reaches it
+            with held_back():  # one blocked while a process starts never reaches it
                 _start(others)
         yield from _done([_at(os.getcwd(), *one) for one in work], others, joining=joining or not others)
 
@@ -58,15 +59,17 @@ def started_ahead(module: str, pieces: int, processes: int, *, joining: bool = F
         yield
         return
     _start_trackers()
-    with _held_back(signal.SIGINT, signal.SIGTERM):
-        executor = _executor(others)
-        _ahead[:] = [executor.submit(_process) for _ in range(others)]
-        for _ in range(others):
-            executor.submit(import_module, module)
+    executor = None
     try:
+        with held_back():
+            executor = _executor(others)
+            _ahead[:] = [executor.submit(_process) for _ in range(others)]
+            for _ in range(others):
+                executor.submit(import_module, module)
         yield
     except BaseException:
-        _end(executor)
+        if executor is not None:
+            _end(executor)
         raise
 
 
@@ -90,7 +93,7 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_
 
 def _end(executor: Any) -> None:
     """End the processes at once."""
-    with _quiet(), _held_back(signal.SIGINT, signal.SIGTERM):
+    with _quiet(), held_back():
         executor.shutdown(wait=True, kill_workers=True)
     _ahead.clear()
 
@@ -182,24 +185,3 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         threading.excepthook = before
-
-
-@contextmanager
-def _held_back(*signals: signal.Signals) -> Iterator[None]:
-    """Defer `signals` until the end, here and in processes started meanwhile.
-
-    Processes inherit the mask. Here the mask is not enough: another thread may receive a signal, which Python then
-    handles in this one.
-    """
-    came = list[int]()
-    main = threading.current_thread() is threading.main_thread()
-    answers = {n: signal.signal(n, lambda number, _: came.append(number)) for n in signals} if main else {}
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        for number, answer in answers.items():
-            signal.signal(number, answer)
-    if came:
-        signal.raise_signal(came[0])

@@ -22,7 +22,7 @@ from skedge.core.job_fields import Kind
 from skedge.core.model import Ints
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
-from skedge.core.stored import StoredScenario, StoredTables
+from skedge.core.stored import Steps, StoredScenario, StoredTables
 from skedge.core.time import SECOND
 
 from .costs import costs
@@ -43,10 +43,12 @@ def metrics(scenario: Scenario, schedule: Schedule, meta: Mapping[str, Any]) -> 
     return found | _of_kind(c).costs(c)
 
 
-def metrics_of_parts(scenario: StoredScenario, tables: StoredTables, meta: Mapping[str, Any]) -> Metrics:
+def metrics_of_parts(
+    scenario: StoredScenario, tables: StoredTables, meta: Mapping[str, Any], steps: Steps | None = None
+) -> Metrics:
     """As :func:`metrics`, for a record of dispatched chunks in its files, part by part of the jobs.
 
-    Sums may differ in their last digits.
+    Sums may differ in their last digits. `steps` is called after each part.
     """
     found, window, utility = list[Sums](), list[tuple[int, int]](), list[float | None]()
     with TemporaryDirectory(prefix="skedge-times-", dir=tables.beside) as folder:
@@ -58,6 +60,8 @@ def metrics_of_parts(scenario: StoredScenario, tables: StoredTables, meta: Mappi
             for file, times in zip(kept, [*job_times(c), training_times(c)], strict=True):
                 with file.open("ab") as out:
                     times.tofile(out)
+            if steps is not None:
+                steps("measuring parts", len(window), len(scenario.ranges))
         whole = min(first for first, _ in window), max(last for _, last in window)
         total = None if None in utility else sum(of for of in utility if of is not None)
         return _of_sums(scenario.base, found[0], [_mapped(file) for file in kept], whole, total, {})

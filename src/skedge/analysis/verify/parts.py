@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,7 +23,7 @@ from skedge.core.model import Ints
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
 from skedge.core.size import UNLIMITED
-from skedge.core.stored import NUMBER, StoredScenario, StoredTables
+from skedge.core.stored import NUMBER, Steps, StoredScenario, StoredTables
 
 from .alpha import check_cloud_alpha, check_lane_alpha, check_lemma_4
 from .lane_parts import LaneParts, lane_edges
@@ -67,9 +68,14 @@ def _by_time(tables: StoredTables, most: int) -> bool:
 
 
 def verify_parts(
-    scenario: StoredScenario, tables: StoredTables, meta: Mapping[str, Any], *, limit: int = 20
+    scenario: StoredScenario,
+    tables: StoredTables,
+    meta: Mapping[str, Any],
+    *,
+    limit: int = 20,
+    steps: Steps | None = None,
 ) -> list[Violation]:
-    """As :func:`.verify.verify`, for a record that has parts (:func:`has_parts`).
+    """As :func:`.verify.verify`, for a record that has parts (:func:`has_parts`); `steps` is called after each of them.
 
     Of two runs that begin together on a lane (M4), or of several jobs on a PS slot (M13), it may name other ones. Of
     more than `limit` violations of a rule it names the first ones by job.
@@ -78,17 +84,26 @@ def verify_parts(
     mode, preemptive = _mode(meta), bool((meta.get("lanes") or {}).get("preemptive", True))
     with TemporaryDirectory(prefix="skedge-lanes-", dir=tables.beside) as folder:
         whole = columns_of_some(scenario.base, tables.empty(), scenario.count)
-        lanes = LaneParts(Path(folder), whole, lane_edges(_runs_by_lane(scenario, tables), 3 * scenario.most))
-        of_jobs = _OfJobs(meta, found, lanes, scenario.count)
+        edges = lane_edges(_runs_by_lane(scenario, tables), 3 * scenario.most)
+        lanes = LaneParts(Path(folder), whole, edges)
+        of_jobs, parts = _OfJobs(meta, found, lanes, scenario.count), len(scenario.ranges) + len(edges) - 1
+        done = count(1)
         for (first, part), rows in zip(scenario.parts(), tables.by_job(scenario), strict=True):
             of_jobs.check(part, rows, first)
+            _tell(steps, next(done), parts)
         for on_lanes in lanes:
             check_lane_alpha(on_lanes, found, mode, preemptive=preemptive)
             check_lanes(on_lanes, None, found, 0, preemptive=preemptive)
+            _tell(steps, next(done), parts)
     check_lemma_4(scenario.base, found, mode, *of_jobs.sums)
     _check_ps(scenario, tables, meta, found, of_jobs)
     _check_order(scenario, tables, found, of_jobs)
     return found.all()
+
+
+def _tell(steps: Steps | None, done: int, parts: int) -> None:
+    if steps is not None:
+        steps("verifying parts", done, parts)
 
 
 def _runs_by_lane(scenario: StoredScenario, tables: StoredTables) -> Ints:
