@@ -24,11 +24,12 @@ from .core.registry import policy_of
 from .core.scenario import Scenario
 from .core.schedule import Schedule, schema
 from .core.stored import Steps, StoredScenario, StoredTables
+from .quick.chunks.simulate import takes
 from .quick.chunks.stream import covers, stream
 from .run import Run, broken_inputs, must_be_known, prepared, write_meta
 from .runs.meta import meta_of, read_meta, registered_meta
 from .runs.stopwatch import Stopwatch
-from .scenario.file import Source, scenario_in_parts, scenario_of
+from .scenario.file import Source, scenario_in_parts, scenario_of, stored_scenario
 from .scenario.save import JOBS, save_scenario, save_stored
 
 CHUNKS = 10_000_000
@@ -43,12 +44,14 @@ def inputs_of(source: Source, policy: AnyPolicy, seed: int | None = None) -> tup
     PolicyError, ScenarioError, TraceError
         As :func:`~skedge.scenario.file.scenario_of` and :func:`~skedge.run.prepared`.
     """
-    scenario = scenario_in_parts(source, seed, least=CHUNKS)
-    if isinstance(scenario, StoredScenario):
-        if covers(scenario, policy_of(policy)):
+    if takes(made := policy_of(policy)):
+        scenario = scenario_in_parts(source, seed, least=CHUNKS)
+        if isinstance(scenario, Scenario):
+            return scenario, prepared(policy, scenario)
+        if covers(scenario, made):
             return scenario, prepared(policy, scenario.base)
-        scenario = scenario_of(source, seed)
-    return scenario, prepared(policy, scenario)
+    whole = scenario_of(source, seed)
+    return whole, prepared(policy, whole)
 
 
 def stored_in(folder: Path, scenario: Scenario | StoredScenario, policy: Policy) -> Scenario | StoredScenario:
@@ -164,8 +167,8 @@ def opened(folder: Path, steps: Steps | None = None) -> Run | LargeRun:
     file = folder / "run.json"
     if not file.is_file() or not (folder / "scenario.yaml").is_file():
         return Run.load(folder)
-    meta, scenario = read_meta(file), scenario_in_parts(folder / "scenario.yaml", least=CHUNKS)
-    if isinstance(scenario, StoredScenario) and meta.get("world") is None:
+    meta, scenario = read_meta(file), stored_scenario(folder / "scenario.yaml", least=CHUNKS)
+    if scenario is not None and scenario.base.cluster.kind == "slots" and meta.get("world") is None:
         run = LargeRun(scenario, meta, folder, steps)
         if _as_written(run):
             return run

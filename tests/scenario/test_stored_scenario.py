@@ -117,6 +117,7 @@ WRONG = {
     "a type": (pl.col("worker_type").replace("gpu", "tpu"), "'j0'.*worker_type = 'tpu'"),
     "an id": (pl.col("id").replace("j2", "j0"), "id = 'j0'.*it is used twice"),
     "no arrival": (pl.when(pl.col("id") != "j1").then("arrival_s").alias("arrival_s"), "'j1'.*arrival_s = None"),
+    "a late arrival": (pl.lit(1e300).alias("arrival_s"), r"'j0'.*arrival_s = 1e\+300"),
     "an endless wait": (pl.lit(float("inf")).alias("arrival_s"), "'j0'.*arrival_s = inf"),
     "no value": (pl.when(pl.col("id") != "j1").then("batch").alias("minibatch_s"), "'j1'.*minibatch_s = None"),
 }

@@ -15,7 +15,7 @@ from .errors import ScenarioError
 from .model import Ints
 from .scenario import Jobs, Scenario
 from .schedule import Schedule
-from .time import ticks, whole_slots
+from .time import LONGEST_S, ticks, whole_slots
 
 NUMBER = "number"
 """Column of a table's rows of some jobs: the number of the row among all."""
@@ -92,8 +92,9 @@ class StoredScenario:
         table = pl.scan_parquet(self.file, glob=False)
         columns = (pl.col(name).cast(kind) for name, kind in _IN_ORDER.items())
         for _, rows in _slices(table.select(columns), _ROWS):
-            if not (rows["arrival_s"].is_finite().all() and rows.null_count().sum_horizontal().item() == 0):
-                raise ScenarioError(f"{self.file}: a job has no id, arrival or chunks")
+            known = rows.null_count().sum_horizontal().item() == 0
+            if not (known and rows["arrival_s"].is_between(0, LONGEST_S).all()):
+                raise ScenarioError(f"{self.file}: a job has no id or chunks, or an impossible arrival")
             order.add(rows)
             arrival, chunks = ticks(rows["arrival_s"].to_numpy()), rows["chunks"].to_numpy()
             edges.add(whole_slots(arrival, self.base.physics.step), chunks)
@@ -112,7 +113,7 @@ class StoredScenario:
         table = pl.scan_parquet(self.file, glob=False)
         if name not in table.collect_schema():
             return False
-        return bool(table.select((pl.col(name) != 0).any()).collect(engine="streaming").item())
+        return bool(table.select((pl.col(name).cast(pl.Float64) != 0).any()).collect(engine="streaming").item())
 
     def parts(self) -> Iterator[tuple[int, Scenario]]:
         """The scenario with the jobs of each part alone, and the number of the first of them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from queue import Full, Queue
 from threading import Thread
@@ -86,9 +86,8 @@ class GrowingTable:
 @contextmanager
 def growing(folder: Path, schemas: Mapping[str, Columns]) -> Iterator[dict[str, GrowingTable]]:
     """Tables that grow inside the block, by name; they are complete after it."""
-    tables = {name: GrowingTable(folder, name, columns) for name, columns in schemas.items()}
-    try:
-        yield tables
-    finally:
+    with ExitStack() as stack:
+        tables = {name: GrowingTable(folder, name, columns) for name, columns in schemas.items()}
         for table in tables.values():
-            table.close()
+            stack.callback(table.close)  # each is closed, whatever the others do
+        yield tables

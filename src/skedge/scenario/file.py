@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import importlib.resources
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -176,8 +177,22 @@ def scenario_in_parts(source: Source, seed: int | None = None, *, least: int = 0
         return scenario_of(source, seed)
     path = Path(source)
     form = _form(read_yaml(path), str(path), seed, ScenarioForm)
-    try:
+    with _naming(path):
         return _stored(form, path.parent, least) or _scenario(form, path.parent)
+
+
+def stored_scenario(path: Path, *, least: int = 0) -> StoredScenario | None:
+    """:func:`scenario_in_parts` of a file; None if its jobs do not stay in theirs."""
+    form = _form(read_yaml(path), str(path), None, ScenarioForm)
+    with _naming(path):
+        return _stored(form, path.parent, least)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Name the file in errors."""
+    try:
+        yield
     except (ScenarioError, TraceError) as error:
         raise type(error)(f"{path}: {error}") from error
 

@@ -133,11 +133,12 @@ def run(w: Truth, unsettled: int, until: int) -> tuple[int, int]:
             return SETTLED, unsettled
     while True:
         now = _earliest(w)
+        # one instant adds at most two runs and one fact per lane: ask for room before it, not within it; also before
+        # one of other events, which may displace chunks
+        if w.size[RUNS] + 2 * len(w.next_event) > len(w.runs) or w.size[FACTS] + len(w.next_event) > len(w.facts):
+            return FULL, min(now, until)
         if now > until or now == NEVER:
             return QUIET, until
-        # one instant adds at most two runs and one fact per lane: ask for room before it, not within it
-        if w.size[RUNS] + 2 * len(w.next_event) > len(w.runs) or w.size[FACTS] + len(w.next_event) > len(w.facts):
-            return FULL, now
         _touch_all(w, now)
         if w.lag.size[0] > 0:
             _touch_held(w, now)

@@ -55,14 +55,16 @@ def metrics_of_parts(
         kept = [Path(folder) / name for name in ("jct", "slowdown", "training")]
         for (_, part), rows in zip(scenario.parts(), tables.by_job(scenario), strict=True):
             c = columns(part, rows)
-            found, window = [reduce(added, found, sums(c))], [*window, _window(c)]
+            found = [reduce(added, found, sums(c))]
+            window.append((_window(c)[0], int(c.jobs["completion"].max(initial=-1))))
             utility.append(utility_of(c, completion_of(meta)))
             for file, times in zip(kept, [*job_times(c), training_times(c)], strict=True):
                 with file.open("ab") as out:
                     times.tofile(out)
             if steps is not None:
                 steps("measuring parts", len(window), len(scenario.ranges))
-        whole = min(first for first, _ in window), max(last for _, last in window)
+        first = min(first for first, _ in window)
+        whole = first, max(first, *(last for _, last in window))
         total = None if None in utility else sum(of for of in utility if of is not None)
         return _of_sums(scenario.base, found[0], [_mapped(file) for file in kept], whole, total, {})
 

@@ -49,14 +49,14 @@ def _in_time(c: Columns) -> NDArray[np.bool_]:
 def worth(utility: float | None, training: Floats, rejected: int, jobs: int) -> Numbers:
     """Total utility, acceptance and median training time; empty unless all jobs have a utility.
 
-    Acceptance is the fraction of jobs not rejected.
+    Acceptance is the fraction of jobs not rejected. The order of `training` may be changed.
     """
     if utility is None:
         return {}
     return {
         "utility_total": utility,
         "acceptance_share": 1 - rejected / jobs,
-        "training_time_p50_s": float(np.median(training)) if len(training) else None,
+        "training_time_p50_s": float(np.median(training, overwrite_input=True)) if len(training) else None,
     }
 
 

@@ -77,7 +77,7 @@ def verify_parts(
 ) -> list[Violation]:
     """As :func:`.verify.verify`, for a record that has parts (:func:`has_parts`); `steps` is called after each of them.
 
-    Of two runs that begin together on a lane (M4), or of several jobs on a PS slot (M13), it may name other ones. Of
+    Of two runs that begin together on a lane (M4), or of chunks of one job that wait (M21), it may name another one. Of
     more than `limit` violations of a rule it names the first ones by job.
     """
     found = Findings(scenario, limit)
@@ -171,14 +171,18 @@ def _sum(one: float | None, other: float | None) -> float | None:
 def _check_ps(
     scenario: StoredScenario, tables: StoredTables, meta: Mapping[str, Any], found: Findings, jobs: _OfJobs
 ) -> None:  # fmt: skip
-    """M13 and M35 on all PSs in order of their starts, each time with those that serve when the first one starts."""
+    """M13 and M35 on all PSs in order of their starts.
+
+    Each time with those that still serve when the first one starts, and with the last one of each slot.
+    """
     promised, empty = (meta.get("promises") or {}).get("ps") == "edge_first", tables.empty()
     serving = empty.ps
     for rows in _by_start(jobs.known(tables, "ps", empty.ps.columns, scenario.most)):
-        serving = serving.filter(pl.col("end") > rows["start"][0], pl.col("slot").is_not_null())
+        last = pl.struct("server", "slot").is_last_distinct()
+        serving = serving.filter((pl.col("end") > rows["start"][0]) | last, pl.col("slot").is_not_null())
         both = pl.concat([serving, rows])
         c = columns_of_some(scenario.base, replace(empty, ps=both), scenario.count)
-        check_slot_use(c, found, 0)
+        check_slot_use(c, found, 0, len(serving))
         if promised:
             job, new = c.ps["job"], np.arange(len(both)) >= len(serving)
             check_edge_first(c, found, jobs.kind[job].astype(np.int64), new & jobs.on_edge[job] & (c.ps["slot"] < 0))

@@ -156,12 +156,12 @@ def _slots(c: Columns) -> Ints:
     return np.where(t["slot"] >= 0, first + t["slot"], -1)
 
 
-def check_slot_use(c: Columns, found: Findings, slack: int) -> None:
-    """M13: an edge PS slot serves one job at a time."""
+def check_slot_use(c: Columns, found: Findings, slack: int, first: int = 0) -> None:
+    """M13: an edge PS slot serves one job at a time; `first`: the first row that may violate it by those before it."""
     t, cluster, slot = c.ps, c.scenario.cluster, _slots(c)
     rows, _ = in_groups(slot.astype(np.int32), t["start"], len(cluster.ps_type))
     before, after = rows[:-1], rows[1:]
-    taken = (slot[before] == slot[after]) & (t["start"][after] < t["end"][before] - slack)
+    taken = (slot[before] == slot[after]) & (t["start"][after] < t["end"][before] - slack) & (after >= first)
     say = "takes PS slot {} of server {} at {} µs; job {!r} holds it to {} µs"
     found.rows(
         "M13", taken, t["job"][after], t["start"][after],

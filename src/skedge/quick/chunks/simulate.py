@@ -47,12 +47,15 @@ EVENTS = 20_000
 """Events between two reports of progress."""
 
 
+def takes(policy: Policy) -> bool:
+    """Whether :func:`simulate` can run `policy`, on some scenarios: A_online."""
+    return type(policy) is AOnline and policy.params.ps_choice == "lowest"
+
+
 def covers(scenario: Scenario, policy: Policy) -> bool:
     """Whether :func:`simulate` can run `policy` on `scenario`: A_online, where no job waits for storage."""
     jobs, limited = scenario.jobs, (scenario.cluster.storage_bytes != UNLIMITED).any()
-    if type(policy) is not AOnline or policy.params.ps_choice != "lowest":
-        return False
-    return not jobs.max_lag.any() and not (limited and jobs.chunk_bytes.any())
+    return takes(policy) and not jobs.max_lag.any() and not (limited and jobs.chunk_bytes.any())
 
 
 def kernel_of(_: Policy) -> CompiledFunction:

@@ -176,7 +176,8 @@ class _Window:
         books, job = self.books, int(self.books.at[ARRIVED])
         if job < len(books.jobs) and _end(books, job) > len(books.lane):
             # of one instant dispatches come before rejections: its jobs are written together
-            self._decided(int(np.searchsorted(books.jobs[:job, ARRIVAL], books.at[NOW])))
+            before = int(np.searchsorted(books.jobs[:job, ARRIVAL], books.at[NOW]))
+            self._decided(max(before, self.answered))
             books = _grown(books, _end(books, job))
         self.books = with_room(books)
 
