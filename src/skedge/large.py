@@ -168,7 +168,7 @@ def opened(folder: Path, steps: Steps | None = None) -> Run | LargeRun:
     if not file.is_file() or not (folder / "scenario.yaml").is_file():
         return Run.load(folder)
     meta, scenario = read_meta(file), stored_scenario(folder / "scenario.yaml", least=CHUNKS)
-    if scenario is not None and scenario.base.cluster.kind == "slots" and meta.get("world") is None:
+    if scenario is not None and scenario.base.cluster.lanes and meta.get("world") is None:
         run = LargeRun(scenario, meta, folder, steps)
         if _as_written(run):
             return run
