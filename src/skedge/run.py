@@ -38,6 +38,7 @@ from .report.notebook import displayed
 from .report.plots import Plots
 from .report.table import metrics_table
 from .runs.meta import broken_meta, meta_of, read_meta, registered_meta
+from .runs.signals import held_back
 from .runs.stopwatch import Stopwatch, WatchedPolicy, WatchedWorld
 from .runs.writing import write_table
 from .scenario.file import load_jobs, load_scenario, scenario_of
@@ -334,8 +335,9 @@ def new_folder(folder: Path | str, *, replacing: bool = False) -> Iterator[Path]
     except (OSError, pl.exceptions.ComputeError) as error:
         raise RunFolderError(f"{folder}: cannot be written: {_reason(error)}; nothing was left behind") from error
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
-        _remove_empty(made)
+        with held_back():  # a second Ctrl-C must not leave anything behind
+            shutil.rmtree(aside, ignore_errors=True)
+            _remove_empty(made)
 
 
 def _make_parents(folder: Path, made: list[Path]) -> None:

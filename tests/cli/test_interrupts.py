@@ -72,7 +72,12 @@ def test_an_interrupt_that_was_lost_in_a_callback_comes_again() -> None:
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are looked up in /proc")
 @pytest.mark.parametrize(
-    ("number", "code", "said"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "ended by SIGTERM")]
+    ("number", "code", "said"),
+    [
+        (signal.SIGINT, 130, "interrupted"),
+        (signal.SIGTERM, 143, "ended by SIGTERM"),
+        (signal.SIGHUP, 129, "ended by SIGHUP"),
+    ],
 )
 def test_a_signal_to_a_comparison_ends_it_in_one_line_and_leaves_nothing(
     number: signal.Signals, code: int, said: str, tmp_path: Path

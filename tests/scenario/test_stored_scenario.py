@@ -115,6 +115,15 @@ def test_other_scenarios_are_read_as_a_whole(tmp_path: Path) -> None:
 WRONG = {
     "a number": (pl.when(pl.col("id") == "j2").then(0).otherwise("epochs").alias("epochs"), "'j2'.*epochs = 0"),
     "a type": (pl.col("worker_type").replace("gpu", "tpu"), "'j0'.*worker_type = 'tpu'"),
+    "a fraction": (
+        pl.when(pl.col("id") == "j1").then(3.5).otherwise("chunks").alias("chunks"),
+        r"'j1'.*chunks = 3\.5.*whole",
+    ),
+    "no number": (
+        pl.when(pl.col("id") == "j2").then(pl.lit("abc")).otherwise("arrival_s").alias("arrival_s"),
+        "'j2'.*'abc'; it must be a number",
+    ),
+    "a list": (pl.concat_list("epochs").alias("epochs"), "'j0'.*it must be a whole number"),
     "an id": (pl.col("id").replace("j2", "j0"), "id = 'j0'.*it is used twice"),
     "no arrival": (pl.when(pl.col("id") != "j1").then("arrival_s").alias("arrival_s"), "'j1'.*arrival_s = None"),
     "a late arrival": (pl.lit(1e300).alias("arrival_s"), r"'j0'.*arrival_s = 1e\+300"),

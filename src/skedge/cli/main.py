@@ -225,8 +225,11 @@ def version_option(
         raise typer.Exit
 
 
-_ENDED = {130: "interrupted", 143: "ended by SIGTERM"}
+_ENDED = {129: "ended by SIGHUP", 130: "interrupted", 143: "ended by SIGTERM"}
 """Exit codes of signals (128 + the signal's number), with their texts."""
+
+
+_UNWINDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 def _say_ended(code: int, error: BaseException) -> None:
@@ -242,23 +245,23 @@ def _notes(error: BaseException | None) -> Iterator[str]:
 
 
 @contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM unwind the command as Ctrl-C does, so that no partial output is left."""
+def _unwound() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP unwind the command as Ctrl-C does, so that no partial output is left."""
     main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    ours = [number for number in _UNWINDING if main and signal.getsignal(number) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def app() -> None:
-    """Entry point: one sentence for every error of skedge or of the machine; 130 on Ctrl-C, 143 on SIGTERM."""
+    """Entry point: one sentence for every error of skedge or of the machine; exit codes of signals are 128 + number."""
     try:
-        with _ended_by_sigterm():
+        with _unwound():
             commands()
     except SkedgeError as error:
         sentence = str(error)

@@ -107,13 +107,26 @@ def checked(frame: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
     missing = [c for c in JOB_SCHEMA if c not in frame.columns]
     if missing:
         raise ScenarioError(f"jobs: column {missing[0]!r} is missing; needed are {', '.join(JOB_SCHEMA)}")
-    try:
-        frame = frame.select(pl.col(c).cast(t) for c, t in schema_of(frame).items())
-    except pl.exceptions.PolarsError as error:
-        raise ScenarioError(f"jobs: a column has values of the wrong type: {error}") from error
+    kinds = schema_of(frame)
+    _refuse(frame, [check for column, kind in kinds.items() for check in _of_type(frame, column, kind)])
+    frame = frame.select(pl.col(c).cast(t) for c, t in kinds.items())
     _utility_is_whole(frame)
     _refuse(frame, _of_table(tuple(frame.columns), cluster.kind))
     return frame
+
+
+def _of_type(frame: pl.DataFrame, column: str, kind: Any) -> Iterator[_Check]:
+    """Check that the values of a column can be those of its type, and that none loses its fraction."""
+    given, want = frame.schema[column], pl.DataType.from_python(kind) if isinstance(kind, type) else kind
+    if given == want or (given.is_integer() and want.is_numeric()):
+        return
+    value, right = pl.col(column), "text" if want == pl.String else "a number"
+    if want.is_integer():
+        right = "a whole number"
+        if given.is_float():
+            yield _check(value.is_finite() & (value != value.round()), column, right)
+    lost = pl.lit(value=True) if given.is_nested() else value.cast(want, strict=False).is_null()
+    yield _check(value.is_not_null() & lost, column, right)
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
@@ -137,8 +138,8 @@ class StoredScenario:
         except pl.exceptions.PolarsError as error:
             raise ScenarioError(f"{self.file}: cannot be read: {str(error).splitlines()[0]}") from error
         except ScenarioError as error:
-            counted = f" (counted from row {first})" if first else ""
-            raise ScenarioError(f"{self.file}{counted}: {error}") from error
+            text = re.sub(r"^jobs\[(\d+)\]", lambda row: f"jobs[{int(row[1]) + first}]", str(error))
+            raise ScenarioError(f"{self.file}: {text}") from error
 
     def check_ids(self) -> None:
         """Check that no id is used twice.

@@ -138,8 +138,9 @@ def _start_trackers() -> None:
     before = os.environ.get("PYTHONWARNINGS")
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (before, "ignore:resource_tracker")))
     try:
-        loky_tracker.ensure_running()
-        resource_tracker.ensure_running()
+        with held_back():  # the trackers leave out Ctrl-C and SIGTERM by themselves, but not SIGHUP
+            loky_tracker.ensure_running()
+            resource_tracker.ensure_running()
     finally:
         if before is None:
             del os.environ["PYTHONWARNINGS"]

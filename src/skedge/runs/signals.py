@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM where they must not interrupt."""
+"""Ctrl-C, SIGTERM and SIGHUP where they must not interrupt."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_ENDING = (signal.SIGINT, signal.SIGTERM)
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Defer Ctrl-C and SIGTERM until the end, here and in processes started meanwhile.
+    """Defer Ctrl-C, SIGTERM and SIGHUP until the end, here and in processes started meanwhile.
 
     Processes inherit the mask. Here the mask is not enough: another thread may receive a signal, which Python then
     handles in this one.

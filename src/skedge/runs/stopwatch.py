@@ -18,7 +18,7 @@ STAGES = {
     "decide": "the policy's decisions",
     "kernel": "checking orders, applying them to the books, noting them",
     "world": "the simulated world",
-    "loop": "decisions, kernel, world and record of a large run, in one compiled loop",
+    "loop": "decisions, kernel, world and record, where they are one compiled loop",
     "record": "making the record's tables",
     "verify": "checking the record against every rule",
     "metrics": "computing the metrics",
