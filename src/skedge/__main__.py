@@ -40,7 +40,9 @@ _LOST_S = 0.05
 
 def _again_if_lost(lost: sys.UnraisableHookArgs) -> None:
     """Send a signal again whose exception was lost, because it came in a callback of the garbage collection."""
-    number = {KeyboardInterrupt: signal.SIGINT, SystemExit: signal.SIGTERM}.get(lost.exc_type)
+    code = 130 if lost.exc_type is KeyboardInterrupt else getattr(lost.exc_value, "code", None)
+    signals: dict[object, int] = {128 + number: number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
+    number = signals.get(code)
     if number is None:
         sys.__unraisablehook__(lost)
         return

@@ -23,7 +23,7 @@ from skedge.core.scenario import Jobs, Scenario
 from skedge.core.schedule import Schedule
 from skedge.core.stored import StoredScenario, StoredTables
 from skedge.core.time import SECOND
-from skedge.large import LargeRun, opened
+from skedge.large import LargeRun, inputs_of, opened
 from skedge.quick.chunks.simulate import simulate
 from skedge.quick.chunks.stream import _Window, covers, stream
 from skedge.run import Run, prepared, run
@@ -325,6 +325,8 @@ def test_other_policies_read_the_whole_of_a_large_table(
     file = str(save_scenario(scenario_of("demo-divisible"), tmp_path / "scenario"))
     monkeypatch.setattr("skedge.large.CHUNKS", 1)
     assert skedge("run", file, "--policy", "fifo", "--out", str(tmp_path / "run")).code == 0
+    assert isinstance(inputs_of(file, "fifo")[0], Scenario)
+    assert isinstance(inputs_of(file, "aonline")[0], StoredScenario)
     assert not has_parts(scenario_in_parts(file), StoredTables(tmp_path / "run" / "tables"), {})
 
 

@@ -131,11 +131,9 @@ def load_cluster_file(path: Path | str, seed: int | None = None) -> Scenario:
     """
     path = Path(path)
     form = _form(read_yaml(path), str(path), seed, ClusterFileForm)
-    try:
+    with _naming(path):
         cluster = _cluster(form, path.parent)
         return Scenario(cluster, Jobs(job_table([])[0], cluster), _physics(form), form.seed, form.name)
-    except (ScenarioError, TraceError) as error:
-        raise type(error)(f"{path}: {error}") from error
 
 
 @lru_cache(maxsize=2)  # runs of a comparison that one process makes share their scenario
@@ -189,12 +187,12 @@ def stored_scenario(path: Path, *, least: int = 0) -> StoredScenario | None:
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def _naming(where: Path | str) -> Iterator[None]:
     """Name the file in errors."""
     try:
         yield
     except (ScenarioError, TraceError) as error:
-        raise type(error)(f"{path}: {error}") from error
+        raise type(error)(f"{where}: {error}") from error
 
 
 def _stored(form: ScenarioForm, base: Path, least: int) -> StoredScenario | None:
@@ -268,10 +266,8 @@ def scenario_from_dict(data: object, where: str, base: Path, seed: int | None = 
         As :func:`load_scenario`.
     """
     form = _form(data, where, seed, ScenarioForm)
-    try:
+    with _naming(where):
         return _scenario(form, base)
-    except (ScenarioError, TraceError) as error:
-        raise type(error)(f"{where}: {error}") from error
 
 
 def trainings(path: Path | str) -> dict[str, TrainForm]:
