@@ -424,8 +424,8 @@ class View:
     def belief(self, lanes: Ints, weights: Ints | None = None) -> Lanes:
         """The announced state of all lanes, read-only, with those in `lanes` updated to the present.
 
-        For the costs of :mod:`skedge.core.lanes.projection` and, if `weights` are given, the bounds of
-        :mod:`skedge.core.lanes.bound`. Other lanes may show an earlier state.
+        For the costs of :mod:`skedge.core.lanes.projection` and, if `weights` are given, those of
+        :mod:`skedge.core.lanes.ahead`. Other lanes may show an earlier state.
         """
         return self._state.believed(lanes, weights)
 

@@ -8,7 +8,7 @@ from .books.books import books_for
 from .books.gangs import Gangs
 from .events import CLOUD
 from .job_fields import JobColumns
-from .lanes.bound import sum_up
+from .lanes.ahead import look_ahead
 from .lanes.lanes import Lanes, bring_to, empty_lanes, read_only
 from .model import Ints
 from .network import Delays, upload_delay, upload_row
@@ -93,10 +93,10 @@ class State:
         return self.scenario.jobs.ids[job]
 
     def believed(self, lanes: Ints, weights: Ints | None = None) -> Lanes:
-        """The belief, read-only, with `lanes` updated to the present, and their totals if there are `weights`."""
+        """The belief, read-only, with `lanes` updated to the present, and what they will do if there are `weights`."""
         bring_to(self.belief, lanes, self.now)
         if weights is not None:
-            sum_up(self.belief, lanes, weights)
+            look_ahead(self.belief, lanes, self.now, weights)
         return read_only(self.belief)
 
     def columns(self) -> JobColumns:

@@ -19,7 +19,7 @@ from skedge.core.errors import SkedgeError
 from skedge.core.events import CLOUD, Dispatch, Event, Order, Reject
 from skedge.core.jit import lean
 from skedge.core.kernel import Kernel
-from skedge.core.lanes.lanes import ARRIVE, COUNT, HEAD, JOB, LEFT, group_of, send, with_room
+from skedge.core.lanes.lanes import ARRIVE, COUNT, HEAD, JOB, LEFT, UNKNOWN, group_of, send, with_room
 from skedge.core.model import Ints
 from skedge.core.network import upload_delay
 from skedge.core.scenario import Scenario
@@ -189,6 +189,6 @@ def _take_away(w: Truth, lanes: Ints, now: int, found: Ints) -> int:
             found[n, 0], found[n, 1] = w.lanes.transit[lane, i, JOB], w.lanes.transit[lane, i, HEAD]
             found[n, 2] = w.lanes.transit[lane, i, LEFT]
             n += 1
-        w.lanes.waiting[lane] = w.lanes.coming[lane] = w.lanes.summed[lane] = 0
-        w.lanes.serving[lane] = -1
+        w.lanes.waiting[lane] = w.lanes.coming[lane] = 0
+        w.lanes.serving[lane], w.lanes.stretches[lane] = -1, UNKNOWN
     return n

@@ -12,7 +12,7 @@ dispatch, so that jobs of equal rate are served first in, first out (ERRATA J28)
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +29,13 @@ one [µs]; D_j of the job (its weight is 1/D_j); number of the first chunk; arri
 FIELDS = 9
 _FIRST_ROOM = 16
 
-SUM_RANK, SUM_WORK, SUM_CHUNKS, SUM_WEIGHT = range(4)
-"""Columns of ``Lanes.sums``: rank of the last row summed; then totals of the time left [µs], the chunks and their
-weights."""
+UNTIL, OF_RANK, OF_SEQ, OF_ARRIVE, OF_EACH, LAST, BETTER, WEIGHT_LEFT, CHUNKS_LEFT = range(9)
+"""Columns of ``Lanes.ahead``: end of a stretch [µs]; RANK, SEQ, ARRIVE and EACH of the group served; completion of the
+last chunk that completes in it [µs], -1 if none does; the first later stretch of a better rank, the number of stretches
+if there is none; weight and number of the chunks that complete in it and later."""
+
+UNKNOWN = -1
+"""Number of stretches of a lane that has to be projected anew."""
 
 
 class Lanes(NamedTuple):
@@ -47,10 +51,14 @@ class Lanes(NamedTuple):
         Time to which each lane has been advanced [µs], shape ``(lanes,)``.
     serving
         SEQ of the group last in service, -1 for none, shape ``(lanes,)``.
-    sums, summed, scale
-        Totals (:func:`~skedge.core.lanes.bound.sum_up`): ``sums[lane, i]`` are those of the `i` worst groups at the
-        server, known for `i` up to ``summed[lane]``, with weights of this scale, shape ``(1,)``. The group in service
-        is never summed, so that only an arrival or a completion makes totals invalid.
+    ahead, stretches
+        What each lane will do (:mod:`~skedge.core.lanes.ahead`), and the number of its stretches or UNKNOWN.
+    passed, tail
+        By lane: stretches that have ended; the first one from which on all groups were there when it was projected.
+    queue
+        Scratch space for the groups of a lane, shape ``(room, FIELDS)``.
+    scale
+        Scale of the weights in ``ahead``, shape ``(1,)``.
     preemptive
         1: a group of better rank displaces the chunk in service; 0: the chunk in service is finished first.
     overhead
@@ -63,14 +71,30 @@ class Lanes(NamedTuple):
     coming: Ints
     clock: Ints
     serving: Ints
-    sums: NDArray[np.int64]
-    summed: Ints
+    ahead: NDArray[np.int64]
+    stretches: Ints
+    passed: Ints
+    tail: Ints
+    queue: Ints
     scale: Ints
     preemptive: int
     overhead: int
 
 
-_ARRAYS = ("rows", "transit", "waiting", "coming", "clock", "serving", "sums", "summed", "scale")
+_ARRAYS = (
+    "rows",
+    "transit",
+    "waiting",
+    "coming",
+    "clock",
+    "serving",
+    "ahead",
+    "stretches",
+    "passed",
+    "tail",
+    "queue",
+    "scale",
+)
 
 
 def empty_lanes(lanes: int, *, preemptive: bool = True, overhead: int = 0, room: int = _FIRST_ROOM) -> Lanes:
@@ -82,12 +106,22 @@ def empty_lanes(lanes: int, *, preemptive: bool = True, overhead: int = 0, room:
         coming=np.zeros(lanes, np.int64),
         clock=np.zeros(lanes, np.int64),
         serving=np.full(lanes, -1, np.int64),
-        sums=np.zeros((lanes, room + 1, 4), np.int64),
-        summed=np.zeros(lanes, np.int64),
+        **_nothing_ahead(lanes, room),
         scale=np.zeros(1, np.int64),
         preemptive=int(preemptive),
         overhead=overhead,
     )
+
+
+def _nothing_ahead(lanes: int, room: int) -> dict[str, Any]:
+    """The arrays for what lanes will do, which is unknown: an arrival divides one stretch at most."""
+    return {
+        "ahead": np.zeros((lanes, 2 * room + 1, FIELDS), np.int64),
+        "stretches": np.full(lanes, UNKNOWN, np.int64),
+        "passed": np.zeros(lanes, np.int64),
+        "tail": np.zeros(lanes, np.int64),
+        "queue": np.zeros((room, FIELDS), np.int64),
+    }
 
 
 def with_room(lanes: Lanes) -> Lanes:
@@ -100,9 +134,7 @@ def with_room(lanes: Lanes) -> Lanes:
     grown[:, :room] = lanes.rows
     coming = np.zeros_like(grown)
     coming[:, :room] = lanes.transit
-    sums = np.zeros((len(lanes.waiting), 2 * room + 1, 4), np.int64)
-    sums[:, : room + 1] = lanes.sums
-    return lanes._replace(rows=grown, transit=coming, sums=sums)
+    return lanes._replace(rows=grown, transit=coming, **_nothing_ahead(len(lanes.waiting), 2 * room))
 
 
 @inlined
@@ -130,6 +162,7 @@ def send(lanes: Lanes, lane: int, group: Ints) -> None:
     for f in range(FIELDS):
         lanes.transit[lane, i, f] = group[f]
     lanes.coming[lane] = n + 1
+    lanes.stretches[lane] = UNKNOWN
 
 
 @inlined
@@ -149,8 +182,6 @@ def absorb(lanes: Lanes, lane: int, now: int) -> None:
         for f in range(FIELDS):
             lanes.rows[lane, i, f] = lanes.transit[lane, new, f]
         lanes.waiting[lane] = n + 1
-        # totals of the groups worse than the new one still hold
-        lanes.summed[lane] = min(lanes.summed[lane], i)
 
 
 @inlined
@@ -192,8 +223,6 @@ def finish_head(lanes: Lanes, lane: int, i: int) -> None:
             for f in range(FIELDS):
                 lanes.rows[lane, k, f] = lanes.rows[lane, k + 1, f]
         lanes.waiting[lane] = n - 1
-    # groups below row i have not changed, and the group that is now in service must not be summed
-    lanes.summed[lane] = max(0, min(lanes.summed[lane], i, lanes.waiting[lane] - 1))
 
 
 @inlined
@@ -208,18 +237,27 @@ def believe_until(lanes: Lanes, lane: int, now: int) -> None:
         stop = min(now, next_arrival(lanes, lane))
         if lanes.waiting[lane] > 0:
             i = pick(lanes, lane)
-            lanes.rows[lane, i, LEFT] = max(1, lanes.rows[lane, i, LEFT] - (stop - at))
+            left = lanes.rows[lane, i, LEFT] - (stop - at)
+            if left < 1:
+                lanes.stretches[lane] = UNKNOWN
+            lanes.rows[lane, i, LEFT] = max(1, left)
             lanes.serving[lane] = lanes.rows[lane, i, SEQ]
         at = stop
     lanes.clock[lane] = now
 
 
+@inlined
+def advance(lanes: Lanes, lane: int, now: int) -> None:
+    """Advance `lane` to `now`, including arrivals at `now`."""
+    believe_until(lanes, lane, now)
+    absorb(lanes, lane, now)
+
+
 @lean
 def bring_to(lanes: Lanes, which: Ints, now: int) -> None:
-    """Advance the lanes `which` to `now`, including arrivals at `now`."""
+    """:func:`advance` the lanes `which`."""
     for lane in which:
-        believe_until(lanes, lane, now)
-        absorb(lanes, lane, now)
+        advance(lanes, lane, now)
 
 
 def read_only(lanes: Lanes) -> Lanes:
@@ -261,6 +299,7 @@ def believe_finished(lanes: Lanes, times: Ints, where: Ints, jobs: Ints) -> int:
         if i < 0:
             return k
         finish_head(lanes, lane, i)
+        lanes.stretches[lane] = UNKNOWN
     return -1
 
 
@@ -271,14 +310,14 @@ def believe_gone(lanes: Lanes, job: int, now: int) -> None:
         believe_until(lanes, lane, now)
         lanes.waiting[lane] = _without(lanes.rows, lane, lanes.waiting[lane], job)
         lanes.coming[lane] = _without(lanes.transit, lane, lanes.coming[lane], job)
-        lanes.serving[lane], lanes.summed[lane] = -1, 0
+        lanes.serving[lane], lanes.stretches[lane] = -1, UNKNOWN
 
 
 @lean
 def believe_lost(lanes: Lanes, lane: int, job: int, now: int) -> bool:
     """Remove one chunk of a job from a lane whose server is out of service; returns whether there was one."""
     believe_until(lanes, lane, now)
-    lanes.serving[lane] = -1
+    lanes.serving[lane], lanes.stretches[lane] = -1, UNKNOWN
     for i in range(lanes.waiting[lane]):
         if lanes.rows[lane, i, JOB] == job:
             finish_head(lanes, lane, i)
@@ -300,7 +339,7 @@ def believe_slower(lanes: Lanes, job: int, factor: float, now: int) -> None:
     """Scale the announced time of the chunks of `job` by `factor`, from `now` on."""
     for lane in range(len(lanes.waiting)):
         believe_until(lanes, lane, now)
-        lanes.summed[lane] = 0
+        lanes.stretches[lane] = UNKNOWN
         for i in range(lanes.waiting[lane]):
             _stretch(lanes.rows, lane, i, job, factor)
         for i in range(lanes.coming[lane]):
@@ -374,4 +413,5 @@ def _put_first(lanes: Lanes, lane: int, group: Ints) -> int:
     following = transit[lane, i, HEAD]
     transit[lane, i, HEAD] = group[HEAD]
     transit[lane, i, COUNT] += 1
+    lanes.stretches[lane] = UNKNOWN
     return following

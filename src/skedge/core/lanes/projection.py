@@ -348,48 +348,6 @@ def delayed(lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints, room:
     return later
 
 
-@lean
-def delayed_if_plain(lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints, room: Ints) -> int:
-    """:func:`delayed` if :func:`is_plain`, without projecting beyond t0.
-
-    The last chunk of `group` adds p to what a chunk of worse rank has ahead of it, less the time for which the lane
-    would have had nothing better to do between t0 and the arrival of that chunk's group. While the group is on the lane
-    there is no such time. So either all of its chunks complete later, or none does.
-    """
-    n, t0, queue = load(lanes, lane, room[0]), group[ARRIVE], room[0]
-    if now < t0:
-        run_queue(queue, n, lanes, lanes.serving[lane], now, t0, t0, weights, False, group[:0])
-        n = _drop_complete(queue, n)
-    later = 0
-    for i in range(n - 1, -1, -1):
-        if queue[i, RANK] <= group[RANK]:
-            break
-        if queue[i, ARRIVE] <= t0 or _idle_before(lanes, lane, queue, i, group) < group[EACH]:
-            later += queue[i, COUNT]
-    return later
-
-
-@inlined
-def _idle_before(lanes: Lanes, lane: int, queue: Ints, i: int, group: Ints) -> int:
-    """Time from t0 to the arrival of the group at `i` at which the lane has nothing to do of the groups before it [µs].
-
-    Without the last chunk of `group`, but with the others.
-    """
-    since, rank, seq = group[ARRIVE], queue[i, RANK], queue[i, SEQ]
-    done, idle = since + (group[COUNT] - 1) * group[EACH], 0
-    for k in range(i):
-        if queue[k, ARRIVE] <= since:
-            done += queue[k, LEFT] + (queue[k, COUNT] - 1) * queue[k, EACH]
-    for k in range(lanes.coming[lane] - 1, -1, -1):
-        row = lanes.transit[lane, k]
-        if row[ARRIVE] >= queue[i, ARRIVE]:
-            break
-        if row[ARRIVE] > since and (row[RANK] < rank or (row[RANK] == rank and row[SEQ] < seq)):
-            idle += max(0, row[ARRIVE] - done)
-            done = max(done, row[ARRIVE]) + row[COUNT] * row[EACH]
-    return idle + max(0, queue[i, ARRIVE] - done)
-
-
 @inlined
 def chunks_on(lanes: Lanes, lane: int) -> int:
     """Number of uncompleted chunks assigned to `lane`."""

@@ -16,7 +16,8 @@ for the printed Q (ERRATA J23, J24, see ``docs/errata.md``); with ``q_mode=fract
 
 1. ``policy.py``: Alg. 1, one decision; Alg. 5, A_ps, whose search for a free slot is in ``a_ps.py``, compiled.
 2. ``a_greedy.py``: Alg. 2, A_greedy, and Alg. 3, Q of a worker and of the cloud; compiled. How a queue is projected to
-   the arrival of a chunk is in :mod:`skedge.core.lanes.projection`.
+   the arrival of a chunk is in :mod:`skedge.core.lanes.projection`; how Q follows from what a lane will do, without a
+   projection for each chunk, is in :mod:`skedge.core.lanes.ahead`.
 3. ``waiting.py``: the queue of the jobs that wait for storage (Sec. VI).
 4. ``explain.py``: the four terms of Eq. (5) of each candidate, for ``skedge explain``.
 
@@ -39,7 +40,7 @@ C_j                    :class:`.a_greedy.CostHeap`
 alpha_jd               ``Dispatch.alpha``                  s
 beta_sw(t)             sum of 1/D over a lane's chunks
 zeta_j                 1 iff the whole job is in the cloud
-A(t0), A_1, A_2        :func:`skedge.core.lanes.bound.cost_bound`
+A(t0), A_1, A_2        :func:`skedge.core.lanes.ahead.cost_ahead`
 ====================== =================================== ==========
 
 **Deviations** from the printed pseudo-code, with their numbers in ``docs/errata.md``:
@@ -55,6 +56,6 @@ A(t0), A_1, A_2        :func:`skedge.core.lanes.bound.cost_bound`
 - D6 (J19) Storage: the server chosen for a chunk, from r_j to c_j; checked anew for every chunk. A job that finds no
   room waits until a job ends (the paper is silent).
 
-**Complexity.** Per job: Q on H qualified lanes, each linear in its queue, and a scan of H per chunk:
-O(H (K + D_j)) with K groups on a lane. Of the jobs that wait for storage only those that fit are tried again.
+**Complexity.** Per job: Q on H qualified lanes, each linear in its queue, and per chunk Q on one lane and a heap of H:
+O(H K + D_j (K + log H)) with K groups on a lane. Of the jobs that wait for storage only those that fit are tried again.
 """

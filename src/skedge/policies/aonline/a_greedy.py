@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skedge.core.jit import compiled, inlined, lean
-from skedge.core.lanes.bound import cost_bound, late_harm
+from skedge.core.lanes.ahead import cost_ahead, foreseen
 from skedge.core.lanes.lanes import ARRIVE, CHUNKS, COUNT, EACH, FIELDS, HEAD, JOB, LEFT, RANK, SEQ, Lanes
 from skedge.core.lanes.projection import (
     FRACTIONAL,
@@ -16,9 +16,7 @@ from skedge.core.lanes.projection import (
     Cost,
     chunks_on,
     delayed,
-    delayed_if_plain,
     insert_cost,
-    is_plain,
 )
 from skedge.core.model import Floats, Ints
 from skedge.core.network import Delays, upload_delay
@@ -26,10 +24,6 @@ from skedge.core.size import UNLIMITED
 from skedge.core.ties import TOLERANCE
 
 CLOUD = -1
-
-LOOSE, TIGHT, EXACT = range(3)
-"""What is known of C_j on a candidate: a lower bound without :func:`~skedge.core.lanes.bound.late_harm`, the best
-one, or Q."""
 
 
 class JobChunks(NamedTuple):
@@ -152,9 +146,7 @@ class CostHeap(NamedTuple):
     Attributes
     ----------
     exact, value
-        Q of the next chunk, or a lower bound of it, as `known` says.
-    first_exact, first_value
-        The bound for a first chunk.
+        Q of the next chunk.
     harmed
         Chunks that the next one postpones; -1 if :func:`count_postponed` has to determine them.
     arrive, placed
@@ -165,12 +157,9 @@ class CostHeap(NamedTuple):
 
     exact: Ints
     value: Floats
-    first_exact: Ints
-    first_value: Floats
     harmed: Ints
     arrive: Ints
     placed: Ints
-    known: Ints
     heap: Ints
     group: Ints
     room: Ints
@@ -178,12 +167,9 @@ class CostHeap(NamedTuple):
 
 def make_cost_heap(candidates: int, groups: int) -> CostHeap:
     """A heap for `candidates` lanes of at most `groups` groups."""
-    ints = [np.zeros(candidates, np.int64) for _ in range(7)]
-    floats = [np.zeros(candidates) for _ in range(2)]
-    return CostHeap(
-        ints[0], floats[0], ints[1], floats[1], ints[2], ints[3], ints[4], ints[5], ints[6],
-        np.zeros(FIELDS, np.int64), np.zeros((2, groups, FIELDS), np.int64),
-    )  # fmt: skip
+    value, group, room = np.zeros(candidates), np.zeros(FIELDS, np.int64), np.zeros((2, groups, FIELDS), np.int64)
+    exact, harmed, arrive, placed, heap = (np.zeros(candidates, np.int64) for _ in range(5))
+    return CostHeap(exact, value, harmed, arrive, placed, heap, group, room)
 
 
 @lean
@@ -203,10 +189,9 @@ def greedy(
     """A_greedy, Alg. 2, for one job; fills `lane_of`, `alpha` [µs] and `postponed`. False if a chunk finds no place.
 
     `candidates` are the qualified lanes in order of (server, worker), `free_bytes` by server is used up in
-    place. Line numbers are those of Alg. 2 with ERRATA J4-J6, J13, J19. C_j is a heap; an entry may be a lower bound,
-    which is replaced by a tighter one and then by Q when it comes to the top.
+    place. Line numbers are those of Alg. 2 with ERRATA J4-J6, J13, J19. C_j is a heap.
     """
-    n, own, fractional = len(candidates), weights[c.chunks], c.mode == FRACTIONAL
+    n, fractional = len(candidates), c.mode == FRACTIONAL
     # lines 3-8: C_j, the cost of a first chunk on every qualified worker
     _first_costs(lanes, c, candidates, lane_server, delays, weights, costs)
     for i in range(n // 2 - 1, -1, -1):
@@ -231,14 +216,6 @@ def greedy(
         if free_bytes[lane_server[lane]] < c.chunk_bytes:
             n -= 1
             costs.heap[0] = costs.heap[n]
-        # Q of a lane only grows with the job's chunks there, so evaluating the top of the heap alone finds the least
-        elif costs.known[best] == LOOSE:
-            _tighten(lanes, lane, c, weights, costs, best)
-        elif costs.known[best] == TIGHT:
-            fill_group(costs.group, c, costs.arrive[best], costs.placed[best] + 1)
-            cost = edge_cost(lanes, lane, costs.group, c, weights, costs.room)
-            costs.exact[best], costs.value[best], costs.harmed[best] = cost
-            costs.known[best] = EXACT
         else:
             lane_of[d], alpha[d], postponed[d] = lane, costs.value[best] / weights[0], costs.harmed[best]
             take_room(free_bytes, lane_server[lane], c.chunk_bytes)
@@ -247,7 +224,7 @@ def greedy(
                 cloud_exact, cloud_value = cloud_cost(c, 0, weights)
             # lines 21-22: the cost of the next chunk on this worker, behind the ones just placed (J5)
             costs.placed[best] += 1
-            _next_cost(costs, best, own * c.each, np.float64(own) * c.each)
+            _set_cost(lanes, lane, c, weights, costs, best)
             d += 1
         _sift_down(costs.heap, n, 0, costs.exact, costs.value, fractional)
     return True
@@ -257,8 +234,7 @@ def greedy(
 def _first_costs(
     lanes: Lanes, c: JobChunks, candidates: Ints, lane_server: Ints, delays: Delays, weights: Ints, costs: CostHeap
 ) -> None:
-    """A lower bound of the first chunk's Q on every candidate; Q itself if no chunk is on its way to the lane."""
-    plain, own, rank = is_plain(lanes) and c.mode != FRACTIONAL, weights[c.chunks], c.chunks * c.each
+    """Q of a first chunk on every candidate."""
     server, delay = -1, 0
     for k in range(len(candidates)):
         lane = candidates[k]
@@ -266,37 +242,21 @@ def _first_costs(
         if lane_server[lane] != server:
             server = lane_server[lane]
             delay = upload_delay(delays, c.job, server)
-        costs.heap[k], costs.placed[k], costs.known[k] = k, 0, TIGHT
-        costs.arrive[k], costs.exact[k], costs.value[k] = c.now + delay, 0, 0.0
-        if plain:
-            bound = cost_bound(lanes, lane, costs.arrive[k], rank, c.each, own, c.now, weights)
-            costs.exact[k], costs.value[k], costs.harmed[k] = with_delay(bound, c, costs.arrive[k], weights)
-            # chunks on their way to the lane arrive between the others; without any the bound is Q itself
-            costs.known[k] = EXACT if lanes.coming[lane] == 0 else LOOSE
-        costs.first_exact[k], costs.first_value[k] = costs.exact[k], costs.value[k]
+        costs.heap[k], costs.placed[k], costs.arrive[k] = k, 0, c.now + delay
+        _set_cost(lanes, lane, c, weights, costs, k)
 
 
 @inlined
-def _tighten(lanes: Lanes, lane: int, c: JobChunks, weights: Ints, costs: CostHeap, k: int) -> None:
-    """Add to the bound of a first chunk on candidate `k` the harm to chunks that reach the lane after it."""
-    exact, value = late_harm(lanes, lane, costs.arrive[k], c.chunks * c.each, c.each, c.now, weights)
-    value += costs.value[k]
-    costs.exact[k] = SATURATED if costs.exact[k] == SATURATED or value > TOO_LARGE else costs.exact[k] + exact
-    costs.value[k], costs.known[k] = value, TIGHT
-    costs.first_exact[k], costs.first_value[k] = costs.exact[k], costs.value[k]
-
-
-@inlined
-def _next_cost(costs: CostHeap, k: int, each: int, each_value: float) -> None:
-    """Update Q after a chunk on candidate `k`: add p / D if that is exact, else restore the lower bound."""
-    if costs.harmed[k] >= 0 and costs.exact[k] != SATURATED:
-        costs.value[k] += each_value
-        costs.exact[k] = SATURATED if costs.value[k] > TOO_LARGE else costs.exact[k] + each
+def _set_cost(lanes: Lanes, lane: int, c: JobChunks, weights: Ints, costs: CostHeap, k: int) -> None:
+    """Q of the next chunk on candidate `k`: from what the lane will do, where that is known, else by projections."""
+    arrive, count = costs.arrive[k], costs.placed[k] + 1
+    if foreseen(lanes, c.mode):
+        cost = cost_ahead(lanes, lane, arrive, c.chunks * c.each, c.each, count, weights[c.chunks], c.mode)
+        cost = with_delay(cost, c, arrive, weights)
     else:
-        costs.known[k] = TIGHT
-        costs.value[k] = costs.first_value[k] + each_value * costs.placed[k]
-        too_large = costs.first_exact[k] == SATURATED or costs.value[k] > TOO_LARGE
-        costs.exact[k] = SATURATED if too_large else costs.first_exact[k] + each * costs.placed[k]
+        fill_group(costs.group, c, arrive, count)
+        cost = edge_cost(lanes, lane, costs.group, c, weights, costs.room)
+    costs.exact[k], costs.value[k], costs.harmed[k] = cost
 
 
 @compiled
@@ -323,9 +283,6 @@ def count_postponed(
         if postponed[d] >= 0:
             continue
         fill_group(group, c, c.now + upload_delay(delays, c.job, lane_server[lane]), placed[lane])
-        if is_plain(lanes):
-            postponed[d] = delayed_if_plain(lanes, lane, group, c.now, weights, room)
-            continue
         need = chunks_on(lanes, lane) + c.chunks
         if times.shape[1] < need:
             times = np.zeros((2, 2 * need), np.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from skedge.core.jit import compiled, inlined, lean
-from skedge.core.lanes.bound import sum_up
+from skedge.core.lanes.ahead import foreseen, look_ahead
 from skedge.core.lanes.lanes import CHUNKS as OF_CHUNKS
 from skedge.core.lanes.lanes import EACH as OF_EACH
 from skedge.core.lanes.lanes import JOB, LEFT, RANK, SEQ, believe_finished, bring_to, send_chunks
@@ -258,11 +258,14 @@ def _place(case: LaneCase, books: LaneBooks, job: int, now: int) -> int:
     if len(candidates) == 0 and case.cloud < 0:
         return REJECTED
     _learn(case, books)
-    # where the belief is the truth, this advances the true lanes: no event lies in between
-    bring_to(books.belief, candidates, now)
     if books.weights[0] != mine[SCALE]:
         fill_weights(books.weights, mine[SCALE])
-    sum_up(books.belief, candidates, books.weights)
+    known = foreseen(books.belief, case.mode)
+    # where the belief is the truth, this advances the true lanes: no event lies in between
+    if case.as_announced == 0 or not known:
+        bring_to(books.belief, candidates, now)
+    if known:
+        look_ahead(books.belief, candidates, now, books.weights)
     count, first = mine[CHUNKS], mine[FIRST] - books.at[BASE]
     lane, postponed, alpha = books.order[0, :count], books.order[1, :count], books.alpha[first : first + count]
     greedy(
