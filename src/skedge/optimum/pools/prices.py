@@ -31,7 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skedge.core.jit import compiled, inlined, lean
-from skedge.core.model import Floats
+from skedge.core.model import Floats, Ints
 
 from .pools import JobPool
 
@@ -51,6 +51,26 @@ class Bought(NamedTuple):
 
     value: float
     time: Floats
+
+
+class Bag(NamedTuple):
+    """The time that a job buys, as a heap: the dearest entry first, of equal cost the last one.
+
+    Attributes
+    ----------
+    cost, length
+        Price, and time [µs].
+    cell, age
+        The cell, and a number that rises from entry to entry.
+    newest
+        The number of the last entry, shape ``(1,)``.
+    """
+
+    cost: Floats
+    length: Floats
+    cell: Ints
+    age: Ints
+    newest: Ints
 
 
 def value(pool: JobPool, grid: Grid) -> Bought:
@@ -107,7 +127,8 @@ def _buy(
 ) -> tuple[float, Floats]:  # fmt: skip
     """Sum of v_j, and worker time bought by cell."""
     cells = len(price)
-    costs, lengths, cell = np.empty(cells + 3), np.empty(cells + 3), np.empty(cells + 3, np.int64)
+    most = cells + 3
+    bag = Bag(np.empty(most), np.empty(most), np.empty(most, np.int64), np.empty(most, np.int64), np.zeros(1, np.int64))
     time, total = np.zeros(cells), 0.0
     for j in range(len(ready)):
         need = work[j] / rate[j]
@@ -115,18 +136,16 @@ def _buy(
         if saved[j] > 0.0:
             unhelped = far[j] - arrival[j] + saved[j] * work[j]
             helped = max(helped, unhelped - _help(edges, price, ready[j], far[j], rate[j], saved[j], time, 0))
-        best, stop = _cheapest(
-            edges, price, ready[j], arrival[j], need, rate[j], least[j], helped, costs, lengths, cell
-        )  # fmt: skip
+        best, stop = _cheapest(edges, price, ready[j], arrival[j], need, rate[j], least[j], helped, bag)
         total += best
         # a second pass, as only now is it known that the job buys this help
         if stop < 0.0 and helped > away[j]:
             _help(edges, price, ready[j], far[j], rate[j], saved[j], time, 1)
         if stop >= 0.0:
-            n = _fill(edges, price, ready[j], need, stop, costs, lengths, cell)
+            n = _fill(edges, price, ready[j], need, stop, bag)
             for i in range(n):
-                if cell[i] < cells:
-                    time[cell[i]] += rate[j] * lengths[i]
+                if bag.cell[i] < cells:
+                    time[bag.cell[i]] += rate[j] * bag.length[i]
     return total, time
 
 
@@ -151,7 +170,7 @@ def _help(
 @lean
 def _cheapest(
     edges: Floats, price: Floats, ready: float, arrival: float, need: float, rate: float, least: float, away: float,
-    costs: Floats, lengths: Floats, cell: np.ndarray,
+    bag: Bag,
 ) -> tuple[float, float]:  # fmt: skip
     """v_j, and the completion c that attains it; -1 if that is :attr:`.pools.JobPool.away`.
 
@@ -168,20 +187,19 @@ def _cheapest(
         # no completion counts before `first`: the cell is cut there
         if at < first < end:
             end = first
-        at, filled, cost, n = _take(here, end, need, rate, at, filled, cost, costs, lengths, cell, n, g)
+        at, filled, cost, n = _take(here, end, need, rate, at, filled, cost, bag, n, g)
         if filled >= need:
             best, stop = _better(at, first, arrival, cost, best, stop)
         swapped = 0.0
-        while filled >= need and at < end and n > 0 and costs[n - 1] > here:
-            part = min(end - at, lengths[n - 1])
-            cost -= rate * (costs[n - 1] - here) * part
-            lengths[n - 1] -= part
-            n -= 1 if lengths[n - 1] <= 0.0 else 0
+        while filled >= need and at < end and n > 0 and bag.cost[0] > here:
+            part = min(end - at, bag.length[0])
+            cost -= rate * (bag.cost[0] - here) * part
+            n = _use(bag, n, part)
             swapped, at = swapped + part, at + part
             best, stop = _better(at, first, arrival, cost, best, stop)
-        # one entry for all that was exchanged, after the loop: the entries stay sorted while it runs
+        # one entry for all that was exchanged
         if swapped > 0.0:
-            n = _insert(costs, lengths, cell, n, here, swapped, g)
+            n = _insert(bag, n, here, swapped, g)
         at = end
         if filled >= need:
             best, stop = _better(at, first, arrival, cost, best, stop)
@@ -194,8 +212,7 @@ def _cheapest(
 
 @inlined
 def _take(
-    here: float, end: float, need: float, rate: float, at: float, filled: float, cost: float,
-    costs: Floats, lengths: Floats, cell: np.ndarray, n: int, g: int,
+    here: float, end: float, need: float, rate: float, at: float, filled: float, cost: float, bag: Bag, n: int, g: int,
 ) -> tuple[float, float, float, int]:  # fmt: skip
     """Buy the time still needed from the cell: (at, filled, cost, entries)."""
     if filled >= need:
@@ -205,7 +222,7 @@ def _take(
     # a rest of rounding is no time that is missing
     if need - filled <= 1e-9 * need:
         filled = need
-    return at + part, filled, cost + rate * here * part, _insert(costs, lengths, cell, n, here, part, g)
+    return at + part, filled, cost + rate * here * part, _insert(bag, n, here, part, g)
 
 
 @inlined
@@ -217,11 +234,8 @@ def _better(at: float, first: float, arrival: float, cost: float, best: float, s
 
 
 @lean
-def _fill(
-    edges: Floats, price: Floats, ready: float, need: float, stop: float, costs: Floats, lengths: Floats,
-    cell: np.ndarray,
-) -> int:  # fmt: skip
-    """The cheapest `need` of the time from `ready` to `stop`: number of entries, by cost."""
+def _fill(edges: Floats, price: Floats, ready: float, need: float, stop: float, bag: Bag) -> int:
+    """The cheapest `need` of the time from `ready` to `stop`: the number of entries."""
     cells = len(price)
     n, filled, at, g = 0, 0.0, ready, _cell_of(edges, ready)
     while at < stop:
@@ -230,14 +244,12 @@ def _fill(
         left, part = end - at, min(end - at, max(need - filled, 0.0))
         filled += part
         left -= part
-        while left > 0.0 and n > 0 and costs[n - 1] > here:
-            swap = min(left, lengths[n - 1])
-            lengths[n - 1] -= swap
-            if lengths[n - 1] <= 0.0:
-                n -= 1
+        while left > 0.0 and n > 0 and bag.cost[0] > here:
+            swap = min(left, bag.length[0])
+            n = _use(bag, n, swap)
             part, left = part + swap, left - swap
         if part > 0.0:
-            n = _insert(costs, lengths, cell, n, here, part, g)
+            n = _insert(bag, n, here, part, g)
         at = end
         g += 1
     return n
@@ -257,11 +269,41 @@ def _cell_of(edges: Floats, time: float) -> int:
 
 
 @lean
-def _insert(costs: Floats, lengths: Floats, cell: np.ndarray, n: int, cost: float, length: float, g: int) -> int:
-    """Insert an entry into `n` entries sorted by ascending cost."""
+def _insert(bag: Bag, n: int, cost: float, length: float, g: int) -> int:
+    """Add an entry to `n` entries; of equal cost, the last one comes first. Returns their number."""
+    age = 0 if n == 0 else bag.newest[0] + 1
+    bag.newest[0] = age
     i = n
-    while i > 0 and costs[i - 1] > cost:
-        costs[i], lengths[i], cell[i] = costs[i - 1], lengths[i - 1], cell[i - 1]
-        i -= 1
-    costs[i], lengths[i], cell[i] = cost, length, g
+    while i > 0 and bag.cost[(i - 1) // 2] <= cost:
+        _copy(bag, (i - 1) // 2, i)
+        i = (i - 1) // 2
+    bag.cost[i], bag.length[i], bag.cell[i], bag.age[i] = cost, length, g, age
     return n + 1
+
+
+@lean
+def _use(bag: Bag, n: int, length: float) -> int:
+    """Take `length` from the dearest of `n` entries, and the entry out if nothing is left; returns their number."""
+    bag.length[0] -= length
+    if bag.length[0] > 0.0:
+        return n
+    last, i, child = n - 1, 0, 1
+    while child < last:
+        if child + 1 < last and _dearer(bag, child + 1, child):
+            child += 1
+        if not _dearer(bag, child, last):
+            break
+        _copy(bag, child, i)
+        i, child = child, 2 * child + 1
+    _copy(bag, last, i)
+    return last
+
+
+@inlined
+def _dearer(bag: Bag, i: int, k: int) -> bool:
+    return bool((bag.cost[i] > bag.cost[k]) | ((bag.cost[i] == bag.cost[k]) & (bag.age[i] > bag.age[k])))
+
+
+@inlined
+def _copy(bag: Bag, i: int, to: int) -> None:
+    bag.cost[to], bag.length[to], bag.cell[to], bag.age[to] = bag.cost[i], bag.length[i], bag.cell[i], bag.age[i]
