@@ -319,10 +319,9 @@ def compare(
         raise InputError("seeds: the list is empty; compare at least one")
     if processes == 0 or processes < -1:
         raise InputError(f"processes: {processes}; it must be at least 1, or -1 for one per core")
-    where = Where(processes, ray, Kept(resume) if isinstance(resume, Path) else resume)
+    where = Where(processes, ray, Kept(resume) if isinstance(resume, Path) else resume, joining=True)
     samples = _samples([(source, seed) for seed in seeds], where)
-    made = _runs(samples, entrants, where, verify, folder, progress or _silent)
-    return _comparison(made, _references(samples, made, where, progress or _silent), verify=verify)
+    return _comparison(*_results(samples, entrants, where, verify, folder, progress or _silent), verify=verify)
 
 
 def compare_small(
@@ -333,13 +332,13 @@ def compare_small(
 ) -> list[Comparison]:
     """Run each policy on each scenario, all of which take a second or less a run, and verify it.
 
-    This process makes runs, too, so that there is one fewer to start, and progress is reported only between its runs.
+    One process compiles what runs do not use while another one compiles the policy.
     """
     entrants = _entrants(policies)
     where = Where(joining=True)
     samples = [replace(sample, i=0) for sample in _samples([(source, seed) for source in sources], where)]
-    made = _runs(samples, entrants, where, True, None, progress or _silent)
-    references = _references(samples, made, where, progress or _silent)
+    compiling = Point("kernels", _compile, (samples[0], entrants[0]))
+    made, references = _results(samples, entrants, where, True, None, progress or _silent, compiling)
     return [
         _comparison({policy: [ones[k]] for policy, ones in made.items()}, references[k : k + 1], verify=True)
         for k in range(len(sources))
@@ -417,37 +416,60 @@ def _samples(sources: Sequence[tuple[Source, int | None]], where: Where) -> list
     ]
 
 
-def _runs(
+def _results(
     samples: Sequence[_Sample],
     policies: Sequence[_Entrant],
     where: Where,
     verify: bool,
     folder: Path | None,
     progress: Callable[[str, int], None],
-) -> dict[str, list[_Made]]:
-    """The results of the runs by policy. Those that are carried out elsewhere come back to be written."""
-    made: dict[tuple[str, int], _Made] = {}
+    compiling: Point | None = None,
+) -> tuple[dict[str, list[_Made]], tuple[Reference | None, ...]]:
+    """The results of the runs by policy, and the bound of each sample that holds for all its runs.
+
+    Runs that are carried out elsewhere come back to be written.
+    """
     alike = [policy for policy in policies if policy.family == policies[0].family]
     points = [
         _run_point(sample, policy, where, verify, folder)
         for policy in (*alike, *(policy for policy in policies if policy not in alike))
         for sample in samples
     ]
-    if where.joining:
-        points.insert(len(alike) * len(samples), Point("kernels", _compile, (samples[0], policies[0])))
-    for one in _carried_out(points, where, "runs"):
-        if one is None:
-            continue
-        if folder is not None and one.run is not None and not where.here:
-            one.run.write(_new(folder, one.policy, one.seed))
-        made[one.policy, one.number] = one if one.i == 0 else replace(one, run=None)
-        progress(one.policy, one.seed)
-    return {policy.label: [made[policy.label, sample.number] for sample in samples] for policy in policies}
+    if compiling is not None:
+        points.insert(len(alike) * len(samples), compiling)
+    made: dict[int, dict[str, _Made]] = {sample.number: {} for sample in samples}
+    bounds: dict[int, dict[int, ReferencePart | None]] = {sample.number: {} for sample in samples}
+    by_number = {sample.number: sample for sample in samples}
+
+    def then(one: _Made | _Bounded | None) -> list[Point]:
+        """The bounds of a sample when all its runs are made."""
+        if not isinstance(one, _Made):
+            return []
+        made[one.number][one.policy] = one if one.i == 0 else replace(one, run=None)
+        return _bound_points(by_number[one.number], made[one.number]) if len(made[one.number]) == len(policies) else []
+
+    for one in _carried_out(points, where, "runs", then):
+        if isinstance(one, _Made):
+            if folder is not None and one.run is not None and not where.here:
+                one.run.write(_new(folder, one.policy, one.seed))
+            progress(one.policy, one.seed)
+        elif one is not None:
+            if len(samples) >= FEWEST:
+                import_statistics()  # here, as other processes, where there are any, compute bounds meanwhile
+            bounds[one.number][one.part] = one.bounds
+            first = made[one.number][policies[0].label]
+            if len(bounds[one.number]) == first.parts:
+                progress("bound", first.seed)
+    _last.clear()
+    runs = {policy.label: [made[sample.number][policy.label] for sample in samples] for policy in policies}
+    return runs, tuple(reference_of([of[part] for part in sorted(of)]) for of in bounds.values())
 
 
-def _carried_out(points: Sequence[Point], where: Where, what: str) -> Iterator[Any]:
+def _carried_out(
+    points: Sequence[Point], where: Where, what: str, then: Callable[[Any], Sequence[Point]]
+) -> Iterator[_Made | _Bounded | None]:
     try:
-        with closing(carry_out(points, where, what)) as done:
+        with closing(carry_out(points, where, what, then)) as done:
             yield from done
     except BrokenProcessPool as error:
         raise SkedgeError("a run was ended from outside, perhaps for want of memory; try --processes 1") from error
@@ -461,36 +483,22 @@ def _run_point(sample: _Sample, policy: _Entrant, where: Where, verify: bool, fo
     return Point(key, _one, (sample, policy, verify, None, keep))
 
 
-def _references(
-    samples: Sequence[_Sample], made: dict[str, list[_Made]], where: Where, progress: Callable[[str, int], None]
-) -> tuple[Reference | None, ...]:
-    """The bound of each sample that holds for all its runs."""
-    first = {one.number: one for one in next(iter(made.values()))}
-    points = []
-    for sample in samples:
-        covered = tuple(sorted(set.intersection(*(set(ones[sample.number].covered) for ones in made.values()))))
-        points += [
-            Point(key_of("bound", sample.digest, covered, part), _bound, (sample, covered, part))
-            for part in range(first[sample.number].parts)
-        ]
-    found: dict[int, dict[int, ReferencePart | None]] = {sample.number: {} for sample in samples}
-    for number, part, bounds in _carried_out(points, where, "parts of bounds"):
-        if len(samples) >= FEWEST:
-            import_statistics()  # here, as other processes, where there are any, compute bounds meanwhile
-        found[number][part] = bounds
-        if len(found[number]) == first[number].parts:
-            progress("bound", first[number].seed)
-    _last.clear()
-    return tuple(reference_of([of[part] for part in sorted(of)]) for of in found.values())
+def _bound_points(sample: _Sample, made: dict[str, _Made]) -> list[Point]:
+    """The bounds on a sample that hold for all its runs, part by part."""
+    covered = tuple(sorted(set.intersection(*(set(one.covered) for one in made.values()))))
+    return [
+        Point(key_of("bound", sample.digest, covered, part), _bound, (sample, covered, part))
+        for part in range(next(iter(made.values())).parts)
+    ]
 
 
-def _bound(sample: _Sample, covered: tuple[str, ...], part: int) -> tuple[int, int, ReferencePart | None]:
-    """The numbers of the sample and of the part, and its bounds of the problems `covered`."""
+def _bound(sample: _Sample, covered: tuple[str, ...], part: int) -> _Bounded:
+    """The bounds of the problems `covered` on a part of the sample."""
     key = sample.call, sample.number
     if key not in _last:
         _last.clear()
         _last[key] = sample.scenario()
-    return sample.number, part, reference_part(_last[key], covered, part)
+    return _Bounded(sample.number, part, reference_part(_last[key], covered, part))
 
 
 _last: dict[tuple[int, int], Scenario] = {}
@@ -538,6 +546,15 @@ class _Made:
     parts: int
     violations: list[Violation]
     times: Times
+
+
+@dataclass(frozen=True)
+class _Bounded:
+    """The bounds that a process returns for a part of a sample."""
+
+    number: int
+    part: int
+    bounds: ReferencePart | None
 
 
 def run_name(policy: str, seed: int) -> str:

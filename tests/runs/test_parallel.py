@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import wait
 from pathlib import Path
@@ -56,6 +57,31 @@ def test_work_that_is_abandoned_ends() -> None:
 def test_two_pieces_are_done_side_by_side() -> None:
     """None is left waiting in another process while this one has nothing to do."""
     assert len(set(parallel([delayed(pause)(), delayed(pause)()], 2, joining=True))) == 2
+
+
+@pytest.mark.parametrize(("processes", "joining"), [(1, False), (2, False), (2, True)])
+def test_work_that_is_added_while_results_are_taken_is_done(processes: int, *, joining: bool) -> None:
+    left = deque(work(pause)[:2])
+    done = []
+    for number in parallel(left, processes, joining=joining):
+        done.append(number)
+        if len(done) <= 2:
+            left.append(delayed(pause)())
+    assert len(done) == 4
+    assert len(set(done)) == processes
+
+
+def pause_long() -> int:
+    time.sleep(4 * PAUSE_S)
+    return os.getpid()
+
+
+def test_other_processes_go_on_while_this_one_works() -> None:
+    """It takes the last piece, a long one; all others are done meanwhile, by the other process."""
+    done = list(parallel([*work(pause)[:3], delayed(pause_long)()], 2, joining=True))
+    assert done[0] == os.getpid()
+    assert len(set(done[1:]) - {os.getpid()}) == 1
+    assert os.getpid() not in done[1:]
 
 
 def imported(module: str) -> tuple[int, bool]:

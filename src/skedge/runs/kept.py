@@ -38,8 +38,9 @@ class Kept:
             raise InputError(f"{folder}: finished points cannot be kept in it: it is not a folder")
         self.folder, self.say, self.finished = folder, say, 0
 
-    def found(self, points: Sequence[Point], left: list[Point], what: str) -> Iterator[Any]:
+    def found(self, points: Sequence[Point], left: list[Point], what: str | None = None) -> Iterator[Any]:
         """The kept results of `points`; those without one go to `left`. `what` names them to `say`."""
+        missed = len(left)
         for point in points:
             result = _read(self.folder / point.key)
             if result is None:
@@ -47,8 +48,8 @@ class Kept:
             else:
                 self.finished += 1
                 yield result[0]
-        if self.say is not None:
-            self.say(f"{len(points) - len(left)} of {len(points)} {what} found in {self.folder}")
+        if self.say is not None and what is not None:
+            self.say(f"{len(points) - len(left) + missed} of {len(points)} {what} found in {self.folder}")
 
     def of(self, key: str, make: Callable[[], Any]) -> Any:
         """The kept result of a point that is not for :func:`~skedge.runs.sweep.carry_out`, or what `make` returns."""

@@ -9,24 +9,27 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from multiprocessing import resource_tracker
+from queue import SimpleQueue
 from typing import Any
 
-from joblib import delayed, effective_n_jobs
+from joblib import effective_n_jobs
 from joblib.externals.loky import get_reusable_executor
 from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
 from .signals import held_back
 
-_START_S, _PAUSE_S, _IDLE_S = 20.0, 0.05, 300
-"""Time limit for the start of processes, pause asked of each, and idle time after which one ends [s]."""
+_START_S, _PAUSE_S, _IDLE_S, _LOOK_S = 20.0, 0.05, 300, 0.05
+"""Time limit for the start of processes, pause asked of each, idle time after which one ends, and time after which one
+without work looks for some that has been added [s]."""
 
 
-def parallel(work: Sequence[Any], processes: int, *, joining: bool = False) -> Generator[Any, None, None]:
+def parallel(work: Iterable[Any], processes: int, *, joining: bool = False) -> Generator[Any, None, None]:
     """Do joblib's `work` in `processes` processes (-1: one per core) and yield the results as they become available.
 
     There are no more processes than pieces of work; a single piece is done in this process.
@@ -36,16 +39,19 @@ def parallel(work: Sequence[Any], processes: int, *, joining: bool = False) -> G
 
     Parameters
     ----------
+    work
+        If it is a deque, pieces may be added to it while results are taken.
     joining
-        This process is one of them: for short work, as results of the others wait while it works.
+        This process is one of them. Results of the others wait while it works; they do not.
     """
-    others = _others(len(work), processes, joining=joining)
+    left = work if isinstance(work, deque) else deque(work)
+    others = _others(len(left), processes, joining=joining)
     with _quiet():
         if others:
             _start_trackers()
             with held_back():  # one blocked while a process starts never reaches it
                 _start(others)
-        yield from _done([_at(os.getcwd(), *one) for one in work], others, joining=joining or not others)
+        yield from _done(left, others, joining=joining)
 
 
 @contextmanager
@@ -98,31 +104,123 @@ def _end(executor: Any) -> None:
     _ahead.clear()
 
 
-def _done(tasks: Sequence[Any], others: int, *, joining: bool) -> Generator[Any, None, None]:
-    """Do `tasks` in `others` from the first one on, one waiting for each, and `joining` in this one from the last."""
-    left, sent = deque(tasks), set[Future[Any]]()
-    executor = _executor(others) if others else None
+def _done(left: deque[Any], others: int, *, joining: bool) -> Generator[Any, None, None]:
+    """Do the pieces `left` in `others` from the first one on, one waiting for each, and `joining` here from the last.
+
+    Without others all are done here.
+    """
+    folder = os.getcwd()
+    if not others:
+        while left:
+            yield _at(folder, left.popleft())()
+        return
+    executor = _executor(others)
+    team = _Team(executor, left, others, joining=joining)
     try:
-        while left or sent:
-            while executor is not None and len(left) > joining and len(sent) < 2 * others:
-                function, given, named = left.popleft()
-                sent.add(executor.submit(function, *given, **named))
-            if left and joining:
-                function, given, named = left.pop() if others else left.popleft()
-                yield function(*given, **named)
-            done, sent = wait(sent, timeout=0 if left and joining else None, return_when=FIRST_COMPLETED)
+        while team.busy():
+            if joining and (piece := team.last()) is not None:
+                yield _at(folder, piece)()
+            else:
+                yield team.result()
+            while team.has_result():
+                yield team.result()
+            team.look()
+    except BaseException:  # also where the generator is closed
+        team.end()
+        _end(executor)
+        raise
+    team.end()
+
+
+class _Team:
+    """Other processes, which a thread of its own keeps at work while this process works, too.
+
+    Attributes
+    ----------
+    left
+        Pieces that nobody has begun; others may be added at any time.
+    others, joining
+        Number of those processes, for each of which another piece waits; whether this process works, too. The last
+        piece waits for nobody then.
+    """
+
+    def __init__(self, executor: Any, left: deque[Any], others: int, *, joining: bool) -> None:
+        self.left, self.others, self.joining, self._executor, self._folder = (
+            left,
+            others,
+            joining,
+            executor,
+            os.getcwd(),
+        )
+        self._lock, self._woken, self._out, self._over = threading.Lock(), threading.Event(), 0, False
+        self._results = SimpleQueue[Future[Any]]()
+        threading.Thread(target=self._feed, daemon=True).start()
+
+    def busy(self) -> bool:
+        """Whether a piece is left, or a result not taken."""
+        with self._lock:
+            return bool(self.left) or self._out > 0
+
+    def last(self) -> Any | None:
+        """Take the last piece for this process; None if none is left."""
+        with self._lock:
+            return self.left.pop() if self.left else None
+
+    def has_result(self) -> bool:
+        """Whether :meth:`result` would return at once."""
+        return not self._results.empty()
+
+    def result(self) -> Any:
+        """Wait for the next result; raises what the piece has raised."""
+        future = self._results.get()
+        with self._lock:
+            self._out -= 1
+        return future.result()
+
+    def look(self) -> None:
+        """Look for pieces that have been added."""
+        self._woken.set()
+
+    def end(self) -> None:
+        """Give out no more pieces."""
+        self._over = True
+        self._woken.set()
+
+    def _feed(self) -> None:
+        sent = set[Future[Any]]()
+        while not self._over:
+            while len(sent) < 2 * self.others and (piece := self._first(waits=len(sent) >= self.others)) is not None:
+                sent.add(self._submitted(piece))
+            if not sent:
+                self._woken.wait()
+                self._woken.clear()
+                continue
+            full = len(sent) == 2 * self.others
+            done, sent = wait(sent, timeout=None if full else _LOOK_S, return_when=FIRST_COMPLETED)
             # an error comes after the results that came with it
             for future in sorted(done, key=lambda future: future.exception() is not None):
-                yield future.result()
-    except BaseException:  # also where the generator is closed
-        if executor is not None:
-            _end(executor)
-        raise
+                self._results.put(future)
+
+    def _first(self, *, waits: bool) -> Any | None:
+        with self._lock:
+            if len(self.left) <= (self.joining and waits):
+                return None
+            self._out += 1
+            return self.left.popleft()
+
+    def _submitted(self, piece: Any) -> Future[Any]:
+        try:
+            given: Future[Any] = self._executor.submit(_at(self._folder, piece))
+        except Exception as error:  # it is raised where the result is taken
+            given = Future()
+            given.set_exception(error)
+        return given
 
 
-def _at(folder: str, function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """A task in the caller's folder: processes that joblib uses again are still in that of the first call."""
-    return delayed(_in_folder)(folder, function, given, named)
+def _at(folder: str, piece: Any) -> Callable[[], Any]:
+    """A piece in the caller's folder: processes that joblib uses again are still in that of the first call."""
+    function, given, named = piece
+    return partial(_in_folder, folder, function, given, named)
 
 
 def _in_folder(folder: str, function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ class Where:
     kept
         Where finished points are kept; None: nowhere.
     joining
-        This process is one of the processes: for points of a second or less.
+        This process is one of the processes.
     """
 
     processes: int = -1
@@ -66,8 +67,17 @@ class Point:
     given: tuple[Any, ...]
 
 
-def carry_out(points: Sequence[Point], where: Where, what: str = "points") -> Generator[Any, None, None]:
+def carry_out(
+    points: Sequence[Point], where: Where, what: str = "points", then: Callable[[Any], Sequence[Point]] | None = None
+) -> Generator[Any, None, None]:
     """Carry out `points` and yield their results as they become available: first those that were kept.
+
+    Parameters
+    ----------
+    what
+        Names the points that were kept (:class:`~.kept.Kept`).
+    then
+        The points that follow from a result, which are carried out, too.
 
     Raises
     ------
@@ -76,22 +86,40 @@ def carry_out(points: Sequence[Point], where: Where, what: str = "points") -> Ge
     SkedgeError
         If a point raises it, or the cluster is lost.
     """
-    left = list[Point]()
+    left, follows = list[Point](), then or _nothing
     if where.kept is None:
         left += points
     else:
-        yield from where.kept.found(points, left, what)
-    tasks = [(point.key, point.function, point.given) for point in left]
-    work = (
-        parallel([delayed(_done)(*task) for task in tasks], where.processes, joining=where.joining)
-        if where.ray is None
-        else None
-    )
-    with closing(work or _on_ray(tasks, str(where.ray))) as done:
+        more = list[Point]()
+        for result in where.kept.found(points, left, what):
+            more += follows(result)
+            yield result
+        yield from where.kept.found(more, left)
+    tasks = deque(_task(point) for point in left)
+    done = parallel(tasks, where.processes, joining=where.joining) if where.ray is None else _on_ray(tasks, where.ray)
+    with closing(done):
         for key, result in done:
             if where.kept is not None:
                 where.kept.add(key, result)
+            further = list(follows(result))
+            if where.kept is None:
+                tasks.extend(map(_task, further))
+                yield result
+                continue
             yield result
+            left.clear()
+            yield from where.kept.found(further, left)
+            tasks.extend(map(_task, left))
+
+
+def _nothing(_: Any) -> Sequence[Point]:
+    """Nothing follows."""
+    return ()
+
+
+def _task(point: Point) -> Any:
+    """The point as joblib takes it."""
+    return delayed(_done)(point.key, point.function, point.given)
 
 
 def key_of(*what: object) -> str:
@@ -110,11 +138,11 @@ def _program() -> str:
     return " ".join([sources.hexdigest(), f"python {sys.version_info[:2]}", *versions])
 
 
-def _done_there(program: str, *task: Any) -> tuple[str, Any]:
-    """A task on a node of a cluster, which must have the same program."""
+def _done_there(program: str, *given: Any) -> tuple[str, Any]:
+    """A point on a node of a cluster, which must have the same program."""
     if _program() != program:
         raise SkedgeError(_ANOTHER)
-    return _done(*task)
+    return _done(*given)
 
 
 def _done(key: str, function: Callable[..., Any], given: tuple[Any, ...]) -> tuple[str, Any]:
@@ -124,13 +152,18 @@ def _done(key: str, function: Callable[..., Any], given: tuple[Any, ...]) -> tup
 # -- Ray ---------------------------------------------------------------------------------------------------------------
 
 
-def _on_ray(tasks: Sequence[tuple[Any, ...]], address: str) -> Generator[tuple[str, Any], None, None]:
-    """Carry out `tasks` on a Ray cluster, one per CPU; those of a node that is lost are carried out again elsewhere."""
+def _on_ray(tasks: deque[Any], address: str) -> Generator[tuple[str, Any], None, None]:
+    """Carry out `tasks` on a Ray cluster, one per CPU; those of a node that is lost are carried out again elsewhere.
+
+    Tasks may be added while results are taken.
+    """
     with _cluster(address) as ray:
         remote = ray.remote(_done_there).options(num_cpus=1, max_retries=-1)
-        waiting = [remote.remote(_program(), *task) for task in tasks]
+        waiting = list[Any]()
         try:
-            while waiting:
+            while tasks or waiting:
+                while tasks:
+                    waiting.append(remote.remote(_program(), *tasks.popleft()[1]))
                 (one, *_), waiting = ray.wait(waiting, num_returns=1)
                 try:
                     yield ray.get(one)
