@@ -124,7 +124,7 @@ class Situation:
     def row(self) -> np.ndarray:
         return self.new.row(len(self.sent))
 
-    def lanes(self) -> Lanes:
+    def lanes(self, weights: np.ndarray = WEIGHTS) -> Lanes:
         """The kernel's belief: every group was sent at its time, every completion up to now was told."""
         lanes, told = empty_lanes(1, preemptive=self.preempt, room=2), 0
         for seq, group in enumerate([*self.sent, self.new]):
@@ -135,7 +135,7 @@ class Situation:
             times, jobs = (np.array([fact[k] for fact in facts], np.int64) for k in (0, 1))
             assert believe_finished(lanes, times, np.zeros(len(facts), np.int64), jobs) == -1
             bring_to(lanes, np.array([0]), group.at)
-            look_ahead(lanes, np.array([0]), group.at, WEIGHTS)
+            look_ahead(lanes, np.array([0]), group.at, weights)
             if seq < len(self.sent):
                 lanes = with_room(lanes)
                 send(lanes, 0, group.row(seq))
@@ -272,6 +272,25 @@ def test_cost_ahead_is_the_cost_in_volume(seeds: range) -> None:
     for seed in seeds:
         situation = seeded(seed, haprf=seed % 3 > 0, most=25 if seed % 10 == 0 else 6)
         assert_foreseen(replace(situation, preempt=True))
+
+
+@pytest.mark.parametrize("seeds", [range(500)], ids=str)
+def test_cost_ahead_is_the_cost_where_integers_are_too_small(seeds: range) -> None:
+    """500 seeded lanes, 10^7 times as slow, and the finest weights: only the floats say how large Q is."""
+    weights, slow, large = weight_table(2**40, LARGEST_D), 10**7, 0
+    for seed in seeds:
+        drawn = replace(seeded(seed, haprf=True, most=12), preempt=True)
+        slower = [
+            Group(g.at * slow, g.arrive * slow, g.p * slow, g.D, g.count, g.rank * slow)
+            for g in (*drawn.sent, drawn.new)
+        ]
+        situation = Situation(tuple(slower[:-1]), slower[-1])
+        new, lanes = situation.new, situation.lanes(weights)
+        expected = insert_cost(lanes, 0, situation.row, new.at, weights, MARGINAL, situation.room())[1]
+        found = cost_ahead(lanes, 0, new.arrive, new.rank, new.p, new.count, int(weights[new.D]), MARGINAL)[1]
+        assert found == pytest.approx(expected, rel=1e-9)
+        large += expected > 2**63
+    assert large > len(seeds) // 2
 
 
 def true_lane(situation: Situation) -> Truth:

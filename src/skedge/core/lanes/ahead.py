@@ -248,13 +248,14 @@ def _harm(lanes: Lanes, lane: int, arrive: int, rank: int, worse: int, work: int
         if delay <= 0:
             continue
         weight, chunks = _after(lanes, lane, s, arrive)
-        pushed, follows = 0, row[BETTER]
-        if follows < lanes.stretches[lane] and _begins(lanes, lane, follows) < row[LAST] + delay:
-            pushed = _pushed_on(lanes, lane, s, arrive, delay)
-            pushed *= weight // chunks
-        exact += weight * delay + pushed
-        value += np.float64(weight) * delay + pushed
+        exact += weight * delay
+        value += np.float64(weight) * delay
         postponed += chunks
+        follows = row[BETTER]
+        if follows < lanes.stretches[lane] and _begins(lanes, lane, follows) < row[LAST] + delay:
+            each, more = weight // chunks, _pushed_on(lanes, lane, s, arrive, delay)
+            exact += each * more
+            value += np.float64(each) * more
     weight, chunks = _tail_after(lanes, lane, arrive, worse)
     return exact + weight * work, value + np.float64(weight) * work, postponed + chunks
 
