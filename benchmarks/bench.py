@@ -10,7 +10,7 @@ the first repeat. The decisions `live` need the extra live.
 window: each policy on 49,875 jobs, the whole process of `skedge run` to a verified run folder (window.py); the real
 Philly window if TRACE and MACHINE_LIST are given, else as many jobs of the seeded generator. gangs: 992 jobs on 64 GPUs
 (gangs.py), beside Tiresias's simulator with `--peer`. decisions: milliseconds a decision (decisions.py). sweep: 20 runs
-of s1, with its 300 jobs and until 24,000 have arrived, in one and in two processes, by wall-clock time.
+of s1, with its 300 jobs and until 12,000 have arrived, in one and in two processes, by wall-clock time.
 dorm: S4 with T = 80 and I = 100 (dorm.py).
 
 `--only`: some measures; the file then keeps the others as they were. `--small`: sizes that only try the command.
@@ -133,7 +133,7 @@ def listed(args: argparse.Namespace, base: Path) -> list[Measure]:
         for policy in policies.split(";"):
             do = partial(decided, case, policy, small=args.small)
             measures.append(Measure("decisions", f"decisions {case} {policy}", do))
-    for jobs_of_run in (300, 24_000):
+    for jobs_of_run in (300, 12_000):
         for processes in (1, 2):
             do = partial(swept, processes, base, jobs_of_run, small=args.small)
             name = f"sweep of {jobs_of_run:,} jobs a run, {processes} {'processes' if processes > 1 else 'process'}"
