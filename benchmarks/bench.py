@@ -375,9 +375,7 @@ def sweep_part(measures: Values) -> str:
     rows = [[name, cell(v["wall_s"]), cell(v["cpu_s"]), cell(v["load"])] for name, v in chosen.items()]
     times = [v["wall_s"][0] for v in chosen.values()]
     ratios = " and ".join(f"{one / two:.2f}" for one, two in zip(times[::2], times[1::2], strict=True))
-    about = (
-        f"Two processes are {ratios} times as fast as one (goal: 1.8, on two idle cores, of runs of some length).\n\n"
-    )
+    about = f"Two processes are {ratios} times as fast as one (goal, for the longer runs: 1.8 on two idle cores).\n\n"
     return "\n## Sweeps of 20 runs\n\n" + about + table(["", "wall s", "CPU s", "load average"], rows)
 
 
