@@ -327,7 +327,7 @@ def test_stretches_hold_while_time_passes(seeds: range) -> None:
             cost = foreseen(new, "marginal", truth.lanes)
             bring_to(truth.lanes, np.array([0]), group.at)
             assert cost[0] == insert_cost(truth.lanes, 0, group.row(seq), group.at, WEIGHTS, MARGINAL, room)[0]
-            # it is not sent until another one has been asked about, at some later time
+            # every other one is only asked about, so that the stretches stay
             if seq % 2:
                 send(truth.lanes, 0, group.row(seq))
                 arrive_now(truth, np.array([0]), group.at)

@@ -45,7 +45,7 @@ from .lanes import (
     Lanes,
     advance,
 )
-from .projection import EQ5, FRACTIONAL, Cost, is_plain
+from .projection import EQ5, FRACTIONAL, Cost, is_plain, serve
 
 # -- the stretches ---------------------------------------------------------------------------------------------------
 
@@ -91,16 +91,9 @@ def _project(lanes: Lanes, lane: int, now: int) -> int:
             n += 1
         stop = transit[lane, coming - 1, ARRIVE] if coming > 0 else NEVER
         g = n - 1
-        left, each, count = queue[g, LEFT], queue[g, EACH], queue[g, COUNT]
-        whole = left + (count - 1) * each
-        time = min(stop - at, whole)
-        done = count
-        if time < whole:
-            done = 0 if time < left else 1 + (time - left) // each
-            queue[g, LEFT] = left - time if done == 0 else each - (time - left) % each
-            queue[g, COUNT] = count - done
-        else:
-            n = g
+        left, each = queue[g, LEFT], queue[g, EACH]
+        time, done = serve(queue, g, stop - at)
+        n -= int(queue[g, COUNT] == 0)
         # a group of worse rank that arrives does not end the stretch
         if m == 0 or lanes.ahead[lane, m - 1, OF_SEQ] != queue[g, SEQ] or _ends(lanes, lane, m - 1) < at:
             _begin(lanes.ahead[lane, m], queue[g])

@@ -82,19 +82,8 @@ class Lanes(NamedTuple):
 
 
 _ARRAYS = (
-    "rows",
-    "transit",
-    "waiting",
-    "coming",
-    "clock",
-    "serving",
-    "ahead",
-    "stretches",
-    "passed",
-    "tail",
-    "queue",
-    "scale",
-)
+    "rows", "transit", "waiting", "coming", "clock", "serving", "ahead", "stretches", "passed", "tail", "queue", "scale"
+)  # fmt: skip
 
 
 def empty_lanes(lanes: int, *, preemptive: bool = True, overhead: int = 0, room: int = _FIRST_ROOM) -> Lanes:

@@ -138,6 +138,20 @@ def number_chunks(queue: Ints, n: int) -> int:
     return total
 
 
+@inlined
+def serve(queue: Ints, g: int, most: int) -> tuple[int, int]:
+    """Serve group `g` for at most `most` µs, or until it is complete; returns the time and the chunks completed."""
+    left, each, count = queue[g, LEFT], queue[g, EACH], queue[g, COUNT]
+    whole = left + (count - 1) * each
+    time, done = min(most, whole), count
+    if time < whole:
+        done = 0 if time < left else 1 + (time - left) // each
+        # LEFT is of the first chunk that is not complete
+        queue[g, LEFT] = left - time if done == 0 else each - (time - left) % each
+    queue[g, COUNT] = count - done
+    return time, done
+
+
 @lean
 def run_queue(  # noqa: C901 - one loop: a call per step would cost more than the step
     queue: Ints,
@@ -184,14 +198,7 @@ def run_queue(  # noqa: C901 - one loop: a call per step would cost more than th
             _restore_later(queue, n, serving, lanes.overhead)
         serving = -1
         left, each, count = queue[g, LEFT], queue[g, EACH], queue[g, COUNT]
-        whole = left + (count - 1) * each
-        time = min(stop - at, whole)
-        done = count
-        if time < whole:
-            done = 0 if time < left else 1 + (time - left) // each
-            # LEFT is of the first chunk that is not complete
-            queue[g, LEFT] = left - time if done == 0 else each - (time - left) % each
-        queue[g, COUNT] = count - done
+        time, done = serve(queue, g, stop - at)
         weight = weights[queue[g, CHUNKS]]
         if fractional:
             value += weights[0] / queue[g, CHUNKS] * time * (at - base + time / 2.0) / each
@@ -205,7 +212,7 @@ def run_queue(  # noqa: C901 - one loop: a call per step would cost more than th
                 times[queue[g, HEAD] + k] = at + left + k * each
             queue[g, HEAD] += done
         at += time
-        within = time < whole and (done == 0 or queue[g, LEFT] < each)
+        within = done < count and (done == 0 or queue[g, LEFT] < each)
         if at >= until:
             return total, value, queue[g, SEQ] if within else -1
         # interrupted within a chunk: it has to be restored when it is taken up again
