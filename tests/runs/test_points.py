@@ -181,3 +181,19 @@ def test_a_single_result_is_made_once_and_kept(tmp_path: Path) -> None:
     for _ in range(2):
         assert Kept(tmp_path).of("one", lambda: made.append(1) or {"a": 1}) == {"a": 1}
     assert made == [1]
+
+
+def following(n: int) -> list[Point]:
+    """Two points that follow from 1 and 2."""
+    return [Point(f"{n}-{k}", int, (10 * n + k,)) for k in range(2)] if n < 10 else []
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_points_that_follow_from_results_are_carried_out_and_kept(processes: int, tmp_path: Path) -> None:
+    points, all_of_them = [Point(str(n), int, (n,)) for n in (1, 2)], [1, 2, 10, 11, 20, 21]
+    for where in (Where(processes), *(Where(processes, kept=Kept(tmp_path)) for _ in range(2))):
+        assert sorted(carry_out(points, where, then=following)) == all_of_them
+    assert len(list(tmp_path.iterdir())) == len(all_of_them)
+    (tmp_path / "1").unlink()
+    (tmp_path / "2-1").unlink()
+    assert sorted(carry_out(points, Where(processes, kept=Kept(tmp_path)), then=following)) == all_of_them

@@ -145,13 +145,8 @@ class _Team:
     """
 
     def __init__(self, executor: Any, left: deque[Any], others: int, *, joining: bool) -> None:
-        self.left, self.others, self.joining, self._executor, self._folder = (
-            left,
-            others,
-            joining,
-            executor,
-            os.getcwd(),
-        )
+        self.left, self.others, self.joining = left, others, joining
+        self._executor, self._folder = executor, os.getcwd()
         self._lock, self._woken, self._out, self._over = threading.Lock(), threading.Event(), 0, False
         self._results = SimpleQueue[Future[Any]]()
         threading.Thread(target=self._feed, daemon=True).start()
