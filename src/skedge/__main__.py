@@ -9,7 +9,7 @@ import sys
 import threading
 
 from .core.heap import share_heap
-from .runs.signals import held_back
+from .core.signals import held_back
 
 
 def main() -> None:

@@ -33,12 +33,12 @@ from .core.policy import AnyPolicy, Need, Policy
 from .core.registry import make_policy, policy_of, registered
 from .core.scenario import Scenario
 from .core.schedule import Schedule, schema
+from .core.signals import held_back
 from .report.build import ReportRun, build_report, unique
 from .report.notebook import displayed
 from .report.plots import Plots
 from .report.table import metrics_table
 from .runs.meta import broken_meta, meta_of, read_meta, registered_meta
-from .runs.signals import held_back
 from .runs.stopwatch import Stopwatch, WatchedPolicy, WatchedWorld
 from .runs.writing import write_table
 from .scenario.file import load_jobs, load_scenario, scenario_of

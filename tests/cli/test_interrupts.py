@@ -99,27 +99,18 @@ def test_a_signal_to_a_comparison_ends_it_in_one_line_and_leaves_nothing(
             os.kill(process, signal.SIGKILL)
 
 
-@pytest.mark.parametrize(
-    ("cause", "code", "said"), [(KeyboardInterrupt(), 130, "interrupted"), (SystemExit(143), 143, "ended by SIGTERM")]
-)
-def test_a_signal_that_arrives_in_a_compiled_function_ends_the_command_like_any_other(
-    cause: BaseException, code: int, said: str, skedge: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted() -> None:
-        raise SystemError("returned a result with an exception set") from cause
-
-    monkeypatch.setattr("skedge.cli.main.commands", interrupted)
-    found = skedge("run", "demo")
-    assert (found.code, found.err) == (code, f"skedge: {said}; nothing was written\n")
-
-
-def test_another_error_of_a_compiled_function_is_no_interrupt(skedge: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken() -> None:
-        raise SystemError("bad call") from ValueError()
-
-    monkeypatch.setattr("skedge.cli.main.commands", broken)
-    with pytest.raises(SystemError, match="bad call"):
-        skedge("run", "demo")
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are looked up in /proc")
+def test_the_processes_of_a_killed_comparison_end(tmp_path: Path) -> None:
+    """As the machine may kill the one that holds most memory."""
+    command = started(tmp_path, *WORDS)
+    try:
+        assert until(lambda: len(of_group(command.pid)) >= 5, 120)  # two processes and two trackers beside it
+        command.kill()
+        assert until(lambda: not of_group(command.pid), 20)
+    finally:
+        for process in of_group(command.pid):
+            os.kill(process, signal.SIGKILL)
+        command.communicate(timeout=20)
 
 
 def ended(folder: Path, *words: object, out: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:

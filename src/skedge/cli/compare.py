@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 
 from skedge.core.errors import InputError
+from skedge.core.signals import held_back
 from skedge.runs.parallel import started_ahead
-from skedge.runs.signals import held_back
 
 from .demo_cases import DEMO_POLICIES
 from .options import RayOption, ResumeOption, with_groups

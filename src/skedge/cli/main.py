@@ -7,11 +7,8 @@ and numba.
 from __future__ import annotations
 
 import re
-import signal
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cached_property
 from importlib import import_module
 from typing import Annotated, Any
@@ -20,7 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from skedge.core.errors import SkedgeError
-from skedge.runs.signals import held_back
+from skedge.core.signals import held_back, unwinding
 
 SECTIONS = {
     "Simulation": {
@@ -229,14 +226,6 @@ _ENDED = {129: "ended by SIGHUP", 130: "interrupted", 143: "ended by SIGTERM"}
 """Exit codes of signals (128 + the signal's number), with their texts."""
 
 
-_UNWINDING = (signal.SIGTERM, signal.SIGHUP)
-
-
-def _say_ended(code: int, error: BaseException) -> None:
-    left = ", ".join(_notes(error)) or "nothing was written"
-    typer.echo(f"skedge: {_ENDED[code]}; {left}", err=True)
-
-
 def _notes(error: BaseException | None) -> Iterator[str]:
     """The notes of an error and of those that led to it."""
     while error is not None:
@@ -244,24 +233,10 @@ def _notes(error: BaseException | None) -> Iterator[str]:
         error = error.__cause__ or error.__context__
 
 
-@contextmanager
-def _unwound() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP unwind the command as Ctrl-C does, so that no partial output is left."""
-    main = threading.current_thread() is threading.main_thread()
-    ours = [number for number in _UNWINDING if main and signal.getsignal(number) is signal.SIG_DFL]
-    for number in ours:
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
-    try:
-        yield
-    finally:
-        for number in ours:
-            signal.signal(number, signal.SIG_DFL)
-
-
 def app() -> None:
     """Entry point: one sentence for every error of skedge or of the machine; exit codes of signals are 128 + number."""
     try:
-        with _unwound():
+        with unwinding():
             commands()
     except SkedgeError as error:
         sentence = str(error)
@@ -273,14 +248,9 @@ def app() -> None:
         sentence = "out of memory; take fewer jobs, or --processes 1"
     except SystemExit as done:
         if done.code in _ENDED:
-            _say_ended(done.code, done)
+            left = ", ".join(_notes(done)) or "nothing was written"
+            typer.echo(f"skedge: {_ENDED[done.code]}; {left}", err=True)
         raise
-    except SystemError as error:  # Python's, if a signal arrives in a compiled function, whose result is then lost
-        code = 130 if isinstance(error.__cause__, KeyboardInterrupt) else getattr(error.__cause__, "code", None)
-        if code not in _ENDED:
-            raise
-        _say_ended(code, error)
-        sys.exit(code)
     else:
         return
     typer.echo(f"skedge: {sentence}", err=True)

@@ -21,6 +21,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from .signals import whole
+
 F = TypeVar("F", bound=Callable[..., object])
 
 _WRITTEN = Path(__file__).stat().st_mtime_ns
@@ -98,8 +100,15 @@ class CompiledFunction:
         return any(file.stat().st_mtime >= written for file in Path(stats.cache_path).glob(f"{stem}-*.nbi"))
 
     def __call__(self, *given: Any) -> Any:
-        """Call the compiled function, or Python's within :func:`interpreted`."""
-        return (self.py_func if _interpreted else self.dispatcher)(*given)
+        """Call the compiled function, or Python's within :func:`interpreted`.
+
+        Numba runs Python to learn the types of named tuples, and to make one that is returned. It does not see that a
+        signal's exception has ended that, and crashes.
+        """
+        if _interpreted:
+            return self.py_func(*given)
+        with whole:
+            return self.dispatcher(*given)
 
     def __reduce__(self) -> str:
         """Pickle by name, like a function."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from typing import Any
 
 from skedge.core.errors import SkedgeError
 from skedge.core.model import Cluster
+from skedge.core.signals import unwind
 from skedge.live.control.health import HEALTH
 from skedge.live.gpus import Gpus
 
@@ -170,4 +170,4 @@ def exit_on_sigterm() -> None:
     """Let SIGTERM unwind the main thread, so that what is started here is ended even before Ray handles signals."""
     main = threading.current_thread() is threading.main_thread()
     if main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+        signal.signal(signal.SIGTERM, unwind)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, cast
+
+from skedge.core.signals import unwind
 
 _PATIENCE_S = 10.0
 """How long the process may take to end before it is killed [s]."""
@@ -34,7 +35,7 @@ def beside(work: Callable[..., None], *given: Any) -> Iterator[None]:
 
 def _at_lowest_priority(work: Callable[..., None], *given: Any) -> None:
     os.setsid()
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    signal.signal(signal.SIGTERM, unwind)
     if hasattr(os, "SCHED_IDLE"):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     else:

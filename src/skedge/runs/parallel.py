@@ -22,11 +22,11 @@ from joblib import effective_n_jobs
 from joblib.externals.loky import get_reusable_executor
 from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
-from .signals import held_back
+from skedge.core.signals import held_back
 
-_START_S, _PAUSE_S, _IDLE_S, _LOOK_S = 20.0, 0.05, 300, 0.05
-"""Time limit for the start of processes, pause asked of each, idle time after which one ends, and time after which one
-without work looks for some that has been added [s]."""
+_START_S, _PAUSE_S, _IDLE_S, _LOOK_S, _ALIVE_S = 20.0, 0.05, 300, 0.05, 1.0
+"""Time limit for the start of processes, pause asked of each, idle time after which one ends, time after which one
+without work looks for some that has been added, and after which each looks whether its parent lives [s]."""
 
 
 def parallel(work: Iterable[Any], processes: int, *, joining: bool = False) -> Generator[Any, None, None]:
@@ -91,7 +91,8 @@ def _others(pieces: int, processes: int, *, joining: bool) -> int:
 
 def _executor(others: int) -> Any:
     """Loky's executor, whose processes live on; libraries start one thread in each if the environment says nothing."""
-    return get_reusable_executor(others, timeout=_IDLE_S, env={name: os.environ.get(name, "1") for name in _THREADS})
+    threads = {name: os.environ.get(name, "1") for name in _THREADS}
+    return get_reusable_executor(others, timeout=_IDLE_S, env=threads, initializer=_begin, initargs=(os.getpid(),))
 
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
@@ -250,10 +251,22 @@ def _start(processes: int) -> None:
         up = {one.result() for one in [executor.submit(_process) for _ in range(processes)]}
 
 
-def _process() -> int:
-    """The id of this process, after a pause in which the others start."""
+def _begin(parent: int) -> None:
+    """Set up one of the processes."""
     gc.set_threshold(100_000)  # as in the command itself: imports create many objects and no garbage
     atexit.register(gc.freeze)  # likewise: the command waits for the end of its processes
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent has been killed, which cannot end it then."""
+    while os.getppid() == parent:
+        time.sleep(_ALIVE_S)
+    os._exit(1)
+
+
+def _process() -> int:
+    """The id of this process, after a pause in which the others start."""
     time.sleep(_PAUSE_S)
     return os.getpid()
 
