@@ -58,14 +58,14 @@ class Table:
     def __getitem__(self, name: str) -> Array:
         if name not in self._made:
             whole = self._whole
-            self._made[name] = read_only(whole[0][name][whole[1]]) if whole else _array(self.frame[name], self._ids)
+            self._made[name] = read_only(_chosen(*whole, name)) if whole else _array(self.frame[name], self._ids)
         return self._made[name]
 
     def has(self, name: str, *values: str) -> NDArray[np.bool_]:
         """Whether each row has one of these verbs, or states, in the column of this name."""
-        chosen = np.zeros(len(_NUMBERED[name]) + 1, bool)  # the last one is for null, which is -1
-        chosen[[_NUMBERED[name].index(value) for value in values]] = True
-        has: NDArray[np.bool_] = chosen[self[name]]
+        column, has = self[name], np.zeros(len(self), bool)
+        for value in values:
+            has |= column == _NUMBERED[name].index(value)
         return has
 
     def slice(self, first: int, end: int) -> Table:
@@ -93,6 +93,11 @@ class Table:
             return self
         frame = self.frame.filter(pl.Series(keep))
         return self._part(len(frame), frame)
+
+
+def _chosen(whole: Table, rows: _Rows, name: str) -> Array:
+    """These rows of a column."""
+    return whole[name][rows] if isinstance(rows, slice) else whole[name].take(rows)
 
 
 def _array(column: pl.Series, ids: list[str]) -> Array:

@@ -5,6 +5,7 @@ What NumPy does as fast is left to it: a kernel that sorts or allocates takes se
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -224,46 +225,76 @@ def uncovered(a: tuple[Ints, Ints, Ints], b: tuple[Ints, Ints, Ints], slack: int
 
 
 class LaneRuns(NamedTuple):
-    """Runs by lane, and there by start: `first` as :func:`in_groups` gives it; `place` is that of the run's chunk."""
+    """Runs by lane, and there by start: `first` is that of each lane, `chunk` the number of a run's in the queue."""
 
     first: Ints
     start: Ints
     end: Ints
-    place: Ints
+    chunk: Ints
 
 
-def lane_service(
-    runs: LaneRuns, coming: tuple[Ints, Ints], group: Ints, ready: Ints, gone: Ints, *, preemptive: bool, slack: int,
-    room: int,
-) -> tuple[Ints, Ints, Ints]:  # fmt: skip
+class LaneQueue(NamedTuple):
+    """Chunks that are sent to lanes, by lane, and there by decision.
+
+    Attributes
+    ----------
+    first
+        First chunk of each lane, shape ``(lanes + 1,)``.
+    sent, ready, gone
+        Decision to send each chunk, its arrival, and the end of its last run (NEVER if it never runs) [µs].
+    rank, group
+        The chunk of the smallest rank runs first; of those of equal rank, that of the smallest group. Chunks of a
+        group, which take turns, may run in any order.
+    """
+
+    first: Ints
+    sent: Ints
+    ready: Ints
+    gone: Ints
+    rank: Ints
+    group: Ints
+
+
+class LaneService(NamedTuple):
+    """What :func:`lane_service` finds: `twice`, `worse` and `idle` are tables of (time, run, chunk).
+
+    Attributes
+    ----------
+    twice
+        Runs that begin before the previous one has ended; chunk -1.
+    worse
+        Runs while a better chunk waits.
+    idle
+        For each run before which the lane was idle, a chunk that waited.
+    gap
+        By run: time from its end to the next run on its lane, if that is of a better chunk; else NEVER [µs].
+    """
+
+    twice: Ints
+    worse: Ints
+    idle: Ints
+    gap: Ints
+
+
+def lane_service(runs: LaneRuns, queue: LaneQueue, *, preemptive: bool, slack: int, room: int) -> LaneService:
     """Follow each lane with the queue of chunks that have arrived there and are not finished.
 
     Parameters
     ----------
-    runs
-        Runs by lane and start.
-    coming
-        Places of the chunks sent to each lane, by arrival, as :func:`in_groups` gives them. A place is a chunk's
-        position in the order of lane and rank, so of the chunks of a lane the one with the smaller place runs first.
-    group
-        First place of the chunks that take turns with that of each place, which may run in any order.
-    ready, gone
-        Arrival of the chunk of each place, and end of its last run (NEVER if it never runs) [µs].
     slack
         Tolerance [µs].
     room
         Maximum number of rows of each table returned.
-
-    Returns
-    -------
-    Three tables of (time, run, place), `run` numbered as in `runs`: runs that begin before the previous one has ended
-    (place -1); runs while a chunk of smaller place waits; and, for each run before which the lane was idle, a chunk
-    that waited.
     """
-    tables, count = np.empty((3, room, 3), np.int64), np.zeros(3, np.int64)
-    queue = np.empty(np.diff(coming[1]).max(initial=0), np.int64)
-    _follow(*runs, group, *coming, ready, gone, preemptive, slack, queue, tables, count)
-    return tables[0, : count[0]], tables[1, : count[1]], tables[2, : count[2]]
+    tables, count, gap = np.empty((3, room, 3), np.int64), np.zeros(3, np.int64), np.full(len(runs.start), NEVER)
+    coming, waiting = np.empty((2, np.diff(queue.first).max(initial=0)), np.int64)
+    runs, queue = LaneRuns(*_plain(runs)), LaneQueue(*_plain(queue))
+    _follow(runs, queue, preemptive, slack, coming, waiting, tables, count, gap)
+    return LaneService(tables[0, : count[0]], tables[1, : count[1]], tables[2, : count[2]], gap)
+
+
+def _plain(arrays: Iterable[Ints]) -> Iterator[Ints]:
+    return (plain(array, np.int64) for array in arrays)
 
 
 _TWICE, _WORSE, _IDLE = range(3)
@@ -271,54 +302,68 @@ _TWICE, _WORSE, _IDLE = range(3)
 
 @unlocked
 def _follow(  # noqa: C901 - one sweep: a call per event would cost more than the event
-    first: Ints,
-    start: Ints,
-    end: Ints,
-    place: Ints,
-    group: Ints,
-    coming: Ints,
-    coming_first: Ints,
-    ready: Ints,
-    gone: Ints,
+    runs: LaneRuns,
+    queue: LaneQueue,
     preemptive: bool,
     slack: int,
-    queue: Ints,
+    coming: Ints,
+    waiting: Ints,
     tables: Ints,
     count: Ints,
+    gap: Ints,
 ) -> None:
-    """Fill the tables of :func:`lane_service`; `queue` is a heap with room for all chunks of a lane."""
-    for lane in range(len(first) - 1):
-        size, a, last, at = 0, coming_first[lane], coming_first[lane + 1], 0
-        for i in range(first[lane], first[lane + 1]):
-            begin, mine = start[i], place[i]
-            if i > first[lane] and begin < at - slack:
-                _add(tables, count, _TWICE, begin, i, -1)
-            while size > 0 and gone[queue[0]] <= at:
-                size = _pop(queue, size)
+    """Fill the tables and the gaps of :func:`lane_service`.
+
+    `coming` and `waiting` are heaps with room for all chunks of a lane: those sent to it, the next to arrive first, and
+    those there, the best first.
+    """
+    ready, gone, rank, group = queue.ready, queue.gone, queue.rank, queue.group
+    for lane in range(len(runs.first) - 1):
+        there, ways, sent, last, at = 0, 0, queue.first[lane], queue.first[lane + 1], 0
+        for i in range(runs.first[lane], runs.first[lane + 1]):
+            begin, end, mine = runs.start[i], runs.end[i], runs.chunk[i]
+            if i > runs.first[lane]:
+                if begin < at - slack:
+                    _add(tables, count, _TWICE, begin, i, -1)
+                if _before(mine, runs.chunk[i - 1], rank, group):
+                    gap[i - 1] = begin - runs.end[i - 1]
+            while there > 0 and gone[waiting[0]] <= at:
+                there = _pop(waiting, there, rank, rank)
             waits, since = -1, NEVER
-            if size > 0:
-                waits, since = queue[0], at
-            while a < last and ready[coming[a]] <= begin:
+            if there > 0:
+                waits, since = waiting[0], at
+            ways, sent = _send(queue, sent, last, begin + 1, coming, ways)
+            while ways > 0 and ready[coming[0]] <= begin:
                 if waits < 0:
-                    waits, since = coming[a], max(at, ready[coming[a]])
-                size = _push(queue, size, coming[a])
-                a += 1
+                    waits, since = coming[0], max(at, ready[coming[0]])
+                there = _push(waiting, there, coming[0], rank, rank)
+                ways = _pop(coming, ways, ready, rank)
             if waits >= 0 and since < begin - slack:
                 _add(tables, count, _IDLE, since, i, waits)
-            while size > 0 and gone[queue[0]] <= begin:
-                size = _pop(queue, size)
+            while there > 0 and gone[waiting[0]] <= begin:
+                there = _pop(waiting, there, rank, rank)
             better, when = -1, begin
-            if size > 0 and group[queue[0]] < group[mine] and ready[queue[0]] + slack <= begin:
-                better = queue[0]
-            while a < last and ready[coming[a]] < end[i]:
-                c = coming[a]
-                if preemptive and better < 0 and group[c] < group[mine] and ready[c] < end[i] - slack:
+            if there > 0 and _before(waiting[0], mine, rank, group) and ready[waiting[0]] + slack <= begin:
+                better = waiting[0]
+            ways, sent = _send(queue, sent, last, end, coming, ways)
+            while ways > 0 and ready[coming[0]] < end:
+                c = coming[0]
+                if preemptive and better < 0 and _before(c, mine, rank, group) and ready[c] < end - slack:
                     better, when = c, ready[c]
-                size = _push(queue, size, c)
-                a += 1
+                there = _push(waiting, there, c, rank, rank)
+                ways = _pop(coming, ways, ready, rank)
             if better >= 0:
                 _add(tables, count, _WORSE, when, i, better)
-            at = max(at, end[i])
+            at = max(at, end)
+
+
+@lean
+def _send(queue: LaneQueue, sent: int, last: int, until: int, coming: Ints, ways: int) -> tuple[int, int]:
+    """Push the chunks from `sent` to `last` that are sent before `until`; returns the heap's size and the next one."""
+    while sent < last and queue.sent[sent] < until:
+        ways = _push(coming, ways, sent, queue.ready, queue.rank)
+        sent += 1
+    return ways, sent
 
 
 @lean
@@ -331,10 +376,22 @@ def _add(tables: Ints, count: Ints, which: int, time: int, run: int, place: int)
 
 
 @lean
-def _push(heap: Ints, size: int, item: int) -> int:
+def _before(one: int, other: int, key: Ints, then: Ints) -> bool:
+    """Whether `one` has the smaller `key` than `other`, or the same and the smaller `then`."""
+    return key[one] < key[other] or (key[one] == key[other] and then[one] < then[other])
+
+
+@lean
+def _first(one: int, other: int, key: Ints, then: Ints) -> bool:
+    """Whether `one` comes before `other` in a heap: equal ones in order of their numbers."""
+    return _before(one, other, key, then) or (key[one] == key[other] and then[one] == then[other] and one < other)
+
+
+@lean
+def _push(heap: Ints, size: int, item: int, key: Ints, then: Ints) -> int:
     """Add `item` to a heap of `size` items, the smallest first; returns the new size."""
     i = size
-    while i > 0 and heap[(i - 1) // 2] > item:
+    while i > 0 and _first(item, heap[(i - 1) // 2], key, then):
         heap[i] = heap[(i - 1) // 2]
         i = (i - 1) // 2
     heap[i] = item
@@ -342,14 +399,14 @@ def _push(heap: Ints, size: int, item: int) -> int:
 
 
 @lean
-def _pop(heap: Ints, size: int) -> int:
+def _pop(heap: Ints, size: int, key: Ints, then: Ints) -> int:
     """Remove the smallest item of a heap of `size` items; returns the new size."""
     size -= 1
     item, i, child = heap[size], 0, 1
     while child < size:
-        if child + 1 < size and heap[child + 1] < heap[child]:
+        if child + 1 < size and _first(heap[child + 1], heap[child], key, then):
             child += 1
-        if heap[child] >= item:
+        if not _first(heap[child], item, key, then):
             break
         heap[i] = heap[child]
         i, child = child, 2 * child + 1

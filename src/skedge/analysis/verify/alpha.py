@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skedge.analysis.columns import Columns
-from skedge.analysis.sweeps import Groups, in_groups
+from skedge.analysis.sweeps import in_groups, plain
 from skedge.analysis.zeta import Zeta
 from skedge.core.jit import inlined, lean, unlocked
 from skedge.core.model import Floats, Ints
@@ -22,20 +22,18 @@ from skedge.core.scenario import Scenario
 from skedge.core.ties import RESTATED
 from skedge.core.time import NEVER, SECOND
 
-from .lanes import OnLanes
+from .lanes import ByLane, OnLanes
 from .rules import Findings
 
 MODES = {"marginal": 0, "eq5": 1, "fractional": 2}
 """Readings of Q (docs/errata.md, J21 to J24)."""
 
 
-def check_lane_alpha(k: OnLanes, found: Findings, mode: str, *, preemptive: bool) -> None:
+def check_lane_alpha(b: ByLane, found: Findings, mode: str, *, preemptive: bool) -> None:
     """Check M34 for the chunks that are dispatched to lanes."""
-    if mode not in MODES or not len(k.c.dispatches):
-        return
-    lane = k.c.dispatches["lane"]
-    here = (k.lanes[0] <= lane) & (lane < k.lanes[1])
-    _compare(k.c, found, here, *_on_lanes(k, np.where(here, lane, -1), MODES[mode], preemptive=preemptive))
+    rows = len(b.k.c.dispatches)
+    if mode in MODES and rows:
+        _compare(b.k.c, found, np.arange(rows) < b.sent[-1], *_on_lanes(b, MODES[mode], preemptive=preemptive))
 
 
 def check_cloud_alpha(c: Columns, zeta: Zeta, found: Findings, mode: str) -> None:
@@ -78,18 +76,14 @@ def _in_cloud(c: Columns, zeta: Zeta, mode: int) -> Floats:
     return each
 
 
-def _on_lanes(k: OnLanes, lane: Ints, mode: int, *, preemptive: bool) -> tuple[Floats, Ints]:
-    """Alpha [s] and number of postponed chunks by dispatch row, on these lanes; 0 where the lane is -1."""
-    c, d = k.c, k.c.dispatches
-    physics, lanes = c.scenario.physics, c.scenario.cluster.lanes
-    sent = Groups(lane, d["time"], lanes)
-    rows, known, overhead = sent.rows, physics.estimate_error == 0, physics.checkpoint_overhead
-    alpha, postponed = np.zeros(len(rows)), np.zeros(len(rows), np.int64)
-    scratch = _scratch(int(np.diff(sent.first).max(initial=0)))
-    _follow_lanes(sent.first, _record(k, sent), known, overhead, preemptive, mode, scratch, alpha, postponed)
-    of_all = np.zeros(len(d)), np.zeros(len(d), np.int64)
-    of_all[0][rows], of_all[1][rows] = alpha / SECOND, postponed
-    return of_all
+def _on_lanes(b: ByLane, mode: int, *, preemptive: bool) -> tuple[Floats, Ints]:
+    """Alpha [s] and number of postponed chunks by dispatch row; 0 for those elsewhere."""
+    rows, physics = len(b.k.c.dispatches), b.k.c.scenario.physics
+    known, overhead = physics.estimate_error == 0, physics.checkpoint_overhead
+    alpha, postponed = np.zeros(rows), np.zeros(rows, np.int64)
+    scratch = _scratch(int(np.diff(b.sent).max(initial=0)))
+    _follow_lanes(b.sent, _record(b.k), known, overhead, preemptive, mode, scratch, alpha, postponed)
+    return alpha / SECOND, postponed
 
 
 class _Record(NamedTuple):
@@ -116,17 +110,21 @@ class _Record(NamedTuple):
     preempted: NDArray[np.bool_]
 
 
-def _record(k: OnLanes, sent: Groups) -> _Record:
-    """The data of the dispatches `sent` to lanes."""
-    c, d, t = k.c, k.c.dispatches, k.c.chunks
+def _record(k: OnLanes) -> _Record:
+    """The data of rows by lane."""
+    d, t = k.c.dispatches, k.c.chunks
     gone = chunk = runs = run_first = np.empty(0, np.int64)
-    if c.scenario.physics.estimate_error:
-        gone, chunk = sent.take(k.done), sent.take(k.first)
+    if k.c.scenario.physics.estimate_error:
+        gone, chunk = k.done, k.first
         runs, run_first = in_groups(k.of, t["start"], len(d))
-    job, time, rank, ready = (sent.take(of) for of in (d["job"], d["time"], d["rank"], k.ready))
-    each, chunks, release = (sent.take(of) for of in k.announced)
+    each, chunks, release = k.announced
+    job, time, rank, ready, each, release, gone, chunk, runs, run_first = (
+        plain(column, np.int64)
+        for column in (d["job"], d["time"], d["rank"], k.ready, each, release, gone, chunk, runs, run_first)
+    )
+    weight = plain(1 / chunks, np.float64)
     return _Record(
-        job, time, rank, ready, each, 1 / chunks, release, gone, chunk, runs, run_first, t["start"], t["end"],
+        job, time, rank, ready, each, weight, release, gone, chunk, runs, run_first, t["start"], t["end"],
         t["preempted"],
     )  # fmt: skip
 

@@ -11,11 +11,10 @@ import numpy as np
 import polars as pl
 
 from skedge.analysis.columns import Columns, Table
-from skedge.analysis.sweeps import read_only
 from skedge.core.model import Ints
 from skedge.core.stored import NUMBER
 
-from .lanes import OnLanes
+from .lanes import OnLanes, chosen
 
 _OF_DISPATCH = ("job", "chunk", "lane", "time", "rank", "postponed", "value", NUMBER)
 _ANNOUNCED = ("each", "chunks", "release")
@@ -45,13 +44,7 @@ def lane_edges(runs: Ints, most: int) -> list[int]:
 
 def narrowed(k: OnLanes, lanes: Lanes) -> OnLanes:
     """The rows that concern a range of the lanes."""
-    rows, runs = _concerned(k, lanes, elsewhere=k.strays)
-    place = np.full(len(k.c.dispatches) + 1, -1, np.int32)  # the last one stands for none
-    place[rows] = np.arange(len(rows), dtype=np.int32)
-    c = replace(k.c, dispatches=k.c.dispatches.take(rows), chunks=k.c.chunks.take(runs))
-    ready, done, gone, counts = (read_only(of[rows]) for of in (k.ready, k.done, k.gone, k.counts))
-    first, row, of = (read_only(place[numbers]) for numbers in (k.first[rows], k.row[runs], k.of[runs]))
-    return OnLanes(c, lanes, ready, done, gone, first, counts, row, of, strays=True)
+    return chosen(k, *_concerned(k, lanes, elsewhere=k.strays))._replace(lanes=lanes, strays=True)
 
 
 def _concerned(k: OnLanes, lanes: Lanes, *, elsewhere: bool) -> tuple[Ints, Ints]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skedge.analysis.columns import Array, Columns, failure_times, next_outage
-from skedge.analysis.sweeps import Groups, LaneRuns, in_groups, lane_service
+from skedge.analysis.sweeps import LaneQueue, LaneRuns, LaneService, in_groups, lane_service, read_only
 from skedge.core.model import Ints
 from skedge.core.time import NEVER
 
@@ -85,21 +86,63 @@ def on_lanes(k: Chunks) -> OnLanes:
     return OnLanes(k.c, lanes, k.ready, done, gone, first, counts, k.run_row, of, strays)
 
 
-def _displaced(k: OnLanes, found: Findings, slack: int, rows: Ints, runs: LaneRuns, group: Ints) -> None:
+def chosen(k: OnLanes, rows: Ints, runs: Ints) -> OnLanes:
+    """These dispatch rows and chunk runs, in this order; they are numbered anew, -1 for others."""
+    place = np.full(len(k.c.dispatches) + 1, -1, np.int32)  # the last one stands for none
+    place[rows] = np.arange(len(rows), dtype=np.int32)
+    c = replace(k.c, dispatches=k.c.dispatches.take(rows), chunks=k.c.chunks.take(runs))
+    ready, done, gone, counts = (read_only(of.take(rows)) for of in (k.ready, k.done, k.gone, k.counts))
+    first, row = read_only(place[k.first.take(rows)]), read_only(place[k.row.take(runs)])
+    of = row if k.of is k.row else read_only(place[k.of.take(runs)])
+    given = None if k.given is None else (k.given[0].take(rows), k.given[1].take(rows), k.given[2].take(rows))
+    return OnLanes(c, k.lanes, ready, done, gone, first, counts, row, of, k.strays, given)
+
+
+class ByLane(NamedTuple):
+    """The dispatched chunks and their runs by lane.
+
+    Attributes
+    ----------
+    k
+        Those on its lanes come first: by lane, and there dispatches by decision and runs by start.
+    number
+        Number of each dispatch row in the order in which they were made.
+    sent, ran
+        First dispatch row and first chunk run of each lane, shape ``(lanes + 1,)``.
+    """
+
+    k: OnLanes
+    number: Ints
+    sent: Ints
+    ran: Ints
+
+
+def by_lane(k: OnLanes) -> ByLane:
+    """The same rows by lane."""
+    d, t = k.c.dispatches, k.c.chunks
+    rows, sent = _by_lane(k.lanes, d["lane"], d["time"])
+    runs, ran = _by_lane(k.lanes, t["lane"], t["start"])
+    return ByLane(chosen(k, rows, runs), rows, sent, ran)
+
+
+def _by_lane(lanes: tuple[int, int], lane: Array, time: Ints) -> tuple[Ints, Ints]:
+    """The rows by lane and time, those elsewhere last, and the first one of each lane."""
+    first, end = lanes
+    here = (lane >= first) & (lane < end)
+    rows, starts = in_groups(np.where(here, lane - np.int32(first), np.int32(end - first)), time, end - first + 1)
+    return rows, starts[:-1]
+
+
+def _displaced(k: OnLanes, found: Findings, slack: int, rows: Ints, runs: LaneRuns, served: LaneService) -> None:
     """M11: where a chunk is preempted, one of better rank takes the lane, unless the server or the job is lost then.
 
-    `rows` are the rows of the runs by lane; `group` is that of each place.
+    `rows` are the rows of the runs.
     """
     t, late = k.c.chunks, k.c.late
-    last = np.zeros(len(rows) + 1, bool)
-    last[runs.first[1:] - 1] = True  # where no run is, this is the last place of all
-    mine = np.flatnonzero(t["preempted"][rows])
-    after = np.minimum(mine + 1, len(rows) - 1)
-    soon = runs.end[mine] + slack
+    mine = np.flatnonzero(t["preempted"].take(rows) & (served.gap > slack))
     if late.any():
-        soon += late[t["job"][rows[after]]]
-    taken = ~last[mine] & (group[runs.place[after]] < group[runs.place[mine]]) & (runs.start[after] <= soon)
-    mine = mine[~taken]
+        after = t["job"][rows[np.minimum(mine + 1, len(rows) - 1)]]
+        mine = mine[served.gap[mine] > slack + late[after]]
     run, end = rows[mine], runs.end[mine]
     lost = next_outage(k.c, t["server"][run], t["start"][run]) <= end + slack
     lost |= failure_times(k.c)[t["job"][run]] <= end + slack
@@ -108,94 +151,84 @@ def _displaced(k: OnLanes, found: Findings, slack: int, rows: Ints, runs: LaneRu
 
 
 class _Queue(NamedTuple):
-    """The chunks that wait for lanes, by rank: one entry for each interval in which a chunk may run there.
+    """The chunks that wait for lanes: one for each interval in which a dispatched chunk may run there.
 
     Attributes
     ----------
-    order, lane
-        Dispatch row of each place, by lane, there the best rank first; and that lane.
-    ready, gone
-        When the chunk of each place arrives or may continue, and when it is finished, too far ahead or gone [µs].
-    group
-        First place of the chunks that it takes turns with: those of its job dispatched together with it.
-    place
-        Place of each chunk run; -1 for none.
+    chunks
+        When they may run, and in which order. Their group is those of a job dispatched together, which take turns.
+    row
+        Dispatch row of each.
+    of_run
+        The number here of each chunk run's, -1 for none.
     """
 
-    order: Ints
-    lane: Array
-    ready: Ints
-    gone: Ints
-    group: Ints
-    place: Ints
+    chunks: LaneQueue
+    row: Ints
+    of_run: Ints
 
 
-def _queue(k: OnLanes, lags: Lags | None, slack: int) -> _Queue:
-    d = k.c.dispatches
-    on_lanes = Groups(np.where(k.counts, d["lane"], -1), d["rank"], k.c.scenario.cluster.lanes)
-    order, ready, gone = on_lanes.rows, on_lanes.take(k.ready), on_lanes.take(k.gone)
-    place_of_row = np.full(len(d), -1, np.int64)
-    place_of_row[order] = np.arange(len(order))
-    place = np.where(k.row >= 0, place_of_row[k.row], -1) if len(d) else np.full(len(k.row), -1, np.int64)
-    group = np.arange(len(order))
+def _queue(b: ByLane, lags: Lags | None, slack: int) -> _Queue:
+    k, d = b.k, b.k.c.dispatches
+    rows = np.flatnonzero(k.counts & (d["lane"] >= 0))  # those elsewhere, too: their chunks may run here (M6)
+    place = np.full(len(d) + 1, -1, np.int64)  # the last one stands for none
+    place[rows] = np.arange(len(rows))
+    sent, ready, gone, rank = (of.take(rows) for of in (d["time"], k.ready, k.gone, d["rank"]))
+    group = b.number.take(rows)
     if lags is not None and lags.turns.any():
-        of = np.stack([on_lanes.take(d[name]) for name in ("lane", "job", "time")])
-        group[1:][lags.turns[of[1, 1:]] & (of[:, 1:] == of[:, :-1]).all(axis=0)] = 0
-        # each place takes the number of the first of its group: the others are 0 so far
-        group = np.maximum.accumulate(group)
-    if lags is None or not lags.holds:
-        return _Queue(order, d["lane"][order], ready, gone, group, place)
-    return _apart(k, lags, slack, _Queue(order, d["lane"][order], ready, gone, group, place))
+        of = np.stack([d[name].take(rows) for name in ("lane", "job", "time")])
+        other = np.append(True, ~(lags.turns[of[1, 1:]] & (of[:, 1:] == of[:, :-1]).all(axis=0)))[: len(rows)]
+        group = group[other][np.cumsum(other) - 1]
+    chunks = LaneQueue(np.searchsorted(rows, b.sent), sent, ready, gone, rank, group)
+    q = _Queue(chunks, rows, place[k.row])
+    return q if lags is None or not lags.holds else _apart(k, lags, slack, q)
 
 
 def _apart(k: OnLanes, lags: Lags, slack: int, q: _Queue) -> _Queue:
-    """The queue with a place for each interval in which a chunk is not too far ahead."""
-    given = zip(lags.k.sent[q.order].tolist(), q.ready.tolist(), q.gone.tolist(), strict=True)
-    parts = [lags.split(*of) for of in given]
+    """The queue with an entry for each interval in which a chunk is not too far ahead."""
+    d, chunks = k.c.dispatches, q.chunks
+    number = k.c.first_chunk[d["job"][q.row]] + d["chunk"][q.row]
+    parts = [lags.split(*of) for of in zip(number.tolist(), chunks.ready.tolist(), chunks.gone.tolist(), strict=True)]
     counts = np.array([len(part) for part in parts], np.int64)
     first, times = np.cumsum(counts) - counts, np.array([time for part in parts for time in part]).reshape(-1, 2)
-    place = q.place.copy()
-    for i in np.flatnonzero(place >= 0):
-        begins = [begin for begin, _ in parts[q.place[i]]]
+    of_run = q.of_run.copy()
+    for i in np.flatnonzero(of_run >= 0):
+        begins = [begin for begin, _ in parts[q.of_run[i]]]
         part = np.searchsorted(begins, k.c.chunks["start"][i] + slack, side="right") - 1
-        place[i] = first[q.place[i]] + max(int(part), 0)
+        of_run[i] = first[q.of_run[i]] + max(int(part), 0)
     spread = np.repeat(np.arange(len(counts)), counts)
-    return _Queue(
-        q.order[spread], q.lane[spread], times[:, 0].copy(), times[:, 1].copy(), first[q.group[spread]], place
-    )
+    of_lane = np.append(first, len(spread))[chunks.first]
+    sent, rank, group = chunks.sent[spread], chunks.rank[spread], chunks.group[spread]
+    apart = LaneQueue(of_lane, sent, times[:, 0].copy(), times[:, 1].copy(), rank, group)
+    return _Queue(apart, q.row[spread], of_run)
 
 
-def check_lanes(k: OnLanes, lags: Lags | None, found: Findings, slack: int, *, preemptive: bool) -> None:
+def check_lanes(b: ByLane, lags: Lags | None, found: Findings, slack: int, *, preemptive: bool) -> None:
     """Check M4, M11, M21 and M22 by following each lane with the queue of its chunks.
 
     `lags`: None if no job bounds the lag of its chunks.
     """
-    c, d, t, row, (first, end) = k.c, k.c.dispatches, k.c.chunks, k.row, k.lanes
-    q = _queue(k, lags, slack)
-    order, ready, gone = q.order, q.ready, q.gone
-    here = (q.place >= 0) & (t["lane"] >= first) & (t["lane"] < end)
-    rows, starts = in_groups(np.where(here, t["lane"], -1), t["start"], end)
-    runs = LaneRuns(starts[first:], t["start"][rows], t["end"][rows], q.place[rows])
-    coming, comes = in_groups(np.where(q.lane < end, q.lane, -1), ready, end)
-    _displaced(k, found, slack, rows, runs, q.group)
-    twice, worse, idle = lane_service(
-        runs, (coming, comes[first:]), q.group, ready, gone, preemptive=preemptive, slack=slack, room=found.limit
-    )  # fmt: skip
-    for time, run, _ in _of_rows(twice, rows):
+    c, d, t, row = b.k.c, b.k.c.dispatches, b.k.c.chunks, b.k.row
+    q = _queue(b, lags, slack)
+    rows = np.flatnonzero(q.of_run[: b.ran[-1]] >= 0)
+    runs = LaneRuns(np.searchsorted(rows, b.ran), t["start"].take(rows), t["end"].take(rows), q.of_run.take(rows))
+    served = lane_service(runs, q.chunks, preemptive=preemptive, slack=slack, room=found.limit)
+    _displaced(b.k, found, slack, rows, runs, served)
+    for time, run, _ in _of_rows(served.twice, rows):
         found.add("M4", int(t["job"][run]), int(time), f"lane {t['lane'][run]} runs two chunks at {time} µs")
-    for time, run, better in _of_rows(worse, rows):
-        waits = order[better]
+    for time, run, better in _of_rows(served.worse, rows):
+        waits, ready = q.row[better], q.chunks.ready[better]
         late = c.late[d["job"][waits]]
-        if late > 0 and time <= ready[better] + slack + late:
+        if late > 0 and time <= ready + slack + late:
             continue  # live, the upload arrived later than announced
         text = (
             f"lane {t['lane'][run]} runs chunk {t['chunk'][run]} of rank {d['rank'][row[run]]} while chunk "
             f"{d['chunk'][waits]} of job {found.ids[int(d['job'][waits])]!r}, rank {d['rank'][waits]}, waits"
         )
         found.add("M21", int(t["job"][run]), int(time), text)
-    for time, run, waits in _of_rows(idle, rows):
-        one = order[waits]
-        if min(t["start"][run], gone[waits]) - time <= slack + c.late[d["job"][one]]:
+    for time, run, waits in _of_rows(served.idle, rows):
+        one = q.row[waits]
+        if min(t["start"][run], q.chunks.gone[waits]) - time <= slack + c.late[d["job"][one]]:
             continue  # it did not wait to the end, or arrived later than announced
         text = f"lane {t['lane'][run]} idles from {time} to {t['start'][run]} µs; chunk {d['chunk'][one]} waits for it"
         found.add("M22", int(d["job"][one]), int(time), text)

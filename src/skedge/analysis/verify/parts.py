@@ -27,7 +27,7 @@ from skedge.core.stored import NUMBER, Steps, StoredScenario, StoredTables
 
 from .alpha import check_cloud_alpha, check_lane_alpha, check_lemma_4
 from .lane_parts import LaneParts, lane_edges
-from .lanes import check_lanes
+from .lanes import by_lane, check_lanes
 from .names import known_rows
 from .orders import check_order
 from .ps import check_edge_first, check_slot_use, dispatched_jobs
@@ -91,7 +91,8 @@ def verify_parts(
         for (first, part), rows in zip(scenario.parts(), tables.by_job(scenario), strict=True):
             of_jobs.check(part, rows, first)
             _tell(steps, next(done), parts)
-        for on_lanes in lanes:
+        for some in lanes:
+            on_lanes = by_lane(some)
             check_lane_alpha(on_lanes, found, mode, preemptive=preemptive)
             check_lanes(on_lanes, None, found, 0, preemptive=preemptive)
             _tell(steps, next(done), parts)

@@ -33,7 +33,7 @@ from .jobs import (
 )
 from .lag import Lags, check_lag
 from .lane_parts import RUNS, lane_ranges, narrowed
-from .lanes import OnLanes, check_lanes, on_lanes
+from .lanes import OnLanes, by_lane, check_lanes, on_lanes
 from .live import check_trained
 from .names import known_rows
 from .orders import check_order, check_orders, check_ps_orders, check_suspensions
@@ -131,7 +131,7 @@ def check_shared(
     preemptive = bool((meta.get("lanes") or {}).get("preemptive", True))
 
     def of_range(lanes: tuple[int, int], found: Findings) -> None:
-        part = k if lanes == k.lanes else narrowed(k, lanes)
+        part = by_lane(k if lanes == k.lanes else narrowed(k, lanes))
         check_lane_alpha(part, found, mode, preemptive=preemptive)
         check_lanes(part, lags, found, slack, preemptive=preemptive)
 
