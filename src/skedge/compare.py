@@ -319,7 +319,8 @@ def compare(
         raise InputError("seeds: the list is empty; compare at least one")
     if processes == 0 or processes < -1:
         raise InputError(f"processes: {processes}; it must be at least 1, or -1 for one per core")
-    where = Where(processes, ray, Kept(resume) if isinstance(resume, Path) else resume)
+    kept = Kept(resume) if isinstance(resume, Path) else resume
+    where = Where(processes, ray, kept, joining=True)
     samples = _samples([(source, seed) for seed in seeds], where)
     return _comparison(*_results(samples, entrants, where, verify, folder, progress or _silent), verify=verify)
 

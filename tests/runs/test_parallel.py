@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -52,6 +53,17 @@ def test_work_that_is_abandoned_ends() -> None:
     assert next(done) == os.getpid()
     done.close()
     assert len(list(parallel(work(pause), 2, joining=True))) == FEW
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="open files are looked up in /proc")
+def test_work_that_is_abandoned_leaves_no_threads_and_no_files() -> None:
+    """Whenever that is: loky's thread must not find its queue emptied while work is still handed out."""
+    before = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    for number in range(10):
+        for _ in parallel([delayed(time.sleep)(0.004) for _ in range(100)], 2):
+            if number % 2:
+                break
+    assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) <= before
 
 
 def test_two_pieces_are_done_side_by_side() -> None:

@@ -160,7 +160,15 @@ def test_an_interrupted_sweep_says_how_many_points_are_kept_and_the_next_how_man
     told = skedge(*words, *shown)
     assert told.code == 0
     assert told.err.splitlines() == [f"{most} of 4 runs found in {kept}"]
+    points = len(list(kept.iterdir()))
+    monkeypatch.setattr("skedge.cli.compared.compare", interrupted)
+    assert skedge(*words, *shown).words.endswith(f"{points} finished points are kept in {kept}")
+    monkeypatch.undo()
     assert skedge(*words, *shown, "--json").err == "", "only the result, and errors"
+
+
+def interrupted(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_a_single_point_is_carried_out_in_this_process() -> None:
@@ -184,16 +192,17 @@ def test_a_single_result_is_made_once_and_kept(tmp_path: Path) -> None:
 
 
 def following(n: int) -> list[Point]:
-    """Two points that follow from 1 and 2."""
-    return [Point(f"{n}-{k}", int, (10 * n + k,)) for k in range(2)] if n < 10 else []
+    """Two points that follow from 1 and 2, and one from 10."""
+    return [Point(f"{n}-{k}", int, (10 * n + k,)) for k in range({1: 2, 2: 2, 10: 1}.get(n, 0))]
 
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_points_that_follow_from_results_are_carried_out_and_kept(processes: int, tmp_path: Path) -> None:
-    points, all_of_them = [Point(str(n), int, (n,)) for n in (1, 2)], [1, 2, 10, 11, 20, 21]
+    points, all_of_them = [Point(str(n), int, (n,)) for n in (1, 2)], [1, 2, 10, 11, 20, 21, 100]
     for where in (Where(processes), *(Where(processes, kept=Kept(tmp_path)) for _ in range(2))):
         assert sorted(carry_out(points, where, then=following)) == all_of_them
     assert len(list(tmp_path.iterdir())) == len(all_of_them)
-    (tmp_path / "1").unlink()
-    (tmp_path / "2-1").unlink()
-    assert sorted(carry_out(points, Where(processes, kept=Kept(tmp_path)), then=following)) == all_of_them
+    for lost in (["1", "2-1"], ["10-0"], ["2", "10-0"]):
+        for key in lost:
+            (tmp_path / key).unlink()
+        assert sorted(carry_out(points, Where(processes, kept=Kept(tmp_path)), then=following)) == all_of_them

@@ -19,6 +19,7 @@ import skedge
 from skedge.core import jit
 from skedge.core.errors import OrderError, PolicyError, RunFolderError, SkedgeError
 from skedge.core.events import Event, ps_in
+from skedge.core.jit import compiled, compiled_s
 from skedge.core.job_fields import JOB_SCHEMA
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
@@ -393,6 +394,33 @@ def test_every_moment_counts_for_one_stage(monkeypatch: pytest.MonkeyPatch) -> N
     spent = {stage: seconds for stage, seconds in profile["cpu_s"].items() if seconds}
     assert spent == {"start": 9.0, "load": 3.0, "kernel": 1.5, "decide": 0.75, "world": 0.75}
     assert (profile["total_cpu_s"], profile["jobs_per_cpu_s"]) == (15.0, 16 / 15)
+
+
+def test_compiling_counts_for_no_stage_but_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither of the CPU's time nor of the wall clock's, by which the simulation is split."""
+    now, spent = 10.0, 4.0
+    monkeypatch.setattr("skedge.runs.stopwatch.time.process_time", lambda: now)
+    monkeypatch.setattr("skedge.runs.stopwatch.time.perf_counter", lambda: now)
+    monkeypatch.setattr("skedge.runs.stopwatch.compiled_s", lambda: spent)
+    watch = Stopwatch()
+    with watch.simulating("kernel"):
+        watch.switch("decide")
+        now, spent = now + 7.0, spent + 6.0
+        watch.switch("kernel")
+        now += 1.0
+    with watch.counting("verify"):
+        now, spent = now + 3.0, spent + 1.0
+    found = {stage: seconds for stage, seconds in watch.profile(1)["cpu_s"].items() if seconds}
+    assert found == {"compile": 7.0, "decide": 1.0, "kernel": 1.0, "verify": 2.0}
+
+
+def test_the_time_of_compiling_is_counted() -> None:
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    before = compiled_s()
+    assert compiled(add)(1, 2) == 3
+    assert compiled_s() > before
 
 
 def test_a_profiled_run_is_the_same_run() -> None:

@@ -72,7 +72,7 @@ def compare_command(
     page, where = output.page(), {"processes": processes, "verify": verify, "ray": ray}
     here = ray is None and (processes == -1 or processes > 1)
     runs = len(split_policies(policies)) * seeds
-    with started_ahead("skedge.compare", runs, processes) if here else nullcontext():
+    with started_ahead("skedge.compare", runs, processes, joining=True) if here else nullcontext():
         with held_back():
             from .compared import carry_out_comparison  # noqa: PLC0415 - takes 0.4 s, here and there side by side
 

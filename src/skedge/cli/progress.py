@@ -73,8 +73,9 @@ def keeping(folder: Path | None, *, quiet: bool) -> Iterator[Kept | None]:
     try:
         yield kept
     except BaseException as error:
-        if kept.finished:
-            error.add_note(f"{kept.finished} finished points are kept in {folder}")
+        if count := len(kept):
+            points = "point is" if count == 1 else "points are"
+            error.add_note(f"{count} finished {points} kept in {folder}")
         raise
 
 

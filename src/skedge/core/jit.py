@@ -14,6 +14,7 @@ import gc
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, cached_property, lru_cache, update_wrapper
@@ -178,6 +179,13 @@ def _njit(function: Callable[..., object], folder: str = "kernels", **options: A
 watchers: list[Callable[[], None]] = []
 """Called whenever a kernel that Python calls is compiled; the command line uses it to say what it waits for."""
 
+_compiled_s = [0.0]
+
+
+def compiled_s() -> float:
+    """CPU time that this process has spent compiling [s]."""
+    return _compiled_s[0]
+
 
 @cache
 def _set_up() -> None:
@@ -193,7 +201,7 @@ def _set_up() -> None:
     translate_late()
 
     class Pause(event.Listener):
-        depth, paused = 0, False
+        depth, paused, since = 0, False, 0.0
         answer: Any = None
         came = False
 
@@ -201,6 +209,7 @@ def _set_up() -> None:
             if self.depth == 0:
                 self.paused, self.came = gc.isenabled(), False
                 gc.disable()
+                self.since = time.thread_time()
                 self.answer = signal.signal(signal.SIGINT, self.note) if _in_main_thread() else None
                 for say in watchers:
                     say()
@@ -213,6 +222,7 @@ def _set_up() -> None:
             self.depth -= 1
             if self.depth > 0:
                 return
+            _compiled_s[0] += time.thread_time() - self.since
             if self.paused:
                 gc.enable()
             if self.answer is not None:

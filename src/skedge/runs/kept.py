@@ -19,11 +19,6 @@ class Kept:
     """A folder of finished points, created if needed.
 
     It belongs to the user: files of results are read with pickle, so a folder from elsewhere must be trusted.
-
-    Attributes
-    ----------
-    finished
-        Number of points found in it or added to it.
     """
 
     def __init__(self, folder: Path, say: Callable[[str], None] | None = None) -> None:
@@ -36,20 +31,22 @@ class Kept:
         """
         if folder.exists() and not folder.is_dir():
             raise InputError(f"{folder}: finished points cannot be kept in it: it is not a folder")
-        self.folder, self.say, self.finished = folder, say, 0
+        self.folder, self.say = folder, say
+
+    def __len__(self) -> int:
+        """Number of points in the folder, of this and of other sweeps."""
+        return sum(1 for _ in self.folder.glob("[!.]*"))
 
     def found(self, points: Sequence[Point], left: list[Point], what: str | None = None) -> Iterator[Any]:
         """The kept results of `points`; those without one go to `left`. `what` names them to `say`."""
-        missed = len(left)
         for point in points:
             result = _read(self.folder / point.key)
             if result is None:
                 left.append(point)
             else:
-                self.finished += 1
                 yield result[0]
         if self.say is not None and what is not None:
-            self.say(f"{len(points) - len(left) + missed} of {len(points)} {what} found in {self.folder}")
+            self.say(f"{len(points) - len(left)} of {len(points)} {what} found in {self.folder}")
 
     def of(self, key: str, make: Callable[[], Any]) -> Any:
         """The kept result of a point that is not for :func:`~skedge.runs.sweep.carry_out`, or what `make` returns."""
@@ -57,7 +54,6 @@ class Kept:
         if result is None:
             result = (make(),)
             _write(self.folder / key, result[0])
-        self.finished += 1
         return result[0]
 
     def add(self, key: str, result: Any) -> None:
@@ -69,7 +65,6 @@ class Kept:
             If the folder cannot be used.
         """
         _write(self.folder / key, result)
-        self.finished += 1
 
 
 def _read(path: Path) -> tuple[Any] | None:

@@ -25,8 +25,8 @@ from joblib.externals.loky.backend import resource_tracker as loky_tracker
 from skedge.core.signals import held_back
 
 _START_S, _PAUSE_S, _IDLE_S, _LOOK_S, _ALIVE_S = 20.0, 0.05, 300, 0.05, 1.0
-"""Time limit for the start of processes, pause asked of each, idle time after which one ends, time after which one
-without work looks for some that has been added, and after which each looks whether its parent lives [s]."""
+"""Time limit for the start of processes, pause asked of each, idle time after which one ends, time after which it is
+looked whether work has been added or all is over, and after which each process looks whether its parent lives [s]."""
 
 
 def parallel(work: Iterable[Any], processes: int, *, joining: bool = False) -> Generator[Any, None, None]:
@@ -150,7 +150,9 @@ class _Team:
         self._executor, self._folder = executor, os.getcwd()
         self._lock, self._woken, self._out, self._over = threading.Lock(), threading.Event(), 0, False
         self._results = SimpleQueue[Future[Any]]()
-        threading.Thread(target=self._feed, daemon=True).start()
+        self._feeder = threading.Thread(target=self._feed, daemon=True)
+        with held_back():  # loky may start a process in it, in place of one that was idle for long
+            self._feeder.start()
 
     def busy(self) -> bool:
         """Whether a piece is left, or a result not taken."""
@@ -178,9 +180,10 @@ class _Team:
         self._woken.set()
 
     def end(self) -> None:
-        """Give out no more pieces."""
+        """Give out no more pieces; when this returns, none is being given out."""
         self._over = True
         self._woken.set()
+        self._feeder.join()
 
     def _feed(self) -> None:
         sent = set[Future[Any]]()
@@ -191,8 +194,7 @@ class _Team:
                 self._woken.wait()
                 self._woken.clear()
                 continue
-            full = len(sent) == 2 * self.others
-            done, sent = wait(sent, timeout=None if full else _LOOK_S, return_when=FIRST_COMPLETED)
+            done, sent = wait(sent, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
             # an error comes after the results that came with it
             for future in sorted(done, key=lambda future: future.exception() is not None):
                 self._results.put(future)

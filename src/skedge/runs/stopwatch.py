@@ -10,10 +10,12 @@ from typing import Any
 
 from skedge.core.drive import World
 from skedge.core.events import Event, Order
+from skedge.core.jit import compiled_s
 from skedge.core.policy import Policy, View
 
 STAGES = {
     "start": "starting Python and importing",
+    "compile": "compiling kernels, which are kept for later runs",
     "load": "reading or drawing the scenario, calibrating the policy",
     "decide": "the policy's decisions",
     "kernel": "checking orders, applying them to the books, noting them",
@@ -24,14 +26,15 @@ STAGES = {
     "metrics": "computing the metrics",
     "write": "writing the run folder",
 }
-"""The stages of ``skedge run``; a compiled kernel is loaded, or compiled, in the stage that first calls it."""
+"""The stages of ``skedge run``; a kernel that was compiled before is loaded in the stage that first calls it."""
 
 
 class Stopwatch:
     """CPU time of this process by stage: every moment counts for one stage.
 
     Reading the CPU clock is a system call, which can take longer than a decision. So the simulation is timed as a
-    whole, and its CPU time split in proportion to the wall-clock time of its stages.
+    whole, and its CPU time split in proportion to the wall-clock time of its stages. Compiling counts for no stage but
+    its own.
 
     Parameters
     ----------
@@ -48,6 +51,7 @@ class Stopwatch:
         self.seconds = dict.fromkeys(STAGES, 0.0)
         self.stage, self.since = "start", time.process_time() if since is None else since
         self.passed, self.inner, self.from_ = dict.fromkeys(STAGES, 0.0), "", 0.0
+        self.compiled = compiled_s()
 
     @contextmanager
     def counting(self, stage: str) -> Iterator[None]:
@@ -63,7 +67,7 @@ class Stopwatch:
     def simulating(self, stage: str) -> Iterator[None]:
         """Count for `stage` and for those to which :meth:`switch` changes inside the block."""
         self.passed = dict.fromkeys(STAGES, 0.0)
-        self.inner, self.from_ = stage, time.perf_counter()
+        self.inner, self.from_ = stage, time.perf_counter() - compiled_s()
         whole = self.seconds[stage]
         try:
             with self.counting(stage):
@@ -77,15 +81,16 @@ class Stopwatch:
 
     def switch(self, stage: str) -> str:
         """Count for `stage` from now on, in a simulation; returns the stage before."""
-        before, now = self.inner, time.perf_counter()
+        before, now = self.inner, time.perf_counter() - compiled_s()
         self.passed[before] += now - self.from_
         self.inner, self.from_ = stage, now
         return before
 
     def _count(self, stage: str) -> None:
-        now = time.process_time()
-        self.seconds[self.stage] += now - self.since
-        self.stage, self.since = stage, now
+        now, compiled = time.process_time(), compiled_s()
+        self.seconds[self.stage] += now - self.since - (compiled - self.compiled)
+        self.seconds["compile"] += compiled - self.compiled
+        self.stage, self.since, self.compiled = stage, now, compiled
 
     def profile(self, jobs: int) -> dict[str, Any]:
         """CPU time by stage and in all [s], `jobs` per second of it, and the peak memory of the process [GB]."""

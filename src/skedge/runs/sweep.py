@@ -86,30 +86,30 @@ def carry_out(
     SkedgeError
         If a point raises it, or the cluster is lost.
     """
-    left, follows = list[Point](), then or _nothing
-    if where.kept is None:
-        left += points
-    else:
-        more = list[Point]()
-        for result in where.kept.found(points, left, what):
-            more += follows(result)
-            yield result
-        yield from where.kept.found(more, left)
-    tasks = deque(_task(point) for point in left)
+    tasks, follows = deque[Any](), then or _nothing
+
+    def kept(points: Sequence[Point], what: str | None = None) -> Iterator[Any]:
+        """The results of those that were kept, and of kept ones that follow from them; the others are to do."""
+        while points:
+            left, more = list[Point](), list[Point]()
+            if where.kept is None:
+                left += points
+            else:
+                for result in where.kept.found(points, left, what):
+                    more += follows(result)
+                    yield result
+            tasks.extend(map(_task, left))
+            points, what = more, None
+
+    yield from kept(points, what)
     done = parallel(tasks, where.processes, joining=where.joining) if where.ray is None else _on_ray(tasks, where.ray)
     with closing(done):
         for key, result in done:
             if where.kept is not None:
                 where.kept.add(key, result)
-            further = list(follows(result))
-            if where.kept is None:
-                tasks.extend(map(_task, further))
-                yield result
-                continue
+            following = list(kept(follows(result)))  # at once, as others wait for what is to do
             yield result
-            left.clear()
-            yield from where.kept.found(further, left)
-            tasks.extend(map(_task, left))
+            yield from following
 
 
 def _nothing(_: Any) -> Sequence[Point]:

@@ -322,15 +322,20 @@ def _serve(work: Ints, size: int, at: int, until: int, serving: int, overhead: i
         if preemptive and overhead > 0 and serving >= 0 and serving != best and work[serving, _COUNT] > 0:
             work[serving, _LEFT] += overhead
         left, each = work[best, _LEFT], work[best, _EACH]
-        span = min(stop - at, left + (work[best, _COUNT] - 1) * each)
+        whole = left + (work[best, _COUNT] - 1) * each
+        span = min(stop - at, whole)
         at, serving = at + span, best
-        if span < left:
+        if span == whole:
+            work[best, _COUNT], work[best, _LEFT], serving = 0, each, -1
+        elif span < left:
             work[best, _LEFT] = left - span
         else:
-            work[best, _COUNT] -= 1 + (span - left) // each
-            work[best, _LEFT] = each - (span - left) % each
+            done = (span - left) // each
+            into = span - left - done * each
+            work[best, _COUNT] -= 1 + done
+            work[best, _LEFT] = each - into
             # a chunk ended exactly here, so nothing is in service that could be displaced
-            if (span - left) % each == 0:
+            if into == 0:
                 serving = -1
     return serving
 

@@ -51,7 +51,7 @@ A(t0), A_1, A_2        :func:`skedge.core.lanes.ahead.cost_ahead`
   chunk on, all *remaining* chunks go to the cloud.
 - D3 (J7-J10) Arrivals and active jobs are two sets; A_ps runs in two passes; without a free qualified PS on the edge
   the cloud's serves.
-- D4 (J21, J22) Q is the marginal increase, computed by projecting the lane; ``q_mode=eq5`` is Eq. (5) as printed.
+- D4 (J21, J22) Q is the marginal increase, computed from what the lane will do; ``q_mode=eq5`` is Eq. (5) as printed.
 - D5 (J26) gamma uses the rounded p.
 - D6 (J19) Storage: the server chosen for a chunk, from r_j to c_j; checked anew for every chunk. A job that finds no
   room waits until a job ends (the paper is silent).
