@@ -81,7 +81,7 @@ def test_ctrl_c_waits_for_the_function_that_is_compiled() -> None:
 import os, signal
 from skedge.core import jit
 twice = jit.compiled(lambda x: 2 * x)
-jit.watchers.append(lambda: os.kill(os.getpid(), signal.SIGINT))
+jit.watchers.append(lambda begins: begins and os.kill(os.getpid(), signal.SIGINT))
 try:
     print(twice(1))
 except KeyboardInterrupt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 import ray
 from ray.cluster_utils import Cluster
@@ -28,7 +30,7 @@ SEEDS, POLICIES = [3, 4], ("aonline", "srtf")
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """A head that does no work, and two nodes of one CPU each."""
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's processes do not find this file
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's processes do not find this file
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
     for _ in range(2):
         made.add_node(num_cpus=1)
@@ -104,6 +106,21 @@ def at_work(cluster: Cluster, folder: Path) -> tuple[Any, list[int]]:
 def test_an_error_of_a_point_is_that_error(cluster: Cluster) -> None:
     with pytest.raises(InputError, match=r"^job 'a': is wrong$"):
         list(carry_out([Point("", refused, (1,))], Where(ray=cluster.address)))
+
+
+def test_a_cluster_that_is_lost_is_one_sentence(tmp_path: Path) -> None:
+    """Ray ends the process that is connected to it."""
+    lost = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        done = carry_out([Point(str(n), slow, (str(tmp_path), n)) for n in range(8)], Where(ray=lost.address))
+        assert next(done) in range(8)
+        for kind in ("raylet", "gcs_server"):
+            lost.head_node.all_processes[kind][0].process.kill()
+        with pytest.raises(SkedgeError, match=f"^the Ray cluster at {lost.address} was lost$"):
+            list(done)
+    finally:
+        lost.shutdown()
+    assert not list(multiprocessing.active_children())
 
 
 def test_a_cluster_that_is_not_there_is_one_sentence() -> None:

@@ -19,14 +19,14 @@ import skedge
 from skedge.core import jit
 from skedge.core.errors import OrderError, PolicyError, RunFolderError, SkedgeError
 from skedge.core.events import Event, ps_in
-from skedge.core.jit import compiled, compiled_s
+from skedge.core.jit import compiled
 from skedge.core.job_fields import JOB_SCHEMA
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.schedule import Schedule, schema
 from skedge.core.time import SECOND
 from skedge.run import Run, prepared, run
-from skedge.runs.stopwatch import Stopwatch
+from skedge.runs.stopwatch import Stopwatch, compiled_s
 from skedge.scenario.file import load_scenario, scenario_of
 from skedge.testing import site_scenario, small_scenario
 

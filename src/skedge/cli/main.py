@@ -239,7 +239,7 @@ def app() -> None:
         with unwinding():
             commands()
     except SkedgeError as error:
-        sentence = str(error)
+        sentence = "; ".join([str(error), *_notes(error)])
     except OSError as error:
         sentence = f"{error.filename or 'input or output'}: {error.strerror or error}"
     except UnicodeEncodeError as error:

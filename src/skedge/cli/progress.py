@@ -120,8 +120,8 @@ def progress(*, quiet: bool) -> Iterator[Progress]:
 def _saying_what_compiles(bar: Progress) -> Iterator[None]:
     """Say once on a terminal why the first run takes long."""
 
-    def say() -> None:
-        watchers.clear()
+    def say(begins: bool) -> None:  # noqa: ARG001 - it begins when this is called first, and says it once
+        watchers.remove(say)
         bar.console.print("compiling kernels: once on this machine, half a minute in all", style="dim")
 
     if not bar.disable:
@@ -129,4 +129,5 @@ def _saying_what_compiles(bar: Progress) -> Iterator[None]:
     try:
         yield
     finally:
-        watchers.clear()
+        if say in watchers:
+            watchers.remove(say)

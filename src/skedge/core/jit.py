@@ -14,7 +14,6 @@ import gc
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, cached_property, lru_cache, update_wrapper
@@ -176,15 +175,8 @@ def _njit(function: Callable[..., object], folder: str = "kernels", **options: A
         config.CACHE_DIR = before
 
 
-watchers: list[Callable[[], None]] = []
-"""Called whenever a kernel that Python calls is compiled; the command line uses it to say what it waits for."""
-
-_compiled_s = [0.0]
-
-
-def compiled_s() -> float:
-    """CPU time that this process has spent compiling [s]."""
-    return _compiled_s[0]
+watchers: list[Callable[[bool], None]] = []
+"""Called with True whenever a kernel that Python calls begins to be compiled, and with False when it is."""
 
 
 @cache
@@ -201,7 +193,7 @@ def _set_up() -> None:
     translate_late()
 
     class Pause(event.Listener):
-        depth, paused, since = 0, False, 0.0
+        depth, paused = 0, False
         answer: Any = None
         came = False
 
@@ -209,10 +201,9 @@ def _set_up() -> None:
             if self.depth == 0:
                 self.paused, self.came = gc.isenabled(), False
                 gc.disable()
-                self.since = time.thread_time()
                 self.answer = signal.signal(signal.SIGINT, self.note) if _in_main_thread() else None
-                for say in watchers:
-                    say()
+                for watch in tuple(watchers):
+                    watch(True)
             self.depth += 1
 
         def note(self, *_: Any) -> None:
@@ -222,7 +213,8 @@ def _set_up() -> None:
             self.depth -= 1
             if self.depth > 0:
                 return
-            _compiled_s[0] += time.thread_time() - self.since
+            for watch in tuple(watchers):
+                watch(False)
             if self.paused:
                 gc.enable()
             if self.answer is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from skedge.core.errors import SkedgeError
+from skedge.core.errors import InputError, SkedgeError
 
 _ANSWER_S = 5.0
 """Time limit for a connection [s]."""
@@ -15,11 +15,15 @@ def check_answers(address: str) -> None:
 
     Raises
     ------
+    InputError
+        If the address is empty.
     SkedgeError
         If nothing listens there.
     """
-    host, _, port = address.rpartition(":")
-    if not host or "/" in address or not port.isdigit():
+    if not address:
+        raise InputError("the address of the Ray cluster is empty; it is HOST:PORT, or auto")
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or "/" in host or not port.isdigit():
         return
     try:
         socket.create_connection((host, int(port)), timeout=_ANSWER_S).close()

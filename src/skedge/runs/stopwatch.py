@@ -10,7 +10,7 @@ from typing import Any
 
 from skedge.core.drive import World
 from skedge.core.events import Event, Order
-from skedge.core.jit import compiled_s
+from skedge.core.jit import watchers
 from skedge.core.policy import Policy, View
 
 STAGES = {
@@ -27,6 +27,28 @@ STAGES = {
     "write": "writing the run folder",
 }
 """The stages of ``skedge run``; a kernel that was compiled before is loaded in the stage that first calls it."""
+
+
+class _Compiling:
+    """CPU time that this process has spent compiling [s]: one thread at a time compiles."""
+
+    def __init__(self) -> None:
+        self.spent = self.since = 0.0
+
+    def __call__(self, begins: bool) -> None:
+        if begins:
+            self.since = time.thread_time()
+        else:
+            self.spent += time.thread_time() - self.since
+
+
+_compiling = _Compiling()
+watchers.append(_compiling)
+
+
+def compiled_s() -> float:
+    """CPU time that this process has spent compiling so far [s]."""
+    return _compiling.spent
 
 
 class Stopwatch:

@@ -6,11 +6,10 @@ out again, so a sweep that was ended continues where it was, with the same resul
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
@@ -20,15 +19,11 @@ from typing import Any
 
 from joblib import delayed
 
-from skedge.core.errors import InputError, SkedgeError
-
-from .cluster import check_answers
 from .kept import Kept
+from .on_ray import on_ray
 from .parallel import parallel
 
 _LIBRARIES = ("numpy", "numba", "polars", "scipy")
-
-_ANOTHER = "a node of the Ray cluster has another skedge or other libraries, or none: every node needs the same ones"
 
 
 @dataclass(frozen=True)
@@ -102,7 +97,10 @@ def carry_out(
             points, what = more, None
 
     yield from kept(points, what)
-    done = parallel(tasks, where.processes, joining=where.joining) if where.ray is None else _on_ray(tasks, where.ray)
+    if where.ray is None:
+        done = parallel(tasks, where.processes, joining=where.joining)
+    else:
+        done = on_ray(tasks, where.ray, _program)
     with closing(done):
         for key, result in done:
             if where.kept is not None:
@@ -138,63 +136,5 @@ def _program() -> str:
     return " ".join([sources.hexdigest(), f"python {sys.version_info[:2]}", *versions])
 
 
-def _done_there(program: str, *given: Any) -> tuple[str, Any]:
-    """A point on a node of a cluster, which must have the same program."""
-    if _program() != program:
-        raise SkedgeError(_ANOTHER)
-    return _done(*given)
-
-
 def _done(key: str, function: Callable[..., Any], given: tuple[Any, ...]) -> tuple[str, Any]:
     return key, function(*given)
-
-
-# -- Ray ---------------------------------------------------------------------------------------------------------------
-
-
-def _on_ray(tasks: deque[Any], address: str) -> Generator[tuple[str, Any], None, None]:
-    """Carry out `tasks` on a Ray cluster, one per CPU; those of a node that is lost are carried out again elsewhere.
-
-    Tasks may be added while results are taken.
-    """
-    with _cluster(address) as ray:
-        remote = ray.remote(_done_there).options(num_cpus=1, max_retries=-1)
-        waiting = list[Any]()
-        try:
-            while tasks or waiting:
-                while tasks:
-                    waiting.append(remote.remote(_program(), *tasks.popleft()[1]))
-                (one, *_), waiting = ray.wait(waiting, num_returns=1)
-                try:
-                    yield ray.get(one)
-                except ray.exceptions.RayTaskError as error:
-                    if isinstance(error.cause, SkedgeError):
-                        raise error.cause from None  # Ray's own error contains the whole traceback
-                    if isinstance(error.cause, ImportError):
-                        raise SkedgeError(_ANOTHER) from error
-                    raise
-                except ray.exceptions.RayError as error:
-                    raise SkedgeError(f"the Ray cluster at {address} lost a point: {error}") from error
-        finally:
-            for one in waiting:
-                ray.cancel(one, force=True)
-
-
-@contextmanager
-def _cluster(address: str) -> Iterator[Any]:
-    """Ray, connected to the cluster at `address`."""
-    if importlib.util.find_spec("ray") is None:
-        raise InputError("--ray needs Ray: pip install 'skedge[live]'")
-    import ray  # noqa: PLC0415 - Ray is an extra
-
-    check_answers(address)
-    before = ray.is_initialized()
-    try:
-        ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, logging_level="error")
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise SkedgeError(f"no Ray cluster answers at {address}: {error}") from error
-    try:
-        yield ray
-    finally:
-        if not before:
-            ray.shutdown()

@@ -1,0 +1,141 @@
+"""Points of a sweep on an existing Ray cluster.
+
+Ray ends a process that is connected to a cluster, without an exception, when it loses the cluster. So another process
+is connected, and this one says what has happened.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pickle
+import signal
+from collections import deque
+from collections.abc import Callable, Generator
+from multiprocessing.connection import Connection
+from typing import Any
+
+import cloudpickle
+from joblib.externals.loky.backend.context import get_context
+
+from skedge.core.errors import InputError, SkedgeError
+from skedge.core.signals import held_back
+
+from .cluster import check_answers
+
+_LOST_S = "15"
+"""Time for which a cluster may not answer [s]."""
+
+_END_S, _LOOK_S = 10.0, 0.02
+"""Time that the other process has to end, and time after which it looks for results again [s]."""
+
+
+def on_ray(tasks: deque[Any], address: str, program: Callable[[], str]) -> Generator[Any, None, None]:
+    """Do joblib's `tasks` on the cluster at `address`, one per CPU; those of a node that is lost are done elsewhere.
+
+    Tasks may be added while results are taken. `program` must return the same on every node.
+
+    Raises
+    ------
+    InputError
+        If Ray is not installed, or the address is empty.
+    SkedgeError
+        If no cluster is there, or it is lost, or a node has another program; and what a task raises.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise InputError("--ray needs Ray: pip install 'skedge[live]'")
+    check_answers(address)
+    context = get_context("loky")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_drive, args=(theirs, address, cloudpickle.dumps(program)), daemon=True)
+    with held_back():  # Ctrl-C and SIGTERM do not reach it
+        process.start()
+    theirs.close()
+    out = 0
+    try:
+        while tasks or out:
+            out += len(tasks)
+            answer = _answer(ours, [cloudpickle.dumps(task) for task in tasks], tasks, address)
+            out -= 1
+            yield answer
+    finally:
+        ours.close()
+        process.join(_END_S)
+        if process.is_alive():
+            os.kill(process.pid, signal.SIGKILL)
+            process.join()
+
+
+def _answer(ours: Connection, new: list[bytes], tasks: deque[Any], address: str) -> Any:
+    """Send the new tasks, and wait for a result of any."""
+    tasks.clear()
+    try:
+        ours.send(new)
+        done, answer = pickle.loads(ours.recv_bytes())  # noqa: S301 - of our own process
+    except (EOFError, OSError) as error:
+        raise SkedgeError(f"the Ray cluster at {address} was lost") from error
+    if not done:
+        raise answer
+    return answer
+
+
+def _drive(theirs: Connection, address: str, program: bytes) -> None:
+    """The other process: it answers each message, a list of new tasks, with the next result."""
+    for stream in (1, 2):  # Ray's own words, also when it ends this process
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+    os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", _LOST_S)  # Ray waits at full load; 60 s by default
+    import ray  # noqa: PLC0415 - Ray is an extra, and this process is its own
+
+    waiting, failed = list[Any](), None
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="error")
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        failed = SkedgeError(f"no Ray cluster answers at {address}: {error}")
+    there = pickle.loads(program)()  # noqa: S301 - of our own process
+    remote = None if failed else ray.remote(_done_there).options(num_cpus=1, max_retries=-1)
+    try:
+        while True:
+            new = theirs.recv()
+            if failed is not None or remote is None:
+                theirs.send_bytes(pickle.dumps((False, failed)))
+                return
+            waiting += [remote.remote(program, there, task) for task in new]
+            ready = list[Any]()
+            while not ready:
+                ready, waiting = ray.wait(waiting, num_returns=1, timeout=0)
+                if not ready and theirs.poll(_LOOK_S):  # only its end comes before the answer
+                    return
+            theirs.send_bytes(_result(ray, ready[0], address))
+    except EOFError:
+        return
+    finally:
+        for one in waiting:
+            ray.cancel(one, force=True)
+        ray.shutdown()
+
+
+def _result(ray: Any, one: Any, address: str) -> bytes:
+    """The message on a task that has ended: whether it has a result, and that or the error."""
+    failed: Exception
+    try:
+        return bytes(ray.get(one))
+    except ray.exceptions.RayTaskError as error:
+        failed = RuntimeError(str(error))  # it contains the whole traceback
+        if isinstance(error.cause, SkedgeError):
+            failed = error.cause
+        elif isinstance(error.cause, ImportError):
+            failed = SkedgeError(_ANOTHER)
+    except ray.exceptions.RayError as error:
+        failed = SkedgeError(f"the Ray cluster at {address} lost a point: {error}")
+    return cloudpickle.dumps((False, failed))
+
+
+_ANOTHER = "a node of the Ray cluster has another skedge or other libraries, or none: every node needs the same ones"
+
+
+def _done_there(program: bytes, here: str, task: bytes) -> bytes:
+    """Do a task on a node."""
+    if pickle.loads(program)() != here:  # noqa: S301 - sent by the user's own command
+        raise SkedgeError(_ANOTHER)
+    function, given, named = pickle.loads(task)  # noqa: S301
+    return cloudpickle.dumps((True, function(*given, **named)))
