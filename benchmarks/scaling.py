@@ -95,7 +95,11 @@ def arguments() -> argparse.Namespace:
 def kind_of(policy: str) -> str:
     """The scenario of a policy."""
     kinds = {"gangs": GANGS, "slots": SLOTS, "cloud": BATCHES, "s4": RESOURCES, "s3": SITES}
-    return next(kind for kind, policies in kinds.items() if policy in policies.split(";"))
+    for kind, policies in kinds.items():
+        if policy in policies.split(";"):
+            return kind
+    known = ";".join(kinds.values())
+    raise SystemExit(f"--policies: {policy!r} has no scenario here; choose from {known}")
 
 
 def made(kind: str, changed: dict[str, int]) -> Scenario:

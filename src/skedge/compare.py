@@ -142,9 +142,9 @@ class Comparison:
 
     @property
     def verified_text(self) -> str:
-        """A sentence on the result of the verification; empty if the verifier was not run."""
+        """A sentence on the result of the verification."""
         if self.violations is None:
-            return ""
+            return "not verified"
         broken = [
             f"{policy} with seed {seed}: {', '.join(dict.fromkeys(v.rule for v in found))}"
             for policy, by_seed in self.violations.items()

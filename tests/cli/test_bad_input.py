@@ -174,6 +174,7 @@ WRONG_POLICIES = [
     ("aonline:cloud=perhaps", "cloud = 'perhaps': it must be true or false"),
     ("aonline:q_mode=best", "q_mode = 'best'"),
     ("aonline:cloud", "'cloud' has no value; write name:key=value"),
+    ("aonline:", "no parameter follows the colon; write name:key=value,key=value, or name"),
     ("tiresias:limit_s=-5", "limit_s = '-5'"),
     ("tiresias:limit_s=nan", "limit_s = 'nan'"),
     ("tiresias:knob=often", "knob = 'often'"),

@@ -166,7 +166,9 @@ def test_run_exits_with_1_when_the_record_breaks_a_rule(
     assert told.code == 1
     assert "M8" in told.err
     assert (tmp_path / "r" / "run.json").is_file()
-    assert skedge("run", small, "--out", tmp_path / "r2", "--no-verify").code == 0
+    told = skedge("run", small, "--out", tmp_path / "r2", "--no-verify")
+    assert (told.code, told.out.endswith("r2, not verified\n")) == (0, True)
+    assert skedge("run", small, "--out", tmp_path / "r3", "--no-verify", "--json").json["violations"] is None
 
 
 # --- verify, metrics

@@ -47,7 +47,7 @@ def run(
             loaded = stored_in(inside, loaded, made)
         result = _simulated(inside, loaded, made, bar, watch if profile else None)
         with watch.counting("verify"):
-            violations = result.verify() if verify else []
+            violations = result.verify() if verify else None
         with watch.counting("write"):
             result.write(inside)
         with watch.counting("metrics"):
@@ -55,7 +55,7 @@ def run(
             left = result.jobs.lazy().filter(pl.col("state").cast(pl.String) != "finished").collect()
     stages = watch.profile(count) if profile else None
     if as_json:
-        found = [asdict(one) for one in violations]
+        found = None if violations is None else [asdict(one) for one in violations]
         also = {"violations": found, "metrics": numbers, "decisions_s": result.decisions_s}
         also |= {"profile": stages} if stages else {}
         print_json({"folder": str(target), "source": source, **also})
@@ -68,10 +68,10 @@ def run(
         if len(left):
             first = f"the first, {left['id'][0]}: {left['reason'][0]}"
             out.print(f"{len(left)} of {count} jobs did not finish; {first}", soft_wrap=True)
-        checked = ", every rule verified" if verify and not violations else ""
+        checked = ", not verified" if violations is None else "" if violations else ", every rule verified"
         took = "" if result.decisions_s is None else f"; decisions took {result.decisions_s:.2f} s of CPU"
         out.print(f"run folder: {target}{checked}{took}", soft_wrap=True)
-    fail_on(violations, quiet=as_json)
+    fail_on(violations or [], quiet=as_json)
 
 
 def _simulated(

@@ -33,7 +33,7 @@ def make_policy(spec: str) -> Policy:
     PolicyError
         If the name or a parameter is unknown, or a value is out of range; the message lists what is allowed.
     """
-    name, _, given = spec.partition(":")
+    name, colon, given = spec.partition(":")
     points = registered()
     if name not in points:
         raise PolicyError(f"policy {name!r} is unknown{did_you_mean(name, points)}; known are {', '.join(points)}")
@@ -44,6 +44,8 @@ def make_policy(spec: str) -> Policy:
     if twice:
         raise PolicyError(f"policy {spec!r}: {twice[0]!r} is given twice; once is enough")
     unfinished = [key for key, eq, _ in pairs if not eq]
+    if colon and not pairs:
+        raise PolicyError(f"policy {spec!r}: no parameter follows the colon; write name:key=value,key=value, or name")
     if unfinished:
         raise PolicyError(f"policy {spec!r}: {unfinished[0]!r} has no value; write name:key=value,key=value")
     try:

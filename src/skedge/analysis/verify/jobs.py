@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -11,6 +13,7 @@ from skedge.analysis.sweeps import bounds, counts
 from skedge.core.model import Ints
 from skedge.core.time import NEVER
 
+from .chunks import Chunks
 from .rules import Findings, Say
 
 Mask = NDArray[np.bool_]
@@ -140,17 +143,16 @@ def _in_the_system(t: Table, arrival: Ints, gone: Ints, found: Findings, slack: 
     found.rows("M2", late, job, time, lambda i: f"decided at {time[i]} µs; the job ended at {over[i]} µs")
 
 
-def preempted_flags(
-    c: Columns, found: Findings, last_of_chunk: Ints, gave_up: Mask, *, preemptive: bool, live: bool
-) -> None:  # fmt: skip
+def preempted_flags(k: Chunks, found: Findings, gave_up: Mask, *, preemptive: bool, live: bool) -> None:
     """M11: a run is preempted if it ends before its chunk (a gang: its job) is finished, unless the chunk gave way.
 
-    `last_of_chunk` [µs] and `gave_up` are by chunk run. In a live run a chunk may be displaced as it gives up its lane.
+    `gave_up` is by chunk run. In a live run a chunk may be displaced as it gives up its lane.
     """
-    _, last = run_bounds(c)
+    c, (_, last) = k.c, run_bounds(k.c)
     left = failure_times(c) < NEVER  # the last run of a failed job may or may not have been displaced
     never = np.zeros(len(c.gangs), bool)
-    for t, end, gave in ((c.chunks, last_of_chunk, gave_up), (c.gangs, last[c.gangs["job"]], never)):
+    parts = ((t, k.last[k.run[at : at + len(t)]], gave_up[at : at + len(t)]) for at, t in c.chunks.parts())
+    for t, end, gave in chain(parts, [(c.gangs, last[c.gangs["job"]], never)]):
         unfinished = (t["end"] != end) & ~(gave & ~(t["preempted"] & live))
         wrong = (t["preempted"] != unfinished) & (unfinished | ~left[t["job"]])
         found.rows("M11", wrong, t["job"], t["end"], _flag(t["preempted"], t["end"], end))

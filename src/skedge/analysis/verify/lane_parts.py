@@ -42,20 +42,15 @@ def lane_edges(runs: Ints, most: int) -> list[int]:
     return edges
 
 
-def narrowed(k: OnLanes, lanes: Lanes) -> OnLanes:
-    """The rows that concern a range of the lanes."""
-    return chosen(k, *_concerned(k, lanes, elsewhere=k.strays))._replace(lanes=lanes, strays=True)
-
-
-def _concerned(k: OnLanes, lanes: Lanes, *, elsewhere: bool) -> tuple[Ints, Ints]:
+def concerned(k: OnLanes, lanes: Lanes) -> tuple[Ints, Ints]:
     """The dispatch rows and the chunk runs that concern a range of the lanes.
 
-    `elsewhere`: chunks may run, or be dispatched again, on other lanes than that of their dispatch (M6).
+    Chunks may run, or be dispatched again, on other lanes than that of their dispatch (M6).
     """
     lane, (first, end) = k.c.chunks["lane"], lanes
     sent_to = k.c.dispatches["lane"]
     rows, runs = (np.flatnonzero((of >= first) & (of < end)) for of in (sent_to, lane))
-    if elsewhere:
+    if k.strays:
         also = k.row[runs][k.row[runs] >= 0]
         rows = np.unique(np.concatenate([rows, also, k.first[rows], k.first[also]]))
         runs = np.union1d(runs, np.flatnonzero(np.isin(k.of, rows)))
@@ -92,7 +87,7 @@ class LaneParts:
     def add(self, k: OnLanes, first_job: int) -> None:
         """Keep the rows of a part of the jobs that begins with `first_job`."""
         for part, lanes in enumerate(pairwise(self.edges)):
-            for what, frame in zip(("sent", "ran"), _frames(narrowed(k, lanes), first_job), strict=True):
+            for what, frame in zip(("sent", "ran"), _frames(chosen(k, *concerned(k, lanes)), first_job), strict=True):
                 frame.write_ipc(self._file(what, part, self.added), compression="lz4")
         self.added += 1
 

@@ -117,20 +117,23 @@ class ByLane(NamedTuple):
     ran: Ints
 
 
-def by_lane(k: OnLanes) -> ByLane:
-    """The same rows by lane."""
+def by_lane(k: OnLanes, lanes: tuple[int, int] | None = None, some: tuple[Ints, Ints] | None = None) -> ByLane:
+    """The rows by lane: all of `k`, or `some` dispatch rows and chunk runs, those that concern a range of `lanes`."""
     d, t = k.c.dispatches, k.c.chunks
-    rows, sent = _by_lane(k.lanes, d["lane"], d["time"])
-    runs, ran = _by_lane(k.lanes, t["lane"], t["start"])
-    return ByLane(chosen(k, rows, runs), rows, sent, ran)
+    lanes = lanes or k.lanes
+    rows, sent = _by_lane(lanes, d["lane"], d["time"], None if some is None else some[0])
+    runs, ran = _by_lane(lanes, t["lane"], t["start"], None if some is None else some[1])
+    return ByLane(chosen(k, rows, runs)._replace(lanes=lanes), rows, sent, ran)
 
 
-def _by_lane(lanes: tuple[int, int], lane: Array, time: Ints) -> tuple[Ints, Ints]:
-    """The rows by lane and time, those elsewhere last, and the first one of each lane."""
+def _by_lane(lanes: tuple[int, int], lane: Array, time: Ints, some: Ints | None) -> tuple[Ints, Ints]:
+    """All rows, or `some`, by lane and time, those elsewhere last; and the first one of each lane."""
     first, end = lanes
+    if some is not None:
+        lane, time = lane.take(some), time.take(some)
     here = (lane >= first) & (lane < end)
     rows, starts = in_groups(np.where(here, lane - np.int32(first), np.int32(end - first)), time, end - first + 1)
-    return rows, starts[:-1]
+    return rows if some is None else some.take(rows), starts[:-1]
 
 
 def _displaced(k: OnLanes, found: Findings, slack: int, rows: Ints, runs: LaneRuns, served: LaneService) -> None:

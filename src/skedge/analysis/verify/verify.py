@@ -32,7 +32,7 @@ from .jobs import (
     undisturbed,
 )
 from .lag import Lags, check_lag
-from .lane_parts import RUNS, lane_ranges, narrowed
+from .lane_parts import RUNS, concerned, lane_ranges
 from .lanes import OnLanes, by_lane, check_lanes, on_lanes
 from .live import check_trained
 from .names import known_rows
@@ -104,7 +104,7 @@ def check_jobs(c: Columns, found: Findings, meta: Mapping[str, Any], slack: int)
         lambda found: check_chunks(chunks, lags, found, slack, haprf=lanes.get("rank") == "haprf"),
         lambda found: check_outages(c, found, slack),
         lambda found: check_work(chunks, found, measured=live),
-        lambda found: preempted(c, found, chunks.last[chunks.run], lags.gave_up(slack)),
+        lambda found: preempted(chunks, found, lags.gave_up(slack)),
         lambda found: check_uploads(c, found, slack),
         lambda found: check_orders(c, found, slack),
         lambda found: check_ps(c, found, slack),
@@ -131,7 +131,7 @@ def check_shared(
     preemptive = bool((meta.get("lanes") or {}).get("preemptive", True))
 
     def of_range(lanes: tuple[int, int], found: Findings) -> None:
-        part = by_lane(k if lanes == k.lanes else narrowed(k, lanes))
+        part = by_lane(k) if lanes == k.lanes else by_lane(k, lanes, concerned(k, lanes))
         check_lane_alpha(part, found, mode, preemptive=preemptive)
         check_lanes(part, lags, found, slack, preemptive=preemptive)
 
