@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -641,14 +642,15 @@ def test_a_folder_made_by_another_meanwhile_is_not_overwritten() -> None:
     assert files() == {"r", "r/theirs"}
 
 
-def dies(seed: int) -> Any:
-    os._exit(9)
+def dies(parent: int, seed: int) -> Any:
+    """A scenario, in the process `parent`; another one ends."""
+    return small_scenario(seed) if os.getpid() == parent else os._exit(9)
 
 
 def test_a_run_that_the_system_ends_is_an_error_of_the_comparison() -> None:
     """As when memory runs out: no hanging, no traceback of the pool."""
     with pytest.raises(SkedgeError, match="a run was ended from outside"):
-        compare(dies, ["srtf", "fifo"], [1], processes=2)
+        compare(partial(dies, os.getpid()), ["srtf", "fifo"], [1, 2], processes=2)
 
 
 def test_a_comparison_of_nothing_is_refused() -> None:
