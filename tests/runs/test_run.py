@@ -417,7 +417,7 @@ def test_compiling_counts_for_no_stage_but_its_own(monkeypatch: pytest.MonkeyPat
 def test_the_time_of_compiling_is_counted() -> None:
     """Of a function without a file, of which nothing is kept."""
     made: dict[str, Any] = {}
-    exec("def add(a, b):\n    return a + b\n", made)
+    exec("def add(a, b):\n    return a + b\n", made)  # noqa: S102
     before, add = compiled_s(), compiled(made["add"])
     assert add(1, 2) == 3
     assert (first := compiled_s()) > before
