@@ -84,7 +84,7 @@ def verify_parts(
     mode, preemptive = _mode(meta), bool((meta.get("lanes") or {}).get("preemptive", True))
     with TemporaryDirectory(prefix="skedge-lanes-", dir=tables.beside) as folder:
         whole = columns_of_some(scenario.base, tables.empty(), scenario.count)
-        edges = lane_edges(_runs_by_lane(scenario, tables), 3 * scenario.most)
+        edges = lane_edges(_runs_by_lane(scenario, tables), 2 * scenario.most)
         lanes = LaneParts(Path(folder), whole, edges)
         of_jobs, parts = _OfJobs(meta, found, lanes, scenario.count), len(scenario.ranges) + len(edges) - 1
         done = count(1)
