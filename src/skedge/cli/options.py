@@ -23,7 +23,7 @@ JobArgument = Annotated[str, typer.Argument(help="A job's name.")]
 ServerArgument = Annotated[str, typer.Argument(help="A server's name.")]
 SeedOption = Annotated[int | None, typer.Option(help="Seed instead of the scenario's.", min=0)]
 RayOption = Annotated[
-    str | None, typer.Option("--ray", help="Carry out the work on the existing Ray cluster at HOST:PORT.")
+    str | None, typer.Option("--ray", help="Carry out the work on the existing Ray cluster at HOST:PORT, or auto.")
 ]
 ResumeOption = Annotated[
     Path | None, typer.Option("--resume", help="Folder that keeps finished points; those in it are not computed again.")
