@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
@@ -21,6 +22,7 @@ from ray.cluster_utils import Cluster
 from skedge.compare import compare
 from skedge.core.errors import InputError, SkedgeError
 from skedge.run import run
+from skedge.runs.on_ray import on_ray
 from skedge.runs.sweep import Point, Where, carry_out
 from skedge.testing import small_scenario
 
@@ -106,6 +108,16 @@ def at_work(cluster: Cluster, folder: Path) -> tuple[Any, list[int]]:
 def test_an_error_of_a_point_is_that_error(cluster: Cluster) -> None:
     with pytest.raises(InputError, match=r"^job 'a': is wrong$"):
         list(carry_out([Point("", refused, (1,))], Where(ray=cluster.address)))
+
+
+def broken() -> str:
+    raise ValueError("which nobody expects")
+
+
+def test_an_error_of_the_process_that_is_connected_is_told(cluster: Cluster) -> None:
+    """It is no lost cluster."""
+    with pytest.raises(RuntimeError, match="ValueError: which nobody expects"):
+        list(on_ray(deque([(slow, ("", 1), {})]), cluster.address, broken))
 
 
 def test_a_cluster_that_is_lost_is_one_sentence(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import importlib.util
 import os
 import pickle
 import signal
+import traceback
 from collections import deque
 from collections.abc import Callable, Generator
 from multiprocessing.connection import Connection
@@ -54,10 +55,9 @@ def on_ray(tasks: deque[Any], address: str, program: Callable[[], str]) -> Gener
     out = 0
     try:
         while tasks or out:
-            out += len(tasks)
-            answer = _answer(ours, [cloudpickle.dumps(task) for task in tasks], tasks, address)
-            out -= 1
-            yield answer
+            new = [cloudpickle.dumps(tasks.popleft()) for _ in range(len(tasks))]
+            out += len(new) - 1
+            yield _answer(ours, new, address)
     finally:
         ours.close()
         process.join(_END_S)
@@ -66,9 +66,8 @@ def on_ray(tasks: deque[Any], address: str, program: Callable[[], str]) -> Gener
             process.join()
 
 
-def _answer(ours: Connection, new: list[bytes], tasks: deque[Any], address: str) -> Any:
+def _answer(ours: Connection, new: list[bytes], address: str) -> Any:
     """Send the new tasks, and wait for a result of any."""
-    tasks.clear()
     try:
         ours.send(new)
         done, answer = pickle.loads(ours.recv_bytes())  # noqa: S301 - of our own process
@@ -80,34 +79,39 @@ def _answer(ours: Connection, new: list[bytes], tasks: deque[Any], address: str)
 
 
 def _drive(theirs: Connection, address: str, program: bytes) -> None:
-    """The other process: it answers each message, a list of new tasks, with the next result."""
+    """The other process."""
     for stream in (1, 2):  # Ray's own words, also when it ends this process
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+    try:
+        _serve(theirs, address, program)
+    except EOFError:
+        return
+    except SkedgeError as error:
+        theirs.send_bytes(pickle.dumps((False, error)))
+    except Exception:  # nobody reads what this process prints
+        theirs.send_bytes(pickle.dumps((False, RuntimeError(traceback.format_exc()))))
+
+
+def _serve(theirs: Connection, address: str, program: bytes) -> None:
+    """Answer each message, a list of new tasks, with the next result."""
     os.environ.setdefault("RAY_gcs_rpc_server_reconnect_timeout_s", _LOST_S)  # Ray waits at full load; 60 s by default
     import ray  # noqa: PLC0415 - Ray is an extra, and this process is its own
 
-    waiting, failed = list[Any](), None
     try:
         ray.init(address=address, log_to_driver=False, logging_level="error")
     except (ConnectionError, ValueError, RuntimeError) as error:
-        failed = SkedgeError(f"no Ray cluster answers at {address}: {error}")
-    there = pickle.loads(program)()  # noqa: S301 - of our own process
-    remote = None if failed else ray.remote(_done_there).options(num_cpus=1, max_retries=-1)
+        raise SkedgeError(f"no Ray cluster answers at {address}: {error}") from error
+    here, waiting = pickle.loads(program)(), list[Any]()  # noqa: S301 - of our own process
+    remote = ray.remote(_done_there).options(num_cpus=1, max_retries=-1)
     try:
         while True:
-            new = theirs.recv()
-            if failed is not None or remote is None:
-                theirs.send_bytes(pickle.dumps((False, failed)))
-                return
-            waiting += [remote.remote(program, there, task) for task in new]
+            waiting += [remote.remote(program, here, task) for task in theirs.recv()]
             ready = list[Any]()
             while not ready:
                 ready, waiting = ray.wait(waiting, num_returns=1, timeout=0)
                 if not ready and theirs.poll(_LOOK_S):  # only its end comes before the answer
                     return
             theirs.send_bytes(_result(ray, ready[0], address))
-    except EOFError:
-        return
     finally:
         for one in waiting:
             ray.cancel(one, force=True)
