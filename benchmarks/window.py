@@ -31,7 +31,7 @@ import polars as pl
 
 SKEDGE = [sys.executable, "-m", "skedge"]
 POLICIES = {
-    "i": "aonline:cloud=false;srtf;srtf:placement=keep_running;tiresias;tiresias:placement=keep_running;fifo",
+    "i": "aonline:cloud=false;srtf;srtf:placement=literal;tiresias;tiresias:placement=literal;fifo",
     "ii": "aonline",
     "paper": "aonline",
 }

@@ -382,7 +382,7 @@ DEFAULTS = {
     ),
     "dorm": "theta1=0.2,theta2=0.1,whole=true,most_workers=30,nodes=100,gap=0.05,cells=200",
     "drf": "",
-    "fifo": "allow_cloud=false,sticky=false,placement=literal,rule=strict,backfill=false,most_workers=30",
+    "fifo": "allow_cloud=false,sticky=false,placement=keep_running,rule=strict,backfill=false,most_workers=30",
     "oasis": "levels=auto,completion=end,price_source=trace,low=none,high=none,mu=none,split_sites=true",
     "okita": (
         "beta1=1.0,beta2=1.0,beta3=1.0,normalise=false,colocate=false,alpha1=1.0,alpha2=1.0,"
@@ -395,8 +395,8 @@ DEFAULTS = {
         "milp_after_repair=false,time_limit=60.0"
     ),
     "preemptive": "",
-    "srtf": "allow_cloud=false,sticky=false,placement=literal",
-    "tiresias": "allow_cloud=false,sticky=false,placement=literal,limit_s=none,knob=inf",
+    "srtf": "allow_cloud=false,sticky=false,placement=keep_running",
+    "tiresias": "allow_cloud=false,sticky=false,placement=keep_running,limit_s=none,knob=inf",
 }  # fmt: skip
 """What each policy takes where nothing is said, pinned: a default that changes changes every comparison."""
 

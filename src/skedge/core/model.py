@@ -44,7 +44,8 @@ class Server:
     ``ps:<type>`` and the amounts are slots. Otherwise resources have any names (``gpu``, ``memory``) and amounts >= 0;
     each worker and each PS takes what its job specifies. The two kinds are not mixed in one cluster. The cloud has
     every type without limit, so its `capacity` is empty. `storage_mb` is U_s of JSAC'22 Sec. VI; None means no limit.
-    `gpus` is the number of GPUs that a live run may compute on; no policy counts them.
+    `gpus` is the number of GPUs that a live run may compute on; no policy counts them. `upload` says which of a job's
+    two ranges of upload delays holds for an edge server: ``cloud`` for one that is as far away as the cloud.
     """
 
     id: str
@@ -53,6 +54,7 @@ class Server:
     storage_mb: float | None = None
     site: str | None = None
     gpus: float = 0.0
+    upload: Literal["edge", "cloud"] = "edge"
 
     def __post_init__(self) -> None:
         """Check and cast the fields.
@@ -63,6 +65,11 @@ class Server:
             Names the field, its value and the values allowed.
         """
         settle(self, _SERVER, f"server {shown(self.id)}")
+
+    @property
+    def far(self) -> bool:
+        """Whether uploads to it take as long as those to the cloud, which it is or is beside."""
+        return "cloud" in (self.kind, self.upload)
 
 
 def _amount(resource: str) -> Rule:
@@ -78,6 +85,7 @@ _SERVER: dict[str, Rule] = {
     "storage_mb": Maybe(Number(f"None (no limit) or a number from 0 to {MOST_MB:g}", 0, MOST_MB)),
     "site": Maybe(text),
     "gpus": Number("a number from 0 to 1000", 0, 1000),
+    "upload": one_of("edge", "cloud"),
 }
 
 

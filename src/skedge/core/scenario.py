@@ -396,7 +396,7 @@ class Scenario:
             for i, end in enumerate(("lo", "hi")):
                 for k, kind in enumerate(("edge", "cloud")):
                     ranges[i, :, k] = whole_slots(ticks(floats(f, f"upload_{kind}_{end}_s")), physics.step)
-        cloud = np.array([s.kind == "cloud" for s in self.cluster.servers], np.int64)
+        cloud = np.array([s.far for s in self.cluster.servers], np.int64)
         key = _keys(f"upload:{self.seed}:{name}" for name in self.jobs.ids)
         servers = _keys(f"server:{s.id}" for s in self.cluster.servers)
         return Delays(ranges[0], ranges[1], key, servers, cloud, physics.step, self._given_delays())

@@ -81,6 +81,9 @@ class ServerForm(_Form):
         le=1000,
         description="GPUs for live runs with --device, whole or a part of one; no policy counts them",
     )
+    upload: Literal["edge", "cloud"] = Field(
+        "edge", description="whose upload delays hold: cloud for an edge server that is as far away as the cloud"
+    )
 
     @model_validator(mode="after")
     def _gpus_are_whole_or_part_of_one(self) -> ServerForm:
@@ -107,11 +110,17 @@ class DrawForm(_Form):
 
     servers: Count | None = Field(None, ge=1, description="number of machines")
     load: Number | None = Field(None, gt=0, description="instead: just enough machines for this offered load")
+    load_over: Literal["busy", "span"] = Field(
+        "busy", description="load: GPUs wanted in the middle 80 % of arrivals, or all work over the span of arrivals"
+    )
     machines: str = Field("philly-like", description="philly-like, or the path of a machine list")
+    gpus_per_server: Slots | None = Field(None, ge=1, description="instead of machines: each machine has so many GPUs")
     worker_types: CountRange = Field((1, 1), description="number of worker types; drawn if a range")
     ps_types: CountRange = (1, 1)
     ps_per_worker: CountRange = Field((1, 4), description="PS slots per GPU, drawn per machine")
-    cloud: bool = True
+    cloud: bool | Annotated[Slots, Field(ge=1)] = Field(
+        True, description="a cloud without limit; false: none; a number: a far server of so many workers of each type"
+    )
     storage_mb: Number | None = Field(None, ge=0, description="storage of each edge server; default: no limit")
     resources: dict[Name, Amount] | None = Field(
         None, min_length=1, description="with servers: resources of each machine, instead of slots"
@@ -123,6 +132,10 @@ class DrawForm(_Form):
     @model_validator(mode="after")
     def _one_size(self) -> DrawForm:
         _exactly_one(self, "servers", "load")
+        if self.gpus_per_server is not None and "machines" in self.model_fields_set:
+            raise ValueError("gpus_per_server does not go with machines, a list that has each machine's GPUs")
+        if "load_over" in self.model_fields_set and self.load is None:
+            raise ValueError("load_over goes with load, which is missing")
         for name, what in (("resources", "of which all machines have the same"), ("shapes", "which say all")):
             other = sorted(self.model_fields_set - {"servers", name})
             if getattr(self, name) is not None and other:
@@ -387,9 +400,16 @@ class WorkloadForm(_Form):
     upload_cloud_slots: NumberRange | None = None
     communication_share: Number | None = Field(None, ge=0, lt=1)
     ps_update_share: Number | None = Field(None, ge=0, lt=1)
-    upload_share: Number | None = Field(None, ge=0)
+    data_mb: list[Annotated[Number, Field(gt=0)]] | None = Field(
+        None, min_length=1, description="sizes of a job's data, one drawn; default: Table II's three data sets"
+    )
+    edge_mbps: Number | None = Field(None, gt=0, description="rate of uploads to an edge server [Mbit/s]")
+    cloud_mbps: Number | None = Field(None, gt=0, description="rate of uploads to the cloud [Mbit/s]")
+    upload_share: Number | None = Field(
+        None, ge=0, description="instead: upload delay relative to the job's duration, whatever its data"
+    )
     upload_spread: NumberRange | None = None
-    cloud_factor: Number | None = Field(None, ge=0)
+    cloud_factor: Number | None = Field(None, ge=0, description="with upload_share: the cloud's delay over the edge's")
     samples: CountRange | None = None
     sample_slots: PositiveRange | None = None
     ratio: CountRange | None = None
@@ -425,6 +445,17 @@ class WorkloadForm(_Form):
                 raise ValueError(f"{name} does not go with {with_what}")
         return self
 
+    @model_validator(mode="after")
+    def _uploads_follow_sizes_or_durations(self) -> WorkloadForm:
+        for name in _BY_SIZE:
+            if getattr(self, name) is not None and self.upload_share is not None:
+                raise ValueError(f"{name} does not go with upload_share, by which uploads do not depend on sizes")
+        if self.data_mb is not None and self.chunk_mb is not None:
+            raise ValueError("data_mb and chunk_mb: each determines the size of a chunk; give one of them")
+        if self.cloud_factor is not None and self.upload_share is None:
+            raise ValueError("cloud_factor goes with upload_share; without it give cloud_mbps")
+        return self
+
     @property
     def made(self) -> bool:
         """Whether jobs are made from a trace."""
@@ -447,7 +478,8 @@ PAPER_OPTIONS: Mapping[str, str] = {
     name: name for name in (*_SAME, *_SIZES, "minibatch_h", "ps_update_ms", "bandwidth_mbps", "gang_share", *_UPLOADS)
 }
 """Fields for ``make: paper`` and their names in :class:`skedge.traces.makers.workload.PaperRanges`."""
-RIGID_OPTIONS: Mapping[str, str] = {name: name for name in (*_SAME, "upload_spread", "cloud_factor")} | {
+_BY_SIZE = ("data_mb", "edge_mbps", "cloud_mbps")
+RIGID_OPTIONS: Mapping[str, str] = {name: name for name in (*_SAME, *_BY_SIZE, "upload_spread", "cloud_factor")} | {
     "communication_share": "communication",
     "ps_update_share": "ps_update",
     "upload_share": "upload",

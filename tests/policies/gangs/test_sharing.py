@@ -20,7 +20,7 @@ from skedge.run import Run, run
 from skedge.scenario.file import load_scenario
 from skedge.scenario.save import save_scenario
 
-POLICIES = ("srtf", "srtf:placement=keep_running", "tiresias:limit_s=400,knob=2", "fifo", "fifo:backfill=true")
+POLICIES = ("srtf", "srtf:placement=literal", "tiresias:limit_s=400,knob=2", "fifo", "fifo:backfill=true")
 SHARED = Path(__file__).parents[3] / "docs" / "examples" / "shared.yaml"
 
 

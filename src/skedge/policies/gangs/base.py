@@ -32,13 +32,15 @@ class GangParams(Params):
     sticky
         True: a preempted job resumes only in its last place, where its data are.
     placement
-        ``literal``: a job ranked before others takes their workers even where free ones would do; ``keep_running``:
-        it takes free ones first, also if it has run before on workers that another job holds now.
+        ``keep_running``: a job that is placed takes workers that no running job holds, where those are enough, also
+        if it has run before on workers that another job holds now. ``literal``: all jobs are placed anew in the order
+        of the scan, so that a job ranked first takes another's workers even where free ones would do; the other is
+        moved and pays for its upload and its restoring, without any queue too.
     """
 
     allow_cloud: bool = False
     sticky: bool = False
-    placement: Literal["literal", "keep_running"] = "literal"
+    placement: Literal["keep_running", "literal"] = "keep_running"
 
 
 class GangPolicy(EdgePolicy):
