@@ -409,9 +409,9 @@ def _lanes(draw: DrawForm, jobs: pl.DataFrame) -> float:
     """The worker slots on which the jobs are the offered load that is asked for; 0 if none is."""
     if draw.load is None:
         return 0.0
-    wanted = busy_workers(jobs) if draw.load_over == "busy" else work_s(jobs) / (latest_s(jobs) or np.inf)
-    if wanted <= 0:
+    if latest_s(jobs) == 0:
         raise ScenarioError("cluster.draw.load: needs jobs that arrive over a span; give servers instead")
+    wanted = busy_workers(jobs) if draw.load_over == "busy" else work_s(jobs) / latest_s(jobs)
     return wanted / draw.load
 
 

@@ -12,7 +12,7 @@ from skedge.core.scenario import Scenario
 from skedge.core.speed import minibatch_seconds
 
 BUSY = (0.1, 0.9)
-"""The busy window: from the arrival of the first tenth of the jobs to that of the last tenth."""
+"""The busy window: the quantiles of the arrivals between which it lies; all arrivals if these are one instant."""
 
 
 def work_s(jobs: pl.DataFrame) -> float:
@@ -26,17 +26,17 @@ def latest_s(jobs: pl.DataFrame) -> float:
 
 
 def busy_workers(jobs: pl.DataFrame) -> float:
-    """Mean number of workers wanted in the busy window; 0 if these jobs arrive at once.
+    """Mean number of workers wanted in the busy window; 0 if all jobs arrive at once.
 
     A job wants its workers from its arrival for as long as it takes on them, without upload. What a giant still does
     long after the last arrivals does not count, because it competes with no job then.
     """
     arrival, workers = _column(jobs, "arrival_s"), _column(jobs, "workers")
-    if not len(arrival):
+    if not len(arrival) or arrival.min() == arrival.max():
         return 0.0
-    first, last = (float(np.quantile(arrival, share, method="lower")) for share in BUSY)
+    first, last = (float(time) for time in np.quantile(arrival, BUSY))
     if last <= first:
-        return 0.0
+        first, last = float(arrival.min()), float(arrival.max())
     inside = np.minimum(arrival + _work(jobs) / workers, last) - np.maximum(arrival, first)
     return float((workers * np.maximum(inside, 0.0)).sum() / (last - first))
 
@@ -73,7 +73,7 @@ class OfferedLoad:
 def offered_load(scenario: Scenario) -> OfferedLoad | None:
     """The offered load of a scenario; None on servers without worker slots."""
     workers, jobs = int(scenario.cluster.workers.sum()), scenario.jobs.frame
-    if scenario.cluster.kind != "slots" or workers == 0:
+    if workers == 0:
         return None
     latest = latest_s(jobs)
     return OfferedLoad(busy_workers(jobs) / workers, work_s(jobs) / latest / workers if latest else None, workers)

@@ -33,7 +33,7 @@ class FifoParams(Params):
 
     allow_cloud: bool = False
     sticky: bool = False
-    placement: Literal["literal", "keep_running"] = "literal"
+    placement: Literal["keep_running", "literal"] = "keep_running"
     rule: Literal["strict", "earliest_server"] = "strict"
     backfill: bool = False
     most_workers: int = Field(30, ge=1)
