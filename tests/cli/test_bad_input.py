@@ -334,7 +334,7 @@ def test_a_trace_that_is_not_there_or_not_whole_is_one_error(skedge: Skedge) -> 
         (("--edge-mbps", 5.0, "--make", "paper"), "--edge-mbps 5.0: goes with --make rigid or divisible, not with"),
         (
             ("--upload-share", 0.1, "--cloud-mbps", 5),
-            "--cloud-mbps and --upload-share: each determines the upload delays",
+            "--cloud-mbps and --upload-share: each determines the upload",
         ),
         (("--gpus-per-server", 4, "--machines", "x"), "--machines and --gpus-per-server: each determines the GPUs of"),
     ],

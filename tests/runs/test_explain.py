@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from builders.gang_policies import job
+from builders.gang_policies import job as gang
 from builders.gang_policies import scenario as of_gangs
 from skedge.core.errors import InputError
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
@@ -247,7 +247,7 @@ def test_the_timeline_names_who_displaced_a_job(policy: str) -> None:
 def test_the_timeline_tells_a_move_from_a_displacement() -> None:
     """b takes the worker of a, which goes on at once on s1: literally a is moved, with one server it is displaced."""
     near_s0 = {"s0": 1.0, "s1": 2.0}
-    jobs = [job("a", 0, 1, 20, upload_s=near_s0), job("b", 5, 1, 3, upload_s=near_s0)]
+    jobs = [gang("a", 0, 1, 20, upload_s=near_s0), gang("b", 5, 1, 3, upload_s=near_s0)]
     literal = make_policy("srtf:placement=literal")
     ends = {
         len(servers): explain(run(of_gangs(jobs, servers), literal), "a").timeline["detail"].to_list()

@@ -369,7 +369,7 @@ def test_a_load_over_the_busy_window_takes_as_many_machines_as_the_jobs_want_the
 
 
 def test_the_busy_workers_of_three_jobs_by_hand():
-    """Arrivals 0, 50, 100: the window is [10, 90]. Jobs of 2 workers x 30 s, 1 x 1000 s, 4 x 5 s: 2·20 + 1·40 over 80."""
+    """Arrivals 0, 50, 100: the window is [10, 90]. 2 workers for 30 s, 1 for 1000 s, 4 for 5 s: 2·20 + 1·40 over 80."""
     jobs = [
         Job("a", 0.0, 1, 2, 1, 30.0, workers=2, gradient_mb=0.0),
         Job("b", 50.0, 1, 1, 1, 1000.0, workers=1, gradient_mb=0.0),

@@ -65,8 +65,8 @@ class OfferedLoad:
         whole = "" if self.span is None else f"; {self.span:.2f} is all work over the span of arrivals"
         wanted = self.busy * self.workers
         return (
-            f"offered load: {self.busy:.2f} over the middle 80 % of arrivals, in which jobs want {wanted:.1f} workers in "
-            f"the mean and {self.workers} are there{whole}"
+            f"offered load: {self.busy:.2f} over the middle 80 % of arrivals, in which jobs want {wanted:.1f} workers "
+            f"in the mean and {self.workers} are there{whole}"
         )
 
 
