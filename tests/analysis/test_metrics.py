@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 
 from builders.small_records import DISPATCH, GANG, S, again, both, dispatched, drop, edit, gangs, scenario
-from skedge.analysis.metrics.metrics import jct_rate, metrics, utilisation
+from skedge.analysis.metrics.metrics import metrics, utilisation
 from skedge.core.model import Physics
 
 SLOT_OF_5_S = Physics(slot=5 * S, slotted=True)
@@ -34,6 +34,7 @@ def test_metrics_of_dispatched_chunks() -> None:
         "finished_after_horizon": None,
         "queueing_mean_s": 0.0,  # each starts when its data are there
         "upload_time_mean_s": pytest.approx((1 + 1 + 5) / 3),
+        "upload_jct_share": pytest.approx((1 + 1 + 5) / 34),
         "preemptions": 1,
         "postponed_chunks": 1,
         "migrations": 0,
@@ -123,10 +124,3 @@ def test_utilisation_over_time() -> None:
     assert got["running_jobs"].to_list() == [0, 2, 3, 1, 0]
     assert got["waiting_jobs"].to_list() == [1, 1, 0, 0, 0]
     assert got["submitted"].to_list() == [3, 0, 1, 0, 0]
-
-
-def test_jct_rate_is_relative_to_the_reference() -> None:
-    mine, theirs = metrics(scenario(), dispatched(), DISPATCH), metrics(scenario(), gangs(), GANG)
-    assert jct_rate({"aonline": mine, "srtf": theirs}) == {"aonline": 34 / 30, "srtf": 1.0}
-    assert jct_rate({"aonline": mine}) == {"aonline": None}
-    assert jct_rate({"aonline": mine, "srtf": theirs | {"finished": 2}})["aonline"] is None

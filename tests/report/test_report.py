@@ -312,7 +312,7 @@ def test_table_marks_what_it_is_given_as_decided_and_chooses_units() -> None:
             ["b", {"mean": 14400.0, "low": None, "high": None}, 5, "n/a"],
             ["c", None, 5, "20"],
         ],
-        {"jct_mean_s": 0},
+        {"jct_mean_s": [0]},
     )
     view = table_view(table)
     assert [c["unit"] for c in view["columns"]] == ["", "h", "", ""]
