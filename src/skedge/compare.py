@@ -10,7 +10,6 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,9 @@ from .analysis.intervals import FEWEST, import_statistics
 from .analysis.metrics.metrics import completion_of
 from .analysis.verify.verify import Violation
 from .comparison import MOST_SEEDS
-from .comparison.comparison import Comparison, Failure, Times, reference_among
+from .comparison.comparison import Comparison, Failure, Times
 from .comparison.entrants import Entrant, entrants_of
+from .comparison.rates import add_rates
 from .core.errors import InputError, SkedgeError
 from .core.jit import interpreted
 from .core.policy import AnyPolicy
@@ -284,10 +284,12 @@ def _comparison(
     failures = tuple(one.failure for ones in made.values() for one in ones if isinstance(one, _Failed))
     by_policy = {policy: ones for policy, ones in well.items() if len(ones) == len(made[policy])}
     if not by_policy:
+        if failures[0].trace:
+            failures[0].error.add_note(failures[0].trace)
         raise failures[0].error
     metrics = {policy: [one.metrics for one in ones] for policy, ones in by_policy.items()}
     finished = {policy: [one.finished for one in ones] for policy, ones in by_policy.items()}
-    _add_rates(metrics, finished)
+    add_rates(metrics, finished)
     for rows in metrics.values():
         for row, to in zip(rows, references, strict=True):
             row["bound_ratio"] = None if to is None else to.ratio(row[to.metric])
@@ -388,24 +390,14 @@ def _verified_run(scenario: Scenario, policy: Entrant, verify: bool) -> tuple[Ru
 
 
 def _failure(policy: str, seed: int, error: Exception) -> Failure:
-    """The failure, with the error in a form that goes to another process, and its traceback."""
-    where = traceback.format_exc()
+    """The failure, with the error in a form that goes to another process."""
+    trace = "" if isinstance(error, SkedgeError) else traceback.format_exc()
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - just pickled
     except Exception:
         error = SkedgeError(f"{type(error).__name__}: {error}")
-    error.add_note(where)
-    return Failure(policy, seed, error)
+    return Failure(policy, seed, error, trace)
 
 
 def _hash(*arrays: np.ndarray[Any, Any]) -> str:
     return blake2b(b"".join(array.tobytes() for array in arrays), digest_size=8).hexdigest()
-
-
-def _add_rates(by_policy: dict[str, list[dict[str, Any]]], finished: dict[str, list[str]]) -> None:
-    """Add the JCT rate: total JCT over the reference's for the same seed; None if not the same jobs finished."""
-    reference = reference_among(tuple(by_policy))
-    base = [dict(row) for row in by_policy[reference]]
-    for policy, rows in by_policy.items():
-        for row, to, same in zip(rows, base, map(eq, finished[policy], finished[reference]), strict=True):
-            row["jct_rate"] = row["jct_total_s"] / to["jct_total_s"] if same and to["jct_total_s"] else None

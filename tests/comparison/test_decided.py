@@ -280,7 +280,7 @@ def test_the_failure_of_a_policy_leaves_the_others(processes: int) -> None:
     assert both.texts[0] == (
         "breaks failed and is left out, with 1 of 3 seeds (seed 1: ZeroDivisionError: of the third job)"
     )
-    assert "in decide" in both.failures[0].error.__notes__[0]
+    assert "in decide" in both.failures[0].trace
 
 
 def test_where_every_policy_fails_the_first_error_is_raised() -> None:

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,9 @@ def carry_out_comparison(
     title, command = f"skedge: {scenario}", f"skedge compare {scenario} --policies {policies} --seeds {seeds}"
     with keeping(resume, quiet=as_json) as kept, nullcontext() if folder is None else new_folder(folder) as inside:
         runs = None if inside is None or output.keep is Keep.none else inside / "runs"
-        with counted((len(names) + 1) * seeds, "comparing", quiet=as_json) as done, _choosing(policies):
-            comparison = compare(scenario, names, seeds, progress=done, folder=runs, resume=kept, **where)
+        with counted((len(names) + 1) * seeds, "comparing", quiet=as_json) as done:
+            given = {"progress": done, "folder": runs, "resume": kept, **where}
+            comparison = _compared(policies, partial(compare, scenario, names, seeds, **given))
         if inside is not None:
             _write(inside, comparison, output.keep)
         made = page if output.report or inside is None else inside / page.name
@@ -58,15 +60,19 @@ def carry_out_comparison(
     fail_on_broken(comparison)
 
 
-@contextmanager
-def _choosing(policies: str) -> Iterator[None]:
-    """Say how to name policies if those by default do not fit the scenario."""
+def _compared(policies: str, run: Callable[[], Comparison]) -> Comparison:
+    """The comparison; if policies by default do not fit the scenario, an error that says how to name others."""
+    by_default = policies == ",".join(DEMO_POLICIES)
     try:
-        yield
+        comparison = run()
+        wrong = [failure.error for failure in comparison.failures if isinstance(failure.error, PolicyError)]
+        if by_default and wrong:
+            raise wrong[0]
     except PolicyError as error:
-        if policies != ",".join(DEMO_POLICIES):
+        if not by_default:
             raise
         raise PolicyError(f"{error}; name them with --policies") from error
+    return comparison
 
 
 def write_page(path: Path, shown: Path, page: str) -> None:
@@ -171,7 +177,6 @@ def fail_on_broken(*comparisons: Comparison) -> None:
     failures = [failure for comparison in comparisons for failure in comparison.failures]
     for failure in failures[:20]:
         err.print(f"{failure.policy}, seed {failure.seed}: {failure.text}", soft_wrap=True)
-    for failure in [failure for failure in failures if not failure.expected][:1]:
-        err.print("\n".join(failure.error.__notes__), soft_wrap=True)
+    err.print(next((failure.trace for failure in failures if failure.trace), ""), end="", soft_wrap=True)
     if broken or failures:
         raise typer.Exit(1)

@@ -28,11 +28,11 @@ from .columns import (
     HIGHER_IS_BETTER,
     HORIZON_COLUMN,
     NEITHER_IS_BETTER,
-    REFERENCE,
     VALUE_COLUMNS,
     is_censored,
     of_finished,
 )
+from .rates import reference_among
 
 Seeding = Literal["drawn", "resampled", "same"]
 """What seeds do to the jobs: draw them; resample those of a trace, but for its own seed; or leave them the same."""
@@ -55,21 +55,17 @@ class Times:
 
 @dataclass(frozen=True)
 class Failure:
-    """A run that ended with an error, and the error, with its traceback as a note."""
+    """A run that ended with an error; `trace` says where it arose, unless it is one of skedge's sentences."""
 
     policy: str
     seed: int
     error: Exception
+    trace: str = ""
 
     @property
     def text(self) -> str:
         """The error as a sentence."""
-        return str(self.error) if self.expected else f"{type(self.error).__name__}: {self.error}"
-
-    @property
-    def expected(self) -> bool:
-        """Whether it is one of skedge's sentences; else the traceback tells more."""
-        return isinstance(self.error, SkedgeError)
+        return str(self.error) if isinstance(self.error, SkedgeError) else f"{type(self.error).__name__}: {self.error}"
 
 
 @dataclass(frozen=True)
@@ -142,11 +138,10 @@ class Comparison:
         """Names of the metrics to show."""
         rows = [row for rows in self.metrics.values() for row in rows]
         sets: tuple[tuple[str, ...], ...] = (VALUE_COLUMNS, COST_COLUMNS)
-        first = next((columns for columns in sets if all(columns[0] in row for row in rows)), ())
-        leading, *others = (*first, *COLUMNS)
+        first = next((columns for columns in sets if all(columns[0] in row for row in rows)), COLUMNS[:1])
         second = (FINISHED_COLUMN,) if self.unfinished else ()
         last = (HORIZON_COLUMN,) if all(row.get(HORIZON_COLUMN) is not None for row in rows) else ()
-        return tuple(dict.fromkeys((leading, *second, *others, *last)))
+        return tuple(dict.fromkeys((*first, *second, *COLUMNS, *last)))
 
     @property
     def unfinished(self) -> dict[str, float]:
@@ -329,11 +324,6 @@ class Comparison:
     def _values(self, policy: str, column: str) -> Floats | None:
         values = [row[column] for row in self.metrics[policy]]
         return None if any(value is None for value in values) else np.array(values, float)
-
-
-def reference_among(policies: Sequence[str]) -> str:
-    """The policy that rates and differences are relative to."""
-    return REFERENCE if REFERENCE in policies else policies[0]
 
 
 def plain(found: Estimate | None) -> dict[str, Any] | None:
