@@ -85,6 +85,15 @@ def test_a_gang_that_moves_without_a_break_is_not_preempted() -> None:
     assert (got["preemptions"], got["migrations"]) == (0, 1)
 
 
+def test_the_share_of_uploads_counts_those_of_later_allocations() -> None:
+    """a waits for data from 0 to 1, and from 9 to 10 on s1, where they are not; b for 1 s, c for 5 s; JCTs are 30 s."""
+    elsewhere = both(edit("runs", 3, server="s1", compute_from=10), edit("decisions", 5, server="s1"))
+    moved = both(elsewhere, again("uploads", 0, to_server="s1", start=9, end=10))
+    first, later = (metrics(scenario(), record, GANG)["upload_jct_share"] for record in (gangs(), moved(gangs())))
+    assert first == pytest.approx(7 / 30)
+    assert later == pytest.approx(8 / 30)
+
+
 def test_waiting_for_a_lane_is_queueing() -> None:
     """b reaches lane 0 at 4 and starts at 13: 9 s; the two others wait for nothing."""
     waits = both(edit("runs", 0, end=13), edit("runs", 2, start=13, compute_from=13, end=19), drop("runs", 5))
