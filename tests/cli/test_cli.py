@@ -22,8 +22,9 @@ from skedge.cli import run as run_command
 from skedge.cli.compare import split_policies
 from skedge.cli.console import amount, duration
 from skedge.cli.demo_cases import DEMO_POLICIES
-from skedge.cli.tables import comparison_table
-from skedge.compare import COLUMNS, compare
+from skedge.cli.tables import comparison_tables
+from skedge.compare import compare
+from skedge.comparison.columns import COLUMNS
 from skedge.core.registry import make_policy, registered
 from skedge.run import Run, run
 from skedge.runs.stopwatch import STAGES
@@ -312,7 +313,8 @@ def test_the_comparison_fits_a_screen_of_80_columns_uncut(skedge: Skedge, busy: 
     from rich.console import Console
 
     console = Console(width=80, file=io.StringIO())
-    console.print(comparison_table(comparison))
+    for table in comparison_tables(comparison, console.width):
+        console.print(table)
     printed = console.file.getvalue()  # type: ignore[attr-defined]
     assert "…" not in printed
     assert all(policy in printed for policy in DEMO_POLICIES)

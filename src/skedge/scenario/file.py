@@ -151,6 +151,17 @@ def default_scenario(kind: str = "demo", seed: int | None = None) -> Scenario:
     return load_scenario(shipped(kind), seed)
 
 
+def scenario_form(path: Path) -> ScenarioForm:
+    """The form of a scenario file, checked; no job is made.
+
+    Raises
+    ------
+    ScenarioError
+        As :func:`load_scenario`.
+    """
+    return _form(read_yaml(path), str(path), None, ScenarioForm)
+
+
 def scenario_of(source: Source, seed: int | None = None) -> Scenario:
     """The scenario of a file, a shipped name or a function, at `seed`."""
     if isinstance(source, Scenario):
@@ -182,7 +193,7 @@ def scenario_in_parts(source: Source, seed: int | None = None, *, least: int = 0
 
 def stored_scenario(path: Path, *, least: int = 0) -> StoredScenario | None:
     """:func:`scenario_in_parts` of a file; None if its jobs do not stay in theirs."""
-    form = _form(read_yaml(path), str(path), None, ScenarioForm)
+    form = scenario_form(path)
     with _naming(path):
         return _stored(form, path.parent, least)
 

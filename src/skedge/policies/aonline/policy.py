@@ -81,6 +81,11 @@ class AOnline(Basis):
         """Alpha is Q in its reading; a PS is taken in the cloud only where the edge has none."""
         return Promises(alpha=self.params.q_mode, ps="edge_first")
 
+    @property
+    def may_use_cloud(self) -> bool:
+        """Unless ``cloud=false``."""
+        return bool(self.params.cloud)
+
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         super().start(cluster, physics, rng)

@@ -67,6 +67,11 @@ class Fifo(ByKind):
         """With the rule ``strict``."""
         return bool(self.params.rule == "strict")
 
+    @property
+    def may_use_cloud(self) -> bool:
+        """With `allow_cloud`, and with the rule ``earliest_server``, which counts the cloud as a server."""
+        return bool(self.params.allow_cloud or self.params.rule == "earliest_server")
+
     def on_slots(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
         """The rule on typed slots."""
         if self.params.rule == "earliest_server":

@@ -140,6 +140,11 @@ class Batch(Basis):
         prices = {"T": p.T, "F1": p.F1, "F2": p.F2, "normed": p.price_norm == "2TSU"}
         return Promises(preempts="never", batches={**prices, "cloud_capacity": p.cloud_capacity})
 
+    @property
+    def may_use_cloud(self) -> bool:
+        """Unless it has no capacity."""
+        return bool(self.params.cloud_capacity != 0)
+
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         super().start(cluster, physics, rng)
