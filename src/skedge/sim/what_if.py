@@ -97,6 +97,17 @@ class Present:
         drive(kernel, _Ahead(self), note)
         return foreseen
 
+    @property
+    def out(self) -> list[int]:
+        """Servers that are out of service."""
+        out: list[int] = np.flatnonzero(~self.kernel.in_service).tolist()
+        return out
+
+    @property
+    def out_of_service(self) -> tuple[str, ...]:
+        """Ids of the servers that are out of service."""
+        return tuple(self.kernel.scenario.cluster.server_ids[server] for server in self.out)
+
     # -- changes -------------------------------------------------------------------------------------------------
 
     def submit(self, job: Job) -> int:
@@ -215,12 +226,13 @@ class _Ahead(SimulatedWorld):
         kernel, now = present.kernel, present.now
         physics = replace(kernel.scenario.physics, estimate_error=0.0)
         scenario = kernel.scenario if physics == kernel.scenario.physics else _with(kernel.scenario, physics)
-        # the kernel does not know which chunks are ahead, so the forecast assumes that none has to wait
-        super().__init__(scenario, preemptive=bool(kernel.belief.preemptive), bound_lag=False)
+        # the kernel does not know which chunks are ahead: once some are dispatched, none has to wait in the forecast
+        super().__init__(scenario, preemptive=bool(kernel.belief.preemptive), bound_lag=kernel.dispatches == 0)
         self.kernel = kernel
         self.now, self.arrived, self.dispatches = now, kernel.arrived, kernel.dispatches
         self.arrivals = self.arrivals[: kernel.arrived + present.submitted]
-        self._lanes_from(kernel)
+        if kernel.dispatches:
+            self._lanes_from(kernel)
         self.gangs = deepcopy(kernel.gangs)
         self.holding.resume(kernel.books.work)
         for job, part in present.in_cloud.items():
