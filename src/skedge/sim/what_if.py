@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from skedge.core.drive import drive
+from skedge.core.errors import StuckError
 from skedge.core.events import CANCELLED, CLOUD, Dispatch, Event, Order, Reserve, WakeAt
 from skedge.core.kernel import Kernel
 from skedge.core.lanes.lanes import COUNT, JOB, Lanes, bring_to
@@ -21,6 +23,7 @@ from skedge.core.state import DISPATCHED
 from skedge.core.time import SECOND, whole_slots
 
 from .lanes import SWITCHES, TOUCHED
+from .progress import Progress
 from .world import CLOUD_ENDS, CLOUD_STARTS, WAKE, SimulatedWorld
 
 
@@ -94,7 +97,9 @@ class Present:
             for job in kernel.running:
                 foreseen.starts.setdefault(job, event.time)
 
-        drive(kernel, _Ahead(self), note)
+        # what is stuck never completes
+        with suppress(StuckError):
+            drive(kernel, _Ahead(self), note)
         return foreseen
 
     @property
@@ -235,6 +240,7 @@ class _Ahead(SimulatedWorld):
             self._lanes_from(kernel)
         self.gangs = deepcopy(kernel.gangs)
         self.holding.resume(kernel.books.work)
+        self.progress = Progress(self, kernel.active().tolist())
         for job, part in present.in_cloud.items():
             self._cloud_from(job, part)
         for time in present.wakes:
