@@ -76,6 +76,12 @@ def _amount(resource: str) -> Rule:
     return _SLOTS if _is_slot(resource) else _AMOUNT
 
 
+MOST_SERVERS = 100_000
+"""Maximum number of servers."""
+
+MOST_SLOTS = 1_000_000
+"""Maximum number of worker slots, and of PS slots, of all servers together: each has books and a queue."""
+
 _SLOTS = Number("a whole number from 0 to 100000", 0, 100_000, whole=True)
 _AMOUNT = Number("a number from 0 to 1e+15", 0, 1e15)
 _SERVER: dict[str, Rule] = {
@@ -237,6 +243,8 @@ def _pair_cost(cost: Floats, labels: Sequence[str], a: Any, b: Any) -> str:
 def _check_servers(servers: Sequence[Server]) -> None:
     if not servers:
         raise ScenarioError("cluster.servers: is empty; at least one server is needed")
+    if len(servers) > MOST_SERVERS:
+        raise ScenarioError(f"cluster.servers: there are {len(servers):,}; there may be {MOST_SERVERS:,}")
     seen: set[str] = set()
     for i, s in enumerate(servers):
         where = f"cluster.servers[{i}] ({s.id})"
@@ -248,6 +256,10 @@ def _check_servers(servers: Sequence[Server]) -> None:
     if sum(s.kind == "cloud" for s in servers) > 1:
         raise ScenarioError("cluster.servers: more than one server has kind cloud; the model has one cloud")
     _check_one_kind(servers)
+    for prefix, what in ((WORKER, "workers"), (PS, "PSs")):
+        slots = sum(int(n) for s in servers for name, n in s.capacity.items() if name.startswith(prefix))
+        if slots > MOST_SLOTS:
+            raise ScenarioError(f"cluster.servers: have {slots:,} {what} together; they may have {MOST_SLOTS:,}")
 
 
 def _is_slot(resource: str) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.random import Generator, default_rng
 
 from skedge.core.errors import ScenarioError
-from skedge.core.model import PS, WORKER, Ints, Server
+from skedge.core.model import MOST_SERVERS, MOST_SLOTS, PS, WORKER, Ints, Server
 from skedge.traces.makers.synthetic import philly_like_machines
 from skedge.traces.readers.philly import read_machines
 
@@ -26,9 +26,6 @@ _MACHINES, _WORKER_TYPES, _WORKER_SLOTS, _PS_TYPES, _PS_SLOTS, _PS_COUNT = 3, 4,
 
 _LIST = 552
 """Machines drawn at a time for ``philly-like``: the length of Philly's list."""
-
-_MOST_MACHINES = 100_000
-"""Maximum number of machines for a load; more indicate a wrong input."""
 
 
 def drawn_types(form: DrawForm, seed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -96,10 +93,13 @@ def _machines(form: DrawForm, seed: int, base: Path, lanes: float) -> Ints:
     """Draw the number of GPUs of each machine, shape ``(machines,)``."""
     listed = _listed(form, base, default_rng([seed, _MACHINES]))
     wanted = form.servers or 1
+    if lanes > MOST_SLOTS:
+        most = f"there may be {MOST_SLOTS:,}: give a larger load"
+        raise ScenarioError(f"cluster.draw.load: {form.load:g} takes {lanes:.3g} GPUs; {most}")
     taken: list[int] = []
     while len(taken) < wanted or sum(taken) < lanes:
         gpus = next(listed, None)
-        if gpus is None or len(taken) >= _MOST_MACHINES:
+        if gpus is None or len(taken) >= MOST_SERVERS:
             need = f"{wanted} are asked for" if form.load is None else f"load {form.load:g} takes {lanes:.0f} GPUs"
             raise ScenarioError(f"cluster.draw.machines: {form.machines!r}: ends after {len(taken)} machines; {need}")
         taken.append(gpus)

@@ -21,6 +21,7 @@ from pydantic import (
 from skedge.core import fields
 from skedge.core.fields import Each, Maybe, Pair, Rule
 from skedge.core.job_fields import JOB_FIELDS, JobField
+from skedge.core.model import MOST_SERVERS
 from skedge.core.sharing import Sharing, Tenant
 from skedge.traces.formats import FORMATS
 from skedge.traces.readers.mapped import TraceMapping
@@ -108,7 +109,9 @@ class ServerForm(_Form):
 class DrawForm(_Form):
     """A cluster drawn from a machine list, one worker slot per GPU; or a number of machines with equal resources."""
 
-    servers: Count | None = Field(None, ge=1, description="number of machines")
+    servers: Annotated[int, Field(ge=1, le=MOST_SERVERS), BeforeValidator(no_bool)] | None = Field(
+        None, description="number of machines"
+    )
     load: Number | None = Field(None, gt=0, description="instead: just enough machines for this offered load")
     load_over: Literal["busy", "span"] = Field(
         "busy", description="load: GPUs wanted in the middle 80 % of arrivals, or all work over the span of arrivals"
@@ -180,8 +183,8 @@ class SharingForm(_Form):
 
     tenants: dict[Name, TenantForm] = {}
     min_runtime: Duration = Field(0.0, description="a job keeps its workers for so long, whoever waits")
-    most_preemptions: Count | None = Field(
-        None, ge=0, le=10**9, description="a job preempted so often runs to the end; default: no bound"
+    most_preemptions: Annotated[int, Field(ge=0, le=10**9), BeforeValidator(no_bool)] | None = Field(
+        None, description="a job preempted so often runs to the end; default: no bound"
     )
     ageing: Duration | None = Field(
         None, gt=0, description="a job that waits for so long rises by a class, again and again; default: never"
@@ -216,7 +219,7 @@ class ClusterForm(_Form):
 class SyntheticForm(_Form):
     """Random arrivals, drawn by the function of this name in :mod:`skedge.traces.makers.synthetic`."""
 
-    jobs: Count = Field(ge=1, le=10_000_000)
+    jobs: Annotated[int, Field(ge=1, le=10_000_000), BeforeValidator(no_bool)]
     span: Span | None = None
     arrivals: Literal["philly-like", "alternating", "uniform"] = Field(
         "philly-like",

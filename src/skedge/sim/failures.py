@@ -31,9 +31,6 @@ from .world import SimulatedWorld
 FAILED = "server_failed"
 """Reason of an outage."""
 
-_ALONE = 100_000
-"""After this number of failures and repairs in a row, with no other event, there are no more."""
-
 
 def world_of(kernel: Kernel) -> SimulatedWorld:
     """The simulated world for a kernel: with failures if the physics has them."""
@@ -82,7 +79,7 @@ class FailingWorld(SimulatedWorld):
         if self.max_lag.any():
             raise SkedgeError("physics.mtbf: does not go with jobs that have max_lag")
         self.books, self.failures = books, Failures(scenario)
-        self.open, self.alone, self.sent = len(scenario.jobs), 0, 0
+        self.open, self.sent = len(scenario.jobs), 0
         self.begun: dict[tuple[int, int], int] = {}
         """What is left of chunks that were begun on servers that failed since [µs], by job and chunk."""
 
@@ -99,9 +96,15 @@ class FailingWorld(SimulatedWorld):
             self.open -= 1
         super().perform(order)
 
+    def lane_work(self) -> Ints:
+        """As in the base, with the chunks that wait to be sent again."""
+        left = super().lane_work()
+        for (job, _), work in self.begun.items():
+            left[job] += work
+        return left
+
     def _next_on_agenda(self) -> int:
-        failing = self.open > 0 and self.alone < _ALONE
-        return min(super()._next_on_agenda(), self.failures.next if failing else NEVER)
+        return min(super()._next_on_agenda(), self.failures.next if self.open > 0 else NEVER)
 
     def _happening(self) -> Event | None:
         changes = self.failures.until(self.now) if self.failures.next <= self.now else []
@@ -109,9 +112,7 @@ class FailingWorld(SimulatedWorld):
         lost = self._lose(failed)
         event = super()._happening()
         if not changes:
-            self.alone = 0
             return event
-        self.alone = self.alone + 1 if event is None else 0
         for server in failed:
             for job in [job for job in self.gangs.placed if self._stands_on(job, server)]:
                 self.holding.stop(job)
