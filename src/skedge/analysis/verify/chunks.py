@@ -229,7 +229,9 @@ def _work(k: Chunks, found: Findings, slack: int) -> None:
     if slack:  # live, the sum over chunks that take turns is exact, but their shares are only as exact as message times
         together = k.together()
         over = (np.bincount(together, over, k.count) / np.bincount(together, minlength=k.count).clip(1))[together]
-    wrong = over > np.repeat(slack + k.c.late, scenario.jobs.chunks)
+    room = slack + k.c.late
+    room[changed] += physics.step  # what is left at a change is rounded up to whole steps
+    wrong = over > np.repeat(room, scenario.jobs.chunks)
     wrong |= over < -slack
     wrong &= (k.row >= 0) & ~np.repeat(failure_times(k.c) < NEVER, scenario.jobs.chunks)
     chunks = np.flatnonzero(wrong)[: found.limit]
