@@ -27,6 +27,7 @@ from skedge.core.network import upload_delay
 from skedge.core.scenario import Scenario
 from skedge.core.time import NEVER
 
+from . import lanes as truth_of
 from .away import ChunksAway
 from .lanes import Truth, arrive_now, close, touch
 from .world import CLOUD_ENDS, CLOUD_STARTS, SimulatedWorld
@@ -86,6 +87,7 @@ class FailingWorld(SimulatedWorld):
             raise SkedgeError("physics.mtbf: does not go with jobs that have max_lag")
         self.books, self.failures = books, Failures(scenario)
         self.open, self.alone, self.sent = len(scenario.jobs), 0, 0
+        self.settling = False
         self.begun: dict[tuple[int, int], int] = {}
         """What is left of chunks that were begun on servers that failed since [µs], by job and chunk."""
         self.lane_of: dict[int, Ints] = {}
@@ -94,10 +96,17 @@ class FailingWorld(SimulatedWorld):
 
     def next_event(self) -> Event | None:
         """The next event; None when all jobs have left."""
-        event = super().next_event()
+        event = self._settled() if self.settling else super().next_event()
         if event is not None:
             self.open -= len(event.finished)
         return event
+
+    def _settled(self) -> Event:
+        """The jobs that have started or paused once the orders that answer a failure were carried out."""
+        self.settling = False
+        why, _ = truth_of.run(self.truth, self.now, self.now)
+        self.unsettled = why == truth_of.FINISHED
+        return self._told()
 
     def perform(self, order: Order) -> None:
         """Carry out an accepted order now."""
@@ -130,9 +139,11 @@ class FailingWorld(SimulatedWorld):
                 self.holding.stop(job)
             self.gangs.forget(server)
         event = event or Event(self.now, chunks=self._chunk_facts())
+        self.settling = bool(failed) and self.dispatches > 0
         servers = tuple((server, FAILED if fails else "") for server, fails in changes)
         left = {job: chunks for job, chunks in lost.items() if job not in event.finished}
-        return replace(event, servers=servers, lost=tuple((job, tuple(sorted(left[job]))) for job in sorted(left)))
+        event = replace(event, servers=servers, settling=self.settling)
+        return replace(event, lost=tuple((job, tuple(sorted(left[job]))) for job in sorted(left)))
 
     def _stands_on(self, job: int, server: int) -> bool:
         return server in self.books.ps_servers(job) or any(server == other for other, _ in self.gangs.placed[job])
