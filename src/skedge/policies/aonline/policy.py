@@ -264,6 +264,9 @@ class AOnline(Basis):
         # a PS is held only while a chunk is in service, so `paused` jobs have returned theirs
         beginning = {*event.started, *event.without_ps, *self.without_ps} - {*event.paused, *event.left}
         self.without_ps = []
+        if event.settling:  # a job that lost its last chunk in service returns its PS before others take one
+            self.without_ps = sorted(beginning)
+            return
         for job in sorted(beginning):
             ps = self.free_ps(job, view)
             if ps is None:
