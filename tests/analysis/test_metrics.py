@@ -7,7 +7,9 @@ import pytest
 
 from builders.small_records import DISPATCH, GANG, S, again, both, dispatched, drop, edit, gangs, scenario
 from skedge.analysis.metrics.metrics import jct_rate, metrics, utilisation
-from skedge.core.model import Physics
+from skedge.core.model import Cluster, Job, Physics, Server, job_table
+from skedge.core.scenario import Jobs, Scenario
+from skedge.run import run
 
 SLOT_OF_5_S = Physics(slot=5 * S, slotted=True)
 
@@ -130,3 +132,12 @@ def test_jct_rate_is_relative_to_the_reference() -> None:
     assert jct_rate({"aonline": mine, "srtf": theirs}) == {"aonline": 34 / 30, "srtf": 1.0}
     assert jct_rate({"aonline": mine}) == {"aonline": None}
     assert jct_rate({"aonline": mine, "srtf": theirs | {"finished": 2}})["aonline"] is None
+
+
+def test_a_job_with_a_part_of_its_work_in_the_cloud_counts_as_in_the_cloud() -> None:
+    """Four chunks of 100 s: one on the only worker, three in the cloud, whose data take 50 s to come."""
+    cluster = Cluster([Server("n0", capacity={"worker:gpu": 1, "ps:cpu": 1}), Server("cloud", "cloud")])
+    job = Job("a", 0, epochs=1, chunks=4, minibatches=100, minibatch_s=1, upload_s={"n0": 0, "cloud": 50})
+    table, given = job_table([job])
+    got = run(Scenario(cluster, Jobs(table, cluster, given), Physics(slot=S)), "aonline").metrics
+    assert (got["jobs_in_cloud"], got["cloud_share"]) == (1, 0.75)

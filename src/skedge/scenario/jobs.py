@@ -18,12 +18,12 @@ from skedge.core.latency import KINDS, LatencyCost
 from skedge.core.speed import minibatch_seconds
 from skedge.core.value import Sigmoid
 from skedge.traces.formats import read_trace
-from skedge.traces.frame import Trace, stretched
+from skedge.traces.frame import GPU, Trace, stretched
 from skedge.traces.makers.site_jobs import SiteRanges, site_jobs
 from skedge.traces.makers.synthetic import at_slots, philly_like
 from skedge.traces.makers.value_jobs import ValueRanges, value_jobs
 from skedge.traces.makers.workload import Made, PaperRanges, TraceShares, divisible_jobs, paper_jobs, rigid_jobs
-from skedge.traces.readers.mapped import TraceMapping
+from skedge.traces.readers.mapping import TraceMapping
 
 from .mapping_file import read_mapping
 from .schema import JobForm, LatencyForm, ScenarioForm, SyntheticForm, TraceForm, WorkloadForm
@@ -82,12 +82,16 @@ def _source(form: WorkloadForm, trace: Trace, taken: pl.DataFrame, made: Made) -
     origin: dict[str, Any] = {"synthetic": trace.source}
     if form.trace is not None:
         origin = {"trace": Path(form.trace.path).name, "format": form.trace.format or "mapped", "rows": trace.rows}
+        origin |= {"merged": trace.merged} if trace.merged else {}
         origin |= {"skipped": trace.skipped, "outside skip and first": len(trace.frame) - len(taken)}
+        origin |= {"note": trace.note} if trace.note else {}
+        origin |= {} if trace.unit == GPU else {"unit": trace.unit.name}
     changed = {what: n for what, n in (trace.changed | made.changed).items() if n}
     source = origin | {"make": form.making, "jobs": len(taken), "changed": changed}
     if form.making in ("rigid", "divisible"):
         asked = float((taken["gpus"] * taken["duration_s"]).sum())
-        source["gpu_hours"] = {"trace": round(asked / 3600, 3), "jobs": round(work_s(made.table) / 3600, 3)}
+        hours = {"trace": round(asked / 3600, 3), "jobs": round(work_s(made.table) / 3600, 3)}
+        source[f"{trace.unit.key}_hours"] = hours
     return source
 
 
