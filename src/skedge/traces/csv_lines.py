@@ -54,6 +54,12 @@ def _ends(content: bytes, separator: int) -> tuple[Ints, Ints, Ints]:
     return np.concatenate(ends), np.concatenate(separators), np.concatenate(lines)
 
 
+def first_row(content: bytes, separator: str) -> list[str]:
+    """The values of the first row."""
+    head = io.StringIO(content[:_BLOCK].decode("utf-8", errors="replace"), newline="")
+    return next(csv.reader(head, delimiter=separator), [])
+
+
 def _refuse_ragged(content: bytes, path: Path, separator: str, columns: int) -> None:
     """Refuse the first ragged row, as a reader of CSV finds it: a quote inside a value is an ordinary character."""
     rows = csv.reader(io.StringIO(content.decode("utf-8", errors="replace"), newline=""), delimiter=separator)
@@ -61,7 +67,8 @@ def _refuse_ragged(content: bytes, path: Path, separator: str, columns: int) -> 
     try:
         for row in rows:
             if len(row) != columns and any(value.strip() for value in row):
-                raise TraceError(f"{path}: line {line}: has {len(row)} values; the file has {columns} columns")
+                values = f"{len(row)} value{'s' if len(row) > 1 else ''}"
+                raise TraceError(f"{path}: line {line}: has {values}; the file has {columns} columns")
             line = rows.line_num + 1
     except csv.Error as error:
         raise TraceError(f"{path}: line {line}: cannot be read as CSV: {error}") from error

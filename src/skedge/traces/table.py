@@ -16,7 +16,7 @@ import polars as pl
 from skedge.core.errors import TraceError
 from skedge.core.files import no_device
 
-from .csv_lines import line_numbers
+from .csv_lines import first_row, line_numbers
 
 STAMP = "%Y-%m-%d %H:%M:%S"
 """Philly's format of times: without a time zone, to the second."""
@@ -83,8 +83,9 @@ class Csv:
         content = _with_line_feeds(read_bytes(path))
         self.content = content.lstrip(b"\r\n")
         self.above = content.count(b"\n", 0, len(content) - len(self.content))
-        first = _csv(path, self.content, has_header=False, separator=separator, n_rows=1)
-        names = [(name or "").strip() for name in first.row(0)]
+        names = [name.strip() for name in first_row(self.content, separator)]
+        if not any(names):
+            raise TraceError(f"{path}: cannot be read as CSV: it is empty")
         if columns is not None and len(names) != len(columns):
             listed = ", ".join(columns)
             raise TraceError(f"{path}: has {len(names)} columns; the mapping names {len(columns)}: {listed}")

@@ -91,7 +91,7 @@ def _row(path: Path, i: int, job: object, delays: Mapping[str, float | None]) ->
     where = f"job {i}"
     if not isinstance(job, Mapping) or "id" not in job:
         raise TraceError(f"{path}: {where}: it must be a mapping with id, subtime, res and profile")
-    if job.get("profile") not in delays:
+    if not isinstance(job.get("profile"), str) or job["profile"] not in delays:
         raise TraceError(f"{path}: {where}, profile: {job.get('profile')!r}; it must be one of `profiles`")
     numbers = (_number(path, where, job, "subtime"), _number(path, where, job, "res"))
     walltime = None if job.get("walltime", -1) in (-1, None) else _number(path, where, job, "walltime")

@@ -101,6 +101,8 @@ def _taken(table: pl.DataFrame, path: Path, mapping: TraceMapping) -> tuple[pl.D
         name = pl.col(mapping.name)
         reasons |= {} if mapping.steps is None else {"step of a job": name.str.contains(mapping.steps)}
         reasons |= {NO_ID: missing(mapping.name)}
+    if mapping.attempts is not None:  # parts may be alike, but a job has each attempt once
+        reasons |= {"row again": ~pl.struct(mapping.used()).is_first_distinct()}
     table, others = left_out(table, reasons)
     return table, blank | headers | others
 
@@ -168,7 +170,8 @@ def _note(rows: pl.DataFrame, table: pl.DataFrame, mapping: TraceMapping) -> str
         return ""
     submit = rows["submit_s"].drop_nulls()
     below = int((submit.diff() < 0).sum())
-    if not (_RARELY < below / len(rows) < 1 - _RARELY or (submit.n_unique() == 1 and submit[0] > 0)):
+    mixed = _OFTEN <= below / len(rows) <= 1 - _OFTEN or (submit.n_unique() == 1 and submit[0] > 0)
+    if not mixed or (submit < 0).any():
         return ""
     return (
         f"column {column} does not increase: {below} of {len(rows)} values are below the one before; they are taken as "
@@ -176,7 +179,11 @@ def _note(rows: pl.DataFrame, table: pl.DataFrame, mapping: TraceMapping) -> str
     )
 
 
-_FEW, _RARELY = 3, 0.1
+_FEW = 3
+"""Fewest rows of which the order tells something."""
+
+_OFTEN = 0.25
+"""Share of values below the one before, from which an arrival may be a gap: of gaps about half are."""
 
 
 def _check_spans(jobs: pl.DataFrame, path: Path, mapping: TraceMapping) -> None:

@@ -74,7 +74,8 @@ def _table(path: Path) -> pl.DataFrame:
     rows = [(line, fields) for line, fields in rows if fields]
     for line, fields in rows:
         if len(fields) != _FIELDS:
-            raise TraceError(f"{path}: line {line}: has {len(fields)} fields; a job has {_FIELDS}")
+            count = f"{len(fields)} field{'s' if len(fields) > 1 else ''}"
+            raise TraceError(f"{path}: line {line}: has {count}; a job has {_FIELDS}")
     taken = {name: [fields[place] for _, fields in rows] for name, place in _names().items()}
     return pl.DataFrame({"_line": [line for line, _ in rows], **taken}, schema_overrides={"_line": pl.Int64})
 

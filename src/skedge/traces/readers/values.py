@@ -48,8 +48,11 @@ MEANING: Mapping[str, str] = {
 _DECIMALS = 12
 """Decimals of a number that count: a file that was computed in floats has 6.999999999999999 for 7."""
 
-_DATES = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f%#z", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M%#z", "%Y-%m-%d")
-_WITH_OFFSET = r"\d:\d.*[+-]\d\d:?(\d\d)?$"
+_DATES = (
+    *("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f%#z", "%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M%#z", "%Y-%m-%d"),
+    *("%Y%m%d %H%M%S", "%Y%m%d %H%M%S%#z"),
+)
+_WITH_OFFSET = r" \d.*[+-]\d\d:?(\d\d)?$"
 
 _CLOCKS: Sequence[tuple[str, tuple[int, ...]]] = (
     (r"^(?:(-?\d+)(?:-| days?,? ?\+?))?(\d+):(\d+):(\d+(?:\.\d+)?)$", (86400, 3600, 60, 1)),
@@ -178,10 +181,11 @@ def is_number(column: str) -> pl.Expr:
 
 
 def are_numbers(table: pl.DataFrame, column: str, form: str) -> bool:
-    """Whether the times in `column` are numbers, by the `time` of a mapping."""
+    """Whether the times in `column` are numbers, by the `time` of a mapping, or as most of them are."""
     if form != "auto":
         return form in UNITS
-    return bool(table.select((missing(column, _NO_TIME) | is_number(column)).all()).item())
+    number, known = is_number(column), ~missing(column, _NO_TIME)
+    return bool(table.select((number & known).sum() * 2 >= known.sum()).item())
 
 
 def times(table: pl.DataFrame, path: Path, column: str, form: str) -> pl.Series:
@@ -214,8 +218,9 @@ def _refuse_mixed(table: pl.DataFrame, path: Path, column: str, offset: pl.Serie
 
 
 def _as_iso(texts: pl.Series) -> pl.Series:
-    dashes = texts.str.replace(r"^(\d{4})/(\d{1,2})/(\d{1,2})", "$1-$2-$3").str.replace("T", " ")
-    return dashes.str.replace("(Z| ?UTC| ?GMT)$", "+00:00").str.replace(r",(\d+)$", ".$1")
+    dashes = texts.str.replace(r"^(\d{4})/(\d{1,2})/(\d{1,2})", "${1}-${2}-${3}")
+    spaces = dashes.str.replace(r"(\d)[Tt](\d)", "${1} ${2}")
+    return spaces.str.replace("([Zz]| ?UTC| ?GMT)$", "+00:00").str.replace(r",(\d+)$", ".${1}")
 
 
 def _epochs(texts: pl.Series, forms: Sequence[str]) -> pl.Series:
