@@ -176,6 +176,16 @@ def test_gaps_between_submissions_add_up_over_all_rows(tmp_path):
     assert "give the column as interarrival" in read_mapped(path, mapping_of({**columns, "arrival": "gap"}, "m")).note
 
 
+def test_gaps_and_gpus_may_be_products_and_numbers(tmp_path):
+    """1,500 ms after the row before, as a product and by the unit; every job on 4 GPUs."""
+    path = write(tmp_path / "gaps.csv", "gap,run\n0,10\n1500,10\n")
+    for columns in ({"interarrival": "gap / 1000"}, {"interarrival": "gap", "time": "ms"}):
+        trace = read_mapped(path, mapping_of({**columns, "duration": "run", "gpus": "4"}, "m"))
+        assert trace.frame.select("submit_s", "gpus").rows() == [(0.0, 4), (1.5, 4)]
+    with pytest.raises(TraceError, match="interarrival '5' names no column"):
+        mapping_of({"interarrival": "5", "duration": "run", "gpus": "4"}, "m")
+
+
 @pytest.mark.parametrize("gap", ["-1", "", "x"])
 def test_a_gap_that_is_none_is_refused_with_its_line(tmp_path, gap):
     text = f"gap,run,gpus\n5,10,1\n{gap},10,1\n"

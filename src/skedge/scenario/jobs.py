@@ -12,11 +12,12 @@ from typing import Any
 import polars as pl
 from numpy.random import Generator, default_rng
 
-from skedge.core.errors import ScenarioError
-from skedge.core.job_fields import JOB_SCHEMA, Floats, Job, job_table
+from skedge.core.errors import ScenarioError, TraceError
+from skedge.core.job_fields import EXTRA_SCHEMA, JOB_SCHEMA, Floats, Job, job_table
 from skedge.core.latency import KINDS, LatencyCost
 from skedge.core.speed import minibatch_seconds
 from skedge.core.value import Sigmoid
+from skedge.traces.csv_lines import check_rows
 from skedge.traces.formats import read_trace
 from skedge.traces.frame import GPU, Trace, stretched
 from skedge.traces.makers.site_jobs import SiteRanges, site_jobs
@@ -154,6 +155,13 @@ def _part(form: TraceForm, frame: pl.DataFrame) -> pl.DataFrame:
     return part if form.span is None else stretched(part, form.span)
 
 
+def _csv(path: Path) -> pl.DataFrame:
+    """A jobs table, read with the schema's types, so that an id of digits stays text."""
+    check_rows(path)
+    texts = {name: kind for name, kind in EXTRA_SCHEMA.items() if kind is str}
+    return pl.read_csv(path, schema_overrides=JOB_SCHEMA | texts, glob=False)
+
+
 def read_jobs_table(path: Path) -> pl.DataFrame:
     """Read a jobs table, Parquet or CSV.
 
@@ -165,12 +173,8 @@ def read_jobs_table(path: Path) -> pl.DataFrame:
     if path.suffix not in (".parquet", ".csv"):
         raise ScenarioError(f"workload.table: {str(path)!r}: must end in .parquet or .csv")
     try:
-        # CSV is read with the schema's types, so that an id of digits stays text
-        parquet = path.suffix == ".parquet"
-        table = (
-            pl.read_parquet(path, glob=False) if parquet else pl.read_csv(path, schema_overrides=JOB_SCHEMA, glob=False)
-        )
-    except (OSError, pl.exceptions.PolarsError) as error:
+        table = pl.read_parquet(path, glob=False) if path.suffix == ".parquet" else _csv(path)
+    except (OSError, pl.exceptions.PolarsError, TraceError) as error:
         raise ScenarioError(f"workload.table: {path}: cannot be read: {str(error).splitlines()[0]}") from error
     missing = [c for c in JOB_SCHEMA if c not in table.columns]
     if missing or not len(table):

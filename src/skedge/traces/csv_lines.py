@@ -54,6 +54,22 @@ def _ends(content: bytes, separator: int) -> tuple[Ints, Ints, Ints]:
     return np.concatenate(ends), np.concatenate(separators), np.concatenate(lines)
 
 
+def check_rows(path: Path) -> None:
+    """Refuse a CSV file, comma-separated with a header, of which a row has too few or too many values.
+
+    Raises
+    ------
+    TraceError
+        Names the line.
+    OSError
+        If the file cannot be read.
+    """
+    content = path.read_bytes()
+    columns = first_row(content, ",")
+    if columns:
+        line_numbers(content, path, ",", len(columns))
+
+
 def first_row(content: bytes, separator: str) -> list[str]:
     """The values of the first row."""
     head = io.StringIO(content[:_BLOCK].decode("utf-8", errors="replace"), newline="")

@@ -12,7 +12,7 @@ from skedge.core.errors import TraceError
 from skedge.traces.frame import LONGEST_TRACED_S, NO_ID, Fractional, Trace, Unit, finished
 from skedge.traces.table import Csv, check_columns, filled, left_out, numbers, refuse
 
-from .mapping import TraceMapping
+from .mapping import TraceMapping, columns_of
 from .merging import Merged, of_attempts, of_parts, one_job_each
 from .values import NO_STATUS, SKIP, UNITS, are_numbers, as_floats, durations, exact, missing, states, times
 
@@ -111,9 +111,9 @@ def _submissions(table: pl.DataFrame, path: Path, mapping: TraceMapping) -> pl.S
     """The times of submission; of intervals, the sum so far, over all rows."""
     if mapping.arrival is not None:
         return pl.repeat(None, len(table), dtype=pl.Float64, eager=True)  # read later, of the rows that are taken
-    column = str(mapping.interarrival)
-    gaps = durations(table, path, column) * UNITS.get(mapping.time, 1.0)
+    gaps = durations(table, path, str(mapping.interarrival)) * UNITS.get(mapping.time, 1.0)
     later = pl.int_range(pl.len()) > 0
+    column = columns_of(str(mapping.interarrival))[0]
     refuse(table, pl.lit(gaps < 0) | (pl.lit(gaps.is_null()) & later), path, column, "a time of 0 or more")
     return gaps.fill_null(0).cum_sum()
 

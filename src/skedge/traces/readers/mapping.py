@@ -33,7 +33,8 @@ class JoinedTable(_Form):
 class TraceMapping(_Form):
     """The columns of a table of jobs, comma-separated or the like, that hold what a trace needs.
 
-    `gpus` and `duration` may be products of columns and numbers, such as ``plan_gpu / 100`` or ``run_ms / 1000``.
+    `gpus`, `duration` and `interarrival` may be products of columns and numbers, such as ``plan_gpu / 100`` or
+    ``run_ms / 1000``.
     """
 
     arrival: Column | None = Field(None, description="time of submission")
@@ -77,6 +78,8 @@ class TraceMapping(_Form):
     def _is_whole(self) -> TraceMapping:
         if (self.arrival is None) == (self.interarrival is None):
             raise ValueError("it must have either arrival, or interarrival")
+        if self.interarrival is not None and not columns_of(self.interarrival):
+            raise ValueError(f"interarrival {self.interarrival!r} names no column")
         if self.duration is None and self.start is None and self.end is None:
             raise ValueError("it must have either duration, or start and end")
         if (self.start is None) != (self.end is None):
@@ -121,9 +124,9 @@ class TraceMapping(_Form):
         return list(dict.fromkeys([*(name for name in single if name), *self.where, *products]))
 
 
-_PRODUCTS = ("gpus", "duration")
+_PRODUCTS = ("gpus", "duration", "interarrival")
 _COLUMNS = (
-    *("arrival", "interarrival", "start", "end", "id", "parts", "attempts"),
+    *("arrival", "start", "end", "id", "parts", "attempts"),
     *("user", "group", "gpu_type", "tenant", "priority", "status", *_PRODUCTS),
 )
 """Fields that name columns."""
