@@ -115,7 +115,8 @@ LAYOUTS: list[tuple[str, str | bytes, Loads | str]] = [
     ("a separator after every line", (HEAD + GOOD).replace("\n", ",\n"), BOTH),
     ("a column of numbers without a name", ("," + HEAD + "0," + GOOD).replace("\nb", "\n1,b"), BOTH),
     ("the header again", HEAD + GOOD + HEAD, Loads([A, B], {"header again": 1})),
-    ("another separator", (HEAD + GOOD).replace(",", ";"), "column 'at' is missing"),
+    ("another separator", (HEAD + GOOD).replace(",", ";"), "stands between columns, as ';' may"),
+    ("tabs", (HEAD + GOOD).replace(",", "\t"), "column 'at' is missing"),
     ("an id twice", HEAD + GOOD + "a,40,1,1,x,ok\n", "line 2, column id: 'a'; it must be unique; it is used twice"),
 ]
 
@@ -285,6 +286,11 @@ SLURM: list[tuple[str, str | bytes, Loads | str]] = [
         SACCT + f"1|u|{RAN}|RESIZING|gres/gpu=4\n"
         "1|u|2024-05-01T10:00:00|2024-05-01T10:31:00|2024-05-01T10:41:00|COMPLETED|gres/gpu=2\n",
         Loads([slurm("1", 4, run=2400.0)]),
+    ),
+    (
+        "a number used again",
+        SACCT + ROW + ROW.replace("|u|", "|v|"),
+        "line 3, column id: '1'; it must be the name of one job",
     ),
     ("a row twice", SACCT + ROW + ROW, Loads([ONE], {"row again": 1})),
     (

@@ -176,7 +176,9 @@ def check_columns(there: Sequence[str], path: Path, needed: Sequence[str]) -> No
         have = [c for c in there if c and c != "_line"]
         near = difflib.get_close_matches(missing.lower(), [c.lower() for c in have], 1, cutoff=0.4)
         meant = next((f" (did you mean {c!r}?)" for c in have if c.lower() in near), "")
-        raise TraceError(f"{path}: line 1: column {missing!r} is missing{meant}; the file has {', '.join(have)}")
+        split = next((mark for mark in ";|\t," if len(have) == 1 and mark in have[0]), None)
+        how = "" if split is None else f" (`separator` of a mapping says what stands between columns, as {split!r} may)"
+        raise TraceError(f"{path}: line 1: column {missing!r} is missing{meant}; the file has {', '.join(have)}{how}")
 
 
 def filled(table: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:

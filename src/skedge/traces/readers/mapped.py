@@ -13,7 +13,7 @@ from skedge.traces.frame import LONGEST_TRACED_S, NO_ID, Fractional, Trace, Unit
 from skedge.traces.table import Csv, check_columns, filled, left_out, numbers, refuse
 
 from .mapping import TraceMapping, columns_of
-from .merging import Merged, of_attempts, of_parts, one_job_each
+from .merging import CHANGES, of_attempts, of_parts, with_duration
 from .values import NO_STATUS, SKIP, UNITS, are_numbers, as_floats, durations, exact, missing, states, times
 
 _LATEST_S = 1e11
@@ -43,7 +43,8 @@ def read_mapped(
     gpus = exact(table, path, mapping)
     rows = pl.DataFrame([series.alias(name) for name, series in _columns(table, path, mapping)])
     note = _note(rows, table, mapping)
-    jobs, changed = _jobs(rows.with_columns(gpus=gpus.multiples), mapping)
+    _check_users(rows, path, mapping)
+    jobs = _jobs(rows.with_columns(gpus=gpus.multiples), mapping)
     merged = len(rows) - len(jobs)
     reasons = {
         "status to skip": pl.col("status") == SKIP,
@@ -54,6 +55,8 @@ def read_mapped(
     _check_spans(jobs, path, mapping)
     refuse(jobs, pl.col("id").is_duplicated(), path, "id", _UNIQUE)
     about = {"merged": merged, "unit": Unit(mapping.unit), "note": note}
+    of_status = jobs.filter(pl.col("status").is_in(list(statuses)))
+    changed = {what: int(of_status[what].sum()) for what in CHANGES if what in jobs.columns}
     return finished(jobs, path, statuses, skipped | unfit, fractional, changed, **about)
 
 
@@ -150,17 +153,25 @@ def _classes(table: pl.DataFrame, path: Path, column: str) -> pl.Series:
 _HIGHEST_CLASS = 10**6
 
 
-def _jobs(rows: pl.DataFrame, mapping: TraceMapping) -> Merged:
+def _check_users(rows: pl.DataFrame, path: Path, mapping: TraceMapping) -> None:
+    """Refuse attempts of different users: numbers of jobs were used again, or are those of several clusters."""
+    if mapping.attempts is None or mapping.user is None:
+        return
+    other = (pl.col("user") != pl.col("user").first().over("id")).fill_null(value=False)
+    right = f"the name of one job in {mapping.attempts}; a row above has it for another user"
+    refuse(rows, other, path, "id", right)
+
+
+def _jobs(rows: pl.DataFrame, mapping: TraceMapping) -> pl.DataFrame:
     """The jobs that the rows make up."""
     if mapping.parts is not None:
         jobs = of_parts(rows)
     else:
-        jobs = one_job_each(rows) if mapping.attempts is None else of_attempts(rows)
+        jobs = with_duration(rows) if mapping.attempts is None else of_attempts(rows)
     if mapping.components is not None:
-        whole = jobs.table.with_columns(pl.col("id").str.replace(mapping.components, ""))
-        parts = of_parts(whole.drop("start_s", "end_s", strict=False))
-        jobs = Merged(parts.table, jobs.changed | parts.changed)
-    return Merged(jobs.table.with_columns(pl.col("group").fill_null("")), jobs.changed)
+        whole = jobs.with_columns(pl.col("id").str.replace(mapping.components, ""))
+        jobs = of_parts(whole.drop("start_s", "end_s", strict=False))
+    return jobs.with_columns(pl.col("group").fill_null(""))
 
 
 def _note(rows: pl.DataFrame, table: pl.DataFrame, mapping: TraceMapping) -> str:

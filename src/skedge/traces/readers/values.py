@@ -37,11 +37,11 @@ MEANING: Mapping[str, str] = {
     **dict.fromkeys(("failed", "fail", "failure", "error", "timeout", "node_fail", "out_of_memory", "oom"), "failed"),
     **dict.fromkeys(("boot_fail", "launch_failed", "reconfig_fail", "crashed", "oomkilled", "timedout"), "failed"),
     **dict.fromkeys(("cancelled", "canceled", "killed", "preempted", "deadline", "stopped", "evicted"), "killed"),
-    **dict.fromkeys(("aborted", "deleted"), "killed"),
+    **dict.fromkeys(("aborted", "deleted", "interrupted"), "killed"),
     **dict.fromkeys(("running", "pending", "waiting", "queued", "suspended", "requeued", "submitted"), SKIP),
     **dict.fromkeys(("configuring", "completing", "requeue_fed", "requeue_hold", "resizing", "resv_del_hold"), SKIP),
     **dict.fromkeys(("revoked", "signaling", "special_exit", "stage_out", "power_up_node", "update_db"), SKIP),
-    **dict.fromkeys(("expediting", "created", "starting", "initializing", "held", "new"), SKIP),
+    **dict.fromkeys(("expediting", "created", "starting", "initializing", "held", "new", "ready"), SKIP),
 }
 """Final state of a job by the first word of its status, in lower case; a mapping's `statuses` come first."""
 
