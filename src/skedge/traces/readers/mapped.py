@@ -42,23 +42,25 @@ def read_mapped(
     table, skipped = _taken(table, path, mapping)
     gpus = exact(table, path, mapping)
     rows = pl.DataFrame([series.alias(name) for name, series in _columns(table, path, mapping)])
-    note = _note(rows, table, mapping)
     _check_users(rows, path, mapping)
     jobs = _jobs(rows.with_columns(gpus=gpus.multiples), mapping)
-    merged = len(rows) - len(jobs)
-    reasons = {
-        "status to skip": pl.col("status") == SKIP,
-        "no status": pl.col("status") == NO_STATUS,
-        "no submission time": pl.col("submit_s").is_null(),
+    about = {
+        "merged": len(rows) - len(jobs),
+        "unit": Unit(mapping.unit),
+        "note": _note(rows, table, mapping),
     }
-    jobs, unfit = left_out(jobs.with_columns(gpus=as_floats("gpus", gpus.parts)), reasons)
+    jobs, unfit = left_out(jobs.with_columns(gpus=as_floats("gpus", gpus.parts)), _UNFIT)
     _check_spans(jobs, path, mapping)
     refuse(jobs, pl.col("id").is_duplicated(), path, "id", _UNIQUE)
-    about = {"merged": merged, "unit": Unit(mapping.unit), "note": note}
-    of_status = jobs.filter(pl.col("status").is_in(list(statuses)))
-    changed = {what: int(of_status[what].sum()) for what in CHANGES if what in jobs.columns}
-    return finished(jobs, path, statuses, skipped | unfit, fractional, changed, **about)
+    return finished(jobs, path, statuses, skipped | unfit, fractional, _changed(jobs, statuses), **about)
 
+
+_UNFIT = {
+    "status to skip": pl.col("status") == SKIP,
+    "no status": pl.col("status") == NO_STATUS,
+    "no submission time": pl.col("submit_s").is_null(),
+}
+"""Jobs to leave out, by reason."""
 
 _UNIQUE = "unique; it is used twice (with `parts` rows of one name are one job, with `attempts` its attempts)"
 
@@ -172,6 +174,12 @@ def _jobs(rows: pl.DataFrame, mapping: TraceMapping) -> pl.DataFrame:
         whole = jobs.with_columns(pl.col("id").str.replace(mapping.components, ""))
         jobs = of_parts(whole.drop("start_s", "end_s", strict=False))
     return jobs.with_columns(pl.col("group").fill_null(""))
+
+
+def _changed(jobs: pl.DataFrame, statuses: Collection[str]) -> dict[str, int]:
+    """The number of jobs to take of which some row does not count, by reason."""
+    taken = jobs.filter(pl.col("status").is_in(list(statuses)))
+    return {what: int(taken[what].sum()) for what in CHANGES if what in jobs.columns}
 
 
 def _note(rows: pl.DataFrame, table: pl.DataFrame, mapping: TraceMapping) -> str:
