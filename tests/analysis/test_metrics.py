@@ -7,7 +7,9 @@ import pytest
 
 from builders.small_records import DISPATCH, GANG, S, again, both, dispatched, drop, edit, gangs, scenario
 from skedge.analysis.metrics.metrics import metrics, utilisation
-from skedge.core.model import Physics
+from skedge.core.model import Cluster, Job, Physics, Server, job_table
+from skedge.core.scenario import Jobs, Scenario
+from skedge.run import run
 
 SLOT_OF_5_S = Physics(slot=5 * S, slotted=True)
 
@@ -133,3 +135,12 @@ def test_utilisation_over_time() -> None:
     assert got["running_jobs"].to_list() == [0, 2, 3, 1, 0]
     assert got["waiting_jobs"].to_list() == [1, 1, 0, 0, 0]
     assert got["submitted"].to_list() == [3, 0, 1, 0, 0]
+
+
+def test_a_job_with_a_part_of_its_work_in_the_cloud_counts_as_in_the_cloud() -> None:
+    """Four chunks of 100 s: one on the only worker, three in the cloud, whose data take 50 s to come."""
+    cluster = Cluster([Server("n0", capacity={"worker:gpu": 1, "ps:cpu": 1}), Server("cloud", "cloud")])
+    job = Job("a", 0, epochs=1, chunks=4, minibatches=100, minibatch_s=1, upload_s={"n0": 0, "cloud": 50})
+    table, given = job_table([job])
+    got = run(Scenario(cluster, Jobs(table, cluster, given), Physics(slot=S)), "aonline").metrics
+    assert (got["jobs_in_cloud"], got["cloud_share"]) == (1, 0.75)

@@ -122,6 +122,71 @@ def test_the_page_names_every_order_event_field_and_clause() -> None:
     assert all(f"| {clause} |" in PAGE for clause in clauses)
 
 
+TUTORIAL = (DOCS / "tutorials" / "a-policy.md").read_text(encoding="utf-8")
+
+
+def class_lines(source: str, name: str) -> int:
+    """Lines of code of a class of a source."""
+    whole = next(node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == name)
+    return len(code_lines(source) & set(range(whole.lineno, (whole.end_lineno or 0) + 1)))
+
+
+def test_the_lines_that_the_pages_count_are_counted() -> None:
+    """The class of SRTF without its ranking, and the tutorial's whole scheduler."""
+    stated = re.search(r"class in `skedge/(\S+)` takes (\d+) lines of code at most", PAGE)
+    assert stated is not None
+    assert 0 < class_lines((ROOT / "src" / "skedge" / stated[1]).read_text("utf-8"), "Srtf") <= int(stated[2])
+    scheduler = re.search(r'^```python title="fewest.py"\n(.*?)^```$', TUTORIAL, re.MULTILINE | re.DOTALL)
+    assert scheduler is not None
+    assert "a scheduler in twenty lines" in TUTORIAL
+    assert len(scheduler[1].splitlines()) <= 20
+
+
+def test_the_classes_and_files_that_the_page_names_are_there_and_are_what_it_says() -> None:
+    """Bases and parameters of gangs, and the two policies that stand for what it recommends."""
+    from skedge.policies.drf.on_slots import DrfOnSlots
+    from skedge.policies.gangs.base import GangParams, GangPolicy
+    from skedge.policies.gangs.edge import EdgePolicy
+    from skedge.policies.gangs.srtf import Srtf
+
+    for base in (GangPolicy, GangParams, EdgePolicy):
+        assert f"`{base.__module__}.{base.__name__}`" in PAGE
+    assert issubclass(Srtf, GangPolicy)
+    assert GangPolicy.Parameters is GangParams
+    assert issubclass(DrfOnSlots, EdgePolicy)
+    named = re.findall(r"`(skedge/\S+\.py)`", PAGE)
+    assert {path for path in named if not (ROOT / "src" / path).is_file()} == set()
+    assert "skedge/policies/drf/on_slots.py" in named
+
+
+def test_the_numbers_of_the_page_are_right() -> None:
+    """Two methods besides a name, three optional things, 2**62 for no limit, the lanes' parameters."""
+    from skedge.core.policy import LaneRule
+    from skedge.core.size import UNLIMITED
+
+    assert "It is a class with a name and two methods" in PAGE
+    tree = ast.parse(EXAMPLES["least_loaded.py"])
+    policy = next(node for node in tree.body if isinstance(node, ast.ClassDef))
+    methods = {node.name for node in policy.body if isinstance(node, ast.FunctionDef)}
+    assert {"start", "decide"} <= methods
+    assert "adds three optional things" in PAGE
+    optional = PAGE.partition("adds three optional things")[2].partition("```")[0]
+    assert len(re.findall(r"^- \*\*", optional, re.MULTILINE)) == 3
+    assert ("2**62 if unlimited" in PAGE, UNLIMITED) == (True, 2**62)
+    assert 'LaneRule(preemptive=False, rank="custom")' in PAGE
+    assert LaneRule(preemptive=False, rank="custom").rank == "custom"
+
+
+def test_the_columns_of_jobs_that_the_page_names_are_there() -> None:
+    """Every name in the row of `jobs` is a column that policies see."""
+    from skedge.core.job_fields import JobColumns
+
+    row = next(line for line in PAGE.splitlines() if line.startswith("| `jobs` |"))
+    columns = set(JobColumns.__dataclass_fields__)
+    assert set(re.findall(r"`(\w+)`", row)) - {"jobs"} <= columns
+    assert {"user", "gpu_type", "workers"} <= set(re.findall(r"`(\w+)`", row))
+
+
 def test_the_examples_keep_the_contract(examples: None) -> None:
     """check_policy finds nothing, also where the cloud takes what would wait."""
     from least_loaded_more import Spill

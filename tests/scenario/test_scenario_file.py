@@ -28,6 +28,7 @@ from skedge.scenario.file import (
     scenario_from_dict,
     work_s,
 )
+from skedge.scenario.jobs import read_jobs_table
 from skedge.scenario.load import busy_workers, offered_load
 from skedge.scenario.save import save_scenario
 from skedge.scenario.schema import SCHEMAS, job_json_schema
@@ -608,3 +609,14 @@ def test_a_saved_scenario_keeps_its_name(tmp_path, name):
 def test_the_jobs_table_of_a_saved_scenario_has_the_schema(tmp_path):
     save_scenario(drawn(), tmp_path)
     assert pl.read_parquet(tmp_path / "jobs.parquet").schema == pl.Schema(JOB_SCHEMA)
+
+
+@pytest.mark.parametrize(("row", "count"), [("x,1", 2), ("x" + ",1" * 20, 21)])
+def test_a_ragged_jobs_table_names_its_line(tmp_path, row, count):
+    """A row that is cut off, or has more values than columns; polars fills the first with nulls."""
+    path = tmp_path / "jobs.csv"
+    path.write_text(f"{','.join(JOB_SCHEMA)}\n\n{row}\n")
+    with pytest.raises(
+        ScenarioError, match=rf"jobs.csv: line 3: has {count} values; the file has {len(JOB_SCHEMA)} col"
+    ):
+        read_jobs_table(path)

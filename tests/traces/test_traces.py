@@ -128,6 +128,7 @@ def test_a_logged_job_has_its_largest_attempts_gpus_and_its_attempts_added_run_t
     assert list(by_id) == ["first", "twice", "grew"]
     assert by_id["twice"] == {
         "id": "twice", "submit_s": 30.0, "duration_s": 180.0, "gpus": 8, "status": "passed", "group": "v1",
+        "user": "u",
     }  # fmt: skip
     assert (by_id["grew"]["gpus"], by_id["grew"]["duration_s"]) == (4, 3.0)
     assert by_id["first"]["status"] == "failed"
@@ -215,9 +216,9 @@ def test_the_csv_of_passed_jobs_is_sorted_and_numbered_by_its_rows(tmp_path):
 
 def test_the_csv_of_all_jobs_gives_the_statuses_asked_for(tmp_path):
     path = write(tmp_path / "t.csv", EVERY)
-    assert read_philly_csv(path).frame.rows() == [("j2", 0.0, 66.0, 16, "passed", "3")]
+    assert read_philly_csv(path).frame.rows() == [("j2", 0.0, 66.0, 16, "passed", "3", "3")]
     both = read_philly_csv(path, ("killed", "failed")).frame
-    assert both.rows() == [("j0", 0.0, 1389243.0, 1, "killed", "1"), ("j1", 1.0, 14405.0, 8, "failed", "2")]
+    assert both.rows() == [("j0", 0.0, 1389243.0, 1, "killed", "1", "1"), ("j1", 1.0, 14405.0, 8, "failed", "2", "2")]
 
 
 @pytest.mark.parametrize(
@@ -310,9 +311,9 @@ def test_a_job_with_an_attempt_that_ends_before_it_starts_is_left_out_and_counte
 
 def test_a_fraction_of_a_processor_in_swf_is_left_out_or_rounded_up(tmp_path):
     path = write(tmp_path / "log.swf", SWF.replace("50 4 -1 -1 8", "50 4 -1 -1 2.5") + "\n")
-    assert read_swf(path, ALL).skipped["fraction of a GPU"] == 1
+    assert read_swf(path, ALL).skipped["fraction of a processor"] == 1
     taken = read_swf(path, ALL, "ceil")
-    assert (taken.frame["gpus"].to_list()[0], taken.changed) == (3, {"fraction of a GPU rounded up": 1})
+    assert (taken.frame["gpus"].to_list()[0], taken.changed) == (3, {"fraction of a processor rounded up": 1})
 
 
 # --- machine lists
@@ -362,9 +363,9 @@ SWF = (
 def test_swf_jobs_have_requested_else_allocated_processors_and_their_status(tmp_path):
     trace = read_swf(write(tmp_path / "log.swf", SWF), ALL)
     assert trace.frame.rows() == [
-        ("1", 0.0, 50.0, 8, "passed", "7"),
-        ("2", 10.0, 60.5, 4, "failed", "7"),
-        ("3", 20.0, 70.0, 2, "killed", "7"),
+        ("1", 0.0, 50.0, 8, "passed", "7", "7"),
+        ("2", 10.0, 60.5, 4, "failed", "7", "7"),
+        ("3", 20.0, 70.0, 2, "killed", "7", "7"),
     ]
     assert trace.skipped == {"partial execution": 1, "no run time": 2, "processors unknown": 1}
 

@@ -70,11 +70,14 @@ def source_text(source: Mapping[str, Any]) -> str:
     origin = source.get("trace") or source["synthetic"]
     rows = f"{source['rows']:,} rows of " if "rows" in source else ""
     parts = [f"{source['jobs']:,} {source['make']} jobs made of {rows}{origin}"]
+    parts[0] += f", {source['merged']:,} of them merged into jobs of several" if source.get("merged") else ""
     skipped = {**source.get("skipped", {}), "outside skip and first": source.get("outside skip and first", 0)}
     parts += [f"left out: {_counts(skipped)}"] if any(skipped.values()) else []
     parts += [f"changed: {_counts(source['changed'])}"] if source["changed"] else []
-    hours = source.get("gpu_hours")
-    parts += [f"GPU-hours of the trace {hours['trace']:,.0f}, of the jobs {hours['jobs']:,.0f}"] if hours else []
+    unit = source.get("unit", "GPU")
+    hours = source.get(f"{unit.lower()}_hours")
+    parts += [f"{unit}-hours of the trace {hours['trace']:,.0f}, of the jobs {hours['jobs']:,.0f}"] if hours else []
+    parts += [source["note"]] if source.get("note") else []
     return "; ".join(parts + drawn)
 
 

@@ -25,7 +25,7 @@ from skedge.scenario.save import save_scenario
 from skedge.traces.describe import describe, rows
 from skedge.traces.formats import FORMATS, read_trace
 from skedge.traces.frame import Trace
-from skedge.traces.readers.mapped import TraceMapping
+from skedge.traces.readers.mapping import TraceMapping
 from skedge.traces.unmapped import unmapped
 
 from .console import out, print_json, source_text
@@ -69,12 +69,20 @@ class Source:
     form: Annotated[Format | None, typer.Option("--format", help="Format of the file.")] = None
     mapping: Annotated[Path | None, typer.Option("--map", help="Instead: file that maps its columns (YAML).")] = None
     arrival: Annotated[str | None, _column("Instead of both: the column of the submission time.")] = None
+    interarrival: Annotated[
+        str | None, _column("Instead of --arrival: column of the time since the row before's submission.")
+    ] = None
     duration: Annotated[str | None, _column("Column of the running time [s].")] = None
     start: Annotated[str | None, _column("Instead of --duration: column of the time when the job started.")] = None
     end: Annotated[str | None, _column("Column of the time when it ended.")] = None
     gpus: Annotated[str | None, _column("Column of the GPUs, or a product such as 'percent / 100'.")] = None
     id: Annotated[str | None, _column("Column of the job's name.")] = None
     user: Annotated[str | None, _column("Column of the user.")] = None
+    group: Annotated[str | None, _column("Column of the virtual cluster or class; default: the user.")] = None
+    gpu_type: Annotated[str | None, _column("Column of the GPU that the job asked for.")] = None
+    tenant: Annotated[str | None, _column("Column of the tenant.")] = None
+    priority: Annotated[str | None, _column("Column of the priority class, higher goes first.")] = None
+    unit: Annotated[str | None, _column("What --gpus counts, such as CPU; default GPU.")] = None
     status: Annotated[str | None, _column("Column of the final state.")] = None
     time: Annotated[str | None, _column("Unit or format of times: s, ms, us, ns, min, h, d, iso, or %d/%m/%Y.")] = None
     statuses: Annotated[
@@ -110,7 +118,10 @@ class Source:
         return {"path": str(self.path.resolve()), **form, "statuses": statuses, "fractional": self.fractional.value}
 
 
-_COLUMNS = ("arrival", "duration", "start", "end", "gpus", "id", "user", "status", "time")
+_COLUMNS = (
+    *("arrival", "interarrival", "duration", "start", "end", "gpus", "id", "user", "group", "gpu_type", "tenant"),
+    *("priority", "status", "time", "unit"),
+)
 """Fields of a :class:`Source` that are those of a mapping."""
 
 
@@ -125,7 +136,7 @@ def describe_command(
     """Describe a trace: arrivals, sizes, durations, load, users; as a table, as pictures."""
     trace = source.trace()
     figures = describe(trace, cluster_gpus)
-    pictures = histograms(trace.frame)
+    pictures = histograms(trace.frame, trace.unit.several)
     if html is not None:
         write_report(html, trace_page(source.path.name, rows(figures), pictures))
     if as_json:

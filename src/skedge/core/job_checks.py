@@ -81,6 +81,16 @@ def tenants_of(frame: pl.DataFrame, cluster: Cluster) -> Ints:
     return np.array([place[name] for name in frame["tenant"].fill_null(NOBODY)], np.int64)
 
 
+def labels_of(frame: pl.DataFrame, column: str) -> tuple[tuple[str, ...], Ints]:
+    """The texts of an optional column in order of first appearance, and the number of each job's; missing is empty."""
+    if column not in frame.columns:
+        return ("",), np.zeros(len(frame), np.int64)
+    texts = frame[column].fill_null("")
+    names = texts.unique(maintain_order=True)
+    numbers = texts.replace_strict(names, pl.Series(range(len(names)), dtype=pl.Int64), return_dtype=pl.Int64)
+    return tuple(names), numbers.to_numpy()
+
+
 def floats(frame: pl.DataFrame, column: str) -> Floats:
     """A column as floats."""
     return frame[column].to_numpy().astype(np.float64)

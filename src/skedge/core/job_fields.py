@@ -162,6 +162,10 @@ class Job:
         default=None,
         metadata=_row("most epochs by which a chunk may lead the job's slowest (M39)", Maybe(_COUNT), kinds=("slots",)),
     )
+    user: str | None = field(default=None, metadata=_row("who submitted it; only policies read it", Maybe(text)))
+    gpu_type: str | None = field(
+        default=None, metadata=_row("GPU that it asked for, a label; only policies read it", Maybe(text))
+    )
 
     def __post_init__(self) -> None:
         """Check and cast the fields.
@@ -284,6 +288,9 @@ class JobColumns:
         Number in the order of the cluster's :attr:`~skedge.core.sharing.Sharing.names`; 0 without tenants.
     priority
         Its class.
+    user, gpu_type
+        Numbers of the job's labels, by first appearance, so that a number tells nothing of later jobs; their texts are
+        those of :meth:`~skedge.core.policy.View.user` and :meth:`~skedge.core.policy.View.gpu_type`.
     minibatch_s, ps_update_s, gradient_mb, bandwidth_mbps, internal_mbps, batch, ratio, exchange_mb, chunk_mb
         As announced: see :class:`Job`.
     chunk_bytes
@@ -302,6 +309,8 @@ class JobColumns:
     ps_type: Ints
     tenant: Ints
     priority: Ints
+    user: Ints
+    gpu_type: Ints
     minibatch_s: Floats
     ps_update_s: Floats
     gradient_mb: Floats

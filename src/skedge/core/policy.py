@@ -311,6 +311,18 @@ class View:
         """Value of `job` as a function of its training time in slots; None if not specified."""
         return self._state.scenario.jobs.utility[self._past(job)]
 
+    def user(self, job: int) -> str:
+        """Who submitted `job`; empty if not specified. Jobs of one user have one number in ``jobs.user``."""
+        return self._label("user", job)
+
+    def gpu_type(self, job: int) -> str:
+        """GPU that `job` asked for; empty if not specified. Its number is in ``jobs.gpu_type``."""
+        return self._label("gpu_type", job)
+
+    def _label(self, name: str, job: int) -> str:
+        jobs = self._state.scenario.jobs
+        return jobs.names[name][int(getattr(jobs, name)[self._past(job)])]
+
     @property
     def chunk_time(self) -> Ints:
         """Time to train a chunk, p [µs], for zeta = 0 and 1, shape ``(arrived, 2)``; corrected in live runs."""
@@ -381,7 +393,7 @@ class View:
 
     @property
     def in_service(self) -> Any:
-        """Whether each server is in service, shape ``(servers,)``; always true in a simulation."""
+        """Whether each server is in service, shape ``(servers,)``; always true in a simulation without failures."""
         return _shown(self._state.in_service)
 
     @property

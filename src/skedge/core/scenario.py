@@ -15,7 +15,18 @@ from numpy.random import Generator, default_rng
 from .errors import ScenarioError
 from .facts import facts_html
 from .fields import Number, Rule, made_of, settle, text
-from .job_checks import UTILITY, checked, data_of, floats, in_order, needs, numeric, schema_of, tenants_of
+from .job_checks import (
+    UTILITY,
+    checked,
+    data_of,
+    floats,
+    in_order,
+    labels_of,
+    needs,
+    numeric,
+    schema_of,
+    tenants_of,
+)
 from .job_fields import EXTRA_SCHEMA, JOB_SCHEMA, PS_NEEDS, WORKER_NEEDS, JobColumns
 from .kinds import kind_of
 from .latency import LatencyCost, latency_from
@@ -55,6 +66,8 @@ class Jobs(JobColumns):
         Maximum number of workers: D_j, or F_i on servers with resources.
     max_lag
         Maximum number of epochs by which a chunk may lead the job's slowest; 0 for no limit.
+    names
+        The users and GPU types, by the numbers in `user` and `gpu_type`.
     given
         Upload delays given individually [s], by job id and server id.
     """
@@ -74,8 +87,10 @@ class Jobs(JobColumns):
         self.ids: list[str] = f["id"].to_list()
         as_announced = {name: numeric(f, name) for name in _AS_ANNOUNCED}
         most = as_announced[kind.most_workers]
+        labels = {name: labels_of(f, name) for name in LABELS}
         super().__init__(
             **as_announced
+            | {name: numbers for name, (_, numbers) in labels.items()}
             | {
                 "arrival": ticks(floats(f, "arrival_s")),
                 "minibatches": numeric(f, "epochs") * numeric(f, "minibatches"),
@@ -89,6 +104,7 @@ class Jobs(JobColumns):
                 "data": data_of(f, cluster),
             }
         )
+        self.names = {name: texts for name, (texts, _) in labels.items()}
         self.most_workers: Ints = most
         self.max_lag: Ints = numeric(f, "max_lag")
         self.given = dict(given or {})
@@ -114,6 +130,8 @@ class Jobs(JobColumns):
         both = object.__new__(Jobs)
         kept = {name: of for name, of in vars(self).items() if name != "index"}
         vars(both).update({name: _joined(of, getattr(later, name)) for name, of in kept.items()})
+        for label in LABELS:
+            _number_again(both, label, self, later)
         return both
 
     def only(self, rows: Rows) -> Jobs:
@@ -157,6 +175,9 @@ class Jobs(JobColumns):
         return minibatch_seconds(self.minibatch_s, self.ps_update_s, self.gradient_mb, rate, share=share)
 
 
+LABELS = ("user", "gpu_type")
+"""Columns of texts without a meaning of their own, which policies see as numbers."""
+
 _SCHEMA = JOB_SCHEMA | EXTRA_SCHEMA
 _AS_ANNOUNCED = [f.name for f in fields(JobColumns) if _SCHEMA.get(f.name, str) is not str]
 """The columns that are numbers of the jobs table."""
@@ -169,6 +190,15 @@ def _check_later(jobs: Jobs, later: Jobs) -> None:
     if len(jobs) and len(later) and later.arrival[0] <= jobs.arrival[-1]:
         arrival = later.frame["arrival_s"][0]
         raise ScenarioError(f"job {later.ids[0]!r}: arrival_s = {arrival}; it must be after all other jobs'")
+
+
+def _number_again(both: Jobs, label: str, first: Jobs, then: Jobs) -> None:
+    """Give the texts of `then` the numbers that they have in `first`, and new ones after those."""
+    place = {text: i for i, text in enumerate(first.names[label])} if len(first) else {}
+    of_later = [place.setdefault(text, len(place)) for text in then.names[label]]
+    later = np.array(of_later, np.int64)[getattr(then, label)] if len(then) else np.empty(0, np.int64)
+    both.names = both.names | {label: tuple(place)}
+    vars(both)[label] = np.concatenate([getattr(first, label), later])
 
 
 def _joined(first: Any, then: Any) -> Any:

@@ -23,9 +23,9 @@ class Histogram:
     counts: tuple[int, ...]
 
 
-def histograms(trace: pl.DataFrame) -> list[Histogram]:
-    """The histograms of a trace frame with at least one job; by user only if there are several."""
-    found = [_arrivals(trace["submit_s"]), _durations(trace["duration_s"]), _sizes(trace["gpus"])]
+def histograms(trace: pl.DataFrame, units: str = "GPUs") -> list[Histogram]:
+    """The histograms of a trace frame with at least one job, by number of `units` too; by user if there are several."""
+    found = [_arrivals(trace["submit_s"]), _durations(trace["duration_s"]), _sizes(trace["gpus"], units)]
     return [*found, _users(trace["group"])] if trace["group"].n_unique() > 1 else found
 
 
@@ -53,13 +53,13 @@ def _time(seconds: float) -> str:
 _UNITS = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
 
 
-def _sizes(gpus: pl.Series) -> Histogram:
+def _sizes(gpus: pl.Series, units: str) -> Histogram:
     count = gpus.value_counts().sort("gpus")
     if len(count) <= MOST:
-        return Histogram("jobs by GPUs", tuple(map(str, count["gpus"])), tuple(count["count"]))
+        return Histogram(f"jobs by {units}", tuple(map(str, count["gpus"])), tuple(count["count"]))
     powers = 2 ** np.arange(int(gpus.max()).bit_length())  # type: ignore[arg-type]
     counts = np.bincount(np.log2(gpus.to_numpy()).astype(np.int64), minlength=len(powers))
-    return _binned("jobs by GPUs, from", counts, [str(power) for power in powers])
+    return _binned(f"jobs by {units}, from", counts, [str(power) for power in powers])
 
 
 def _users(group: pl.Series) -> Histogram:

@@ -44,6 +44,7 @@ from .schema import (
 )
 from .script import spec_in
 from .site_draw import transfer_costs
+from .trace_tenants import shared
 from .yaml import read_yaml
 
 __all__ = [
@@ -411,6 +412,8 @@ def _scenario(form: ScenarioForm, base: Path) -> Scenario:
         frame, given, source = made_jobs(form, worker_types, ps_types, draw.named or [], base)
         servers = draw_cluster(draw, form.seed, base, _lanes(draw, frame))
         cluster = _with_costs(form, servers, base)
+    if form.workload.made:
+        cluster, frame, source = shared(cluster, frame, source)
     scenario = Scenario(cluster, Jobs(frame, cluster, given), _physics(form), form.seed, form.name, source)
     _check_given(scenario)
     return scenario

@@ -12,17 +12,18 @@ from typing import Any
 import polars as pl
 from numpy.random import Generator, default_rng
 
-from skedge.core.errors import ScenarioError
-from skedge.core.job_fields import JOB_SCHEMA, Job, job_table
+from skedge.core.errors import ScenarioError, TraceError
+from skedge.core.job_fields import EXTRA_SCHEMA, JOB_SCHEMA, Job, job_table
 from skedge.core.latency import KINDS, LatencyCost
 from skedge.core.value import Sigmoid
+from skedge.traces.csv_lines import check_rows
 from skedge.traces.formats import read_trace
-from skedge.traces.frame import Trace, stretched
+from skedge.traces.frame import GPU, Trace, stretched
 from skedge.traces.makers.site_jobs import SiteRanges, site_jobs
 from skedge.traces.makers.synthetic import at_slots, philly_like
 from skedge.traces.makers.value_jobs import ValueRanges, value_jobs
 from skedge.traces.makers.workload import Made, PaperRanges, TraceShares, divisible_jobs, paper_jobs, rigid_jobs
-from skedge.traces.readers.mapped import TraceMapping
+from skedge.traces.readers.mapping import TraceMapping
 
 from .load import work_s
 from .mapping_file import read_mapping
@@ -82,12 +83,16 @@ def _source(form: WorkloadForm, trace: Trace, taken: pl.DataFrame, made: Made) -
     origin: dict[str, Any] = {"synthetic": trace.source}
     if form.trace is not None:
         origin = {"trace": Path(form.trace.path).name, "format": form.trace.format or "mapped", "rows": trace.rows}
+        origin |= {"merged": trace.merged} if trace.merged else {}
         origin |= {"skipped": trace.skipped, "outside skip and first": len(trace.frame) - len(taken)}
+        origin |= {"note": trace.note} if trace.note else {}
+        origin |= {} if trace.unit == GPU else {"unit": trace.unit.name}
     changed = {what: n for what, n in (trace.changed | made.changed).items() if n}
     source = origin | {"make": form.making, "jobs": len(taken), "changed": changed}
     if form.making in ("rigid", "divisible"):
         asked = float((taken["gpus"] * taken["duration_s"]).sum())
-        source["gpu_hours"] = {"trace": round(asked / 3600, 3), "jobs": round(work_s(made.table) / 3600, 3)}
+        hours = {"trace": round(asked / 3600, 3), "jobs": round(work_s(made.table) / 3600, 3)}
+        source[f"{trace.unit.key}_hours"] = hours
     return source
 
 
@@ -134,6 +139,13 @@ def _part(form: TraceForm, frame: pl.DataFrame) -> pl.DataFrame:
     return part if form.span is None else stretched(part, form.span)
 
 
+def _csv(path: Path) -> pl.DataFrame:
+    """A jobs table, read with the schema's types, so that an id of digits stays text."""
+    check_rows(path)
+    texts = {name: kind for name, kind in EXTRA_SCHEMA.items() if kind is str}
+    return pl.read_csv(path, schema_overrides=JOB_SCHEMA | texts, glob=False)
+
+
 def read_jobs_table(path: Path) -> pl.DataFrame:
     """Read a jobs table, Parquet or CSV.
 
@@ -145,12 +157,8 @@ def read_jobs_table(path: Path) -> pl.DataFrame:
     if path.suffix not in (".parquet", ".csv"):
         raise ScenarioError(f"workload.table: {str(path)!r}: must end in .parquet or .csv")
     try:
-        # CSV is read with the schema's types, so that an id of digits stays text
-        parquet = path.suffix == ".parquet"
-        table = (
-            pl.read_parquet(path, glob=False) if parquet else pl.read_csv(path, schema_overrides=JOB_SCHEMA, glob=False)
-        )
-    except (OSError, pl.exceptions.PolarsError) as error:
+        table = pl.read_parquet(path, glob=False) if path.suffix == ".parquet" else _csv(path)
+    except (OSError, pl.exceptions.PolarsError, TraceError) as error:
         raise ScenarioError(f"workload.table: {path}: cannot be read: {str(error).splitlines()[0]}") from error
     missing = [c for c in JOB_SCHEMA if c not in table.columns]
     if missing or not len(table):

@@ -7,14 +7,14 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from skedge.core.errors import ScenarioError, TraceError
-from skedge.traces.readers.mapped import TraceMapping
+from skedge.traces.readers.mapping import TraceMapping
 
 from .problems import problems
 from .yaml import read_yaml
 
 
 def read_mapping(path: Path) -> TraceMapping:
-    """Read a mapping file (YAML): the fields of :class:`~skedge.traces.readers.mapped.TraceMapping`.
+    """Read a mapping file (YAML): the fields of :class:`~skedge.traces.readers.mapping.TraceMapping`.
 
     Raises
     ------

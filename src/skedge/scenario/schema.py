@@ -24,7 +24,7 @@ from skedge.core.job_fields import JOB_FIELDS, JobField
 from skedge.core.model import MOST_SERVERS
 from skedge.core.sharing import Sharing, Tenant
 from skedge.traces.formats import FORMATS
-from skedge.traces.readers.mapped import TraceMapping
+from skedge.traces.readers.mapping import TraceMapping
 
 from .values import (
     Amount,
@@ -63,7 +63,13 @@ class PhysicsForm(_Form):
     speedup: Number = Field(1.0, gt=0)
     horizon: Span | None = Field(None, description="window of prices, plans and utilities; whole slots")
     mtbf: Span | None = Field(None, description="mean time between failures of an edge server; default: none fails")
-    mttr: Span = Field(3600.0, description="mean time to the repair of a server")
+    mttr: Span = Field(3600.0, description="with mtbf: mean time to the repair of a server")
+
+    @model_validator(mode="after")
+    def _repairs_follow_failures(self) -> PhysicsForm:
+        if self.mtbf is None and "mttr" in self.model_fields_set:
+            raise ValueError(f"mttr {self.mttr:g} s does not go without mtbf, the mean time between failures")
+        return self
 
 
 class ServerForm(_Form):

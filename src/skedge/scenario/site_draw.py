@@ -9,9 +9,10 @@ import numpy as np
 import polars as pl
 from numpy.random import Generator, default_rng
 
-from skedge.core.errors import ScenarioError
+from skedge.core.errors import ScenarioError, TraceError
 from skedge.core.files import no_device
 from skedge.core.model import Floats, Server
+from skedge.traces.csv_lines import check_rows
 
 from .schema import CostDrawForm, Costs
 
@@ -99,8 +100,9 @@ def _apart(path: Path, name: str, sites: int) -> Floats:
 def _distances(path: Path, name: str) -> Floats:
     """Great-circle distances [km] of positions in degrees, columns LATITUDE and LONGITUDE."""
     try:
+        check_rows(path)
         table = pl.read_csv(path, columns=list(_DEGREES), schema_overrides=_DEGREES)
-    except pl.exceptions.PolarsError as error:
+    except (pl.exceptions.PolarsError, TraceError) as error:
         raise ScenarioError(
             f"cluster.transfer_cost.by: {name!r}: must have columns LATITUDE and LONGITUDE of numbers: "
             f"{str(error).splitlines()[0]}"
@@ -140,9 +142,10 @@ def _cost_rows(rows: list[list[float]], servers: int) -> Floats:
 def _cost_table(path: Path, servers: list[Server]) -> Floats:
     """Read a CSV whose header names the servers in order, with one row of numbers per server."""
     try:
+        check_rows(path)
         table = pl.read_csv(path, glob=False, infer_schema=False)
         cost = table.cast(pl.Float64).to_numpy()
-    except (OSError, pl.exceptions.PolarsError) as error:
+    except (OSError, pl.exceptions.PolarsError, TraceError) as error:
         raise ScenarioError(f"cluster.transfer_cost: {path}: cannot be read: {str(error).splitlines()[0]}") from error
     if table.columns != [s.id for s in servers]:
         raise ScenarioError(

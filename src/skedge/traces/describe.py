@@ -28,31 +28,39 @@ def describe(trace: Trace | pl.DataFrame, gpus: int | None = None) -> dict[str, 
     Returns
     -------
     dict
-        `jobs`, `skipped` (rows omitted, by reason), `changed` (jobs changed, by kind of change), `span_s`,
-        `statuses` (jobs by status), `gap_s` (quantiles p1..p99,
+        `jobs`, `rows` (of the file), `merged` (rows of jobs with several), `skipped` (rows omitted, by reason),
+        `changed` (jobs changed, by kind of change), `note` (where the file may have been misread), `unit` (what the
+        trace counts), `span_s`, `statuses` (jobs by status), `gap_s` (quantiles p1..p99,
         `mean`, `cv`: standard deviation over mean, `zero`: share of gaps of length 0), `hour` (jobs per hour: `mean`,
         `max`, `dispersion`: variance over mean, `lag1`: autocorrelation from one hour to the next), `gpus` (jobs by
-        GPU count), `groups` (jobs by group, where there are at most 16), `duration_s` (quantiles, `mean`), `gpu_hours`,
-        `mean_gpus` (average number of busy GPUs if no job waited) and `load` (`mean_gpus` over `gpus`). A statistic is
-        None if the trace is too short for it.
+        GPU count), `groups` (jobs by group, where there are at most 16), `users` (their number), `duration_s`
+        (quantiles, `mean`), `gpu_hours`, `mean_gpus` (average number of busy GPUs if no job waited) and `load`
+        (`mean_gpus` over `gpus`). If the trace has no GPUs, `gpus`, `gpu_hours` and `mean_gpus` have the name of what
+        it has. A statistic is None if the trace is too short for it, or does not have it.
     """
-    frame = trace.frame if isinstance(trace, Trace) else trace
+    trace = trace if isinstance(trace, Trace) else Trace(trace, "")
+    frame, unit = trace.frame, trace.unit
     span = float(frame["submit_s"].to_numpy().max(initial=0.0))
     gpu_seconds = float((frame["duration_s"] * frame["gpus"]).sum())
     busy = gpu_seconds / span if span > 0 else None
     return {
         "jobs": len(frame),
-        "skipped": trace.skipped if isinstance(trace, Trace) else {},
-        "changed": trace.changed if isinstance(trace, Trace) else {},
+        "rows": trace.rows,
+        "merged": trace.merged or None,
+        "skipped": trace.skipped,
+        "changed": trace.changed,
+        "note": trace.note or None,
+        "unit": f"{unit.name}: {unit.about}" if unit.about else unit.name,
         "span_s": span,
         "statuses": _counts(frame["status"]),
         "gap_s": _gaps(np.diff(frame["submit_s"].to_numpy())),
         "hour": _per_hour(frame["submit_s"].to_numpy()),
-        "gpus": _counts(frame["gpus"]),
+        f"{unit.key}s": _counts(frame["gpus"]),
         "groups": _counts(frame["group"]) if frame["group"].n_unique() <= _FEW_GROUPS else {},
+        "users": frame["user"].drop_nulls().n_unique() if "user" in frame.columns else None,
         "duration_s": _quantiles(frame["duration_s"].to_numpy()),
-        "gpu_hours": gpu_seconds / 3600,
-        "mean_gpus": busy,
+        f"{unit.key}_hours": gpu_seconds / 3600,
+        f"mean_{unit.key}s": busy,
         "load": busy / gpus if gpus and busy is not None else None,
     }
 
@@ -68,7 +76,9 @@ def rows(figures: dict[str, Any]) -> list[tuple[str, str]]:
     return flat
 
 
-def _text(value: float | None) -> str:
+def _text(value: float | str | None) -> str:
+    if isinstance(value, str):
+        return value
     return "–" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 

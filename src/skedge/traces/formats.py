@@ -12,8 +12,9 @@ import yaml
 from skedge.core.errors import TraceError
 from skedge.traces.readers.batsim import read_batsim
 from skedge.traces.readers.google import read_google_events, read_google_jobs
-from skedge.traces.readers.mapped import TraceMapping, read_mapped
-from skedge.traces.readers.philly import read_philly_csv, read_philly_log
+from skedge.traces.readers.mapped import read_mapped
+from skedge.traces.readers.mapping import TraceMapping
+from skedge.traces.readers.philly import read_philly, read_philly_csv, read_philly_log
 from skedge.traces.readers.swf import read_swf
 
 from .frame import Fractional, Trace
@@ -24,6 +25,7 @@ READERS: Mapping[str, Reader] = {
     "batsim": read_batsim,
     "google-events": read_google_events,
     "google-jobs": read_google_jobs,
+    "philly": read_philly,
     "philly-csv": read_philly_csv,
     "philly-log": read_philly_log,
     "swf": read_swf,

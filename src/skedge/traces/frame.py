@@ -25,8 +25,11 @@ TRACE_SCHEMA: dict[str, Any] = {
     "group": pl.String,
 }
 """Columns of a trace frame: `submit_s` time since the trace's first submission [s], `duration_s` running time [s],
-`gpus` number of GPUs requested, `status` one of :data:`STATUSES`, `group` the virtual cluster, the user or the
-scheduling class."""
+`gpus` number of GPUs requested, or of what else the trace has (:class:`Unit`), `status` one of :data:`STATUSES`,
+`group` the virtual cluster, the user or the scheduling class."""
+
+LABELS: dict[str, Any] = {"user": pl.String, "gpu_type": pl.String, "tenant": pl.String, "priority": pl.Int64}
+"""Optional columns, which the jobs made of a trace keep: there if some job has a value; null where one has none."""
 
 STATUSES = ("passed", "failed", "killed")
 """Final states of a job."""
@@ -40,8 +43,37 @@ Fractional = Literal["skip", "ceil"]
 
 
 @dataclass(frozen=True)
+class Unit:
+    """What the column `gpus` of a trace counts.
+
+    Attributes
+    ----------
+    name
+        One of them.
+    about
+        Why, if that needs words.
+    """
+
+    name: str = "GPU"
+    about: str = ""
+
+    @property
+    def several(self) -> str:
+        """The plural."""
+        return f"{self.name}s"
+
+    @property
+    def key(self) -> str:
+        """The name as a part of keys."""
+        return self.name.lower().replace(" ", "_")
+
+
+GPU = Unit()
+
+
+@dataclass(frozen=True)
 class Trace:
-    """A trace: its frame, and counts of the rows omitted and changed.
+    """A trace: its frame, and counts of the rows omitted, merged and changed.
 
     Attributes
     ----------
@@ -50,24 +82,33 @@ class Trace:
     source
         Name of the file, or of the generator.
     skipped
-        Number of rows omitted, by reason.
+        Number of rows or jobs omitted, by reason.
     changed
         Number of jobs with a value that differs from the file's, by kind of change.
+    merged
+        Number of rows that belong to a job with another row, its first.
+    unit
+        What the column `gpus` counts.
+    note
+        A sentence where the file may have been misread; empty if there is no doubt.
     """
 
     frame: pl.DataFrame
     source: str
     skipped: dict[str, int] = field(default_factory=dict)
     changed: dict[str, int] = field(default_factory=dict)
+    merged: int = 0
+    unit: Unit = GPU
+    note: str = ""
 
     @property
     def rows(self) -> int:
-        """Number of rows of the file: jobs taken and omitted."""
-        return len(self.frame) + sum(self.skipped.values())
+        """Number of rows of the file: taken, omitted and merged."""
+        return len(self.frame) + sum(self.skipped.values()) + self.merged
 
 
 def check_frame(frame: pl.DataFrame, source: str) -> pl.DataFrame:
-    """Check `frame` and return it with exactly the columns of a trace frame.
+    """Check `frame` and return it with exactly the columns of a trace frame, and those :data:`LABELS` that it has.
 
     Raises
     ------
@@ -79,7 +120,8 @@ def check_frame(frame: pl.DataFrame, source: str) -> pl.DataFrame:
     if missing:
         raise TraceError(f"{source}: column {missing[0]!r} is missing; a trace has {', '.join(TRACE_SCHEMA)}")
     try:
-        frame = frame.select(pl.col(c).cast(t) for c, t in TRACE_SCHEMA.items())
+        kinds = TRACE_SCHEMA | {name: kind for name, kind in LABELS.items() if name in frame.columns}
+        frame = frame.select(pl.col(c).cast(t) for c, t in kinds.items())
     except pl.exceptions.PolarsError as error:
         raise TraceError(f"{source}: a column has values of the wrong type: {error}") from error
     for column in TRACE_SCHEMA:
@@ -130,10 +172,11 @@ def finished(
     skipped: dict[str, int],
     fractional: Fractional = "skip",
     changed: dict[str, int] | None = None,
+    **about: Any,
 ) -> Trace:
     """Make a checked trace of `frame`, with only `statuses` and times from its first submission; count rows omitted.
 
-    Jobs without a running time or a GPU, and jobs that end before they start, are always omitted.
+    Jobs without an id, a running time or a GPU, and jobs that end before they start, are always omitted.
 
     Parameters
     ----------
@@ -147,8 +190,11 @@ def finished(
         Rows that the reader has omitted and changed so far.
     fractional
         Treatment of fractions of a GPU.
+    about
+        The other attributes of the :class:`Trace`: `merged`, `unit` and `note`.
     """
-    usable, unusable = left_out(frame, _unusable(fractional))
+    unit = about.get("unit", GPU)
+    usable, unusable = left_out(frame, _unusable(fractional, unit))
     taken = with_status(usable, statuses)
     added = {reason: n + skipped.get(reason, 0) for reason, n in unusable.items()}
     out = {**skipped, **added, "other status": len(usable) - len(taken)}
@@ -156,19 +202,32 @@ def finished(
         counted = ", ".join(f"{n} {reason}" for reason, n in out.items() if n) or "it is empty"
         raise TraceError(f"{source}: no job is left ({counted}); statuses taken: {', '.join(statuses)}")
     rounded = len(taken.filter(pl.col("gpus") != pl.col("gpus").ceil()))
-    checked = check_frame(from_first_submit(taken.with_columns(pl.col("gpus").ceil())), str(source))
-    changes = {**(changed or {}), "fraction of a GPU rounded up": rounded}
-    return Trace(checked, str(source), _counted(out), _counted(changes))
+    whole = _labelled(taken.with_columns(pl.col("gpus").ceil()))
+    checked = check_frame(from_first_submit(whole), str(source))
+    changes = {**(changed or {}), f"fraction of a {unit.name} rounded up": rounded}
+    return Trace(checked, str(source), _counted(out), _counted(changes), **about)
 
 
-def _unusable(fractional: Fractional) -> dict[str, pl.Expr]:
+def _unusable(fractional: Fractional, unit: Unit) -> dict[str, pl.Expr]:
     gpus = pl.col("gpus").fill_null(0)
     reasons = {
+        NO_ID: pl.col("id").is_null() | (pl.col("id") == ""),
         "ends before it starts": pl.col("duration_s") < 0,
         "no run time": ~(pl.col("duration_s").fill_null(0) > 0),
-        "no GPU": ~(gpus > 0),
+        f"no {unit.name}": ~(gpus > 0),
     }
-    return reasons if fractional == "ceil" else reasons | {"fraction of a GPU": gpus != gpus.ceil()}
+    return reasons if fractional == "ceil" else reasons | {f"fraction of a {unit.name}": gpus != gpus.ceil()}
+
+
+NO_ID = "no id"
+"""Reason for omitting rows that name no job."""
+
+
+def _labelled(frame: pl.DataFrame) -> pl.DataFrame:
+    """`frame` with null for empty labels, and without those that no job has."""
+    there = [name for name in LABELS if name in frame.columns]
+    frame = frame.with_columns(pl.when(pl.col(name).cast(pl.String) != "").then(pl.col(name)) for name in there)
+    return frame.drop(name for name in there if frame[name].null_count() == len(frame))
 
 
 def _counted(counts: dict[str, int]) -> dict[str, int]:

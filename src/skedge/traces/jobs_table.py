@@ -11,6 +11,8 @@ from numpy.random import Generator
 
 from skedge.core.job_fields import JOB_SCHEMA, PS_NEEDS, WORKER_NEEDS, Floats
 
+from .frame import LABELS
+
 Range = tuple[float, float]
 Counts = tuple[int, int]
 
@@ -31,8 +33,9 @@ def drawn_needs(
 
 
 def jobs_table(trace: pl.DataFrame, columns: Mapping[str, Any]) -> pl.DataFrame:
-    """A jobs table with the arrivals of `trace`, in its order; columns not in `columns` are 0 or empty."""
-    named = {"id": trace["id"], "arrival_s": trace["submit_s"], **columns}
+    """A jobs table with the arrivals and labels of `trace`, in its order; columns not in `columns` are 0 or empty."""
+    labels = {name: trace[name] for name in LABELS if name in trace.columns}
+    named = {"id": trace["id"], "arrival_s": trace["submit_s"], **labels, **columns}
     nothing = {
         name: pl.Series(["" if kind is str else 0], dtype=kind).new_from_index(0, len(trace))
         for name, kind in JOB_SCHEMA.items()

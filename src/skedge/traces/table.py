@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import difflib
 import gzip
 import zlib
@@ -9,10 +10,13 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from skedge.core.errors import TraceError
 from skedge.core.files import no_device
+
+from .csv_lines import first_row, line_numbers
 
 STAMP = "%Y-%m-%d %H:%M:%S"
 """Philly's format of times: without a time zone, to the second."""
@@ -20,35 +24,104 @@ STAMP = "%Y-%m-%d %H:%M:%S"
 _LARGEST = 2.0**53
 """Largest number accepted: above it a float cannot represent all whole numbers."""
 
+_PACKED = {
+    b"PK\x03\x04": "a zip archive or an Excel workbook",
+    b"BZh": "compressed by bzip2",
+    b"\xfd7zXZ": "compressed by xz",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd",
+    b"\x1f\x9d": "compressed by compress",
+    b"PAR1": "a Parquet file",
+    b"\xff\xfe": "text in UTF-16",
+    b"\xfe\xff": "text in UTF-16",
+}
+"""What a file is by its first bytes, if it is none that is read here."""
+
 
 def read_bytes(path: Path) -> bytes:
-    """Read `path`, and decompress it if its name ends in ``.gz``.
+    """The content of `path`: decompressed if it is a gzip file, whatever its name; without a byte order mark.
 
     Raises
     ------
     TraceError
-        If the file is missing or cannot be read, or its compressed data are truncated.
+        If the file is missing or cannot be read, its compressed data are truncated, or it is in another format.
     """
     try:
         content = no_device(path).read_bytes()
-        return gzip.decompress(content) if path.suffix == ".gz" else content
+        content = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise TraceError(f"{path}: is not a whole gzip file ({error})") from error
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
+    kind = next((what for magic, what in _PACKED.items() if content.startswith(magic)), None)
+    if kind is not None:
+        raise TraceError(f"{path}: is {kind}; it must be text in UTF-8, which may be compressed by gzip")
+    return content.removeprefix(codecs.BOM_UTF8)
 
 
-def read_table(
-    path: Path,
-    needed: Sequence[str],
-    *,
-    columns: Sequence[str] | None = None,
-    separator: str = ",",
-    only: Collection[str] | None = None,
-) -> pl.DataFrame:
-    """Read a CSV file as stripped text columns, plus `_line`: the line in the file.
+class Csv:
+    """A CSV file whose header has been read.
 
-    Blank lines are kept, so that line numbers are right; :func:`filled` removes them.
+    Attributes
+    ----------
+    path
+        The file.
+    names
+        Its columns, in order; the empty name may occur several times.
+    above
+        Number of blank lines above the first one that is not.
+    """
+
+    def __init__(self, path: Path, columns: Sequence[str] | None = None, separator: str = ",") -> None:
+        """Read the file and its header; `columns` names the columns of a file without one.
+
+        Raises
+        ------
+        TraceError
+            If the file is not CSV, a name occurs twice, or there are not as many columns as names.
+        """
+        self.path, self.separator, self.header = path, separator, columns is None
+        content = _with_line_feeds(read_bytes(path))
+        self.content = content.lstrip(b"\r\n")
+        self.above = content.count(b"\n", 0, len(content) - len(self.content))
+        names = [name.strip() for name in first_row(self.content, separator)]
+        if not any(names):
+            raise TraceError(f"{path}: cannot be read as CSV: it is empty")
+        if columns is not None and len(names) != len(columns):
+            listed = ", ".join(columns)
+            raise TraceError(f"{path}: has {len(names)} columns; the mapping names {len(columns)}: {listed}")
+        self.names = list(columns or names)
+        twice = next((name for name in self.names if name and self.names.count(name) > 1), None)
+        if twice is not None:
+            raise TraceError(f"{path}: line {self.above + 1}: column {twice!r} is there twice")
+
+    def read(self, only: Collection[str] | None = None) -> pl.DataFrame:
+        """The columns `only` (None: all that have a name) as stripped text, and `_line`: the line in the file.
+
+        Blank lines are kept, so that line numbers are right; :func:`filled` removes them.
+
+        Raises
+        ------
+        TraceError
+            If the file is not CSV, or has a row with too few or too many values.
+        """
+        lines = line_numbers(self.content, self.path, self.separator, len(self.names))
+        taken = [i for i, name in enumerate(self.names) if (bool(name) if only is None else name in only)] or [0]
+        table = _csv(self.path, self.content, has_header=self.header, separator=self.separator, columns=taken)
+        table = table.rename(dict(zip(table.columns, (self.names[i] for i in taken), strict=True)))
+        table = table.with_columns(pl.all().str.strip_chars().fill_null("")).select(pl.exclude("_line"))
+        rows = lines[1:] if self.header else lines
+        first = 2 if self.header else 1
+        numbered = rows if len(rows) == len(table) else np.arange(first, first + len(table))
+        return table.insert_column(0, pl.Series("_line", numbered + self.above, dtype=pl.Int64))
+
+
+def _with_line_feeds(content: bytes) -> bytes:
+    """`content` with line feeds if its lines end in carriage returns alone, as on old Macs."""
+    return content.replace(b"\r", b"\n") if b"\r" in content and b"\n" not in content else content
+
+
+def read_table(path: Path, needed: Sequence[str], columns: Sequence[str] | None = None) -> pl.DataFrame:
+    """Read a CSV file, comma-separated: all its columns, as :meth:`Csv.read` gives them.
 
     Parameters
     ----------
@@ -58,39 +131,36 @@ def read_table(
         Columns that must be there.
     columns
         Names of the columns of a file without a header.
-    separator
-        Separator of the columns.
-    only
-        Columns to read where they are there; None: all.
 
     Raises
     ------
     TraceError
         If the file cannot be read as CSV or lacks one of the columns `needed`.
     """
-    content = read_bytes(path)
-    header = columns is None
-    first = _csv(path, content, has_header=False, separator=separator, n_rows=1)
-    names = [(name or "").strip() for name in first.row(0)]
-    if columns is not None and len(names) != len(columns):
-        raise TraceError(f"{path}: has {len(names)} columns; the mapping names {len(columns)}: {', '.join(columns)}")
-    names = list(columns or names)
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise TraceError(f"{path}: line 1: column {twice!r} is there twice")
-    check_columns(names, path, needed)
-    taken = [i for i, name in enumerate(names) if only is None or name in only] or [0]
-    table = _csv(path, content, has_header=header, separator=separator, columns=taken)
-    table = table.rename(dict(zip(table.columns, (names[i] for i in taken), strict=True)))
-    table = table.with_columns(pl.all().str.strip_chars().fill_null(""))
-    return table.select(pl.exclude("_line")).with_row_index("_line", offset=2 if header else 1)
+    table = Csv(path, columns)
+    check_columns(table.names, path, needed)
+    return table.read()
 
 
 def _csv(path: Path, content: bytes, **how: Any) -> pl.DataFrame:
     try:
         return pl.read_csv(content, infer_schema=False, **how)
     except pl.exceptions.PolarsError as error:
-        raise TraceError(f"{path}: cannot be read as CSV: {str(error).splitlines()[0]}") from error
+        raise TraceError(f"{path}: {_not_utf8(content) or _without_advice(error)}") from error
+
+
+def _not_utf8(content: bytes) -> str | None:
+    """What is wrong, if the content is no UTF-8."""
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        return f"line {line}: byte {content[error.start]:#04x}: is not UTF-8, the encoding that it must have"
+    return None
+
+
+def _without_advice(error: Exception) -> str:
+    return f"cannot be read as CSV: {str(error).splitlines()[0]}"
 
 
 def check_columns(there: Sequence[str], path: Path, needed: Sequence[str]) -> None:
@@ -106,12 +176,9 @@ def check_columns(there: Sequence[str], path: Path, needed: Sequence[str]) -> No
         have = [c for c in there if c and c != "_line"]
         near = difflib.get_close_matches(missing.lower(), [c.lower() for c in have], 1, cutoff=0.4)
         meant = next((f" (did you mean {c!r}?)" for c in have if c.lower() in near), "")
-        raise TraceError(f"{path}: line 1: column {missing!r} is missing{meant}; the file has {', '.join(have)}")
-
-
-def column_named(table: pl.DataFrame, path: Path, name: str) -> None:
-    """Require a column of `table`; errors as :func:`check_columns`."""
-    check_columns(table.columns, path, [name])
+        split = next((mark for mark in ";|\t," if len(have) == 1 and mark in have[0]), None)
+        how = "" if split is None else f" (`separator` of a mapping says what stands between columns, as {split!r} may)"
+        raise TraceError(f"{path}: line 1: column {missing!r} is missing{meant}; the file has {', '.join(have)}{how}")
 
 
 def filled(table: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from skedge.core.errors import TraceError
 from skedge.traces.formats import FORMATS, MAPPINGS, shipped_mapping
-from skedge.traces.readers.mapped import used
 from skedge.traces.table import read_bytes
 
 _HEAD = 3
@@ -23,6 +22,9 @@ _OPTIONS = {
     "status": "status|state|phase",
 }
 """Options of ``skedge trace`` that map columns, and what a fitting column is called."""
+
+_BEGINNINGS = {"[": "philly-log", "{": "batsim", ";": "swf"}
+"""Formats that are no tables, by their first character."""
 
 
 def unmapped(path: Path) -> TraceError:
@@ -40,12 +42,15 @@ def _options(header: str) -> str:
     """The options that fit a header; COLUMN where none of its columns does."""
     separator = "|" if "|" in header else ","
     columns = [name.strip().strip('"') for name in header.split(separator)]
-    shipped = [name for name in MAPPINGS if set(used(shipped_mapping(name))) <= set(columns)]
-    if shipped:
-        return f"--format {' or '.join(shipped)}"
+    shipped = [name for name in MAPPINGS if set(shipped_mapping(name).fitted(columns).used()) <= set(columns)]
+    if shipped or header[:1] in _BEGINNINGS:
+        return f"--format {' or '.join(shipped or [_BEGINNINGS[header[:1]]])}"
     found = {option: _fitting(pattern, columns) for option, pattern in _OPTIONS.items()}
     needed = ("arrival", "duration", "gpus")
-    given = {option: found[option] or "COLUMN" for option in _OPTIONS if found[option] or option in needed}
+    if not found["arrival"] and (gaps := _fitting("inter_?arrival|interval|gap", columns)):
+        found |= {"interarrival": gaps}
+        needed = ("interarrival", "duration", "gpus")
+    given = {option: column or "COLUMN" for option, column in found.items() if column or option in needed}
     return " ".join(f"--{option} {shlex.quote(column)}" for option, column in given.items())
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from skedge.analysis.columns import Columns, first_of_job, gang_intervals, ready_times
 from skedge.analysis.supplies import supplies
-from skedge.analysis.sweeps import bounds, counts
+from skedge.analysis.sweeps import bounds
 from skedge.core.model import Ints
 
 from .dual import sum_alpha_s, sum_beta_s
@@ -22,7 +22,7 @@ class Sums(NamedTuple):
     Attributes
     ----------
     jobs_in_cloud, ran
-        Jobs that ran wholly in the cloud; jobs that ran.
+        Jobs with any work in the cloud; jobs that ran.
     waited, uploading
         Their queueing time and upload time [µs].
     awaiting_data
@@ -130,9 +130,8 @@ def _finished_late(c: Columns) -> int | None:
 
 
 def _jobs_in_cloud(c: Columns) -> int:
-    total = counts(c.runs["job"], len(c.scenario.jobs))
-    cloud = counts(c.runs["job"][c.runs["server"] == cloud_of(c)], len(c.scenario.jobs))
-    return int(((total > 0) & (cloud == total)).sum())
+    """Jobs that trained at least a part of a mini-batch in the cloud."""
+    return len(np.unique(c.runs["job"][(c.runs["server"] == cloud_of(c)) & (c.runs["work"] > 0)]))
 
 
 def _begun(c: Columns) -> tuple[Ints, Ints]:

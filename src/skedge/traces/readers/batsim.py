@@ -1,7 +1,7 @@
 """Workloads of the simulator Batsim, JSON: `jobs` with `id`, `subtime`, `res` and `profile`, and `profiles` by name.
 
-The running time of a job is that of its profile, which is known of profiles of type ``delay``. The others state
-operations and bytes, whose time depends on a platform.
+The running time of a job is that of its profile, which is known of profiles of type ``delay``, and of those composed of
+them. The others state operations and bytes, whose time depends on a platform. Batsim kills a job at its `walltime`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from typing import Any
 import polars as pl
 
 from skedge.core.errors import TraceError
-from skedge.traces.frame import Fractional, Trace, finished
+from skedge.traces.frame import Fractional, Trace, Unit, finished
 from skedge.traces.table import left_out, read_bytes
 
 
 def read_batsim(path: Path | str, statuses: Collection[str] = ("passed",), fractional: Fractional = "skip") -> Trace:
-    """Read a workload of Batsim; its resources count as GPUs, and all jobs passed.
+    """Read a workload of Batsim as a trace of resources.
 
-    Omitted and counted: jobs whose profile is not of type ``delay``.
+    A job that reaches its walltime runs until then, and was killed; one whose profile returns another code than 0
+    failed; the others passed. Omitted and counted: jobs whose profile has no known time.
 
     Raises
     ------
@@ -30,12 +31,30 @@ def read_batsim(path: Path | str, statuses: Collection[str] = ("passed",), fract
     """
     path = Path(path)
     data = _data(path)
-    delays = {name: _delay(path, name, profile) for name, profile in data["profiles"].items()}
+    profiles = data["profiles"]
+    delays = {name: _delay(path, profiles, name, ()) for name in profiles}
+    failing = {name for name, profile in profiles.items() if isinstance(profile, Mapping) and profile.get("ret", 0)}
     rows = [_row(path, i, job, delays) for i, job in enumerate(data["jobs"])]
-    kinds = {"id": pl.String, "submit_s": pl.Float64, "gpus": pl.Float64, "duration_s": pl.Float64}
-    jobs = pl.DataFrame(rows, schema=kinds, orient="row").with_columns(status=pl.lit("passed"), group=pl.lit(""))
+    jobs = pl.DataFrame(rows, schema=_ROW, orient="row")
+    late = pl.col("walltime_s") < pl.col("duration_s")
+    jobs = jobs.with_columns(
+        duration_s=pl.when(late).then("walltime_s").otherwise("duration_s"),
+        status=pl.when(late).then(pl.lit("killed")).when(pl.col("profile").is_in(failing)).then(pl.lit("failed"))
+        .otherwise(pl.lit("passed")),
+        group=pl.lit(""),
+    )  # fmt: skip
     jobs, skipped = left_out(jobs, {"profile without a delay": pl.col("duration_s").is_null()})
-    return finished(jobs, path, statuses, skipped, fractional)
+    return finished(jobs, path, statuses, skipped, fractional, unit=Unit("resource"))
+
+
+_ROW = {
+    "id": pl.String,
+    "submit_s": pl.Float64,
+    "gpus": pl.Float64,
+    "duration_s": pl.Float64,
+    "walltime_s": pl.Float64,
+    "profile": pl.String,
+}
 
 
 def _data(path: Path) -> dict[str, Any]:
@@ -51,21 +70,32 @@ def _data(path: Path) -> dict[str, Any]:
     return data
 
 
-def _delay(path: Path, name: str, profile: object) -> float | None:
-    """Running time of a profile [s]; None of a profile of another type."""
-    if not isinstance(profile, Mapping) or profile.get("type") != "delay":
+def _delay(path: Path, profiles: Mapping[str, Any], name: str, within: tuple[str, ...]) -> float | None:
+    """Running time of a profile [s]; None of a profile whose time depends on a platform."""
+    profile, where = profiles.get(name), f"profile {name!r}"
+    if not isinstance(profile, Mapping):
         return None
-    return _number(path, f"profile {name!r}", profile, "delay")
+    if profile.get("type") == "delay":
+        return _number(path, where, profile, "delay")
+    if profile.get("type") not in _COMPOSED or not isinstance(profile.get("seq"), list) or name in within:
+        return None
+    delays = [_delay(path, profiles, str(part), (*within, name)) for part in profile["seq"]]
+    repeats = _number(path, where, {"repeat": 1, **profile}, "repeat")
+    return None if None in delays else repeats * sum(delay for delay in delays if delay is not None)
 
 
-def _row(path: Path, i: int, job: object, delays: Mapping[str, float | None]) -> tuple[str, float, float, float | None]:
+_COMPOSED = ("composed", "sequential_composition")
+
+
+def _row(path: Path, i: int, job: object, delays: Mapping[str, float | None]) -> tuple[Any, ...]:
     where = f"job {i}"
     if not isinstance(job, Mapping) or "id" not in job:
         raise TraceError(f"{path}: {where}: it must be a mapping with id, subtime, res and profile")
-    if job.get("profile") not in delays:
+    if not isinstance(job.get("profile"), str) or job["profile"] not in delays:
         raise TraceError(f"{path}: {where}, profile: {job.get('profile')!r}; it must be one of `profiles`")
     numbers = (_number(path, where, job, "subtime"), _number(path, where, job, "res"))
-    return str(job["id"]), *numbers, delays[job["profile"]]
+    walltime = None if job.get("walltime", -1) in (-1, None) else _number(path, where, job, "walltime")
+    return str(job["id"]), *numbers, delays[job["profile"]], walltime, job["profile"]
 
 
 def _number(path: Path, where: str, fields: Mapping[str, Any], name: str) -> float:

@@ -8,8 +8,8 @@ with event types 0 SUBMIT, 1 SCHEDULE, 2 EVICT, 3 FAIL, 4 FINISH, 5 KILL, 6 LOST
 0 to 3, gives a job's sensitivity to latency, 3 being the highest. Names and users are hashes. The trace begins at
 600 s; time 0 stands for all earlier times.
 
-In the trace frame `group` is the scheduling class, and `gpus` is 1: jobs consist of tasks on CPUs, whose number the
-trace of jobs does not give.
+In the trace frame `group` is the scheduling class, and `gpus` is 1, a slot: jobs consist of tasks on CPUs, whose number
+the trace of jobs does not give.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 import polars as pl
 
 from skedge.core.errors import TraceError
-from skedge.traces.frame import Fractional, Trace, finished
+from skedge.traces.frame import Fractional, Trace, Unit, finished
 from skedge.traces.table import filled, left_out, numbers, read_bytes, read_table
 
 _EVENTS = ("time", "missing info", "job ID", "event type", "user", "scheduling class", "job name", "logical job name")
@@ -34,6 +34,8 @@ _JOBS = ("job_id", "submit_us", "sched_class", "schedule_us", "end_us", "end_eve
 """Columns of a table of jobs derived from the events, one row per job."""
 
 _SECOND = 1e6
+
+_SLOT = Unit("slot", "one for each job, which runs on CPUs whose number the trace does not have")
 
 
 def read_google_events(
@@ -67,28 +69,22 @@ def read_google_events(
             end=at.filter(ends).last(),
             event=kind.filter(ends).last(),
             group=pl.col("group").first(),
+            user=pl.col("user").first(),
             last=kind.filter(~kind.is_in(_UPDATES)).last(),
         )
     )
     again = pl.col("last") <= _SCHEDULE  # submitted or scheduled again after an end
     jobs = jobs.with_columns(pl.when(again).then(None).otherwise(pl.col(c)).alias(c) for c in ("end", "event"))
-    return _trace(jobs, path, statuses, {"blank line": sum(blank for _, blank in read)}, fractional)
+    blank = {"blank line": sum(blank for _, blank in read)}
+    return _trace(jobs, path, statuses, blank, fractional, merged=len(events) - len(jobs))
 
 
 def _part(path: Path) -> tuple[pl.DataFrame, int]:
-    """The events of one file, columns id, time, type, group, and the number of its blank lines."""
-    try:
-        table = pl.read_csv(read_bytes(path), has_header=False, infer_schema=False)
-    except pl.exceptions.NoDataError:
-        return pl.DataFrame(schema={"id": pl.String, "time": pl.Int64, "type": pl.Int64, "group": pl.String}), 0
-    except pl.exceptions.PolarsError as error:
-        raise TraceError(f"{path}: cannot be read as CSV: {str(error).splitlines()[0]}") from error
-    if len(table.columns) != len(_EVENTS):
-        raise TraceError(
-            f"{path}: has {len(table.columns)} columns; job_events has {len(_EVENTS)}: {', '.join(_EVENTS)}"
-        )
-    table = table.rename(dict(zip(table.columns, _EVENTS, strict=True))).with_row_index("_line", offset=1)
-    table, blank = filled(table)
+    """The events of one file, columns id, time, type, group, user, and the number of its blank lines."""
+    if not read_bytes(path).strip():
+        kinds = {"id": pl.String, "time": pl.Int64, "type": pl.Int64, "group": pl.String, "user": pl.String}
+        return pl.DataFrame(schema=kinds), 0
+    table, blank = filled(read_table(path, (), _EVENTS))
     after = table["time"] == str(_AFTER)
     table = table.with_columns(time=pl.when(after).then(pl.lit("0")).otherwise(pl.col("time")))
     events = pl.DataFrame(
@@ -97,6 +93,7 @@ def _part(path: Path) -> tuple[pl.DataFrame, int]:
             "time": numbers(table, path, "time", whole=True),
             "type": numbers(table, path, "event type", whole=True, high=_TYPES),
             "group": numbers(table, path, "scheduling class", whole=True, high=_CLASSES).cast(pl.String),
+            "user": table["user"],
         }
     ).with_columns(time=pl.when(after).then(pl.lit(_AFTER)).otherwise(pl.col("time")))
     return events, sum(blank.values())
@@ -159,7 +156,12 @@ def _parquet(path: Path) -> pl.DataFrame:
 
 
 def _trace(
-    jobs: pl.DataFrame, path: Path, statuses: Collection[str], blank: dict[str, int], fractional: Fractional
+    jobs: pl.DataFrame,
+    path: Path,
+    statuses: Collection[str],
+    blank: dict[str, int],
+    fractional: Fractional,
+    merged: int = 0,
 ) -> Trace:
     """A trace from one row per job: id, submit, schedule, end [µs], event (type of its last end, or null), group."""
     reasons = {
@@ -180,4 +182,5 @@ def _trace(
             "group": jobs["group"],
         }
     )
-    return finished(frame, path, statuses, {**blank, **skipped}, fractional)
+    frame = frame.with_columns(jobs["user"]) if "user" in jobs.columns else frame
+    return finished(frame, path, statuses, {**blank, **skipped}, fractional, merged=merged, unit=_SLOT)

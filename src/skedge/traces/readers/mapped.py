@@ -2,97 +2,22 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
 
 import numpy as np
 import polars as pl
-from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from skedge.core.errors import TraceError
-from skedge.traces.frame import LONGEST_TRACED_S, Fractional, Trace, finished
-from skedge.traces.table import column_named, filled, left_out, numbers, read_table, refuse
+from skedge.traces.frame import LONGEST_TRACED_S, NO_ID, Fractional, Trace, Unit, finished
+from skedge.traces.table import Csv, check_columns, filled, left_out, numbers, refuse
 
-Column = Annotated[str, Field(min_length=1)]
+from .mapping import TraceMapping, columns_of
+from .merging import CHANGES, of_attempts, of_parts, with_duration
+from .values import NO_STATUS, SKIP, UNITS, are_numbers, as_floats, durations, exact, missing, states, times
 
-UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-"""Units of times that are numbers [s]."""
-
-MISSING = ("", "-", "nan", "none", "null", "n/a", "na", "nat", "unknown")
-"""Texts, in lower case, of a value that is not known."""
-
-MEANING: Mapping[str, str] = {
-    **dict.fromkeys(("completed", "pass", "passed", "succeeded", "success", "terminated", "finished"), "passed"),
-    **dict.fromkeys(("failed", "fail", "error", "timeout", "node_fail", "out_of_memory", "boot_fail"), "failed"),
-    **dict.fromkeys(("cancelled", "canceled", "killed", "preempted", "deadline", "stopped"), "killed"),
-    **dict.fromkeys(("running", "pending", "waiting", "queued", "suspended", "requeued"), "skip"),
-}
-"""Final state of a job by the first word of its status, in lower case; a mapping's `statuses` come first."""
-
-_ISO = ("%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M:%S%.f%#z", "%Y-%m-%d %H:%M", "%Y-%m-%d")
-_WORST = {"failed": 2, "killed": 1, "passed": 0}
-
-
-class _Form(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
-
-
-class JoinedTable(_Form):
-    """A second table, whose columns are named ``table.column`` in the mapping."""
-
-    path: str = Field(description="path from the trace's folder")
-    by: list[Column] = Field(min_length=1, description="columns that are equal in both tables")
-    columns: list[Column] | None = Field(None, description="names of the columns of a file without a header")
-
-
-class TraceMapping(_Form):
-    """The columns of a table of jobs, comma-separated or the like, that hold what a trace needs.
-
-    `gpus` and `duration` may be products of columns and numbers, such as ``plan_gpu / 100`` or ``run_ms / 1000``.
-    """
-
-    arrival: Column = Field(description="time of submission")
-    duration: Column | None = Field(None, description="running time [s]; or start and end")
-    start: Column | None = None
-    end: Column | None = None
-    gpus: Column = Field(description="GPUs of the job; jobs with 0 are left out and counted")
-    gpus_pattern: str | None = Field(None, description="regular expression whose first group is the number of GPUs")
-    id: Column | None = Field(None, description="name of the job, unique; default: the line")
-    user: Column | None = Field(None, description="user, virtual cluster or class")
-    status: Column | None = Field(None, description="final state; default: all jobs passed")
-    statuses: dict[str, Literal["passed", "failed", "killed", "skip"]] = Field(
-        {}, description="meaning of a status; '*': of all others"
-    )
-    time: str = Field("auto", description="s, ms, us, ns, min, h, d, iso, or a format such as %d/%m/%Y %H:%M")
-    where: dict[str, str | list[str]] = Field({}, description="rows to take: value or values by column")
-    parts: Column | None = Field(None, description="rows with one value here are parts of one job, named by it")
-    separator: str = Field(",", min_length=1, max_length=1)
-    columns: list[Column] | None = Field(None, description="names of the columns of a file without a header")
-    join: dict[str, JoinedTable] = {}
-
-    @model_validator(mode="after")
-    def _is_whole(self) -> TraceMapping:
-        if (self.duration is None) == (self.start is None and self.end is None):
-            raise ValueError("it must have either duration, or start and end")
-        if self.duration is None and (self.start is None or self.end is None):
-            raise ValueError("start and end go together")
-        if self.id is not None and self.parts is not None:
-            raise ValueError("id does not go with parts, which names the jobs")
-        if self.statuses and self.status is None:
-            raise ValueError("statuses goes with status, the column that has them")
-        _check_pattern(self.gpus_pattern)
-        return self
-
-
-def _check_pattern(pattern: str | None) -> None:
-    try:
-        groups = 1 if pattern is None else re.compile(pattern).groups
-    except re.error as error:
-        raise ValueError(f"gpus_pattern {pattern!r} is not a regular expression: {error}") from None
-    if groups < 1:
-        raise ValueError(f"gpus_pattern {pattern!r} has no group in brackets for the number of GPUs")
+_LATEST_S = 1e11
+"""Latest instant in seconds since 1970 that is believed: the year 5138."""
 
 
 def read_mapped(
@@ -103,8 +28,9 @@ def read_mapped(
 ) -> Trace:
     """Read a table of jobs with a header, such as a CSV file (``.gz`` too), as a trace.
 
-    Omitted and counted, besides what every reader omits: rows that `where` does not take, jobs without a submission
-    time, and jobs whose status means ``skip``.
+    Omitted and counted, besides what every reader omits: rows that `where` does not take, rows that repeat the header,
+    steps of jobs, rows without an id, jobs without a submission time or a status, and jobs whose status means ``skip``.
+    Rows of one job are merged and counted.
 
     Raises
     ------
@@ -112,177 +38,171 @@ def read_mapped(
         Names a column that is missing, with the nearest one that is there; or line, column and value.
     """
     path = Path(path)
-    table, skipped = _taken(_joined(path, mapping), path, mapping)
-    jobs = pl.DataFrame(dict(_columns(table, path, mapping)))
-    jobs, unknown = left_out(jobs, {"status to skip": pl.col("status") == "skip"})
-    jobs = jobs if mapping.parts is None else _merged(jobs)
-    jobs = _with_duration(jobs)
-    jobs, unsubmitted = left_out(jobs, {"no submission time": pl.col("submit_s").is_null()})
+    table, mapping = _joined(path, mapping)
+    table, skipped = _taken(table, path, mapping)
+    gpus = exact(table, path, mapping)
+    rows = pl.DataFrame([series.alias(name) for name, series in _columns(table, path, mapping)])
+    _check_users(rows, path, mapping)
+    jobs = _jobs(rows.with_columns(gpus=gpus.multiples), mapping)
+    about = {
+        "merged": len(rows) - len(jobs),
+        "unit": Unit(mapping.unit),
+        "note": _note(rows, table, mapping),
+    }
+    jobs, unfit = left_out(jobs.with_columns(gpus=as_floats("gpus", gpus.parts)), _UNFIT)
     _check_spans(jobs, path, mapping)
     refuse(jobs, pl.col("id").is_duplicated(), path, "id", _UNIQUE)
-    return finished(jobs, path, statuses, skipped | unknown | unsubmitted, fractional)
+    return finished(jobs, path, statuses, skipped | unfit, fractional, _changed(jobs, statuses), **about)
 
 
-_UNIQUE = "unique; it is used twice (with `parts` rows of one name are one job)"
+_UNFIT = {
+    "status to skip": pl.col("status") == SKIP,
+    "no status": pl.col("status") == NO_STATUS,
+    "no submission time": pl.col("submit_s").is_null(),
+}
+"""Jobs to leave out, by reason."""
+
+_UNIQUE = "unique; it is used twice (with `parts` rows of one name are one job, with `attempts` its attempts)"
 
 
-def used(mapping: TraceMapping) -> list[str]:
-    """The names that a mapping uses as columns."""
-    single = (mapping.arrival, mapping.start, mapping.end, mapping.id, mapping.user, mapping.status, mapping.parts)
-    products = [factor for text in (mapping.gpus, mapping.duration) if text for _, factor in _factors(text)]
-    names = [*(name for name in single if name), *mapping.where, *(name for name in products if not _NUMBER(name))]
-    return list(dict.fromkeys(names))
+def _joined(path: Path, mapping: TraceMapping) -> tuple[pl.DataFrame, TraceMapping]:
+    """The table, joined with the other tables of the mapping, and the mapping for the columns that it has.
 
-
-_NUMBER = re.compile(r"[0-9.]+").fullmatch
-
-
-def _joined(path: Path, mapping: TraceMapping) -> pl.DataFrame:
-    """The table, joined with the other tables of the mapping; of a table alone only the columns used are read."""
-    names, separator = used(mapping), mapping.separator
+    Of a table alone only the columns used are read.
+    """
+    file = Csv(path, mapping.columns, mapping.separator)
     if not mapping.join:
-        return read_table(path, names, columns=mapping.columns, separator=separator, only=names)
-    table = read_table(path, (), columns=mapping.columns, separator=separator)
+        mapping = mapping.fitted(file.names)
+        check_columns(file.names, path, mapping.used())
+        return file.read(mapping.used()), mapping
+    table = file.read()
     for name, other in mapping.join.items():
-        for column in other.by:
-            column_named(table, path, column)
+        check_columns(table.columns, path, other.by)
         beside = path.parent / other.path
-        second = read_table(beside, other.by, columns=other.columns, separator=separator)
+        second = Csv(beside, other.columns, mapping.separator)
+        check_columns(second.names, beside, other.by)
+        rows, _ = filled(second.read())
         once = f"in one row only, as {', '.join(other.by)} name the rows"
-        refuse(second, pl.struct(other.by).is_duplicated(), beside, other.by[0], once)
-        second = second.select(pl.exclude("_line").name.prefix(f"{name}."))
-        table = table.join(second, left_on=other.by, right_on=[f"{name}.{column}" for column in other.by], how="left")
-    return table
+        refuse(rows, pl.struct(other.by).is_duplicated(), beside, other.by[0], once)
+        rows = rows.select(pl.exclude("_line").name.prefix(f"{name}."))
+        names = [f"{name}.{column}" for column in other.by]
+        table = table.join(rows, left_on=other.by, right_on=names, how="left", maintain_order="left")
+    mapping = mapping.fitted(table.columns)
+    check_columns(table.columns, path, mapping.used())
+    return table, mapping
 
 
 def _taken(table: pl.DataFrame, path: Path, mapping: TraceMapping) -> tuple[pl.DataFrame, dict[str, int]]:
-    """The rows that are filled and that `where` takes, and the number of the others by reason."""
-    for name in used(mapping):
-        column_named(table, path, name)
+    """The rows of jobs, with their submissions in `_submit`, and the number of the others by reason."""
     table, blank = filled(table)
+    again = [pl.col(column) == column for column in mapping.used() if not column.isdigit()]
+    table, headers = left_out(table, {"header again": pl.all_horizontal(again)})
+    table = table.with_columns(_submissions(table, path, mapping).alias("_submit"))
     reasons = {
         f"other {column}": ~pl.col(column).is_in([values] if isinstance(values, str) else values)
         for column, values in mapping.where.items()
     }
+    if mapping.name is not None:
+        name = pl.col(mapping.name)
+        reasons |= {} if mapping.steps is None else {"step of a job": name.str.contains(mapping.steps)}
+        reasons |= {NO_ID: missing(mapping.name)}
+    if mapping.attempts is not None:  # parts may be alike, but a job has each attempt once
+        reasons |= {"row again": ~pl.struct(mapping.used()).is_first_distinct()}
     table, others = left_out(table, reasons)
-    return table, blank | others
+    return table, blank | headers | others
+
+
+def _submissions(table: pl.DataFrame, path: Path, mapping: TraceMapping) -> pl.Series:
+    """The times of submission; of intervals, the sum so far, over all rows."""
+    if mapping.arrival is not None:
+        return pl.repeat(None, len(table), dtype=pl.Float64, eager=True)  # read later, of the rows that are taken
+    gaps = durations(table, path, str(mapping.interarrival)) * UNITS.get(mapping.time, 1.0)
+    later = pl.int_range(pl.len()) > 0
+    column = columns_of(str(mapping.interarrival))[0]
+    refuse(table, pl.lit(gaps < 0) | (pl.lit(gaps.is_null()) & later), path, column, "a time of 0 or more")
+    return gaps.fill_null(0).cum_sum()
 
 
 def _columns(table: pl.DataFrame, path: Path, mapping: TraceMapping) -> Iterator[tuple[str, pl.Series]]:
-    """The columns of the trace, before rows of one job are merged."""
+    """The columns of the trace but the GPUs, before rows of one job are merged."""
     yield "_line", table["_line"]
-    name = mapping.parts or mapping.id
-    yield "id", table["_line"].cast(pl.String) if name is None else table[name]
-    yield "submit_s", _times(table, path, mapping.arrival, mapping.time)
+    yield "id", table["_line"].cast(pl.String) if mapping.name is None else table[mapping.name]
+    arrival = mapping.arrival
+    yield "submit_s", table["_submit"] if arrival is None else times(table, path, arrival, mapping.time)
     for column, source in (("start_s", mapping.start), ("end_s", mapping.end)):
         if source is not None:
-            yield column, _times(table, path, source, mapping.time)
+            yield column, times(table, path, source, mapping.time)
     if mapping.duration is not None:
-        yield "duration_s", _product(table, path, mapping.duration)
-    yield "gpus", _gpus(table, path, mapping)
-    yield "group", table[mapping.user] if mapping.user else pl.repeat("", len(table), dtype=pl.String, eager=True)
-    yield "status", _statuses(table, path, mapping)
+        yield "duration_s", durations(table, path, mapping.duration)
+    yield "status", states(table, path, mapping)
+    group = mapping.group or mapping.user
+    yield "group", table[group] if group else pl.repeat("", len(table), dtype=pl.String, eager=True)
+    for label in ("user", "gpu_type", "tenant"):
+        if (source := getattr(mapping, label)) is not None:
+            yield label, table.select(pl.when(~missing(source)).then(pl.col(source))).to_series()
+    if mapping.priority is not None:
+        yield "priority", _classes(table, path, mapping.priority)
 
 
-def _gpus(table: pl.DataFrame, path: Path, mapping: TraceMapping) -> pl.Series:
-    if mapping.gpus_pattern is None:
-        return _product(table, path, mapping.gpus)
-    table = table.with_columns(pl.col(mapping.gpus).str.extract(mapping.gpus_pattern).fill_null(""))
-    return _numbers(table, path, mapping.gpus)
+def _classes(table: pl.DataFrame, path: Path, column: str) -> pl.Series:
+    """Priority classes; null where they are missing."""
+    unknown = table.select(missing(column)).to_series()
+    zeroed = table.with_columns(pl.when(unknown).then(pl.lit("0")).otherwise(pl.col(column)).alias(column))
+    classes = numbers(zeroed, path, column, whole=True, high=_HIGHEST_CLASS)
+    return pl.select(pl.when(~unknown).then(classes)).to_series()
 
 
-def _product(table: pl.DataFrame, path: Path, text: str) -> pl.Series:
-    """The value of a column, or of a product of columns and numbers."""
-    value = pl.repeat(1.0, len(table), eager=True)
-    for operator, factor in _factors(text):
-        by: Any = float(factor) if _NUMBER(factor) else _numbers(table, path, factor)
-        value = value / by if operator == "/" else value * by
-    return value
+_HIGHEST_CLASS = 10**6
 
 
-def _factors(text: str) -> list[tuple[str, str]]:
-    """The factors of a product, each with ``*`` or ``/`` before it."""
-    return [(operator, factor.strip()) for operator, factor in re.findall(r"([*/])([^*/]+)", f"*{text}")]
+def _check_users(rows: pl.DataFrame, path: Path, mapping: TraceMapping) -> None:
+    """Refuse attempts of different users: numbers of jobs were used again, or are those of several clusters."""
+    if mapping.attempts is None or mapping.user is None:
+        return
+    other = (pl.col("user") != pl.col("user").first().over("id")).fill_null(value=False)
+    right = f"the name of one job in {mapping.attempts}; a row above has it for another user"
+    refuse(rows, other, path, "id", right)
 
 
-def _missing(column: str) -> pl.Expr:
-    return pl.col(column).is_null() | pl.col(column).str.to_lowercase().is_in(MISSING)
+def _jobs(rows: pl.DataFrame, mapping: TraceMapping) -> pl.DataFrame:
+    """The jobs that the rows make up."""
+    if mapping.parts is not None:
+        jobs = of_parts(rows)
+    else:
+        jobs = with_duration(rows) if mapping.attempts is None else of_attempts(rows)
+    if mapping.components is not None:
+        whole = jobs.with_columns(pl.col("id").str.replace(mapping.components, ""))
+        jobs = of_parts(whole.drop("start_s", "end_s", strict=False))
+    return jobs.with_columns(pl.col("group").fill_null(""))
 
 
-def _numbers(table: pl.DataFrame, path: Path, column: str) -> pl.Series:
-    """`column` as numbers; null where the value is missing."""
-    missing = table.select(_missing(column)).to_series()
-    zeroed = table.with_columns(pl.when(missing).then(pl.lit("0")).otherwise(pl.col(column)).alias(column))
-    found = numbers(zeroed, path, column, -float("inf"))
-    return pl.select(pl.when(~missing).then(found)).to_series()
+def _changed(jobs: pl.DataFrame, statuses: Collection[str]) -> dict[str, int]:
+    """The number of jobs to take of which some row does not count, by reason."""
+    taken = jobs.filter(pl.col("status").is_in(list(statuses)))
+    return {what: int(taken[what].sum()) for what in CHANGES if what in jobs.columns}
 
 
-def _times(table: pl.DataFrame, path: Path, column: str, form: str) -> pl.Series:
-    """`column` as seconds since some instant; null where the value is missing."""
-    if form in UNITS:
-        return _numbers(table, path, column) * UNITS[form]
-    if form == "auto" and table.select((_missing(column) | _is_number(column)).all()).item():
-        return _numbers(table, path, column)
-    iso = form in ("auto", "iso")
-    missing = table.select(_missing(column)).to_series()
-    found = _epochs(_as_iso(table[column]) if iso else table[column], _ISO if iso else (form,))
-    shown = "a time like 2020-04-01 08:05:39" if iso else f"a time in the format {form}"
-    right = f"{shown}; `time` states the format or the unit ({', '.join(UNITS)})"
-    refuse(table, pl.lit(~missing & found.is_null()), path, column, right)
-    return pl.select(pl.when(~missing).then(found)).to_series()
+def _note(rows: pl.DataFrame, table: pl.DataFrame, mapping: TraceMapping) -> str:
+    """A sentence if the arrivals are numbers that may be the times between submissions."""
+    column = mapping.arrival
+    if column is None or len(rows) < _FEW or mapping.parts or not are_numbers(table, column, mapping.time):
+        return ""
+    submit = rows["submit_s"].drop_nulls()
+    below = int((submit.diff() < 0).sum())
+    mixed = _OFTEN <= below / len(rows) <= 1 - _OFTEN or (submit.n_unique() == 1 and submit[0] > 0)
+    if not mixed or (submit < 0).any():
+        return ""
+    return (
+        f"column {column} does not increase: {below} of {len(rows)} values are below the one before; they are taken as "
+        "times of submission, and sorted; if they are times between submissions, give the column as interarrival"
+    )
 
 
-def _is_number(column: str) -> pl.Expr:
-    return pl.col(column).cast(pl.Float64, strict=False).is_not_null()
+_FEW = 3
+"""Fewest rows of which the order tells something."""
 
-
-def _as_iso(texts: pl.Series) -> pl.Series:
-    return texts.str.replace("T", " ").str.replace("(Z| ?UTC)$", "+00:00")
-
-
-def _epochs(texts: pl.Series, forms: Sequence[str]) -> pl.Series:
-    """Seconds since 1970 by the first of `forms` that fits; null if none does."""
-    found = pl.repeat(None, len(texts), dtype=pl.Float64, eager=True)
-    for form in forms:
-        stamp = texts.str.to_datetime(form, strict=False, time_unit="us")
-        found = found.fill_null(stamp.dt.epoch("us") / 1e6)
-        if not found.null_count():
-            break
-    return found
-
-
-def _statuses(table: pl.DataFrame, path: Path, mapping: TraceMapping) -> pl.Series:
-    """The final states; ``skip`` where a job has none yet."""
-    if mapping.status is None:
-        return pl.repeat("passed", len(table), dtype=pl.String, eager=True)
-    column = mapping.status
-    word = pl.col(column).str.to_lowercase().str.extract("^([^ +]*)")
-    given = pl.col(column).replace_strict(mapping.statuses, default=None, return_dtype=pl.String)
-    usual = word.replace_strict(MEANING, default=mapping.statuses.get("*"), return_dtype=pl.String)
-    meant = pl.coalesce(given, usual)
-    right = "a status that is known; `statuses` of the mapping says what it means: passed, failed, killed or skip"
-    refuse(table, meant.is_null(), path, column, right)
-    return table.select(meant).to_series()
-
-
-def _merged(jobs: pl.DataFrame) -> pl.DataFrame:
-    """A row for each job: GPUs added up, from the first submission and start to the last end, with the worst status."""
-    worst = pl.col("status").sort_by(pl.col("status").replace_strict(_WORST), descending=True).first()
-    firsts = [pl.col(c).first() for c in ("_line", "group")]
-    lasts = [_last(c) for c in ("end_s", "duration_s") if c in jobs.columns]
-    starts = [pl.col(c).min() for c in ("submit_s", "start_s") if c in jobs.columns]
-    return jobs.group_by("id", maintain_order=True).agg(*firsts, *starts, *lasts, pl.col("gpus").sum(), worst)
-
-
-def _last(column: str) -> pl.Expr:
-    """The maximum; null if a value is missing, as then a part still runs."""
-    return pl.when(pl.col(column).is_not_null().all()).then(pl.col(column).max())
-
-
-def _with_duration(jobs: pl.DataFrame) -> pl.DataFrame:
-    if "duration_s" in jobs.columns:
-        return jobs
-    return jobs.with_columns(duration_s=pl.col("end_s") - pl.col("start_s"))
+_OFTEN = 0.25
+"""Share of values below the one before, from which an arrival may be a gap: of gaps about half are."""
 
 
 def _check_spans(jobs: pl.DataFrame, path: Path, mapping: TraceMapping) -> None:
@@ -293,6 +213,10 @@ def _check_spans(jobs: pl.DataFrame, path: Path, mapping: TraceMapping) -> None:
         raise TraceError(
             f"{path}: column {mapping.arrival}: the submissions span {span:.3g} s; `time` must be their unit ({units})"
         )
+    latest = float(jobs["submit_s"].abs().to_numpy().max(initial=0))
+    if latest > _LATEST_S:
+        units = ", ".join(UNITS)
+        raise TraceError(f"{path}: column {mapping.arrival}: {latest:.4g} s; `time` must be the unit ({units})")
     longest = float(jobs["duration_s"].fill_null(0).to_numpy().max(initial=0))
     if longest > LONGEST_TRACED_S:
         column = mapping.duration or mapping.end

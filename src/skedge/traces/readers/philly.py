@@ -37,7 +37,7 @@ def _empty(value: object) -> object:
 
 
 class _Machine(BaseModel):
-    gpus: Annotated[list[str], BeforeValidator(_empty)]
+    gpus: Annotated[list[str], BeforeValidator(_empty)] = []
 
 
 class _Attempt(BaseModel):
@@ -51,10 +51,17 @@ class _LoggedJob(BaseModel):
     vc: str | None
     jobid: str
     submitted_time: _Stamp
+    user: _Stamp = None
     attempts: Annotated[list[_Attempt], BeforeValidator(_empty)]
 
 
 _LOG = TypeAdapter(list[_LoggedJob])
+
+
+def read_philly(path: Path | str, statuses: Collection[str] = ("passed",), fractional: Fractional = "skip") -> Trace:
+    """Read a trace of Philly: the log, which is JSON, or one of the CSVs derived from it."""
+    reader = read_philly_log if read_bytes(Path(path)).lstrip()[:1] in (b"[", b"{") else read_philly_csv
+    return reader(path, statuses, fractional)
 
 
 def read_philly_log(
@@ -64,14 +71,15 @@ def read_philly_log(
 
     A job's `gpus` are those of its largest attempt, because the first one may have been a test on fewer. Its
     `duration_s` is the total running time of its attempts, each from its start to its end: the time for which the job
-    held GPUs, without the waits between attempts. `group` is the virtual cluster.
+    held GPUs, without the waits between attempts. Time in which attempts overlap counts once. `group` is the virtual
+    cluster.
 
     Omitted and counted: jobs without a submission time; jobs without an attempt that has a start, an end and a GPU
     (never ran); jobs whose last attempt has no end (still running when the log was taken); jobs with an attempt that
     ends before it starts, as when the clocks went back on 2017-11-05, whose running time is unknown.
 
-    Counted as changed: jobs with `vc` null, whose group is empty; and jobs with an attempt that names no machine and is
-    therefore not part of the running time.
+    Counted as changed: jobs with `vc` null, whose group is empty; jobs with an attempt that names no machine, or has no
+    start or no end, which is part of neither the running time nor the GPUs; and jobs whose attempts overlap.
 
     Raises
     ------
@@ -91,6 +99,8 @@ def read_philly_log(
     changed = {
         "no virtual cluster": len(of_status.filter(group="")),
         "attempt without machines not counted": len(of_status.filter("unplaced")),
+        "attempt without a start or an end not counted": len(of_status.filter("timeless")),
+        "overlap of attempts counted once": len(of_status.filter("overlap")),
     }
     return finished(taken, path, statuses, skipped, fractional, changed)
 
@@ -107,7 +117,8 @@ def _logged_jobs(path: Path) -> list[_LoggedJob]:
 def _attempts(jobs: list[_LoggedJob], path: Path) -> pl.DataFrame:
     """Combine the attempts of each job into the trace frame's columns and flags for faulty attempts.
 
-    `open`: the last one has no end; `backwards`: one ends before it starts; `unplaced`: one ran on no machine.
+    `open`: the last one has no end; `backwards`: one ends before it starts; `unplaced`: one ran on no machine;
+    `timeless`: one with machines has no start or no end; `overlap`: one starts before an earlier one ends.
     """
     rows = [row for number, job in enumerate(jobs) for row in _attempt_rows(number, job)]
     schema = {"job": pl.Int64, "start": pl.String, "end": pl.String, "gpus": pl.Int64}
@@ -116,15 +127,29 @@ def _attempts(jobs: list[_LoggedJob], path: Path) -> pl.DataFrame:
     ran, placed = pl.col("run_s").is_not_null(), pl.col("gpus") > 0
     counts = pl.col("run_s").filter(ran & placed)
     by_attempt = table.group_by("job", maintain_order=True).agg(
-        duration_s=counts.sum(),
         gpus=pl.col("gpus").filter(ran & placed).max(),
         open=pl.col("end").last().is_null(),
         backwards=(counts < 0).any(),
         unplaced=(ran & ~placed & (pl.col("run_s") > 0)).any(),
+        timeless=(~ran & placed).any(),
     )
-    nothing = {"duration_s": 0.0, "open": False, "backwards": False, "unplaced": False}
+    by_attempt = by_attempt.join(_covered(table.filter(ran & placed)), on="job", how="left")
+    flags = ("open", "backwards", "unplaced", "timeless", "overlap")
+    nothing = {"duration_s": 0.0, **dict.fromkeys(flags, False)}
     jobs_table = _job_columns(jobs, path).join(by_attempt, on="job", how="left").sort("job")
     return jobs_table.with_columns(pl.col(name).fill_null(value) for name, value in nothing.items())
+
+
+def _covered(attempts: pl.DataFrame) -> pl.DataFrame:
+    """By job: `duration_s`, the time that its attempts cover [s], and `overlap`, whether some of it is of several."""
+    before = pl.col("end").cum_max().shift(1).over("job")
+    begin = pl.max_horizontal("start", before)
+    return (
+        attempts.sort("job", "start", maintain_order=True)
+        .with_columns(covered=pl.max_horizontal(pl.col("end") - begin, 0.0), overlap=before > pl.col("start"))
+        .group_by("job")
+        .agg(duration_s=pl.col("covered").sum(), overlap=pl.col("overlap").any())
+    )
 
 
 def _attempt_rows(number: int, job: _LoggedJob) -> list[tuple[Any, ...]]:
@@ -138,8 +163,9 @@ def _job_columns(jobs: list[_LoggedJob], path: Path) -> pl.DataFrame:
         "submit_s": [job.submitted_time for job in jobs],
         "status": [_STATUS[job.status] for job in jobs],
         "group": [job.vc or "" for job in jobs],
+        "user": [job.user or "" for job in jobs],
     }
-    schema = {"job": pl.Int64, "id": pl.String, "submit_s": pl.String, "status": pl.String, "group": pl.String}
+    schema = {"job": pl.Int64, **dict.fromkeys(("id", "submit_s", "status", "group", "user"), pl.String)}
     return _parsed(pl.DataFrame(columns, schema), ("submit_s",), path)
 
 
@@ -200,6 +226,7 @@ def _all_statuses(table: pl.DataFrame, path: Path) -> pl.DataFrame:
             "gpus": numbers(table, path, "gpu_num", missing=0),
             "status": words(table, path, "new_status", _STATUS),
             "group": table["user"],
+            "user": table["user"],
         }
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import polars as pl
 
 from skedge.core.errors import TraceError
-from skedge.traces.frame import Fractional, Trace, finished
+from skedge.traces.frame import Fractional, Trace, Unit, finished
 from skedge.traces.table import left_out, numbers, read_bytes
 
 _FIELDS = 18
@@ -25,10 +25,11 @@ its own, and are omitted."""
 
 
 def read_swf(path: Path | str, statuses: Collection[str] = ("passed",), fractional: Fractional = "skip") -> Trace:
-    """Read a log in the Standard Workload Format (``.gz`` too) as a trace; processors count as GPUs.
+    """Read a log in the Standard Workload Format (``.gz`` too) as a trace of processors.
 
     `gpus` is the number of processors requested or, if unknown, allocated; `group` is the user. Omitted and counted:
-    jobs with an unknown or zero running time, jobs with an unknown number of processors, partial executions.
+    jobs with an unknown submission, an unknown or zero running time, or an unknown number of processors, and partial
+    executions.
 
     Raises
     ------
@@ -40,18 +41,19 @@ def read_swf(path: Path | str, statuses: Collection[str] = ("passed",), fraction
     columns = {name: numbers(table, path, name, -1, whole=name not in _FRACTIONS) for name in _names()}
     jobs = pl.DataFrame(columns).with_columns(
         gpus=pl.when(pl.col("requested") > 0).then("requested").otherwise("allocated"),
-        submit_s=pl.col("submit_s").clip(0),
         status=pl.col("status").replace_strict(_MEANING, default=None, return_dtype=pl.String),
         group=pl.col("user").cast(pl.String),
+        user=pl.when(pl.col("user") >= 0).then(pl.col("user").cast(pl.String)),
         id=pl.col("id").cast(pl.String),
     )
     reasons = {
         "partial execution": pl.col("status").is_null(),
+        "no submission time": pl.col("submit_s") < 0,
         "no run time": pl.col("run_s") <= 0,
         "processors unknown": pl.col("gpus") <= 0,
     }
     jobs, skipped = left_out(jobs, reasons)
-    return finished(jobs.rename({"run_s": "duration_s"}), path, statuses, skipped, fractional)
+    return finished(jobs.rename({"run_s": "duration_s"}), path, statuses, skipped, fractional, unit=Unit("processor"))
 
 
 def _names() -> dict[str, int]:
@@ -68,11 +70,12 @@ def _names() -> dict[str, int]:
 
 def _table(path: Path) -> pl.DataFrame:
     """Read the fields used, as text, plus `_line`: the line in the file."""
-    rows = [(line, text.split()) for line, text in enumerate(_lines(path), start=1)]
-    rows = [(line, fields) for line, fields in rows if fields and not fields[0].startswith(";")]
+    rows = [(line, text.partition(";")[0].split()) for line, text in enumerate(_lines(path), start=1)]
+    rows = [(line, fields) for line, fields in rows if fields]
     for line, fields in rows:
         if len(fields) != _FIELDS:
-            raise TraceError(f"{path}: line {line}: has {len(fields)} fields; a job has {_FIELDS}")
+            count = f"{len(fields)} field{'s' if len(fields) > 1 else ''}"
+            raise TraceError(f"{path}: line {line}: has {count}; a job has {_FIELDS}")
     taken = {name: [fields[place] for _, fields in rows] for name, place in _names().items()}
     return pl.DataFrame({"_line": [line for line, _ in rows], **taken}, schema_overrides={"_line": pl.Int64})
 
