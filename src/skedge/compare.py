@@ -110,21 +110,22 @@ def _check_seeds(number: int) -> None:
 def compare_small(
     sources: Sequence[Source],
     policies: Sequence[str],
-    seed: int | None = None,
+    seeds: Sequence[int],
     progress: Callable[[str, int], None] | None = None,
 ) -> list[Comparison]:
-    """Run each policy on each scenario, all of which take a second or less a run, and verify it.
+    """Run each policy on each scenario at each seed, all of which take a second or less a run, and verify it.
 
     One process compiles what runs do not use while another one compiles the policy.
     """
-    entrants = entrants_of(policies)
+    entrants, each = entrants_of(policies), len(seeds)
     where = Where(joining=True)
-    samples = [replace(sample, i=0) for sample in _samples([(one, origin_of(one), seed) for one in sources], where)]
+    wanted = [(source, origin_of(source), seed) for source in sources for seed in seeds]
+    samples = [replace(sample, i=sample.i % each) for sample in _samples(wanted, where)]
     compiling = Point("kernels", _compile, (samples[0], entrants[0]))
     made, references = _results(samples, entrants, where, True, None, progress or _silent, compiling)
+    parts = [slice(k * each, (k + 1) * each) for k in range(len(sources))]
     return [
-        _comparison({policy: [ones[k]] for policy, ones in made.items()}, references[k : k + 1], entrants)
-        for k in range(len(sources))
+        _comparison({policy: ones[part] for policy, ones in made.items()}, references[part], entrants) for part in parts
     ]
 
 

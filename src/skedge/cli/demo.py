@@ -16,16 +16,17 @@ from .demo_cases import DEMO, DEMO_POLICIES
 
 def demo(
     folder: Annotated[Path, typer.Option("--out", help="Folder for the runs and reports.")] = Path("skedge-demo"),
-    seed: Annotated[int | None, typer.Option(help="Seed instead of the scenario's.", min=0)] = None,
+    seed: Annotated[int | None, typer.Option(help="First seed instead of the scenario's.", min=0)] = None,
+    seeds: Annotated[int, typer.Option(help="Number of seeds; runs and pictures are of the first.", min=1)] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Run a Philly-like trace, its jobs rigid and divisible, under six policies: a table and reports, in a minute."""
+    """Run Philly-like traces, their jobs rigid and divisible, under six policies: a table and reports, in a minute."""
     if os.path.lexists(folder) and not _is_demo(folder):
         raise RunFolderError(f"{folder}: exists and is not an earlier demo; name another folder with --out")
-    with started_ahead("skedge.cli.demo_runs", len(DEMO_POLICIES) * len(DEMO), -1, joining=True):
+    with started_ahead("skedge.cli.demo_runs", len(DEMO_POLICIES) * len(DEMO) * seeds, -1, joining=True):
         from .demo_runs import carry_out_demo  # noqa: PLC0415 - takes a second to import, here and there side by side
 
-        carry_out_demo(folder, seed, as_json=as_json)
+        carry_out_demo(folder, seed, seeds, as_json=as_json)
 
 
 def _is_demo(folder: Path) -> bool:

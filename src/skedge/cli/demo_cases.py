@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-DEMO_POLICIES = ("aonline", "aonline:cloud=false", "srtf", "tiresias", "fifo", "fifo:rule=earliest_server")
+DEMO_POLICIES = ("aonline", "srtf", "preemptive", "tiresias", "fifo:backfill=true", "fifo")
 """Policies of the demo, and the default of ``skedge compare``."""
 
 DEMO = {"rigid": "demo", "divisible": "demo-divisible"}

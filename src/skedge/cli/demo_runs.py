@@ -14,6 +14,7 @@ from skedge.report.build import write_report
 from skedge.run import Run, new_folder
 from skedge.runs.meta import folder_name
 from skedge.runs.sweep import Point, Where, carry_out
+from skedge.scenario.file import default_scenario
 
 from .compared import counted, fail_on_broken, numbers
 from .console import out, print_json
@@ -21,11 +22,14 @@ from .demo_cases import DEMO, DEMO_POLICIES
 from .tables import demo_tables, demo_text
 
 
-def carry_out_demo(folder: Path, seed: int | None, *, as_json: bool) -> None:
+def carry_out_demo(folder: Path, seed: int | None, seeds: int, *, as_json: bool) -> None:
     """Compare the demo's policies on its scenarios; write `folder` and print a table, or JSON."""
+    sources = list(DEMO.values())
+    first = default_scenario(sources[0]).seed if seed is None else seed
     with new_folder(folder, replacing=True) as inside:
-        with counted((len(DEMO_POLICIES) + 1) * len(DEMO), "running", quiet=as_json) as done:
-            found = dict(zip(DEMO, compare_small(list(DEMO.values()), DEMO_POLICIES, seed, done), strict=True))
+        with counted((len(DEMO_POLICIES) + 1) * len(DEMO) * seeds, "running", quiet=as_json) as done:
+            compared = compare_small(sources, DEMO_POLICIES, range(first, first + seeds), done)
+            found = dict(zip(DEMO, compared, strict=True))
         parts = [Point(kind, _write, (inside / kind, one, f"skedge demo: {kind} jobs")) for kind, one in found.items()]
         for _ in carry_out(parts, Where(joining=True)):
             pass

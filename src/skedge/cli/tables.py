@@ -63,10 +63,8 @@ def comparison_tables(comparison: Comparison, width: int) -> list[Table]:
     Columns that do not fit in `width` are in further tables; no value is cut.
     """
     c = comparison
-    seeds = f"{len(c.seeds)} seeds, {c.seeds[0]} to {c.seeds[-1]}: means"
-    title = f"seed {c.seeds[0]}" if len(c.seeds) == 1 else seeds
     cells = {heading: [_shown_cell(c, policy, key) for policy in c.policies] for key, heading in _columns(c).items()}
-    return _folded(title, c.policies, cells, width)
+    return _folded(_title(c), c.policies, cells, width)
 
 
 def demo_tables(comparisons: Mapping[str, Comparison], width: int) -> list[Table]:
@@ -75,9 +73,15 @@ def demo_tables(comparisons: Mapping[str, Comparison], width: int) -> list[Table
     cells: dict[str, list[Text]] = {}
     for kind, one in comparisons.items():
         for key in ("jct_mean_s", "jct_rate", "bound_ratio"):
-            heading = f"{kind} JCT" if key == "jct_mean_s" else f"{_SHOWN[key]}{' ' * len(cells)}"
-            cells[heading] = [_cell(key, one.estimate(policy, key)) for policy in first.policies]
-    return _folded(f"seed {first.seeds[0]}", first.policies, cells, width)
+            heading = f"{kind}\nJCT" if key == "jct_mean_s" else f"{_SHOWN[key]}{' ' * len(cells)}"
+            spread = key == "jct_rate"
+            cells[heading] = [_cell(key, one.estimate(policy, key), spread=spread) for policy in first.policies]
+    return _folded(_title(first), first.policies, cells, width)
+
+
+def _title(comparison: Comparison) -> str:
+    seeds = comparison.seeds
+    return f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds, {seeds[0]} to {seeds[-1]}: means"
 
 
 def _folded(title: str, names: Sequence[str], cells: Mapping[str, Sequence[Text]], width: int) -> list[Table]:
@@ -93,7 +97,7 @@ def _parts(cells: Mapping[str, Sequence[Text]], width: int) -> Iterator[list[str
     """The columns, as many at a time as fit in `width`, but at least one."""
     part, left = list[str](), width
     for heading, column in cells.items():
-        lines = [heading.rstrip(), *(line for cell in column for line in cell.plain.split("\n"))]
+        lines = [line for text in (heading.rstrip(), *(cell.plain for cell in column)) for line in text.split("\n")]
         needs = _GAP + max(map(len, lines))
         if part and needs > left:
             yield part
@@ -131,12 +135,24 @@ _ALIKE = 0.01
 
 
 def _equal(comparison: Comparison) -> str:
-    """The policies with equal mean JCTs, of those that used the cloud and of those that did not."""
+    """The policies that are not told apart: by the intervals of their rates, or for few seeds by mean JCTs."""
+    if len(comparison.seeds) >= FEWEST:
+        alike_to = [
+            policy for policy in comparison.policies if _rate_holds_one(comparison.estimate(policy, "jct_rate"))
+        ]
+        return f"not told from {comparison.reference} by its rate: {', '.join(alike_to) or 'none'}"
     groups = [group for policies in comparison.groups for group in _alike(comparison, policies)]
     if len(groups) == 1:
         return "every policy is equal within 1 %"
     alike = "; ".join(", ".join(group) for group in groups if len(group) > 1)
     return f"equal within 1 %: {alike}" if alike else "no two policies are equal within 1 %"
+
+
+def _rate_holds_one(rate: Estimate | None) -> bool:
+    """Whether the interval of a rate contains 1; the reference's has no width."""
+    return (
+        rate is not None and rate.low is not None and rate.high is not None and rate.low <= 1 <= rate.high != rate.low
+    )
 
 
 def _alike(comparison: Comparison, policies: Sequence[str]) -> list[list[str]]:
