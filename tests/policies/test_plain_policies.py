@@ -61,6 +61,8 @@ PLAIN: dict[str, Plain] = {
     "srtf:placement=keep_running": lambda s: srtf(s, keep_running=True),
     "tiresias:limit_s=4": lambda s: tiresias(s, 4 * S, math.inf),
     "tiresias:limit_s=4,placement=keep_running": lambda s: tiresias(s, 4 * S, math.inf, keep_running=True),
+    "tiresias:placement=keep_running": lambda s: tiresias(s, None, math.inf, keep_running=True),
+    "tiresias:knob=0.5,placement=keep_running": lambda s: tiresias(s, None, 0.5, keep_running=True),
     "tiresias:limit_s=3,knob=0.5": lambda s: tiresias(s, 3 * S, 0.5),
     "tiresias:limit_s=2,knob=2,placement=keep_running": lambda s: tiresias(s, 2 * S, 2, keep_running=True),
     "preemptive": preemptive,
