@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 import yaml
 
+from skedge.analysis.intervals import estimate
 from skedge.cli.profile import scenario_text
-from skedge.compare import estimate
 from skedge.core.errors import SkedgeError
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND

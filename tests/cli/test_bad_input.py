@@ -23,7 +23,9 @@ import pytest
 from skedge.compare import compare
 from skedge.core.errors import InputError, SkedgeError
 from skedge.run import Run, new_folder, run
-from skedge.testing import small_scenario
+from skedge.scenario.file import load_scenario
+from skedge.scenario.save import save_scenario
+from skedge.testing import resource_scenarios, small_scenario
 
 Skedge = Callable[..., Any]
 SCRIPT = Path(sys.executable).with_name("skedge")
@@ -250,17 +252,12 @@ def test_a_file_is_no_folder_of_finished_points(skedge: Skedge, small: Path) -> 
     assert files() == {"kept", "small.yaml"}
 
 
-def test_two_policies_that_turn_out_alike_are_compared_all_the_same(skedge: Skedge, small: Path) -> None:
-    """A limit that is calibrated to what the other was given: the report keeps them apart by what was typed."""
-    limit = run(skedge_scenario(small), "tiresias").meta["params"]["limit_s"]
-    words = ("--policies", f"tiresias,tiresias:limit_s={limit}", "--seeds", 1, "--processes", 1)
-    assert skedge("compare", small, *words, "--report", "c.html").code == 0
-
-
-def skedge_scenario(path: Path) -> Any:
-    from skedge.scenario.file import load_scenario
-
-    return load_scenario(path)
+def test_two_policies_that_turn_out_alike_are_compared_all_the_same(skedge: Skedge, tmp_path: Path) -> None:
+    """Constants that are calibrated to what the other was given: the report keeps them apart by what was typed."""
+    file = save_scenario(resource_scenarios()[0], tmp_path / "s")
+    calibrated = run(load_scenario(file), "pdors").meta["policy"]
+    words = ("--policies", f"pdors,{calibrated}", "--seeds", 1, "--processes", 1)
+    assert skedge("compare", file, *words, "--report", "c.html").code == 0
 
 
 # --- traces

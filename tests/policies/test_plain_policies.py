@@ -63,6 +63,9 @@ PLAIN: dict[str, Plain] = {
     "tiresias:limit_s=4,placement=literal": lambda s: tiresias(s, 4 * S, math.inf, keep_running=False),
     "tiresias:limit_s=3,knob=0.5,placement=literal": lambda s: tiresias(s, 3 * S, 0.5, keep_running=False),
     "tiresias:limit_s=2,knob=2": lambda s: tiresias(s, 2 * S, 2),
+    "tiresias": lambda s: tiresias(s, None, math.inf),
+    "tiresias:knob=0.5": lambda s: tiresias(s, None, 0.5),
+    "tiresias:placement=literal": lambda s: tiresias(s, None, math.inf, keep_running=False),
     "preemptive": preemptive,
 }
 

@@ -22,6 +22,8 @@ POLICIES = (
     "srtf",
     "srtf:placement=literal",
     "srtf:sticky=true",
+    "tiresias",
+    "tiresias:knob=0.5",
     "tiresias:limit_s=4",
     "tiresias:limit_s=4,knob=1",
     "tiresias:limit_s=2,knob=0.3,placement=literal",

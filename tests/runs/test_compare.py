@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -259,11 +259,16 @@ def test_one_seed_has_a_mean_and_no_interval() -> None:
     assert estimate(np.array([4.2])) == Estimate(4.2, None, None)
 
 
-@pytest.mark.parametrize("of", [estimate, bounded])
-@pytest.mark.parametrize("of_one", [False, True])
-def test_equal_values_have_no_interval(of: Callable[..., Estimate], *, of_one: bool) -> None:
-    """Nothing varies, so that there is no spread to estimate."""
-    assert of(np.full(5, 0.1), of_one=of_one) == Estimate(0.1)
+def test_equal_values_have_an_interval_of_no_width() -> None:
+    """Nothing varies."""
+    assert estimate(np.array([3.0, 3.0, 3.0])) == Estimate(3.0, 3.0, 3.0)
+    assert bounded(np.full(5, 0.1)) == Estimate(0.1, 0.1, 0.1)
+
+
+def test_where_nothing_varies_a_comparison_has_no_interval() -> None:
+    """There is no spread to estimate."""
+    comparison = Comparison(("p",), tuple(range(5)), rows(p=[0.1] * 5), ())
+    assert comparison.estimate("p", "jct_mean_s") == Estimate(0.1)
 
 
 def test_intervals_of_95_percent_hold_the_mean_19_times_of_20() -> None:

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from builders.studies import WRITTEN, repeated, verdicts
-from skedge.compare import Estimate
+from skedge.analysis.intervals import Estimate
 from skedge.scenario.file import scenario_from_dict
 from skedge.studies.figure import Figure, Line, svg, ticks
 from skedge.studies.judge import Verdict

@@ -38,7 +38,7 @@ def import_statistics() -> None:
 
 
 def estimate(values: Floats, *, of_one: bool = False) -> Estimate:
-    """Mean of `values` and its 95 % confidence interval by Student's t; no interval where nothing varies.
+    """Mean of `values` and its 95 % confidence interval by Student's t; no interval for one value.
 
     For unbounded quantities such as differences: the interval is symmetric.
 
@@ -49,9 +49,9 @@ def estimate(values: Floats, *, of_one: bool = False) -> Estimate:
         which more of them measure better and do not make smaller: the interval is not divided by the root of their
         number.
     """
-    if _alike(values):
-        return Estimate(float(values[0]))
     mean = float(values.mean())
+    if len(values) < 2:
+        return Estimate(mean)
     from scipy.stats import t  # noqa: PLC0415 - takes a second to import, and one seed needs none
 
     error = values.std(ddof=1) / (1 if of_one else np.sqrt(len(values)))
@@ -60,7 +60,7 @@ def estimate(values: Floats, *, of_one: bool = False) -> Estimate:
 
 
 def bounded(values: Floats, *, of_one: bool = False) -> Estimate:
-    """Mean of `values` and its 95 % bootstrap confidence interval; no interval for fewer than 5 values or equal ones.
+    """Mean of `values` and its 95 % bootstrap confidence interval; no interval for fewer than 5 values.
 
     The interval lies between the smallest and the largest value, so that no time is negative and no share above 1. It
     is bias-corrected and accelerated (BCa; Efron 1987), or uses percentiles if the values are too similar for that. The
@@ -71,22 +71,17 @@ def bounded(values: Floats, *, of_one: bool = False) -> Estimate:
     of_one
         As for :func:`estimate`: the interval is from the quantile 2.5 % of the values to that of 97.5 %.
     """
-    if _alike(values):
-        return Estimate(float(values[0]))
     mean = float(values.mean())
     if len(values) < FEWEST:
         return Estimate(mean)
+    if (values == values[0]).all():
+        return Estimate(float(values[0]), float(values[0]), float(values[0]))
     if of_one:
         low, high = np.quantile(values, (0.025, 0.975))
         return Estimate(mean, float(low), float(high))
     ends = _bootstrap(values, "BCa")
     low, high = ends if np.isfinite(ends).all() else _bootstrap(values, "percentile")
     return Estimate(mean, low, high)
-
-
-def _alike(values: Floats) -> bool:
-    """Whether nothing varies, so that there is nothing to estimate a spread from."""
-    return bool((values == values[0]).all())
 
 
 def _bootstrap(values: Floats, method: str) -> tuple[float, float]:

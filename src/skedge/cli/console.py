@@ -10,6 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from skedge.comparison.columns import is_censored
+
 out = Console(highlight=False, markup=False, emoji=False)
 """For results. The output contains users' ids and paths, so brackets and colons are not interpreted as markup."""
 
@@ -89,5 +91,6 @@ def metrics_table(metrics: Mapping[str, float | None], title: str) -> Table:
     """A table of all metrics of a run: key, exact value, readable value."""
     table = Table("metric", "value", "reading", title=title)
     for key, value in metrics.items():
-        table.add_row(key, "–" if value is None else f"{value:.10g}", amount(key, value))
+        least = "≥ " if is_censored(key, metrics) else ""
+        table.add_row(key, "–" if value is None else f"{value:.10g}", least + amount(key, value))
     return table

@@ -180,7 +180,9 @@ def _columns(comparison: Comparison) -> dict[str, str]:
     if len(comparison.seeds) < FEWEST or comparison.seeding == "same":
         return shown
     leading, *others = (item for item in shown.items() if item[0] != "jct_rate")
-    return dict([leading, (_DIFFERENCE, f"- {comparison.reference}"), *others])
+    family = comparison.reference.partition(":")[0]
+    alone = sum(policy.partition(":")[0] == family for policy in comparison.policies) == 1
+    return dict([leading, (_DIFFERENCE, f"- {family if alone else comparison.reference}"), *others])
 
 
 def _shown_cell(comparison: Comparison, policy: str, column: str) -> Text:

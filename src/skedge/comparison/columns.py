@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 COLUMNS = (
     "jct_mean_s", "jct_rate", "bound_ratio", "jct_p50_s", "jct_p99_s", "slowdown_mean", "makespan_s", "preemptions",
     "migrations", "postponed_chunks", "utilisation_mean", "uploaded_mb", "upload_jct_share", "cloud_share", "rejected",
@@ -41,7 +43,7 @@ def of_finished(column: str) -> bool:
     return column.startswith(_OF_FINISHED)
 
 
-def is_censored(column: str, row: dict[str, float | None]) -> bool:
+def is_censored(column: str, row: Mapping[str, float | None]) -> bool:
     """Whether a metric of a run is a bound from below, as the horizon cut off what it measures."""
     share, least = _CENSORED.get(column, ("", 0.0))
     return (row.get(share) or 0.0) >= least if share else False

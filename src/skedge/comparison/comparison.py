@@ -177,7 +177,9 @@ class Comparison:
         an interval if nothing varies, or the jobs are the same for every seed.
         """
         values = self._values(policy, column)
-        return None if values is None else self._without_interval_if_same(bounded(values, of_one=self._of_one))
+        if values is None or not np.ptp(values):
+            return None if values is None else Estimate(float(values[0]))
+        return self._without_interval_if_same(bounded(values, of_one=self._of_one))
 
     def difference(self, policy: str, column: str, to: str | None = None) -> Estimate | None:
         """Mean and interval of a metric less that of policy `to` (default: the reference), seed by seed.

@@ -11,7 +11,16 @@ from skedge.core.size import UNLIMITED
 from skedge.core.time import NEVER
 from skedge.policies.gangs.placement import Changes, Gang, carry_from, scan
 from skedge.policies.gangs.srtf import rank
-from skedge.policies.gangs.tiresias import Clocks, execute, next_demotion, next_promotion, promote, rank_of
+from skedge.policies.gangs.tiresias import (
+    Clocks,
+    demote,
+    execute,
+    learn,
+    next_demotion,
+    next_promotion,
+    promote,
+    rank_of,
+)
 from skedge.policies.gangs.tiresias import begin as begin_clocks
 
 from .gangs import begin, put, reject, suspend
@@ -55,7 +64,10 @@ def decide(case: GangCase, books: GangBooks, choice: PolicyState, now: int, firs
     """Decide at `now`, when the jobs of the list FINISHED have completed, and `first` to ``last - 1`` have arrived."""
     at, lists = choice.at, choice.lists
     if choice.policy == TIRESIAS:
-        execute(lists[CHOSEN, : at[CHOSEN]], choice.clocks, choice.gang, now - at[DECIDED], choice.limit)
+        held = lists[CHOSEN, : at[CHOSEN]]
+        execute(held, choice.clocks, now - at[DECIDED])
+        learn(lists[FINISHED, : at[FINISHED]], choice.clocks, choice.gang, choice.attained)
+        demote(held, choice.clocks, choice.gang, choice.attained)
         at[DECIDED] = now
     leave(choice.gang.running, lists, at)
     for job in range(first, last):
@@ -202,7 +214,7 @@ def _wake(step: int, books: GangBooks, choice: PolicyState, now: int) -> None:
     lists, at, clocks, gang = choice.lists, choice.at, choice.clocks, choice.gang
     if at[WAKE_AT] <= now:
         at[WAKE_AT] = NEVER
-    due = next_demotion(lists[CHOSEN, : at[CHOSEN]], clocks, gang, choice.limit)
+    due = next_demotion(lists[CHOSEN, : at[CHOSEN]], clocks, gang, choice.attained)
     if not math.isinf(choice.knob):
         waits = lists[SPARE]
         waiting = _unmarked(lists[ACTIVE, : at[ACTIVE]], gang.running, True, waits)

@@ -17,14 +17,13 @@ from skedge.core.policy import Policy
 from skedge.core.record import Record
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
-from skedge.core.time import SECOND
 from skedge.policies.drf.policy import Drf
 from skedge.policies.fifo.policy import Fifo
 from skedge.policies.gangs.edge import NO_PS_ON_EDGE, too_few
 from skedge.policies.gangs.placement import Rule
 from skedge.policies.gangs.preemptive import Preemptive
 from skedge.policies.gangs.srtf import Srtf
-from skedge.policies.gangs.tiresias import Tiresias
+from skedge.policies.gangs.tiresias import Tiresias, attained
 from skedge.sim.runs import RunLog
 
 from .decide import MOVED, NEVER_FITS_EDGE, NO_PS_THERE, PREEMPTED, RANK
@@ -140,8 +139,8 @@ def _choice(scenario: Scenario, policy: Policy) -> PolicyState:
         keep_running=int(params.placement == "keep_running"),
         kept=1,
     )
-    limit, knob = (params.limit_s * SECOND, params.knob) if which == TIRESIAS else (0.0, np.inf)
-    return make_choice(scenario, which, rule, limit, knob)
+    limit_s, knob = (params.limit_s, params.knob) if which == TIRESIAS else (0.0, np.inf)
+    return make_choice(scenario, which, rule, attained(limit_s), knob)
 
 
 def _record(scenario: Scenario, case: GangCase, arrays: dict[str, Ints], policy: int) -> Schedule:

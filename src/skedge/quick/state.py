@@ -13,7 +13,7 @@ from skedge.core.network import Delays
 from skedge.core.scenario import Scenario
 from skedge.core.time import NEVER, whole_slots
 from skedge.policies.gangs.placement import Gang, Rule, Scratch, make_scratch
-from skedge.policies.gangs.tiresias import Clocks, no_clocks, with_clocks
+from skedge.policies.gangs.tiresias import Attained, Clocks, no_clocks, with_clocks
 
 A = TypeVar("A", Ints, Floats)
 
@@ -129,9 +129,8 @@ class PolicyState(NamedTuple):
     ----------
     policy
         FIFO, SRTF or TIRESIAS.
-    limit, knob
-        Parameters of Tiresias-L: attained service at which a job is demoted [worker-µs]; promotion after `knob` times
-        the executed time.
+    attained, knob
+        Of Tiresias-L: the limit at which jobs are demoted; promotion after `knob` times the executed time.
     rule
         Options of the selection.
     capacity
@@ -147,7 +146,7 @@ class PolicyState(NamedTuple):
     """
 
     policy: int
-    limit: float
+    attained: Attained
     knob: float
     rule: Rule
     capacity: Ints
@@ -209,7 +208,7 @@ def width_of(scenario: Scenario) -> int:
     return min(int(scenario.jobs.workers.max(initial=1)), len(scenario.cluster.servers))
 
 
-def make_choice(scenario: Scenario, policy: int, rule: Rule, limit: float, knob: float) -> PolicyState:
+def make_choice(scenario: Scenario, policy: int, rule: Rule, attained: Attained, knob: float) -> PolicyState:
     """The policy before the first event."""
     cluster, jobs, at = scenario.cluster, scenario.jobs, np.zeros(10, np.int64)
     count, places, at[WAKE_AT] = len(jobs), np.zeros((len(jobs), width_of(scenario)), np.int64), NEVER
@@ -220,7 +219,7 @@ def make_choice(scenario: Scenario, policy: int, rule: Rule, limit: float, knob:
     types = len(cluster.worker_types), max(1, len(cluster.ps_types))
     scratch = make_scratch(len(cluster.servers), *types, cluster.lanes)
     stored, clocks = with_space(empty_stored(), count, 0), with_clocks(no_clocks(), count)
-    return PolicyState(policy, limit, knob, rule, cluster.workers, gang, stored, scratch, clocks, lists, at)
+    return PolicyState(policy, attained, knob, rule, cluster.workers, gang, stored, scratch, clocks, lists, at)
 
 
 @lean

@@ -25,6 +25,7 @@ from builders.gang_policies import (
     where,
 )
 from oracles.instances import one_of
+from oracles.plain_gang_policies import beyond_nine_tenths
 from oracles.product import Run, play
 from skedge.core.drive import drive_to_end
 from skedge.core.events import Event
@@ -32,8 +33,9 @@ from skedge.core.kernel import Kernel
 from skedge.core.model import Job, Physics
 from skedge.core.registry import make_policy
 from skedge.core.scenario import Scenario
-from skedge.core.time import SECOND, ticks
-from skedge.policies.gangs.placement import place
+from skedge.core.time import NEVER, SECOND, ticks
+from skedge.policies.gangs.placement import Gang, place
+from skedge.policies.gangs.tiresias import attained, learn, no_clocks, with_clocks
 from skedge.sim.world import SimulatedWorld
 
 bounded = settings(
@@ -384,11 +386,41 @@ def test_tiresias_counts_upload_as_executed_time() -> None:
     assert where(run("tiresias:limit_s=4", jobs), "a") == [("s0", 1, 0, 3, 4), ("s0", 1, 6, 6, 11)]
 
 
-def test_tiresias_limit_is_calibrated_to_the_median_work() -> None:
-    """Works 2 * 3, 1 * 5 and 4 * 1 worker-seconds: the median is 5."""
-    jobs = [job("a", 0, 2, 3), job("b", 0, 1, 5), job("c", 0, 4, 1)]
-    policy: Any = make_policy("tiresias")
-    assert policy.calibrated(scenario(jobs, [(4, 4)])).params.limit_s == 5.0
+def test_the_limit_of_tiresias_follows_the_jobs_that_have_finished() -> None:
+    """One worker. Until a finishes at 3 nobody is demoted; then the limit is just above its 3 s of service.
+
+    b, which has the worker next, is demoted at 3 + 3.1; c, which arrived at 4, takes it until it is demoted as well, or
+    is done: its 2 s are below the limit, so c runs from the demotion on, and b ends last.
+    """
+    played = run("tiresias", [job("a", 0, 1, 3), job("b", 1, 1, 9), job("c", 4, 1, 2)])
+    assert held(played, "a") == [(0, 3)]
+    (first, second), (c,) = held(played, "b"), held(played, "c")
+    limit = first[1] - first[0]
+    assert 3 < limit <= 3 * 9 / 8
+    assert c == (first[1], first[1] + 2)
+    assert second == (c[1], 14)
+
+
+def test_nine_of_ten_finished_jobs_stay_below_the_limit_of_tiresias() -> None:
+    """Whatever their services: the limit is above nine tenths of them, and at most an eighth above the tenth's."""
+    rng, clocks, seen = np.random.default_rng(4), with_clocks(no_clocks(), 1), list[int]()
+    gang, known = Gang(*(np.ones(1, np.int64) for _ in Gang._fields)), attained(None)
+    clocks.first_start[0] = 0
+    assert known.limit[0] == NEVER
+    for service in (10 ** rng.uniform(0, 15, 400)).astype(np.int64):
+        clocks.executed[0] = service
+        learn(np.zeros(1, np.int64), clocks, gang, known)
+        seen.append(int(service))
+        inside = sorted(seen)[-(-9 * len(seen) // 10) - 1]
+        assert inside < known.limit[0] <= max(inside + 1, inside * 9 / 8 + 1)
+        assert known.limit[0] == beyond_nine_tenths(seen)
+
+
+def test_a_limit_that_is_given_stays() -> None:
+    clocks, known = with_clocks(no_clocks(), 1), attained(5.0)
+    clocks.first_start[0], clocks.executed[0] = 0, 10**9
+    learn(np.zeros(1, np.int64), clocks, Gang(*(np.ones(1, np.int64) for _ in Gang._fields)), known)
+    assert known.limit[0] == 5 * SECOND
 
 
 class EndlessRunError(Exception):

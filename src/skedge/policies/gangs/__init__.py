@@ -47,8 +47,10 @@ demand is left runs, others wait or are preempted.
 It knows no durations.
 
 **Parameters.** The original limit, about one GPU-hour, is one worker-slot at the papers' slot of an hour: every job
-would be demoted at once. Default: the median over the workload of the work D_j p, set before the run from the
-scenario's jobs and recorded (:meth:`.tiresias.Tiresias.calibrated`). `knob` is infinite by default: no promotion.
+would be demoted at once. Default: the quantile 9/10 of the attained service of the jobs that have finished so far,
+rounded up to one of eight steps an octave (:func:`.tiresias.learn`): what outlives nine of ten jobs is long. Before a
+job has finished none is demoted; who is demoted stays so when the limit rises. `knob` is infinite by default: no
+promotion.
 
 **Deviations.** D1: the official simulator notices demotions late (it does not multiply executed time by the GPUs);
 here they are on time. D2: a job that the scan would preempt is pending too, and promoted if it is due, before the scan

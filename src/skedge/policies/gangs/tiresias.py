@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from skedge.core.errors import PolicyError
 from skedge.core.events import Event, Order, WakeAt
 from skedge.core.jit import compiled, inlined, lean
-from skedge.core.model import Cluster, Ints, Physics
+from skedge.core.model import Cluster, Floats, Ints, Physics
 from skedge.core.policy import View
 from skedge.core.time import NEVER, SECOND
 
@@ -21,8 +20,6 @@ from .placement import Gang
 
 if TYPE_CHECKING:
     from numpy.random import Generator
-
-    from skedge.core.scenario import Scenario
 
 _NEVER_BEGUN = 2**40
 """Places of jobs that never ran, plus their number: behind all that have."""
@@ -59,6 +56,30 @@ class Clocks(NamedTuple):
     place: Ints
 
 
+class Attained(NamedTuple):
+    """The attained service of the jobs that have finished, and the limit that follows from it.
+
+    Attributes
+    ----------
+    counts
+        Number of jobs by step of attained service (:func:`_step_of`), and in all.
+    limit
+        Attained service at which a job is demoted [worker-µs], shape ``(1,)``; NEVER before a job has finished.
+    learns
+        1 if the limit follows the finished jobs, 0 if it is given.
+    """
+
+    counts: Ints
+    limit: Floats
+    learns: int
+
+
+def attained(limit_s: float | None) -> Attained:
+    """Of no jobs; `limit_s` as in :class:`TiresiasParams`."""
+    limit = float(NEVER) if limit_s is None else limit_s * SECOND
+    return Attained(np.zeros(_STEPS + 1, np.int64), np.array([limit]), int(limit_s is None))
+
+
 def no_clocks() -> Clocks:
     """Clocks of no jobs."""
     return Clocks(*(np.zeros(0, np.int64) for _ in Clocks._fields))
@@ -81,7 +102,8 @@ class TiresiasParams(GangParams):
     Attributes
     ----------
     limit_s
-        Attained service at which a job is demoted [worker-s], > 0; None: calibrated from the scenario.
+        Attained service at which a job is demoted [worker-s], > 0; None: that which nine of ten jobs that have finished
+        so far have not exceeded, rounded up to one of eight steps an octave; before any has finished none is demoted.
     knob
         Promote a pending job that has waited at least `knob` times its executed time, > 0; inf: never.
     """
@@ -101,23 +123,10 @@ class Tiresias(GangPolicy):
         """Tenants and classes are kept to."""
         return True
 
-    def calibrated(self, scenario: Scenario) -> Tiresias:
-        """The same policy with its limit set, if it was not: the median announced work of the scenario's jobs."""
-        if self.params.limit_s is not None:
-            return self
-        if not len(scenario.jobs):
-            raise PolicyError(
-                "tiresias: there is no workload to take limit_s from; give tiresias:limit_s=<worker-seconds>"
-            )
-        limit = float(np.median(scenario.announced_work[:, 0])) / SECOND
-        return Tiresias(**{**self.params.model_dump(), "limit_s": limit})
-
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         super().start(cluster, physics, rng)
-        if self.params.limit_s is None:
-            raise ValueError("tiresias: limit_s is not set; give it, or take Tiresias.calibrated(scenario)")
-        self.limit = self.params.limit_s * SECOND
+        self.attained = attained(self.params.limit_s)
         self.restore = physics.checkpoint_overhead
         self.at = 0
         self.clocks = no_clocks()
@@ -126,7 +135,9 @@ class Tiresias(GangPolicy):
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """Account and demote, promote all that are due, select; D2."""
-        execute(self.held, self.clocks, self.gang, view.now - self.at, self.limit)
+        execute(self.held, self.clocks, view.now - self.at)
+        learn(np.array(event.finished, np.int64), self.clocks, self.gang, self.attained)
+        demote(self.held, self.clocks, self.gang, self.attained)
         self.at = view.now
         yield from self.admit(event, view)
         self.clocks = with_clocks(self.clocks, len(self.gang.used))
@@ -150,7 +161,7 @@ class Tiresias(GangPolicy):
             "queue": int(self.clocks.queue[job]),
             "executed_s": float(self.clocks.executed[job]) / SECOND,
             "waited_s": float(waited(self.clocks, self.gang, job, self.at)) / SECOND,
-            "limit_worker_s": self.params.limit_s,
+            "limit_worker_s": limit / SECOND if (limit := float(self.attained.limit[0])) < NEVER else None,
         }
 
     def _select(self, view: View) -> tuple[Ints, Ints]:
@@ -162,7 +173,7 @@ class Tiresias(GangPolicy):
         """Ask for the next demotion or promotion."""
         if self.wake_at <= view.now:
             self.wake_at = NEVER
-        due = next_demotion(self.held, self.clocks, self.gang, self.limit)
+        due = next_demotion(self.held, self.clocks, self.gang, self.attained)
         waits = self.active[self.gang.running[self.active] == 0]
         due = min(due, next_promotion(waits, self.clocks, self.gang, self.params.knob, view.now))
         if due < NEVER and view.now + due < self.wake_at:
@@ -172,15 +183,60 @@ class Tiresias(GangPolicy):
 
 
 @lean
-def execute(held: Ints, clocks: Clocks, gang: Gang, passed: int, limit: float) -> None:
-    """Let the jobs that hold workers run for `passed` µs.
-
-    One whose attained service reaches `limit` [worker-µs] is demoted to the second queue.
-    """
+def execute(held: Ints, clocks: Clocks, passed: int) -> None:
+    """Let the jobs that hold workers run for `passed` µs."""
     for job in held:
         clocks.executed[job] += passed
-        if gang.workers[job] * (clocks.executed[job] - clocks.restoring[job]) >= limit:
+
+
+@inlined
+def _service(clocks: Clocks, gang: Gang, job: int) -> int:
+    """Attained service of `job` [worker-µs]."""
+    return gang.workers[job] * (clocks.executed[job] - clocks.restoring[job])
+
+
+@lean
+def demote(held: Ints, clocks: Clocks, gang: Gang, attained: Attained) -> None:
+    """Move the jobs that hold workers and whose attained service reaches the limit to the second queue."""
+    for job in held:
+        if _service(clocks, gang, job) >= attained.limit[0]:
             clocks.queue[job] = 1
+
+
+_STEPS = 512
+"""Steps of attained service [worker-µs]: eight to an octave, and below 16 whole numbers."""
+
+
+@inlined
+def _step_of(service: int) -> int:
+    """The step in which an attained service lies."""
+    octave = 0
+    while service >> octave >= 16:
+        octave += 1
+    return 8 * octave + (service >> octave)
+
+
+@lean
+def learn(finished: Ints, clocks: Clocks, gang: Gang, attained: Attained) -> None:
+    """Take in the jobs that finish now, and let the limit follow; the cloud's jobs attain no service here.
+
+    The limit is the end of the first step up to which nine tenths of the finished jobs lie.
+    """
+    counts = attained.counts
+    if attained.learns == 0:
+        return
+    for job in finished:
+        if clocks.first_start[job] < NEVER:
+            counts[_step_of(_service(clocks, gang, job))] += 1
+            counts[_STEPS] += 1
+    if counts[_STEPS] == 0:
+        return
+    step, seen = 0, counts[0]
+    while 10 * seen < 9 * counts[_STEPS]:
+        step += 1
+        seen += counts[step]
+    octave = max(step // 8 - 1, 0)
+    attained.limit[0] = float((step - 8 * octave + 1) << octave)
 
 
 @lean
@@ -216,12 +272,13 @@ def rank_of(clocks: Clocks, job: int) -> int:
 
 
 @lean
-def next_demotion(held: Ints, clocks: Clocks, gang: Gang, limit: float) -> float:
-    """Time until the first running job of the first queue reaches `limit` [µs]; NEVER if there is none."""
-    least = float(NEVER)
-    for job in held:
-        if clocks.queue[job] == 0:
-            least = min(least, limit / gang.workers[job] - (clocks.executed[job] - clocks.restoring[job]))
+def next_demotion(held: Ints, clocks: Clocks, gang: Gang, attained: Attained) -> float:
+    """Time until the first running job of the first queue reaches the limit [µs]; NEVER if there is none."""
+    least, limit = float(NEVER), attained.limit[0]
+    if limit < least:
+        for job in held:
+            if clocks.queue[job] == 0:
+                least = min(least, limit / gang.workers[job] - (clocks.executed[job] - clocks.restoring[job]))
     return least
 
 
