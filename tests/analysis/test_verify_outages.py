@@ -13,7 +13,7 @@ from builders.failing import broken, fail, failing, job
 from skedge.core.model import Physics, Server
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
-from skedge.core.sharing import Sharing
+from skedge.core.sharing import Sharing, Tenant
 from skedge.core.time import SECOND
 from skedge.large import LargeRun, opened
 from skedge.run import Run, run
@@ -214,11 +214,11 @@ def test_a_job_that_no_server_in_service_can_hold_holds_up_no_other(monkeypatch:
     at_once = {"upload_s": {"e0": 0.0, "e1": 0.0}}
     jobs = [
         job("first", 1, workers=1, **at_once),
-        job("large", 3, workers=3, arrival_s=2.5, priority=1, **at_once),
+        job("large", 3, workers=3, arrival_s=2.5, priority=1, tenant="other", **at_once),
         job("small", 1, workers=1, arrival_s=3.0, **at_once),
     ]
     fail(monkeypatch, (2, 1, True), (40, 1, False))
-    done = run(failing(servers, jobs, Sharing()), "srtf:placement=keep_running")
+    done = run(failing(servers, jobs, Sharing({"other": Tenant()})), "srtf:placement=keep_running")
     starts = dict(done.jobs.select("id", pl.col("first_start") / SECOND).iter_rows())
     assert broken(done) == []
     assert starts == {"first": 0, "large": 40, "small": 3}
