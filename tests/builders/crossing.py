@@ -65,7 +65,7 @@ class Draw:
     def __init__(self, seed: int) -> None:
         self.seed, self.rng = seed, np.random.default_rng(seed)
         rng = self.rng
-        self.cloud = False
+        self.cloud = self.scarce = False
         self.storage: list[float | None] = [None] * int(rng.integers(1, 4))
         slotted = bool(rng.integers(2))
         # some instances last seconds, so that a µs is much of their work
@@ -98,7 +98,8 @@ class Draw:
     def scenario(self) -> Scenario:
         """The scenario of the instance."""
         rng = np.random.default_rng([self.seed, 1])
-        servers = [_server(f"e{i}", storage, rng, scarce=self.cloud) for i, storage in enumerate(self.storage)]
+        scarce = self.scarce or self.cloud
+        servers = [_server(f"e{i}", storage, rng, scarce=scarce) for i, storage in enumerate(self.storage)]
         servers += [Server("cloud", "cloud")] * self.cloud
         cluster = Cluster(servers, sharing=self.sharing)
         table, given = job_table([Job(**job) for job in self.jobs])
@@ -124,7 +125,7 @@ def _storage(draw: Draw) -> None:
 
 
 def _sharing(draw: Draw) -> None:
-    rng = draw.rng
+    rng, draw.scarce = draw.rng, True
     tenants = {"red": Tenant(2.0), "blue": Tenant(1.0, float(rng.choice([0.5, 1.0])))}
     bound = [None, 0, 1, 2][int(rng.integers(4))]
     ageing = [None, 30.0 * draw.scale][int(rng.integers(2))]
@@ -134,6 +135,7 @@ def _sharing(draw: Draw) -> None:
 
 
 def _lag(draw: Draw) -> None:
+    draw.physics |= {"checkpoint_overhead": 0, "slotted": False}
     for job in draw.jobs:
         job["max_lag"] = int(draw.rng.integers(1, 3))
 

@@ -8,19 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from builders.failing import broken, fail, failing, job, two_servers
 from skedge.core.errors import ScenarioError, SkedgeError
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
+from skedge.core.model import Job, Physics, Server
+from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
 from skedge.explain import explain
+from skedge.quick.chunks.stream import covers
 from skedge.quick.which import loop_for
 from skedge.run import Run, prepared, run
 from skedge.sim.failures import Failures
 from skedge.testing.scenarios import resource_scenarios, site_scenarios, small_scenario
-
-LATE = 10**6
-SENT_TO_THE_CLOUD = 0
-"""A seed of which a chunk goes from a failed server to the cloud."""
 
 EDGE = [
     "aonline:cloud=false", "aonline:cloud=false,preempt_running=false", "srtf", "tiresias", "preemptive", "drf", "fifo",
@@ -33,32 +31,6 @@ PHYSICS = [
     Physics(estimate_error=1.0, checkpoint_overhead=SECOND // 2, mtbf=30 * SECOND, mttr=5 * SECOND),
     Physics(data="last_place", colocation="one_server", mtbf=20 * SECOND, mttr=20 * SECOND),
 ]
-
-
-def two_servers(chunks: int, *, epochs: int = 1, max_lag: int | None = None) -> Scenario:
-    """Two servers with a worker and a PS each, and a job of `chunks` chunks of 10 s whose data take a second."""
-    cluster = Cluster([Server(f"e{i}", capacity={"worker:a": 1, "ps:p": 1}) for i in range(2)])
-    one = Job(
-        "j", arrival_s=0, epochs=epochs, chunks=chunks, minibatches=10, minibatch_s=1.0, worker_type="a", ps_type="p",
-        upload_s={"e0": 1.0, "e1": 1.0}, max_lag=max_lag,
-    )  # fmt: skip
-    table, given = job_table([one])
-    return Scenario(cluster, Jobs(table, cluster, given), Physics(mtbf=SECOND, mttr=SECOND), 0, "two")
-
-
-def fail(monkeypatch: pytest.MonkeyPatch, *changes: tuple[float, int, bool]) -> None:
-    """Servers fail (True) and are repaired at these times [s] only."""
-
-    def until(self: Failures, now: int) -> list[tuple[int, bool]]:
-        found = [(server, fails) for time, server, fails in self.queue if time <= now]
-        self.queue = [change for change in self.queue if change[0] > now]
-        return found
-
-    def given(self: Failures, _: Scenario) -> None:
-        self.queue = [(round(time * SECOND), server, fails) for time, server, fails in (*changes, (LATE, 0, True))]
-
-    monkeypatch.setattr(Failures, "__init__", given)
-    monkeypatch.setattr(Failures, "until", until)
 
 
 @pytest.mark.parametrize("policy", EDGE)
@@ -92,7 +64,7 @@ def test_a_gang_whose_server_fails_goes_on_elsewhere(monkeypatch: pytest.MonkeyP
     first = run(replace(scenario, physics=Physics()), "srtf").schedule.runs["server"][0]
     fail(monkeypatch, (5, 0 if first == "e0" else 1, True))
     done = run(scenario, "srtf")
-    assert done.verify() == []
+    assert broken(done) == []
     assert (done.schedule.runs["end"] / SECOND).to_list() == [5, 12]
 
 
@@ -101,8 +73,77 @@ def test_without_a_server_jobs_wait_for_the_repair(monkeypatch: pytest.MonkeyPat
     fail(monkeypatch, (5, 0, True), (5, 1, True), (20, 1, False))
     for policy in ("aonline", "srtf"):
         done = run(two_servers(1), policy)
-        assert done.verify() == []
+        assert broken(done) == []
         assert done.schedule.runs["end"].max() == 27 * SECOND
+
+
+def one_server_and_a_cloud(*jobs: Job) -> Scenario:
+    """A server with two workers and a PS, and a cloud."""
+    return failing([Server("e0", capacity={"worker:a": 2, "ps:p": 1}), Server("cloud", "cloud")], list(jobs))
+
+
+SLOW_ON_THE_EDGE = {"gradient_mb": 125.0, "bandwidth_mbps": 1000.0, "upload_s": {"e0": 1.0, "cloud": 25.0}}
+"""A mini-batch takes 2 s more where communication is not free: a chunk 30 s on the edge, 10 s in the cloud."""
+
+
+def test_a_lost_chunk_goes_to_the_cloud_and_trains_there_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On e0 from 1 to 16, half of 30 s; its data are in the cloud at 41, where the other half takes 5 s of 10."""
+    fail(monkeypatch, (16, 0, True))
+    done = run(one_server_and_a_cloud(job("j", 1, **SLOW_ON_THE_EDGE)), "aonline")
+    runs = done.schedule.runs
+    assert broken(done) == []
+    assert runs.select("server", "start", "end", "colocated", "preempted").rows() == [
+        ("e0", SECOND, 16 * SECOND, False, True),
+        ("cloud", 41 * SECOND, 46 * SECOND, True, False),
+    ]
+    assert done.schedule.ps["server"].to_list() == ["e0", "cloud"]
+
+
+def test_chunks_in_the_cloud_are_hastened_when_their_job_has_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of three are on e0 from 1 to 28, 27 of their 30 s; the third is in the cloud from 25 on, 3 of its 30 s.
+
+    e0 fails at 28. Then the job is wholly in the cloud: the third needs 9 s more, the others 1 s each from 53 on.
+    """
+    fail(monkeypatch, (28, 0, True))
+    done = run(one_server_and_a_cloud(job("j", 3, **SLOW_ON_THE_EDGE)), "aonline")
+    runs = done.schedule.runs.filter(done.schedule.runs["server"] == "cloud")
+    assert broken(done) == []
+    assert (runs["start"] / SECOND).to_list() == [25, 53, 53]
+    assert (runs["end"] / SECOND).to_list() == [37, 54, 54]
+    assert runs["colocated"].to_list() == [False, True, True]
+
+
+def test_who_runs_on_takes_the_last_ps_of_the_edge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """e0 has both PSs, e1 one. When e0 fails a loses its only chunk in service, and b runs on on e1: b gets that PS."""
+    servers = [
+        Server("e0", capacity={"worker:a": 1, "ps:p": 2}),
+        Server("e1", capacity={"worker:b": 1, "ps:p": 1}),
+        Server("cloud", "cloud"),
+    ]
+    jobs = [
+        job("a", 1, worker_type="a", upload_s={"e0": 1.0, "e1": 1.0, "cloud": 1e5}),
+        job("b", 1, worker_type="b", upload_s={"e0": 1.0, "e1": 1.0, "cloud": 1e5}),
+    ]
+    fail(monkeypatch, (5, 0, True), (20, 0, False))
+    done = run(failing(servers, jobs), "aonline")
+    ps = done.schedule.ps
+    assert broken(done) == []
+    assert ps.filter(ps["job"] == 1).select("server", "start", "end").rows() == [
+        ("e0", SECOND, 5 * SECOND),
+        ("e1", 5 * SECOND, 11 * SECOND),
+    ]
+
+
+def test_failures_go_on_through_a_long_time_in_which_nothing_else_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They stop only where nothing runs or is to come: else the record would lack outages (M48)."""
+    monkeypatch.setattr("skedge.sim.failures._ALONE", 3)
+    scenario = replace(two_servers(1), physics=Physics(mtbf=SECOND, mttr=SECOND))
+    late = failing([Server("e0", capacity={"worker:a": 1, "ps:p": 1})], [job("j", 1, arrival_s=100.0)])
+    for one in (scenario, replace(late, physics=Physics(mtbf=4 * SECOND, mttr=SECOND))):
+        for policy in ("aonline", "srtf"):
+            done = run(one, policy)
+            assert done.verify() == []
+            assert len(done.schedule.outages) > 3
 
 
 def test_failures_are_the_same_under_every_policy_and_as_often_as_stated() -> None:
@@ -122,15 +163,12 @@ def test_failures_are_the_same_under_every_policy_and_as_often_as_stated() -> No
 
 
 def test_what_is_not_simulated_is_one_sentence() -> None:
-    """Servers without slots, jobs of bounded lag, and chunks that go to the cloud when their server fails."""
-    failing = Physics(mtbf=30 * SECOND, mttr=5 * SECOND)
+    """Servers without slots, and jobs of bounded lag."""
     for other in (resource_scenarios()[0], site_scenarios()[0]):
         with pytest.raises(ScenarioError, match="mtbf: goes with servers that have slots"):
             replace(other, physics=replace(other.physics, mtbf=SECOND))
     with pytest.raises(SkedgeError, match="does not go with jobs that have max_lag"):
         run(replace(two_servers(2, max_lag=1, epochs=2)), "aonline")
-    with pytest.raises(SkedgeError, match="is sent to the cloud, which is not simulated"):
-        run(small_scenario(SENT_TO_THE_CLOUD, physics=failing), "aonline")
 
 
 def test_a_run_with_failures_is_explained_and_verified_from_its_folder(tmp_path: Path) -> None:
@@ -139,6 +177,7 @@ def test_a_run_with_failures_is_explained_and_verified_from_its_folder(tmp_path:
     for policy in ("aonline:cloud=false", "srtf"):
         done = run(scenario, policy)
         assert loop_for(scenario, prepared(policy, scenario)) is None
+        assert not covers(scenario, prepared(policy, scenario))
         assert explain(done, scenario.jobs.ids[-1]).job == scenario.jobs.ids[-1]
         done.save(tmp_path / policy[:4])
         again = Run.load(tmp_path / policy[:4])

@@ -39,7 +39,8 @@ def scenario_facts(scenario: Scenario) -> dict[str, str]:
 def _failures(physics: Physics) -> dict[str, str]:
     if physics.mtbf is None:
         return {}
-    return {"server failures": f"every {physics.mtbf / SECOND:g} s each, repaired in {physics.mttr / SECOND:g} s"}
+    often = f"every {physics.mtbf / SECOND:g} s each, repaired in {physics.mttr / SECOND:g} s"
+    return {"server failures": f"{often}; no trained work is lost"}
 
 
 def facts_html(scenario: Scenario) -> str:

@@ -62,7 +62,9 @@ class PhysicsForm(_Form):
     estimate_error: Number = Field(0.0, ge=0)
     speedup: Number = Field(1.0, gt=0)
     horizon: Span | None = Field(None, description="window of prices, plans and utilities; whole slots")
-    mtbf: Span | None = Field(None, description="mean time between failures of an edge server; default: none fails")
+    mtbf: Span | None = Field(
+        None, description="mean time between failures of an edge server, which lose no work; default: none fails"
+    )
     mttr: Span = Field(3600.0, description="with mtbf: mean time to the repair of a server")
 
     @model_validator(mode="after")
