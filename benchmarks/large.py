@@ -60,8 +60,8 @@ def arguments() -> argparse.Namespace:
 
 def scenario(base: Path, jobs: int, load: float) -> Path:
     """Write the scenario, with a table of its jobs; its file."""
-    draw = {"load": load, "machines": "philly-like", "worker_types": 1, "cloud": True}
-    workload = {"synthetic": {"jobs": jobs}, "make": "divisible"}
+    draw = {"load": load, "load_over": "span", "machines": "philly-like", "worker_types": 1, "cloud": True}
+    workload = {"synthetic": {"jobs": jobs}, "make": "divisible", "upload_share": 0.05}
     file, folder = base / f"{jobs}.yaml", base / str(jobs)
     file.write_text(json.dumps({"name": "large", "cluster": {"draw": draw}, "workload": workload}), encoding="utf-8")
     # in a process of its own: a process that is started takes over the peak memory of the one that starts it

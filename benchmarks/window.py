@@ -3,8 +3,8 @@
     python benchmarks/window.py [TRACE.csv.gz MACHINE_LIST] [--form i|ii|paper] [--make rigid|divisible]
         [--policies a;b] [--first N]
 
-Form i: the trace's own work on the edge alone, one worker type, the machine list scaled down to an offered load of 0.9;
-jobs rigid (default), or divisible.
+Form i: the trace's own work on the edge alone, one worker type, the machine list scaled down so that all work over the
+span of arrivals is a load of 0.9; jobs rigid (default), or divisible; uploads take 5 % of a job's duration.
 Form ii: the same jobs on half as many machines, with the cloud. Form paper: jobs as in JSAC'22 Sec. V on as many
 machines as form i takes (140), with the cloud; it reports how many go there.
 Without TRACE and MACHINE_LIST: as many jobs of the seeded Philly-like generator, on Philly-like machines.
@@ -29,9 +29,12 @@ from typing import Any
 
 import polars as pl
 
+from skedge.scenario.file import scenario_from_dict
+from skedge.scenario.save import save_scenario
+
 SKEDGE = [sys.executable, "-m", "skedge"]
 POLICIES = {
-    "i": "aonline:cloud=false;srtf;srtf:placement=keep_running;tiresias;tiresias:placement=keep_running;fifo",
+    "i": "aonline:cloud=false;srtf;srtf:placement=literal;tiresias;tiresias:placement=literal;fifo",
     "ii": "aonline",
     "paper": "aonline",
 }
@@ -84,24 +87,29 @@ class Form:
 
     def scenario(self, folder: Path, first: int | None) -> Path:
         """Make the scenario of the first jobs; its file."""
-        make = "paper" if self.name == "paper" else self.make
-        size: dict[str, float] = {"i": {"load": 0.9}, "ii": {"load": 1.8}, "paper": {"servers": 140}}[self.name]
+        folder.mkdir()
+        form = {"name": "window", "cluster": {"draw": self._draw()}, "workload": self._workload(first)}
         if self.trace is None:
-            folder.mkdir()
-            draw = {**size, "machines": "philly-like", "worker_types": 1, "cloud": self.name != "i"}
-            form = {
-                "name": "window",
-                "cluster": {"draw": draw},
-                "workload": {"synthetic": {"jobs": first or JOBS}, "make": make},
-            }
             (folder / "scenario.yaml").write_text(json.dumps(form), encoding="utf-8")
         else:
-            options = [f"--{key}={value}" for key, value in size.items()]
-            options += ["--machines", str(self.machines), "--out", str(folder), "--make", make]
-            options += ["--no-cloud" if self.name == "i" else "--cloud", *([f"--first={first}"] if first else [])]
-            command = [*SKEDGE, "trace", "convert", str(self.trace), "--format", "philly-csv", *options]
-            subprocess.run(command, check=True, capture_output=True)
+            save_scenario(scenario_from_dict(form, "window", Path()), folder)
         return folder / "scenario.yaml"
+
+    def _draw(self) -> dict[str, Any]:
+        size = {"i": {"load": 0.9}, "ii": {"load": 1.8}, "paper": {"servers": 140}}[self.name]
+        over = {"load_over": "span"} if "load" in size else {}  # as all measures before: 636 lanes in form i
+        machines = "philly-like" if self.trace is None else str(self.machines.resolve())
+        return {**size, **over, "machines": machines, "worker_types": 1, "cloud": self.name != "i"}
+
+    def _workload(self, first: int | None) -> dict[str, Any]:
+        if self.trace is None:
+            source: dict[str, Any] = {"synthetic": {"jobs": first or JOBS}}
+        else:
+            taken = {} if first is None else {"first": first}
+            source = {"trace": {"path": str(self.trace.resolve()), "format": "philly-csv", **taken}}
+        if self.name == "paper":
+            return {**source, "make": "paper"}
+        return {**source, "make": self.make, "upload_share": 0.05}  # as all measures before
 
 
 def run(scenario: Path, policy: str, base: Path) -> tuple[dict[str, Any], float, float, int]:

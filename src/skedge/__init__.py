@@ -17,7 +17,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .compare import Comparison, compare
+    from .compare import compare
+    from .comparison.comparison import Comparison
     from .core.errors import SkedgeError
     from .core.model import Cluster, Job, Physics, Server, job_table
     from .core.registry import make_policy
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "Cluster": "core.model",
-    "Comparison": "compare",
+    "Comparison": "comparison.comparison",
     "Explanation": "explain",
     "Job": "core.model",
     "Jobs": "core.scenario",

@@ -2,272 +2,38 @@
 
 from __future__ import annotations
 
-import inspect
+import pickle
 import time
-from collections.abc import Callable, Iterator, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
-from copy import deepcopy
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 
-from .analysis.intervals import FEWEST, Estimate, bounded, estimate, import_statistics
+from .analysis.intervals import FEWEST, import_statistics
 from .analysis.metrics.metrics import completion_of
 from .analysis.verify.verify import Violation
-from .core.errors import InputError, PolicyError, SkedgeError
+from .comparison import MOST_SEEDS
+from .comparison.comparison import Comparison, Failure, Times
+from .comparison.entrants import Entrant, entrants_of
+from .comparison.rates import add_rates
+from .core.errors import InputError, SkedgeError
 from .core.jit import interpreted
 from .core.policy import AnyPolicy
-from .core.registry import policy_of, spec_of
 from .core.scenario import Jobs, Scenario
-from .core.time import SECOND
 from .optimum.problems import Reference, ReferencePart, covering, parts, reference, reference_of, reference_part
-from .report.build import ReportTable, build_report
-from .report.notebook import displayed
-from .report.plots import Plots
 from .run import Run, run
 from .runs.kept import Kept
 from .runs.meta import folder_name, registered_meta
 from .runs.sweep import Point, Where, carry_out, key_of
-from .scenario.file import Source, scenario_of
+from .scenario.file import Source
+from .scenario.resampled import Origin, is_resampled, origin_of, window_of
 from .scenario.save import digest_of
-
-COLUMNS = (
-    "jct_mean_s", "jct_rate", "bound_ratio", "jct_p50_s", "jct_p99_s", "slowdown_mean", "makespan_s", "preemptions",
-    "postponed_chunks", "utilisation_mean", "uploaded_mb", "cloud_share", "rejected",
-)  # fmt: skip
-"""Metrics shown by a comparison, in order."""
-
-VALUE_COLUMNS = ("utility_total", "bound_ratio", "acceptance_share", "training_time_p50_s")
-"""Metrics shown first if all jobs have a utility."""
-
-COST_COLUMNS = (
-    "cost_total", "bound_ratio", "cost_latency", "cost_bandwidth", "cost_exchange", "cost_transfers", "moved_mb",
-)  # fmt: skip
-"""Metrics shown first at sites."""
-
-HORIZON_COLUMN = "finished_after_horizon"
-"""Metric shown last if there is a horizon."""
-
-UNITS = {"jct_total_s": " s of total JCT", "utility_total": " of total utility", "cost_total": " of total cost"}
-"""Units of the metrics that have bounds."""
-
-REFERENCE = "srtf"
-"""Policy to which JCT rate and differences are relative (JSAC'22 Sec. V); the first policy if it is not compared."""
-
-HIGHER_IS_BETTER = ("utility_total", "acceptance_share", "utilisation_mean")
-NEITHER_IS_BETTER = ("cloud_share",)
-"""Metrics for which higher is better; for the others lower is better."""
-
-
-@dataclass(frozen=True)
-class Times:
-    """Times of a run [s]: CPU time of the policy's decisions, wall-clock times of simulation and verification.
-
-    The decisions of a run in a compiled loop (:mod:`skedge.quick`) are not timed: None.
-    """
-
-    decisions: float | None
-    run: float
-    verify: float
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Metrics of each policy and seed.
-
-    Attributes
-    ----------
-    policies, seeds
-        The policies and seeds compared.
-    metrics
-        ``metrics[policy][i]`` are the metrics for ``seeds[i]``, with ``jct_rate`` and ``bound_ratio`` added.
-    first
-        The runs of the first seed, for the report.
-    references
-        By seed: the bound that ``bound_ratio`` is relative to; None if no bound holds for all the runs.
-    violations
-        By policy and seed: the violations found by the verifier; None if it was not run.
-    times
-        By policy and seed. They differ from run to run, so no result shows them.
-    """
-
-    policies: tuple[str, ...]
-    seeds: tuple[int, ...]
-    metrics: dict[str, list[dict[str, Any]]]
-    first: tuple[Run, ...]
-    references: tuple[Reference | None, ...] = ()
-    violations: dict[str, list[list[Violation]]] | None = None
-    times: dict[str, list[Times]] = field(default_factory=dict)
-
-    @property
-    def reference(self) -> str:
-        """The policy that rates and differences are relative to."""
-        return REFERENCE if REFERENCE in self.policies else self.policies[0]
-
-    @property
-    def leading(self) -> str:
-        """The metric of the differences: mean JCT, total utility or total cost."""
-        return self.columns[0]
-
-    @property
-    def best_in_the_mean(self) -> str:
-        """The policy with the best mean of the leading metric, significant or not; the first of equals."""
-        sign = -1 if self.leading in HIGHER_IS_BETTER else 1
-        means = {policy: self.estimate(policy, self.leading) for policy in self.policies}
-        return min(self.policies, key=lambda p: np.inf if (found := means[p]) is None else sign * found.mean)
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the metrics to show."""
-        rows = [row for rows in self.metrics.values() for row in rows]
-        first = [columns for columns in (VALUE_COLUMNS, COST_COLUMNS) if all(columns[0] in row for row in rows)]
-        last = (HORIZON_COLUMN,) if all(row.get(HORIZON_COLUMN) is not None for row in rows) else ()
-        return tuple(dict.fromkeys((*(first[0] if first else ()), *COLUMNS, *last)))
-
-    @property
-    def bound_text(self) -> str:
-        """A sentence on the bound that ``bound_ratio`` is relative to; empty without a bound."""
-        found = [r for r in self.references if r is not None]
-        if not found:
-            return ""
-        names = ", ".join(dict.fromkeys(f"{r.bound.name!r} of {r.problem!r}" for r in found))
-        value = np.mean([r.bound.value for r in found])
-        unit = UNITS[found[0].metric]
-        mean = " (mean over seeds)" if len(self.seeds) > 1 else ""
-        return f"bound: relative to the best bound that holds for all runs here, {names}: {value:.6g}{unit}{mean}"
-
-    @property
-    def verified_text(self) -> str:
-        """A sentence on the result of the verification."""
-        if self.violations is None:
-            return "not verified"
-        broken = [
-            f"{policy} with seed {seed}: {', '.join(dict.fromkeys(v.rule for v in found))}"
-            for policy, by_seed in self.violations.items()
-            for seed, found in zip(self.seeds, by_seed, strict=True)
-            if found
-        ]
-        if broken:
-            return f"rules broken by {'; '.join(broken)}"
-        runs = len(self.policies) * len(self.seeds)
-        return f"{runs} {'run' if runs == 1 else 'runs'}, every rule verified"
-
-    @property
-    def interval_text(self) -> str:
-        """A sentence on the kind of the intervals; empty for one seed."""
-        if len(self.seeds) < 2:
-            return ""
-        if len(self.seeds) < FEWEST:
-            return f"means over seeds; no intervals with fewer than {FEWEST} seeds"
-        return (
-            f"means over seeds with 95 % bootstrap intervals; differences to {self.reference} on equal seeds with 95 % "
-            "intervals of Student's t, * where those do not contain 0"
-        )
-
-    @property
-    def unfinished_text(self) -> str:
-        """A sentence on unfinished jobs, by policy; empty if all jobs finish, or if utilities are compared."""
-        if VALUE_COLUMNS[0] in self.columns:
-            return ""
-        share = {
-            policy: float(np.mean([1 - row["finished"] / max(row["jobs"], 1) for row in rows]))
-            for policy, rows in self.metrics.items()
-        }
-        short = ", ".join(f"{policy} {left:.1%}" for policy, left in share.items() if left > 0)
-        return f"jobs not finished, which count in no time and no cost: {short}" if short else ""
-
-    @property
-    def texts(self) -> list[str]:
-        """The sentences on intervals, bound, unfinished jobs and verification that apply."""
-        parts = (self.interval_text, self.bound_text, self.unfinished_text, self.verified_text)
-        return [text for text in parts if text]
-
-    def report(self, title: str = "Comparison", command: str = "skedge.compare") -> str:
-        """The report as one HTML page: table, lanes and charts of the first seed; `command` is how it was made."""
-        scenario, versions = self.first[0].scenario, self.first[0].meta["versions"]
-        settings = {
-            "compared seeds": ", ".join(map(str, self.seeds)),
-            "chunks": str(int(scenario.jobs.chunks.sum())),
-            "versions": ", ".join(f"{k} {v}" for k, v in versions.items()),
-            "command": command,
-        }
-        return build_report(self.plot.runs, self._table(), title, settings)
-
-    @property
-    def plot(self) -> Plots:
-        """The charts of the first seed: ``comparison.plot.jct()``, ``.utilisation()`` and ``.lanes("srtf")``."""
-        return Plots([run.shown(policy) for policy, run in zip(self.policies, self.first, strict=True)])
-
-    def _repr_html_(self) -> str:
-        """The table and the completion times of the first seed, as Jupyter shows them."""
-        seeds = f"{len(self.seeds)} seed{'s' if len(self.seeds) > 1 else ''}"
-        title = f"{len(self.policies)} policies on {self.first[0].scenario.name}, {seeds}"
-        return displayed(title, self._table(), [self.plot.jct()], "; ".join(self.texts))
-
-    def _table(self) -> ReportTable:
-        """The table in the report: the leading metric, its difference to the reference, all others."""
-        rows = []
-        for policy in self.policies:
-            leading, *others = (_plain(self.estimate(policy, column)) for column in self.columns)
-            rows.append([policy, leading, _plain(self.difference(policy, self.leading)), *others])
-        columns = ["policy", self.leading, f"difference_{self.leading}", *self.columns[1:]]
-        decided = {
-            column: self.policies.index(best) for column in self.columns if (best := self.best(column)) is not None
-        }
-        return ReportTable(columns, rows, decided, note="; ".join(self.texts))
-
-    def to_frame(self) -> pl.DataFrame:
-        """A row for each policy and seed: columns ``policy``, ``seed`` and the metrics.
-
-        Metrics in seconds are durations, named without ``_s``; the other names end in their unit.
-        """
-        rows = [
-            {"policy": policy, "seed": seed, **row}
-            for policy, by_seed in self.metrics.items()
-            for seed, row in zip(self.seeds, by_seed, strict=True)
-        ]
-        frame = pl.DataFrame(rows, infer_schema_length=None)
-        times = [name for name in frame.columns if name.endswith("_s")]
-        lasting = [(pl.col(name) * SECOND).round().cast(pl.Duration("us")) for name in times]
-        return frame.with_columns(lasting).rename({name: name.removesuffix("_s") for name in times})
-
-    def estimate(self, policy: str, column: str) -> Estimate | None:
-        """Mean and bootstrap interval of a metric; None if it does not apply."""
-        values = self._values(policy, column)
-        return None if values is None else bounded(values)
-
-    def difference(self, policy: str, column: str, to: str | None = None) -> Estimate | None:
-        """Mean and interval of a metric less that of policy `to` (default: the reference), seed by seed.
-
-        None if it does not apply, or for the reference itself.
-        """
-        mine, theirs = self._values(policy, column), self._values(to or self.reference, column)
-        if mine is None or theirs is None or policy == (to or self.reference):
-            return None
-        return estimate(mine - theirs) if len(mine) >= FEWEST else Estimate(float((mine - theirs).mean()))
-
-    def best(self, column: str) -> str | None:
-        """The policy better in a metric than each other one, by the intervals of the differences; else None."""
-        if column in NEITHER_IS_BETTER:
-            return None
-        wanted = 1 if column in HIGHER_IS_BETTER else -1
-        for policy in self.policies:
-            others = [self.difference(policy, column, to=other) for other in self.policies if other != policy]
-            if others and all(d is not None and d.sign == wanted for d in others):
-                return policy
-        return None
-
-    def _values(self, policy: str, column: str) -> np.ndarray | None:
-        values = [row[column] for row in self.metrics[policy]]
-        return None if any(value is None for value in values) else np.array(values, float)
-
-
-def _plain(found: Estimate | None) -> dict[str, float | None] | None:
-    return None if found is None else asdict(found)
 
 
 def compare(
@@ -291,7 +57,8 @@ def compare(
     policies
         Each as ``name`` or ``name:key=value,...``, as a policy object, of which every run gets a copy, or as its class.
     seeds
-        The seeds, None being the scenario's own; or their number: 0, 1, ...
+        The seeds, None being the scenario's own; or their number: the scenario's own and those that follow it. Of jobs
+        from a trace or a table, other seeds than its own make a moving-block bootstrap (:mod:`.scenario.resampled`).
     processes
         Number of parallel runs; -1: one per core. The results do not depend on it.
     progress
@@ -305,24 +72,39 @@ def compare(
     resume
         Folder in which finished runs and bounds are kept: those already there are not made again.
 
+    Returns
+    -------
+    Comparison
+        Of the policies all of whose runs ended well; the failures of the others are with it.
+
     Raises
     ------
     InputError
         If the scenario or a policy is wrong. Errors that can be detected in advance are raised before any run.
     SkedgeError
-        If the operating system ended a run.
+        If the operating system ended a run, or every policy failed: then the first error.
     """
-    entrants = _entrants([policies] if isinstance(policies, str) else policies)
+    entrants = entrants_of([policies] if isinstance(policies, str) else policies)
+    _check_seeds(seeds if isinstance(seeds, int) else len(seeds))
+    origin = origin_of(source)
     if isinstance(seeds, int):
-        seeds = range(seeds)
-    if not seeds:
-        raise InputError("seeds: the list is empty; compare at least one")
+        seeds = range(origin.seed, origin.seed + seeds)
     if processes == 0 or processes < -1:
         raise InputError(f"processes: {processes}; it must be at least 1, or -1 for one per core")
     kept = Kept(resume) if isinstance(resume, Path) else resume
     where = Where(processes, ray, kept, joining=True)
-    samples = _samples([(source, seed) for seed in seeds], where)
-    return _comparison(*_results(samples, entrants, where, verify, folder, progress or _silent), verify=verify)
+    samples = _samples([(source, origin, seed) for seed in seeds], where)
+    made, references = _results(samples, entrants, where, verify, folder, progress or _silent)
+    resampled = any(is_resampled(origin, seed) for seed in seeds)
+    return _comparison(made, references, entrants, verify=verify, resampled=resampled)
+
+
+def _check_seeds(number: int) -> None:
+    """Refuse a number of seeds that no machine carries out, before any memory is taken for them."""
+    if not number:
+        raise InputError("seeds: the list is empty; compare at least one")
+    if not 0 < number <= MOST_SEEDS:
+        raise InputError(f"seeds: {number}; there must be from 1 to {MOST_SEEDS:,}")
 
 
 def compare_small(
@@ -335,56 +117,19 @@ def compare_small(
 
     One process compiles what runs do not use while another one compiles the policy.
     """
-    entrants = _entrants(policies)
+    entrants = entrants_of(policies)
     where = Where(joining=True)
-    samples = [replace(sample, i=0) for sample in _samples([(source, seed) for source in sources], where)]
+    samples = [replace(sample, i=0) for sample in _samples([(one, origin_of(one), seed) for one in sources], where)]
     compiling = Point("kernels", _compile, (samples[0], entrants[0]))
     made, references = _results(samples, entrants, where, True, None, progress or _silent, compiling)
     return [
-        _comparison({policy: [ones[k]] for policy, ones in made.items()}, references[k : k + 1], verify=True)
+        _comparison({policy: [ones[k]] for policy, ones in made.items()}, references[k : k + 1], entrants)
         for k in range(len(sources))
     ]
 
 
 def _silent(_what: str, _seed: int) -> None:
     """Report no progress."""
-
-
-@dataclass(frozen=True)
-class _Entrant:
-    """A policy that is compared, and its name there; an object of a policy serves one run, so each run has a copy."""
-
-    label: str
-    given: AnyPolicy
-
-    @property
-    def family(self) -> str:
-        """The policy's name without parameters."""
-        return self.label.partition(":")[0]
-
-    def fresh(self) -> AnyPolicy:
-        return self.given if isinstance(self.given, str) else deepcopy(self.given)
-
-    def module(self) -> str:
-        """The source of the policy's module, as a kept point holds for the same policy only."""
-        return Path(inspect.getfile(type(policy_of(self.given)))).read_text(encoding="utf-8")
-
-
-def _entrants(policies: Sequence[AnyPolicy]) -> list[_Entrant]:
-    """Reject policies that are wrong before any run begins."""
-    if not policies:
-        raise PolicyError("policies: the list is empty; name at least one")
-    seen: dict[tuple[str, str], str] = {}
-    entrants = []
-    for given in policies:
-        made = policy_of(given)
-        label, same = given if isinstance(given, str) else spec_of(made), (made.name, repr(made.params))
-        if same in seen:
-            other = "is named twice" if label == seen[same] else f"is the same as {seen[same]!r}"
-            raise PolicyError(f"policies: {label!r} {other}; name each once")
-        seen[same] = label
-        entrants.append(_Entrant(label, given))
-    return entrants
 
 
 @dataclass(frozen=True)
@@ -396,36 +141,38 @@ class _Sample:
 
     i: int
     source: Source
+    origin: Origin
     seed: int | None
     number: int
     call: int
     digest: str = ""
 
     def scenario(self) -> Scenario:
-        return scenario_of(self.source, self.seed)
+        return window_of(self.source, self.seed, self.origin)
 
 
-def _samples(sources: Sequence[tuple[Source, int | None]], where: Where) -> list[_Sample]:
+def _samples(sources: Sequence[tuple[Source, Origin, int | None]], where: Where) -> list[_Sample]:
     """The samples of these sources and seeds. Elsewhere than here the scenarios themselves are sent."""
     call = time.monotonic_ns()
-    if where.here:
-        return [_Sample(i, source, seed, i, call) for i, (source, seed) in enumerate(sources)]
-    made = [scenario_of(source, seed) for source, seed in sources]
-    return [
-        _Sample(i, scenario, seed, i, call, digest_of(scenario))
-        for i, (scenario, (_, seed)) in enumerate(zip(made, sources, strict=True))
-    ]
+    samples = [_Sample(i, source, origin, seed, i, call) for i, (source, origin, seed) in enumerate(sources)]
+    return samples if where.here else [_resolved(sample) for sample in samples]
+
+
+def _resolved(sample: _Sample) -> _Sample:
+    """The sample with its scenario itself."""
+    scenario = sample.scenario()
+    return replace(sample, source=scenario, origin=origin_of(scenario), digest=digest_of(scenario))
 
 
 def _results(
     samples: Sequence[_Sample],
-    policies: Sequence[_Entrant],
+    policies: Sequence[Entrant],
     where: Where,
     verify: bool,
     folder: Path | None,
     progress: Callable[[str, int], None],
     compiling: Point | None = None,
-) -> tuple[dict[str, list[_Made]], tuple[Reference | None, ...]]:
+) -> tuple[dict[str, list[_Made | _Failed]], tuple[Reference | None, ...]]:
     """The results of the runs by policy, and the bound of each sample that holds for all its runs.
 
     Runs that are carried out elsewhere come back to be written.
@@ -438,37 +185,42 @@ def _results(
     ]
     if compiling is not None:
         points.insert(len(alike) * len(samples), compiling)
-    made: dict[int, dict[str, _Made]] = {sample.number: {} for sample in samples}
+    made: dict[int, dict[str, _Made | _Failed]] = {sample.number: {} for sample in samples}
     bounds: dict[int, dict[int, ReferencePart | None]] = {sample.number: {} for sample in samples}
     by_number = {sample.number: sample for sample in samples}
 
-    def then(one: _Made | _Bounded | None) -> list[Point]:
+    def then(one: _Made | _Failed | _Bounded | None) -> list[Point]:
         """The bounds of a sample when all its runs are made."""
-        if not isinstance(one, _Made):
+        if not isinstance(one, _Made | _Failed):
             return []
-        made[one.number][one.policy] = one if one.i == 0 else replace(one, run=None)
+        made[one.number][one.policy] = one if isinstance(one, _Failed) or one.i == 0 else replace(one, run=None)
         return _bound_points(by_number[one.number], made[one.number]) if len(made[one.number]) == len(policies) else []
 
     for one in _carried_out(points, where, "runs", then):
-        if isinstance(one, _Made):
-            if folder is not None and one.run is not None and not where.here:
+        if isinstance(one, _Made | _Failed):
+            if isinstance(one, _Made) and folder is not None and one.run is not None and not where.here:
                 one.run.write(_new(folder, one.policy, one.seed))
             progress(one.policy, one.seed)
         elif one is not None:
             if len(samples) >= FEWEST:
                 import_statistics()  # here, as other processes, where there are any, compute bounds meanwhile
             bounds[one.number][one.part] = one.bounds
-            first = made[one.number][policies[0].label]
+            first = _well(made[one.number].values())[0]
             if len(bounds[one.number]) == first.parts:
                 progress("bound", first.seed)
     _last.clear()
     runs = {policy.label: [made[sample.number][policy.label] for sample in samples] for policy in policies}
-    return runs, tuple(reference_of([of[part] for part in sorted(of)]) for of in bounds.values())
+    return runs, tuple(reference_of([of[part] for part in sorted(of)]) if of else None for of in bounds.values())
+
+
+def _well(made: Iterable[_Made | _Failed]) -> list[_Made]:
+    """The runs that ended well."""
+    return [one for one in made if isinstance(one, _Made)]
 
 
 def _carried_out(
     points: Sequence[Point], where: Where, what: str, then: Callable[[Any], Sequence[Point]]
-) -> Iterator[_Made | _Bounded | None]:
+) -> Iterator[_Made | _Failed | _Bounded | None]:
     try:
         with closing(carry_out(points, where, what, then)) as done:
             yield from done
@@ -476,7 +228,7 @@ def _carried_out(
         raise SkedgeError("a run was ended from outside, perhaps for want of memory; try --processes 1") from error
 
 
-def _run_point(sample: _Sample, policy: _Entrant, where: Where, verify: bool, folder: Path | None) -> Point:
+def _run_point(sample: _Sample, policy: Entrant, where: Where, verify: bool, folder: Path | None) -> Point:
     if where.here:
         return Point(f"{policy.label} {sample.number}", _one, (sample, policy, verify, folder, sample.i == 0))
     keep = sample.i == 0 or folder is not None
@@ -484,12 +236,15 @@ def _run_point(sample: _Sample, policy: _Entrant, where: Where, verify: bool, fo
     return Point(key, _one, (sample, policy, verify, None, keep))
 
 
-def _bound_points(sample: _Sample, made: dict[str, _Made]) -> list[Point]:
-    """The bounds on a sample that hold for all its runs, part by part."""
-    covered = tuple(sorted(set.intersection(*(set(one.covered) for one in made.values()))))
+def _bound_points(sample: _Sample, made: Mapping[str, _Made | _Failed]) -> list[Point]:
+    """The bounds on a sample that hold for all its runs that ended well, part by part."""
+    well = _well(made.values())
+    if not well:
+        return []
+    covered = tuple(sorted(set.intersection(*(set(one.covered) for one in well))))
     return [
         Point(key_of("bound", sample.digest, covered, part), _bound, (sample, covered, part))
-        for part in range(next(iter(made.values())).parts)
+        for part in range(well[0].parts)
     ]
 
 
@@ -506,7 +261,7 @@ _last: dict[tuple[int, int], Scenario] = {}
 """The scenario of the last bound in this process: the next one is mostly of another part of it."""
 
 
-def _compile(sample: _Sample, policy: _Entrant) -> None:
+def _compile(sample: _Sample, policy: Entrant) -> None:
     """Compile what verification and bounds use while another process compiles the policy: on the first job alone."""
     full = sample.scenario()
     small = replace(full, jobs=Jobs(full.jobs.frame.head(1), full.cluster, full.jobs.given))
@@ -516,26 +271,51 @@ def _compile(sample: _Sample, policy: _Entrant) -> None:
     reference(small, covering(small, result.schedule, completion_of(registered_meta(result.meta))))
 
 
-def _comparison(made: dict[str, list[_Made]], references: tuple[Reference | None, ...], *, verify: bool) -> Comparison:
-    metrics = {policy: [one.metrics for one in ones] for policy, ones in made.items()}
-    _add_rates(metrics)
+def _comparison(
+    made: dict[str, list[_Made | _Failed]],
+    references: tuple[Reference | None, ...],
+    entrants: Sequence[Entrant],
+    *,
+    verify: bool = True,
+    resampled: bool = False,
+) -> Comparison:
+    """The comparison of the policies that never failed."""
+    well = {policy: _well(ones) for policy, ones in made.items()}
+    failures = tuple(one.failure for ones in made.values() for one in ones if isinstance(one, _Failed))
+    by_policy = {policy: ones for policy, ones in well.items() if len(ones) == len(made[policy])}
+    if not by_policy:
+        if failures[0].trace:
+            failures[0].error.add_note(failures[0].trace)
+        raise failures[0].error
+    metrics = {policy: [one.metrics for one in ones] for policy, ones in by_policy.items()}
+    finished = {policy: [one.finished for one in ones] for policy, ones in by_policy.items()}
+    add_rates(metrics, finished)
     for rows in metrics.values():
         for row, to in zip(rows, references, strict=True):
             row["bound_ratio"] = None if to is None else to.ratio(row[to.metric])
+    first = next(iter(by_policy.values()))
+    same = len(first) > 1 and len({one.jobs for one in first}) == 1
     return Comparison(
-        tuple(made),
-        tuple(one.seed for one in next(iter(made.values()))),
+        tuple(by_policy),
+        tuple(one.seed for one in first),
         metrics,
-        tuple(first for ones in made.values() if (first := ones[0].run) is not None),
+        tuple(run for ones in by_policy.values() if (run := ones[0].run) is not None),
         references,
-        {policy: [one.violations for one in ones] for policy, ones in made.items()} if verify else None,
-        {policy: [one.times for one in ones] for policy, ones in made.items()},
+        {policy: [one.violations for one in ones] for policy, ones in by_policy.items()} if verify else None,
+        {policy: [one.times for one in ones] for policy, ones in by_policy.items()},
+        "resampled" if resampled else "same" if same else "drawn",
+        finished,
+        failures,
+        {one.label: may for one in entrants if (may := one.may_use_cloud()) is not None},
     )
 
 
 @dataclass(frozen=True)
 class _Made:
-    """The result that a process returns for a run: data for the comparison and, where it is wanted, the run itself."""
+    """The result that a process returns for a run: data for the comparison and, where it is wanted, the run itself.
+
+    `jobs` and `finished` are hashes: of what arrives when, and of which jobs finished.
+    """
 
     policy: str
     number: int
@@ -547,6 +327,18 @@ class _Made:
     parts: int
     violations: list[Violation]
     times: Times
+    jobs: str
+    finished: str
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """What a process returns for a run that ended with an error."""
+
+    policy: str
+    number: int
+    seed: int
+    failure: Failure
 
 
 @dataclass(frozen=True)
@@ -569,30 +361,43 @@ def _new(folder: Path, policy: str, seed: int) -> Path:
     return made
 
 
-def _one(sample: _Sample, policy: _Entrant, verify: bool, folder: Path | None, keep: bool) -> _Made:
+def _one(sample: _Sample, policy: Entrant, verify: bool, folder: Path | None, keep: bool) -> _Made | _Failed:
     scenario = sample.scenario()
+    try:
+        result, violations, times = _verified_run(scenario, policy, verify)
+    except (MemoryError, OSError):  # this machine's, which say nothing about the policy
+        raise
+    except Exception as error:
+        return _Failed(policy.label, sample.number, scenario.seed, _failure(policy.label, scenario.seed, error))
+    if folder is not None:
+        result.write(_new(folder, policy.label, scenario.seed))
+    covered = covering(result.scenario, result.schedule, completion_of(registered_meta(result.meta)))
+    if sample.i == 0:
+        _ = result.utilisation  # the report shows it, and it is computed here, beside other runs
+    return _Made(
+        policy.label, sample.number, sample.i, scenario.seed, result.metrics, result if keep else None, covered,
+        parts(scenario), violations, times, _hash(scenario.jobs.arrival, scenario.announced_work),
+        _hash(result.jobs["completion"].is_not_null().to_numpy()),
+    )  # fmt: skip
+
+
+def _verified_run(scenario: Scenario, policy: Entrant, verify: bool) -> tuple[Run, list[Violation], Times]:
     begun = time.perf_counter()
     result = run(scenario, policy.fresh())
     simulated = time.perf_counter()
     violations = result.verify() if verify else []
-    times = Times(result.decisions_s, simulated - begun, time.perf_counter() - simulated)
-    if folder is not None:
-        result.write(_new(folder, policy.label, scenario.seed))
-    covered = covering(result.scenario, result.schedule, completion_of(registered_meta(result.meta)))
-    kept = result if keep else None
-    if sample.i == 0:
-        _ = result.utilisation  # the report shows it, and it is computed here, beside other runs
-    return _Made(
-        policy.label, sample.number, sample.i, scenario.seed, result.metrics, kept, covered, parts(scenario),
-        violations, times,
-    )  # fmt: skip
+    return result, violations, Times(result.decisions_s, simulated - begun, time.perf_counter() - simulated)
 
 
-def _add_rates(by_policy: dict[str, list[dict[str, Any]]]) -> None:
-    """Add the JCT rate: total JCT over the reference's for the same seed; None if not the same jobs finished."""
-    reference = REFERENCE if REFERENCE in by_policy else next(iter(by_policy))
-    base = [dict(row) for row in by_policy[reference]]
-    for rows in by_policy.values():
-        for row, to in zip(rows, base, strict=True):
-            same = row["finished"] == to["finished"] and to["jct_total_s"]
-            row["jct_rate"] = row["jct_total_s"] / to["jct_total_s"] if same else None
+def _failure(policy: str, seed: int, error: Exception) -> Failure:
+    """The failure, with the error in a form that goes to another process."""
+    trace = "" if isinstance(error, SkedgeError) else traceback.format_exc()
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - just pickled
+    except Exception:
+        error = SkedgeError(f"{type(error).__name__}: {error}")
+    return Failure(policy, seed, error, trace)
+
+
+def _hash(*arrays: np.ndarray[Any, Any]) -> str:
+    return blake2b(b"".join(array.tobytes() for array in arrays), digest_size=8).hexdigest()

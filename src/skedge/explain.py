@@ -219,9 +219,16 @@ def _ps_detail(p: dict[str, Any], cluster: Cluster) -> str:
 
 def _run_line(r: dict[str, Any], ids: list[str]) -> _Line:
     what = _several(r["chunks"], "chunk") if r["chunks"] else _several(r["workers"], "worker")
+    return r["start"], r["end"], "runs", r["server"], f"{what}, {_end_of(r, ids)}"
+
+
+def _end_of(r: dict[str, Any], ids: list[str]) -> str:
+    """How a run ended: with its work done, with the job on other workers at once (moved), or waiting (displaced)."""
+    if not r["preempted"]:
+        return "done"
     by = [ids[other] for other in sorted(r["by"])]
-    displaced = f"displaced by {', '.join(by[:_MOST_NAMED])}{', …' * (len(by) > _MOST_NAMED)}" if by else "displaced"
-    return r["start"], r["end"], "runs", r["server"], f"{what}, {displaced if r['preempted'] else 'done'}"
+    names = f" by {', '.join(by[:_MOST_NAMED])}{', …' * (len(by) > _MOST_NAMED)}" if by else ""
+    return ("moved" if r["moved"] else "displaced") + names
 
 
 def _together(
@@ -245,7 +252,10 @@ def _several(count: int, thing: str) -> str:
 
 
 def _runs_of(runs: pl.DataFrame, job: int) -> pl.DataFrame:
-    """The job's runs, those of equal start and end on one server combined, with the jobs that displaced them (`by`)."""
+    """The job's runs, those of equal start and end on one server combined.
+
+    With the jobs that displaced them (`by`), and whether the job's workers ran on elsewhere at once (`moved`).
+    """
     mine = runs.filter(pl.col("job") == job)
     place, keys = ["server", "lane"], ["start", "end", "server", "preempted"]
     next_ = runs.filter((pl.col("job") != job) & pl.col("start").is_in(mine["end"].unique().to_list()))
@@ -256,4 +266,6 @@ def _runs_of(runs: pl.DataFrame, job: int) -> pl.DataFrame:
     displaced = mine.select(*keys, "lane").join(next_, on=["end", *place], nulls_equal=True)
     by = displaced.group_by(keys).agg(pl.col("by").unique())
     table = table.join(by, on=keys, how="left", maintain_order="left")
-    return table.with_columns(pl.col("server").cast(pl.String), pl.col("by").fill_null([]))
+    gang_starts = mine.filter(pl.col("chunk").is_null())["start"].unique()
+    moved = pl.col("end").is_in(gang_starts.to_list()) & (pl.col("chunks") == 0)
+    return table.with_columns(pl.col("server").cast(pl.String), pl.col("by").fill_null([]), moved=moved)

@@ -333,7 +333,9 @@ def new_folder(folder: Path | str, *, replacing: bool = False) -> Iterator[Path]
         aside.rename(target)
         made.clear()
     except (OSError, pl.exceptions.ComputeError) as error:
-        raise RunFolderError(f"{folder}: cannot be written: {_reason(error)}; nothing was left behind") from error
+        raise RunFolderError(
+            f"{folder}: cannot be written: {_reason(error, aside)}; nothing was left behind"
+        ) from error
     finally:
         with held_back():  # a second Ctrl-C must not leave anything behind
             shutil.rmtree(aside, ignore_errors=True)
@@ -356,8 +358,17 @@ def _remove_empty(folders: list[Path]) -> None:
             folder.rmdir()
 
 
-def _reason(error: Exception) -> str:
-    return error.strerror if isinstance(error, OSError) and error.strerror else _first_line(error)
+def _reason(error: Exception, folder: Path) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    # polars says of a full disk that the file's format is wrong, if it is its last bytes that find no room
+    if folder.is_dir() and shutil.disk_usage(folder).free < _LAST_BYTES:
+        return os.strerror(errno.ENOSPC)
+    return _first_line(error)
+
+
+_LAST_BYTES = 100_000
+"""Free space below which a table that could not be written was too large for the disk [bytes]."""
 
 
 def prepared(policy: AnyPolicy, scenario: Scenario) -> Policy:

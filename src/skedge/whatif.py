@@ -6,6 +6,9 @@ id), ``add`` (a server of a cluster file) or ``policy`` (``name:key=value,…``)
 ``submit`` and ``drain`` are tried on the present state. A running service keeps its policy and its servers, so
 ``policy`` and ``add`` are compared anew: every job in the system arrives now with the share of its work that is left,
 once under the present policy on the present servers, once with the change. Uploads are made again in both.
+
+No forecast has failures: servers in service stay so, and those out of service stay out. A job for which a completion
+never comes has None for it, which counts in no sum; such jobs stand first and are counted apart.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, count
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import polars as pl
@@ -38,15 +41,33 @@ _UNTRAINED = {"factory": "none:none"}
 """Stands for `train` in a job spec that has none: nothing is trained."""
 
 
+Outcome = Literal["stranded", "freed", "never", "submitted", "later", "sooner", "unchanged"]
+"""What a change does to a job, in the order in which jobs are listed.
+
+``stranded``: with the change the job never completes; ``freed``: it completes, which it never does without the change;
+``never``: it completes neither with the change nor without it; ``submitted``: it is the job asked about, and completes.
+"""
+
+_FIRST = get_args(Outcome)[:4]
+"""Outcomes that are listed before those of jobs that complete either way."""
+
+
 @dataclass(frozen=True)
 class Effect:
-    """What a change does to one job: start and completion [s], None where it never comes."""
+    """What a change does to one job: start and completion [s], None where it never comes.
+
+    Attributes
+    ----------
+    submitted
+        True of the job asked about, which is not in the system without the change.
+    """
 
     job: str
     start_before_s: float | None
     start_after_s: float | None
     completion_before_s: float | None
     completion_after_s: float | None
+    submitted: bool = False
 
     @property
     def later_s(self) -> float | None:
@@ -54,6 +75,16 @@ class Effect:
         if self.completion_before_s is None or self.completion_after_s is None:
             return None
         return self.completion_after_s - self.completion_before_s
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the change does to the job, in one word."""
+        later = self.later_s
+        if later is not None:
+            return "later" if later > 0 else "sooner" if later < 0 else "unchanged"
+        if self.completion_after_s is not None:
+            return "submitted" if self.submitted else "freed"
+        return "never" if self.completion_before_s is None and not self.submitted else "stranded"
 
 
 @dataclass(frozen=True)
@@ -64,15 +95,35 @@ class Answer:
     ----------
     now_s
         The moment of the question [s].
+    out_of_service
+        Servers that are out of service now, and stay so in both forecasts.
     """
 
     now_s: float
     effects: tuple[Effect, ...]
+    out_of_service: tuple[str, ...] = ()
 
     @property
-    def later_s(self) -> float:
-        """Sum over the jobs that complete with and without the change [s]."""
-        return sum(effect.later_s or 0.0 for effect in self.effects)
+    def later_s(self) -> float | None:
+        """Sum over the jobs that complete with and without the change [s]; None if there is no such job."""
+        moved = [effect.later_s for effect in self.effects if effect.later_s is not None]
+        return sum(moved) if moved else None
+
+    @property
+    def ranked(self) -> list[Effect]:
+        """The effects: jobs that never complete with the change, or without it, first; then the largest changes."""
+        return sorted(self.effects, key=_rank)
+
+    @property
+    def counts(self) -> dict[Outcome, int]:
+        """Number of jobs by outcome."""
+        outcomes = [effect.outcome for effect in self.effects]
+        return {name: outcomes.count(name) for name in get_args(Outcome)}
+
+
+def _rank(effect: Effect) -> tuple[int, float]:
+    later = effect.later_s
+    return (_FIRST.index(effect.outcome), 0.0) if later is None else (len(_FIRST), -abs(later))
 
 
 def what_if(present: Present, question: Mapping[str, Any]) -> Answer:
@@ -94,8 +145,8 @@ def _submit(present: Present, spec: Any) -> Answer:
     fields = {"train": _UNTRAINED, **spec} if isinstance(spec, Mapping) else spec
     job = job_of(job_from_spec(fields, "job spec"))
     names = present.kernel.scenario.jobs.index
-    present.submit(replace(job, id=next(name for name in _names(job.id) if name not in names)))
-    return _compared(present, before, present.foresee())
+    number = present.submit(replace(job, id=next(name for name in _names(job.id) if name not in names)))
+    return _compared(present, before, present.foresee(), submitted=number)
 
 
 def _names(name: str) -> Iterator[str]:
@@ -110,8 +161,9 @@ def _drain(present: Present, server: Any) -> Answer:
         raise InputError(f"drain: server {server!r} is unknown; there are {', '.join(servers)}")
     if not present.kernel.in_service[servers.index(server)]:
         raise InputError(f"drain: server {server!r} is out of service already")
-    present.drain(servers.index(server))
-    return _compared(present, before, present.foresee())
+    changed = present.copy()
+    changed.drain(servers.index(server))
+    return _compared(present, before, changed.run_out())
 
 
 def _policy(present: Present, policy: Any) -> Answer:
@@ -144,18 +196,23 @@ _ANSWERS: dict[str, Callable[[Present, Any], Answer]] = {
 
 
 def _anew(present: Present, changed: Callable[[Scenario], Scenario], policy: AnyPolicy) -> Answer:
-    """Compare runs of what is left to train: as it is, and changed."""
+    """Compare forecasts of what is left to train: as it is, and changed."""
     scenario = remaining(present)
-    before = run(scenario, spec_of(present.kernel.policy))
-    after = run(changed(scenario), policy)
-    return Answer(present.now / SECOND, _effects(before, after))
+    before = _begun(present, scenario, spec_of(present.kernel.policy))
+    return _compared(before, before.foresee(), _begun(present, changed(scenario), policy).run_out())
+
+
+def _begun(present: Present, scenario: Scenario, policy: AnyPolicy) -> Present:
+    """The state before the jobs of `scenario` arrive, all now; servers that are out of service in `present` are out."""
+    begun = Present(Kernel(scenario, prepared(policy, scenario)), present.now)
+    begun.submitted = len(scenario.jobs)
+    for server in present.out:
+        begun.drain(server)
+    return begun
 
 
 def remaining(present: Present) -> Scenario:
-    """The jobs in the system as a scenario: all arrive now, with the share of their work that is left.
-
-    Servers that are out of service are left out.
-    """
+    """The jobs in the system as a scenario: all arrive now, with the share of their work that is left."""
     kernel, left = present.kernel, present.left()
     scenario, jobs = kernel.scenario, kernel.active()
     share = np.array([left[job] * kernel.factor.get(job, 1.0) for job in jobs.tolist()])
@@ -163,9 +220,7 @@ def remaining(present: Present) -> Scenario:
         pl.lit(present.now / SECOND).alias("arrival_s"), *(pl.col(name) * share for name in _SCALED)
     )
     given = {name: scenario.jobs.given[name] for name in frame["id"] if name in scenario.jobs.given}
-    whole = replace(scenario, jobs=Jobs(frame, scenario.cluster, given))
-    cluster, there = scenario.cluster, np.flatnonzero(kernel.in_service).tolist()
-    return whole if len(there) == len(cluster.servers) else _on(whole, kind_of(cluster).only(cluster, there))
+    return replace(scenario, jobs=Jobs(frame, scenario.cluster, given))
 
 
 def _on(scenario: Scenario, cluster: Cluster) -> Scenario:
@@ -173,17 +228,17 @@ def _on(scenario: Scenario, cluster: Cluster) -> Scenario:
     return replace(scenario, cluster=cluster, jobs=Jobs(scenario.jobs.frame, cluster, scenario.jobs.given))
 
 
-def _compared(present: Present, before: Foreseen, after: Foreseen) -> Answer:
+def _compared(present: Present, before: Foreseen, after: Foreseen, *, submitted: int | None = None) -> Answer:
     kernel = present.kernel
     jobs = sorted({*kernel.active().tolist(), *before.completions, *range(kernel.arrived, len(kernel.scenario.jobs))})
     effects = (
         Effect(
             kernel.scenario.jobs.ids[job], _s(before.starts.get(job)), _s(after.starts.get(job)),
-            _s(before.completions.get(job)), _s(after.completions.get(job)),
+            _s(before.completions.get(job)), _s(after.completions.get(job)), job == submitted,
         )
         for job in jobs
     )  # fmt: skip
-    return Answer(present.now / SECOND, tuple(effects))
+    return Answer(present.now / SECOND, tuple(effects), present.out_of_service)
 
 
 def _s(time: int | None) -> float | None:
@@ -231,8 +286,8 @@ def what_would_help(present: Present, job: int) -> tuple[Help, ...]:
 
 
 def _with_servers_back(present: Present, job: int) -> Iterator[tuple[str, str, Present, int]]:
-    for server in np.flatnonzero(~present.kernel.in_service).tolist():
-        name, changed = present.kernel.scenario.cluster.server_ids[server], present.copy()
+    for server, name in zip(present.out, present.out_of_service, strict=True):
+        changed = present.copy()
         changed.restore(server)
         yield name, f"if {name} came back", changed, job
 
@@ -307,6 +362,10 @@ def _times(of: Run) -> tuple[dict[int, float], list[float | None]]:
 
 
 def written(answer: Answer) -> dict[str, Any]:
-    """The answer as plain JSON types: ``now_s``, ``later_s``, and ``jobs`` with a row for each."""
-    rows = [{**asdict(effect), "later_s": effect.later_s} for effect in answer.effects]
-    return {"now_s": answer.now_s, "later_s": answer.later_s, "jobs": rows}
+    """The answer as plain JSON types: ``now_s``, ``later_s``, ``counts``, and ``jobs`` with a row for each, ranked.
+
+    ``out_of_service`` lists the servers that are out of service in both forecasts.
+    """
+    rows = [{**asdict(effect), "later_s": effect.later_s, "outcome": effect.outcome} for effect in answer.ranked]
+    numbers = {"now_s": answer.now_s, "later_s": answer.later_s, "counts": answer.counts}
+    return {**numbers, "out_of_service": list(answer.out_of_service), "jobs": rows}

@@ -16,7 +16,7 @@ from skedge.run import Run, run
 from skedge.testing import small_scenario
 from skedge.testing.corruptions import corrupt
 
-POLICIES = ("srtf", "srtf:placement=keep_running", "tiresias", "fifo", "preemptive", "drf", "batch")
+POLICIES = ("srtf", "srtf:placement=literal", "tiresias", "fifo", "preemptive", "drf", "batch")
 
 
 def found(of: Run, schedule: Schedule) -> list[Violation]:

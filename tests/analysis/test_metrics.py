@@ -6,7 +6,7 @@ from typing import Literal
 import pytest
 
 from builders.small_records import DISPATCH, GANG, S, again, both, dispatched, drop, edit, gangs, scenario
-from skedge.analysis.metrics.metrics import jct_rate, metrics, utilisation
+from skedge.analysis.metrics.metrics import metrics, utilisation
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.run import run
@@ -36,6 +36,7 @@ def test_metrics_of_dispatched_chunks() -> None:
         "finished_after_horizon": None,
         "queueing_mean_s": 0.0,  # each starts when its data are there
         "upload_time_mean_s": pytest.approx((1 + 1 + 5) / 3),
+        "upload_jct_share": pytest.approx((1 + 1 + 5) / 34),
         "preemptions": 1,
         "postponed_chunks": 1,
         "migrations": 0,
@@ -86,6 +87,15 @@ def test_a_gang_that_moves_without_a_break_is_not_preempted() -> None:
     assert (got["preemptions"], got["migrations"]) == (0, 1)
 
 
+def test_the_share_of_uploads_counts_those_of_later_allocations() -> None:
+    """a waits for data from 0 to 1, and from 9 to 10 on s1, where they are not; b for 1 s, c for 5 s; JCTs are 30 s."""
+    elsewhere = both(edit("runs", 3, server="s1", compute_from=10), edit("decisions", 5, server="s1"))
+    moved = both(elsewhere, again("uploads", 0, to_server="s1", start=9, end=10))
+    first, later = (metrics(scenario(), record, GANG)["upload_jct_share"] for record in (gangs(), moved(gangs())))
+    assert first == pytest.approx(7 / 30)
+    assert later == pytest.approx(8 / 30)
+
+
 def test_waiting_for_a_lane_is_queueing() -> None:
     """b reaches lane 0 at 4 and starts at 13: 9 s; the two others wait for nothing."""
     waits = both(edit("runs", 0, end=13), edit("runs", 2, start=13, compute_from=13, end=19), drop("runs", 5))
@@ -125,13 +135,6 @@ def test_utilisation_over_time() -> None:
     assert got["running_jobs"].to_list() == [0, 2, 3, 1, 0]
     assert got["waiting_jobs"].to_list() == [1, 1, 0, 0, 0]
     assert got["submitted"].to_list() == [3, 0, 1, 0, 0]
-
-
-def test_jct_rate_is_relative_to_the_reference() -> None:
-    mine, theirs = metrics(scenario(), dispatched(), DISPATCH), metrics(scenario(), gangs(), GANG)
-    assert jct_rate({"aonline": mine, "srtf": theirs}) == {"aonline": 34 / 30, "srtf": 1.0}
-    assert jct_rate({"aonline": mine}) == {"aonline": None}
-    assert jct_rate({"aonline": mine, "srtf": theirs | {"finished": 2}})["aonline"] is None
 
 
 def test_a_job_with_a_part_of_its_work_in_the_cloud_counts_as_in_the_cloud() -> None:

@@ -195,11 +195,12 @@ def test_records_that_are_missing_are_an_error(copied: Path) -> None:
 
 
 def test_the_leaderboard_has_the_policy_of_another_package_and_needs_no_network(measured: Path) -> None:
-    page = leaderboard([read_result(measured)])
+    of_two_seeds = read_result(measured).model_copy(update={"seeds": 2})
+    page = leaderboard([of_two_seeds])
     assert "<th>least_loaded</th><td>elsewhere 2.1</td>" in page
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert "<script" not in page
-    assert leaderboard([read_result(measured)]) == page
+    assert leaderboard([of_two_seeds]) == page
 
 
 def test_the_leaderboard_ranks_by_the_mean_score() -> None:
@@ -211,7 +212,20 @@ def test_the_leaderboard_ranks_by_the_mean_score() -> None:
     assert "<td class=number>0.500</td><td class=number>0.200</td><td class=number>0.800</td>" in page
 
 
-def result_of(scores: dict[str, list[float | None]], size: str = "small") -> Result:
+def test_means_have_as_many_digits_as_part_the_ranks() -> None:
+    """Two ranks never look alike; equal means share a rank."""
+    page = leaderboard([result_of({"a": [0.5, 0.5], "b": [0.5, 0.50004], "c": [0.1, 0.1], "d": [0.5, 0.5]})])
+    for rank, name, mean in ((1, "b", "0.50002"), (2, "a", "0.50000"), (2, "d", "0.50000"), (4, "c", "0.10000")):
+        assert f"<td class=number>{rank}</td><th>{name}</th><td>p 1</td><td class=number>{mean}</td>" in page
+
+
+def test_a_leaderboard_is_of_more_than_one_seed_where_there_are_bounds_for_more() -> None:
+    with pytest.raises(InputError, match="of one seed, which ranks by chance; give skedge bench --seeds 3"):
+        leaderboard([result_of({"a": [0.5, 0.5]}, seeds=1)])
+    assert "Of one seed: others may rank otherwise" in leaderboard([result_of({"a": [0.5]}, "large", 1)])
+
+
+def result_of(scores: dict[str, list[float | None]], size: str = "small", seeds: int = 2) -> Result:
     """A result of these scores on two scenarios of one group."""
     task = {"group": "lanes", "seed": 0, "metric": "jct_total_s", "value": 1.0, "bound": 1.0}
     policies = [
@@ -224,13 +238,13 @@ def result_of(scores: dict[str, list[float | None]], size: str = "small") -> Res
         for name, of in scores.items()
     ]
     return Result.model_validate(
-        {"format": 1, "suite": 1, "size": size, "seeds": 1, "skedge": "1", "policies": policies, "machine": {}}
+        {"format": 1, "suite": 1, "size": size, "seeds": seeds, "skedge": "1", "policies": policies, "machine": {}}
     )
 
 
 def test_results_that_cannot_be_ranked_together_are_refused() -> None:
     one = result_of({"a": [1.0, 1.0]})
-    with pytest.raises(InputError, match="several settings \\(paper with seeds 1, small with seeds 1\\)"):
+    with pytest.raises(InputError, match="several settings \\(paper with seeds 2, small with seeds 2\\)"):
         leaderboard([one, result_of({"b": [1.0, 1.0]}, "paper")])
     with pytest.raises(InputError, match="policy 'a' of p 1 is in the results twice"):
         leaderboard([one, one])

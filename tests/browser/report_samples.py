@@ -208,7 +208,7 @@ def comparison(runs: list[ReportRun]) -> ReportTable:
         return {"mean": value, "low": value * 0.95, "high": value * 1.06} if key.startswith("jct") else {"mean": value}
 
     rows = [[r.label, *(cell(k, r.metrics[k]) for k in keys)] for r in runs]
-    return ReportTable(["policy", *keys], rows, {"jct_mean_s": 0}, note="Intervals: 95 %, 5 seeds.")
+    return ReportTable(["policy", *keys], rows, {"jct_mean_s": [0]}, note="Intervals: 95 %, 5 seeds.")
 
 
 SETTINGS = {

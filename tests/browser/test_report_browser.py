@@ -199,6 +199,16 @@ def test_sixteen_policies_have_marks_of_their_own_in_the_legends(
     assert errors == []
 
 
+def test_legends_show_values_only_where_the_pointer_is(page: Any) -> None:
+    for chart in ("jct", "utilisation", "waiting"):
+        values = page.locator(f"#chart-{chart} .u-series .u-value")
+        assert set(values.all_inner_texts()) == {""}
+        page.locator(f"#chart-{chart} .u-over").hover()
+        until(page, f"document.querySelector('#chart-{chart} .u-series .u-value').textContent !== ''")
+        assert "" not in values.all_inner_texts()
+        page.mouse.move(1, 1)
+
+
 def test_every_drawing_has_a_role_and_a_name_and_tables_scroll(page: Any) -> None:
     names = page.locator("canvas").evaluate_all("""all => all.map(c => [c.getAttribute("role"),
       c.getAttribute("aria-label") || document.getElementById(c.getAttribute("aria-labelledby")).textContent])""")

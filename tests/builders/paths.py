@@ -6,3 +6,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACES = ROOT.parent / "shared" / "traces"
+
+CASES = ROOT / "tests" / "data" / "cases"
+"""Small scenarios, each of which was answered wrongly once."""

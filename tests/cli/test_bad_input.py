@@ -329,7 +329,14 @@ def test_a_trace_that_is_not_there_or_not_whole_is_one_error(skedge: Skedge) -> 
         (("--load", 0.5, "--servers", 3), "--load and --servers: each determines the number of machines"),
         (("--slots", 40), "--slots 40: goes with --make pdors, not with --make rigid"),
         (("--chunks", 5, "--make", "paper"), "--chunks 5: goes with --make divisible, not with --make paper"),
-        (("--no-cloud", "--make", "pdors"), "--no-cloud: goes with --make rigid or divisible or paper"),
+        (("--cloud", "5", "--make", "pdors"), "--cloud 5: goes with --make rigid or divisible or paper"),
+        (("--cloud", "0"), "--cloud '0': it must be a number of workers of each type, at least 1, or unlimited"),
+        (("--edge-mbps", 5.0, "--make", "paper"), "--edge-mbps 5.0: goes with --make rigid or divisible, not with"),
+        (
+            ("--upload-share", 0.1, "--cloud-mbps", 5),
+            "--cloud-mbps and --upload-share: each determines the upload",
+        ),
+        (("--gpus-per-server", 4, "--machines", "x"), "--machines and --gpus-per-server: each determines the GPUs of"),
     ],
 )
 def test_convert_refuses_what_it_cannot_do_and_leaves_nothing(

@@ -22,8 +22,9 @@ from skedge.cli import run as run_command
 from skedge.cli.compare import split_policies
 from skedge.cli.console import amount, duration
 from skedge.cli.demo_cases import DEMO_POLICIES
-from skedge.cli.tables import comparison_table
-from skedge.compare import COLUMNS, compare
+from skedge.cli.tables import comparison_tables
+from skedge.compare import compare
+from skedge.comparison.columns import COLUMNS
 from skedge.core.registry import make_policy, registered
 from skedge.run import Run, run
 from skedge.runs.stopwatch import STAGES
@@ -312,7 +313,8 @@ def test_the_comparison_fits_a_screen_of_80_columns_uncut(skedge: Skedge, busy: 
     from rich.console import Console
 
     console = Console(width=80, file=io.StringIO())
-    console.print(comparison_table(comparison))
+    for table in comparison_tables(comparison, console.width):
+        console.print(table)
     printed = console.file.getvalue()  # type: ignore[attr-defined]
     assert "…" not in printed
     assert all(policy in printed for policy in DEMO_POLICIES)
@@ -382,7 +384,7 @@ DEFAULTS = {
     ),
     "dorm": "theta1=0.2,theta2=0.1,whole=true,most_workers=30,nodes=100,gap=0.05,cells=200",
     "drf": "",
-    "fifo": "allow_cloud=false,sticky=false,placement=literal,rule=strict,backfill=false,most_workers=30",
+    "fifo": "allow_cloud=false,sticky=false,placement=keep_running,rule=strict,backfill=false,most_workers=30",
     "oasis": "levels=auto,completion=end,price_source=trace,low=none,high=none,mu=none,split_sites=true",
     "okita": (
         "beta1=1.0,beta2=1.0,beta3=1.0,normalise=false,colocate=false,alpha1=1.0,alpha2=1.0,"
@@ -395,8 +397,8 @@ DEFAULTS = {
         "milp_after_repair=false,time_limit=60.0"
     ),
     "preemptive": "",
-    "srtf": "allow_cloud=false,sticky=false,placement=literal",
-    "tiresias": "allow_cloud=false,sticky=false,placement=literal,limit_s=none,knob=inf",
+    "srtf": "allow_cloud=false,sticky=false,placement=keep_running",
+    "tiresias": "allow_cloud=false,sticky=false,placement=keep_running,limit_s=none,knob=inf",
 }  # fmt: skip
 """What each policy takes where nothing is said, pinned: a default that changes changes every comparison."""
 
@@ -429,7 +431,7 @@ def test_trace_describe_prints_the_figures_of_the_trace(skedge: Skedge, philly: 
 
 def test_trace_convert_writes_a_scenario_that_run_takes(skedge: Skedge, philly: Path, tmp_path: Path) -> None:
     """Of 12 jobs without the first 2, 8: eight jobs on three machines, each of the work of its trace."""
-    words = ("--skip", 2, "--first", 8, "--servers", 3, "--worker-types", 2, "--no-cloud", "--json")
+    words = ("--skip", 2, "--first", 8, "--servers", 3, "--worker-types", 2, "--json")
     told = skedge("trace", "convert", philly, "--format", "philly-csv", "--out", tmp_path / "s", *words)
     scenario = load_scenario(tmp_path / "s" / "scenario.yaml")
     assert told.json["jobs"] == len(scenario.jobs) == 8
@@ -493,7 +495,7 @@ def test_trace_convert_counts_what_it_leaves_out_and_changes_and_keeps_it_in_the
     assert "left out: 1 blank line, 1 no GPU, 3 outside skip and first" in said
     assert "changed: 1 fraction of a GPU rounded up, 1 chunks raised" in said
     assert "GPU-hours of the trace 74, of the jobs 74" in said
-    assert said.splitlines()[-1] in skedge("run", tmp_path / "t" / "scenario.yaml", "--out", tmp_path / "q").out
+    assert said.splitlines()[-2] in skedge("run", tmp_path / "t" / "scenario.yaml", "--out", tmp_path / "q").out
 
 
 def test_a_converted_scenario_depends_on_the_seed_alone(skedge: Skedge, philly: Path, tmp_path: Path) -> None:

@@ -70,6 +70,7 @@ def test_an_interrupt_that_was_lost_in_a_callback_comes_again() -> None:
     assert (told.stdout, told.stderr.splitlines()[-1]) == ("lost\n", "KeyboardInterrupt")
 
 
+@pytest.mark.usefixtures("_heeding_hangups")
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are looked up in /proc")
 @pytest.mark.parametrize(
     ("number", "code", "said"),

@@ -43,7 +43,7 @@ def two_servers(chunks: int, *, epochs: int = 1, max_lag: int | None = None) -> 
         upload_s={"e0": 1.0, "e1": 1.0}, max_lag=max_lag,
     )  # fmt: skip
     table, given = job_table([one])
-    return Scenario(cluster, Jobs(table, cluster, given), Physics(mtbf=1, mttr=1), 0, "two")
+    return Scenario(cluster, Jobs(table, cluster, given), Physics(mtbf=SECOND, mttr=SECOND), 0, "two")
 
 
 def fail(monkeypatch: pytest.MonkeyPatch, *changes: tuple[float, int, bool]) -> None:

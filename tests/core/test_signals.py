@@ -21,6 +21,7 @@ def kernel(called: Callable[[], object]) -> CompiledFunction:
     return made
 
 
+@pytest.mark.usefixtures("_heeding_hangups")
 @pytest.mark.parametrize(("number", "error", "code"), ENDS)
 def test_a_signal_waits_for_the_end_of_the_kernel(
     number: signal.Signals, error: type[BaseException], code: int | None

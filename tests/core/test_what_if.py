@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from builders.paths import CASES
 from skedge.core.errors import SkedgeError
 from skedge.core.events import Dispatch, Event
 from skedge.core.kernel import Kernel
@@ -15,11 +16,12 @@ from skedge.core.model import Cluster, Job, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 from skedge.run import Run, prepared, run
+from skedge.scenario.file import scenario_of
 from skedge.sim.lanes import SWITCHES, TOUCHED
 from skedge.sim.what_if import Present
 from skedge.sim.world import SimulatedWorld
 from skedge.testing import small_scenario
-from skedge.whatif import remaining, replayed, state_at, what_if, what_would_help
+from skedge.whatif import Answer, Effect, remaining, replayed, state_at, what_if, what_would_help, written
 
 POLICIES = ["aonline", "aonline:cloud=false", "srtf", "tiresias:limit_s=20", "fifo", "drf", "preemptive", "batch"]
 JOBS = 16
@@ -255,3 +257,77 @@ def test_a_record_is_compared_with_its_jobs_under_another_policy() -> None:
     assert [one.completion_after_s for one in answer.effects] == [time / SECOND for time in after.jobs["completion"]]
     assert same.later_s == 0
     assert answer.later_s != 0
+
+
+# -- jobs that never complete ------------------------------------------------------------------------------------------
+
+
+def test_a_gang_that_a_drain_strands_stands_first_and_counts_apart() -> None:
+    """4 of its 4 workers are on two servers: with one drained it never runs again, and the others go ahead of it."""
+    present = state_at(scenario_of(CASES / "drain-strands-gang.yaml"), "srtf", 10.0)
+    answer = what_if(present, {"drain": "n0"})
+    assert (answer.ranked[0].job, answer.ranked[0].outcome) == ("gang", "stranded")
+    assert answer.counts["stranded"] == 1
+    others = [one for one in answer.effects if one.job != "gang"]
+    assert answer.later_s == sum(one.completion_after_s - one.completion_before_s for one in others)  # type: ignore[operator]
+
+
+def test_a_gang_that_blocks_the_queue_strands_all() -> None:
+    """As the queue is strict, nobody passes the gang: no job completes, so there is no sum, which is not a sum of 0."""
+    present = state_at(scenario_of(CASES / "drain-strands-gang.yaml"), "fifo", 50.0)
+    found = written(what_if(present, {"drain": "n0"}))
+    assert (found["counts"]["stranded"], found["later_s"]) == (31, None)
+    assert found["jobs"][0]["job"] == "gang"
+
+
+def test_the_only_job_of_the_only_server_never_completes() -> None:
+    jobs = scenario_of(CASES / "drain-only-server.yaml")
+    answer = what_if(state_at(jobs, "fifo", 50.0), {"drain": "n0"})
+    assert [(one.job, one.outcome) for one in answer.effects] == [("a", "stranded")]
+    assert answer.later_s is None
+
+
+def test_without_a_server_in_service_another_policy_completes_nothing() -> None:
+    """At 100 s the only server has failed: a forecast has it out of service under both policies, and says so."""
+    present = state_at(scenario_of(CASES / "drain-only-server.yaml"), "fifo", 100.0)
+    assert not present.kernel.in_service.any()
+    answer = what_if(present, {"policy": "srtf"})
+    assert [(one.job, one.outcome) for one in answer.effects] == [("a", "never")]
+    assert (answer.later_s, answer.out_of_service) == (None, ("n0",))
+    back = what_if(present, {"add": {"id": "n1", "workers": {"gpu": 1}, "ps": {"cpu": 1}}})
+    assert [(one.job, one.outcome) for one in back.effects] == [("a", "freed")]
+
+
+def test_a_submission_that_can_never_run_is_said_to_be_so() -> None:
+    """e0 to the last server are drained: the job asked about waits for ever, as all others do."""
+    present = state_at(scenario(0), "srtf", 100.0)
+    for server in range(len(present.kernel.scenario.cluster.servers)):
+        present.drain(server)
+    answer = what_if(present, {"submit": SPEC})
+    assert {one.outcome for one in answer.effects if not one.submitted} == {"never"}
+    assert [one.outcome for one in answer.effects if one.submitted] == ["stranded"]
+
+
+def test_effects_are_ranked_with_what_never_completes_first() -> None:
+    effects = (
+        Effect("same", 0, 0, 5, 5), Effect("sooner", 0, 0, 5, 3), Effect("later", 0, 0, 5, 9),
+        Effect("new", None, 0, None, 4, submitted=True), Effect("never", None, None, None, None),
+        Effect("freed", None, 0, None, 5), Effect("stranded", 0, None, 5, None),
+    )  # fmt: skip
+    answer = Answer(0.0, effects)
+    names = ["stranded", "freed", "never", "new", "later", "sooner", "same"]
+    assert [effect.job for effect in answer.ranked] == names
+    assert set(answer.counts.values()) == {1}
+    assert answer.later_s == 4 - 2
+
+
+@pytest.mark.parametrize("policy", ["aonline", "srtf"])
+def test_a_change_of_policy_is_foreseen_without_failures_and_with_announced_times(policy: str) -> None:
+    """A forecast knows neither true durations nor when a server will fail, whichever question is asked."""
+    sure = scenario(0, at_once=True)
+    unsure = replace(sure, physics=replace(sure.physics, estimate_error=0.4, mtbf=50 * SECOND, mttr=9 * SECOND))
+    present = Present(Kernel(unsure, prepared("fifo", unsure)), 0)
+    present.submitted = len(unsure.jobs)
+    present.happens(Event(0, arrived=tuple(range(len(unsure.jobs)))))
+    found = {one.job: one.completion_after_s for one in what_if(present, {"policy": policy}).effects}
+    assert found == {name: end / SECOND for name, end in completions(run(sure, policy), 0).items()}

@@ -41,6 +41,7 @@ def test_what_the_demo_says_of_its_assumptions_stands_in_the_readme(demo_lines: 
 def demo_lines() -> list[str]:
     comparisons = {kind: compare(name, DEMO_POLICIES, [None]) for kind, name in DEMO.items()}
     screen = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    screen.print(tables.demo_table(comparisons))
+    for table in tables.demo_tables(comparisons, screen.width):
+        screen.print(table)
     screen.print(tables.demo_text(comparisons), soft_wrap=True)
     return [line.rstrip() for line in screen.export_text().split("\n")]

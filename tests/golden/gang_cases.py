@@ -231,7 +231,7 @@ t=5: job 1 has ended, job 2 (W=2, 1 to server 0, 0 to server 1) arrives: first i
 has computed nothing on server 1. It is moved back to server 0, where its data are: it computes 8 at once, from 5 to 13.
 t=7: job 2 ends; job 0 keeps its place. JCT 13 + 2 + 2 = 17. One migration (to server 1); the way back moves no data.
     """,
-    policy="srtf",
+    policy="srtf:placement=literal",
     scenario=scenario(((1, 1), (1, 1)), _AWAY_AND_BACK),
     intervals=(
         ((0, 1, 3, {"0": 1}, ("0", 0)), (3, 5, 5, {"1": 1}, ("0", 0)), (5, 5, 13, {"0": 1}, ("0", 0))),
@@ -248,7 +248,7 @@ SRTF_AWAY_AND_BACK_LAST_PLACE = Case(
 The same jobs where only the last place counts: at 5 job 0 uploads to server 0 again, for 1, and computes 8 from 6 to
 14. Two migrations.
     """,
-    policy="srtf",
+    policy="srtf:placement=literal",
     scenario=scenario(((1, 1), (1, 1)), _AWAY_AND_BACK, physics=Physics(data="last_place")),
     intervals=(
         ((0, 1, 3, {"0": 1}, ("0", 0)), (3, 5, 5, {"1": 1}, ("0", 0)), (5, 6, 14, {"0": 1}, ("0", 0))),
@@ -258,6 +258,29 @@ The same jobs where only the last place counts: at 5 job 0 uploads to server 0 a
     completions=(14, 5, 7),
     total_jct=18,
     migrations=2,
+)
+
+SRTF_KEEPS_RUNNING = Case(
+    about="""
+The same jobs by default: what runs keeps its workers while others are free. t=0: job 0 on server 0, computes from 1.
+t=3: job 1 (W=2) ranks first. Server 0 is nearer, but job 0 runs there and server 1 is free: it goes to server 1, its
+upload ends at 4, it computes 4-6. Job 0 stays.
+t=5: job 1 has 1 left, job 2 (W=2) 2, job 0 10-4 = 6. No worker is free: job 2, ranked before job 0, takes server 0, to
+which its upload takes 1: 6-8. Job 0 is preempted.
+t=6: job 1 ends; job 0 goes to server 1, its upload takes 2: 8-14. t=8: job 2 ends, job 0 keeps its place.
+JCT 14 + 3 + 3 = 20; one preemption, one migration.
+    """,
+    policy="srtf",
+    scenario=scenario(((1, 1), (1, 1)), _AWAY_AND_BACK),
+    intervals=(
+        ((0, 1, 5, {"0": 1}, ("0", 0)), (6, 8, 14, {"1": 1}, ("1", 0))),
+        ((3, 4, 6, {"1": 1}, ("1", 0)),),
+        ((5, 6, 8, {"0": 1}, ("0", 0)),),
+    ),
+    completions=(14, 6, 8),
+    total_jct=20,
+    preemptions=1,
+    migrations=1,
 )
 
 SRTF_PREFERS_ITS_DATA = Case(
@@ -272,7 +295,7 @@ t=10: job 2 has 4.5 left. Job 3 ends; job 4 (W=2, delay 0 to server 2) takes ser
 the delay to 0 is 1, that to 1 counts as 0, since the data are there: job 2 computes on server 1 from 10 to 14.5.
 JCT 2 + 3 + 14.5 + 6 + 2 = 27.5. One migration, at 4.
     """,
-    policy="srtf",
+    policy="srtf:placement=literal",
     scenario=scenario(
         ((1, 1), (1, 1), (1, 1)),
         (
@@ -308,5 +331,6 @@ CASES = {
     "DRF shrinks and grows": DRF_KEPT,
     "SRTF sends a gang away and back": SRTF_AWAY_AND_BACK,
     "SRTF sends a gang away and back, data in the last place": SRTF_AWAY_AND_BACK_LAST_PLACE,
+    "SRTF leaves what runs where it is": SRTF_KEEPS_RUNNING,
     "SRTF prefers the server that has the data": SRTF_PREFERS_ITS_DATA,
 }

@@ -136,12 +136,23 @@ def test_a_what_if_is_answered_and_changes_nothing(controller: Controller) -> No
     controller.submit()
     more = {name: value for name, value in SPEC.items() if name != "train"}
     answer = controller.client.post("/whatif", json={"submit": more}).json()
-    assert [row["job"] for row in answer["jobs"]] == ["net", "net-2"]
-    assert answer["jobs"][1]["completion_after_s"] > answer["now_s"]
+    assert [row["job"] for row in answer["jobs"]] == ["net-2", "net"], "the one asked about is first"
+    assert answer["jobs"][0]["completion_after_s"] > answer["now_s"]
     assert [row["job"] for row in controller.client.get("/jobs").json()] == ["net"]
     refused = controller.client.post("/whatif", json={"drain": "west"})
     assert refused.status_code == 400
     assert refused.json()["detail"] == "drain: server 'west' is unknown; there are edge-0"
+
+
+def test_a_job_that_never_completes_is_said_to_be_so(controller: Controller) -> None:
+    """Its only server is taken out of service: no forecast, and that the server came back would help."""
+    controller.submit()
+    assert controller.client.get("/jobs/net").json()["never_completes"] is False
+    controller.client.post("/servers/edge-0/cordon")
+    found = controller.client.get("/jobs/net").json()
+    assert (found["never_completes"], found["forecast_s"]) == (True, None)
+    assert [one["change"] for one in found["help"]] == ["if edge-0 came back"]
+    assert [row["never_completes"] for row in controller.client.get("/jobs").json()] == [True]
 
 
 def test_a_job_has_its_forecast_and_what_would_help(controller: Controller) -> None:

@@ -202,7 +202,7 @@ def _holds(room: list[int], where: Where) -> bool:
     return all(room[s] >= n for s, n in where.items())
 
 
-def srtf(scenario: Scenario, *, keep_running: bool = False) -> list[Interval]:
+def srtf(scenario: Scenario, *, keep_running: bool = True) -> list[Interval]:
     """Shortest remaining time first."""
 
     def decide(world: World) -> dict[int, Where]:
@@ -264,7 +264,7 @@ class Tiresias:
             world.wake = max(now + math.ceil(min(dues)), now + 1)
 
 
-def tiresias(scenario: Scenario, limit: float, knob: float, *, keep_running: bool = False) -> list[Interval]:
+def tiresias(scenario: Scenario, limit: float, knob: float, *, keep_running: bool = True) -> list[Interval]:
     """Tiresias-L with a limit in worker-µs."""
     return World(scenario).run(Tiresias(limit, knob, keep_running=keep_running).decide)
 

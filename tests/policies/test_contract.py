@@ -41,7 +41,7 @@ SPECS = [
     "srtf",
     "srtf:allow_cloud=true",
     "srtf:sticky=true",
-    "srtf:placement=keep_running",
+    "srtf:placement=literal",
     "tiresias",
     "tiresias:knob=2",
     "tiresias:limit_s=100,knob=1",

@@ -27,7 +27,7 @@ SLOT = 10 * SECOND
 VARIANTS = (
     "aonline:q_mode=eq5", "aonline:q_mode=fractional", "aonline:preempt_running=false", "aonline:cloud=false",
     "batch:T=20,price_norm=none", "batch:literal_cost_d=true,T=5", "srtf:allow_cloud=true", "srtf:sticky=true",
-    "srtf:placement=keep_running", "tiresias:limit_s=100,knob=1", "tiresias:knob=2", "fifo:backfill=true",
+    "srtf:placement=literal", "tiresias:limit_s=100,knob=1", "tiresias:knob=2", "fifo:backfill=true",
     "fifo:rule=earliest_server", "optimus:servers=free", "okita:colocate=true",
 )  # fmt: skip
 SPECS = sorted([*registered(), *VARIANTS])

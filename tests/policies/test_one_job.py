@@ -61,7 +61,7 @@ ONE_BY_ONE = {
     f"aonline{mode}": READY + 2 * P[0]
     for mode in ("", ":q_mode=eq5", ":q_mode=fractional", ":preempt_running=false", ":cloud=false")
 }
-GANGS = ("srtf", "srtf:placement=keep_running", "tiresias", "tiresias:limit_s=100,knob=1", "fifo", "fifo:backfill=true",
+GANGS = ("srtf", "srtf:placement=literal", "tiresias", "tiresias:limit_s=100,knob=1", "fifo", "fifo:backfill=true",
          "fifo:rule=earliest_server")  # fmt: skip
 WIDE = ("drf", "preemptive")
 

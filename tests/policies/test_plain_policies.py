@@ -58,11 +58,11 @@ Plain = Callable[[Scenario], list[Interval]]
 S = SECOND
 PLAIN: dict[str, Plain] = {
     "srtf": srtf,
-    "srtf:placement=keep_running": lambda s: srtf(s, keep_running=True),
+    "srtf:placement=literal": lambda s: srtf(s, keep_running=False),
     "tiresias:limit_s=4": lambda s: tiresias(s, 4 * S, math.inf),
-    "tiresias:limit_s=4,placement=keep_running": lambda s: tiresias(s, 4 * S, math.inf, keep_running=True),
-    "tiresias:limit_s=3,knob=0.5": lambda s: tiresias(s, 3 * S, 0.5),
-    "tiresias:limit_s=2,knob=2,placement=keep_running": lambda s: tiresias(s, 2 * S, 2, keep_running=True),
+    "tiresias:limit_s=4,placement=literal": lambda s: tiresias(s, 4 * S, math.inf, keep_running=False),
+    "tiresias:limit_s=3,knob=0.5,placement=literal": lambda s: tiresias(s, 3 * S, 0.5, keep_running=False),
+    "tiresias:limit_s=2,knob=2": lambda s: tiresias(s, 2 * S, 2),
     "preemptive": preemptive,
 }
 

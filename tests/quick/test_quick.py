@@ -20,11 +20,11 @@ POLICIES = (
     "fifo",
     "fifo:backfill=true",
     "srtf",
-    "srtf:placement=keep_running",
+    "srtf:placement=literal",
     "srtf:sticky=true",
     "tiresias:limit_s=4",
     "tiresias:limit_s=4,knob=1",
-    "tiresias:limit_s=2,knob=0.3,placement=keep_running",
+    "tiresias:limit_s=2,knob=0.3,placement=literal",
     "preemptive",
     "drf",
 )

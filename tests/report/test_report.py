@@ -312,7 +312,7 @@ def test_table_marks_what_it_is_given_as_decided_and_chooses_units() -> None:
             ["b", {"mean": 14400.0, "low": None, "high": None}, 5, "n/a"],
             ["c", None, 5, "20"],
         ],
-        {"jct_mean_s": 0},
+        {"jct_mean_s": [0]},
     )
     view = table_view(table)
     assert [c["unit"] for c in view["columns"]] == ["", "h", "", ""]
@@ -377,3 +377,18 @@ def test_the_page_of_millions_of_runs_is_small() -> None:
     world = samples.scenario(2000, servers=60, lanes=40)
     run = samples.report_run("huge", world, samples.huge(world, 3_400_000, 5))
     assert len(build_report([run], None, "t", {})) < 3_000_000
+
+
+def test_a_bound_from_below_is_marked_and_several_cells_of_a_column_may_be_the_best() -> None:
+    table = ReportTable(
+        ["policy", "training_time_p50_s"],
+        [
+            ["a", {"mean": 288000.0, "low": None, "high": None, "censored": True}],
+            ["b", {"mean": 144000.0}],
+            ["c", "equal"],
+        ],
+        {"training_time_p50_s": (0, 1)},
+    )
+    a, b, c = (row[1] for row in table_view(table)["rows"])
+    assert (a["text"], b["text"], c["text"]) == ("≥ 3.333", "1.667", "equal")
+    assert (a["best"], b["best"], "best" in c) == (True, True, False)

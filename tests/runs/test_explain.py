@@ -9,8 +9,11 @@ from typing import Any
 import polars as pl
 import pytest
 
+from builders.gang_policies import job as gang
+from builders.gang_policies import scenario as of_gangs
 from skedge.core.errors import InputError
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
+from skedge.core.registry import make_policy
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 from skedge.explain import explain
@@ -235,9 +238,20 @@ def test_the_timeline_names_who_displaced_a_job(policy: str) -> None:
             same = (pl.col("start") == row["end"]) & (pl.col("server") == row["server"]) & (pl.col("job") != job)
             lane = pl.lit(value=True) if row["lane"] is None else pl.col("lane") == row["lane"]
             takers = {result.scenario.jobs.ids[other] for other in runs.filter(same & lane)["job"].to_list()}
-            named = {
-                name.strip() for line in lines if "displaced by " in line for name in line.split("by ")[1].split(",")
-            }
+            named = {name.strip() for line in lines if "ed by " in line for name in line.split("by ")[1].split(",")}
             assert not takers or takers & named
             checked += bool(takers)
     assert checked
+
+
+def test_the_timeline_tells_a_move_from_a_displacement() -> None:
+    """b takes the worker of a, which goes on at once on s1: literally a is moved, with one server it is displaced."""
+    near_s0 = {"s0": 1.0, "s1": 2.0}
+    jobs = [gang("a", 0, 1, 20, upload_s=near_s0), gang("b", 5, 1, 3, upload_s=near_s0)]
+    literal = make_policy("srtf:placement=literal")
+    ends = {
+        len(servers): explain(run(of_gangs(jobs, servers), literal), "a").timeline["detail"].to_list()
+        for servers in ([(1, 1), (1, 1)], [(1, 1)])
+    }
+    assert "1 worker, moved by b" in ends[2]
+    assert "1 worker, displaced by b" in ends[1]

@@ -134,3 +134,35 @@ def test_large_arguments_do_not_stay_in_memory() -> None:
     before = set(Path("/dev/shm").glob("joblib*"))  # noqa: S108 - where joblib puts them; empty where there is none
     assert list(parallel([delayed(len)(np.zeros(10**6)) for _ in range(FEW)], 2)) == [10**6] * FEW
     assert set(Path("/dev/shm").glob("joblib*")) <= before  # noqa: S108
+
+
+class Memo:
+    """What several pieces of work share: each notes attributes in it, as a scenario does what it derives."""
+
+    def __init__(self, size: int) -> None:
+        for i in range(size):
+            setattr(self, f"first{i}", Slow())
+
+    def note(self) -> int:
+        """Note attributes for as long as another thread may be pickling."""
+        end = time.monotonic() + PAUSE_S
+        while time.monotonic() < end:
+            setattr(self, f"noted{len(vars(self))}", Slow())
+            time.sleep(1e-4)
+        return os.getpid()
+
+
+class Slow:
+    """Pickled by Python code, in the midst of which another thread may run."""
+
+    def __reduce__(self) -> tuple[type[Slow], tuple[()]]:
+        return Slow, ()
+
+
+def test_what_pieces_share_may_note_attributes_while_other_pieces_are_handed_out() -> None:
+    """Pickling in a thread found the dictionary changed that this process's own piece wrote to."""
+    shared = Memo(20_000)
+    before = len(vars(shared))
+    done = list(parallel([delayed(shared.note)() for _ in range(2 * FEW)], 2, joining=True))
+    assert len(set(done)) == 2
+    assert len(vars(shared)) == before, "each piece has its own"

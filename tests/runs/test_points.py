@@ -48,8 +48,8 @@ def test_a_comparison_that_was_ended_continues_with_the_runs_that_are_left(
 ) -> None:
     plain = compare(contended, POLICIES, [3, 4], processes=1)
     given: dict[str, Any] = {"processes": 1, "resume": tmp_path / "kept"}
-    monkeypatch.setattr(COMPARE, "run", first := Counted(most=4))
-    with pytest.raises(SkedgeError, match="ended half-way"):
+    monkeypatch.setattr(COMPARE, "run", first := Counted(4, KeyboardInterrupt("ended half-way")))
+    with pytest.raises(KeyboardInterrupt, match="ended half-way"):
         compare(contended, POLICIES, [3, 4], **given)
     monkeypatch.setattr(COMPARE, "run", second := Counted())
     again = compare(contended, POLICIES, [3, 4], **given)

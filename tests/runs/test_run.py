@@ -87,7 +87,7 @@ def test_run_json_says_what_a_run_was_made_of_in_json_that_everything_reads(tmp_
     limit = float(np.median(small_scenario(4).announced_work[:, 0])) / SECOND
     assert meta["policy"] == f"tiresias:sticky=true,limit_s={limit}"
     assert meta["params"] == {
-        "allow_cloud": False, "sticky": True, "placement": "literal", "limit_s": limit, "knob": "inf"
+        "allow_cloud": False, "sticky": True, "placement": "keep_running", "limit_s": limit, "knob": "inf"
     }  # fmt: skip
     assert (meta["format"], meta["seed"], meta["scenario"]) == (2, 4, "small-4")
     assert meta["lanes"] == {"preemptive": True, "rank": "haprf"}

@@ -17,7 +17,7 @@ from builders.paths import ROOT
 from skedge.core.errors import ScenarioError, TraceError
 from skedge.core.job_fields import JOB_SCHEMA
 from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.network import upload_delay
+from skedge.core.network import upload_delay, upload_row
 from skedge.core.scenario import Scenario
 from skedge.core.time import HOUR, SECOND
 from skedge.scenario.file import (
@@ -29,6 +29,7 @@ from skedge.scenario.file import (
     work_s,
 )
 from skedge.scenario.jobs import read_jobs_table
+from skedge.scenario.load import busy_workers, offered_load
 from skedge.scenario.save import save_scenario
 from skedge.scenario.schema import SCHEMAS, job_json_schema
 
@@ -338,12 +339,72 @@ def test_every_type_has_a_slot_and_their_number_is_in_its_range(seed):
 
 @pytest.mark.parametrize("load", [0.5, 0.9, 1.5])
 def test_a_load_takes_just_as_many_machines_as_bring_it_down_to_that(load):
-    s = drawn(cluster__draw__servers=None, cluster__draw__load=load, workload__synthetic__jobs=400)
+    s = drawn(
+        cluster__draw__servers=None,
+        cluster__draw__load=load,
+        cluster__draw__load_over="span",
+        workload__synthetic__jobs=400,
+    )
     work = (s.jobs.chunks * s.chunk_time[:, 0]).sum() / SECOND
     lanes, last = s.cluster.lanes, s.cluster.workers.sum(axis=1)[-2]
     span = 2 * 86400
     assert work / (lanes * span) <= load * (1 + 1e-9)
     assert work / ((lanes - last) * span) > load
+
+
+@pytest.mark.parametrize("load", [0.5, 0.9, 1.5])
+def test_a_load_over_the_busy_window_takes_as_many_machines_as_the_jobs_want_there(load):
+    """Counted minute by minute: the workers wanted between a tenth and nine tenths of the arrivals."""
+    s = drawn(cluster__draw__servers=None, cluster__draw__load=load, workload__synthetic__jobs=400)
+    arrival, k = s.jobs.arrival / SECOND, s.jobs.workers
+    duration = s.jobs.chunks * s.chunk_time[:, 0] / k / SECOND
+    first, last = np.quantile(arrival, (0.1, 0.9))
+    minutes = np.arange(first, last, 60.0)[:, None]
+    wanted = float((k * ((arrival <= minutes) & (minutes < arrival + duration))).sum(axis=1).mean())
+    lanes, last_machine = s.cluster.lanes, s.cluster.workers.sum(axis=1)[-2]
+    assert wanted / lanes <= load * 1.01
+    assert wanted / (lanes - last_machine) > load * 0.99
+    found = offered_load(s)
+    assert found is not None
+    assert found.busy == pytest.approx(wanted / lanes, rel=0.01)
+
+
+def test_the_busy_workers_of_three_jobs_by_hand():
+    """Arrivals 0, 50, 100: the window is [10, 90]. 2 workers for 30 s, 1 for 1000 s, 4 for 5 s: 2·20 + 1·40 over 80."""
+    jobs = [
+        Job("a", 0.0, 1, 2, 1, 30.0, workers=2, gradient_mb=0.0),
+        Job("b", 50.0, 1, 1, 1, 1000.0, workers=1, gradient_mb=0.0),
+        Job("c", 100.0, 1, 4, 1, 5.0, workers=4, gradient_mb=0.0),
+    ]
+    assert busy_workers(job_table(jobs)[0]) == pytest.approx((2 * 20 + 1 * 40) / 80)
+
+
+def test_jobs_of_which_most_arrive_at_once_have_the_whole_span_as_window():
+    """Nine arrive at 0, one at 10 s: 9 workers for 1 s each and none inside for the last, over 10 s."""
+    jobs = [Job(str(i), 0.0, 1, 1, 1, 1.0, gradient_mb=0.0) for i in range(19)]
+    jobs.append(Job("late", 10.0, 1, 1, 1, 1.0, gradient_mb=0.0))
+    assert busy_workers(job_table(jobs)[0]) == pytest.approx(19 / 10)
+    assert busy_workers(job_table(jobs[:19])[0]) == 0
+
+
+def test_machines_of_one_size():
+    s = drawn(cluster__draw={"servers": 3, "gpus_per_server": 4})
+    assert s.cluster.workers.sum(axis=1).tolist() == [4, 4, 4, 0]
+    with pytest.raises(ScenarioError, match="gpus_per_server does not go with machines"):
+        drawn(cluster__draw={"servers": 3, "gpus_per_server": 4, "machines": "philly-like"})
+
+
+def test_a_cloud_of_limited_size_is_a_far_server_with_so_many_workers_of_each_type(tmp_path):
+    s = drawn(cluster__draw={"servers": 3, "worker_types": 2, "ps_types": 1, "cloud": 5})
+    far = s.cluster.servers[-1]
+    assert s.cluster.cloud is None
+    assert (far.id, far.kind, far.upload) == ("cloud", "edge", "cloud")
+    assert far.capacity == {"worker:gpu1": 5, "worker:gpu2": 5, "ps:cpu": 5}
+    delays = upload_row(s.delays, 0)
+    assert s.delays.lo[0, 1] <= delays[-1] <= s.delays.hi[0, 1]
+    assert (delays[:-1] <= s.delays.hi[0, 0]).all()
+    save_scenario(s, tmp_path)
+    assert load_scenario(tmp_path / "scenario.yaml").cluster.servers[-1] == far
 
 
 def test_the_work_of_a_jobs_table_is_gpus_times_duration():
@@ -502,10 +563,11 @@ def test_the_shipped_schema_takes_the_shipped_scenarios_and_refuses_an_unknown_f
 def test_the_demo_is_small_and_its_lanes_queue():
     s = default_scenario("demo")
     assert len(s.jobs) == 400
-    assert s.cluster.cloud is not None
+    assert s.cluster.cloud is None
     assert len(s.cluster.worker_types) == 2
-    span = s.jobs.arrival.max()
-    assert 0.8 < s.announced_work[:, 0].sum() / (s.cluster.lanes * span) <= 0.9
+    load = offered_load(s)
+    assert load is not None
+    assert 0.8 < load.busy <= 0.9
     # list scheduling, first come first served, of whole gangs on the lanes of their type: a third waits
     waiting = 0
     for kind in range(2):

@@ -13,7 +13,14 @@ from skedge.core.model import Cluster, Server
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import ticks
 from skedge.traces.makers.synthetic import philly_like
-from skedge.traces.makers.workload import PaperRanges, TraceShares, divisible_jobs, paper_jobs, rigid_jobs
+from skedge.traces.makers.workload import (
+    DATA_MB,
+    PaperRanges,
+    TraceShares,
+    divisible_jobs,
+    paper_jobs,
+    rigid_jobs,
+)
 from skedge.traces.readers.philly import read_philly_csv
 
 GPU, CPU = ("gpu1", "gpu2", "gpu3"), ("cpu1", "cpu2")
@@ -155,13 +162,49 @@ def test_without_communication_no_gradient_is_sent_and_the_duration_stays(trace)
     np.testing.assert_allclose(work / table["workers"], trace["duration_s"], rtol=1e-9)
 
 
-def test_upload_delays_are_a_share_of_the_duration_and_four_times_that_to_the_cloud(trace, by_trace):
+def test_upload_delays_are_a_share_of_the_duration_where_one_is_given_and_four_times_that_to_the_cloud(trace):
+    by_trace = divisible_jobs(trace, rng(), GPU, CPU, shares=TraceShares(upload=0.05)).table
     duration = trace["duration_s"].to_numpy()
     for column, factor in (("edge_lo", 0.025), ("edge_hi", 0.075), ("cloud_lo", 0.1), ("cloud_hi", 0.3)):
         np.testing.assert_allclose(by_trace[f"upload_{column}_s"], factor * duration, rtol=1e-12)
 
 
-@pytest.mark.parametrize("shares", [{"communication": 1.0}, {"communication": 0.5, "ps_update": 0.5}, {"upload": -1.0}])
+def test_upload_delays_follow_the_size_of_a_chunk_and_the_rate(trace):
+    """1,000 MB in D chunks at 100 and 10 Mbit/s: 80 s and 800 s, over D, half and one and a half times that."""
+    shares = TraceShares(data_mb=[1000.0], edge_mbps=100.0, cloud_mbps=10.0)
+    long = trace.with_columns(duration_s=pl.lit(1e5))
+    table = divisible_jobs(long, rng(), GPU, CPU, shares=shares).table
+    chunks = table["chunks"].to_numpy()
+    np.testing.assert_allclose(table["chunk_mb"], 1000 / chunks, rtol=1e-12)
+    for column, right in (("edge_lo", 40), ("edge_hi", 120), ("cloud_lo", 400), ("cloud_hi", 1200)):
+        np.testing.assert_allclose(table[f"upload_{column}_s"], right / chunks, rtol=1e-12)
+
+
+def test_a_job_has_no_more_data_than_its_gpus_can_read_once_in_its_time(trace):
+    """50 MB/s a GPU: 10 s of 1 GPU are 500 MB of the 1,000."""
+    short = trace.head(4).with_columns(duration_s=pl.lit(10.0), gpus=pl.Series([1, 2, 4, 1]))
+    table = rigid_jobs(short, rng(), GPU, CPU, shares=TraceShares(data_mb=[1000.0])).table
+    np.testing.assert_allclose(table["chunk_mb"] * table["chunks"], [500, 1000, 1000, 500], rtol=1e-12)
+
+
+def test_a_third_of_the_jobs_has_each_data_set_of_table_ii():
+    trace = philly_like(3000, rng()).with_columns(duration_s=pl.lit(1e6))
+    table = rigid_jobs(trace, rng(), GPU, CPU).table
+    sizes, counts = np.unique(np.round(table["chunk_mb"] * table["chunks"]), return_counts=True)
+    assert sizes.tolist() == sorted(DATA_MB)
+    assert (abs(counts - 1000) < 100).all()
+
+
+@pytest.mark.parametrize(
+    "shares",
+    [
+        {"communication": 1.0},
+        {"communication": 0.5, "ps_update": 0.5},
+        {"upload": -1.0},
+        {"edge_mbps": 0.0},
+        {"data_mb": []},
+    ],
+)
 def test_shares_that_leave_no_time_for_training_are_refused(shares):
     with pytest.raises(TraceError):
         TraceShares(**shares)
@@ -228,8 +271,11 @@ def test_gangs_that_the_papers_draw_makes_smaller_than_asked_for_are_counted():
 
 def test_rigid_and_divisible_versions_of_a_trace_are_the_same_jobs_but_for_their_chunks(rigid, by_trace):
     """Arrivals, epochs, types, gradients, uploads: all that is drawn; a mini-batch differs as the chunks do."""
-    same = ["id", "arrival_s", "workers", "epochs", "gradient_mb", "chunk_mb", "worker_type", "ps_type"]
-    assert rigid.select(same, pl.col("^upload_.*$")).equals(by_trace.select(same, pl.col("^upload_.*$")))
+    same = ["id", "arrival_s", "workers", "epochs", "gradient_mb", "worker_type", "ps_type"]
+    assert rigid.select(same).equals(by_trace.select(same))
+    for column in ("chunk_mb", "upload_edge_lo_s", "upload_edge_hi_s", "upload_cloud_lo_s", "upload_cloud_hi_s"):
+        of_the_job = [table[column] * table["chunks"] for table in (rigid, by_trace)]
+        np.testing.assert_allclose(*of_the_job, rtol=1e-12)
     np.testing.assert_allclose(
         rigid["minibatch_s"] * rigid["chunks"], by_trace["minibatch_s"] * by_trace["chunks"], rtol=1e-12
     )

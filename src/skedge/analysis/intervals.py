@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,40 +37,62 @@ def import_statistics() -> None:
     import scipy.stats  # noqa: F401, PLC0415 - one seed needs none
 
 
-def estimate(values: Floats) -> Estimate:
-    """Mean of `values` and its 95 % confidence interval by Student's t; no interval for one value.
+def estimate(values: Floats, *, of_one: bool = False) -> Estimate:
+    """Mean of `values` and its 95 % confidence interval by Student's t; no interval where nothing varies.
 
     For unbounded quantities such as differences: the interval is symmetric.
+
+    Parameters
+    ----------
+    of_one
+        The values are of resamples of one observation. Their spread then is the standard error of that observation,
+        which more of them measure better and do not make smaller: the interval is not divided by the root of their
+        number.
     """
+    if _alike(values):
+        return Estimate(float(values[0]))
     mean = float(values.mean())
-    if len(values) < 2:
-        return Estimate(mean)
     from scipy.stats import t  # noqa: PLC0415 - takes a second to import, and one seed needs none
 
-    half = float(t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
+    error = values.std(ddof=1) / (1 if of_one else np.sqrt(len(values)))
+    half = float(t.ppf(0.975, len(values) - 1) * error)
     return Estimate(mean, mean - half, mean + half)
 
 
-def bounded(values: Floats) -> Estimate:
-    """Mean of `values` and its 95 % bootstrap confidence interval; no interval for fewer than 5 values.
+def bounded(values: Floats, *, of_one: bool = False) -> Estimate:
+    """Mean of `values` and its 95 % bootstrap confidence interval; no interval for fewer than 5 values or equal ones.
 
     The interval lies between the smallest and the largest value, so that no time is negative and no share above 1. It
     is bias-corrected and accelerated (BCa; Efron 1987), or uses percentiles if the values are too similar for that. The
     same values give the same interval.
+
+    Parameters
+    ----------
+    of_one
+        As for :func:`estimate`: the interval is from the quantile 2.5 % of the values to that of 97.5 %.
     """
+    if _alike(values):
+        return Estimate(float(values[0]))
     mean = float(values.mean())
     if len(values) < FEWEST:
         return Estimate(mean)
-    if (values == values[0]).all():
-        return Estimate(float(values[0]), float(values[0]), float(values[0]))
+    if of_one:
+        low, high = np.quantile(values, (0.025, 0.975))
+        return Estimate(mean, float(low), float(high))
     ends = _bootstrap(values, "BCa")
     low, high = ends if np.isfinite(ends).all() else _bootstrap(values, "percentile")
     return Estimate(mean, low, high)
 
 
+def _alike(values: Floats) -> bool:
+    """Whether nothing varies, so that there is nothing to estimate a spread from."""
+    return bool((values == values[0]).all())
+
+
 def _bootstrap(values: Floats, method: str) -> tuple[float, float]:
     from scipy.stats import bootstrap  # noqa: PLC0415 - takes a second to import, and few seeds need none
 
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # SciPy warns of values that are too similar for BCa, which `bounded` looks for
         found = bootstrap((values,), np.mean, n_resamples=_RESAMPLES, method=method, rng=default_rng(0))
     return float(found.confidence_interval.low), float(found.confidence_interval.high)

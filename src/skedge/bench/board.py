@@ -11,7 +11,7 @@ from math import fsum
 from skedge.core.errors import InputError
 
 from .check import PolicyResult, Result
-from .suite import VERSION
+from .suite import SEEDS, VERSION
 
 GROUPS = {
     "lanes": "Lanes: total JCT of jobs in chunks (JSAC'22)",
@@ -62,7 +62,8 @@ def leaderboard(results: Sequence[Result]) -> str:
     Raises
     ------
     InputError
-        If the results are of several sizes or numbers of seeds, or a version of a policy is in them twice.
+        If the results are of several sizes or numbers of seeds, or of one seed although bounds are proved for more, or
+        a version of a policy is in them twice.
     """
     settings = {(one.size, one.seeds) for one in results}
     if len(settings) != 1:
@@ -73,16 +74,19 @@ def leaderboard(results: Sequence[Result]) -> str:
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
         raise InputError(f"policy {twice[0]!r} of {twice[1]} {twice[2]} is in the results twice; name one of them")
-    (setting,) = settings
-    return _page(policies, *setting)
+    ((size, seeds),) = settings
+    if seeds < min(2, SEEDS[size]):
+        raise InputError(f"the results are of one seed, which ranks by chance; give skedge bench --seeds {SEEDS[size]}")
+    return _page(policies, size, seeds)
 
 
 def _page(policies: Sequence[PolicyResult], size: str, seeds: int) -> str:
     style = files("skedge.report").joinpath("report.css").read_text("utf-8").strip()
     title = f"skedge bench: suite {VERSION}, size {size}"
+    alone = " Of one seed: others may rank otherwise." if seeds == 1 else ""
     about = (
         f"Seeds: {seeds}. A score is the share of a proved bound, which no schedule beats, that was reached: 1 "
-        "is optimal. Every record was verified again when this page was made."
+        f"is optimal.{alone} Every record was verified again when this page was made."
     )
     sections = "".join(_section(GROUPS[group], standings(policies, group)) for group in GROUPS)
     return (
@@ -97,17 +101,28 @@ def _section(title: str, ranked: Sequence[Standing]) -> str:
     if not ranked:
         return f"<section><h2>{escape(title)}</h2><p>No policy ran.</p></section>"
     heads = "".join(f"<th>{escape(head)}</th>" for head in ("rank", "policy", "from", "mean", *ranked[0].by_scenario))
-    rows = "".join(f"<tr>{''.join(_cells(rank, ranked))}</tr>" for rank in range(len(ranked)))
+    digits = _digits(ranked)
+    rows = "".join(f"<tr>{''.join(_cells(rank, ranked, digits))}</tr>" for rank in range(len(ranked)))
     return (
         f'<section><h2>{escape(title)}</h2><div class="scroll"><table class="plain">'
         f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div></section>"
     )
 
 
-def _cells(i: int, ranked: Sequence[Standing]) -> Iterator[str]:
+def _cells(i: int, ranked: Sequence[Standing], digits: int) -> Iterator[str]:
     one = ranked[i]
     better = sum(other.mean is not None and one.mean is not None and other.mean > one.mean for other in ranked)
     yield f"<td class=number>{'–' if one.mean is None else better + 1}</td>"
     yield f"<th>{escape(one.policy.policy)}</th><td>{escape(f'{one.policy.package} {one.policy.version}')}</td>"
-    for mean in (one.mean, *one.by_scenario.values()):
-        yield f"<td class=number>{'–' if mean is None else f'{mean:.3f}'}</td>"
+    for mean, places in ((one.mean, digits), *((mean, _DIGITS[0]) for mean in one.by_scenario.values())):
+        yield f"<td class=number>{'–' if mean is None else f'{mean:.{places}f}'}</td>"
+
+
+_DIGITS = range(3, 17)
+"""Decimals of a mean: as few of these as part the ranks."""
+
+
+def _digits(ranked: Sequence[Standing]) -> int:
+    """Decimals by which different means of a group look different."""
+    means = {one.mean for one in ranked if one.mean is not None}
+    return next((n for n in _DIGITS if len({f"{mean:.{n}f}" for mean in means}) == len(means)), _DIGITS[-1])

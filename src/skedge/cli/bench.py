@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from skedge.bench.board import leaderboard
 from skedge.bench.check import PolicyResult, check, read_result
 from skedge.bench.result import measure, records_of
-from skedge.bench.suite import SIZES, VERSION, tasks
+from skedge.bench.suite import SEEDS, SIZES, VERSION, tasks
 from skedge.report.build import write_report
 
 from .compared import counted
@@ -44,10 +44,13 @@ def run(
     result: Annotated[
         Path, typer.Option("--out", help="New result file (.json); the records are beside it (.zip).")
     ] = Path("bench.json"),
-    seeds: Annotated[int, typer.Option(help="Number of seeds of each scenario.", min=1)] = 1,
+    seeds: Annotated[
+        int | None, typer.Option(help="Number of seeds of each scenario; default: all with proved bounds.", min=1)
+    ] = None,
     processes: Annotated[int, typer.Option(help="Parallel runs; -1: one per core.")] = -1,
 ) -> None:
     """Run policies over the suite, verify every record, and write a result file. `run` may be left out."""
+    seeds = SEEDS.get(size, 1) if seeds is None else seeds
     total = len(policies) * len(tasks(size, seeds))
     with counted(total, "running", quiet=False) as done:
         measure(policies, size, seeds, result, processes, done)

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from skedge.comparison import MOST_SEEDS
 from skedge.core.errors import InputError
 from skedge.core.signals import held_back
 from skedge.runs.parallel import started_ahead
@@ -60,7 +61,9 @@ def compare_command(
     ],
     *,
     policies: Annotated[str, typer.Option(help="Policies, separated by commas.")] = ",".join(DEMO_POLICIES),
-    seeds: Annotated[int, typer.Option(help="Number of seeds, starting with the scenario's.", min=1)] = 5,
+    seeds: Annotated[
+        int, typer.Option(help="Number of seeds, starting with the scenario's.", min=1, max=MOST_SEEDS)
+    ] = 5,
     processes: Annotated[int, typer.Option(help="Parallel runs; -1: one per core.")] = -1,
     output: Output,
     verify: Annotated[bool, typer.Option(help="Check every rule of the model on each record.")] = True,

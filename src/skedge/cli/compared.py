@@ -8,23 +8,23 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from skedge.analysis.intervals import Estimate
-from skedge.compare import Comparison, compare, run_name
+from skedge.compare import compare, run_name
+from skedge.comparison.comparison import Comparison, Failure, plain
 from skedge.core.errors import InputError, PolicyError
 from skedge.report.build import write_report
 from skedge.run import new_folder
-from skedge.scenario.file import scenario_of
 
 from .compare import Keep, Output, split_policies
 from .console import err, finite, out, print_json
 from .demo_cases import DEMO_POLICIES
 from .progress import keeping, progress
-from .tables import comparison_table
+from .tables import comparison_tables
 
 
 def carry_out_comparison(
@@ -44,14 +44,12 @@ def carry_out_comparison(
     """
     folder, names = output.folder, split_policies(policies)
     replaced = " (an earlier report was replaced)" if os.path.isfile(page) else ""
-    first = scenario_of(scenario).seed
     title, command = f"skedge: {scenario}", f"skedge compare {scenario} --policies {policies} --seeds {seeds}"
     with keeping(resume, quiet=as_json) as kept, nullcontext() if folder is None else new_folder(folder) as inside:
         runs = None if inside is None or output.keep is Keep.none else inside / "runs"
         with counted((len(names) + 1) * seeds, "comparing", quiet=as_json) as done:
-            seeded = [first + i for i in range(seeds)]
-            with _choosing(policies):
-                comparison = compare(scenario, names, seeded, progress=done, folder=runs, resume=kept, **where)
+            given = {"progress": done, "folder": runs, "resume": kept, **where}
+            comparison = _compared(policies, partial(compare, scenario, names, seeds, **given))
         if inside is not None:
             _write(inside, comparison, output.keep)
         made = page if output.report or inside is None else inside / page.name
@@ -62,15 +60,19 @@ def carry_out_comparison(
     fail_on_broken(comparison)
 
 
-@contextmanager
-def _choosing(policies: str) -> Iterator[None]:
-    """Say how to name policies if those by default do not fit the scenario."""
+def _compared(policies: str, run: Callable[[], Comparison]) -> Comparison:
+    """The comparison; if policies by default do not fit the scenario, an error that says how to name others."""
+    by_default = policies == ",".join(DEMO_POLICIES)
     try:
-        yield
+        comparison = run()
+        wrong = [failure.error for failure in comparison.failures if isinstance(failure.error, PolicyError)]
+        if by_default and wrong:
+            raise wrong[0]
     except PolicyError as error:
-        if policies != ",".join(DEMO_POLICIES):
+        if not by_default:
             raise
         raise PolicyError(f"{error}; name them with --policies") from error
+    return comparison
 
 
 def write_page(path: Path, shown: Path, page: str) -> None:
@@ -84,9 +86,10 @@ def write_page(path: Path, shown: Path, page: str) -> None:
 def _write(inside: Path, comparison: Comparison, keep: Keep) -> None:
     """Write a comparison's files other than the report; times have their own file."""
     if keep is Keep.best:
-        for policy in set(comparison.policies) - {comparison.best_in_the_mean}:
-            for seed in comparison.seeds:
-                shutil.rmtree(inside / "runs" / run_name(policy, seed))
+        best = {run_name(comparison.best_in_the_mean, seed) for seed in comparison.seeds}
+        for folder in (inside / "runs").iterdir():
+            if folder.name not in best:
+                shutil.rmtree(folder)
     times = {policy: [asdict(one) for one in ones] for policy, ones in comparison.times.items()}
     bounds = [None if r is None else r.bound.seconds for r in comparison.references]
     _write_json(inside / "comparison.json", numbers(comparison))
@@ -113,7 +116,8 @@ def _show(comparison: Comparison, *, as_json: bool) -> None:
     if as_json:
         print_json(numbers(comparison))
         return
-    out.print(comparison_table(comparison))
+    for table in comparison_tables(comparison, out.width):
+        out.print(table)
     for text in comparison.texts:
         out.print(text, soft_wrap=True)
 
@@ -124,20 +128,35 @@ def numbers(comparison: Comparison) -> dict[str, Any]:
     bounds = [None if r is None else asdict(r) for r in c.references]
     for bound in filter(None, bounds):
         del bound["bound"]["seconds"]
-    differences = {policy: _plain(c.difference(policy, c.leading)) for policy in c.policies if policy != c.reference}
+    differences = {policy: _difference(c, policy) for policy in c.policies if policy != c.reference}
     return {
         "seeds": c.seeds,
+        "seeding": c.seeding,
         "metrics": c.metrics,
         "bounds": bounds,
-        "estimates": {p: {column: _plain(c.estimate(p, column)) for column in c.columns} for p in c.policies},
+        "estimates": {p: {column: c.cell(p, column) for column in c.columns} for p in c.policies},
         "differences": {"of": c.leading, "to": c.reference, "policies": differences},
+        "decided_among": c.groups,
         "verified": None if c.violations is None else not any(map(any, c.violations.values())),
         "violations": _violations(c),
+        "failed": [_failure(one) for one in c.failures],
+        "notes": c.texts,
     }
 
 
-def _plain(found: Estimate | None) -> dict[str, float | None] | None:
-    return None if found is None else asdict(found)
+def _difference(comparison: Comparison, policy: str) -> dict[str, Any] | None:
+    """The difference to the reference; ``decided`` is its sign where it is significant, else 0."""
+    less = plain(comparison.difference(policy, comparison.leading))
+    return less and less | {"decided": comparison.sign(policy, comparison.leading)}
+
+
+def _failure(failure: Failure) -> dict[str, Any]:
+    return {
+        "policy": failure.policy,
+        "seed": failure.seed,
+        "error": type(failure.error).__name__,
+        "message": failure.text,
+    }
 
 
 def _violations(comparison: Comparison) -> list[Mapping[str, Any]]:
@@ -150,10 +169,14 @@ def _violations(comparison: Comparison) -> list[Mapping[str, Any]]:
 
 
 def fail_on_broken(*comparisons: Comparison) -> None:
-    """Print the violations found and end the command with exit status 1 if there are any."""
+    """Print the violations found and the policies that failed; end the command with exit status 1 if there are any."""
     broken = [found for comparison in comparisons for found in _violations(comparison)]
     for found in broken[:20]:
         where = f"{found['policy']}, seed {found['seed']}"
         err.print(f"{where}: {found['rule']} {found['constraint']}: {found['message']}", soft_wrap=True)
-    if broken:
+    failures = [failure for comparison in comparisons for failure in comparison.failures]
+    for failure in failures[:20]:
+        err.print(f"{failure.policy}, seed {failure.seed}: {failure.text}", soft_wrap=True)
+    err.print(next((failure.trace for failure in failures if failure.trace), ""), end="", soft_wrap=True)
+    if broken or failures:
         raise typer.Exit(1)

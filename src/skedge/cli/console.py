@@ -63,8 +63,10 @@ def unit_of(seconds: float) -> tuple[str, float]:
 
 def source_text(source: Mapping[str, Any]) -> str:
     """The source of a scenario's jobs, what was left out and what was changed; empty if the source is unknown."""
-    if not source:
-        return ""
+    again = source.get("resampled")
+    drawn = [f"resampled by seed {again['seed']} in blocks of {again['block']} jobs"] if again else []
+    if "jobs" not in source:
+        return "".join(drawn)
     origin = source.get("trace") or source["synthetic"]
     rows = f"{source['rows']:,} rows of " if "rows" in source else ""
     parts = [f"{source['jobs']:,} {source['make']} jobs made of {rows}{origin}"]
@@ -76,7 +78,7 @@ def source_text(source: Mapping[str, Any]) -> str:
     hours = source.get(f"{unit.lower()}_hours")
     parts += [f"{unit}-hours of the trace {hours['trace']:,.0f}, of the jobs {hours['jobs']:,.0f}"] if hours else []
     parts += [source["note"]] if source.get("note") else []
-    return "; ".join(parts)
+    return "; ".join(parts + drawn)
 
 
 def _counts(counts: Mapping[str, int]) -> str:

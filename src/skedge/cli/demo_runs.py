@@ -8,7 +8,8 @@ from pathlib import Path
 
 import polars as pl
 
-from skedge.compare import Comparison, compare_small
+from skedge.compare import compare_small
+from skedge.comparison.comparison import Comparison
 from skedge.report.build import write_report
 from skedge.run import Run, new_folder
 from skedge.runs.meta import folder_name
@@ -17,7 +18,7 @@ from skedge.runs.sweep import Point, Where, carry_out
 from .compared import counted, fail_on_broken, numbers
 from .console import out, print_json
 from .demo_cases import DEMO, DEMO_POLICIES
-from .tables import demo_table, demo_text
+from .tables import demo_tables, demo_text
 
 
 def carry_out_demo(folder: Path, seed: int | None, *, as_json: bool) -> None:
@@ -31,7 +32,8 @@ def carry_out_demo(folder: Path, seed: int | None, *, as_json: bool) -> None:
     if as_json:
         print_json({kind: numbers(comparison) for kind, comparison in found.items()})
     else:
-        out.print(demo_table(found))
+        for table in demo_tables(found, out.width):
+            out.print(table)
         out.print(demo_text(found), soft_wrap=True)
         _print_hints(folder, found["divisible"].first[0])
     fail_on_broken(*found.values())

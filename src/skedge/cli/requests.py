@@ -168,7 +168,7 @@ def queue(
     table = Table("job", *shared, state_column, "progress", "servers", "starts in", "completes in", why)
     for row in rows:
         starts = "" if row["state"] == "RUNNING" else _until(row, "start_s")
-        left = _until(row, "forecast_s")
+        left = "never" if row["never_completes"] else _until(row, "forecast_s")
         reason = row["reason"]["token"] if row["state"] != "RUNNING" else ""
         progress = f"{row['progress']:.0%}"
         of = [row["tenant"], str(row["priority"])] if shared else []
@@ -209,6 +209,8 @@ def describe(job: JobArgument, state: StateOption = STATE, as_json: JsonOption =
     if found["forecast_s"] is not None:
         at = f"{found['forecast_s']:.1f} s"
         out.print(f"forecast: complete in {_until(found, 'forecast_s')}, at {at}, if no other job comes")
+    if found["never_completes"]:
+        out.print("forecast: it never completes unless something changes")
     if found["forecast_from_s"] is not None:
         out.print(f"in 4 of 5 cases between {found['forecast_from_s']:.1f} and {found['forecast_to_s']:.1f} s")
     if found["start_s"] is not None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Column, Table
 
+from skedge.comparison import MOST_SEEDS
 from skedge.core.errors import InputError
 from skedge.report.pictures import HINT, can_draw
 from skedge.run import new_folder
@@ -37,7 +38,8 @@ def reproduce(
         typer.Option("--out", help="New folder; default PAPER-FIGURE. Of all: new, or to continue; default figures."),
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(help="Number of seeds, from 0 on; default: until the claim is decided.", min=1)
+        int | None,
+        typer.Option(help="Number of seeds, from 0 on; default: until the claim is decided.", min=1, max=MOST_SEEDS),
     ] = None,
     trace: Annotated[Path | None, typer.Option(help="Google's table of jobs, for studies of its arrivals.")] = None,
     ray: RayOption = None,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
 from skedge.analysis.intervals import FEWEST, Estimate
-from skedge.compare import HORIZON_COLUMN, Comparison
+from skedge.comparison.columns import FINISHED_COLUMN, HORIZON_COLUMN
+from skedge.comparison.comparison import Comparison
 
 from .console import amount, unit_of
 
@@ -19,8 +20,8 @@ _SHOWN = {
     "bound_ratio": "bound",
     "jct_p99_s": "p99",
     "preemptions": "stops",
+    "migrations": "moves",
     "utilisation_mean": "busy",
-    "cloud_share": "cloud",
 }
 """Columns of a comparison shown on the screen, with their titles; the report and ``--json`` have all columns."""
 
@@ -49,26 +50,67 @@ _SHOWN_OF_COST = {
 _DIFFERENCE = "difference"
 """Key of the column with the differences to the reference."""
 
+_GAP = 2
+"""Spaces between columns."""
 
-def comparison_table(comparison: Comparison) -> Table:
-    """One row per policy: means; with enough seeds also the intervals of the leading metric and its differences."""
+_NAME_SHARE = 0.4
+"""Share of the width that a policy's name may take; a longer one is folded."""
+
+
+def comparison_tables(comparison: Comparison, width: int) -> list[Table]:
+    """One row per policy: means; with enough seeds also the intervals of the leading metric and its differences.
+
+    Columns that do not fit in `width` are in further tables; no value is cut.
+    """
     c = comparison
-    shown = _columns(c)
-    title = f"seed {c.seeds[0]}" if len(c.seeds) == 1 else f"{len(c.seeds)} seeds, {c.seeds[0]} to {c.seeds[-1]}: means"
-    table = _plain_table(title, ["policy", *shown.values()])
-    for policy in c.policies:
-        table.add_row(policy, *(_shown_cell(c, policy, column) for column in shown))
-    return table
+    seeds = f"{len(c.seeds)} seeds, {c.seeds[0]} to {c.seeds[-1]}: means"
+    title = f"seed {c.seeds[0]}" if len(c.seeds) == 1 else seeds
+    cells = {heading: [_shown_cell(c, policy, key) for policy in c.policies] for key, heading in _columns(c).items()}
+    return _folded(title, c.policies, cells, width)
 
 
-def demo_table(comparisons: Mapping[str, Comparison]) -> Table:
+def demo_tables(comparisons: Mapping[str, Comparison], width: int) -> list[Table]:
     """The same jobs under several assumptions, side by side; one row per policy."""
     first = next(iter(comparisons.values()))
-    columns = ("jct_mean_s", "jct_rate", "bound_ratio")
-    titles = [f"{kind} JCT" if i == 0 else _SHOWN[c] for kind in comparisons for i, c in enumerate(columns)]
-    table = _plain_table(f"seed {first.seeds[0]}", ["policy", *titles])
-    for policy in first.policies:
-        table.add_row(policy, *(_cell(c, one.estimate(policy, c)) for one in comparisons.values() for c in columns))
+    cells: dict[str, list[Text]] = {}
+    for kind, one in comparisons.items():
+        for key in ("jct_mean_s", "jct_rate", "bound_ratio"):
+            heading = f"{kind} JCT" if key == "jct_mean_s" else f"{_SHOWN[key]}{' ' * len(cells)}"
+            cells[heading] = [_cell(key, one.estimate(policy, key)) for policy in first.policies]
+    return _folded(f"seed {first.seeds[0]}", first.policies, cells, width)
+
+
+def _folded(title: str, names: Sequence[str], cells: Mapping[str, Sequence[Text]], width: int) -> list[Table]:
+    """The table with these columns, or as many below each other as are needed for `width`."""
+    first = min(max(map(len, ("policy", *names))), int(_NAME_SHARE * width))
+    return [
+        _table("" if i else title, names, {heading: cells[heading] for heading in part}, first)
+        for i, part in enumerate(_parts(cells, width - first))
+    ]
+
+
+def _parts(cells: Mapping[str, Sequence[Text]], width: int) -> Iterator[list[str]]:
+    """The columns, as many at a time as fit in `width`, but at least one."""
+    part, left = list[str](), width
+    for heading, column in cells.items():
+        lines = [heading.rstrip(), *(line for cell in column for line in cell.plain.split("\n"))]
+        needs = _GAP + max(map(len, lines))
+        if part and needs > left:
+            yield part
+            part, left = [], width
+        part.append(heading)
+        left -= needs
+    yield part
+
+
+def _table(title: str, names: Sequence[str], cells: Mapping[str, Sequence[Text]], first: int) -> Table:
+    """A table without vertical lines: names to the left, numbers to the right."""
+    table = Table(title=title or None, box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=0)
+    table.add_column("policy", width=first, overflow="fold")
+    for heading in cells:
+        table.add_column(heading.rstrip(), no_wrap=True, justify="right")
+    for row, name in enumerate(names):
+        table.add_row(name, *(column[row] for column in cells.values()))
     return table
 
 
@@ -89,54 +131,63 @@ _ALIKE = 0.01
 
 
 def _equal(comparison: Comparison) -> str:
-    """The groups of policies with equal mean JCTs: within 1 % from the least to the greatest of a group."""
-    jct = {policy: rows[0]["jct_mean_s"] for policy, rows in comparison.metrics.items()}
-    groups: list[list[str]] = []
-    for policy in sorted(jct, key=lambda p: jct[p]):
-        if groups and jct[policy] <= jct[groups[-1][0]] * (1 + _ALIKE):
-            groups[-1].append(policy)
-        else:
-            groups.append([policy])
+    """The policies with equal mean JCTs, of those that used the cloud and of those that did not."""
+    groups = [group for policies in comparison.groups for group in _alike(comparison, policies)]
     if len(groups) == 1:
         return "every policy is equal within 1 %"
     alike = "; ".join(", ".join(group) for group in groups if len(group) > 1)
     return f"equal within 1 %: {alike}" if alike else "no two policies are equal within 1 %"
 
 
-def _plain_table(title: str, columns: Sequence[str]) -> Table:
-    """A table without vertical lines: names to the left, numbers to the right."""
-    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=0)
-    for i, column in enumerate(columns):
-        table.add_column(column, no_wrap=True, justify="right" if i else "left")
-    return table
+def _alike(comparison: Comparison, policies: Sequence[str]) -> list[list[str]]:
+    """The policies by mean JCTs that are within 1 % from the least to the greatest of a group."""
+    jct = {policy: comparison.metrics[policy][0]["jct_mean_s"] for policy in policies}
+    groups: list[list[str]] = []
+    for policy in sorted(jct, key=lambda p: jct[p]):
+        if groups and jct[policy] <= jct[groups[-1][0]] * (1 + _ALIKE):
+            groups[-1].append(policy)
+        else:
+            groups.append([policy])
+    return groups
 
 
 def _columns(comparison: Comparison) -> dict[str, str]:
     """Titles of the shown columns by key; with intervals the rate is replaced by the difference to the reference."""
     of_value, of_cost = ("utility_total" in comparison.columns, "cost_total" in comparison.columns)
     shown = dict(_SHOWN_OF_COST if of_cost else _SHOWN_OF_VALUE if of_value else _SHOWN)
+    if comparison.has_cloud:
+        shown["cloud_share"] = "cloud"
     if not of_value and any(row["rejected"] for rows in comparison.metrics.values() for row in rows):
         shown["rejected"] = "rejected"
     if HORIZON_COLUMN in comparison.columns:
         shown[HORIZON_COLUMN] = "after T"
-    if len(comparison.seeds) < FEWEST:
+    if len(comparison.seeds) < FEWEST or comparison.seeding == "same":
         return shown
     leading, *others = (item for item in shown.items() if item[0] != "jct_rate")
     return dict([leading, (_DIFFERENCE, f"- {comparison.reference}"), *others])
 
 
 def _shown_cell(comparison: Comparison, policy: str, column: str) -> Text:
-    leading = comparison.leading
+    c, leading = comparison, comparison.leading
     if column == _DIFFERENCE:
-        return _difference(leading, comparison.difference(policy, leading))
-    return _cell(column, comparison.estimate(policy, column), spread=column == leading)
+        return _difference(c, policy)
+    least = "≥ " if c.is_censored(policy, column) else ""
+    return _cell(column, c.estimate(policy, column), least, _counted(c, policy, column), spread=column == leading)
 
 
-def _cell(column: str, value: Estimate | None, *, spread: bool = False) -> Text:
+def _counted(comparison: Comparison, policy: str, column: str) -> str:
+    """Of how many jobs a mean is, if some policy did not finish all."""
+    if column not in ("jct_mean_s", "cost_total") or FINISHED_COLUMN not in comparison.columns:
+        return ""
+    finished = comparison.estimate(policy, FINISHED_COLUMN)
+    return "" if finished is None else f" of {finished.mean:.4g}"
+
+
+def _cell(column: str, value: Estimate | None, before: str = "", after: str = "", *, spread: bool = False) -> Text:
     if value is None:
         return Text("–")
-    text = Text(amount(column, value.mean))
-    if spread and value.low is not None and value.low != value.high:
+    text = Text(f"{before}{amount(column, value.mean)}{after}")
+    if spread and value.low is not None:
         text.append(f"\n{_range(column, value)}", "dim")
     return text
 
@@ -149,8 +200,15 @@ def _range(column: str, value: Estimate) -> str:
     return "–".join(amount(column, end).partition(" ")[0] for end in ends)
 
 
-def _difference(column: str, value: Estimate | None) -> Text:
-    if value is None or value.high is None:
+def _difference(comparison: Comparison, policy: str) -> Text:
+    """The difference to the reference: a mean with half its interval, or that it is none."""
+    column, value = comparison.leading, comparison.difference(policy, comparison.leading)
+    if value is None:
         return Text("–")
-    half = f"±{amount(column, value.high - value.mean)}{'*' if value.sign else ''}"
-    return Text(f"{amount(column, value.mean)}\n").append(half, "dim")
+    if comparison.is_equal(policy, column):
+        return Text("equal")
+    text = Text(amount(column, value.mean))
+    if value.high is not None:
+        star = "*" if comparison.sign(policy, column) else ""
+        text.append(f"\n±{amount(column, value.high - value.mean)}{star}", "dim")
+    return text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +19,7 @@ from skedge.report.histograms import Histogram, histograms
 from skedge.report.trace_page import trace_page
 from skedge.run import new_folder
 from skedge.scenario.file import scenario_from_dict, shipped
+from skedge.scenario.load import offered_load
 from skedge.scenario.mapping_file import mapping_of, read_mapping
 from skedge.scenario.save import save_scenario
 from skedge.traces.describe import describe, rows
@@ -183,11 +184,28 @@ class Conversion:
     ] = None
     skip: Annotated[int, typer.Option(help="Number of jobs to skip at the start.", min=0)] = 0
     first: Annotated[int | None, typer.Option(help="Number of jobs to take after that; default all.", min=1)] = None
-    load: Annotated[float, typer.Option(help="Offered load; determines the number of machines.", min=0.01)] = 0.9
+    load: Annotated[
+        float,
+        typer.Option(help="GPUs wanted over GPUs there in the middle 80 % of arrivals; sets the machines.", min=0.01),
+    ] = 0.9
     servers: Annotated[int | None, typer.Option(help="Number of machines, instead of --load.", min=1)] = None
     machines: Annotated[str, typer.Option(help="philly-like, or the path of a list of machines.")] = "philly-like"
+    gpus_per_server: Annotated[int | None, typer.Option(help="Instead: GPUs of every machine.", min=1)] = None
     worker_types: Annotated[int, typer.Option(help="Number of worker types.", min=1)] = 1
-    cloud: Annotated[bool, typer.Option(help="Include a cloud.")] = True
+    cloud: Annotated[
+        str | None,
+        typer.Option(help="Workers of each type in a cloud, or unlimited (it costs nothing); default: no cloud."),
+    ] = None
+    edge_mbps: Annotated[
+        float | None, typer.Option(help="Rate of uploads to an edge server [Mbit/s]; default 1000.", min=1e-3)
+    ] = None
+    cloud_mbps: Annotated[
+        float | None, typer.Option(help="Rate of uploads to the cloud [Mbit/s]; default a 15th of 1000.", min=1e-3)
+    ] = None
+    upload_share: Annotated[
+        float | None,
+        typer.Option(help="Instead: upload of a chunk as a share of its job's duration, whatever its size.", min=0.0),
+    ] = None
     slots: Annotated[
         int, typer.Option(help="pdors: horizon [slots of 1 h]; the last job arrives in the last slot.", min=2)
     ] = 80
@@ -202,13 +220,19 @@ class Conversion:
             data |= self._like_s4(trace)
         else:
             wanted = {"load": self.load} if self.servers is None else {"servers": self.servers}
-            listed = self.machines if self.machines == "philly-like" else str(Path(self.machines).resolve())
-            drawn = {**wanted, "machines": listed, "worker_types": self.worker_types, "cloud": self.cloud}
+            drawn = {**wanted, **self._machines(), "worker_types": self.worker_types, "cloud": _cloud(self.cloud)}
             data["cluster"] = {"draw": drawn}
-            data["workload"] = {"trace": trace, "make": self.make.value, "chunks": _chunks(self.chunks)}
+            uploads = {name: getattr(self, name) for name in ("edge_mbps", "cloud_mbps", "upload_share")}
+            data["workload"] = {"trace": trace, "make": self.make.value, "chunks": _chunks(self.chunks), **uploads}
         if self.checkpoint_overhead is not None:
             data["physics"] = data.get("physics", {}) | {"checkpoint_overhead": self.checkpoint_overhead}
         return data
+
+    def _machines(self) -> dict[str, Any]:
+        """Shapes of the machines, as the fields of a draw."""
+        if self.gpus_per_server is not None:
+            return {"gpus_per_server": self.gpus_per_server}
+        return {"machines": self.machines if self.machines == "philly-like" else str(Path(self.machines).resolve())}
 
     def _like_s4(self, trace: dict[str, Any]) -> dict[str, Any]:
         """Fields of s4 with the trace's submissions, scaled so that the last one is at the start of the last slot."""
@@ -240,21 +264,37 @@ def convert_command(
     count, unit = kind_of(cluster).size(cluster)
     size = {unit: count}
     found = {"scenario": str(wanted.folder / "scenario.yaml"), "jobs": len(scenario.jobs), **size}
+    load = offered_load(scenario)
+    if load is not None:
+        found |= {"load": asdict(load)}
     if as_json:
         print_json({**found, "source": scenario.source})
         return
     counts = ", ".join(f"{found[what]} {what}" for what in ("jobs", *size))
     out.print(f"{found['scenario']}: {counts}", soft_wrap=True)
     out.print(source_text(scenario.source), soft_wrap=True)
+    if load is not None:
+        out.print(load.text, soft_wrap=True)
 
 
+_MADE_OF_WORK, _ON_SLOTS = (Make.rigid, Make.divisible), (Make.rigid, Make.divisible, Make.paper)
 _OTHERS = {
     "chunks": (Make.divisible,),
     "slots": (Make.pdors,),
     "classes": (Make.pdors,),
-    **dict.fromkeys(("load", "machines", "worker_types", "cloud"), (Make.rigid, Make.divisible, Make.paper)),
+    **dict.fromkeys(("load", "machines", "gpus_per_server", "worker_types", "cloud"), _ON_SLOTS),
+    **dict.fromkeys(("edge_mbps", "cloud_mbps", "upload_share"), _MADE_OF_WORK),
 }
 """Options of ``trace convert`` that only some values of --make use."""
+
+
+_RIVALS = (
+    ("load", "servers", "the number of machines"),
+    ("machines", "gpus_per_server", "the GPUs of a machine"),
+    ("edge_mbps", "upload_share", "the upload delays"),
+    ("cloud_mbps", "upload_share", "the upload delays"),
+)
+"""Pairs of options of which only one can be given, and what each determines."""
 
 
 def _check_used(context: typer.Context, make: Make) -> None:
@@ -266,8 +306,10 @@ def _check_used(context: typer.Context, make: Make) -> None:
         if name in _OTHERS and make not in _OTHERS[name]:
             used = " or ".join(one.value for one in _OTHERS[name])
             raise TraceError(f"{typed}: goes with --make {used}, not with --make {make.value}")
-    if "load" in given and "servers" in given:
-        raise TraceError("--load and --servers: each determines the number of machines; give one of them")
+    for first, second, what in _RIVALS:
+        if first in given and second in given:
+            options = " and ".join(f"--{name.replace('_', '-')}" for name in (first, second))
+            raise TraceError(f"{options}: each determines {what}; give one of them")
 
 
 def _chunks(text: str | None) -> list[int] | None:
@@ -278,6 +320,15 @@ def _chunks(text: str | None) -> list[int] | None:
     if not (low.isdigit() and (high or low).isdigit()):
         raise TraceError(f"--chunks {text!r}: it must be a number, or a range like 27-115")
     return [int(low), int(high or low)]
+
+
+def _cloud(text: str | None) -> bool | int:
+    """The cloud of a draw: none, without limit (True), or its number of workers of each type."""
+    if text is None or text == "unlimited":
+        return text is not None
+    if not text.isdigit() or int(text) < 1:
+        raise TraceError(f"--cloud {text!r}: it must be a number of workers of each type, at least 1, or unlimited")
+    return int(text)
 
 
 def _statuses(text: str) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +20,9 @@ from .requests import ask
 
 _SHOWN = 20
 """Most jobs that a table lists; --json has all."""
+
+_NAMED = 5
+"""Most jobs that a sentence names."""
 
 RunOption = Annotated[Path | None, typer.Option("--run", help="A run folder, instead of the service.")]
 AtOption = Annotated[float | None, typer.Option("--at", help="With --run: the moment of the question [s].", min=0)]
@@ -124,7 +127,7 @@ def _print(found: Mapping[str, Any], note: str, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    jobs = sorted(found["jobs"], key=lambda row: -abs(row["later_s"] or 0.0))
+    jobs = found["jobs"]
     if not jobs:
         out.print(f"no job is in the system at {found['now_s']:.0f} s: nothing would change")
         return
@@ -133,19 +136,47 @@ def _print(found: Mapping[str, Any], note: str, *, as_json: bool) -> None:
         table.add_row(row["job"], *_cells(row, found["now_s"]))
     out.print(table)
     if len(jobs) > _SHOWN:
-        out.print(f"and {len(jobs) - _SHOWN} jobs more, which change less; --json shows all")
-    moved = [row["later_s"] for row in jobs if row["later_s"]]
-    sooner = sum(1 for later in moved if later < 0)
-    out.print(f"complete sooner: {sooner}, later: {len(moved) - sooner}; in sum {_signed(found['later_s'])}")
+        out.print(f"and {len(jobs) - _SHOWN} jobs more, which change no more than the last; --json shows all")
+    for sentence in _sentences(found):
+        out.print(sentence, soft_wrap=True)
     if note:
         out.print(note)
 
 
+_APART = {
+    "stranded": "would never complete",
+    "freed": "would complete, and never do as things are",
+    "never": "never complete, with the change or without it",
+}
+"""What is said of the jobs that are counted apart, by outcome."""
+
+
+def _sentences(found: Mapping[str, Any]) -> Iterator[str]:
+    """The jobs that never complete, then the numbers of the others and the sum of their changes."""
+    counts = found["counts"]
+    for outcome, words in _APART.items():
+        names = [row["job"] for row in found["jobs"] if row["outcome"] == outcome]
+        if names:
+            yield f"{words}: {len(names)} ({', '.join(names[:_NAMED])}{', …' if len(names) > _NAMED else ''})"
+    if found["out_of_service"]:
+        yield f"out of service now, and in both forecasts: {', '.join(found['out_of_service'])}"
+    if found["later_s"] is None:
+        yield "no job completes both with the change and without it, so there is no sum"
+    else:
+        yield f"complete sooner: {counts['sooner']}, later: {counts['later']}; in sum {_signed(found['later_s'])}"
+
+
 def _cells(row: Mapping[str, Any], now: float) -> Sequence[str]:
-    """The times of a job [s]; "now" where it runs at the moment of the question, a dash where it never comes."""
-    times = (row[name] for name in ("start_before_s", "start_after_s", "completion_before_s", "completion_after_s"))
-    said = ("–" if time is None else "now" if time <= now > 0 else f"{time:.1f} s" for time in times)
+    """The times of a job: "now" where it runs at the moment of the question, "never", or a dash without the job."""
+    sides = ("before", not row["submitted"]), ("after", True)
+    said = [_at(row[f"{what}_{side}_s"], now, there) for what in ("start", "completion") for side, there in sides]
     return [*said, _signed(row["later_s"])]
+
+
+def _at(time: float | None, now: float, there: bool) -> str:
+    if time is None:
+        return "never" if there else "–"
+    return "now" if time <= now > 0 else f"{time:.1f} s"
 
 
 def _signed(seconds: float | None) -> str:

@@ -9,6 +9,7 @@
     │   └── PolicyError       an unknown policy, or a parameter that it does not take
     │       └── UnknownColumnError    a policy asks for a column that the jobs do not have
     ├── OrderError            a policy's order breaks a rule; has the rule's name
+    ├── StuckError            a simulation in which no job gets any further
     ├── StateError            the kernel's books are inconsistent (a bug in skedge or the world)
     ├── SolverError           a solver failed or ran out of time
     ├── RunFolderError        a run folder that exists, is missing or is incomplete
@@ -52,6 +53,10 @@ class OrderError(SkedgeError):
     def __reduce__(self) -> tuple[type[OrderError], tuple[str, str]]:
         """Keep the rule when the error is sent from another process."""
         return type(self), (self.rule, self.message)
+
+
+class StuckError(SkedgeError):
+    """A simulation would not end: no job gets any further; names the jobs."""
 
 
 class StateError(SkedgeError):

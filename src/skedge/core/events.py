@@ -86,6 +86,9 @@ class Event:
         settled.
     trained
         (job, (site, chunks) pairs): chunks trained by its workers at sites in the slot that ends now.
+    settling
+        True if another event follows at this instant, with `started` and `paused`: servers have failed, and only that
+        one says which jobs still have a chunk in service.
     chunks
         Chunk completions, for the kernel; policies receive facts about jobs.
     """
@@ -104,6 +107,7 @@ class Event:
     started: tuple[int, ...] = ()
     paused: tuple[int, ...] = ()
     trained: tuple[tuple[int, Placement], ...] = ()
+    settling: bool = False
     chunks: LaneFacts = field(default_factory=LaneFacts)
 
     @property

@@ -26,7 +26,7 @@ from .scenario import Scenario
 from .state import State
 
 LONGEST_IDLE = 1_000_000
-"""Maximum number of consecutive wake-ups without an order while nothing else happens."""
+"""Maximum number of consecutive wake-ups without an order while nothing else happens and no job runs."""
 
 
 class Journal(Protocol):
@@ -76,7 +76,7 @@ class Kernel(State):
 
     def _check_idle(self, event: Event, orders: list[Order]) -> None:
         """Reject a policy that keeps waking without ordering anything: the run would not end."""
-        idle = event.only_woke and all(isinstance(order, WakeAt) for order in orders)
+        idle = not self.running and event.only_woke and all(isinstance(order, WakeAt) for order in orders)
         self.idle = self.idle + 1 if idle else 0
         if self.idle > LONGEST_IDLE:
             what = f"policy {self.policy.name!r} was woken {self.idle} times in a row, and ordered nothing"

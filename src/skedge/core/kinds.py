@@ -86,10 +86,6 @@ class OnSlots:
         """The cluster with one server more."""
         return Cluster([*cluster.servers, server], sharing=cluster.sharing)
 
-    def only(self, cluster: Cluster, servers: list[int]) -> Cluster:
-        """The cluster with only these of its servers."""
-        return Cluster([cluster.servers[i] for i in servers], sharing=cluster.sharing)
-
     def work(self, scenario: Scenario, factor: Floats) -> Ints:
         """Work of a gang [worker-µs], D p, by job and zeta, for durations of `factor` times the announced."""
         return scenario.jobs.chunks[:, None] * scenario.chunk_times(factor, whole=False)
@@ -176,11 +172,6 @@ class AtSites(OnResources):
             Always.
         """
         raise InputError("add: at sites a server needs transfer costs to all others; change the cluster file instead")
-
-    def only(self, cluster: Cluster, servers: list[int]) -> Cluster:
-        """The cluster with only these of its servers."""
-        cost = np.asarray(cluster.transfer_cost)[np.ix_(servers, servers)]
-        return Cluster([cluster.servers[i] for i in servers], cost, asymmetric=cluster.asymmetric)
 
     def check(self, scenario: Scenario) -> None:
         """Check that time is slotted and each worker trains a chunk per slot, or rounding down leaves no work (O11)."""

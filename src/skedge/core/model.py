@@ -44,7 +44,8 @@ class Server:
     ``ps:<type>`` and the amounts are slots. Otherwise resources have any names (``gpu``, ``memory``) and amounts >= 0;
     each worker and each PS takes what its job specifies. The two kinds are not mixed in one cluster. The cloud has
     every type without limit, so its `capacity` is empty. `storage_mb` is U_s of JSAC'22 Sec. VI; None means no limit.
-    `gpus` is the number of GPUs that a live run may compute on; no policy counts them.
+    `gpus` is the number of GPUs that a live run may compute on; no policy counts them. `upload` says which of a job's
+    two ranges of upload delays holds for an edge server: ``cloud`` for one that is as far away as the cloud.
     """
 
     id: str
@@ -53,6 +54,7 @@ class Server:
     storage_mb: float | None = None
     site: str | None = None
     gpus: float = 0.0
+    upload: Literal["edge", "cloud"] = "edge"
 
     def __post_init__(self) -> None:
         """Check and cast the fields.
@@ -64,10 +66,21 @@ class Server:
         """
         settle(self, _SERVER, f"server {shown(self.id)}")
 
+    @property
+    def far(self) -> bool:
+        """Whether uploads to it take as long as those to the cloud, which it is or is beside."""
+        return "cloud" in (self.kind, self.upload)
+
 
 def _amount(resource: str) -> Rule:
     return _SLOTS if _is_slot(resource) else _AMOUNT
 
+
+MOST_SERVERS = 100_000
+"""Maximum number of servers."""
+
+MOST_SLOTS = 1_000_000
+"""Maximum number of worker slots, and of PS slots, of all servers together: each has books and a queue."""
 
 _SLOTS = Number("a whole number from 0 to 100000", 0, 100_000, whole=True)
 _AMOUNT = Number("a number from 0 to 1e+15", 0, 1e15)
@@ -78,6 +91,7 @@ _SERVER: dict[str, Rule] = {
     "storage_mb": Maybe(Number(f"None (no limit) or a number from 0 to {MOST_MB:g}", 0, MOST_MB)),
     "site": Maybe(text),
     "gpus": Number("a number from 0 to 1000", 0, 1000),
+    "upload": one_of("edge", "cloud"),
 }
 
 
@@ -229,6 +243,8 @@ def _pair_cost(cost: Floats, labels: Sequence[str], a: Any, b: Any) -> str:
 def _check_servers(servers: Sequence[Server]) -> None:
     if not servers:
         raise ScenarioError("cluster.servers: is empty; at least one server is needed")
+    if len(servers) > MOST_SERVERS:
+        raise ScenarioError(f"cluster.servers: there are {len(servers):,}; there may be {MOST_SERVERS:,}")
     seen: set[str] = set()
     for i, s in enumerate(servers):
         where = f"cluster.servers[{i}] ({s.id})"
@@ -240,6 +256,10 @@ def _check_servers(servers: Sequence[Server]) -> None:
     if sum(s.kind == "cloud" for s in servers) > 1:
         raise ScenarioError("cluster.servers: more than one server has kind cloud; the model has one cloud")
     _check_one_kind(servers)
+    for prefix, what in ((WORKER, "workers"), (PS, "PSs")):
+        slots = sum(int(n) for s in servers for name, n in s.capacity.items() if name.startswith(prefix))
+        if slots > MOST_SLOTS:
+            raise ScenarioError(f"cluster.servers: have {slots:,} {what} together; they may have {MOST_SLOTS:,}")
 
 
 def _is_slot(resource: str) -> bool:

@@ -28,7 +28,7 @@ class Delays(NamedTuple):
     server_key
         Hash of each server's id, shape ``(servers,)``, so that a delay does not depend on other servers.
     cloud
-        1 for the cloud, else 0, shape ``(servers,)``.
+        1 for the cloud and servers as far away (``Server.far``), else 0, shape ``(servers,)``.
     step
         Granularity [µs]: delays are whole multiples of it above ``lo``, which is rounded up to it.
     given

@@ -178,6 +178,14 @@ class Basis:
         return False
 
     @property
+    def may_use_cloud(self) -> bool | None:
+        """Whether it may send to the cloud what the edge could hold; None: what it does tells.
+
+        Comparisons decide nothing between a policy that may and one that may not.
+        """
+        return None
+
+    @property
     def history(self) -> str:
         """The scenario's own jobs."""
         return ""

@@ -46,6 +46,9 @@ _MOST_MINIBATCHES = 1e18
 _MOST_CHUNKS = 1e8
 """Maximum total number of chunks: each takes at least one row of the record."""
 
+_MOST_TIMES = 1e7
+"""Maximum number of failures of servers, and of times that a waiting job ages, in the shortest that a run can be."""
+
 Rows = slice | Ints
 """Some of the jobs, by number."""
 
@@ -264,6 +267,7 @@ class Scenario:
         kind = kind_of(self.cluster)
         _within(jobs, f"chunks x epochs x minibatches x ({parts}{kind.share})", work, _MOST_WORK_S)
         kind.check(self)
+        self._check_often(minibatches)
         if jobs.max_lag.any():
             self._check_lag(jobs.ids[int(np.flatnonzero(jobs.max_lag)[0])])
 
@@ -279,6 +283,23 @@ class Scenario:
     def _repr_html_(self) -> str:
         """The settings, as Jupyter shows them."""
         return facts_html(self)
+
+    def _check_often(self, minibatches: Floats) -> None:
+        """Reject servers that fail, or jobs that age, far more often than a run of these jobs can need."""
+        physics, sharing, cluster = self.physics, self.cluster.sharing, self.cluster
+        if not len(self.jobs) or (physics.mtbf is None and sharing is None):
+            return
+        each = self.jobs.minibatch_seconds(colocated=True) / (1 + physics.estimate_error) / physics.speedup
+        chunk = minibatches / floats(self.jobs.frame, "chunks") * each
+        # the least time that edge servers have to be in service; none where all can be trained in the cloud
+        needed = 0.0 if cluster.cloud is not None else (minibatches * each).sum() / max(cluster.lanes, 1)
+        length = max(float((floats(self.jobs.frame, "arrival_s") + chunk).max()), needed)
+        if physics.mtbf is not None:
+            edge, up, out = len(cluster.servers), max(physics.mtbf, physics.step), max(physics.mttr, physics.step)
+            cycles = max(length / (up + out), needed / up, 0.0 if not needed else chunk.max() / up) * SECOND
+            _often(f"physics.mtbf = {physics.mtbf / SECOND:g} s", f"the servers ({edge}) fail", edge * cycles)
+        if sharing is not None and sharing.ageing_s is not None:
+            _often(f"cluster.sharing.ageing_s = {sharing.ageing_s:g}", "a waiting job ages", length / sharing.ageing_s)
 
     def _check_lag(self, job: str) -> None:
         """Check that time is continuous and restoring free: a chunk that is ahead stops between epochs, at no cost."""
@@ -426,7 +447,7 @@ class Scenario:
             for i, end in enumerate(("lo", "hi")):
                 for k, kind in enumerate(("edge", "cloud")):
                     ranges[i, :, k] = whole_slots(ticks(floats(f, f"upload_{kind}_{end}_s")), physics.step)
-        cloud = np.array([s.kind == "cloud" for s in self.cluster.servers], np.int64)
+        cloud = np.array([s.far for s in self.cluster.servers], np.int64)
         key = _keys(f"upload:{self.seed}:{name}" for name in self.jobs.ids)
         servers = _keys(f"server:{s.id}" for s in self.cluster.servers)
         return Delays(ranges[0], ranges[1], key, servers, cloud, physics.step, self._given_delays())
@@ -462,6 +483,15 @@ _SCENARIO: dict[str, Rule] = {
     "seed": Number("a whole number, at least 0 and below 2**53", 0, 2**53, whole=True),
     "name": text,
 }
+
+
+def _often(field: str, what: str, times: float) -> None:
+    """Reject a field by which something happens too many times."""
+    if times > _MOST_TIMES:
+        raise ScenarioError(
+            f"{field}: {what} {times:.2g} times until all jobs are done; give a longer time, with which it is "
+            f"{_MOST_TIMES:g} times at most"
+        )
 
 
 def _within(jobs: Jobs, what: str, of_job: Floats, most: float) -> None:

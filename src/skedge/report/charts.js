@@ -72,9 +72,11 @@ function empty(host, text) {
   host.replaceChildren(element("p", { class: "hint" }, text));
 }
 
-const percent = (u, value) => (value == null ? "–" : `${(100 * value).toFixed(1)} %`);
+/** What the legend says where there is no value at row `at` of the data: nothing before the pointer is in the chart. */
+const noValue = (at) => (at == null ? "" : "–");
+const percent = (u, value, i, at) => (value == null ? noValue(at) : `${(100 * value).toFixed(1)} %`);
 const percentTicks = (u, splits) => splits.map((v) => `${+(100 * v).toFixed(3)} %`);
-const amount = (u, value) => (value == null ? "–" : grouped(+value.toFixed(2)));
+const amount = (u, value, i, at) => (value == null ? noValue(at) : grouped(+value.toFixed(2)));
 const wholeTicks = (u, splits) => splits.map((v) => (v == null ? "" : grouped(+v.toFixed(3))));
 
 /** Distribution of the completion times, logarithmic. */
@@ -96,7 +98,7 @@ function drawDistribution(host, jct, labels) {
       axis({ scale: "y", values: percentTicks, size: 66, label: "jobs finished", labelSize: 22 }),
     ],
     series: [
-      { label: "within", value: (u, v) => (v == null ? "–" : shortDuration(v)) },
+      { label: "within", value: (u, v, i, at) => (v == null ? noValue(at) : shortDuration(v)) },
       ...labels.map((label, i) => policyLine(label, i, percent)),
     ],
   }, [jct.x, ...jct.share]);
@@ -122,7 +124,7 @@ function drawUtilisation(host, time, labels) {
       }),
     ],
     series: [
-      { label: "time", value: (u, v) => (v == null ? "–" : clock(Math.round(v) * SECOND)) },
+      { label: "time", value: (u, v, i, at) => (v == null ? noValue(at) : clock(Math.round(v) * SECOND)) },
       ...submissions, ...labels.map((label, i) => policyLine(label, i, percent)),
     ],
   }, [time.x, ...time.submitted, ...time.busy_share]);
@@ -136,7 +138,7 @@ function drawWaiting(host, time, labels) {
     scales: { x: { time: false }, y: { range: (u, low, high) => [0, Math.max(1, high * 1.05)] } },
     axes: [timeAxis(), axis({ scale: "y", values: wholeTicks, size: 66, label: "jobs waiting", labelSize: 22 })],
     series: [
-      { label: "time", value: (u, v) => (v == null ? "–" : clock(Math.round(v) * SECOND)) },
+      { label: "time", value: (u, v, i, at) => (v == null ? noValue(at) : clock(Math.round(v) * SECOND)) },
       ...labels.map((label, i) => policyLine(label, i, amount)),
     ],
   }, [time.x, ...time.waiting_jobs]);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ import numpy as np
 from .encode import finite
 
 Cell = str | float | int | None | Mapping[str, float | None]
-"""A text, a number, nothing, or ``{mean, low, high}``."""
+"""A text, a number, nothing, or ``{mean, low, high}``; with ``censored`` the number is a bound from below."""
 
 Better = Literal["lower", "higher"]
 
@@ -28,14 +28,14 @@ class ReportTable:
     rows
         Cells, one per column.
     best
-        By column, the row to mark: the one whose value is significantly the best.
+        By column, the rows to mark: those whose value is significantly the best of its kind.
     note
         Text on the intervals, shown below the table.
     """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
-    best: Mapping[str, int] = field(default_factory=dict)
+    best: Mapping[str, Collection[int]] = field(default_factory=dict)
     note: str = ""
 
 
@@ -52,9 +52,11 @@ _TITLES: dict[str, tuple[str, Better | None]] = {
     "slowdown_mean": ("slowdown mean", "lower"),
     "makespan_s": ("makespan", "lower"),
     "preemptions": ("preemptions", "lower"),
+    "migrations": ("migrations", "lower"),
     "postponed_chunks": ("postponed chunks", "lower"),
     "utilisation_mean": ("utilisation mean", "higher"),
     "uploaded_mb": ("uploaded", "lower"),
+    "upload_jct_share": ("uploads, of JCT", "lower"),
     "cloud_share": ("cloud share", None),
     "jct_rate": ("JCT rate", "lower"),
     "bound_ratio": ("to the bound", "lower"),
@@ -71,7 +73,7 @@ _TITLES: dict[str, tuple[str, Better | None]] = {
     "acceptance_share": ("accepted", "higher"),
     "training_time_p50_s": ("training time median", "lower"),
 }
-_SHARES = ("utilisation_mean", "cloud_share", "acceptance_share")
+_SHARES = ("utilisation_mean", "cloud_share", "acceptance_share", "upload_jct_share")
 _TIME_UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _SIZE_UNITS = ((1e6, "TB"), (1e3, "GB"), (1.0, "MB"))
 
@@ -91,8 +93,8 @@ def table_view(table: ReportTable) -> dict[str, Any]:
         factor, unit = unit_of(key, [v for v in map(_value, column) if v is not None])
         columns.append({"title": title, "unit": unit, "better": better})
         digits = _digits([v / factor for cell in column for v in _numbers(cell)])
-        best = table.best.get(key)
-        cells.append([_shown(c, factor, digits, marked=j == best) for j, c in enumerate(column)])
+        best = table.best.get(key, ())
+        cells.append([_shown(c, factor, digits, marked=j in best) for j, c in enumerate(column)])
     return {"columns": columns, "rows": [list(row) for row in zip(*cells, strict=True)], "note": table.note}
 
 
@@ -105,7 +107,7 @@ def _value(cell: Cell) -> float | None:
 
 def _numbers(cell: Cell) -> list[float]:
     """Mean and ends of the interval of a cell, as far as it has them."""
-    parts = list(cell.values()) if isinstance(cell, Mapping) else [_value(cell)]
+    parts = [cell.get(part) for part in ("mean", "low", "high")] if isinstance(cell, Mapping) else [_value(cell)]
     return [v for v in map(finite, parts) if v is not None]
 
 
@@ -122,7 +124,8 @@ def _shown(cell: Cell, factor: float, digits: int, *, marked: bool) -> dict[str,
     value = _value(cell)
     if value is None:
         return {"text": cell if isinstance(cell, str) else "–", "sort": _number(cell)}
-    view: dict[str, Any] = {"text": _text(value / factor, digits), "sort": value, "exact": f"{value:.15g}"}
+    least = "≥ " if isinstance(cell, Mapping) and cell.get("censored") else ""
+    view: dict[str, Any] = {"text": least + _text(value / factor, digits), "sort": value, "exact": f"{value:.15g}"}
     if marked:
         view["best"] = True
     low, high = (finite(cell.get(k)) for k in ("low", "high")) if isinstance(cell, Mapping) else (None, None)

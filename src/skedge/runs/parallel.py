@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import pickle
 import threading
 import time
 import warnings
@@ -16,8 +17,9 @@ from functools import partial
 from importlib import import_module
 from multiprocessing import resource_tracker
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, cast
 
+import cloudpickle
 from joblib import effective_n_jobs
 from joblib.externals.loky import get_reusable_executor
 from joblib.externals.loky.backend import resource_tracker as loky_tracker
@@ -120,7 +122,7 @@ def _done(left: deque[Any], others: int, *, joining: bool) -> Generator[Any, Non
     try:
         while team.busy():
             if joining and (piece := team.last()) is not None:
-                yield _at(folder, piece)()
+                yield _own(_at(folder, piece))()
             else:
                 yield team.result()
             while team.has_result():
@@ -219,6 +221,15 @@ def _at(folder: str, piece: Any) -> Callable[[], Any]:
     """A piece in the caller's folder: processes that joblib uses again are still in that of the first call."""
     function, given, named = piece
     return partial(_in_folder, folder, function, given, named)
+
+
+def _own(task: Callable[[], Any]) -> Callable[[], Any]:
+    """A copy of a task, as another process would get it.
+
+    Threads of joblib pickle what tasks share (a scenario) at any time, so that no task may change it: what this process
+    notes in a scenario while it works on it goes into its own copy.
+    """
+    return cast("Callable[[], Any]", pickle.loads(cloudpickle.dumps(task)))  # noqa: S301 - just pickled
 
 
 def _in_folder(folder: str, function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:

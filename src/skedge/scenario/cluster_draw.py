@@ -7,14 +7,14 @@ the machines of a smaller one (except for slots changed so that each type exists
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, repeat
 from pathlib import Path
 
 import numpy as np
 from numpy.random import Generator, default_rng
 
 from skedge.core.errors import ScenarioError
-from skedge.core.model import PS, WORKER, Ints, Server
+from skedge.core.model import MOST_SERVERS, MOST_SLOTS, PS, WORKER, Ints, Server
 from skedge.traces.makers.synthetic import philly_like_machines
 from skedge.traces.readers.philly import read_machines
 
@@ -26,9 +26,6 @@ _MACHINES, _WORKER_TYPES, _WORKER_SLOTS, _PS_TYPES, _PS_SLOTS, _PS_COUNT = 3, 4,
 
 _LIST = 552
 """Machines drawn at a time for ``philly-like``: the length of Philly's list."""
-
-_MOST_MACHINES = 100_000
-"""Maximum number of machines for a load; more indicate a wrong input."""
 
 
 def drawn_types(form: DrawForm, seed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -42,8 +39,10 @@ def _named(name: str, types: int) -> tuple[str, ...]:
     return (name,) if types == 1 else tuple(f"{name}{i + 1}" for i in range(types))
 
 
-def draw_cluster(form: DrawForm, seed: int, base: Path, work_s: float, span_s: float) -> list[Server]:
+def draw_cluster(form: DrawForm, seed: int, base: Path, lanes: float = 0.0) -> list[Server]:
     """Draw the servers: edge servers ``e0``, ``e1``, ... and then, if requested, ``cloud``.
+
+    A cloud of limited size is an edge server as far away as the cloud, with so many workers and PSs of each type.
 
     Machines that all have the same resources are ``m0``, ``m1``, ...
 
@@ -53,9 +52,8 @@ def draw_cluster(form: DrawForm, seed: int, base: Path, work_s: float, span_s: f
         What to draw; a path in it is relative to `base`.
     seed
         Source of all randomness.
-    work_s, span_s
-        Work of all jobs [worker-seconds] and span of their arrivals [s], for `form.load`: the smallest number of
-        machines such that work / (lanes x span) is at most the load.
+    lanes
+        For `form.load`: the least number of worker slots; as many machines are drawn as have so many.
 
     Raises
     ------
@@ -67,7 +65,7 @@ def draw_cluster(form: DrawForm, seed: int, base: Path, work_s: float, span_s: f
     if form.shapes is not None:
         return draw_sites(form.servers or 0, seed)
     worker_types, ps_types = drawn_types(form, seed)
-    gpus = _machines(form, seed, base, work_s, span_s)
+    gpus = _machines(form, seed, base, lanes)
     per_gpu = default_rng([seed, _PS_COUNT]).integers(*form.ps_per_worker, size=len(gpus), endpoint=True)
     workers = _typed(gpus, len(worker_types), default_rng([seed, _WORKER_SLOTS]), "worker")
     ps = _typed(gpus * per_gpu, len(ps_types), default_rng([seed, _PS_SLOTS]), "PS")
@@ -75,26 +73,33 @@ def draw_cluster(form: DrawForm, seed: int, base: Path, work_s: float, span_s: f
         Server(f"e{i}", "edge", _named_slots(WORKER, worker_types, w) | _named_slots(PS, ps_types, p), form.storage_mb)
         for i, (w, p) in enumerate(zip(workers, ps, strict=True))
     ]
-    return [*edge, Server("cloud", "cloud")] if form.cloud else edge
+    return [*edge, *_cloud(form, worker_types, ps_types)]
+
+
+def _cloud(form: DrawForm, worker_types: tuple[str, ...], ps_types: tuple[str, ...]) -> Iterator[Server]:
+    """The cloud: none, without limit, or of limited size."""
+    if form.cloud is True:
+        yield Server("cloud", "cloud")
+    elif form.cloud:
+        slots = dict.fromkeys([*(WORKER + t for t in worker_types), *(PS + t for t in ps_types)], form.cloud)
+        yield Server("cloud", "edge", slots, upload="cloud")
 
 
 def _named_slots(prefix: str, types: tuple[str, ...], counts: Ints) -> dict[str, int]:
     return {prefix + name: int(n) for name, n in zip(types, counts, strict=True) if n}
 
 
-def _machines(form: DrawForm, seed: int, base: Path, work_s: float, span_s: float) -> Ints:
+def _machines(form: DrawForm, seed: int, base: Path, lanes: float) -> Ints:
     """Draw the number of GPUs of each machine, shape ``(machines,)``."""
     listed = _listed(form, base, default_rng([seed, _MACHINES]))
-    if form.load is None:
-        wanted, lanes = form.servers or 0, 0.0
-    else:
-        if span_s <= 0:
-            raise ScenarioError("cluster.draw.load: needs jobs that arrive over a span; give servers instead")
-        wanted, lanes = 1, work_s / (span_s * form.load)
+    wanted = form.servers or 1
+    if lanes > MOST_SLOTS:
+        most = f"there may be {MOST_SLOTS:,}: give a larger load"
+        raise ScenarioError(f"cluster.draw.load: {form.load:g} takes {lanes:.3g} GPUs; {most}")
     taken: list[int] = []
     while len(taken) < wanted or sum(taken) < lanes:
         gpus = next(listed, None)
-        if gpus is None or len(taken) >= _MOST_MACHINES:
+        if gpus is None or len(taken) >= MOST_SERVERS:
             need = f"{wanted} are asked for" if form.load is None else f"load {form.load:g} takes {lanes:.0f} GPUs"
             raise ScenarioError(f"cluster.draw.machines: {form.machines!r}: ends after {len(taken)} machines; {need}")
         taken.append(gpus)
@@ -103,6 +108,8 @@ def _machines(form: DrawForm, seed: int, base: Path, work_s: float, span_s: floa
 
 def _listed(form: DrawForm, base: Path, rng: Generator) -> Iterator[int]:
     """Yield the numbers of GPUs of the list's machines in random order; machines without a GPU are omitted."""
+    if form.gpus_per_server is not None:
+        yield from repeat(form.gpus_per_server)
     if form.machines == "philly-like":
         for _ in count():
             yield from philly_like_machines(_LIST, rng)["gpus"]

@@ -28,7 +28,8 @@ from skedge.core.wording import did_you_mean, some_of
 from skedge.traces.makers.workload import RESTORE_S
 
 from .cluster_draw import draw_cluster, drawn_types
-from .jobs import job_of, latest_s, made_jobs, read_jobs_table, work_s
+from .jobs import job_of, made_jobs, read_jobs_table
+from .load import busy_workers, latest_s, work_s
 from .problems import problems
 from .schema import (
     RESOURCES,
@@ -151,6 +152,17 @@ def default_scenario(kind: str = "demo", seed: int | None = None) -> Scenario:
     return load_scenario(shipped(kind), seed)
 
 
+def scenario_form(path: Path) -> ScenarioForm:
+    """The form of a scenario file, checked; no job is made.
+
+    Raises
+    ------
+    ScenarioError
+        As :func:`load_scenario`.
+    """
+    return _form(read_yaml(path), str(path), None, ScenarioForm)
+
+
 def scenario_of(source: Source, seed: int | None = None) -> Scenario:
     """The scenario of a file, a shipped name or a function, at `seed`."""
     if isinstance(source, Scenario):
@@ -182,7 +194,7 @@ def scenario_in_parts(source: Source, seed: int | None = None, *, least: int = 0
 
 def stored_scenario(path: Path, *, least: int = 0) -> StoredScenario | None:
     """:func:`scenario_in_parts` of a file; None if its jobs do not stay in theirs."""
-    form = _form(read_yaml(path), str(path), None, ScenarioForm)
+    form = scenario_form(path)
     with _naming(path):
         return _stored(form, path.parent, least)
 
@@ -398,7 +410,7 @@ def _scenario(form: ScenarioForm, base: Path) -> Scenario:
         draw = _draw(form)
         worker_types, ps_types = drawn_types(draw, form.seed)
         frame, given, source = made_jobs(form, worker_types, ps_types, draw.named or [], base)
-        servers = draw_cluster(draw, form.seed, base, work_s(frame), latest_s(frame))
+        servers = draw_cluster(draw, form.seed, base, _lanes(draw, frame))
         cluster = _with_costs(form, servers, base)
     if form.workload.made:
         cluster, frame, source = shared(cluster, frame, source)
@@ -407,13 +419,23 @@ def _scenario(form: ScenarioForm, base: Path) -> Scenario:
     return scenario
 
 
+def _lanes(draw: DrawForm, jobs: pl.DataFrame) -> float:
+    """The worker slots on which the jobs are the offered load that is asked for; 0 if none is."""
+    if draw.load is None:
+        return 0.0
+    if latest_s(jobs) == 0:
+        raise ScenarioError("cluster.draw.load: needs jobs that arrive over a span; give servers instead")
+    wanted = busy_workers(jobs) if draw.load_over == "busy" else work_s(jobs) / latest_s(jobs)
+    return wanted / draw.load
+
+
 def _cluster(form: ClusterFileForm, base: Path) -> Cluster:
     """The cluster of a scenario with the same file."""
     if form.cluster.servers is not None:
         return _with_costs(form, [server_of(s) for s in form.cluster.servers], base)
     draw = _draw(form)
     if draw.load is None:
-        return _with_costs(form, draw_cluster(draw, form.seed, base, 0.0, 0.0), base)
+        return _with_costs(form, draw_cluster(draw, form.seed, base), base)
     if form.workload is None:
         raise ScenarioError(
             f"cluster.draw.load: {draw.load:g}: there is no workload to be a load of; give cluster.draw.servers"
@@ -441,7 +463,7 @@ def _draw(form: ClusterFileForm) -> DrawForm:
 def server_of(form: ServerForm) -> Server:
     """The server that a form describes."""
     slots = {WORKER + name: n for name, n in form.workers.items()} | {PS + name: n for name, n in form.ps.items()}
-    return Server(form.id, form.kind, slots | form.resources, form.storage_mb, form.site, form.gpus)
+    return Server(form.id, form.kind, slots | form.resources, form.storage_mb, form.site, form.gpus, form.upload)
 
 
 def server_from(data: object, where: str) -> Server:
@@ -503,5 +525,5 @@ def _check_all_given(scenario: Scenario) -> None:
                 and delays.hi[jobs.index[job], delays.cloud[s]] == 0
                 and scenario.physics.charge_upload
             ):
-                field = "upload_cloud_s" if server.kind == "cloud" else "upload_edge_s"
+                field = "upload_cloud_s" if server.far else "upload_edge_s"
                 raise ScenarioError(f"job {job!r}: upload has no delay for {server.id!r}; name it, or give {field}")

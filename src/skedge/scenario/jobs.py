@@ -13,9 +13,8 @@ import polars as pl
 from numpy.random import Generator, default_rng
 
 from skedge.core.errors import ScenarioError, TraceError
-from skedge.core.job_fields import EXTRA_SCHEMA, JOB_SCHEMA, Floats, Job, job_table
+from skedge.core.job_fields import EXTRA_SCHEMA, JOB_SCHEMA, Job, job_table
 from skedge.core.latency import KINDS, LatencyCost
-from skedge.core.speed import minibatch_seconds
 from skedge.core.value import Sigmoid
 from skedge.traces.csv_lines import check_rows
 from skedge.traces.formats import read_trace
@@ -26,6 +25,7 @@ from skedge.traces.makers.value_jobs import ValueRanges, value_jobs
 from skedge.traces.makers.workload import Made, PaperRanges, TraceShares, divisible_jobs, paper_jobs, rigid_jobs
 from skedge.traces.readers.mapping import TraceMapping
 
+from .load import work_s
 from .mapping_file import read_mapping
 from .schema import JobForm, LatencyForm, ScenarioForm, SyntheticForm, TraceForm, WorkloadForm
 
@@ -105,22 +105,6 @@ def job_of(form: JobForm) -> Job:
 
 def _latency(form: LatencyForm | None) -> LatencyCost | None:
     return None if form is None else KINDS[form.kind](**form.model_dump(exclude={"kind"}, exclude_none=True))
-
-
-def work_s(jobs: pl.DataFrame) -> float:
-    """Total work of a jobs table [worker-seconds]: D p without co-location, before rounding."""
-    columns = ("minibatch_s", "ps_update_s", "gradient_mb", "bandwidth_mbps")
-    each = minibatch_seconds(*(_column(jobs, c) for c in columns))
-    return float((_column(jobs, "chunks") * _column(jobs, "epochs") * _column(jobs, "minibatches") * each).sum())
-
-
-def _column(jobs: pl.DataFrame, name: str) -> Floats:
-    return jobs[name].cast(pl.Float64).to_numpy()
-
-
-def latest_s(jobs: pl.DataFrame) -> float:
-    """Latest arrival in a jobs table [s]; 0 if it is empty."""
-    return float(_column(jobs, "arrival_s").max(initial=0.0))
 
 
 def _trace(form: WorkloadForm, rng: Generator, base: Path, slot_s: float) -> Trace:

@@ -157,6 +157,7 @@ def _server_fields(server: Server) -> dict[str, Any]:
         "storage_mb": None if server.storage_mb is None else float(server.storage_mb),
         "site": server.site,
         "gpus": server.gpus or None,
+        "upload": None if server.upload == "edge" else server.upload,
     }
     return {name: value for name, value in fields.items() if value not in (None, {})}
 

@@ -21,6 +21,7 @@ from pydantic import (
 from skedge.core import fields
 from skedge.core.fields import Each, Maybe, Pair, Rule
 from skedge.core.job_fields import JOB_FIELDS, JobField
+from skedge.core.model import MOST_SERVERS
 from skedge.core.sharing import Sharing, Tenant
 from skedge.traces.formats import FORMATS
 from skedge.traces.readers.mapping import TraceMapping
@@ -87,6 +88,9 @@ class ServerForm(_Form):
         le=1000,
         description="GPUs for live runs with --device, whole or a part of one; no policy counts them",
     )
+    upload: Literal["edge", "cloud"] = Field(
+        "edge", description="whose upload delays hold: cloud for an edge server that is as far away as the cloud"
+    )
 
     @model_validator(mode="after")
     def _gpus_are_whole_or_part_of_one(self) -> ServerForm:
@@ -111,13 +115,21 @@ class ServerForm(_Form):
 class DrawForm(_Form):
     """A cluster drawn from a machine list, one worker slot per GPU; or a number of machines with equal resources."""
 
-    servers: Count | None = Field(None, ge=1, description="number of machines")
+    servers: Annotated[int, Field(ge=1, le=MOST_SERVERS), BeforeValidator(no_bool)] | None = Field(
+        None, description="number of machines"
+    )
     load: Number | None = Field(None, gt=0, description="instead: just enough machines for this offered load")
+    load_over: Literal["busy", "span"] = Field(
+        "busy", description="load: GPUs wanted in the middle 80 % of arrivals, or all work over the span of arrivals"
+    )
     machines: str = Field("philly-like", description="philly-like, or the path of a machine list")
+    gpus_per_server: Slots | None = Field(None, ge=1, description="instead of machines: each machine has so many GPUs")
     worker_types: CountRange = Field((1, 1), description="number of worker types; drawn if a range")
     ps_types: CountRange = (1, 1)
     ps_per_worker: CountRange = Field((1, 4), description="PS slots per GPU, drawn per machine")
-    cloud: bool = True
+    cloud: bool | Annotated[Slots, Field(ge=1)] = Field(
+        True, description="a cloud without limit; false: none; a number: a far server of so many workers of each type"
+    )
     storage_mb: Number | None = Field(None, ge=0, description="storage of each edge server; default: no limit")
     resources: dict[Name, Amount] | None = Field(
         None, min_length=1, description="with servers: resources of each machine, instead of slots"
@@ -129,6 +141,10 @@ class DrawForm(_Form):
     @model_validator(mode="after")
     def _one_size(self) -> DrawForm:
         _exactly_one(self, "servers", "load")
+        if self.gpus_per_server is not None and "machines" in self.model_fields_set:
+            raise ValueError("gpus_per_server does not go with machines, a list that has each machine's GPUs")
+        if "load_over" in self.model_fields_set and self.load is None:
+            raise ValueError("load_over goes with load, which is missing")
         for name, what in (("resources", "of which all machines have the same"), ("shapes", "which say all")):
             other = sorted(self.model_fields_set - {"servers", name})
             if getattr(self, name) is not None and other:
@@ -173,8 +189,8 @@ class SharingForm(_Form):
 
     tenants: dict[Name, TenantForm] = {}
     min_runtime: Duration = Field(0.0, description="a job keeps its workers for so long, whoever waits")
-    most_preemptions: Count | None = Field(
-        None, ge=0, le=10**9, description="a job preempted so often runs to the end; default: no bound"
+    most_preemptions: Annotated[int, Field(ge=0, le=10**9), BeforeValidator(no_bool)] | None = Field(
+        None, description="a job preempted so often runs to the end; default: no bound"
     )
     ageing: Duration | None = Field(
         None, gt=0, description="a job that waits for so long rises by a class, again and again; default: never"
@@ -209,7 +225,7 @@ class ClusterForm(_Form):
 class SyntheticForm(_Form):
     """Random arrivals, drawn by the function of this name in :mod:`skedge.traces.makers.synthetic`."""
 
-    jobs: Count = Field(ge=1, le=10_000_000)
+    jobs: Annotated[int, Field(ge=1, le=10_000_000), BeforeValidator(no_bool)]
     span: Span | None = None
     arrivals: Literal["philly-like", "alternating", "uniform"] = Field(
         "philly-like",
@@ -393,9 +409,16 @@ class WorkloadForm(_Form):
     upload_cloud_slots: NumberRange | None = None
     communication_share: Number | None = Field(None, ge=0, lt=1)
     ps_update_share: Number | None = Field(None, ge=0, lt=1)
-    upload_share: Number | None = Field(None, ge=0)
+    data_mb: list[Annotated[Number, Field(gt=0)]] | None = Field(
+        None, min_length=1, description="sizes of a job's data, one drawn; default: Table II's three data sets"
+    )
+    edge_mbps: Number | None = Field(None, gt=0, description="rate of uploads to an edge server [Mbit/s]")
+    cloud_mbps: Number | None = Field(None, gt=0, description="rate of uploads to the cloud [Mbit/s]")
+    upload_share: Number | None = Field(
+        None, ge=0, description="instead: upload delay relative to the job's duration, whatever its data"
+    )
     upload_spread: NumberRange | None = None
-    cloud_factor: Number | None = Field(None, ge=0)
+    cloud_factor: Number | None = Field(None, ge=0, description="with upload_share: the cloud's delay over the edge's")
     samples: CountRange | None = None
     sample_slots: PositiveRange | None = None
     ratio: CountRange | None = None
@@ -431,6 +454,17 @@ class WorkloadForm(_Form):
                 raise ValueError(f"{name} does not go with {with_what}")
         return self
 
+    @model_validator(mode="after")
+    def _uploads_follow_sizes_or_durations(self) -> WorkloadForm:
+        for name in _BY_SIZE:
+            if getattr(self, name) is not None and self.upload_share is not None:
+                raise ValueError(f"{name} does not go with upload_share, by which uploads do not depend on sizes")
+        if self.data_mb is not None and self.chunk_mb is not None:
+            raise ValueError("data_mb and chunk_mb: each determines the size of a chunk; give one of them")
+        if self.cloud_factor is not None and self.upload_share is None:
+            raise ValueError("cloud_factor goes with upload_share; without it give cloud_mbps")
+        return self
+
     @property
     def made(self) -> bool:
         """Whether jobs are made from a trace."""
@@ -453,7 +487,8 @@ PAPER_OPTIONS: Mapping[str, str] = {
     name: name for name in (*_SAME, *_SIZES, "minibatch_h", "ps_update_ms", "bandwidth_mbps", "gang_share", *_UPLOADS)
 }
 """Fields for ``make: paper`` and their names in :class:`skedge.traces.makers.workload.PaperRanges`."""
-RIGID_OPTIONS: Mapping[str, str] = {name: name for name in (*_SAME, "upload_spread", "cloud_factor")} | {
+_BY_SIZE = ("data_mb", "edge_mbps", "cloud_mbps")
+RIGID_OPTIONS: Mapping[str, str] = {name: name for name in (*_SAME, *_BY_SIZE, "upload_spread", "cloud_factor")} | {
     "communication_share": "communication",
     "ps_update_share": "ps_update",
     "upload_share": "upload",

@@ -1,13 +1,15 @@
 """A simulated world whose edge servers fail and are repaired (``physics.mtbf``), with the facts that a live run has.
 
-A chunk that a failed server had keeps what is trained of it (M8), and the policy sends it again. A gang with workers or
-its PS there is suspended. Times between failures and of repairs are exponential, drawn by server from the scenario's
-seed, so that all policies meet the same failures.
+A chunk that a failed server had keeps what is trained of it (M8), and the policy sends it again, to a lane or to the
+cloud, which does not fail (:class:`~.away.ChunksAway`). A gang with workers or its PS there is suspended. Times between
+failures and of repairs are exponential, drawn by server from the scenario's seed, so that all policies meet the same
+failures.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
@@ -25,14 +27,13 @@ from skedge.core.network import upload_delay
 from skedge.core.scenario import Scenario
 from skedge.core.time import NEVER
 
+from . import lanes as truth_of
+from .away import ChunksAway
 from .lanes import Truth, arrive_now, close, touch
-from .world import SimulatedWorld
+from .world import CLOUD_ENDS, CLOUD_STARTS, SimulatedWorld
 
 FAILED = "server_failed"
 """Reason of an outage."""
-
-_ALONE = 100_000
-"""After this number of failures and repairs in a row, with no other event, there are no more."""
 
 
 def world_of(kernel: Kernel) -> SimulatedWorld:
@@ -82,16 +83,27 @@ class FailingWorld(SimulatedWorld):
         if self.max_lag.any():
             raise SkedgeError("physics.mtbf: does not go with jobs that have max_lag")
         self.books, self.failures = books, Failures(scenario)
-        self.open, self.alone, self.sent = len(scenario.jobs), 0, 0
+        self.open, self.sent = len(scenario.jobs), 0
+        self.settling = False
         self.begun: dict[tuple[int, int], int] = {}
         """What is left of chunks that were begun on servers that failed since [µs], by job and chunk."""
+        self.lane_of: dict[int, Ints] = {}
+        """Lane to which each chunk of a job was last sent."""
+        self.away = ChunksAway(scenario, self.log)
 
     def next_event(self) -> Event | None:
         """The next event; None when all jobs have left."""
-        event = super().next_event()
+        event = self._settled() if self.settling else super().next_event()
         if event is not None:
             self.open -= len(event.finished)
         return event
+
+    def _settled(self) -> Event:
+        """The jobs that have started or paused once the orders that answer a failure were carried out."""
+        self.settling = False
+        why, _ = truth_of.run(self.truth, self.now, self.now)
+        self.unsettled = why == truth_of.FINISHED
+        return self._told()
 
     def perform(self, order: Order) -> None:
         """Carry out an accepted order now."""
@@ -99,27 +111,37 @@ class FailingWorld(SimulatedWorld):
             self.open -= 1
         super().perform(order)
 
+    def lane_work(self) -> Ints:
+        """As in the base, with the chunks that wait to be sent again."""
+        left = super().lane_work()
+        for (job, _), work in self.begun.items():
+            left[job] += work
+        return left
+
     def _next_on_agenda(self) -> int:
-        failing = self.open > 0 and self.alone < _ALONE
-        return min(super()._next_on_agenda(), self.failures.next if failing else NEVER)
+        return min(super()._next_on_agenda(), self._next_change())
+
+    def _next_change(self) -> int:
+        """Time of the next failure or repair [µs]; NEVER when all jobs have left."""
+        return self.failures.next if self.open > 0 else NEVER
 
     def _happening(self) -> Event | None:
-        changes = self.failures.until(self.now) if self.failures.next <= self.now else []
+        changes = self.failures.until(self.now) if self._next_change() <= self.now else []
         failed = [server for server, fails in changes if fails]
         lost = self._lose(failed)
         event = super()._happening()
         if not changes:
-            self.alone = 0
             return event
-        self.alone = self.alone + 1 if event is None else 0
         for server in failed:
             for job in [job for job in self.gangs.placed if self._stands_on(job, server)]:
                 self.holding.stop(job)
             self.gangs.forget(server)
         event = event or Event(self.now, chunks=self._chunk_facts())
+        self.settling = bool(failed) and self.dispatches > 0
         servers = tuple((server, FAILED if fails else "") for server, fails in changes)
         left = {job: chunks for job, chunks in lost.items() if job not in event.finished}
-        return replace(event, servers=servers, lost=tuple((job, tuple(sorted(left[job]))) for job in sorted(left)))
+        event = replace(event, servers=servers, settling=self.settling)
+        return replace(event, lost=tuple((job, tuple(sorted(left[job]))) for job in sorted(left)))
 
     def _stands_on(self, job: int, server: int) -> bool:
         return server in self.books.ps_servers(job) or any(server == other for other, _ in self.gangs.placed[job])
@@ -139,35 +161,55 @@ class FailingWorld(SimulatedWorld):
 
     def _dispatch(self, order: Dispatch) -> None:
         """Send each chunk as a group of its own, with what is left of it."""
-        job, scenario, total = order.job, self.scenario, int(self.scenario.jobs.chunks[order.job])
+        job, total = order.job, int(self.scenario.jobs.chunks[order.job])
         chunks = range(total) if order.chunks is None else order.chunks
-        each = int(scenario.true_chunk_time[job, 0])
+        zeta = self._sent_to(order, chunks)
         for chunk, lane in zip(chunks, order.lane.tolist(), strict=True):
+            left = self.begun.pop((job, chunk), int(self.scenario.true_chunk_time[job, zeta]))
             if lane == CLOUD:
-                continue
-            group = group_of(job, self.sent, order.rank, self.begun.pop((job, chunk), each), total)
-            group[COUNT], group[HEAD] = 1, chunk
-            delay = upload_delay(scenario.delays, job, scenario.cluster.lane_server[lane])
-            self._send(lane, group, self.now + int(delay))
+                self._send_away(job, chunk, left)
+            else:
+                self._send(lane, group_of(job, self.sent, order.rank, left, total), chunk)
+        if zeta and order.chunks is not None:
+            self._wholly_away(job)
         self.dispatches += 1
         self.unsettled = True
         arrive_now(self.truth, order.lane, self.now)
-        in_cloud = np.flatnonzero(order.lane == CLOUD)
-        if len(in_cloud):
-            self._to_cloud(order, np.array(chunks)[in_cloud])
 
-    def _send(self, lane: int, group: Ints, arrive: int) -> None:
-        group[ARRIVE] = arrive
+    def _sent_to(self, order: Dispatch, chunks: Sequence[int]) -> int:
+        """Note where chunks are sent; returns zeta of their job, which may be 1 from now on (M10)."""
+        lanes = self.lane_of.get(order.job, order.lane).copy()
+        lanes[list(chunks)] = order.lane
+        self.lane_of[order.job] = lanes
+        zeta = int((lanes == CLOUD).all())
+        self.log.note_zeta(order.job, zeta)
+        return zeta
+
+    def _wholly_away(self, job: int) -> None:
+        """The last chunks on the edge were sent to the cloud: from now on the job communicates free of charge."""
+        self._drain()
+        self.log.wholly_since[job] = self.now
+        for chunk, end in self.away.hastened(job, self.now):
+            self._note(end, CLOUD_ENDS, job, chunk)
+
+    def _send(self, lane: int, group: Ints, chunk: int) -> None:
+        group[COUNT], group[HEAD] = 1, chunk
+        server = int(self.scenario.cluster.lane_server[lane])
+        group[ARRIVE] = self.now + int(upload_delay(self.scenario.delays, int(group[JOB]), server))
         self.truth = self.truth._replace(lanes=with_room(self.truth.lanes))
         send(self.truth.lanes, lane, group)
         self.sent += 1
 
-    def _to_cloud(self, order: Dispatch, chunks: Ints) -> None:
-        if order.chunks is None:
-            self._send_to_cloud(order.job, chunks, self._zeta(order))
-            return
-        name = self.scenario.jobs.ids[order.job]
-        raise SkedgeError(f"job {name!r}: a chunk of a failed server is sent to the cloud, which is not simulated")
+    def _send_away(self, job: int, chunk: int, left: int) -> None:
+        start, end = self.away.send(job, chunk, left, self.now)
+        self._note(start, CLOUD_STARTS, job, chunk)
+        self._note(end, CLOUD_ENDS, job, chunk)
+
+    def _cloud(self, kind: int, job: int, number: int) -> bool:
+        """Start or end a chunk, of this number, in the cloud; returns whether the job is finished."""
+        if kind == CLOUD_ENDS and not self.away.ends(job, number, self.now):
+            return False  # it has ended earlier, as its job was sent wholly to the cloud
+        return super()._cloud(kind, job, 1)
 
 
 @lean

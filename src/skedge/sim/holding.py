@@ -37,6 +37,8 @@ class OnServers:
         done = int(world.gangs.left[job]) - world.gangs.left_of(job, world.now)
         world.log.gang_run(job, world.gangs, world.now, done, preempted=True)
         world.gangs.suspend(job, world.now)
+        if done > 0:
+            world.progress.further(world.now)
         # its end on the agenda is now out of date; it is skipped when it comes, not searched for
         world.gang_version[job] += 1
         world.end_is_stale()

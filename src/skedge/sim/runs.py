@@ -40,6 +40,8 @@ class RunLog:
         self.cloud_parts: list[tuple[int, Ints, int, int]] = []
         self.gang_rows, self.site_rows = array("q"), array("q")
         self.zeta = np.zeros(len(scenario.jobs), np.int64)
+        self.wholly_since = np.zeros(len(scenario.jobs), np.int64)
+        """When jobs of which chunks were on the edge were sent wholly to the cloud [µs]; 0 for all others."""
 
     def lane_runs(self, runs: Ints) -> None:
         """Record finished runs on lanes, with columns as in :mod:`skedge.sim.lanes`; copies them to narrow columns."""
@@ -88,6 +90,12 @@ class RunLog:
         out[:] = job, -1, -1, gangs.since[job], -1, end, -1, -1, gangs.zeta[job], preempted
         out[:, 1], out[:, 2], out[:, 4], out[:, 6], out[:, 7] = rows[:, 0], rows[:, 1], rows[:, 2], shares, rows[:, 1]
         self.gang_rows.frombytes(out.tobytes())
+
+    def lengths_on_lanes(self, job: int, chunk: int) -> list[int]:
+        """How long each run of a chunk on lanes took [µs], in order."""
+        runs = [part.filter(pl.col("job") == job, pl.col("chunk") == chunk) for part in self.lane_parts]
+        table = pl.concat(runs).sort("start") if runs else pl.DataFrame({"start": [], "end": []})
+        return (table["end"] - table["start"]).to_list()
 
     @property
     def lane_rows(self) -> int:
@@ -149,7 +157,7 @@ class RunLog:
             "compute_from": frame["start"],
             "end": frame["end"],
             "work": work,
-            "colocated": (self.zeta == 1)[job],
+            "colocated": (self.zeta == 1)[job] & (of["start"] >= self.wholly_since[job]),
             "preempted": frame["preempted"],
         }
         return pl.DataFrame(columns).cast(self.schema)
@@ -179,12 +187,16 @@ class RunLog:
         job = runs["job"]
         of_job = self.scenario.true_chunk_time[np.arange(len(self.zeta)), self.zeta].astype(np.float64)
         each: Floats = of_job[job]
-        overhead = self.scenario.physics.checkpoint_overhead
-        if overhead == 0:
+        overhead, changed = self.scenario.physics.checkpoint_overhead, self.wholly_since > 0
+        if overhead == 0 and not changed.any():
             return each
         key = self._first_chunk[job] + runs["chunk"]
         times = np.bincount(key, weights=runs["preempted"], minlength=int(self._first_chunk[-1]))
-        return each + overhead * times[key]
+        each += overhead * times[key]
+        if changed.any():
+            length = np.bincount(key, weights=runs["end"] - runs["start"])
+            each = np.where(changed[job], length[key], each)
+        return each
 
     @property
     def _first_chunk(self) -> Ints:

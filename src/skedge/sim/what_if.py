@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from skedge.core.drive import drive
+from skedge.core.errors import StuckError
 from skedge.core.events import CANCELLED, CLOUD, Dispatch, Event, Order, Reserve, WakeAt
 from skedge.core.kernel import Kernel
 from skedge.core.lanes.lanes import COUNT, JOB, Lanes, bring_to
@@ -21,6 +23,7 @@ from skedge.core.state import DISPATCHED
 from skedge.core.time import SECOND, whole_slots
 
 from .lanes import SWITCHES, TOUCHED
+from .progress import Progress
 from .world import CLOUD_ENDS, CLOUD_STARTS, WAKE, SimulatedWorld
 
 
@@ -94,8 +97,21 @@ class Present:
             for job in kernel.running:
                 foreseen.starts.setdefault(job, event.time)
 
-        drive(kernel, _Ahead(self), note)
+        # what is stuck never completes
+        with suppress(StuckError):
+            drive(kernel, _Ahead(self), note)
         return foreseen
+
+    @property
+    def out(self) -> list[int]:
+        """Servers that are out of service."""
+        out: list[int] = np.flatnonzero(~self.kernel.in_service).tolist()
+        return out
+
+    @property
+    def out_of_service(self) -> tuple[str, ...]:
+        """Ids of the servers that are out of service."""
+        return tuple(self.kernel.scenario.cluster.server_ids[server] for server in self.out)
 
     # -- changes -------------------------------------------------------------------------------------------------
 
@@ -215,14 +231,16 @@ class _Ahead(SimulatedWorld):
         kernel, now = present.kernel, present.now
         physics = replace(kernel.scenario.physics, estimate_error=0.0)
         scenario = kernel.scenario if physics == kernel.scenario.physics else _with(kernel.scenario, physics)
-        # the kernel does not know which chunks are ahead, so the forecast assumes that none has to wait
-        super().__init__(scenario, preemptive=bool(kernel.belief.preemptive), bound_lag=False)
+        # the kernel does not know which chunks are ahead: once some are dispatched, none has to wait in the forecast
+        super().__init__(scenario, preemptive=bool(kernel.belief.preemptive), bound_lag=kernel.dispatches == 0)
         self.kernel = kernel
         self.now, self.arrived, self.dispatches = now, kernel.arrived, kernel.dispatches
         self.arrivals = self.arrivals[: kernel.arrived + present.submitted]
-        self._lanes_from(kernel)
+        if kernel.dispatches:
+            self._lanes_from(kernel)
         self.gangs = deepcopy(kernel.gangs)
         self.holding.resume(kernel.books.work)
+        self.progress = Progress(self, kernel.active().tolist())
         for job, part in present.in_cloud.items():
             self._cloud_from(job, part)
         for time in present.wakes:

@@ -16,6 +16,7 @@ from skedge.core.events import (
     Event,
     LaneFacts,
     Order,
+    Reject,
     Reserve,
     Suspend,
     Transfer,
@@ -31,6 +32,7 @@ from skedge.core.time import NEVER, whole_slots
 from . import lanes as truth_of
 from .holding import holding_of
 from .lag import make_lag
+from .progress import Progress, lane_work
 from .runs import RunLog
 
 CLOUD_STARTS, CLOUD_ENDS, GANG_ENDS, WAKE, SLOT_ENDS = range(5)
@@ -63,6 +65,7 @@ class SimulatedWorld:
         self.gang_version: dict[int, int] = {}
         self.now, self.unsettled, self.slot_noted = 0, False, -1
         self.facts: list[Ints] = []
+        self.progress = Progress(self)
         self._performers: dict[type, Any] = {
             Dispatch: self._dispatch,
             Allocate: self._allocate,
@@ -71,12 +74,25 @@ class SimulatedWorld:
             Reserve: self._reserve,
             WakeAt: self._wake_at,
             Transfer: self.holding.transfer,
+            Reject: self._reject,
         }
 
     # -- facts ---------------------------------------------------------------------------------------------------
 
     def next_event(self) -> Event | None:
-        """The next event; None at the end."""
+        """The next event; None at the end.
+
+        Raises
+        ------
+        StuckError
+            If no job gets any further (:mod:`.progress`).
+        """
+        event = self._next_event()
+        if event is not None:
+            self.progress.note(event)
+        return event
+
+    def _next_event(self) -> Event | None:
         while True:
             limit = self._next_on_agenda()
             why, now = truth_of.QUIET, limit
@@ -183,7 +199,8 @@ class SimulatedWorld:
     # -- orders --------------------------------------------------------------------------------------------------
 
     def perform(self, order: Order) -> None:
-        """Carry out an accepted order now; ``AssignPS`` and ``Reject`` concern only the kernel's books."""
+        """Carry out an accepted order now; ``AssignPS`` and others concern only the kernel's books."""
+        self.progress.order(order)
         perform = self._performers.get(type(order))
         if perform is not None:
             perform(order)
@@ -267,6 +284,9 @@ class SimulatedWorld:
     def _suspend(self, order: Suspend) -> None:
         self.holding.stop(order.job)
 
+    def _reject(self, order: Reject) -> None:
+        self.progress.leave(order.job)
+
     def note_end(self, job: int, time: int, version: int) -> None:
         """Put the end of a gang's allocation of this number on the agenda."""
         self._note(time, GANG_ENDS, job, version)
@@ -298,6 +318,21 @@ class SimulatedWorld:
 
     def _wake_at(self, order: WakeAt) -> None:
         self._note(order.time, WAKE, -1)
+
+    def lane_work(self) -> Ints:
+        """Work left of dispatched chunks on the edge, by job [µs]."""
+        return lane_work(self.truth.lanes, self.now, len(self.scenario.jobs))
+
+    def trains(self) -> bool:
+        """Whether a gang trains now, or chunks are in the cloud or on their way there."""
+        begun = self.gangs.compute_from
+        cloud = (CLOUD_STARTS, CLOUD_ENDS)
+        return any(begun[job] < self.now for job in self.gangs.placed) or any(e[2] in cloud for e in self.agenda)
+
+    @property
+    def all_arrived(self) -> bool:
+        """Whether no job is still to arrive."""
+        return self.arrived == len(self.arrivals)
 
     def runs(self) -> pl.DataFrame:
         """The runs table so far."""

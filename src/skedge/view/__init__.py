@@ -8,8 +8,8 @@ run, of those that are viewed (a service has one). An error is an object with th
 ``/view``                   `title`, `live`, `runs` (their labels), `facts` (pairs of name and value)
 ``/view/lanes``             the bars of all runs, as in the report: `runs`, and the `names` of the jobs
 ``/jobs``                   rows `n`, `job`, `state`, `submitted_s`, `ended_s`, `progress` (0..1), `servers`, `start_s`,
-                            `forecast_s`, `forecast_from_s`, `forecast_to_s`, `now_s`, `reason` (`token`, ...),
-                            `message`, with tenants `tenant` and `priority`: ``?run=0&since=N&most=M``
+                            `forecast_s`, `forecast_from_s`, `forecast_to_s`, `never_completes`, `now_s`, `reason`
+                            (`token`, ...), `message`, with tenants `tenant` and `priority`: ``?run=0&since=N&most=M``
 ``/view/jobs/JOB``          why: `job`, `verb`, `time_s`, `reason`, `terms` (None: not recorded), `later_s`, `timeline`
                             (rows `time_s`, `until_s`, `what`, `server`, `detail`), `help`: ``?run=0&at_s=T``
 ``/view/map``               `servers` (rows `server`, `kind`, `state`, `workers`, `busy` (0..1; None: no fixed number of

@@ -137,6 +137,7 @@ def _job_row(row: Mapping[str, Any], servers: list[str], work: float) -> dict[st
         "servers": servers,
         "start_s": None if start is None else start / SECOND,
         **forecast,
+        "never_completes": False,
         "reason": {"token": "completed" if finished else row["state"]},
         "message": row["reason"] or ("completed" if finished else row["state"]),
     }

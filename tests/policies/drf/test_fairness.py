@@ -187,7 +187,7 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
     folder = tmp_path_factory.mktemp("philly") / "window"
     words = ["trace", "convert", trace, "--format", "philly-csv", "--machines", machines, "--first", 120, "--out"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["skedge", *map(str, [*words, folder, "--load", 0.9, "--no-cloud"])])
+        patch.setattr("sys.argv", ["skedge", *map(str, [*words, folder, "--load", 0.9])])
         with pytest.raises(SystemExit):
             app()
     return load_scenario(folder / "scenario.yaml")

@@ -159,14 +159,14 @@ def test_srtf_scans_on_behind_a_job_that_does_not_fit() -> None:
     assert held(played, "b") == [(3, 7)]
 
 
-def test_literal_placement_moves_a_running_job_where_keep_running_does_not() -> None:
+def test_a_running_job_is_moved_by_literal_placement_alone() -> None:
     """b is shorter and nearer to s0, where a runs, while s1 is free: literally a must move and upload again."""
     near_s0 = {"s0": 1.0, "s1": 2.0}
     jobs = [job("a", 0, 1, 20, upload_s=near_s0), job("b", 5, 1, 3, upload_s=near_s0)]
-    literal = run("srtf", jobs, [(1, 1), (1, 1)])
+    literal = run("srtf:placement=literal", jobs, [(1, 1), (1, 1)])
     assert where(literal, "a") == [("s0", 1, 0, 1, 5), ("s1", 1, 5, 7, 23)]
     assert literal.metrics["migrations"] == 1
-    kept = run("srtf:placement=keep_running", jobs, [(1, 1), (1, 1)])
+    kept = run("srtf", jobs, [(1, 1), (1, 1)])
     assert where(kept, "a") == [("s0", 1, 0, 1, 21)]
     assert where(kept, "b") == [("s1", 1, 5, 7, 10)]
     assert kept.metrics["migrations"] == 0
@@ -178,7 +178,7 @@ def test_a_job_that_returns_leaves_its_last_place_to_those_that_run_there() -> N
     s0 is free and does for b, so that a, ranked behind b, keeps its worker on s1, which was b's.
     """
     jobs = [job("a", 0, 1, 8), job("b", 1, 2, 4), job("c", 2, 2, 1)]
-    kept = run("srtf:placement=keep_running", jobs, [(2, 3), (1, 3)])
+    kept = run("srtf", jobs, [(2, 3), (1, 3)])
     assert where(kept, "b")[-1] == ("s0", 2, 3, 3, 6)
     assert where(kept, "a") == [("s0", 1, 0, 0, 2), ("s1", 1, 2, 2, 8)]
 
@@ -193,8 +193,7 @@ def test_keep_running_displaces_no_job_while_unheld_workers_would_have_done(poli
     for seed in range(150):
         pick = _pick(np.random.default_rng(seed))
         s = ending(random_scenario(pick, Physics(), cloud=False, seed=seed), policy)
-        spec = policy + ("," if ":" in policy else ":") + "placement=keep_running"
-        made: Any = make_policy(spec)
+        made: Any = make_policy(policy)
         kernel, before, ranked = Kernel(s, made), dict[int, dict[int, int]](), list[int]()
 
         def choose(order: Any, view: Any, select: Any = made.choose, ranked: list[int] = ranked, **more: Any) -> Any:
@@ -234,7 +233,7 @@ def test_moving_to_another_server_pays_the_upload_again() -> None:
     """a, moved at 5, has 20 - 4 left and waits 2 s for its data on s1: it ends at 5 + 2 + 16."""
     near_s0 = {"s0": 1.0, "s1": 2.0}
     jobs = [job("a", 0, 1, 20, upload_s=near_s0, chunk_mb=10.0), job("b", 5, 1, 3, upload_s=near_s0)]
-    played = run("srtf", jobs, [(1, 1), (1, 1)])
+    played = run("srtf:placement=literal", jobs, [(1, 1), (1, 1)])
     assert completion(played, "a") == 23
     of_a = played.schedule.uploads.filter(pl.col("job") == 0).select("to_server", "start", "end", "mb").rows()
     assert of_a == [("s0", 0, SECOND, 10.0), ("s1", 5 * SECOND, 7 * SECOND, 10.0)]
@@ -578,12 +577,14 @@ POLICIES = [
     "srtf",
     "srtf:sticky=true",
     "srtf:allow_cloud=true",
-    "srtf:placement=keep_running",
-    "srtf:placement=keep_running,sticky=true,allow_cloud=true",
+    "srtf:placement=literal",
+    "srtf:placement=literal,sticky=true,allow_cloud=true",
+    "srtf:sticky=true,allow_cloud=true",
     "tiresias:limit_s=4",
     "tiresias:limit_s=3,knob=0.5",
     "tiresias:limit_s=6,knob=1,allow_cloud=true",
-    "tiresias:limit_s=2,knob=2,sticky=true,placement=keep_running",
+    "tiresias:limit_s=2,knob=2,sticky=true",
+    "tiresias:limit_s=3,knob=1,placement=literal",
     "fifo",
     "fifo:backfill=true",
     "fifo:backfill=true,allow_cloud=true",

@@ -20,7 +20,7 @@ from skedge.run import Run, run
 from skedge.scenario.file import load_scenario
 from skedge.scenario.save import save_scenario
 
-POLICIES = ("srtf", "srtf:placement=keep_running", "tiresias:limit_s=400,knob=2", "fifo", "fifo:backfill=true")
+POLICIES = ("srtf", "srtf:placement=literal", "tiresias:limit_s=400,knob=2", "fifo", "fifo:backfill=true")
 SHARED = Path(__file__).parents[3] / "docs" / "examples" / "shared.yaml"
 
 
@@ -93,6 +93,44 @@ def test_every_rule_holds_whatever_is_shared_how(policy: str, seed: int) -> None
     made = run(drawn(seed, sharing, Physics(checkpoint_overhead=500_000 * (seed % 2))), policy)
     assert made.verify() == []
     assert set(made.jobs["state"]) <= {"finished", "rejected"}
+
+
+def with_scarce_ps(seed: int, sharing: Sharing) -> Scenario:
+    """The drawn jobs with PSs of two types, of which all servers together have 1 to 3 each."""
+    of, rng = drawn(seed, sharing), default_rng([seed, 1])
+    kinds = pl.Series([str(kind) for kind in rng.choice(["cpu", "ssd"], len(of.jobs))])
+    few = [{"worker:gpu": 6, f"ps:{kind}": int(rng.integers(1, 4))} for kind in ("cpu", "ssd")]
+    cluster = Cluster([Server(f"e{i}", capacity=amounts) for i, amounts in enumerate(few)], sharing=sharing)
+    return replace(of, cluster=cluster, jobs=Jobs(of.jobs.frame.with_columns(ps_type=kinds), cluster))
+
+
+@pytest.mark.parametrize("policy", [*POLICIES, "srtf:sticky=true", "tiresias:limit_s=400,sticky=true"])
+@pytest.mark.parametrize("seed", range(4))
+def test_every_rule_holds_where_ps_are_scarce(policy: str, seed: int) -> None:
+    """M11 among them: nobody is preempted for a job that then lacks a PS, or its last place."""
+    sharing = Sharing(
+        {"a": Tenant(2, 0.5), "b": Tenant(1), "c": Tenant(3)},
+        min_runtime_s=(20, 5)[seed % 2],
+        most_preemptions=(None, 2)[seed // 2],
+    )
+    made = run(with_scarce_ps(seed, sharing), policy)
+    assert made.verify() == []
+    assert set(made.jobs["state"]) <= {"finished", "rejected"}
+
+
+def test_a_job_without_a_ps_displaces_nobody() -> None:
+    """`lacks` is shorter than `runs`, but `held` has the only PS of its type until 9 s: `runs` runs on to 10 s.
+
+    `held` may not be preempted before 11 s. At 9 s the two others have a second left, and the earlier goes first.
+    """
+    servers = [Server("e", capacity={"worker:gpu": 6, "ps:cpu": 1, "ps:ssd": 1})]
+    cluster = Cluster(servers, sharing=Sharing(min_runtime_s=6))
+    jobs = [job("runs", 0, 4, 10), job("held", 5, 2, 4), job("lacks", 6, 4, 1)]
+    table, given = job_table([replace(jobs[0], ps_type="ssd"), *jobs[1:]])
+    made = run(Scenario(cluster, Jobs(table, cluster, given), Physics(), 0, "lacks"), "srtf")
+    assert made.verify() == []
+    assert begins(made) == {"runs": [0], "held": [5], "lacks": [10]}
+    assert made.metrics["jct_mean_s"] == (10 + 4 + 5) / 3
 
 
 @pytest.mark.parametrize("policy", POLICIES)

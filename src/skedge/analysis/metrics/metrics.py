@@ -99,7 +99,7 @@ def _of_sums(
     return {
         **_counts(s),
         **_jct(jct, slowdown, window),
-        **_waiting(s),
+        **_waiting(s, float(jct.sum())),
         "preemptions": s.preemptions,
         "postponed_chunks": s.postponed_chunks,
         "migrations": s.migrations,
@@ -107,7 +107,7 @@ def _of_sums(
         **_communication(s),
         "sum_alpha_s": s.alpha_s,
         "sum_beta_s": s.beta_s,
-        **worth(utility, training, s.rejected, s.jobs),
+        **worth(utility, training, s),
     }
 
 
@@ -115,23 +115,6 @@ def completion_of(meta: Mapping[str, Any]) -> str:
     """The time at which the policy of a run takes a job's utility: ``end``, or ``index`` of the last slot."""
     params = meta.get("params", {})
     return "index" if params.get("completion") == "index" else "end"
-
-
-def jct_rate(metrics_by_policy: Mapping[str, Metrics], reference: str = "srtf") -> dict[str, float | None]:
-    """JCT rate (JSAC'22 Sec. V-A): ratio of each policy's total JCT to that of `reference`.
-
-    None if the policy or the reference has no total JCT, or if they finish different numbers of jobs: totals over
-    different jobs are not comparable.
-    """
-    base = metrics_by_policy.get(reference, {})
-    return {name: _rate(one, base) for name, one in metrics_by_policy.items()}
-
-
-def _rate(one: Metrics, base: Metrics) -> float | None:
-    total, reference = one.get("jct_total_s"), base.get("jct_total_s")
-    if total is None or not reference or one.get("finished") != base.get("finished"):
-        return None
-    return total / reference
 
 
 def _counts(s: Sums) -> Metrics:
@@ -176,16 +159,18 @@ def _window(c: Columns) -> tuple[int, int]:
     return first, max(int(c.jobs["completion"].max(initial=-1)), first)
 
 
-def _waiting(s: Sums) -> Metrics:
-    """Mean time that a job waits for data, and for workers, before it first computes.
+def _waiting(s: Sums, jct_s: float) -> Metrics:
+    """Mean time that a job waits for data, and for workers, before it first computes; `jct_s` is the total JCT.
 
     The upload time of a job is Delta_js of the chunk that starts first (the largest if several do), or the time for
     which its gang holds its first workers before it computes. Queueing time is first computation - arrival - upload
-    time. Means are over the jobs that ran.
+    time. Means are over the jobs that ran. The share of uploads is the time for which jobs wait for data - their upload
+    time, and that of each later allocation of a gang - over the total JCT.
     """
     return {
         "queueing_mean_s": s.waited / s.ran / SECOND if s.ran else None,
         "upload_time_mean_s": s.uploading / s.ran / SECOND if s.ran else None,
+        "upload_jct_share": s.awaiting_data / SECOND / jct_s if jct_s else None,
     }
 
 

@@ -25,6 +25,8 @@ class Sums(NamedTuple):
         Jobs with any work in the cloud; jobs that ran.
     waited, uploading
         Their queueing time and upload time [µs].
+    awaiting_data
+        Time for which jobs wait for data [µs]: their upload time, and that of each later allocation of a gang.
     preemptions, postponed_chunks, migrations
         A preemption is a running chunk displaced before it is finished, or a gang that loses all its workers before its
         job is finished. A migration is an allocation of a gang, after its first, that requires data to be brought to
@@ -45,6 +47,7 @@ class Sums(NamedTuple):
     ran: int
     waited: float
     uploading: float
+    awaiting_data: float
     preemptions: int
     postponed_chunks: int
     migrations: int
@@ -87,6 +90,7 @@ def sums(c: Columns) -> Sums:
         ran=int(ran.sum()),
         waited=float(waited.sum(dtype=np.float64)),
         uploading=float(upload[ran].sum(dtype=np.float64)),
+        awaiting_data=float(upload[ran].sum(dtype=np.float64)) + _awaited_again(c),
         preemptions=preemptions,
         postponed_chunks=int(np.maximum(c.dispatches["postponed"], 0).sum(dtype=np.int64)),
         migrations=migrations,
@@ -140,6 +144,14 @@ def _begun(c: Columns) -> tuple[Ints, Ints]:
     start[who] = gang["compute_from"].to_numpy()
     upload[who] = start[who] - gang["start"].to_numpy()
     return start, upload
+
+
+def _awaited_again(c: Columns) -> float:
+    """Time for which gangs hold workers and wait for data in allocations after their first [µs]."""
+    again = gang_intervals(c).select("job", "start", "compute_from").filter(~pl.col("job").is_first_distinct())
+    there = c.uploads.frame.group_by("job", "start").agg(pl.col("end").max())
+    waits = again.join(there, on=["job", "start"]).select(pl.min_horizontal("end", "compute_from") - pl.col("start"))
+    return float(waits.to_series().sum())
 
 
 def _first_chunks(c: Columns, start: Ints, upload: Ints) -> None:

@@ -12,6 +12,8 @@ from skedge.analysis.columns import Columns
 from skedge.core.model import Floats, Ints
 from skedge.core.time import SECOND
 
+from .sums import Sums
+
 Numbers = dict[str, float | int | None]
 
 
@@ -46,17 +48,21 @@ def _in_time(c: Columns) -> NDArray[np.bool_]:
     return done if horizon is None else done & (completion <= horizon)
 
 
-def worth(utility: float | None, training: Floats, rejected: int, jobs: int) -> Numbers:
+def worth(utility: float | None, training: Floats, s: Sums) -> Numbers:
     """Total utility, acceptance and median training time; empty unless all jobs have a utility.
 
-    Acceptance is the fraction of jobs not rejected. The order of `training` may be changed.
+    Acceptance is the fraction of jobs not rejected. The order of `training` may be changed. The censored share is the
+    fraction of the jobs that count with the horizon in it, as they were not complete by then: if it is a half or more,
+    the median is a bound from below.
     """
     if utility is None:
         return {}
+    late = s.finished_after_horizon
     return {
         "utility_total": utility,
-        "acceptance_share": 1 - rejected / jobs,
+        "acceptance_share": 1 - s.rejected / s.jobs,
         "training_time_p50_s": float(np.median(training, overwrite_input=True)) if len(training) else None,
+        "censored_share": 0.0 if late is None else 1 - (s.finished - late) / s.jobs,
     }
 
 

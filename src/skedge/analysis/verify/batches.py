@@ -7,6 +7,7 @@ begins, up to the ends of their plans, and of those that the batch has accepted 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -85,39 +86,55 @@ class _Books:
 
 @dataclass
 class _Job:
-    """An accepted job: servers of its workers and its PS, and the ends of its plans: (made_at, end) [µs]."""
+    """An accepted job: servers of its workers and its PS, and the ends of its plans: (made_at, end) [µs].
 
+    It is accepted at `since` and holds what it was given until `until` [µs]: it completes, or loses a server.
+    """
+
+    since: int
     where: list[tuple[int, int]]
     ps: int
     ends: list[tuple[int, int]]
+    until: int
+
+
+_Accepted = dict[int, list[_Job]]
+"""The acceptances of each job, in order; several if it lost a server."""
 
 
 def check_batches(c: Columns, found: Findings, says: Mapping[str, Any]) -> None:
     """Check the batches in order, with the jobs that each accepts and postpones."""
     accepted = _accepted(c)
+    waits = _waits(c, accepted)
     expected: list[_Row] = []
     limits: dict[Place, float] = {}
-    gone: set[int] = set()
-    done = np.full(len(c.scenario.jobs), NEVER, np.int64)
-    done[c.jobs["job"]] = np.where(c.jobs["completion"] >= 0, c.jobs["completion"], NEVER)
     batches = list(_batches(c))
-    _when_due(c, found, accepted, {time for time, _ in batches})
+    due = _due_times(c, max((time for time, _ in batches), default=0))
+    _when_due(due, found, waits, {time for time, _ in batches})
     for time, decided in batches:
-        _everybody(c, found, time, [job for job, _, _ in decided], gone)
+        _in_time(due, found, time)
+        _everybody(c, found, time, [job for job, _, _ in decided], waits)
         books = _Books(c, says, limits)
-        for job in sorted(gone):
-            if done[job] > time:
-                _hold(books, c, job, accepted[job], time)
+        for job, one in _holding(accepted, time):
+            _hold(books, c, job, one, time)
         for job, verb, value in decided:
             if verb == "postpone":
                 if value is not None and value > 0:
                     found.add("M36", job, time, f"is postponed at a utility of {value:.9g}; it must be at most 0")
-            elif job in accepted:
-                _worth(books, c, found, job, accepted[job], time, value)
-                gone.add(job)
-                _hold(books, c, job, accepted[job], time)
-                expected += _priced(books, c, job, accepted[job], time)
+                continue
+            for one in [one for one in accepted.get(job, []) if one.since == time]:
+                _worth(books, c, found, job, one, time, value)
+                _hold(books, c, job, one, time)
+                expected += _priced(books, c, job, one, time)
     _as_said(c, found, expected)
+
+
+def _holding(accepted: _Accepted, time: int) -> Iterator[tuple[int, _Job]]:
+    """The jobs that hold workers when the batch of this time begins, with the acceptance that gave them."""
+    for job in sorted(accepted):
+        for one in accepted[job]:
+            if one.since < time < one.until:
+                yield job, one
 
 
 def _batches(c: Columns) -> Iterator[tuple[int, list[tuple[int, str, float | None]]]]:
@@ -133,49 +150,91 @@ def _batches(c: Columns) -> Iterator[tuple[int, list[tuple[int, str, float | Non
         yield time, list(batches[time].values())
 
 
-def _when_due(c: Columns, found: Findings, accepted: Mapping[int, _Job], times: set[int]) -> None:
-    """Check that there is a batch at each tau = 2^(i-1) slots at which a job waits."""
-    slot, arrival = c.scenario.physics.slot, c.scenario.jobs.arrival
-    for job, one in accepted.items():
-        tau = slot
-        until = min((made for made, _ in one.ends), default=0)
-        while tau <= until:
-            if arrival[job] < tau and tau not in times:
+def _waits(c: Columns, accepted: _Accepted) -> dict[int, list[tuple[int, int]]]:
+    """When each job waits [µs]: from its arrival, or a loss of a server, to when it is accepted; NEVER if it is not."""
+    rejected = c.decisions["job"][c.decisions.has("verb", "reject")]
+    waits: dict[int, list[tuple[int, int]]] = {}
+    for job in sorted(set(range(len(c.scenario.jobs))) - set(rejected.tolist())):
+        mine, lost = accepted.get(job, []), _lost_at(c).get(job, [])
+        begins = [int(c.scenario.jobs.arrival[job]), *(one.until for one in mine if one.until in lost)]
+        ends = [*(one.since for one in mine), NEVER]
+        waits[job] = list(zip(begins, ends, strict=False))
+    return waits
+
+
+@once
+def _lost_at(c: Columns) -> dict[int, list[int]]:
+    """When each job was suspended because a server went out of service [µs]."""
+    d, lost = c.decisions, dict[int, list[int]]()
+    rows = np.flatnonzero(d.has("verb", "suspend") & (d["server"] >= 0))
+    for job, time in zip(d["job"][rows].tolist(), d["time"][rows].tolist(), strict=True):
+        lost.setdefault(job, []).append(time)
+    return lost
+
+
+def _due_times(c: Columns, last: int) -> list[int]:
+    """The times of batches [µs] to beyond `last`: 2^(i-1) slots; where servers fail at most about `mttr` apart."""
+    physics, tau, due = c.scenario.physics, 1, [0]
+    most = NEVER if physics.mtbf is None else max(1, _up(physics.mttr, physics.slot))
+    while due[-1] <= last:
+        due.append(tau * physics.slot)
+        tau += min(tau, most)
+    return due[1:]
+
+
+def _when_due(due: list[int], found: Findings, waits: Mapping[int, list[tuple[int, int]]], times: set[int]) -> None:
+    """Check that there is a batch whenever one is due and a job, accepted later, waits."""
+    for tau in [tau for tau in due if tau not in times]:
+        for job, of in waits.items():
+            if any(since < tau <= until < NEVER for since, until in of):
                 found.add("M36", job, tau, "waits, but no batch decides on it")
-            tau *= 2
 
 
-def _everybody(c: Columns, found: Findings, time: int, decided: list[int], gone: set[int]) -> None:
-    """Check that the batch of tau decides once on each job that arrived before tau and was not accepted or rejected."""
-    slot, arrival = c.scenario.physics.slot, c.scenario.jobs.arrival
-    tau = (1 << max((time // slot).bit_length() - 1, 0)) * slot
-    if time != tau:
-        found.add("M36", None, time, f"a batch decides at {time} µs; it must be at {tau} or {2 * tau} µs")
-    d = c.decisions
-    rejected = set(d["job"][d.has("verb", "reject")].tolist())
-    due = {job for job in np.flatnonzero(arrival < tau).tolist() if job not in gone and job not in rejected}
+def _in_time(due: list[int], found: Findings, time: int) -> None:
+    """Check that a batch is at a time at which one is due."""
+    at = bisect_left(due, time)
+    if due[at] != time:
+        found.add(
+            "M36", None, time, f"a batch decides at {time} µs; it must be at {due[max(at - 1, 0)]} or {due[at]} µs"
+        )
+
+
+def _everybody(
+    c: Columns, found: Findings, time: int, decided: list[int], waits: Mapping[int, list[tuple[int, int]]]
+) -> None:  # fmt: skip
+    """Check that a batch decides once on each job that waits since before it."""
+    due = {job for job, of in waits.items() if any(since < time <= until for since, until in of)}
     for job in sorted(due ^ set(decided)):
         text = (
             "waits, but the batch does not decide on it" if job in due else "does not wait, but a batch decides on it"
         )
         found.add("M36", job, time, text)
+    d = c.decisions
     rows = np.flatnonzero((d["time"] == time) & d.has("verb", "postpone"))
     for job in sorted({job for job in decided if (d["job"][rows] == job).sum() > 1}):
         found.add("M36", job, time, "is postponed twice by one batch")
 
 
-def _accepted(c: Columns) -> dict[int, _Job]:
-    """The holdings and plans of each allocated job."""
-    jobs: dict[int, _Job] = {}
+def _accepted(c: Columns) -> _Accepted:
+    """The holdings and plans of each acceptance."""
+    jobs: _Accepted = {}
     orders = gang_orders(c)
     p = c.plans
-    for job, server, workers in orders.filter(orders["verb"] == "allocate").select("job", "server", "workers").rows():
-        jobs.setdefault(job, _Job([], -1, [])).where.append((server, workers))
+    orders = orders.filter(orders["verb"] == "allocate").select("job", "time", "server", "workers")
+    for job, time, server, workers in orders.rows():
+        mine = jobs.setdefault(job, [])
+        if not mine or mine[-1].since != time:
+            mine.append(_Job(time, [], -1, [], NEVER))
+        mine[-1].where.append((server, workers))
+    completion = dict(zip(c.jobs["job"].tolist(), c.jobs["completion"].tolist(), strict=True))
+    for job, mine in jobs.items():
+        ends = [*_lost_at(c).get(job, []), *([completion[job]] if completion.get(job, -1) >= 0 else [])]
+        for one in mine:
+            one.until = min((end for end in ends if end > one.since), default=NEVER)
     for job, made, end, server, ps in zip(
         *(p[name].tolist() for name in ("job", "made_at", "to", "server", "ps")), strict=True
     ):
-        one = jobs.get(job)
-        if one is not None:
+        for one in [one for one in jobs.get(job, []) if one.since <= made][-1:]:
             one.ends.append((made, end))
             one.ps = server if ps else one.ps
     return jobs

@@ -43,6 +43,8 @@ def has_parts(scenario: StoredScenario, tables: StoredTables, meta: Mapping[str,
     cluster, promises = scenario.base.cluster, meta.get("promises") or {}
     if meta.get("world") is not None or isinstance(promises.get("batches"), dict):
         return False
+    if scenario.base.physics.mtbf is not None:  # its outages are checked along the whole record
+        return False
     if not cluster.lanes or scenario.any("max_lag"):
         return False
     if (cluster.storage_bytes != UNLIMITED).any() and scenario.any("chunk_mb"):

@@ -11,6 +11,7 @@ from skedge.analysis.zeta import Zeta
 from skedge.core.model import Bools, Ints
 from skedge.core.time import NEVER
 
+from .outages import absent
 from .rules import Findings
 from .same import served_exactly
 
@@ -71,6 +72,10 @@ def check_edge_first(c: Columns, found: Findings, kind: Ints, away: Bools) -> No
         now = t["start"][away & (kind == k)]
         held[away & (kind == k)] = np.searchsorted(starts, now, "right") - np.searchsorted(ends, now, "right")
     free = slots[kind] - held
+    on_server = np.column_stack([cluster.ps, np.zeros(len(cluster.servers), np.int64)])
+    for k in np.unique(kind[away]):
+        here = away & (kind == k)
+        free[here] -= absent(c, on_server[:, k], t["start"][here])
     say = "takes a PS in the cloud at {} µs; {} of its type are free at the edge"
     found.rows(
         "M35", away & (free > 0), t["job"], t["start"], lambda i: say.format(t["start"][i], free[i])

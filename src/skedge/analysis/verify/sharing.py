@@ -14,6 +14,7 @@ import polars as pl
 from skedge.analysis.columns import Columns, gang_intervals
 from skedge.core.sharing import Sharing
 
+from .outages import absent
 from .rules import Findings
 
 
@@ -44,8 +45,9 @@ def check_sharing(c: Columns, found: Findings, slack: int, *, sticky: bool) -> N
 def _held(c: Columns, slack: int) -> Iterator[Held]:
     """When jobs hold workers of the edge; a job that is moved at an instant goes on holding."""
     cloud = c.scenario.cluster.cloud
-    orders = c.decisions.frame.filter(pl.col("verb") == "suspend").group_by("job").agg("time")
-    suspended = dict(orders.iter_rows())
+    # an outage suspends jobs as well, which its server tells from a decision of the policy
+    orders = c.decisions.frame.filter(pl.col("verb") == "suspend", pl.col("server").is_null())
+    suspended = dict(orders.group_by("job").agg("time").iter_rows())
     rows = gang_intervals(c).filter(pl.col("server").ne_missing(cloud)).select("job", "start", "end").rows()
     for job, group in groupby(rows, key=itemgetter(0)):
         whole: list[list[int]] = []
@@ -85,7 +87,7 @@ def _bounds(found: Findings, sharing: Sharing, held: list[Held], slack: int) -> 
             say = f"is preempted after {end - start} µs; min_runtime is {sharing.min_runtime} µs"
             found.add("M41", job, end, say)
         if sharing.most_preemptions is not None and times[job] > sharing.most_preemptions:
-            say = f"is preempted for the {times[job]}th time; most_preemptions is {sharing.most_preemptions}"
+            say = f"is preempted {times[job]} times; most_preemptions is {sharing.most_preemptions}"
             found.add("M41", job, end, say)
 
 
@@ -94,12 +96,14 @@ def _classes(c: Columns, found: Findings, sharing: Sharing, held: list[Held]) ->
     jobs, limits = c.scenario.jobs, sharing.limits(c.scenario.cluster.workers.sum(axis=0))
     used, waits = np.zeros_like(limits), dict[int, int]()
     ever = {one.job for one in held}
+    kinds = range(len(limits[0]))
     changes = sorted(
         [(int(jobs.arrival[job]), 0, job) for job in ever]
         + [(one.end, 1, one.job) for one in held]
         + [(one.start, 2, one.job) for one in held]
     )
     last = {one.job: one.end for one in held}
+    workers = c.scenario.cluster.workers
     for time, group in groupby(changes, key=itemgetter(0)):
         begun = list[tuple[int, int]]()
         for _, what, job in group:
@@ -112,12 +116,14 @@ def _classes(c: Columns, found: Findings, sharing: Sharing, held: list[Held]) ->
                 continue
             if time < last[job] or what == 0:
                 waits[job] = time
+        # a job for which the servers in service have too few workers holds up no other
+        room = [workers[:, k].sum() - absent(c, workers[:, k], np.array([time]))[0] for k in kinds] if begun else []
         for job, of in begun:
             for other, since in waits.items():
                 theirs = sharing.class_after(int(jobs.priority[other]), time - since)
                 at = int(jobs.tenant[other]), int(jobs.worker_type[other])
                 like = at[1] == jobs.worker_type[job] and jobs.ps_type[other] == jobs.ps_type[job]
-                may = used[at] + jobs.workers[other] <= limits[at]
+                may = used[at] + jobs.workers[other] <= limits[at] and jobs.workers[other] <= room[at[1]]
                 if theirs > of and like and may:
                     say = f"begins in class {of}, while {jobs.ids[other]!r} of class {theirs} waits for such workers"
                     found.add("M42", job, time, say)

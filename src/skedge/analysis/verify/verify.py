@@ -37,6 +37,7 @@ from .lanes import OnLanes, by_lane, check_lanes, on_lanes
 from .live import check_trained
 from .names import known_rows
 from .orders import check_order, check_orders, check_ps_orders, check_suspensions
+from .outages import check_failures
 from .plans import check_plans
 from .prices import check_prices
 from .ps import check_edge_first, check_ps, check_ps_slots, check_slot_types, check_slot_use, taken_away
@@ -126,6 +127,8 @@ def check_shared(
     """Check the rules on what jobs share, and on gangs: lanes, PS slots, storage, resources, the order of decisions."""
     c, live, promises = k.c, meta.get("world") is not None, meta.get("promises") or {}
     check_order(c.decisions, found)
+    if not live:
+        check_failures(c, found)
     projected = not live and not c.scenario.jobs.max_lag.any() and c.scenario.physics.mtbf is None
     mode = str(promises.get("alpha")) if projected else ""
     preemptive = bool((meta.get("lanes") or {}).get("preemptive", True))

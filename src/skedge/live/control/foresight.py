@@ -19,11 +19,18 @@ _LOOK_S = 10.0
 
 @dataclass(frozen=True)
 class Outlook:
-    """A forecast of every job in the system: next starts, completions, and the intervals of these [µs]."""
+    """A forecast of every job in the system: next starts, completions, and the intervals of these [µs].
+
+    Attributes
+    ----------
+    never
+        Jobs that never complete if nothing changes.
+    """
 
     starts: dict[int, int] = field(default_factory=dict)
     completions: dict[int, int] = field(default_factory=dict)
     intervals: dict[int, tuple[int, int] | None] = field(default_factory=dict)
+    never: frozenset[int] = frozenset()
 
 
 class Foresight:
@@ -55,10 +62,12 @@ class Foresight:
         present = self._present()
         if present is None:
             return Outlook()
+        jobs = present.kernel.active().tolist()
         foreseen: Foreseen = present.run_out()
         with self._lock:
             intervals = self.forecasts.make(present.now, foreseen.completions)
-        return Outlook(foreseen.starts, foreseen.completions, intervals)
+        never = frozenset(jobs) - foreseen.completions.keys()
+        return Outlook(foreseen.starts, foreseen.completions, intervals, never)
 
     def completed(self, job: int, time: int) -> None:
         """Note that a job has completed at `time` [µs]."""

@@ -216,6 +216,7 @@ class Status:
             "progress": done / (program.steps * program.chunks),
             "servers": sorted(kernel.scenario.cluster.server_ids[server] for server in self._on(job)),
             **_forecast(job, outlook, self.kernel.now),
+            "never_completes": in_system and job in outlook.never,
             "now_s": world.real_now() / SECOND,
             "reason": {
                 "token": reason.token,

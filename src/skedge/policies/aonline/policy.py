@@ -81,6 +81,11 @@ class AOnline(Basis):
         """Alpha is Q in its reading; a PS is taken in the cloud only where the edge has none."""
         return Promises(alpha=self.params.q_mode, ps="edge_first")
 
+    @property
+    def may_use_cloud(self) -> bool:
+        """Unless ``cloud=false``."""
+        return bool(self.params.cloud)
+
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         super().start(cluster, physics, rng)
@@ -259,6 +264,9 @@ class AOnline(Basis):
         # a PS is held only while a chunk is in service, so `paused` jobs have returned theirs
         beginning = {*event.started, *event.without_ps, *self.without_ps} - {*event.paused, *event.left}
         self.without_ps = []
+        if event.settling:  # a job that lost its last chunk in service returns its PS before others take one
+            self.without_ps = sorted(beginning)
+            return
         for job in sorted(beginning):
             ps = self.free_ps(job, view)
             if ps is None:

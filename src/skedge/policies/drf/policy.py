@@ -22,6 +22,11 @@ class Drf(ByKind):
         """Data are brought with allocations only; a suspended job makes room for another; PSs by the ratio."""
         return Promises(uploads="with_allocations", preempts="for_others", ps="ratio")
 
+    @property
+    def may_use_cloud(self) -> bool:
+        """False: it takes only what the edge can never hold."""
+        return False
+
     def on_slots(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
         """DRF on typed slots."""
         from .on_slots import DrfOnSlots  # noqa: PLC0415 - see ByKind

@@ -33,7 +33,7 @@ class FifoParams(Params):
 
     allow_cloud: bool = False
     sticky: bool = False
-    placement: Literal["literal", "keep_running"] = "literal"
+    placement: Literal["keep_running", "literal"] = "keep_running"
     rule: Literal["strict", "earliest_server"] = "strict"
     backfill: bool = False
     most_workers: int = Field(30, ge=1)
@@ -66,6 +66,11 @@ class Fifo(ByKind):
     def shares(self) -> bool:
         """With the rule ``strict``."""
         return bool(self.params.rule == "strict")
+
+    @property
+    def may_use_cloud(self) -> bool:
+        """With `allow_cloud`, and with the rule ``earliest_server``, which counts the cloud as a server."""
+        return bool(self.params.allow_cloud or self.params.rule == "earliest_server")
 
     def on_slots(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
         """The rule on typed slots."""

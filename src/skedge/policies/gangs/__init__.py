@@ -11,8 +11,10 @@ A gang is the workers of a job that begin together: its whole demand k_j or noth
 4. ``srtf.py``, ``tiresias.py``: how each orders the jobs.
 5. ``preemptive.py``: shortest job first, worker by worker.
 
-Gang placement, upload and PS are unstated in the papers; they follow ``placement.py`` and ``base.py``. The cloud takes
-only what can never fit on the edge (``allow_cloud`` changes that).
+Gang placement, upload and PS are unstated in the papers; they follow ``placement.py`` and ``base.py``. A job that is
+placed leaves those that run where they are while other workers are free; ``placement=literal`` places all jobs anew at
+each event, which moves running jobs on an idle cluster too. The cloud takes only what can never fit on the edge
+(``allow_cloud`` changes that).
 
 SRTF
 ----

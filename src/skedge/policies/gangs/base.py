@@ -15,7 +15,7 @@ from skedge.core.time import NEVER
 
 from .edge import EdgePolicy
 from .placement import Changes, Gang, Rule, carry, make_scratch, select
-from .sharing import Layer
+from .sharing import Layer, Room
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -32,13 +32,15 @@ class GangParams(Params):
     sticky
         True: a preempted job resumes only in its last place, where its data are.
     placement
-        ``literal``: a job ranked before others takes their workers even where free ones would do; ``keep_running``:
-        it takes free ones first, also if it has run before on workers that another job holds now.
+        ``keep_running``: a job that is placed takes workers that no running job holds, where those are enough, also
+        if it has run before on workers that another job holds now. ``literal``: all jobs are placed anew in the order
+        of the scan, so that a job ranked first takes another's workers even where free ones would do; the other is
+        moved and pays for its upload and its restoring, without any queue too.
     """
 
     allow_cloud: bool = False
     sticky: bool = False
-    placement: Literal["literal", "keep_running"] = "literal"
+    placement: Literal["keep_running", "literal"] = "keep_running"
 
 
 class GangPolicy(EdgePolicy):
@@ -129,10 +131,20 @@ class GangPolicy(EdgePolicy):
         if self.layer is None:
             return order, self.choose(order, view, free=free)
         held = order[:0] if free is None else self.active[self.gang.running[self.active] > 0]
-        order, tried = self.layer.arranged(order, self.gang, view, held, free, stop_at_first=self.stop_at_first)
-        verdict = self.choose(order, view, free=free)
+        workers = (view.capacity if free is None else free).sum(axis=0)
+        room = Room(workers, self._ps_left(view, free is not None))
+        apart = order[:0]
+        while True:
+            rest = order[~np.isin(order, apart)]
+            rest, tried = self.layer.arranged(rest, self.gang, view, held, room, stop_at_first=self.stop_at_first)
+            verdict = self.choose(rest, view, free=free)
+            # what waits for its last place displaces nobody: the others are arranged again without it
+            without = rest[:tried][verdict[:tried] == 0]
+            if self.stop_at_first or not len(without):
+                break
+            apart = np.concatenate([apart, without])
         verdict[tried:] = 0
-        return order, verdict
+        return np.concatenate([rest, apart]), np.concatenate([verdict, np.zeros_like(apart)])
 
     def note(self, order: Ints, verdict: Ints) -> Changes:
         """The changes that follow from the verdicts on `order`, all jobs in the system; updates the books too."""

@@ -41,6 +41,11 @@ class EdgePolicy(Basis):
     compares: ClassVar[str] = "its whole demand against what is free"
 
     @property
+    def may_use_cloud(self) -> bool:
+        """With the parameter `allow_cloud`."""
+        return bool(getattr(self.params, "allow_cloud", False))
+
+    @property
     def promises(self) -> Promises:
         """Data are brought with allocations only; a suspended job makes room for another."""
         return Promises(uploads="with_allocations", preempts="for_others")

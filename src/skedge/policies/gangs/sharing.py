@@ -9,7 +9,8 @@ The policy ranks its jobs as always. The layer says which of them are tried, and
 4. of a tenant, the jobs as the policy ranks them.
 
 A job that would take its tenant above its quota is left out, and holds up no other. Where the workers of a job are not
-left, no job of a lower class begins on workers of its type: they come free for it.
+left, no job of a lower class begins on workers of its type: they come free for it. A job takes a PS with its workers;
+where none of its type is left it takes nothing, and jobs of a lower class begin with PSs of another type.
 """
 
 from __future__ import annotations
@@ -44,6 +45,19 @@ class Since(NamedTuple):
     since: Ints
     waits: Ints
     preempted: Ints
+
+
+class Room(NamedTuple):
+    """What there is to give out, by type.
+
+    Attributes
+    ----------
+    workers, ps
+        Edge workers and PSs; a large number of PSs where the cloud is the fallback.
+    """
+
+    workers: Ints
+    ps: Ints
 
 
 class Layer:
@@ -90,20 +104,19 @@ class Layer:
         return own if running else self.sharing.class_after(own, view.now - int(self.times.waits[job]))
 
     def arranged(
-        self, order: Ints, gang: Gang, view: View, held: Ints, free: Ints | None, *, stop_at_first: bool
+        self, order: Ints, gang: Gang, view: View, held: Ints, room: Room, *, stop_at_first: bool
     ) -> tuple[Ints, int]:
         """The jobs of `order`, ranked by the policy: first those that are to be tried, in that order; and how many.
 
         Parameters
         ----------
-        held, free
-            Jobs that keep their workers, which are not in `order`, and the free workers by server and type; no job and
-            None: all workers are given out anew.
+        held, room
+            Jobs that keep their workers, which are not in `order`, and what there is for those of `order`.
         stop_at_first
             True: nothing goes ahead of a job whose workers are not left.
         """
         running = gang.running[order] > 0
-        choice = _Choice(self, gang, view, held, free)
+        choice = _Choice(self, gang, view, held, room)
         kept = [job for job in order[running].tolist() if self.keeps(job, view.now)]
         for job in kept:
             choice.take(job)
@@ -115,7 +128,7 @@ class Layer:
             if not choice.take(job):
                 if stop_at_first:
                     break
-                if gang.workers[job] <= there[kind]:
+                if choice.left[kind] < gang.workers[job] <= there[kind]:
                     short.setdefault(kind, level)
         first = np.array(choice.chosen, np.int64)
         return np.concatenate([first, order[~np.isin(order, first)]]), len(first)
@@ -150,23 +163,24 @@ class Layer:
 
 
 class _Choice:
-    """The jobs chosen so far, the workers left by type, and those given to each tenant."""
+    """The jobs chosen so far, the workers and PSs left by type, and the workers given to each tenant."""
 
-    def __init__(self, layer: Layer, gang: Gang, view: View, held: Ints, free: Ints | None) -> None:
+    def __init__(self, layer: Layer, gang: Gang, view: View, held: Ints, room: Room) -> None:
         self.layer, self.gang, self.tenant = layer, gang, view.jobs.tenant
-        self.left = (view.capacity if free is None else free).sum(axis=0)
+        self.left, self.ps_left = room.workers.copy(), room.ps.copy()
         self.used = np.zeros_like(layer.limits)
         np.add.at(self.used, (self.tenant[held], gang.kind[held]), gang.workers[held])
         self.chosen: list[int] = []
 
     def take(self, job: int) -> bool:
-        """Take the job if it is within its tenant's quota and its workers are left; False: they are not left."""
+        """Take the job if it is within its tenant's quota and its workers and a PS are left; False: they are not."""
         k, kind, tenant = int(self.gang.workers[job]), int(self.gang.kind[job]), int(self.tenant[job])
         if self.layer.limited[tenant, kind] and self.used[tenant, kind] + k > self.layer.limits[tenant, kind]:
             return True
-        if k > self.left[kind]:
+        if k > self.left[kind] or self.ps_left[self.gang.ps_kind[job]] < 1:
             return False
         self.used[tenant, kind] += k
         self.left[kind] -= k
+        self.ps_left[self.gang.ps_kind[job]] -= 1
         self.chosen.append(job)
         return True

@@ -54,6 +54,9 @@ eta_j                          max(0, ``Allocate.value``)
 - D8 Work that outlives its plan (announced times were wrong) keeps what it holds and is planned again, for as long as
   it was to take; the next batches find it there. Without it every batch starts on an empty system.
 - D9 xi follows the scenario's physics: with ``colocation: cloud`` one edge server has xi = 0.
+- D10 Where servers fail (``physics.mtbf``), intervals double until they are as long as a mean repair (``mttr``), and
+  stay so: the paper's servers do not fail, and a job that lost one would wait twice as long after each loss. A plan may
+  take as many slots as the last power of two that has passed.
 
 **Complexity.** Per job and batch O(D_j S k (n_S + 1)), with k steps of price on a server (at most one more than it has
 workers) and n_S servers that a spread deployment uses.

@@ -140,11 +140,18 @@ class Batch(Basis):
         prices = {"T": p.T, "F1": p.F1, "F2": p.F2, "normed": p.price_norm == "2TSU"}
         return Promises(preempts="never", batches={**prices, "cloud_capacity": p.cloud_capacity})
 
+    @property
+    def may_use_cloud(self) -> bool:
+        """Unless it has no capacity."""
+        return bool(self.params.cloud_capacity != 0)
+
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         super().start(cluster, physics, rng)
         p, servers = self.params, len(cluster.servers)
         self.tau, self.asked = 1, 0
+        # intervals that double while failures recur would keep jobs that lost a server waiting ever longer (D10)
+        self.longest = NEVER if physics.mtbf is None else max(1, -(-physics.mttr // physics.slot))
         self.waiting: dict[int, WaitingJob] = {}
         self.held: dict[int, Accepted] = {}
         self.in_order = np.array(sorted(range(servers), key=lambda s: (s == cluster.cloud, s)), np.int64)
@@ -191,12 +198,19 @@ class Batch(Basis):
         slots = view.now // self.physics.slot
         if slots >= self.tau:
             # tau_i = 2^(i-1): after an idle time the last one that has passed, not each of those between
-            due = 1 << (slots.bit_length() - 1)
+            due = self._last_due(slots)
             yield from self._maxsche(due, view)
-            self.tau = 2 * due
+            self.tau = due + min(due, self.longest)
         if self.waiting and self.asked < self.tau:
             self.asked = self.tau
             yield self._wake()
+
+    def _last_due(self, slots: int) -> int:
+        """The last tau_i that has passed in slot `slots` >= 1: 2^(i-1), and from some i on every `longest` slots."""
+        first = 1 << self.longest.bit_length()
+        if slots < first:
+            return 1 << (slots.bit_length() - 1)
+        return first + (slots - first) // self.longest * self.longest
 
     def _wake(self) -> WakeAt:
         """Request a wake-up at tau_i; as each batch starts at tau_i and intervals double, time can run out."""
@@ -290,7 +304,8 @@ class Batch(Basis):
             usable = usable & (there < tau_us if self.params.strict_upload else there <= tau_us)
         can = usable[of.at]
         most, slot = int(view.jobs.chunks[job]), self.physics.slot
-        ask = Ask(view.work[job], most, slot, tau, of.rows[can], of.ps_rows[can], of.xi[can])
+        interval = 1 << (tau.bit_length() - 1)
+        ask = Ask(view.work[job], most, slot, interval, of.rows[can], of.ps_rows[can], of.xi[can])
         return ask, of.at[can].tolist()
 
     def _accept(self, job: int, ask: Ask, servers: list[int], plan: Deployment, view: View) -> Iterator[Order]:

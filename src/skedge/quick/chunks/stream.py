@@ -64,6 +64,8 @@ def covers(scenario: Scenario | StoredScenario, policy: Policy) -> bool:
     base = scenario if isinstance(scenario, Scenario) else scenario.base
     if not whole.covers(base, policy) or base.physics.checkpoint_overhead or base.cluster.sharing is not None:
         return False
+    if base.physics.mtbf is not None:  # chunks of a failed server run again, which no compiled loop does
+        return False
     if isinstance(scenario, Scenario):
         return True
     limited = bool((base.cluster.storage_bytes != UNLIMITED).any())

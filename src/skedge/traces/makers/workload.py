@@ -30,6 +30,24 @@ Caltech101, AlexNet and Inception-BN on ImageNet-12; two models each, so the thr
 
 HOUR_S = 3600.0
 
+DATA_MB = (170.0, 132.0, 154_600.0)
+"""Sizes of the data sets in JSAC'22 Table II [MB]: CIFAR-10 (the archive for Python), Caltech101 (its archive) and
+ImageNet-12 (the archives of training and validation); two models each, so the three have equal probability."""
+
+READ_MB_PER_S = 50.0
+"""Data that one GPU reads while it trains [MB/s]: ResNet-50 on a V100 in FP32 takes about 400 images a second (NVIDIA,
+DeepLearningExamples), of 116 kB in ImageNet-12."""
+
+EDGE_MBPS = 1000.0
+"""Default rate of an upload to an edge server [Mbit/s]: a link of 1 Gbit/s; JSAC'22 draws links from 100 to 5,120."""
+
+CLOUD_MBPS = EDGE_MBPS / 15
+"""Default rate of an upload to the cloud: links between data centers are 15 times slower than inside one, in the mean
+of 11 regions (Hsieh et al., Gaia, NSDI'17)."""
+
+SHARED_CHUNK_MB = (20.0, 60.0)
+"""Size of a chunk where uploads are a share of the duration [MB]: Okita's range."""
+
 RESTORE_S = 30.0
 """Default checkpoint overhead of rigid jobs [s]: the cost of each change of a job's GPUs in Pollux's simulator
 (Qiao et al., OSDI'21; petuum/adaptdl, branch osdi21-artifact, simulator/simulator.py, ``Job.reallocate``)."""
@@ -97,31 +115,39 @@ class TraceShares:
         Share of a mini-batch's time for communication, 2 q / b; >= 0, its sum with `ps_update` < 1.
     ps_update
         Share for the PS's update, G; >= 0.
+    data_mb
+        Sizes of a job's data [MB], each > 0, one of which is drawn; a job has at most what its GPUs could read once in
+        its time, at :data:`READ_MB_PER_S` each. A chunk is an equal part of it.
+    edge_mbps, cloud_mbps
+        Rates of the upload of a chunk to an edge server and to the cloud [Mbit/s], > 0.
     upload
-        Upload delay of a chunk to an edge server, relative to the job's duration, >= 0; its range is this value times
-        `upload_spread`.
+        Instead of all three: upload delay of a chunk to an edge server, relative to the job's duration, >= 0.
     upload_spread
-        Bounds of the range of upload delays, around 1.
+        Bounds of the range of upload delays, relative to the delay by rate or share; it is drawn by job and server.
     cloud_factor
-        Ratio of the upload delay to the cloud to that to an edge server, >= 0.
+        With `upload`: ratio of the upload delay to the cloud to that to an edge server, >= 0; default 4.
     epochs
         E, drawn uniformly, bounds included.
     gradient_mb
         q [MB], drawn uniformly, > 0; the bandwidth follows from `communication`.
     chunk_mb
-        Size of a chunk [MB], drawn uniformly.
+        Size of a chunk [MB], drawn uniformly, instead of `data_mb`; with `upload` the default is
+        :data:`SHARED_CHUNK_MB`.
     chunks
         D of divisible jobs, drawn uniformly, bounds included; None: a row of Table II.
     """
 
     communication: float = 0.1
     ps_update: float = 0.01
-    upload: float = 0.05
+    data_mb: Sequence[float] = DATA_MB
+    edge_mbps: float = EDGE_MBPS
+    cloud_mbps: float = CLOUD_MBPS
+    upload: float | None = None
     upload_spread: Range = (0.5, 1.5)
     cloud_factor: float = 4.0
     epochs: tuple[int, int] = (20, 60)
     gradient_mb: Range = (30.0, 575.0)
-    chunk_mb: Range = (20.0, 60.0)
+    chunk_mb: Range | None = None
     chunks: Counts | None = None
 
     def __post_init__(self) -> None:
@@ -130,10 +156,16 @@ class TraceShares:
                 f"communication share {self.communication} and PS share {self.ps_update}: both must be >= 0 and their "
                 "sum below 1, or nothing is left for training"
             )
-        if not (self.upload >= 0 and self.cloud_factor >= 0 and 0 <= self.upload_spread[0] <= self.upload_spread[1]):
+        share = 0.0 if self.upload is None else self.upload
+        if not (share >= 0 and self.cloud_factor >= 0 and 0 <= self.upload_spread[0] <= self.upload_spread[1]):
             raise TraceError(
                 f"upload share {self.upload}, cloud factor {self.cloud_factor}, spread {self.upload_spread}: all must "
                 "be >= 0 and the spread ascending"
+            )
+        if not (self.edge_mbps > 0 and self.cloud_mbps > 0 and self.data_mb and min(self.data_mb) > 0):
+            raise TraceError(
+                f"edge_mbps {self.edge_mbps}, cloud_mbps {self.cloud_mbps}, data_mb {list(self.data_mb)}: all must be "
+                "above 0, and there must be a size"
             )
 
 
@@ -210,7 +242,7 @@ def rigid_jobs(
     microsecond to which the model rounds a chunk up.
 
     A job takes the same time on all servers with its type, because the trace has only one kind of GPU. A chunk's upload
-    delay does not depend on k, because all chunks of a gang are uploaded in parallel.
+    delay does not depend on k but by the size of the chunk, because all chunks of a gang are uploaded in parallel.
 
     Parameters
     ----------
@@ -284,7 +316,8 @@ def _timed(
     each = trace["gpus"].to_numpy() * duration / (chunks * epochs * MINIBATCHES)
     gradient = rng.uniform(*s.gradient_mb, n)
     bandwidth, gradient = _bandwidth(gradient, s.communication * each)
-    edge = s.upload * duration
+    chunk_mb = _chunk_sizes(trace, chunks, rng, s)
+    edge, cloud = _upload_delays(duration, chunk_mb, s)
     return _table(
         trace,
         chunks=chunks,
@@ -294,14 +327,32 @@ def _timed(
         ps_update_s=s.ps_update * each,
         gradient_mb=gradient,
         bandwidth_mbps=bandwidth,
-        chunk_mb=rng.uniform(*s.chunk_mb, n),
+        chunk_mb=chunk_mb,
         worker_type=_drawn(worker_types, n, rng),
         ps_type=_drawn(ps_types, n, rng),
         upload_edge_lo_s=s.upload_spread[0] * edge,
         upload_edge_hi_s=s.upload_spread[1] * edge,
-        upload_cloud_lo_s=s.upload_spread[0] * s.cloud_factor * edge,
-        upload_cloud_hi_s=s.upload_spread[1] * s.cloud_factor * edge,
+        upload_cloud_lo_s=s.upload_spread[0] * cloud,
+        upload_cloud_hi_s=s.upload_spread[1] * cloud,
     )
+
+
+def _chunk_sizes(trace: pl.DataFrame, chunks: Ints, rng: Generator, s: TraceShares) -> Floats:
+    """Size of a chunk of each job [MB]: drawn, or an equal part of the job's data."""
+    share = rng.random(len(trace))  # one number a job either way, so that all later draws are the same
+    chunk_range = SHARED_CHUNK_MB if s.chunk_mb is None and s.upload is not None else s.chunk_mb
+    if chunk_range is not None:
+        return chunk_range[0] + (chunk_range[1] - chunk_range[0]) * share
+    drawn = np.asarray(s.data_mb)[(share * len(s.data_mb)).astype(np.int64)]
+    readable = READ_MB_PER_S * trace["gpus"].to_numpy() * trace["duration_s"].to_numpy()
+    return np.asarray(np.minimum(drawn, readable) / chunks)
+
+
+def _upload_delays(duration: Floats, chunk_mb: Floats, s: TraceShares) -> tuple[Floats, Floats]:
+    """Upload delay of a chunk of each job to an edge server and to the cloud [s], before the spread."""
+    if s.upload is not None:
+        return s.upload * duration, s.cloud_factor * s.upload * duration
+    return MBIT_PER_MB * chunk_mb / s.edge_mbps, MBIT_PER_MB * chunk_mb / s.cloud_mbps
 
 
 def _bandwidth(gradient_mb: Floats, communication_s: Floats) -> tuple[Floats, Floats]:

@@ -35,7 +35,7 @@ function forecastBar(row, last) {
 
 function completion(row, last) {
   if (row.ended_s !== null) return [at(row.ended_s)];
-  if (row.forecast_s === null) return [""];
+  if (row.forecast_s === null) return [row.never_completes ? "never" : ""];
   const interval = row.forecast_from_s === null ? "" : ` (${at(row.forecast_from_s)} – ${at(row.forecast_to_s)})`;
   return [`≈ ${at(row.forecast_s)}${interval}`, forecastBar(row, last)];
 }

@@ -1,0 +1,47 @@
+"""The metrics that a comparison shows, and how they compare."""
+
+from __future__ import annotations
+
+COLUMNS = (
+    "jct_mean_s", "jct_rate", "bound_ratio", "jct_p50_s", "jct_p99_s", "slowdown_mean", "makespan_s", "preemptions",
+    "migrations", "postponed_chunks", "utilisation_mean", "uploaded_mb", "upload_jct_share", "cloud_share", "rejected",
+)  # fmt: skip
+"""Metrics shown by a comparison, in order."""
+
+VALUE_COLUMNS = ("utility_total", "bound_ratio", "acceptance_share", "training_time_p50_s")
+"""Metrics shown first if all jobs have a utility."""
+
+COST_COLUMNS = (
+    "cost_total", "bound_ratio", "cost_latency", "cost_bandwidth", "cost_exchange", "cost_transfers", "moved_mb",
+)  # fmt: skip
+"""Metrics shown first at sites."""
+
+FINISHED_COLUMN = "finished"
+"""Metric shown second if a job did not finish: means of times and costs are over so many."""
+
+HORIZON_COLUMN = "finished_after_horizon"
+"""Metric shown last if there is a horizon."""
+
+REFERENCE = "srtf"
+"""Policy to which JCT rate and differences are relative (JSAC'22 Sec. V); the first policy if it is not compared."""
+
+HIGHER_IS_BETTER = ("utility_total", "acceptance_share", "utilisation_mean", "finished")
+NEITHER_IS_BETTER = ("cloud_share",)
+"""Metrics for which higher is better; for the others lower is better."""
+
+_OF_FINISHED = ("jct_", "slowdown_", "makespan_s", "cost_", "bound_ratio")
+"""Beginnings of the names of metrics over the finished jobs alone."""
+
+_CENSORED = {"training_time_p50_s": ("censored_share", 0.5)}
+"""Metrics that are bounds from below from this share of jobs on that were cut off at the horizon."""
+
+
+def of_finished(column: str) -> bool:
+    """Whether a metric is over the finished jobs alone, so that it compares only where the same jobs finished."""
+    return column.startswith(_OF_FINISHED)
+
+
+def is_censored(column: str, row: dict[str, float | None]) -> bool:
+    """Whether a metric of a run is a bound from below, as the horizon cut off what it measures."""
+    share, least = _CENSORED.get(column, ("", 0.0))
+    return (row.get(share) or 0.0) >= least if share else False

@@ -1,0 +1,149 @@
+"""The sentences below a comparison: of what the intervals are, and what its numbers do not say by themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from skedge.analysis.intervals import FEWEST
+
+from .columns import VALUE_COLUMNS
+
+if TYPE_CHECKING:
+    from .comparison import Comparison
+
+_UNITS = {"jct_total_s": " s of total JCT", "utility_total": " of total utility", "cost_total": " of total cost"}
+"""Units of the metrics that have bounds."""
+
+
+def sentences(c: Comparison) -> list[str]:
+    """All that apply."""
+    made = (
+        failed_text(c), interval_text(c), bound_text(c), unfinished_text(c), idle_text(c), cloud_text(c),
+        upload_text(c), verified_text(c),
+    )  # fmt: skip
+    return [text for text in made if text]
+
+
+def failed_text(c: Comparison) -> str:
+    """Which policies are left out, with their first errors."""
+    first = {failure.policy: failure for failure in reversed(c.failures)}
+    times = {policy: sum(failure.policy == policy for failure in c.failures) for policy in first}
+    return "; ".join(
+        f"{policy} failed and is left out, with {times[policy]} of {len(c.seeds)} "
+        f"seed{'s' if len(c.seeds) > 1 else ''} (seed {failure.seed}: {failure.text})"
+        for policy, failure in sorted(first.items())
+    )
+
+
+def interval_text(c: Comparison) -> str:
+    """The kind of the intervals, or why there is none; empty for one seed."""
+    if len(c.seeds) < 2:
+        return ""
+    if _identical(c):
+        return "every seed gave the same runs, as nothing is drawn here: no interval and no *"
+    if c.seeding == "same":
+        return (
+            "the jobs are the same for every seed, which draws upload delays and the like around them, so that seeds "
+            "are no samples of a workload: means without intervals, and no *"
+        )
+    again = (
+        "the scenario's own seed has the trace as it is, others draw its jobs again in blocks of consecutive arrivals"
+        if c.seeding == "resampled"
+        else ""
+    )
+    if len(c.seeds) < FEWEST:
+        few = f"means over seeds; no intervals with fewer than {FEWEST} seeds"
+        return "; ".join(filter(None, (few, again)))
+    if again:
+        return (
+            f"means over seeds; {again}; 95 % intervals are of one such window, so more seeds do not narrow them; "
+            f"differences to {c.reference} on equal seeds, * where their intervals do not contain 0"
+        )
+    return (
+        f"means over seeds with 95 % bootstrap intervals; differences to {c.reference} on equal seeds with 95 % "
+        "intervals of Student's t, * where those do not contain 0"
+    )
+
+
+def _identical(c: Comparison) -> bool:
+    """Whether the runs of each policy are the same with every seed, by all their metrics."""
+    return all(row == rows[0] for rows in c.metrics.values() for row in rows)
+
+
+def bound_text(c: Comparison) -> str:
+    """The bound that ``bound_ratio`` is relative to; empty without a bound."""
+    bounds = [r for r in c.references if r is not None]
+    if not bounds:
+        return ""
+    names = ", ".join(dict.fromkeys(f"{r.bound.name!r} of {r.problem!r}" for r in bounds))
+    value = np.mean([r.bound.value for r in bounds])
+    unit = _UNITS[bounds[0].metric]
+    mean = " (mean over seeds)" if len(c.seeds) > 1 else ""
+    return f"bound: relative to the best bound that holds for all runs here, {names}: {value:.6g}{unit}{mean}"
+
+
+def unfinished_text(c: Comparison) -> str:
+    """Unfinished jobs by policy; empty if all jobs finish, or if utilities are compared."""
+    if VALUE_COLUMNS[0] in c.columns or not c.unfinished:
+        return ""
+    short = ", ".join(f"{policy} {left:.1%}" for policy, left in c.unfinished.items())
+    apart = "" if _same_jobs(c) else "; where two policies finished different jobs, there is no rate and no difference"
+    return f"jobs not finished, which count in no time and no cost: {short}{apart}"
+
+
+def _same_jobs(c: Comparison) -> bool:
+    """Whether all policies finished the same jobs."""
+    return all(c.finished.get(policy) == c.finished.get(c.policies[0]) for policy in c.policies)
+
+
+def idle_text(c: Comparison) -> str:
+    """Said where nothing contends."""
+    rows = [row for rows in c.metrics.values() for row in rows]
+    idle = all(row.get("queueing_mean_s") == 0 and not row["preemptions"] and not row["rejected"] for row in rows)
+    return "no job ever waited: policies cannot differ in the order of jobs, only in where jobs run" if idle else ""
+
+
+def cloud_text(c: Comparison) -> str:
+    """Which policies may use the cloud; empty if all may or none may, or nothing was trained there."""
+    if len(c.groups) < 2:
+        return ""
+    without, within = (", ".join(group) for group in c.groups)
+    return (
+        f"{within} may use the cloud, which has neither an end nor a price; {without} may not, but for jobs that fit "
+        "nowhere else: nothing is decided between those and these"
+    )
+
+
+def upload_text(c: Comparison) -> str:
+    """The share of uploads in the JCT, from the least to the greatest of the policies; empty without uploads."""
+    shares = {policy: c.estimate(policy, "upload_jct_share") for policy in c.policies if _has_uploads(c, policy)}
+    means = {policy: share.mean for policy, share in shares.items() if share is not None and share.mean > 0}
+    if not means:
+        return ""
+    least, most = (end(means, key=lambda policy: means[policy]) for end in (min, max))
+    low, high = f"{means[least]:.1%}", f"{means[most]:.1%}"
+    return f"waiting for uploads is {low} of JCT" if low == high else (
+        f"waiting for uploads is from {low} of JCT ({least}) to {high} ({most})"
+    )  # fmt: skip
+
+
+def _has_uploads(c: Comparison, policy: str) -> bool:
+    return all("upload_jct_share" in row for row in c.metrics[policy])
+
+
+def verified_text(c: Comparison) -> str:
+    """The result of the verification."""
+    if c.violations is None:
+        return "not verified"
+    broken = [
+        f"{policy} with seed {seed}: {', '.join(dict.fromkeys(v.rule for v in found))}"
+        for policy, by_seed in c.violations.items()
+        for seed, found in zip(c.seeds, by_seed, strict=True)
+        if found
+    ]
+    if broken:
+        return f"rules broken by {'; '.join(broken)}"
+    runs = len(c.policies) * len(c.seeds)
+    return f"{runs} {'run' if runs == 1 else 'runs'}, every rule verified"

@@ -1,0 +1,130 @@
+"""Whether a simulation gets anywhere: a run in which no job gets any further ends with an error that names the jobs.
+
+A run *gets further* when a job arrives or leaves, when a chunk is completed or a slot's chunks are trained, and when an
+allocation has trained something by its end or trains now. After :data:`ORDERS` orders for each job in the system, or
+:data:`EVENTS` events, without that, what the lanes have left is compared with what they had left at the look before.
+The run is stuck if no job has less, no job is still to arrive, and more time has passed than any upload, restore or
+horizon takes (docs/model.md, section 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from skedge.core.errors import StuckError
+from skedge.core.events import Allocate, Dispatch, Event, Order, Postpone, Reserve, Suspend, Transfer, Upload
+from skedge.core.lanes.lanes import COUNT, EACH, JOB, LEFT, Lanes
+from skedge.core.model import Ints
+from skedge.core.network import upload_row
+from skedge.core.time import SECOND
+
+if TYPE_CHECKING:
+    from .world import SimulatedWorld
+
+ORDERS = 1_000
+"""Orders for each job in the system from one look at what is left to the next."""
+
+EVENTS = 100_000
+"""Events from one look at what is left to the next, if there are not as many orders."""
+
+_COUNTED = (Allocate, Dispatch, Suspend, Reserve, Postpone, Transfer, Upload)
+"""Orders that decide something about a job, without which nothing else of it would be taken away or put off."""
+
+_NAMED = 5
+"""Most jobs that the error names."""
+
+
+class Progress:
+    """Watches one simulation.
+
+    Parameters
+    ----------
+    world
+        The simulation.
+    jobs
+        The jobs in the system at its beginning.
+    """
+
+    def __init__(self, world: SimulatedWorld, jobs: Iterable[int] = ()) -> None:
+        self.world, self.jobs, self.since = world, set(jobs), world.now
+        self.orders, self.events, self.left = 0, 0, np.zeros(0, np.int64)
+        sharing = world.scenario.cluster.sharing
+        # a job that may be preempted so often and no more may lose its workers as often without training
+        bound = 0 if sharing is None else sharing.most_preemptions or 0
+        self.patience = ORDERS + 4 * bound
+
+    def note(self, event: Event) -> None:
+        """Process an event; ends the run if it is stuck.
+
+        Raises
+        ------
+        StuckError
+            Names the jobs in the system.
+        """
+        self.events += 1
+        if event.arrived or event.finished:
+            self.jobs.update(event.arrived)
+            self.jobs.difference_update(event.finished)
+            self.further(event.time)
+        elif event.trained or len(event.chunks.time):
+            self.further(event.time)
+        elif self.orders > self.patience * len(self.jobs) or self.events > EVENTS:
+            self._look(event.time)
+
+    def order(self, order: Order) -> None:
+        """Process an order that is carried out."""
+        if isinstance(order, _COUNTED):
+            self.orders += 1
+
+    def leave(self, job: int) -> None:
+        """Process a rejection."""
+        self.jobs.discard(job)
+        self.further(self.world.now)
+
+    def further(self, now: int) -> None:
+        """A job got further at `now` [µs]."""
+        self.orders, self.events, self.since = 0, 0, now
+        self.left = self.left[:0]
+
+    def _look(self, now: int) -> None:
+        """Compare what is left with the look before."""
+        left, before = self.world.lane_work(), self.left
+        if self.world.trains() or (len(before) and (left < before).any()):
+            self.further(now)
+        elif len(before) and self.world.all_arrived and now - self.since > self._longest_wait():
+            raise StuckError(self._sentence(now))
+        self.left, self.orders, self.events = left, 0, 0
+
+    def _longest_wait(self) -> int:
+        """Longest time in which jobs in the system may have to wait for data, a checkpoint or the horizon [µs]."""
+        physics, delays = self.world.scenario.physics, self.world.scenario.delays
+        uploads = max((int(upload_row(delays, job).max(initial=0)) for job in self.jobs), default=0)
+        return max(uploads + physics.checkpoint_overhead, physics.horizon or 0)
+
+    def _sentence(self, now: int) -> str:
+        ids, physics = self.world.scenario.jobs.ids, self.world.scenario.physics
+        names = [repr(ids[job]) for job in sorted(self.jobs)]
+        jobs = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+        failing = "" if physics.mtbf is None else ", or too few servers are in service at a time"
+        return (
+            f"the run does not end: from {self.since / SECOND:g} s to {now / SECOND:g} s no job trained anything, and "
+            f"none is still to arrive; in the system: {jobs}. Each time the policy puts them off, or they lose their "
+            "workers before their data are there and their checkpoint is restored "
+            f"({physics.checkpoint_overhead / SECOND:g} s){failing}"
+        )
+
+
+def lane_work(lanes: Lanes, now: int, jobs: int) -> Ints:
+    """Work left on all lanes at `now`, restores included, by job [µs]."""
+    total = np.zeros(jobs, np.int64)
+    for table, used in ((lanes.rows, lanes.waiting), (lanes.transit, lanes.coming)):
+        rows = table[np.arange(table.shape[1]) < used[:, None]]
+        np.add.at(total, rows[:, JOB], rows[:, LEFT] + (rows[:, COUNT] - 1) * rows[:, EACH])
+    busy = np.flatnonzero(lanes.waiting)
+    # the last row of a lane is the one in service, counted as of the lane's clock
+    served = lanes.rows[busy, lanes.waiting[busy] - 1, JOB]
+    np.subtract.at(total, served, np.maximum(now - lanes.clock[busy], 0))
+    return total
