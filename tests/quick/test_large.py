@@ -353,3 +353,14 @@ def test_a_table_that_cannot_be_written_ends_the_run(tmp_path: Path) -> None:
     scenario = scenario_of("demo-divisible")
     with pytest.raises(OSError, match="No such file"):
         stream(in_file(scenario, tmp_path), prepared("aonline", scenario), tmp_path / "missing")
+
+
+def test_users_of_jobs_do_not_change_a_record_that_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts have users of their own, whose numbers the window counts on; the record is that without users."""
+    monkeypatch.setattr("skedge.quick.chunks.stream.ROWS", 8)
+    scenario = next(one for one in map(instance, range(25)) if covers(one, prepared("aonline", one)))
+    users = pl.Series("user", [f"u{i % 3}" if i % 4 else None for i in range(len(scenario.jobs))])
+    frame = scenario.jobs.frame.with_columns(users)
+    labelled = replace(scenario, jobs=Jobs(frame, scenario.cluster, scenario.jobs.given))
+    expected = simulate(scenario, prepared("aonline", scenario))
+    assert outcome(streamed(labelled, "aonline", tmp_path)) == outcome(expected)

@@ -173,6 +173,9 @@ def test_gaps_between_submissions_add_up_over_all_rows(tmp_path):
     trace = read_mapped(path, mapping_of({**columns, "interarrival": "gap"}, "m"))
     assert trace.frame.select("id", "submit_s").rows() == [("a", 0.0), ("c", 11.0), ("d", 15.0)]
     assert trace.note == ""
+    backwards = write(tmp_path / "back.csv", "gap,run,gpus\n30,9,1\n20,9,1\n10,9,1\n")
+    last_first = mapping_of({"arrival": "gap", "duration": "run", "gpus": "gpus"}, "m")
+    assert read_mapped(backwards, last_first).note == ""
     assert "give the column as interarrival" in read_mapped(path, mapping_of({**columns, "arrival": "gap"}, "m")).note
 
 

@@ -87,6 +87,7 @@ def lasting(seconds: float) -> Loads:
 ENCODINGS: list[tuple[str, str | bytes, Loads | str]] = [
     ("gzip without its suffix", gzip.compress((HEAD + GOOD).encode()), BOTH),
     ("a byte order mark within gzip", gzip.compress(codecs.BOM_UTF8 + (HEAD + GOOD).encode()), BOTH),
+    ("gzip within gzip", gzip.compress(gzip.compress((HEAD + GOOD).encode())), BOTH),
     ("half a gzip file", gzip.compress((HEAD + GOOD).encode())[:30], "is not a whole gzip file"),
     ("a zip archive", b"PK\x03\x04rest", "is a zip archive or an Excel workbook; it must be text in UTF-8"),
     ("bzip2", b"BZh9rest", "is compressed by bzip2; it must be text in UTF-8"),

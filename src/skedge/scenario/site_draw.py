@@ -100,9 +100,8 @@ def _apart(path: Path, name: str, sites: int) -> Floats:
 def _distances(path: Path, name: str) -> Floats:
     """Great-circle distances [km] of positions in degrees, columns LATITUDE and LONGITUDE."""
     try:
-        check_rows(path)
         table = pl.read_csv(path, columns=list(_DEGREES), schema_overrides=_DEGREES)
-    except (pl.exceptions.PolarsError, TraceError) as error:
+    except pl.exceptions.PolarsError as error:
         raise ScenarioError(
             f"cluster.transfer_cost.by: {name!r}: must have columns LATITUDE and LONGITUDE of numbers: "
             f"{str(error).splitlines()[0]}"

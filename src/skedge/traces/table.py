@@ -47,7 +47,8 @@ def read_bytes(path: Path) -> bytes:
     """
     try:
         content = no_device(path).read_bytes()
-        content = gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content
+        while content.startswith(b"\x1f\x8b"):
+            content = gzip.decompress(content)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise TraceError(f"{path}: is not a whole gzip file ({error})") from error
     except OSError as error:
@@ -173,7 +174,7 @@ def check_columns(there: Sequence[str], path: Path, needed: Sequence[str]) -> No
     """
     missing = next((c for c in needed if c not in there), None)
     if missing is not None:
-        have = [c for c in there if c and c != "_line"]
+        have = [c if c.isprintable() or "\t" in c else repr(c) for c in there if c and c != "_line"]
         near = difflib.get_close_matches(missing.lower(), [c.lower() for c in have], 1, cutoff=0.4)
         meant = next((f" (did you mean {c!r}?)" for c in have if c.lower() in near), "")
         split = next((mark for mark in ";|\t," if len(have) == 1 and mark in have[0]), None)

@@ -189,7 +189,7 @@ def _note(rows: pl.DataFrame, table: pl.DataFrame, mapping: TraceMapping) -> str
         return ""
     submit = rows["submit_s"].drop_nulls()
     below = int((submit.diff() < 0).sum())
-    mixed = _OFTEN <= below / len(rows) <= 1 - _OFTEN or (submit.n_unique() == 1 and submit[0] > 0)
+    mixed = _OFTEN * len(submit) <= below < len(submit) - 1 or (submit.n_unique() == 1 and submit[0] > 0)
     if not mixed or (submit < 0).any():
         return ""
     return (
@@ -202,7 +202,8 @@ _FEW = 3
 """Fewest rows of which the order tells something."""
 
 _OFTEN = 0.25
-"""Share of values below the one before, from which an arrival may be a gap: of gaps about half are."""
+"""Share of values below the one before, from which arrivals may be gaps: of gaps about half are. If all are, a log
+begins with its last job."""
 
 
 def _check_spans(jobs: pl.DataFrame, path: Path, mapping: TraceMapping) -> None:

@@ -15,7 +15,10 @@ def _listed(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-Columns = Annotated[list[Column], BeforeValidator(_listed), Field(min_length=1)]
+Columns = Annotated[
+    list[Column], BeforeValidator(_listed, json_schema_input_type=Column | list[Column]), Field(min_length=1)
+]
+"""One text, or several."""
 
 
 class _Form(BaseModel):
