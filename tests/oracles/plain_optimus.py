@@ -62,7 +62,9 @@ def _counts(jobs: list[Job], capacity: list[list[float]], *, skip: bool, free: b
         tasks = [task for task in tasks if task[0] > 0]
         if not tasks:
             return counts
-        _, w, p, i = max(tasks, key=lambda task: (task[0], -task[3]))
+        largest = max(task[0] for task in tasks)
+        # the first job of those whose gains are the same but for rounding
+        _, w, p, i = next(task for task in tasks if task[0] * (1 + 1e-9) >= largest)
         if _takes(left, jobs[i].asks, w, p):
             counts[i] = (counts[i][0] + w, counts[i][1] + p)
         elif skip:
@@ -88,13 +90,17 @@ def _gain(job: Job, w: int, p: int, total: list[float], *, free: bool) -> tuple[
     now, left = job.slots_each(w, p), job.left * job.iterations
     best = (0.0, 0, 0)
     if free:
-        best = (left * (now - job.slots_each(w, p + 1)) / share(job.asks, 0, 1, total), 0, 1)
+        best = (left * _saved(now, job.slots_each(w, p + 1)) / share(job.asks, 0, 1, total), 0, 1)
     if w < job.asks.most:
         more = max(pss(w + 1, job.asks.ratio) - p, 0)
-        value = left * (now - job.slots_each(w + 1, p + more)) / share(job.asks, 1, more, total)
+        value = left * _saved(now, job.slots_each(w + 1, p + more)) / share(job.asks, 1, more, total)
         if value > best[0] * (1 + 1e-9):
             best = (value, 1, more)
     return best
+
+
+def _saved(now: float, then: float) -> float:
+    return 0.0 if abs(now - then) <= 1e-9 * now else now - then
 
 
 def _places(jobs: list[Asks], counts: list[tuple[int, int]], capacity: list[list[float]]) -> list[Place]:

@@ -11,12 +11,17 @@ from .job_checks import check_at_sites, check_on_resources, check_on_slots
 from .job_fields import Floats, Ints, Kind
 from .model import Cluster, Physics, Server
 from .speed import work_ticks
+from .time import seconds
 
 if TYPE_CHECKING:
     import polars as pl
 
     from .policy import Need
     from .scenario import Scenario
+
+
+MOST_SLOTS_OF_PRICES = 100_000
+"""Maximum number of slots of a horizon on servers with resources: policies have prices of each."""
 
 
 class OnSlots:
@@ -114,9 +119,15 @@ class OnResources(OnSlots):
         check_on_resources(frame, cluster)
 
     def check(self, scenario: Scenario) -> None:
-        """Reject failures of servers, which are simulated on slots only."""
+        """Reject failures of servers, which are simulated on slots only, and tables of prices that are too long."""
         if scenario.physics.mtbf is not None:
             raise ScenarioError("physics.mtbf: goes with servers that have slots; leave it out")
+        slots = scenario.physics.slots or 0
+        if slots > MOST_SLOTS_OF_PRICES:
+            raise ScenarioError(
+                f"physics.horizon: has {slots:,} slots of {seconds(scenario.physics.slot):g} s; it may have "
+                f"{MOST_SLOTS_OF_PRICES:,}, each with its prices: give a shorter horizon or longer slots"
+            )
 
     def workers(self, cluster: Cluster) -> str:
         """The resources."""

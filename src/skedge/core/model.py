@@ -390,7 +390,7 @@ _PHYSICS: dict[str, Rule] = {
     "charge_upload": flag,
     "data": one_of("kept", "last_place"),
     "checkpoint_overhead": Number(f"a whole number of µs from 0 to {_LONGEST}", 0, _LONGEST, whole=True),
-    "estimate_error": Number("a number from 0 to 1e+09", 0, 1e9),
+    "estimate_error": Number("a number from 0 to 1000", 0, 1000),
     "speedup": Number("a number from 1e-09 to 1e+09", 1e-9, 1e9),
     "horizon": Maybe(Number(f"None or a whole number of µs from 1 to {_LONGEST}", 1, _LONGEST, whole=True)),
     "mtbf": Maybe(Number(f"None or a whole number of µs from 1 to {_LONGEST}", 1, _LONGEST, whole=True)),

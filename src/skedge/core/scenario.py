@@ -47,7 +47,8 @@ _MOST_CHUNKS = 1e8
 """Maximum total number of chunks: each takes at least one row of the record."""
 
 _MOST_TIMES = 1e7
-"""Maximum number of failures of servers, and of times that a waiting job ages, in the shortest that a run can be."""
+"""Maximum number of slots in which policies decide, of failures, and of times that a waiting job ages, in the shortest
+run that there can be."""
 
 Rows = slice | Ints
 """Some of the jobs, by number."""
@@ -285,21 +286,26 @@ class Scenario:
         return facts_html(self)
 
     def _check_often(self, minibatches: Floats) -> None:
-        """Reject servers that fail, or jobs that age, far more often than a run of these jobs can need."""
+        """Reject slots, failures or ageing that come far more often than a run of these jobs can need."""
         physics, sharing, cluster = self.physics, self.cluster.sharing, self.cluster
-        if not len(self.jobs) or (physics.mtbf is None and sharing is None):
+        slots = cluster.kind == "slots"
+        if not len(self.jobs) or (slots and physics.mtbf is None and sharing is None):
             return
         each = self.jobs.minibatch_seconds(colocated=True) / (1 + physics.estimate_error) / physics.speedup
-        chunk = minibatches / floats(self.jobs.frame, "chunks") * each
-        # the least time that edge servers have to be in service; none where all can be trained in the cloud
-        needed = 0.0 if cluster.cloud is not None else (minibatches * each).sum() / max(cluster.lanes, 1)
-        length = max(float((floats(self.jobs.frame, "arrival_s") + chunk).max()), needed)
-        if physics.mtbf is not None:
-            edge, up, out = len(cluster.servers), max(physics.mtbf, physics.step), max(physics.mttr, physics.step)
-            cycles = max(length / (up + out), needed / up, 0.0 if not needed else chunk.max() / up) * SECOND
-            _often(f"physics.mtbf = {physics.mtbf / SECOND:g} s", f"the servers ({edge}) fail", edge * cycles)
+        work, alone = minibatches * each, minibatches * each / self.jobs.most_workers
+        # of one job, as those of a service's life may be of any number
+        longest = float(alone.max())
+        if not slots:
+            _often(f"slot = {physics.slot / SECOND:g} s", "a slot begins", longest * SECOND / physics.slot)
         if sharing is not None and sharing.ageing_s is not None:
-            _often(f"cluster.sharing.ageing_s = {sharing.ageing_s:g}", "a waiting job ages", length / sharing.ageing_s)
+            _often(f"cluster.sharing.ageing_s = {sharing.ageing_s:g}", "a waiting job ages", longest / sharing.ageing_s)
+        if physics.mtbf is not None:
+            # the least time that edge servers have to be in service; none where all can be trained in the cloud
+            needed = 0.0 if cluster.cloud is not None else max(float(work.sum()) / max(cluster.lanes, 1), longest)
+            ends = max(float((floats(self.jobs.frame, "arrival_s") + alone).max()), needed)
+            edge, up, out = len(cluster.servers), max(physics.mtbf, physics.step), max(physics.mttr, physics.step)
+            failures = edge * max(ends / (up + out), needed / up) * SECOND
+            _often(f"physics.mtbf = {physics.mtbf / SECOND:g} s", f"the servers ({edge}) fail", failures)
 
     def _check_lag(self, job: str) -> None:
         """Check that time is continuous and restoring free: a chunk that is ahead stops between epochs, at no cost."""
@@ -489,7 +495,7 @@ def _often(field: str, what: str, times: float) -> None:
     """Reject a field by which something happens too many times."""
     if times > _MOST_TIMES:
         raise ScenarioError(
-            f"{field}: {what} {times:.2g} times until all jobs are done; give a longer time, with which it is "
+            f"{field}: {what} {times:.2g} times while the jobs are trained; give a longer time, with which it is "
             f"{_MOST_TIMES:g} times at most"
         )
 

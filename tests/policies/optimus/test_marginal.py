@@ -85,6 +85,28 @@ def test_too_few_samples_are_refused() -> None:
 # --- the allocation
 
 
+@pytest.mark.parametrize("dust", [-1e-12, 0.0, 1e-12])
+def test_gains_that_differ_by_rounding_tie(dust: float) -> None:
+    """Three equal jobs with a worker and a PS each and one worker more: the first has it, whatever the last digits."""
+    demands = unit_demands([1.0, 1.0 + dust, 1.0 + 2 * dust], [known(0.02, 0.0, 1.0)] * 3)
+    workers, servers = allocate(demands, np.array([7.0]), np.array([7.0]), False, False)
+    assert workers.tolist() == [2, 1, 1]
+    assert servers.tolist() == [1, 1, 1]
+
+
+def test_a_gain_that_is_larger_by_more_than_rounding_wins() -> None:
+    demands = unit_demands([1.0, 1.0 + 1e-8, 1.0], [known(0.02, 0.0, 1.0)] * 3)
+    workers, _ = allocate(demands, np.array([7.0]), np.array([7.0]), False, False)
+    assert workers.tolist() == [1, 2, 1]
+
+
+def test_what_saves_nothing_but_rounding_is_no_task() -> None:
+    """The time of an iteration does not depend on the PSs, but for the last digits: no PS is added."""
+    speed = np.array([0.0, 0.3, 0.0, 0.0, 0.0, 1e-13])
+    workers, servers = allocate(unit_demands([1.0], [speed]), np.array([9.0]), np.array([9.0]), True, False)
+    assert (workers.tolist(), servers.tolist()) == ([1], [1])
+
+
 @bounded
 @given(st.lists(st.tuples(st.floats(0.1, 10), st.floats(0.1, 5), st.floats(0, 5)), min_size=1, max_size=2),
        st.integers(0, 9), st.booleans())  # fmt: skip

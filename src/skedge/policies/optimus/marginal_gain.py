@@ -10,7 +10,7 @@ import numpy as np
 from skedge.core.jit import compiled, inlined
 from skedge.core.model import Floats, Ints
 from skedge.core.speed import servers_for
-from skedge.core.ties import TOLERANCE
+from skedge.core.ties import NOISE, TOLERANCE
 from skedge.policies.common.round_robin import fits, round_robin
 
 
@@ -54,22 +54,29 @@ def weight(worker: Floats, ps: Floats, w: int, p: int, total: Floats) -> float:
     return share
 
 
+@inlined
+def saved(now: float, then: float) -> float:
+    """Slots of an iteration that a task takes away; 0 if they are rounding."""
+    return 0.0 if abs(now - then) <= NOISE * now else now - then
+
+
 @compiled
 def gain(d: Demands, job: int, w: int, p: int, extra_ps: bool, total: Floats) -> tuple[float, int, int]:
     """The best next task of a job that has w workers and p PSs: its marginal gain, and the (workers, PSs) that it adds.
 
     Q (t(p, w) - t(p', w')) over the dominant share of the addition. A worker that would leave more than gamma workers
-    to a PS comes with PSs; with `extra_ps` a PS alone is a task too, and preferred at a tie. 0 where there is no task.
+    to a PS comes with PSs; with `extra_ps` a PS alone is a task too, and preferred at a tie. 0 where there is no task,
+    or where what it saves is rounding.
     """
     now = iteration(d.speed[job], d.batch[job], w, p)
     best, add_w, add_p = 0.0, 0, 0
     if extra_ps:
         then = iteration(d.speed[job], d.batch[job], w, p + 1)
-        best, add_w, add_p = d.left[job] * (now - then) / weight(d.worker[job], d.ps[job], 0, 1, total), 0, 1
+        best, add_w, add_p = d.left[job] * saved(now, then) / weight(d.worker[job], d.ps[job], 0, 1, total), 0, 1
     if w < d.batch[job]:
         more = max(servers_for(w + 1, d.ratio[job]) - p, 0)
         then = iteration(d.speed[job], d.batch[job], w + 1, p + more)
-        value = d.left[job] * (now - then) / weight(d.worker[job], d.ps[job], 1, more, total)
+        value = d.left[job] * saved(now, then) / weight(d.worker[job], d.ps[job], 1, more, total)
         if value > best * (1 + TOLERANCE):
             best, add_w, add_p = value, 1, more
     return best, add_w, add_p
@@ -80,7 +87,8 @@ def allocate(d: Demands, free: Floats, total: Floats, extra_ps: bool, skip: bool
     """How many workers and PSs each job gets of `free`, the cluster's resources added up.
 
     First each job gets 1 worker and 1 PS, in order, if that fits. Then the task of the largest marginal gain is added,
-    until none is above 0, or the one that was picked does not fit (with `skip`: then its job drops out).
+    at a tie (:mod:`skedge.core.ties`) that of the first job, until none is above 0, or the one that was picked does not
+    fit (with `skip`: then its job drops out).
 
     Parameters
     ----------
@@ -108,7 +116,7 @@ def allocate(d: Demands, free: Floats, total: Floats, extra_ps: bool, skip: bool
             value, add_w, add_p = gain(d, job, 1, first, extra_ps, total)
             heappush(queue, (-value, job, add_w, add_p))
     while len(queue) > 0:
-        value, job, add_w, add_p = heappop(queue)
+        value, job, add_w, add_p = _first(queue)
         # gains are negated in the heap: no task that is left makes its job faster
         if value >= 0:
             break
@@ -123,6 +131,22 @@ def allocate(d: Demands, free: Floats, total: Floats, extra_ps: bool, skip: bool
         value, add_w, add_p = gain(d, job, counts[0, job], counts[1, job], extra_ps, total)
         heappush(queue, (-value, job, add_w, add_p))
     return counts[0], counts[1]
+
+
+@compiled
+def _first(queue: list[tuple[float, int, int, int]]) -> tuple[float, int, int, int]:
+    """Take the entry of the first job out of those whose gains tie with the largest; gains are negated."""
+    best = heappop(queue)
+    largest, near = best[0], [best]
+    near.pop()  # numba learns the type of the list from its entry
+    while len(queue) > 0 and queue[0][0] * (1 + TOLERANCE) <= largest:
+        other = heappop(queue)
+        if other[1] < best[1]:
+            best, other = other, best
+        near.append(other)
+    for other in near:
+        heappush(queue, other)
+    return best
 
 
 @inlined
