@@ -8,8 +8,10 @@ import warnings
 
 import numpy as np
 import pytest
+import yaml
 
 import skedge
+from builders.paths import CASES
 from skedge.analysis.verify.rules import Violation
 from skedge.core.errors import InputError
 
@@ -83,6 +85,61 @@ def test_an_impossible_action_is_refused(env):
     env.reset(seed=0)
     with pytest.raises(InputError, match=r"action 99: is not possible now; possible are 0"):
         env.step(99)
+
+
+def full_storage(**of_c: object) -> dict[str, object]:
+    """The case of full storage, with fields of its job c changed."""
+    fields = yaml.safe_load((CASES / "gym-full-storage.yaml").read_text())
+    fields["workload"]["jobs"][2] |= of_c
+    return fields
+
+
+def test_a_job_that_finds_no_room_waits_as_under_a_online():
+    """Jobs a and b fill both servers to 200 and 205 s; c needs room on both, so it comes at 205 and takes 100 s."""
+    env = gymnasium.make(NAMES[0], scenario=CASES / "gym-full-storage.yaml", instances=1).unwrapped
+    env.reset(seed=0)
+    total, masks = 0.0, []
+    for action in (0, 0, 1, 1, 0, 1):
+        masks.append(env.action_masks().tolist())
+        _, reward, done, _, info = env.step(action)
+        total += reward
+    assert done
+    both, second = [True, True, False], [False, True, False]
+    assert masks == [both, both, second, second, both, second], "n0 is full of a, then of one chunk of c"
+    jobs = info["run"].jobs
+    assert jobs["state"].to_list() == ["finished"] * 3
+    assert (jobs["completion"] / 10**6).to_list() == [200, 205, 305]
+    assert info["run"].verify() == []
+    assert total == pytest.approx(-(200 + 200 + 295) / env.reference.bound.value)
+    assert total <= -1
+    assert skedge.run(CASES / "gym-full-storage.yaml", "aonline").jobs["state"].to_list() == ["finished"] * 3
+
+
+def test_a_job_that_can_never_be_trained_is_refused_with_its_reason(tmp_path):
+    """Each server holds a chunk of 90 MB, and c has three: without it the return would rise above -1."""
+    file = tmp_path / "never.yaml"
+    file.write_text(yaml.safe_dump(full_storage(chunk_mb=90, chunks=3)))
+    says = "job 'c': never_fits: its chunks exceed the storage of all qualified servers; rewards are of schedules that"
+    with pytest.raises(InputError, match=says):
+        gymnasium.make(NAMES[0], scenario=file, instances=1)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_return_is_above_its_documented_maximum(seed, tmp_path):
+    """Storage that is full most of the time, servers that fail, any actions: every job is trained, at most -1."""
+    fields = full_storage()
+    more = [
+        {**job, "id": f"{job['id']}{n}", "arrival_s": 40 * n} for n in range(3) for job in fields["workload"]["jobs"]
+    ]
+    fields["workload"]["jobs"] = more
+    fields["physics"] = {"mtbf": "300s", "mttr": "20s"} if seed % 2 else {}
+    file = tmp_path / "full.yaml"
+    file.write_text(yaml.safe_dump(fields))
+    env = gymnasium.make(NAMES[0], scenario=file, instances=1).unwrapped
+    _, total, info = played(env, 0, np.random.default_rng(seed))
+    assert set(info["run"].jobs["state"]) == {"finished"}
+    assert info["run"].verify() == []
+    assert total <= -1
 
 
 def test_a_step_after_the_end_is_refused(env):

@@ -46,9 +46,11 @@ _MOST_MINIBATCHES = 1e18
 _MOST_CHUNKS = 1e8
 """Maximum total number of chunks: each takes at least one row of the record."""
 
-_MOST_TIMES = 1e7
-"""Maximum number of slots in which policies decide, of failures, and of times that a waiting job ages, in the shortest
-run that there can be."""
+_MOST_FAILURES = 1e7
+"""Maximum number of failures of servers in the shortest run that there can be."""
+
+_MOST_TIMES = 1e6
+"""Maximum number of slots in which policies decide, and of times that a waiting job ages, while one job is trained."""
 
 Rows = slice | Ints
 """Some of the jobs, by number."""
@@ -305,7 +307,9 @@ class Scenario:
             ends = max(float((floats(self.jobs.frame, "arrival_s") + alone).max()), needed)
             edge, up, out = len(cluster.servers), max(physics.mtbf, physics.step), max(physics.mttr, physics.step)
             failures = edge * max(ends / (up + out), needed / up) * SECOND
-            _often(f"physics.mtbf = {physics.mtbf / SECOND:g} s", f"the servers ({edge}) fail", failures)
+            _often(
+                f"physics.mtbf = {physics.mtbf / SECOND:g} s", f"the servers ({edge}) fail", failures, _MOST_FAILURES
+            )
 
     def _check_lag(self, job: str) -> None:
         """Check that time is continuous and restoring free: a chunk that is ahead stops between epochs, at no cost."""
@@ -491,12 +495,12 @@ _SCENARIO: dict[str, Rule] = {
 }
 
 
-def _often(field: str, what: str, times: float) -> None:
+def _often(field: str, what: str, times: float, most: float = _MOST_TIMES) -> None:
     """Reject a field by which something happens too many times."""
-    if times > _MOST_TIMES:
+    if times > most:
         raise ScenarioError(
             f"{field}: {what} {times:.2g} times while the jobs are trained; give a longer time, with which it is "
-            f"{_MOST_TIMES:g} times at most"
+            f"{most:g} times at most"
         )
 
 

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from skedge.core.events import CLOUD, Dispatch, Event, Reject
+from skedge.core.events import CLOUD, Dispatch, Event
 from skedge.core.lanes.lanes import COUNT, EACH, LEFT, RANK, Lanes
 from skedge.core.model import Cluster, Floats, Ints, Physics
 from skedge.core.policy import Promises, View
 from skedge.core.size import UNLIMITED
-from skedge.policies.aonline.policy import NO_WORKER, AOnline
+from skedge.policies.aonline.policy import AOnline
+from skedge.policies.aonline.waiting import Need
 
 from .asking import Asked, Asking, Question, squashed
 
@@ -53,37 +54,58 @@ class ChunkDispatcher(Asking):
         return cluster.lanes + 1
 
     def questions(self, event: Event, view: View) -> Asked:
-        """A question for each chunk of the jobs that arrived, their dispatches, and PSs for the jobs that begin."""
-        for job in event.arrived:
-            yield from self._dispatched(job, view)
-        yield from self.a_online.assign_ps(event, view)
+        """A question for each chunk to dispatch, the dispatches, and PSs for the jobs that begin.
 
-    def _dispatched(self, job: int, view: View) -> Asked:
-        chunks = int(view.jobs.chunks[job])
+        As under A_online, a job waits until there is room for all its chunks, in order of arrival.
+        """
+        a_online = self.a_online
+        for job in event.left:
+            a_online.rank.pop(job, None)
+        if len(a_online.waiting) and (event.left or event.servers):
+            a_online.waiting.remove_jobs(event.left)
+            yield from self._dispatched(0, view)
+        for job, lost in (*event.lost, *((job, None) for job in event.arrived)):
+            impossible = a_online.impossible(job, view) if lost is None else None
+            if impossible is not None:
+                yield impossible
+                continue
+            a_online.waiting.add(a_online.need(job, lost, view))
+            yield from self._dispatched(len(a_online.waiting.needs) - 1, view)
+        a_online.waiting.tidy()
+        yield from a_online.assign_ps(event, view)
+
+    def _dispatched(self, start: int, view: View) -> Asked:
+        """The questions and dispatches of the waiting jobs from place `start` on that fit now."""
+        a_online, at = self.a_online, start - 1
+        while (at := a_online.waiting.next_fit(a_online.room(view), at + 1, anywhere=self._cloud(view))) >= 0:
+            yield from self._dispatch(a_online.waiting.remove(at), view)
+
+    def _dispatch(self, need: Need, view: View) -> Asked:
+        job, lane = need.job, np.zeros(need.chunks, np.int64)
         mine, free = np.zeros(self.cluster.lanes + 1, np.int64), view.free_bytes.copy()
-        lane = np.zeros(chunks, np.int64)
-        for chunk in range(chunks):
+        for chunk in range(need.chunks):
             mask = self._possible(job, free, view)
-            if not mask.any():
-                yield Reject(job, NO_WORKER)
-                return
             chosen = yield Question(self._observed(job, mine, mask, view), mask)
             lane[chunk] = CLOUD if chosen == self.cluster.lanes else chosen
             mine[chosen] += 1
-            self._store(int(lane[chunk]), int(view.jobs.chunk_bytes[job]), free)
-        rank = chunks * int(view.chunk_time[job, 0])
-        yield Dispatch(job, lane, rank, np.zeros(chunks), np.zeros(chunks, np.int64), "chosen")
+            self._store(int(lane[chunk]), need.size, free)
+        rank = self.a_online.rank.setdefault(job, int(view.jobs.chunks[job]) * int(view.chunk_time[job, 0]))
+        none = np.zeros(need.chunks)
+        yield Dispatch(job, lane, rank, none, none.astype(np.int64), "chosen", need.lost)
+
+    def _cloud(self, view: View) -> bool:
+        return self.a_online.may_send_to_cloud(view)
 
     def _store(self, lane: int, size: int, free: Ints) -> None:
         if lane != CLOUD and free[self.cluster.lane_server[lane]] != UNLIMITED:
             free[self.cluster.lane_server[lane]] -= size
 
     def _possible(self, job: int, free: Ints, view: View) -> np.ndarray:
-        """Lanes of the job's worker type on servers with room for a chunk, and the cloud if there is one."""
+        """Lanes of the job's worker type on servers in service with room for a chunk, and the cloud if there is one."""
         mask = np.zeros(self.cluster.lanes + 1, np.bool_)
-        lanes = self.a_online.qualified_lanes(job, view)
+        lanes = self.a_online.candidates(job, view)
         mask[lanes] = free[self.cluster.lane_server[lanes]] >= view.jobs.chunk_bytes[job]
-        mask[-1] = self.cluster.cloud is not None
+        mask[-1] = self._cloud(view)
         return mask
 
     def _observed(self, job: int, mine: Ints, mask: np.ndarray, view: View) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import polars as pl
 from gymnasium import spaces
 
 from skedge.core.errors import InputError
@@ -15,7 +16,7 @@ from skedge.core.events import Event
 from skedge.core.scenario import Scenario
 from skedge.core.wording import did_you_mean
 from skedge.optimum.problems import Reference, reference
-from skedge.run import Run, offers
+from skedge.run import Run, offers, run
 from skedge.runs.meta import meta_of
 from skedge.scenario.file import Source, scenario_of
 from skedge.sim.failures import world_of
@@ -122,8 +123,17 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
             found = reference(scenario, (self.problem,))
             if found is None:
                 raise InputError(f"{scenario.name}: there is no bound of problem {self.problem!r}")
+            self._check_all_finish(scenario, found)
             self._known[seed] = scenario, found
         return self._known[seed]
+
+    def _check_all_finish(self, scenario: Scenario, found: Reference) -> None:
+        """Reject a job that can never run, where the bound is of schedules that train every job."""
+        if found.sense == "lower":
+            left = run(scenario, type(self.policy)()).jobs.filter(pl.col("state") == "rejected")
+            if len(left):
+                why = f"{left['reason'][0]}; rewards are of schedules that train every job: leave it out"
+                raise InputError(f"{scenario.name}: job {left['id'][0]!r}: {why}")
 
 
 def _instance_in(options: dict[str, Any], drawn: int) -> int:

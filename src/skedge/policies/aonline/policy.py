@@ -117,36 +117,34 @@ class AOnline(Basis):
         for job, lost in parts:
             order = self._dispatch(job, lost, view)
             if order is None:
-                self.waiting.add(self._need(job, lost, view))
+                self.waiting.add(self.need(job, lost, view))
             else:
                 yield order
 
     def _dispatch_waiting(self, view: View) -> Iterator[Order]:
         """Dispatch, in order, the waiting jobs that now fit; the others stay in the queue."""
         at = -1
-        while (at := self.waiting.next_fit(self._room(view), at + 1, anywhere=self._cloud(view))) >= 0:
+        while (at := self.waiting.next_fit(self.room(view), at + 1, anywhere=self.may_send_to_cloud(view))) >= 0:
             need = self.waiting.remove(at)
             yield from self._dispatch_all([(need.job, need.lost)], view)
         self.waiting.tidy()
 
-    def _need(self, job: int, lost: tuple[int, ...] | None, view: View) -> Need:
+    def need(self, job: int, lost: tuple[int, ...] | None, view: View) -> Need:
+        """What a job, or the lost chunks of it, waits for."""
         jobs = view.jobs
         count = int(jobs.chunks[job]) if lost is None else len(lost)
         return Need(job, lost, int(jobs.worker_type[job]), int(jobs.chunk_bytes[job]), count)
 
     @staticmethod
-    def _room(view: View) -> Ints:
+    def room(view: View) -> Ints:
         """Storage left on every server [bytes], below 0 where it is out of service."""
         return np.where(view.in_service, view.free_bytes, -1)
 
     def _dispatch(self, job: int, lost: tuple[int, ...] | None, view: View) -> Dispatch | Reject | None:
         # lost chunks fitted when their job was dispatched, so only whole jobs can be impossible
-        if lost is None:
-            qualified = self.qualified_lanes(job, view)
-            if len(qualified) == 0 and not self._may_use_cloud():
-                return Reject(job, NO_WORKER)
-            if not self._fits_empty_storage(job, qualified, view):
-                return Reject(job, "never_fits: its chunks exceed the storage of all qualified servers")
+        impossible = self.impossible(job, view) if lost is None else None
+        if impossible is not None:
+            return impossible
         candidates = self.candidates(job, view)
         chunks = self.chunks_of(job, view)
         if lost is not None:
@@ -165,6 +163,15 @@ class AOnline(Basis):
         reason = "least_marginal_increase" if lost is None else "server_out"
         rank = self.rank.setdefault(job, chunks.chunks * chunks.each)
         return Dispatch(job, lane, rank, alpha / SECOND, postponed, reason, lost)
+
+    def impossible(self, job: int, view: View) -> Reject | None:
+        """The rejection of a job that can never be dispatched."""
+        qualified = self.qualified_lanes(job, view)
+        if len(qualified) == 0 and not self._may_use_cloud():
+            return Reject(job, NO_WORKER)
+        if not self._fits_empty_storage(job, qualified, view):
+            return Reject(job, "never_fits: its chunks exceed the storage of all qualified servers")
+        return None
 
     def terms(self, job: int, view: View) -> dict[str, Any]:
         """The candidates of A_greedy for each chunk of `job`, with the four terms of Eq. (5); see :mod:`.explain`."""
@@ -201,7 +208,7 @@ class AOnline(Basis):
     def _may_use_cloud(self) -> bool:
         return bool(self.params.cloud and self.cluster.cloud is not None)
 
-    def _cloud(self, view: View) -> bool:
+    def may_send_to_cloud(self, view: View) -> bool:
         """Whether chunks may go to the cloud now."""
         return self._may_use_cloud() and bool(view.in_service[self.cluster.cloud])
 
@@ -226,7 +233,7 @@ class AOnline(Basis):
             release=int(view.jobs.arrival[job]),
             each=int(p[0]),
             chunk_bytes=int(view.jobs.chunk_bytes[job]),
-            cloud_delay=view.upload_delay(job, cloud) if self._cloud(view) and cloud is not None else -1,
+            cloud_delay=view.upload_delay(job, cloud) if self.may_send_to_cloud(view) and cloud is not None else -1,
             cloud_each=(int(p[0]), int(p[1])),
             mode=MODES[self.params.q_mode],
         )
