@@ -77,6 +77,14 @@ def test_a_record_with_other_outages_than_the_seed_gives_is_found(what: str, fai
     assert "M48" in rules(replace(failed, schedule=replace(failed.schedule, outages=planted)))
 
 
+def test_a_gang_without_a_ps_is_found_during_outages(failed: Run) -> None:
+    """M12: outages excuse dispatched jobs alone, which may run while no PS is there."""
+    ps = failed.schedule.ps
+    for number in ps["job"].unique().to_list():
+        without = replace(failed.schedule, ps=ps.filter(pl.col("job") != number))
+        assert "M12" in rules(replace(failed, schedule=without))
+
+
 def test_a_run_that_was_simulated_without_its_failures_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,7 +68,7 @@ class Event:
         Jobs that are unfinished at the end of their reservation (the fact *plan broken*).
     servers
         (server, reason) of servers that have left service, or have returned to it (empty reason): the fact *node
-        changed*; live runs only.
+        changed*; live runs, and simulations with ``physics.mtbf``.
     measured
         (job, factor): a mini-batch takes `factor` times the announced time; the fact *speed measured*; live runs only.
     lost

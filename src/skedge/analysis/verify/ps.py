@@ -90,7 +90,9 @@ def _while_running(c: Columns, found: Findings, slack: int) -> None:
         return
     for these, those, what in ((active, held, "runs without a PS"), (held, active, "holds a PS without running")):
         at = uncovered(these, those, slack)
-        at = np.where(_during_outages(c, these[0], at), -1, at)
+        # in a simulation a gang has its PS as long as its workers, outage or not
+        excused = _during_outages(c, these[0], at) & (dispatched_jobs(c)[these[0]] | (slack > 0))
+        at = np.where(excused, -1, at)
         found.rows("M12", at >= 0, these[0], at, lambda i, at=at, what=what: f"{what} at {at[i]} µs")  # type: ignore[misc]
 
 
