@@ -290,7 +290,7 @@ class Scenario:
     def _check_often(self, minibatches: Floats) -> None:
         """Reject slots, failures or ageing that come far more often than a run of these jobs can need."""
         physics, sharing, cluster = self.physics, self.cluster.sharing, self.cluster
-        slots = cluster.kind == "slots"
+        slots = bool(cluster.worker_types)
         if not len(self.jobs) or (slots and physics.mtbf is None and sharing is None):
             return
         each = self.jobs.minibatch_seconds(colocated=True) / (1 + physics.estimate_error) / physics.speedup

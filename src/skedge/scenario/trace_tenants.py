@@ -31,7 +31,7 @@ def shared(cluster: Cluster, jobs: pl.DataFrame, source: Mapping[str, Any]) -> S
     if not names or cluster.sharing is not None:
         return Shared(cluster, jobs, dict(source))
     of = " and ".join(names)
-    if cluster.kind != "slots":
+    if not cluster.worker_types:
         return Shared(cluster, jobs.drop(names), _noted(source, f"{of} left out: only servers with slots have tenants"))
     tenants = jobs["tenant"].drop_nulls().unique(maintain_order=True) if "tenant" in names else ()
     sharing = Sharing({name: Tenant() for name in tenants})

@@ -37,7 +37,7 @@ _NAMED = 5
 """Most jobs that the error names."""
 
 
-class Progress:
+class ProgressWatchdog:
     """Watches one simulation.
 
     Parameters

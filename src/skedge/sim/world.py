@@ -32,7 +32,7 @@ from skedge.core.time import NEVER, whole_slots
 from . import lanes as truth_of
 from .holding import holding_of
 from .lag import make_lag
-from .progress import Progress, lane_work
+from .progress import ProgressWatchdog, lane_work
 from .runs import RunLog
 
 CLOUD_STARTS, CLOUD_ENDS, GANG_ENDS, WAKE, SLOT_ENDS = range(5)
@@ -65,7 +65,7 @@ class SimulatedWorld:
         self.gang_version: dict[int, int] = {}
         self.now, self.unsettled, self.slot_noted = 0, False, -1
         self.facts: list[Ints] = []
-        self.progress = Progress(self)
+        self.progress = ProgressWatchdog(self)
         self._performers: dict[type, Any] = {
             Dispatch: self._dispatch,
             Allocate: self._allocate,
