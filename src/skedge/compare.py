@@ -24,6 +24,7 @@ from .core.policy import AnyPolicy
 from .core.registry import policy_of, spec_of
 from .core.scenario import Jobs, Scenario
 from .core.time import SECOND
+from .core.wording import ELASTIC
 from .optimum.problems import Reference, ReferencePart, covering, parts, reference, reference_of, reference_part
 from .report.build import ReportTable, build_report
 from .report.notebook import displayed
@@ -182,8 +183,9 @@ class Comparison:
 
     @property
     def texts(self) -> list[str]:
-        """The sentences on intervals, bound, unfinished jobs and verification that apply."""
-        parts = (self.interval_text, self.bound_text, self.unfinished_text, self.verified_text)
+        """The sentences on intervals, bound, unfinished and elastic jobs, and verification that apply."""
+        elastic = ELASTIC if self.first[0].scenario.source.get("elastic") else ""
+        parts = (self.interval_text, self.bound_text, self.unfinished_text, elastic, self.verified_text)
         return [text for text in parts if text]
 
     def report(self, title: str = "Comparison", command: str = "skedge.compare") -> str:

@@ -10,6 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from skedge.core.wording import ELASTIC
+
 out = Console(highlight=False, markup=False, emoji=False)
 """For results. The output contains users' ids and paths, so brackets and colons are not interpreted as markup."""
 
@@ -71,6 +73,7 @@ def source_text(source: Mapping[str, Any]) -> str:
     skipped = {**source.get("skipped", {}), "outside skip and first": source.get("outside skip and first", 0)}
     parts += [f"left out: {_counts(skipped)}"] if any(skipped.values()) else []
     parts += [f"changed: {_counts(source['changed'])}"] if source["changed"] else []
+    parts += [ELASTIC] if source.get("elastic") else []
     hours = source.get("gpu_hours")
     parts += [f"GPU-hours of the trace {hours['trace']:,.0f}, of the jobs {hours['jobs']:,.0f}"] if hours else []
     return "; ".join(parts)

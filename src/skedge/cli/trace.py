@@ -177,6 +177,9 @@ class Conversion:
     machines: Annotated[str, typer.Option(help="philly-like, or the path of a list of machines.")] = "philly-like"
     worker_types: Annotated[int, typer.Option(help="Number of worker types.", min=1)] = 1
     cloud: Annotated[bool, typer.Option(help="Include a cloud.")] = True
+    elastic: Annotated[
+        bool, typer.Option("--elastic", help="rigid, without a cloud: keep jobs that are larger than the cluster.")
+    ] = False
     slots: Annotated[
         int, typer.Option(help="pdors: horizon [slots of 1 h]; the last job arrives in the last slot.", min=2)
     ] = 80
@@ -195,6 +198,7 @@ class Conversion:
             drawn = {**wanted, "machines": listed, "worker_types": self.worker_types, "cloud": self.cloud}
             data["cluster"] = {"draw": drawn}
             data["workload"] = {"trace": trace, "make": self.make.value, "chunks": _chunks(self.chunks)}
+            data["workload"] |= {"elastic": True} if self.elastic else {}
         if self.checkpoint_overhead is not None:
             data["physics"] = data.get("physics", {}) | {"checkpoint_overhead": self.checkpoint_overhead}
         return data
@@ -239,6 +243,7 @@ def convert_command(
 
 _OTHERS = {
     "chunks": (Make.divisible,),
+    "elastic": (Make.rigid,),
     "slots": (Make.pdors,),
     "classes": (Make.pdors,),
     **dict.fromkeys(("load", "machines", "worker_types", "cloud"), (Make.rigid, Make.divisible, Make.paper)),

@@ -30,6 +30,7 @@ from skedge.traces.makers.workload import RESTORE_S
 from .cluster_draw import draw_cluster, drawn_types
 from .jobs import job_of, latest_s, made_jobs, read_jobs_table, work_s
 from .problems import problems
+from .rigid import held_as_gangs
 from .schema import (
     RESOURCES,
     ClusterFileForm,
@@ -399,6 +400,7 @@ def _scenario(form: ScenarioForm, base: Path) -> Scenario:
         frame, given, source = made_jobs(form, worker_types, ps_types, draw.named or [], base)
         servers = draw_cluster(draw, form.seed, base, work_s(frame), latest_s(frame))
         cluster = _with_costs(form, servers, base)
+    frame, source = held_as_gangs(form.workload, frame, source, cluster)
     scenario = Scenario(cluster, Jobs(frame, cluster, given), _physics(form), form.seed, form.name, source)
     _check_given(scenario)
     return scenario

@@ -23,7 +23,7 @@ from skedge.core.state import DISPATCHED
 from skedge.core.time import SECOND, whole_slots
 
 from .lanes import SWITCHES, TOUCHED
-from .progress import Progress
+from .progress import ProgressWatch
 from .world import CLOUD_ENDS, CLOUD_STARTS, WAKE, SimulatedWorld
 
 
@@ -240,7 +240,7 @@ class _Ahead(SimulatedWorld):
             self._lanes_from(kernel)
         self.gangs = deepcopy(kernel.gangs)
         self.holding.resume(kernel.books.work)
-        self.progress = Progress(self, kernel.active().tolist())
+        self.progress = ProgressWatch(self, kernel.active().tolist())
         for job, part in present.in_cloud.items():
             self._cloud_from(job, part)
         for time in present.wakes:

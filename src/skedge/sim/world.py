@@ -32,7 +32,7 @@ from skedge.core.time import NEVER, whole_slots
 from . import lanes as truth_of
 from .holding import holding_of
 from .lag import make_lag
-from .progress import Progress, lane_work
+from .progress import ProgressWatch, lane_work
 from .runs import RunLog
 
 CLOUD_STARTS, CLOUD_ENDS, GANG_ENDS, WAKE, SLOT_ENDS = range(5)
@@ -65,7 +65,7 @@ class SimulatedWorld:
         self.gang_version: dict[int, int] = {}
         self.now, self.unsettled, self.slot_noted = 0, False, -1
         self.facts: list[Ints] = []
-        self.progress = Progress(self)
+        self.progress = ProgressWatch(self)
         self._performers: dict[type, Any] = {
             Dispatch: self._dispatch,
             Allocate: self._allocate,
@@ -323,11 +323,9 @@ class SimulatedWorld:
         """Work left of dispatched chunks on the edge, by job [µs]."""
         return lane_work(self.truth.lanes, self.now, len(self.scenario.jobs))
 
-    def trains(self) -> bool:
-        """Whether a gang trains now, or chunks are in the cloud or on their way there."""
-        begun = self.gangs.compute_from
-        cloud = (CLOUD_STARTS, CLOUD_ENDS)
-        return any(begun[job] < self.now for job in self.gangs.placed) or any(e[2] in cloud for e in self.agenda)
+    def chunks_in_cloud(self) -> bool:
+        """Whether chunks are in the cloud or on their way there."""
+        return any(entry[2] in (CLOUD_STARTS, CLOUD_ENDS) for entry in self.agenda)
 
     @property
     def all_arrived(self) -> bool:

@@ -323,8 +323,7 @@ class Service:
         """
         outlook = self.foresight.outlook()
         found = self.ask(lambda: self.status.job(self.number_of(job), outlook))
-        waits = found["start_s"] is not None or found["never_completes"]
-        present = self._present() if waits else None
+        present = self._present() if found["start_s"] is not None or found["never_completes"] else None
         help_ = what_would_help(present, self.number_of(job)) if present else ()
         return {**found, "help": [asdict(one) for one in help_]}
 

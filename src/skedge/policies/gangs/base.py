@@ -15,7 +15,7 @@ from skedge.core.time import NEVER
 
 from .edge import EdgePolicy
 from .placement import Changes, Gang, Rule, carry, make_scratch, select
-from .sharing import Layer, Room
+from .sharing import Available, Layer
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -130,7 +130,7 @@ class GangPolicy(EdgePolicy):
             return order, self.choose(order, view, free=free)
         held = order[:0] if free is None else self.active[self.gang.running[self.active] > 0]
         workers = (view.capacity if free is None else free).sum(axis=0)
-        room = Room(workers, self._ps_left(view, free is not None))
+        room = Available(workers, self._ps_left(view, free is not None))
         apart = order[:0]
         while True:
             rest = order[~np.isin(order, apart)]

@@ -47,7 +47,7 @@ class Since(NamedTuple):
     preempted: Ints
 
 
-class Room(NamedTuple):
+class Available(NamedTuple):
     """What there is to give out, by type.
 
     Attributes
@@ -104,7 +104,7 @@ class Layer:
         return own if running else self.sharing.class_after(own, view.now - int(self.times.waits[job]))
 
     def arranged(
-        self, order: Ints, gang: Gang, view: View, held: Ints, room: Room, *, stop_at_first: bool
+        self, order: Ints, gang: Gang, view: View, held: Ints, room: Available, *, stop_at_first: bool
     ) -> tuple[Ints, int]:
         """The jobs of `order`, ranked by the policy: first those that are to be tried, in that order; and how many.
 
@@ -165,7 +165,7 @@ class Layer:
 class _Choice:
     """The jobs chosen so far, the workers and PSs left by type, and the workers given to each tenant."""
 
-    def __init__(self, layer: Layer, gang: Gang, view: View, held: Ints, room: Room) -> None:
+    def __init__(self, layer: Layer, gang: Gang, view: View, held: Ints, room: Available) -> None:
         self.layer, self.gang, self.tenant = layer, gang, view.jobs.tenant
         self.left, self.ps_left = room.workers.copy(), room.ps.copy()
         self.used = np.zeros_like(layer.limits)
