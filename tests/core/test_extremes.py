@@ -121,7 +121,7 @@ RESOURCES = {
         (changed(("cluster", "draw"), {"servers": 10**9}), "cluster.draw.servers: 1000000000: .* equal to 100000"),
         (changed(("workload",), {"synthetic": {"jobs": 10**9}}), "synthetic.jobs: 1000000000: .* equal to 10000000"),
         ({**RESOURCES, "slot": LEAST}, r"physics.horizon: has 60,000,000 slots of 1e-06 s; it may have 100,000"),
-        ({**RESOURCES, "slot": LEAST, "physics": {}}, "slot = 1e-06 s: a slot begins 2.5e.06 times"),
+        ({**RESOURCES, "slot": LEAST, "physics": {}}, "slot = 1e-06 s: a job takes 2.5e.06; it may take 1,000,000"),
     ],
 )
 def test_an_absurd_size_is_refused_with_its_field(fields: dict[str, Any], says: str) -> None:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from skedge.comparison.columns import is_censored
+from skedge.core.wording import ELASTIC
 
 out = Console(highlight=False, markup=False, emoji=False)
 """For results. The output contains users' ids and paths, so brackets and colons are not interpreted as markup."""
@@ -80,6 +81,7 @@ def source_text(source: Mapping[str, Any]) -> str:
     hours = source.get(f"{unit.lower()}_hours")
     parts += [f"{unit}-hours of the trace {hours['trace']:,.0f}, of the jobs {hours['jobs']:,.0f}"] if hours else []
     parts += [source["note"]] if source.get("note") else []
+    parts += [ELASTIC] if source.get("elastic") else []
     return "; ".join(parts + drawn)
 
 

@@ -206,6 +206,9 @@ class Conversion:
         float | None,
         typer.Option(help="Instead: upload of a chunk as a share of its job's duration, whatever its size.", min=0.0),
     ] = None
+    elastic: Annotated[
+        bool, typer.Option("--elastic", help="rigid, without a cloud: keep jobs that are larger than the cluster.")
+    ] = False
     slots: Annotated[
         int, typer.Option(help="pdors: horizon [slots of 1 h]; the last job arrives in the last slot.", min=2)
     ] = 80
@@ -224,6 +227,7 @@ class Conversion:
             data["cluster"] = {"draw": drawn}
             uploads = {name: getattr(self, name) for name in ("edge_mbps", "cloud_mbps", "upload_share")}
             data["workload"] = {"trace": trace, "make": self.make.value, "chunks": _chunks(self.chunks), **uploads}
+            data["workload"] |= {"elastic": True} if self.elastic else {}
         if self.checkpoint_overhead is not None:
             data["physics"] = data.get("physics", {}) | {"checkpoint_overhead": self.checkpoint_overhead}
         return data
@@ -280,6 +284,7 @@ def convert_command(
 _MADE_OF_WORK, _ON_SLOTS = (Make.rigid, Make.divisible), (Make.rigid, Make.divisible, Make.paper)
 _OTHERS = {
     "chunks": (Make.divisible,),
+    "elastic": (Make.rigid,),
     "slots": (Make.pdors,),
     "classes": (Make.pdors,),
     **dict.fromkeys(("load", "machines", "gpus_per_server", "worker_types", "cloud"), _ON_SLOTS),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skedge.analysis.intervals import FEWEST
+from skedge.core.wording import ELASTIC
 
 from .columns import VALUE_COLUMNS
 
@@ -21,9 +22,14 @@ def sentences(c: Comparison) -> list[str]:
     """All that apply."""
     made = (
         failed_text(c), interval_text(c), bound_text(c), unfinished_text(c), idle_text(c), cloud_text(c),
-        upload_text(c), verified_text(c),
+        upload_text(c), elastic_text(c), verified_text(c),
     )  # fmt: skip
     return [text for text in made if text]
+
+
+def elastic_text(c: Comparison) -> str:
+    """That some jobs are no gangs that every policy could hold, where that was asked for."""
+    return ELASTIC if c.first[0].scenario.source.get("elastic") else ""
 
 
 def failed_text(c: Comparison) -> str:

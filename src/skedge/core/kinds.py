@@ -24,6 +24,10 @@ MOST_SLOTS_OF_PRICES = 100_000
 """Maximum number of slots of a horizon on servers with resources: policies have prices of each."""
 
 
+MOST_SLOTS_OF_A_JOB = 1_000_000
+"""Maximum number of slots that a job takes there with all its workers: policies decide in each."""
+
+
 class OnSlots:
     """Servers with typed slots (JSAC'22, She et al.).
 
@@ -122,12 +126,16 @@ class OnResources(OnSlots):
         """Reject failures of servers, which are simulated on slots only, and tables of prices that are too long."""
         if scenario.physics.mtbf is not None:
             raise ScenarioError("physics.mtbf: goes with servers that have slots; leave it out")
-        slots = scenario.physics.slots or 0
+        slot, slots = seconds(scenario.physics.slot), scenario.physics.slots or 0
         if slots > MOST_SLOTS_OF_PRICES:
             raise ScenarioError(
-                f"physics.horizon: has {slots:,} slots of {seconds(scenario.physics.slot):g} s; it may have "
-                f"{MOST_SLOTS_OF_PRICES:,}, each with its prices: give a shorter horizon or longer slots"
+                f"physics.horizon: has {slots:,} slots of {slot:g} s; it may have {MOST_SLOTS_OF_PRICES:,}, each "
+                "with its prices: give a shorter horizon or longer slots"
             )
+        alone = scenario.chunk_time[:, 1] * scenario.jobs.chunks / scenario.jobs.most_workers
+        trained = float(alone.max(initial=0.0)) / scenario.physics.slot
+        if trained > MOST_SLOTS_OF_A_JOB:
+            raise ScenarioError(f"slot = {slot:g} s: a job takes {trained:.2g}; it may take {MOST_SLOTS_OF_A_JOB:,}")
 
     def workers(self, cluster: Cluster) -> str:
         """The resources."""

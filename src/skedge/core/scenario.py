@@ -50,7 +50,7 @@ _MOST_FAILURES = 1e7
 """Maximum number of failures of servers in the shortest run that there can be."""
 
 _MOST_TIMES = 1e6
-"""Maximum number of slots in which policies decide, and of times that a waiting job ages, while one job is trained."""
+"""Maximum number of times that a waiting job ages while one job is trained."""
 
 Rows = slice | Ints
 """Some of the jobs, by number."""
@@ -288,17 +288,14 @@ class Scenario:
         return facts_html(self)
 
     def _check_often(self, minibatches: Floats) -> None:
-        """Reject slots, failures or ageing that come far more often than a run of these jobs can need."""
+        """Reject failures or ageing that come far more often than a run of these jobs can need."""
         physics, sharing, cluster = self.physics, self.cluster.sharing, self.cluster
-        slots = bool(cluster.worker_types)
-        if not len(self.jobs) or (slots and physics.mtbf is None and sharing is None):
+        if not len(self.jobs):
             return
         each = self.jobs.minibatch_seconds(colocated=True) / (1 + physics.estimate_error) / physics.speedup
         work, alone = minibatches * each, minibatches * each / self.jobs.most_workers
         # of one job, as those of a service's life may be of any number
         longest = float(alone.max())
-        if not slots:
-            _often(f"slot = {physics.slot / SECOND:g} s", "a slot begins", longest * SECOND / physics.slot)
         if sharing is not None and sharing.ageing_s is not None:
             _often(f"cluster.sharing.ageing_s = {sharing.ageing_s:g}", "a waiting job ages", longest / sharing.ageing_s)
         if physics.mtbf is not None:

@@ -33,3 +33,7 @@ def in_our_words(message: str) -> str:
     message = message.removeprefix("Value error, ").replace("Input should be", "it must be")
     message, _, _ = message.partition(", unable to")  # parse, or interpret, a Python type
     return re.sub("|".join(_PLAINER), lambda found: _PLAINER[found[0]], message)
+
+
+ELASTIC = "elastic: jobs larger than the cluster are trained by policies that divide them, and rejected by the others"
+"""What is said where rigid jobs are kept that no gang policy can hold."""

@@ -31,6 +31,7 @@ from .cluster_draw import draw_cluster, drawn_types
 from .jobs import job_of, made_jobs, read_jobs_table
 from .load import busy_workers, latest_s, work_s
 from .problems import problems
+from .rigid import held_as_gangs
 from .schema import (
     RESOURCES,
     ClusterFileForm,
@@ -414,6 +415,7 @@ def _scenario(form: ScenarioForm, base: Path) -> Scenario:
         cluster = _with_costs(form, servers, base)
     if form.workload.made:
         cluster, frame, source = shared(cluster, frame, source)
+    frame, source = held_as_gangs(form.workload, frame, source, cluster)
     scenario = Scenario(cluster, Jobs(frame, cluster, given), _physics(form), form.seed, form.name, source)
     _check_given(scenario)
     return scenario

@@ -398,6 +398,9 @@ class WorkloadForm(_Form):
     table: str | None = Field(None, description="path of a jobs table, .parquet or .csv")
     upload: dict[str, dict[str, Duration]] = Field({}, description="with table: upload delays by job and server")
     make: Making | None = Field(None, description="with synthetic and trace; default: rigid")
+    elastic: bool | None = Field(
+        None, description="with make: rigid and no cloud: keep jobs larger than the cluster, which gang policies reject"
+    )
     epochs: CountRange | None = None
     chunks: CountRange | None = Field(None, description="default: the rows of JSAC'22's Table II")
     minibatches: CountRange | None = Field(None, description="with make: paper and chunks")
@@ -449,6 +452,8 @@ class WorkloadForm(_Form):
         _exactly_one(self, "synthetic", "trace", "jobs", "table")
         if self.upload and self.table is None:
             raise ValueError("upload goes with table; a job of jobs has its own upload")
+        if self.elastic is not None and self.making != "rigid":
+            raise ValueError("elastic goes with make: rigid, whose jobs ask for all their GPUs at once")
         taken = _OPTIONS[self.making] if self.made else {}
         for name in ["make", *dict.fromkeys(name for options in _OPTIONS.values() for name in options)]:
             if getattr(self, name) is not None and name not in taken and not (name == "make" and self.made):

@@ -92,7 +92,7 @@ class ProgressWatchdog:
     def _look(self, now: int) -> None:
         """Compare what is left with the look before."""
         left, before = self.world.lane_work(), self.left
-        if self.world.trains() or (len(before) and (left < before).any()):
+        if _trains(self.world) or (len(before) and (left < before).any()):
             self.further(now)
         elif len(before) and self.world.all_arrived and now - self.since > self._longest_wait():
             raise StuckError(self._sentence(now))
@@ -115,6 +115,12 @@ class ProgressWatchdog:
             "workers before their data are there and their checkpoint is restored "
             f"({physics.checkpoint_overhead / SECOND:g} s){failing}"
         )
+
+
+def _trains(world: SimulatedWorld) -> bool:
+    """Whether a gang trains now, or chunks are in the cloud or on their way there."""
+    begun = world.gangs.compute_from
+    return world.chunks_in_cloud() or any(begun[job] < world.now for job in world.gangs.placed)
 
 
 def lane_work(lanes: Lanes, now: int, jobs: int) -> Ints:

@@ -323,11 +323,9 @@ class SimulatedWorld:
         """Work left of dispatched chunks on the edge, by job [µs]."""
         return lane_work(self.truth.lanes, self.now, len(self.scenario.jobs))
 
-    def trains(self) -> bool:
-        """Whether a gang trains now, or chunks are in the cloud or on their way there."""
-        begun = self.gangs.compute_from
-        cloud = (CLOUD_STARTS, CLOUD_ENDS)
-        return any(begun[job] < self.now for job in self.gangs.placed) or any(e[2] in cloud for e in self.agenda)
+    def chunks_in_cloud(self) -> bool:
+        """Whether chunks are in the cloud or on their way there."""
+        return any(entry[2] in (CLOUD_STARTS, CLOUD_ENDS) for entry in self.agenda)
 
     @property
     def all_arrived(self) -> bool:
