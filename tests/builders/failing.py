@@ -34,7 +34,7 @@ def failing(servers: list[Server], jobs: list[Job], sharing: Sharing | None = No
     """A scenario whose servers fail as :func:`fail` says."""
     cluster = Cluster(servers, sharing=sharing)
     table, given = job_table(jobs)
-    return Scenario(cluster, Jobs(table, cluster, given), Physics(mtbf=1, mttr=1), 0, "failing")
+    return Scenario(cluster, Jobs(table, cluster, given), Physics(mtbf=SECOND, mttr=SECOND), 0, "failing")
 
 
 def broken(done: Run) -> list[Violation]:

@@ -134,9 +134,8 @@ def test_who_runs_on_takes_the_last_ps_of_the_edge(monkeypatch: pytest.MonkeyPat
     ]
 
 
-def test_failures_go_on_through_a_long_time_in_which_nothing_else_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They stop only where nothing runs or is to come: else the record would lack outages (M48)."""
-    monkeypatch.setattr("skedge.sim.failures._ALONE", 3)
+def test_failures_go_on_through_a_long_time_in_which_nothing_else_happens() -> None:
+    """A long job, and one that is long to come: without each failure the record would lack outages (M48)."""
     scenario = replace(two_servers(1), physics=Physics(mtbf=SECOND, mttr=SECOND))
     late = failing([Server("e0", capacity={"worker:a": 1, "ps:p": 1})], [job("j", 1, arrival_s=100.0)])
     for one in (scenario, replace(late, physics=Physics(mtbf=4 * SECOND, mttr=SECOND))):

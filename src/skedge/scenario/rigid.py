@@ -14,7 +14,7 @@ import polars as pl
 from skedge.core.errors import ScenarioError
 from skedge.core.model import Cluster
 
-from .jobs import work_s
+from .load import work_s
 from .schema import WorkloadForm
 
 LARGER = "larger than the cluster"
