@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -14,7 +15,9 @@ from skedge.scenario.file import scenario_from_dict
 from skedge.scenario.mapping_file import mapping_of, read_mapping
 from skedge.traces.formats import FORMATS, MAPPINGS, read_trace, shipped_mapping
 from skedge.traces.frame import TRACE_SCHEMA
+from skedge.traces.makers.workload import DATA_MB, rigid_jobs
 from skedge.traces.readers.mapped import read_mapped
+from skedge.traces.readers.mapping import TraceMapping
 from skedge.traces.unmapped import unmapped
 
 ALL = ("passed", "failed", "killed")
@@ -324,3 +327,19 @@ def test_every_format_is_in_the_schema_of_scenarios():
 
     kinds = json_schema()["$defs"]["TraceForm"]["properties"]["format"]["anyOf"][0]["enum"]
     assert kinds == FORMATS
+
+
+def test_the_size_of_a_jobs_data_may_be_a_column(tmp_path: Path) -> None:
+    """2,000,000,000 bytes of the first job are its 2,000 MB; the second states none, and one is drawn for it."""
+    path = tmp_path / "t.csv"
+    path.write_text("at,ran,gpus,bytes\n0,100000,2,2000000000\n5,100000,1,\n", encoding="utf-8")
+    mapping = TraceMapping(arrival="at", duration="ran", gpus="gpus", data_mb="bytes / 1000000")
+    trace = read_trace(path, mapping)
+    assert trace.frame["data_mb"].to_list() == [2000.0, None]
+    table = rigid_jobs(trace.frame, np.random.default_rng(0), ["gpu"], ["cpu"]).table
+    data = (table["chunk_mb"] * table["chunks"]).to_list()
+    assert data[0] == pytest.approx(2000)
+    assert data[1] in DATA_MB
+    path.write_text("at,ran,gpus,bytes\n0,100000,2,0\n", encoding="utf-8")
+    with pytest.raises(TraceError, match=r"row 0, column data_mb: 0\.0; it must be above 0"):
+        read_trace(path, mapping)

@@ -82,6 +82,7 @@ class Source:
     gpu_type: Annotated[str | None, _column("Column of the GPU that the job asked for.")] = None
     tenant: Annotated[str | None, _column("Column of the tenant.")] = None
     priority: Annotated[str | None, _column("Column of the priority class, higher goes first.")] = None
+    data_mb: Annotated[str | None, _column("Column of the size of the job's data [MB], or a product.")] = None
     unit: Annotated[str | None, _column("What --gpus counts, such as CPU; default GPU.")] = None
     status: Annotated[str | None, _column("Column of the final state.")] = None
     time: Annotated[str | None, _column("Unit or format of times: s, ms, us, ns, min, h, d, iso, or %d/%m/%Y.")] = None
@@ -120,7 +121,7 @@ class Source:
 
 _COLUMNS = (
     *("arrival", "interarrival", "duration", "start", "end", "gpus", "id", "user", "group", "gpu_type", "tenant"),
-    *("priority", "status", "time", "unit"),
+    *("priority", "data_mb", "status", "time", "unit"),
 )
 """Fields of a :class:`Source` that are those of a mapping."""
 

@@ -31,6 +31,9 @@ TRACE_SCHEMA: dict[str, Any] = {
 LABELS: dict[str, Any] = {"user": pl.String, "gpu_type": pl.String, "tenant": pl.String, "priority": pl.Int64}
 """Optional columns, which the jobs made of a trace keep: there if some job has a value; null where one has none."""
 
+OPTIONAL: dict[str, Any] = LABELS | {"data_mb": pl.Float64}
+"""All optional columns: also the size of a job's data [MB], of which its chunks are made."""
+
 STATUSES = ("passed", "failed", "killed")
 """Final states of a job."""
 
@@ -108,7 +111,7 @@ class Trace:
 
 
 def check_frame(frame: pl.DataFrame, source: str) -> pl.DataFrame:
-    """Check `frame` and return it with exactly the columns of a trace frame, and those :data:`LABELS` that it has.
+    """Check `frame` and return it with exactly the columns of a trace frame, and those of :data:`OPTIONAL` that it has.
 
     Raises
     ------
@@ -120,7 +123,7 @@ def check_frame(frame: pl.DataFrame, source: str) -> pl.DataFrame:
     if missing:
         raise TraceError(f"{source}: column {missing[0]!r} is missing; a trace has {', '.join(TRACE_SCHEMA)}")
     try:
-        kinds = TRACE_SCHEMA | {name: kind for name, kind in LABELS.items() if name in frame.columns}
+        kinds = TRACE_SCHEMA | {name: kind for name, kind in OPTIONAL.items() if name in frame.columns}
         frame = frame.select(pl.col(c).cast(t) for c, t in kinds.items())
     except pl.exceptions.PolarsError as error:
         raise TraceError(f"{source}: a column has values of the wrong type: {error}") from error
@@ -128,6 +131,10 @@ def check_frame(frame: pl.DataFrame, source: str) -> pl.DataFrame:
         _refuse(frame, pl.col(column).is_null(), column, source, "a value; it is missing")
     for column in ("submit_s", "duration_s"):
         _refuse(frame, ~_time(column), column, source, f"a number from 0 to {LONGEST_TRACED_S:g} seconds")
+    if "data_mb" in frame.columns:
+        size = pl.col("data_mb")
+        wrong = ~(size.is_finite() & (size > 0)).fill_null(value=True)
+        _refuse(frame, wrong, "data_mb", source, "above 0; no value where it is not known")
     _refuse(frame, pl.col("gpus") < 1, "gpus", source, "at least 1")
     _refuse(frame, ~pl.col("status").is_in(STATUSES), "status", source, f"one of {', '.join(STATUSES)}")
     _refuse(frame, pl.col("id").is_duplicated(), "id", source, "unique; it is used twice")
@@ -225,7 +232,7 @@ NO_ID = "no id"
 
 def _labelled(frame: pl.DataFrame) -> pl.DataFrame:
     """`frame` with null for empty labels, and without those that no job has."""
-    there = [name for name in LABELS if name in frame.columns]
+    there = [name for name in OPTIONAL if name in frame.columns]
     frame = frame.with_columns(pl.when(pl.col(name).cast(pl.String) != "").then(pl.col(name)) for name in there)
     return frame.drop(name for name in there if frame[name].null_count() == len(frame))
 

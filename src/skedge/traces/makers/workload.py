@@ -116,8 +116,8 @@ class TraceShares:
     ps_update
         Share for the PS's update, G; >= 0.
     data_mb
-        Sizes of a job's data [MB], each > 0, one of which is drawn; a job has at most what its GPUs could read once in
-        its time, at :data:`READ_MB_PER_S` each. A chunk is an equal part of it.
+        Sizes of a job's data [MB], each > 0, one of which is drawn where the trace has none: at most what the job's
+        GPUs could read once in its time, at :data:`READ_MB_PER_S` each. A chunk is an equal part of it.
     edge_mbps, cloud_mbps
         Rates of the upload of a chunk to an edge server and to the cloud [Mbit/s], > 0.
     upload
@@ -345,7 +345,10 @@ def _chunk_sizes(trace: pl.DataFrame, chunks: Ints, rng: Generator, s: TraceShar
         return chunk_range[0] + (chunk_range[1] - chunk_range[0]) * share
     drawn = np.asarray(s.data_mb)[(share * len(s.data_mb)).astype(np.int64)]
     readable = READ_MB_PER_S * trace["gpus"].to_numpy() * trace["duration_s"].to_numpy()
-    return np.asarray(np.minimum(drawn, readable) / chunks)
+    data = np.minimum(drawn, readable)
+    if "data_mb" in trace.columns:
+        data = trace["data_mb"].fill_null(pl.Series(data)).to_numpy()
+    return np.asarray(data / chunks)
 
 
 def _upload_delays(duration: Floats, chunk_mb: Floats, s: TraceShares) -> tuple[Floats, Floats]:

@@ -14,7 +14,7 @@ from skedge.traces.table import Csv, check_columns, filled, left_out, numbers, r
 
 from .mapping import TraceMapping, columns_of
 from .merging import CHANGES, of_attempts, of_parts, with_duration
-from .values import NO_STATUS, SKIP, UNITS, are_numbers, as_floats, durations, exact, missing, states, times
+from .values import NO_STATUS, SKIP, UNITS, are_numbers, as_floats, durations, exact, missing, sizes, states, times
 
 _LATEST_S = 1e11
 """Latest instant in seconds since 1970 that is believed: the year 5138."""
@@ -140,6 +140,8 @@ def _columns(table: pl.DataFrame, path: Path, mapping: TraceMapping) -> Iterator
     for label in ("user", "gpu_type", "tenant"):
         if (source := getattr(mapping, label)) is not None:
             yield label, table.select(pl.when(~missing(source)).then(pl.col(source))).to_series()
+    if mapping.data_mb is not None:
+        yield "data_mb", sizes(table, path, mapping.data_mb)
     if mapping.priority is not None:
         yield "priority", _classes(table, path, mapping.priority)
 

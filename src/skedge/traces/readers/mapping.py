@@ -36,7 +36,7 @@ class JoinedTable(_Form):
 class TraceMapping(_Form):
     """The columns of a table of jobs, comma-separated or the like, that hold what a trace needs.
 
-    `gpus`, `duration` and `interarrival` may be products of columns and numbers, such as ``plan_gpu / 100`` or
+    `gpus`, `duration`, `interarrival` and `data_mb` may be products of columns and numbers, such as ``plan_gpu / 100`` or
     ``run_ms / 1000``.
     """
 
@@ -56,6 +56,7 @@ class TraceMapping(_Form):
     gpu_type: Column | None = Field(None, description="GPU that the job asked for; kept by the jobs that are made")
     tenant: Column | None = Field(None, description="tenant of cluster.sharing; kept by the jobs that are made")
     priority: Column | None = Field(None, description="class in cluster.sharing, a whole number, higher goes first")
+    data_mb: Column | None = Field(None, description="size of the job's data [MB]; drawn where it is missing")
     status: Column | None = Field(None, description="final state; default: all jobs passed")
     statuses: dict[str, Literal["passed", "failed", "killed", "skip"]] = Field(
         {}, description="meaning of a status; '*': of all others"
@@ -127,7 +128,7 @@ class TraceMapping(_Form):
         return list(dict.fromkeys([*(name for name in single if name), *self.where, *products]))
 
 
-_PRODUCTS = ("gpus", "duration", "interarrival")
+_PRODUCTS = ("gpus", "duration", "interarrival", "data_mb")
 _COLUMNS = (
     *("arrival", "start", "end", "id", "parts", "attempts"),
     *("user", "group", "gpu_type", "tenant", "priority", "status", *_PRODUCTS),

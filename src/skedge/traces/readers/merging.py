@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
+from skedge.traces.frame import OPTIONAL
+
 from .values import NO_STATUS, SKIP
 
 _WORST = {SKIP: 4, NO_STATUS: 3, "failed": 2, "killed": 1, "passed": 0}
@@ -71,5 +73,5 @@ def of_attempts(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _labels(rows: pl.DataFrame) -> list[pl.Expr]:
     """The labels of a job: of its first row that has them."""
-    names = [n for n in ("group", "user", "gpu_type", "tenant", "priority") if n in rows.columns]
+    names = [n for n in ("group", *OPTIONAL) if n in rows.columns]
     return [pl.col(n).filter(pl.col(n).cast(pl.String) != "").first() for n in names]

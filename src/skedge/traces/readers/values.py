@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
@@ -150,9 +150,19 @@ def as_floats(exact: str, parts: int) -> pl.Expr:
 
 def durations(table: pl.DataFrame, path: Path, text: str) -> pl.Series:
     """A product of columns and numbers in seconds; null where a value is missing. Columns may have times of a clock."""
+    return _product(table, text, lambda column: _spans(table, path, column))
+
+
+def sizes(table: pl.DataFrame, path: Path, text: str) -> pl.Series:
+    """A product of columns and numbers in MB; null where a value is missing."""
+    return _product(table, text, lambda column: amounts(table, path, column))
+
+
+def _product(table: pl.DataFrame, text: str, values: Callable[[str], pl.Series]) -> pl.Series:
+    """The product that `text` states, of numbers and of the `values` of columns."""
     value = pl.repeat(1.0, len(table), eager=True)
     for operator, factor in factors(text):
-        by = float(factor) if NUMBER(factor) else _spans(table, path, factor)
+        by = float(factor) if NUMBER(factor) else values(factor)
         value = value / by if operator == "/" else value * by
     return value
 
