@@ -56,7 +56,7 @@ class TraceMapping(_Form):
     gpu_type: Column | None = Field(None, description="GPU that the job asked for; kept by the jobs that are made")
     tenant: Column | None = Field(None, description="tenant of cluster.sharing; kept by the jobs that are made")
     priority: Column | None = Field(None, description="class in cluster.sharing, a whole number, higher goes first")
-    data_mb: Column | None = Field(None, description="size of the job's data [MB]; drawn where it is missing")
+    data_mb: Column | None = Field(None, description="size of the job's data [MB]; where missing, it is drawn")
     status: Column | None = Field(None, description="final state; default: all jobs passed")
     statuses: dict[str, Literal["passed", "failed", "killed", "skip"]] = Field(
         {}, description="meaning of a status; '*': of all others"
