@@ -36,8 +36,8 @@ class JoinedTable(_Form):
 class TraceMapping(_Form):
     """The columns of a table of jobs, comma-separated or the like, that hold what a trace needs.
 
-    `gpus`, `duration`, `interarrival` and `data_mb` may be products of columns and numbers, such as ``plan_gpu / 100`` or
-    ``run_ms / 1000``.
+    `gpus`, `duration`, `interarrival` and `data_mb` may be products of columns and numbers, such as ``plan_gpu / 100``
+    or ``run_ms / 1000``.
     """
 
     arrival: Column | None = Field(None, description="time of submission")
