@@ -330,9 +330,10 @@ def test_a_trace_that_is_not_there_or_not_whole_is_one_error(skedge: Skedge) -> 
         (("--cloud", "0"), "--cloud '0': it must be a number of workers of each type, at least 1, or unlimited"),
         (("--edge-mbps", 5.0, "--make", "paper"), "--edge-mbps 5.0: goes with --make rigid or divisible, not with"),
         (
-            ("--upload-share", 0.1, "--cloud-mbps", 5),
+            ("--upload-share", 0.1, "--cloud", 4, "--cloud-mbps", 5),
             "--cloud-mbps and --upload-share: each determines the upload",
         ),
+        (("--cloud-mbps", 5), "--cloud-mbps: goes with --cloud, which is missing"),
         (("--gpus-per-server", 4, "--machines", "x"), "--machines and --gpus-per-server: each determines the GPUs of"),
     ],
 )

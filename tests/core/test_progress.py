@@ -26,10 +26,13 @@ from skedge.whatif import state_at, what_if
 AGEING = CASES / "livelock-ageing.yaml"
 
 
+JOB = {"arrival_s": 0, "epochs": 1, "chunks": 2, "minibatches": 100, "minibatch_s": 1, "workers": 2}
+"""A gang of 2 workers that takes 100 s."""
+
+
 def given(**changed: Any) -> Scenario:
     """Two jobs of 2 workers and 100 s that share 2 workers; `changed` are fields of the scenario, or of each job."""
-    job = {"arrival_s": 0, "epochs": 1, "chunks": 2, "minibatches": 100, "minibatch_s": 1, "workers": 2}
-    jobs = [{"id": name, **job, **changed.get("job", {})} for name in ("A", "B")]
+    jobs = [{"id": name, **JOB, **changed.get("job", {})} for name in ("A", "B")]
     servers = [{"id": "n0", "workers": {"gpu": 2}, "ps": {"cpu": 4}}]
     fields = {
         "name": "shared",
@@ -177,3 +180,19 @@ def test_waking_beside_a_job_that_runs_is_no_idleness(monkeypatch: pytest.Monkey
 
     policy.start = both  # type: ignore[method-assign]
     drive_to_end(Kernel(jobs, policy), SimulatedWorld(jobs))
+
+
+def test_a_run_of_many_jobs_is_stuck_after_as_many_orders_as_one_of_twenty() -> None:
+    """60 jobs that age faster than they restore, and a bound on preemptions that no run reaches."""
+    more = [{"id": f"C{i}", **JOB} for i in range(58)]
+    stuck = given(
+        physics={"checkpoint_overhead": "30s"},
+        cluster={"sharing": {"ageing": "10s", "most_preemptions": 1_000_000_000}},
+        more=more,
+    )
+    watchdog = SimulatedWorld(stuck).progress
+    watchdog.jobs.update(range(60))
+    assert watchdog._patience() == progress.MOST_ORDERS + progress.MOST_BOUNDED
+    watchdog.bound = 2
+    watchdog.jobs = {0, 1}
+    assert watchdog._patience() == 2 * progress.ORDERS + 4 * 2 * 2

@@ -400,6 +400,10 @@ def test_a_cloud_of_limited_size_is_a_far_server_with_so_many_workers_of_each_ty
     assert s.cluster.cloud is None
     assert (far.id, far.kind, far.upload) == ("cloud", "edge", "cloud")
     assert far.capacity == {"worker:gpu1": 5, "worker:gpu2": 5, "ps:cpu": 5}
+    load = offered_load(s)
+    assert load is not None
+    assert load.far == 10
+    assert ", 10 of them in the cloud" in load.text
     delays = upload_row(s.delays, 0)
     assert s.delays.lo[0, 1] <= delays[-1] <= s.delays.hi[0, 1]
     assert (delays[:-1] <= s.delays.hi[0, 0]).all()

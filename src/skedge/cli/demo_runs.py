@@ -39,7 +39,7 @@ def carry_out_demo(folder: Path, seed: int | None, seeds: int, *, as_json: bool)
         for table in demo_tables(found, out.width):
             out.print(table)
         out.print(demo_text(found), soft_wrap=True)
-        _print_hints(folder, found["divisible"].first[0])
+        _print_hints(folder, found["rigid"].first[0])
     fail_on_broken(*found.values())
 
 
@@ -55,7 +55,7 @@ def _write(folder: Path, comparison: Comparison, title: str) -> None:
 def _print_hints(folder: Path, result: Run) -> None:
     pictures = " ".join(str(folder / kind / "report.html") for kind in DEMO)
     out.print(f"the pictures:  {pictures}", soft_wrap=True)
-    a_run = folder / "divisible" / folder_name(result.policy)
+    a_run = folder / "rigid" / folder_name(result.policy)
     out.print(f"why a job is where it is:  {_program()} explain {a_run} {_interesting(result)}", soft_wrap=True)
 
 

@@ -208,7 +208,7 @@ class Conversion:
         typer.Option(help="Instead: upload of a chunk as a share of its job's duration, whatever its size.", min=0.0),
     ] = None
     elastic: Annotated[
-        bool, typer.Option("--elastic", help="rigid, without a cloud: keep jobs that are larger than the cluster.")
+        bool, typer.Option("--elastic", help="rigid, without an unlimited cloud: keep jobs larger than the cluster.")
     ] = False
     slots: Annotated[
         int, typer.Option(help="pdors: horizon [slots of 1 h]; the last job arrives in the last slot.", min=2)
@@ -312,6 +312,8 @@ def _check_used(context: typer.Context, make: Make) -> None:
         if name in _OTHERS and make not in _OTHERS[name]:
             used = " or ".join(one.value for one in _OTHERS[name])
             raise TraceError(f"{typed}: goes with --make {used}, not with --make {make.value}")
+    if "cloud_mbps" in given and context.params["cloud"] is None:
+        raise TraceError("--cloud-mbps: goes with --cloud, which is missing; without it there is no cloud")
     for first, second, what in _RIVALS:
         if first in given and second in given:
             options = " and ".join(f"--{name.replace('_', '-')}" for name in (first, second))

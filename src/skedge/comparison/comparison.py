@@ -154,15 +154,19 @@ class Comparison:
 
     @property
     def groups(self) -> list[tuple[str, ...]]:
-        """The policies that may not use the cloud, and those that may; one group if no run trained anything there."""
-        used = any(map(self._used_cloud, self.policies))
+        """The policies that may not use the cloud, and those that may; one group if no run trained anything there.
+
+        A cloud of limited size is a server like the others, which all policies may use.
+        """
+        limited = any(run.scenario.cluster.cloud is None for run in self.first[:1])
+        used = not limited and any(map(self._used_cloud, self.policies))
         parts = ([p for p in self.policies if (used and self._has_cloud(p)) == may] for may in (False, True))
         return [tuple(part) for part in parts if part]
 
     @property
     def has_cloud(self) -> bool:
-        """Whether there is a cloud."""
-        return any(run.scenario.cluster.cloud is not None for run in self.first[:1])
+        """Whether there is a cloud, without limit or of limited size."""
+        return any(server.far for run in self.first[:1] for server in run.scenario.cluster.servers)
 
     def _has_cloud(self, policy: str) -> bool:
         return self.may_use_cloud.get(policy, self._used_cloud(policy))

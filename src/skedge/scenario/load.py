@@ -51,32 +51,36 @@ class OfferedLoad:
         Mean number of workers wanted in the busy window (:func:`busy_workers`) over the workers there; >= 0.
     span
         Work of all jobs over the workers there and the time until the last arrival; None if all arrive at once.
-    workers
-        Workers there.
+    workers, far
+        Workers on edge servers; of these, on servers as far away as the cloud (a cloud of limited size).
     """
 
     busy: float
     span: float | None
     workers: int
+    far: int
 
     @property
     def text(self) -> str:
         """The load as a sentence."""
         whole = "" if self.span is None else f"; {self.span:.2f} is all work over the span of arrivals"
         wanted = self.busy * self.workers
+        cloud = f", {self.far} of them in the cloud" if self.far else ""
         return (
             f"offered load: {self.busy:.2f} over the middle 80 % of arrivals, in which jobs want {wanted:.1f} workers "
-            f"in the mean and {self.workers} are there{whole}"
+            f"in the mean and {self.workers} are there{cloud}{whole}"
         )
 
 
 def offered_load(scenario: Scenario) -> OfferedLoad | None:
     """The offered load of a scenario; None on servers without worker slots."""
-    workers, jobs = int(scenario.cluster.workers.sum()), scenario.jobs.frame
+    by_server, jobs = scenario.cluster.workers.sum(axis=1), scenario.jobs.frame
+    workers = int(by_server.sum())
+    far = int(by_server[[server.far for server in scenario.cluster.servers]].sum())
     if workers == 0:
         return None
     latest = latest_s(jobs)
-    return OfferedLoad(busy_workers(jobs) / workers, work_s(jobs) / latest / workers if latest else None, workers)
+    return OfferedLoad(busy_workers(jobs) / workers, work_s(jobs) / latest / workers if latest else None, workers, far)
 
 
 def _work(jobs: pl.DataFrame) -> Floats:

@@ -103,7 +103,9 @@ class FailingWorld(SimulatedWorld):
         self.settling = False
         why, _ = truth_of.run(self.truth, self.now, self.now)
         self.unsettled = why == truth_of.FINISHED
-        return self._told()
+        event = self._told()
+        self.progress.note(event)
+        return event
 
     def perform(self, order: Order) -> None:
         """Carry out an accepted order now."""

@@ -1,8 +1,10 @@
 """Whether a simulation gets anywhere: a run in which no job gets any further ends with an error that names the jobs.
 
 A run *gets further* when a job arrives or leaves, when a chunk is completed or a slot's chunks are trained, and when an
-allocation has trained something by its end or trains now. After :data:`ORDERS` orders for each job in the system, or
-:data:`EVENTS` events, without that, what the lanes have left is compared with what they had left at the look before.
+allocation has trained something by its end or trains now. After :data:`ORDERS` orders for each job in the system (at
+most :data:`MOST_ORDERS`), or :data:`EVENTS` events, without that, what the lanes have left is compared with what they
+had left at the look before.
+
 The run is stuck if no job has less, no job is still to arrive, and more time has passed than any upload, restore or
 horizon takes (docs/model.md, section 5).
 """
@@ -26,6 +28,12 @@ if TYPE_CHECKING:
 
 ORDERS = 1_000
 """Orders for each job in the system from one look at what is left to the next."""
+
+MOST_ORDERS = 20_000
+"""Most orders from one look to the next, whatever the number of jobs: a run that is stuck ends within seconds."""
+
+MOST_BOUNDED = 20_000
+"""Most orders that are added where preemptions are bounded: what jobs may lose before the bound protects them."""
 
 EVENTS = 100_000
 """Events from one look at what is left to the next, if there are not as many orders."""
@@ -53,8 +61,7 @@ class ProgressWatchdog:
         self.orders, self.events, self.left = 0, 0, np.zeros(0, np.int64)
         sharing = world.scenario.cluster.sharing
         # a job that may be preempted so often and no more may lose its workers as often without training
-        bound = 0 if sharing is None else sharing.most_preemptions or 0
-        self.patience = ORDERS + 4 * bound
+        self.bound = 0 if sharing is None else sharing.most_preemptions or 0
 
     def note(self, event: Event) -> None:
         """Process an event; ends the run if it is stuck.
@@ -71,8 +78,13 @@ class ProgressWatchdog:
             self.further(event.time)
         elif event.trained or len(event.chunks.time):
             self.further(event.time)
-        elif self.orders > self.patience * len(self.jobs) or self.events > EVENTS:
+        elif self.orders > self._patience() or self.events > EVENTS:
             self._look(event.time)
+
+    def _patience(self) -> int:
+        """Orders from one look to the next."""
+        jobs = len(self.jobs)
+        return min(ORDERS * jobs, MOST_ORDERS) + min(4 * self.bound * jobs, MOST_BOUNDED)
 
     def order(self, order: Order) -> None:
         """Process an order that is carried out."""

@@ -36,7 +36,7 @@ class Sums(NamedTuple):
     communication_s, upload_chunk_us, uploaded_mb
         Communication time [worker-seconds], upload delays of all chunks [µs], and data uploaded.
     work, work_in_cloud
-        Mini-batches trained, and in the cloud.
+        Mini-batches trained, and in the cloud (:func:`_far`).
     alpha_s, beta_s
         The sums of Lemma 4 [s]; None if there are none.
     jobs, finished, finished_after_horizon, rejected, failed
@@ -131,7 +131,13 @@ def _finished_late(c: Columns) -> int | None:
 
 def _jobs_in_cloud(c: Columns) -> int:
     """Jobs that trained at least a part of a mini-batch in the cloud."""
-    return len(np.unique(c.runs["job"][(c.runs["server"] == cloud_of(c)) & (c.runs["work"] > 0)]))
+    return len(np.unique(c.runs["job"][_far(c) & (c.runs["work"] > 0)]))
+
+
+def _far(c: Columns) -> NDArray[np.bool_]:
+    """Whether each row of the runs is on the cloud, or on a server as far away, which is a cloud of limited size."""
+    far = np.array([server.far for server in c.scenario.cluster.servers], np.bool_)
+    return np.asarray(far[c.runs["server"]])
 
 
 def _begun(c: Columns) -> tuple[Ints, Ints]:
@@ -210,5 +216,5 @@ def _worked(c: Columns) -> tuple[float, float, float]:
     t, jobs = c.runs, c.scenario.jobs
     each = jobs.minibatch_seconds(colocated=False) - jobs.minibatch_seconds(colocated=True)
     apart = np.bincount(t["job"][~t["colocated"]], weights=t["work"][~t["colocated"]], minlength=len(jobs))
-    total, cloud = float(t["work"].sum()), float(t["work"][t["server"] == cloud_of(c)].sum())
+    total, cloud = float(t["work"].sum()), float(t["work"][_far(c)].sum())
     return float(apart @ each), total, cloud
