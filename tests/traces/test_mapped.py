@@ -343,3 +343,8 @@ def test_the_size_of_a_jobs_data_may_be_a_column(tmp_path: Path) -> None:
     path.write_text("at,ran,gpus,bytes\n0,100000,2,0\n", encoding="utf-8")
     with pytest.raises(TraceError, match=r"row 0, column data_mb: 0\.0; it must be above 0"):
         read_trace(path, mapping)
+
+
+def test_a_product_that_divides_by_zero_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"gpus 'pct / 0 \* inst' divides by 0"):
+        TraceMapping(arrival="at", duration="ran", gpus="pct / 0 * inst")

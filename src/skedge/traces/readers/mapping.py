@@ -97,6 +97,9 @@ class TraceMapping(_Form):
             raise ValueError("statuses goes with status, the column that has them")
         for pattern in self.gpus_pattern or ():
             _check_pattern("gpus_pattern", pattern, 1)
+        for field in _PRODUCTS:
+            if any(operator == "/" and _is_zero(factor) for operator, factor in factors(getattr(self, field) or "")):
+                raise ValueError(f"{field} {getattr(self, field)!r} divides by 0")
         for field in ("steps", "components"):
             _check_pattern(field, getattr(self, field) or "", 0)
         return self
@@ -152,6 +155,10 @@ NUMBER = re.compile(r"[0-9.]+").fullmatch
 def factors(text: str) -> Sequence[tuple[str, str]]:
     """The factors of a product, each with ``*`` or ``/`` before it."""
     return [(operator, factor.strip()) for operator, factor in re.findall(r"([*/])([^*/]+)", f"*{text}")]
+
+
+def _is_zero(factor: str) -> bool:
+    return bool(NUMBER(factor)) and float(factor) == 0
 
 
 def columns_of(text: str) -> list[str]:
