@@ -98,7 +98,7 @@ def test_the_product_runs_what_the_plain_program_runs(spec: str) -> None:
         assert rows(played) == sorted(rows_of(PLAIN[spec](s))), seed
         again += int(played.metrics["preemptions"] or 0)
         moved += int(played.metrics["migrations"] or 0)
-    assert min(again, moved) > INSTANCES / 4
+    assert min(again, moved) > INSTANCES / 10
 
 
 @pytest.mark.parametrize("spec", [spec for spec in PLAIN if spec.startswith("tiresias")])
