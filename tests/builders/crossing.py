@@ -34,7 +34,10 @@ POLICIES: dict[str, tuple[str, ...]] = {
     "srtf": (
         "srtf", "srtf:placement=literal", "srtf:placement=keep_running", "srtf:allow_cloud=true", "srtf:sticky=true",
     ),
-    "tiresias": ("tiresias:limit_s=60", "tiresias:limit_s=20,knob=2", "tiresias:allow_cloud=true,limit_s=30"),
+    "tiresias": (
+        "tiresias", "tiresias:knob=1", "tiresias:limit_s=60", "tiresias:limit_s=20,knob=2",
+        "tiresias:allow_cloud=true,limit_s=30",
+    ),
     "fifo": ("fifo", "fifo:backfill=true", "fifo:allow_cloud=true"),
     "fifo:rule=earliest_server": ("fifo:rule=earliest_server",),
     "drf": ("drf",),
@@ -164,7 +167,7 @@ FEATURES: dict[str, Feature] = {
     "alone": lambda _: None, "sharing": _sharing, "cloud": _cloud, "storage": _storage, "lag": _lag,
     "estimates": _estimates, "batches": _batches, "streamed": _any, "quick": _any,
 }  # fmt: skip
-"""What is drawn for each feature; of `streamed` and `quick` it is the way in which the run is made."""
+"""What is drawn for each feature; of `streamed` and `quick` it is the way in which the run is asked for."""
 
 CELLS = [(feature, policy) for feature in FEATURES for policy in POLICIES]
 
@@ -203,7 +206,10 @@ def refusal(feature: str, policy: str, seed: int) -> str:
 
 
 def _through_files(done: Run, policy: str) -> str:
-    """As the commands run a scenario in a file, as if it were larger than memory: the same record and metrics."""
+    """As the commands run a scenario in a file, as if it were larger than memory: the same record and metrics.
+
+    As servers fail it is simulated in memory all the same, and only its jobs and tables pass through files.
+    """
     with TemporaryDirectory() as name, patch("skedge.large.CHUNKS", 1):
         folder = Path(name)
         (folder / "in").mkdir()
@@ -222,7 +228,7 @@ def _through_files(done: Run, policy: str) -> str:
 
 
 def _compiled(done: Run, policy: str) -> str:
-    """In a compiled loop, if one takes the run: the same record."""
+    """As a run that is large enough for a compiled loop: none takes it, as servers fail, and the record is the same."""
     with patch("skedge.run.LARGE", 1):
         return _difference(done, run(done.scenario, policy))
 

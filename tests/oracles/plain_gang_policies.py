@@ -7,7 +7,7 @@ that zeta = 0, and announced work that is true. Times are µs, work is worker-µ
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -49,7 +49,9 @@ class Job:
     ran: bool = False
     queue: int = 0
     executed: float = 0
-    restoring: int = 0
+    earlier: float = 0
+    served: float = 0
+    serves_from: float = math.inf
     waited: float = 0
     stopped: int = 0
     first_start: float = math.inf
@@ -219,7 +221,7 @@ class Tiresias:
 
     def __init__(self, limit: float | None, knob: float, *, keep_running: bool) -> None:
         self.limit, self.knob, self.keep_running, self.at = limit or math.inf, knob, keep_running, 0
-        self.learns, self.services = limit is None, list[int]()
+        self.learns, self.services = limit is None, list[float]()
 
     def decide(self, world: World) -> dict[int, Where]:
         now, passed = world.now, world.now - self.at
@@ -228,10 +230,10 @@ class Tiresias:
             if job.running:
                 job.executed += passed
         if self.learns:
-            self.services += [job.k * (job.executed + passed - job.restoring) for job in world.ended]
+            self.services += [job.k * (job.earlier + self.served(job, now)) for job in world.ended]
             self.limit = beyond_nine_tenths(self.services)
         for job in world.active:
-            if job.running and job.k * (job.executed - job.restoring) >= self.limit:
+            if job.running and job.k * self.served(job, now) >= self.limit:
                 job.queue = 1
         self.promote([job for job in world.active if not job.running], now)
         while True:
@@ -242,13 +244,18 @@ class Tiresias:
         self.note(world, chosen)
         return chosen
 
+    def served(self, job: Job, now: int) -> float:
+        return job.served + max(0, now - job.serves_from)
+
     def waited(self, job: Job, now: int) -> float:
         return job.waited + (now - job.stopped if job.ran and not job.running else 0)
 
     def promote(self, jobs: list[Job], now: int) -> bool:
         due = [job for job in jobs if job.ran and job.queue and self.waited(job, now) >= self.knob * job.executed]
         for job in due:
-            job.queue, job.executed, job.waited, job.restoring, job.stopped = 0, 0, 0, 0, now
+            job.earlier += self.served(job, now)
+            job.queue, job.executed, job.waited, job.served, job.stopped = 0, 0, 0, 0, now
+            job.serves_from = max(now, job.serves_from)
         return bool(due)
 
     def note(self, world: World, chosen: dict[int, Where]) -> None:
@@ -257,13 +264,13 @@ class Tiresias:
         for job in world.active:
             if job.number in chosen and not job.running:
                 if job.ran:
-                    job.waited, job.restoring = self.waited(job, now), job.restoring + world.overhead
+                    job.waited, job.serves_from = self.waited(job, now), now + world.overhead
                 else:
-                    job.first_start = now
+                    job.first_start = job.serves_from = now
             if job.running and job.number not in chosen:
-                job.stopped = now
+                job.served, job.serves_from, job.stopped = self.served(job, now), math.inf, now
             if job.number in chosen and job.queue == 0 and self.limit < math.inf:
-                dues.append(self.limit / job.k - (job.executed - job.restoring))
+                dues.append(self.limit / job.k - (job.served + now - job.serves_from))
             elif job.number not in chosen and job.queue and job.ran and not math.isinf(self.knob):
                 waited = job.waited if job.running else self.waited(job, now)
                 dues.append(self.knob * job.executed - waited)
@@ -271,7 +278,7 @@ class Tiresias:
             world.wake = max(now + math.ceil(min(dues)), now + 1)
 
 
-def beyond_nine_tenths(services: list[int]) -> float:
+def beyond_nine_tenths(services: Sequence[float]) -> float:
     """The least of 1, 2, ..., 16 and then eight steps an octave that is above the services of nine tenths of all."""
     if not services:
         return math.inf

@@ -1,7 +1,8 @@
 """Servers that fail, crossed with every policy and every other feature; ``benchmarks/crossing.py`` tries many more.
 
-A cell is a policy and a feature: the runs of its instances keep every rule, answer every job, and are the same on all
-paths that there are. What the product refuses it refuses in a sentence.
+A cell is a policy and a feature: the runs of its instances keep every rule and answer every job. No compiled loop and
+no stream through files takes such a run, and one that asks for them has the same record. What the product refuses it
+refuses in a sentence.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import pytest
 
 from builders.crossing import CELLS, NO_SLOTS, POLICIES, REFUSED, fault, instance, instances, refusal
 from skedge.core.registry import registered
-from skedge.run import run
+from skedge.quick.chunks.stream import covers
+from skedge.quick.which import loop_for
+from skedge.run import prepared, run
 
 INSTANCES = 20
 """Of each cell, on seeds of their own."""
@@ -20,9 +23,19 @@ FIRST = 70_000
 
 @pytest.mark.parametrize(("feature", "policy"), [cell for cell in CELLS if cell not in REFUSED])
 def test_every_policy_with_every_feature_where_servers_fail(feature: str, policy: str) -> None:
-    """No violation, no exception, no job without an answer, no path with another record."""
+    """No violation, no exception, no job without an answer, the same record however the run is asked for."""
     faults = {(seed, of): fault(feature, of, seed) for seed, of in instances(policy, FIRST, INSTANCES)}
     assert {at: what for at, what in faults.items() if what} == {}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("feature", ["streamed", "quick"])
+def test_runs_in_which_servers_fail_take_the_path_in_memory_event_by_event(feature: str, policy: str) -> None:
+    """Of the cells named after the other paths, too: these know no failures, so there is one path alone."""
+    for seed, of in instances(policy, FIRST, INSTANCES):
+        scenario = instance(feature, seed)
+        assert loop_for(scenario, prepared(of, scenario)) is None
+        assert not covers(scenario, prepared(of, scenario))
 
 
 @pytest.mark.parametrize(("feature", "policy"), sorted(REFUSED))

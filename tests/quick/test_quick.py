@@ -9,6 +9,7 @@ from itertools import product
 import pytest
 
 from builders.gang_policies import random_scenarios
+from builders.paths import CASES
 from skedge.core.events import Event
 from skedge.core.scenario import Scenario
 from skedge.quick.gangs import times
@@ -50,6 +51,11 @@ def test_random_runs_are_equal(policy: str) -> None:
 def test_runs_on_many_types_of_workers_are_equal(policy: str) -> None:
     assert equal(scenario_of("s1"), policy)
     assert equal(scenario_of("demo"), policy)
+
+
+def test_runs_with_restores_that_are_cut_are_equal() -> None:
+    """Its attained service below 0 once crashed the process."""
+    assert equal(scenario_of(str(CASES / "tiresias-restores.yaml")), "tiresias")
 
 
 def test_only_gangs_on_slots_whose_data_are_kept_take_the_loop() -> None:

@@ -24,6 +24,7 @@ from builders.gang_policies import (
     scenario,
     where,
 )
+from builders.paths import CASES
 from oracles.instances import one_of
 from oracles.plain_gang_policies import beyond_nine_tenths
 from oracles.product import Run, play
@@ -35,7 +36,17 @@ from skedge.core.registry import make_policy
 from skedge.core.scenario import Scenario
 from skedge.core.time import NEVER, SECOND, ticks
 from skedge.policies.gangs.placement import Gang, place
-from skedge.policies.gangs.tiresias import attained, learn, no_clocks, with_clocks
+from skedge.policies.gangs.tiresias import (
+    attained,
+    begin,
+    execute,
+    learn,
+    next_demotion,
+    no_clocks,
+    promote,
+    with_clocks,
+)
+from skedge.scenario.file import load_scenario
 from skedge.sim.world import SimulatedWorld
 
 bounded = settings(
@@ -445,6 +456,52 @@ def test_jobs_do_not_take_turns_for_ever_without_training() -> None:
     """
     s = scenario([job("a", 0, 1, 5), job("b", 0, 1, 5)], physics=Physics(checkpoint_overhead=2 * SECOND))
     first_events(s, "tiresias:limit_s=1,knob=1", 2000)
+
+
+def test_a_restore_counts_for_as_long_as_the_workers_were_held() -> None:
+    """Restores of 30: one that is cut after 9, and one that ends; D4."""
+    clocks, jobs, limit = with_clocks(no_clocks(), 1), np.zeros(1, np.int64), attained(5.0)
+    gang = Gang(*(np.ones(1, np.int64) for _ in Gang._fields))
+    for hold, executed, restoring in ((3, 3, 0), (9, 12, 9), (50, 62, 39)):
+        begin(jobs, clocks, 0, 0, 30)
+        execute(jobs, clocks, hold)
+        assert (clocks.executed[0], clocks.restoring[0]) == (executed, restoring)
+    limit.limit[0] = 100.0
+    assert next_demotion(jobs, clocks, gang, limit) == 100 - (62 - 39)
+    begin(jobs, clocks, 0, 0, 30)
+    assert next_demotion(jobs, clocks, gang, limit) == 100 - (62 - 39) + 30
+
+
+def test_jobs_attain_the_time_in_which_they_train_however_often_a_restore_is_cut() -> None:
+    """J is preempted every 10 s and restores for 30: it trains from 1 to 10 and, after the last, from 151 to 162."""
+    policy = make_policy("tiresias")
+    played = play(load_scenario(CASES / "tiresias-restores.yaml"), policy)
+    assert held(played, "J")[0] == (1, 10)
+    assert held(played, "J")[-1] == (121, 162)
+    clocks = policy.clocks  # type: ignore[attr-defined]
+    assert (clocks.executed - clocks.restoring)[:14].tolist() == [j * SECOND for j in (1, 20, *[1] * 12)]
+
+
+def test_the_limit_of_tiresias_counts_what_a_job_attained_before_it_was_promoted() -> None:
+    """A job with 100 of service that is promoted and then executes 20 finishes with 120: the step of 120 to 127."""
+    clocks, jobs, known = with_clocks(no_clocks(), 1), np.zeros(1, np.int64), attained(None)
+    gang = Gang(*(np.ones(1, np.int64) for _ in Gang._fields))
+    begin(jobs, clocks, 0, 0, 0)
+    execute(jobs, clocks, 100)
+    clocks.queue[0] = 1
+    gang.running[0] = 0
+    assert promote(jobs, clocks, gang, 1.0, 200)
+    execute(jobs, clocks, 20)
+    learn(jobs, clocks, gang, known)
+    assert known.limit[0] == 128
+
+
+def test_a_negative_service_would_lie_in_the_first_step() -> None:
+    clocks, jobs, known = with_clocks(no_clocks(), 1), np.zeros(1, np.int64), attained(None)
+    gang = Gang(*(np.ones(1, np.int64) for _ in Gang._fields))
+    clocks.first_start[0], clocks.executed[0] = 0, -(10**12)
+    learn(jobs, clocks, gang, known)
+    assert (known.counts[0], known.limit[0]) == (1, 1)
 
 
 # -- FIFO, strict -----------------------------------------------------------------------------------------------------

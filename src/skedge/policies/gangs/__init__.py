@@ -56,7 +56,9 @@ promotion.
 here they are on time. D2: a job that the scan would preempt is pending too, and promoted if it is due, before the scan
 is made again: it can be demoted, preempted and promoted at one instant. D3: time that a job holds its workers, uploads
 included, counts as executed. D4: the checkpoint overhead of a resumed job is no attained service, or jobs could take
-turns for ever without training.
+turns for ever without training: the first time for which it then holds its workers, all of it if it loses them before
+the overhead has passed. A job that is moved while it runs is not resumed. D5: the default limit follows all service
+that a job has attained, what it attained before a promotion too.
 
 **Complexity.** O(J log J) per event.
 

@@ -41,6 +41,10 @@ class Clocks(NamedTuple):
         Time for which it has waited since then, up to when it last stopped, and when that was [µs].
     restoring
         Part of `executed` that went into restoring checkpoints [µs].
+    restore_left
+        Of a job that holds its workers: the time for which it still restores [µs].
+    earlier
+        Time that counted as attained service up to its last promotion [µs].
     first_start
         [µs]; NEVER before it.
     place
@@ -52,6 +56,8 @@ class Clocks(NamedTuple):
     waited: Ints
     stopped: Ints
     restoring: Ints
+    restore_left: Ints
+    earlier: Ints
     first_start: Ints
     place: Ints
 
@@ -186,20 +192,24 @@ class Tiresias(GangPolicy):
 def execute(held: Ints, clocks: Clocks, passed: int) -> None:
     """Let the jobs that hold workers run for `passed` µs."""
     for job in held:
+        # a job may lose its workers before its checkpoint is restored: no more counts than it had them for
+        restored = min(clocks.restore_left[job], passed)
         clocks.executed[job] += passed
+        clocks.restoring[job] += restored
+        clocks.restore_left[job] -= restored
 
 
 @inlined
-def _service(clocks: Clocks, gang: Gang, job: int) -> int:
-    """Attained service of `job` [worker-µs]."""
-    return gang.workers[job] * (clocks.executed[job] - clocks.restoring[job])
+def _served(clocks: Clocks, job: int) -> int:
+    """Time of `job` since its last promotion that counts as attained service [µs]."""
+    return clocks.executed[job] - clocks.restoring[job]
 
 
 @lean
 def demote(held: Ints, clocks: Clocks, gang: Gang, attained: Attained) -> None:
     """Move the jobs that hold workers and whose attained service reaches the limit to the second queue."""
     for job in held:
-        if _service(clocks, gang, job) >= attained.limit[0]:
+        if gang.workers[job] * _served(clocks, job) >= attained.limit[0]:
             clocks.queue[job] = 1
 
 
@@ -209,8 +219,8 @@ _STEPS = 512
 
 @inlined
 def _step_of(service: int) -> int:
-    """The step in which an attained service lies."""
-    octave = 0
+    """The step in which an attained service lies; it indexes an array, so that none is below 0."""
+    service, octave = max(service, 0), 0
     while service >> octave >= 16:
         octave += 1
     return 8 * octave + (service >> octave)
@@ -220,14 +230,15 @@ def _step_of(service: int) -> int:
 def learn(finished: Ints, clocks: Clocks, gang: Gang, attained: Attained) -> None:
     """Take in the jobs that finish now, and let the limit follow; the cloud's jobs attain no service here.
 
-    The limit is the end of the first step up to which nine tenths of the finished jobs lie.
+    The limit is the end of the first step up to which nine tenths of the finished jobs lie. What a job attained before
+    a promotion counts, too.
     """
     counts = attained.counts
     if attained.learns == 0:
         return
     for job in finished:
         if clocks.first_start[job] < NEVER:
-            counts[_step_of(_service(clocks, gang, job))] += 1
+            counts[_step_of(gang.workers[job] * (clocks.earlier[job] + _served(clocks, job)))] += 1
             counts[_STEPS] += 1
     if counts[_STEPS] == 0:
         return
@@ -252,7 +263,7 @@ def begin(jobs: Ints, clocks: Clocks, now: int, begun: int, restore: int) -> int
         else:
             clocks.waited[job] += now - clocks.stopped[job]
             # time in which a checkpoint is restored holds workers, and is no attained service
-            clocks.restoring[job] += restore
+            clocks.restore_left[job] = restore
     return begun
 
 
@@ -278,7 +289,7 @@ def next_demotion(held: Ints, clocks: Clocks, gang: Gang, attained: Attained) ->
     if limit < least:
         for job in held:
             if clocks.queue[job] == 0:
-                least = min(least, limit / gang.workers[job] - (clocks.executed[job] - clocks.restoring[job]))
+                least = min(least, limit / gang.workers[job] - (_served(clocks, job) - clocks.restore_left[job]))
     return least
 
 
@@ -303,6 +314,7 @@ def promote(waits: Ints, clocks: Clocks, gang: Gang, knob: float, now: int) -> b
     found = False
     for job in waits:
         if _pending(clocks, job) and waited(clocks, gang, job, now) >= knob * clocks.executed[job]:
+            clocks.earlier[job] += _served(clocks, job)
             clocks.queue[job] = clocks.executed[job] = clocks.waited[job] = clocks.restoring[job] = 0
             clocks.stopped[job] = now
             found = True
