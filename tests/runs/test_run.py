@@ -28,7 +28,7 @@ from skedge.core.time import SECOND
 from skedge.run import Run, prepared, run
 from skedge.runs.stopwatch import Stopwatch, compiled_s
 from skedge.scenario.file import load_scenario, scenario_of
-from skedge.testing import site_scenario, small_scenario
+from skedge.testing import resource_scenarios, site_scenario, small_scenario
 
 POLICIES = ["aonline", "aonline:ps_choice=random", "srtf", "tiresias", "tiresias:knob=2", "fifo:rule=earliest_server"]
 
@@ -84,10 +84,9 @@ def test_run_json_says_what_a_run_was_made_of_in_json_that_everything_reads(tmp_
 
     run(small_scenario(4), "tiresias:sticky=true").save(tmp_path / "r")
     meta = json.loads((tmp_path / "r" / "run.json").read_text(), parse_constant=no_constant)
-    limit = float(np.median(small_scenario(4).announced_work[:, 0])) / SECOND
-    assert meta["policy"] == f"tiresias:sticky=true,limit_s={limit}"
-    assert meta["params"] == {
-        "allow_cloud": False, "sticky": True, "placement": "keep_running", "limit_s": limit, "knob": "inf"
+    assert meta["policy"] == "tiresias:sticky=true"
+    assert {key: meta["params"][key] for key in ("allow_cloud", "sticky", "limit_s", "knob")} == {
+        "allow_cloud": False, "sticky": True, "limit_s": None, "knob": "inf"
     }  # fmt: skip
     assert (meta["format"], meta["seed"], meta["scenario"]) == (2, 4, "small-4")
     assert meta["lanes"] == {"preemptive": True, "rank": "haprf"}
@@ -185,12 +184,12 @@ def test_a_policy_instance_can_be_run_twice() -> None:
 
 
 def test_calibration_does_not_touch_the_policy_given() -> None:
-    """prepared returns another one with the constant; a constant that was given stays."""
-    policy = skedge.make_policy("tiresias")
-    made: Any = prepared(policy, small_scenario(0))
-    assert policy.params.limit_s is None  # type: ignore[attr-defined]
-    assert made.params.limit_s > 0
-    assert prepared("tiresias:limit_s=7", small_scenario(0)).params.limit_s == 7  # type: ignore[attr-defined]
+    """prepared returns another one with the constants; constants that were given stay."""
+    policy, scenario = skedge.make_policy("pdors"), resource_scenarios()[0]
+    made: Any = prepared(policy, scenario)
+    assert policy.params.mu is None  # type: ignore[attr-defined]
+    assert made.params.mu is not None
+    assert prepared(made, scenario).params == made.params
 
 
 def test_a_policy_that_breaks_a_rule_ends_the_run_with_the_rule() -> None:
