@@ -325,13 +325,13 @@ def test_demo_puts_runs_and_report_into_one_folder_and_may_be_repeated(
     skedge: Skedge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By kind of jobs every policy's run folder and a report; the next replaces it; what it says to type works."""
-    monkeypatch.setattr(demo_runs, "DEMO_POLICIES", ("srtf", "aonline:cloud=false"))
+    monkeypatch.setattr(demo_runs, "DEMO_POLICIES", ("srtf", "aonline:q_mode=eq5"))
     out = tmp_path / "demo"
     told = skedge("demo", "--out", out)
     assert told.code == 0
     assert sorted(p.name for p in out.iterdir()) == ["divisible", "rigid"]
     for kind in out.iterdir():
-        assert sorted(p.name for p in kind.iterdir()) == ["aonline-cloud-false", "report.html", "srtf"]
+        assert sorted(p.name for p in kind.iterdir()) == ["aonline-q_mode-eq5", "report.html", "srtf"]
     rigid, divisible = (Run.load(out / kind / "srtf") for kind in ("rigid", "divisible"))
     assert rigid.verify() == divisible.verify() == []
     assert rigid.scenario.jobs.ids == divisible.scenario.jobs.ids
@@ -339,14 +339,14 @@ def test_demo_puts_runs_and_report_into_one_folder_and_may_be_repeated(
     for word in (
         "rigid: a job trains on the GPUs that it asked for",
         "divisible: the same work is cut into",
-        "within 1 %",
+        "not told from srtf by its rate",
     ):
         assert word in told.out
     hint = told.out.split("skedge explain ")[1].split()
     assert skedge("explain", *hint[:2]).code == 0
-    again = skedge("demo", "--out", out, "--seed", 3, "--json")
+    again = skedge("demo", "--out", out, "--seed", 8, "--seeds", 1, "--json")
     for kind in ("rigid", "divisible"):
-        assert again.json[kind]["seeds"] == [3]
+        assert again.json[kind]["seeds"] == [8]
         assert again.json[kind]["metrics"]["srtf"][0]["jobs"] == 400
         assert Run.load(out / kind / "srtf").meta["seed"] == 3
     assert [p.name for p in tmp_path.iterdir()] == ["demo"]

@@ -57,16 +57,16 @@ def test_a_comparison_is_the_same_however_many_processes_share_it() -> None:
 def test_small_scenarios_compared_together_are_compared_as_each_alone() -> None:
     """Metrics, bounds, violations, and the tables of the runs; progress counts each run and bound."""
     sources, done = [contended, two_jobs], []
-    together = compare_small(sources, POLICIES, 3, lambda policy, seed: done.append((policy, seed)))
+    together = compare_small(sources, POLICIES, [3, 4], lambda policy, seed: done.append((policy, seed)))
     for source, found in zip(sources, together, strict=True):
-        alone = compare(source, POLICIES, [3], processes=1)
+        alone = compare(source, POLICIES, [3, 4], processes=1)
         assert (found.metrics, found.violations) == (alone.metrics, alone.violations)
         assert [one and one.bound.value for one in found.references] == [
             one and one.bound.value for one in alone.references
         ]
         for mine, theirs in zip(found.first, alone.first, strict=True):
             assert all(mine.schedule.tables()[name].equals(table) for name, table in theirs.schedule.tables().items())
-    assert sorted(done) == sorted((what, 3) for what in (*POLICIES, "bound") for _ in sources)
+    assert sorted(done) == sorted((what, seed) for what in (*POLICIES, "bound") for _ in sources for seed in (3, 4))
 
 
 def test_interpreted_kernels_do_what_compiled_ones_do() -> None:

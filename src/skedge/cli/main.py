@@ -23,7 +23,7 @@ SECTIONS = {
     "Simulation": {
         "demo": (
             "demo:demo",
-            "Run a Philly-like trace, its jobs rigid and divisible, under six policies: "
+            "Run Philly-like traces, their jobs rigid and divisible, under six policies: "
             "a table and reports, in a minute.",
         ),
         "run": ("run:run", "Simulate one policy, verify the record, and write a run folder."),
