@@ -57,7 +57,7 @@ def test_a_comparison_is_the_same_however_many_processes_share_it() -> None:
 def test_small_scenarios_compared_together_are_compared_as_each_alone() -> None:
     """Metrics, bounds, violations, and the tables of the runs; progress counts each run and bound."""
     sources, done = [contended, two_jobs], []
-    together = compare_small(sources, POLICIES, 3, lambda policy, seed: done.append((policy, seed)))
+    together = compare_small(sources, POLICIES, [3], lambda policy, seed: done.append((policy, seed)))
     for source, found in zip(sources, together, strict=True):
         alone = compare(source, POLICIES, [3], processes=1)
         assert (found.metrics, found.violations) == (alone.metrics, alone.violations)

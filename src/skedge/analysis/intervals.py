@@ -62,7 +62,7 @@ def estimate(values: Floats, *, of_one: bool = False) -> Estimate:
     return Estimate(mean, mean - half, mean + half)
 
 
-def bounded(values: Floats, *, of_one: bool = False, most: float = np.inf) -> Estimate:
+def bounded(values: Floats, *, of_one: bool = False, limits: tuple[float, float] = (0.0, np.inf)) -> Estimate:
     """Mean of `values` and its 95 % bootstrap confidence interval; no interval for fewer than 5 values.
 
     The interval lies between the smallest and the largest value, so that no time is negative and no share above 1. It
@@ -72,10 +72,11 @@ def bounded(values: Floats, *, of_one: bool = False, most: float = np.inf) -> Es
     Parameters
     ----------
     of_one
-        As for :func:`estimate`, whose interval it is, cut at 0 (unless a value is negative) and at `most`: quantiles
-        of a few resamples are about their minimum and maximum, which hold the truth far less often.
-    most
-        The largest value that the quantity can have: 1 for a share.
+        As for :func:`estimate`, whose interval it is, cut at the limits: quantiles of a few resamples are about
+        their minimum and maximum, which hold the truth far less often.
+    limits
+        The least and the largest value that the quantity can have: 0 and 1 for a share. Where a value is below the
+        least, that is none.
     """
     mean = float(values.mean())
     if len(values) < FEWEST:
@@ -83,7 +84,8 @@ def bounded(values: Floats, *, of_one: bool = False, most: float = np.inf) -> Es
     if (values == values[0]).all():
         return Estimate(float(values[0]), float(values[0]), float(values[0]))
     if of_one:
-        return _cut(estimate(values, of_one=True), 0.0 if values.min() >= 0 else -np.inf, most)
+        least, most = limits
+        return _cut(estimate(values, of_one=True), least if values.min() >= least else -np.inf, most)
     ends = _bootstrap(values, "BCa")
     low, high = ends if np.isfinite(ends).all() else _bootstrap(values, "percentile")
     return Estimate(mean, low, high)

@@ -44,9 +44,11 @@ def of_finished(column: str) -> bool:
     return column not in _OF_ALL
 
 
-def largest(column: str) -> float:
-    """The largest value that a metric can have: 1 for a share."""
-    return 1.0 if column.endswith("_share") or column == "utilisation_mean" else inf
+def limits(column: str) -> tuple[float, float]:
+    """The least and the largest value that a metric can have."""
+    if column == "bound_ratio":
+        return 1.0, inf
+    return 0.0, 1.0 if column.endswith("_share") or column == "utilisation_mean" else inf
 
 
 def is_censored(column: str, row: Mapping[str, float | None]) -> bool:

@@ -30,7 +30,7 @@ from .columns import (
     NEITHER_IS_BETTER,
     VALUE_COLUMNS,
     is_censored,
-    largest,
+    limits,
     of_finished,
 )
 from .rates import reference_among
@@ -180,7 +180,7 @@ class Comparison:
         values = self._values(policy, column)
         if values is None or not np.ptp(values):
             return None if values is None else Estimate(float(values[0]))
-        return self._without_interval_if_same(bounded(values, of_one=self._of_one, most=largest(column)))
+        return self._without_interval_if_same(bounded(values, of_one=self._of_one, limits=limits(column)))
 
     def difference(self, policy: str, column: str, to: str | None = None) -> Estimate | None:
         """Mean and interval of a metric less that of policy `to` (default: the reference), seed by seed.
