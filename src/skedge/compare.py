@@ -30,7 +30,7 @@ from .optimum.problems import Reference, ReferencePart, covering, parts, referen
 from .run import Run, run
 from .runs.kept import Kept
 from .runs.meta import folder_name, registered_meta
-from .runs.sweep import Point, Where, carry_out, key_of
+from .runs.sweep import Passing, Point, Where, carry_out, key_of
 from .scenario.file import Source
 from .scenario.resampled import Origin, is_resampled, origin_of, window_of
 from .scenario.save import digest_of
@@ -70,7 +70,7 @@ def compare(
     ray
         Address of an existing Ray cluster that carries out the runs instead; the same skedge must be installed there.
     resume
-        Folder in which finished runs and bounds are kept: those already there are not made again.
+        Folder in which finished runs and bounds are kept: those already there are not made again, but for failures.
 
     Returns
     -------
@@ -117,6 +117,7 @@ def compare_small(
 
     One process compiles what runs do not use while another one compiles the policy.
     """
+    _check_seeds(len(seeds))
     entrants, each = entrants_of(policies), len(seeds)
     where = Where(joining=True)
     wanted = [(source, origin_of(source), seed) for source in sources for seed in seeds]
@@ -333,7 +334,7 @@ class _Made:
 
 
 @dataclass(frozen=True)
-class _Failed:
+class _Failed(Passing):
     """What a process returns for a run that ended with an error."""
 
     policy: str

@@ -14,12 +14,14 @@ from rich.console import Console
 
 from skedge.analysis.intervals import Estimate, bounded, estimate
 from skedge.cli.tables import comparison_tables, demo_text
-from skedge.compare import compare
+from skedge.compare import compare, compare_small
 from skedge.comparison import MOST_SEEDS
 from skedge.comparison.comparison import Comparison
 from skedge.core.errors import InputError, PolicyError, SkedgeError
 from skedge.core.model import Cluster, Job, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
+from skedge.optimum.problems import Reference
+from skedge.optimum.types import Bound
 from skedge.policies.gangs.srtf import Srtf
 from skedge.scenario.save import save_scenario
 from skedge.testing import small_scenario
@@ -78,6 +80,29 @@ def test_the_best_is_no_policy_that_finished_other_jobs() -> None:
     assert comparison.best_in_the_mean in comparison.policies
 
 
+LESS_WORK = (
+    "preemptions", "migrations", "postponed_chunks", "uploaded_mb", "upload_jct_share", "makespan_s", "jct_mean_s",
+    "cost_total", "training_time_p50_s",
+)  # fmt: skip
+"""Metrics that are lower where jobs were rejected."""
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["same", "different"])
+def test_whoever_rejects_jobs_wins_nothing_by_having_less_to_do(same: bool) -> None:
+    columns = (*LESS_WORK, "rejected", "utilisation_mean", "finished", "acceptance_share", "utility_total")
+    metrics = {
+        policy: [dict.fromkeys(columns, value + i * value / 10) for i in range(5)]
+        for policy, value in (("picky", 1.0), ("srtf", 9.0))
+    }
+    finished = {"picky": ["a"] * 5, "srtf": ["a" if same else "b"] * 5}
+    comparison = Comparison(("picky", "srtf"), tuple(range(5)), metrics, (), finished=finished)
+    for column in LESS_WORK:
+        assert comparison.best(column) == ("picky" if same else None), column
+    assert comparison.best("utilisation_mean") == ("srtf" if same else None)
+    assert comparison.best("rejected") == "picky"
+    assert {comparison.best(column) for column in ("finished", "acceptance_share", "utility_total")} == {"srtf"}
+
+
 def twice_as_large(seed: int) -> Scenario:
     """A job that fits the store of no chunk policy, and one that no gang of it fits."""
     cluster = Cluster([Server("e", capacity={"worker:gpu": 2, "ps:cpu": 4}, storage_mb=100.0)])
@@ -108,14 +133,69 @@ def test_a_difference_of_rounding_is_none() -> None:
 
 
 def test_more_resamples_of_one_window_do_not_make_its_interval_narrower() -> None:
-    """Of normal values around 10 with deviation 3, whatever their number; of samples it shrinks with the root."""
-    draws = np.random.default_rng(2).normal(10, 3, 1000)
+    """Of normal values around 50 with deviation 3, whatever their number; of samples it shrinks with the root."""
+    draws = np.random.default_rng(2).normal(50, 3, 1000)
     few, many = (estimate(draws[:n], of_one=True) for n in (20, 1000))
     assert many.high - many.mean == pytest.approx(1.96 * 3, rel=0.1)  # type: ignore[operator]
     assert few.high - few.mean == pytest.approx(2.09 * 3, rel=0.5)  # type: ignore[operator]
     assert estimate(draws).high - many.mean == pytest.approx(1.96 * 3 / 1000**0.5, rel=0.1)  # type: ignore[operator]
-    spread = bounded(draws, of_one=True)
-    assert (spread.low, spread.high) == pytest.approx((10 - 1.96 * 3, 10 + 1.96 * 3), rel=0.1)
+    spread = bounded(draws[:5], of_one=True)
+    assert spread == estimate(draws[:5], of_one=True)
+    half = 2.776 * draws[:5].std(ddof=1) * 1.2**0.5
+    assert (spread.low, spread.high) == pytest.approx((spread.mean - half, spread.mean + half), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("draw", "mean"),
+    [
+        (lambda rng: rng.normal(10, 3, 200), 10.0),
+        (lambda rng: rng.exponential(10, 200), 10.0),
+        (lambda rng: rng.lognormal(0, 1, 400), np.exp(0.5)),
+    ],
+    ids=["normal", "exponential", "lognormal"],
+)
+def test_intervals_of_five_windows_of_a_trace_hold_the_true_mean_19_times_of_20(
+    draw: Callable[[np.random.Generator], Any], mean: float
+) -> None:
+    """A trace, and four windows drawn from it again: does the interval hold the mean that the trace was drawn with?"""
+    rng = np.random.default_rng(11)
+    held = 0
+    for _ in range(2000):
+        trace = draw(rng)
+        windows = (trace, *(rng.choice(trace, len(trace)) for _ in range(4)))
+        interval = bounded(np.array([window.mean() for window in windows]), of_one=True)
+        held += interval.low <= mean <= interval.high  # type: ignore[operator]
+    assert held / 2000 == pytest.approx(0.95, abs=0.04)
+
+
+def test_the_interval_of_windows_is_cut_where_the_metric_ends() -> None:
+    """No time is negative, no share above 1; what may be negative is not cut."""
+    values = np.array([0.1, 0.9, 0.2, 0.95, 0.9])
+    whole, share = estimate(values, of_one=True), bounded(values, of_one=True, limits=(0.0, 1.0))
+    assert (whole.low < 0, whole.high > 1) == (True, True)  # type: ignore[operator]
+    assert (share.low, share.mean, share.high) == (0.0, whole.mean, 1.0)
+    assert bounded(values, of_one=True).high == whole.high
+    assert bounded(values - 0.5, of_one=True).low == pytest.approx(whole.low - 0.5)  # type: ignore[operator]
+    rows = {"srtf": [{"jct_mean_s": v, "utilisation_mean": v, "cloud_share": v, "bound_ratio": 1 + v} for v in values]}
+    comparison = Comparison(("srtf",), tuple(range(5)), rows, (), seeding="resampled")
+    found = [comparison.estimate("srtf", column) for column in rows["srtf"][0]]
+    assert [one and one.low for one in found] == [0.0, 0.0, 0.0, 1.0], "no policy beats a bound"
+    assert [one and one.high for one in found[:3]] == [whole.high, 1.0, 1.0]
+
+
+def test_the_rate_of_windows_decides_no_more_than_their_difference() -> None:
+    """A_online is ahead in four windows and equal in one: neither is decided."""
+    base, ahead = [100.0, 110.0, 90.0, 105.0, 95.0], [99.0, 108.0, 89.9, 102.0, 95.0]
+    metrics = {
+        policy: [{"jct_mean_s": v, "jct_rate": v / to} for v, to in zip(values, base, strict=True)]
+        for policy, values in (("srtf", base), ("aonline", ahead))
+    }
+    comparison = Comparison(("srtf", "aonline"), tuple(range(5)), metrics, (), seeding="resampled")
+    rate, less = comparison.estimate("aonline", "jct_rate"), comparison.difference("aonline", "jct_mean_s")
+    assert rate is not None
+    assert less is not None
+    assert rate.low < 1 < rate.high  # type: ignore[operator]
+    assert less.sign == comparison.sign("aonline", "jct_rate", to="srtf") == 0
 
 
 @pytest.mark.filterwarnings("error")
@@ -171,8 +251,14 @@ def test_seeds_by_number_are_those_of_the_command(skedge: Skedge, tmp_path: Path
 def test_a_number_of_seeds_that_no_machine_carries_out_is_refused_at_once(seeds: int, skedge: Skedge) -> None:
     with pytest.raises(InputError, match=f"seeds: {seeds}; there must be from 1 to 10,000"):
         compare(contended, ["fifo"], seeds)
+    assert skedge("demo", "--seeds", seeds).code == 2
     assert skedge("compare", "demo", "--seeds", seeds).code == 2
     assert skedge("reproduce", "jsac22", "fig3", "--seeds", seeds).code == 2
+
+
+def test_the_comparisons_of_the_demo_refuse_such_a_number_too() -> None:
+    with pytest.raises(InputError, match="seeds: 100000000; there must be from 1 to 10,000"):
+        compare_small(["demo"], ["fifo"], range(10**8))
 
 
 # --- the cloud
@@ -240,6 +326,18 @@ def test_the_share_of_uploads_in_the_jct_is_said() -> None:
     shares = [comparison.estimate(policy, "upload_jct_share").mean for policy in comparison.policies]  # type: ignore[union-attr]
     assert min(shares) > 0
     assert any(f"{max(shares):.1%}" in text and "waiting for uploads" in text for text in comparison.texts)
+
+
+def test_the_bound_is_said_only_where_a_ratio_to_it_is_shown() -> None:
+    """A utility of 0 has no ratio, and a policy that has none with one seed shows none."""
+    bounds = (Reference("utility", "utility_total", "higher", Bound("alone", 9.0, 0.0)),) * 2
+
+    def text(**ratios: list[float | None]) -> str:
+        rows = {policy: [{"utility_total": 0.0, "bound_ratio": ratio} for ratio in of] for policy, of in ratios.items()}
+        return Comparison(tuple(rows), (0, 1), rows, (), bounds).bound_text
+
+    assert text(fifo=[None, 2.0], drf=[None, None]) == ""
+    assert text(fifo=[1.5, 2.0], drf=[None, None]).startswith("bound: relative to the best bound that holds")
 
 
 def test_a_median_at_the_horizon_is_a_bound_from_below() -> None:

@@ -61,6 +61,24 @@ def test_a_comparison_that_was_ended_continues_with_the_runs_that_are_left(
     assert third.made == 3, "a seed more is three runs more"
 
 
+def test_a_failure_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its cause gone, the policy is compared; the runs that ended well are not made again."""
+    given: dict[str, Any] = {"processes": 1, "resume": tmp_path / "kept"}
+
+    def broken(scenario: Scenario, policy: str) -> Run:
+        if policy == "fifo" and scenario.seed == 4:
+            raise ZeroDivisionError("for want of a nail")
+        return run(scenario, policy)
+
+    monkeypatch.setattr(COMPARE, "run", broken)
+    first = compare(contended, POLICIES, [3, 4], **given)
+    assert [(one.policy, one.seed) for one in first.failures] == [("fifo", 4)]
+    monkeypatch.setattr(COMPARE, "run", counted := Counted())
+    again = compare(contended, POLICIES, [3, 4], **given)
+    assert (again.failures, again.policies, counted.made) == ((), POLICIES, 1)
+    assert again.metrics == compare(contended, POLICIES, [3, 4], processes=1).metrics
+
+
 def test_kept_runs_are_written_like_any_others(tmp_path: Path) -> None:
     kept, folders = tmp_path / "kept", (tmp_path / "a", tmp_path / "b", tmp_path / "c")
     for folder, given in zip(folders, ({}, {"resume": kept}, {"resume": kept}), strict=True):

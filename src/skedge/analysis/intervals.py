@@ -1,9 +1,12 @@
-"""Means over seeds with confidence intervals: bootstrap for bounded metrics, Student's t for paired differences."""
+"""Means over seeds with confidence intervals: bootstrap for bounded metrics, Student's t for paired differences.
+
+Of resampled windows both are Student's t.
+"""
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.random import default_rng
@@ -47,19 +50,19 @@ def estimate(values: Floats, *, of_one: bool = False) -> Estimate:
     of_one
         The values are of resamples of one observation. Their spread then is the standard error of that observation,
         which more of them measure better and do not make smaller: the interval is not divided by the root of their
-        number.
+        number n. It is longer by the root of 1 + 1/n, as their mean is off the observation.
     """
     mean = float(values.mean())
     if len(values) < 2:
         return Estimate(mean)
     from scipy.stats import t  # noqa: PLC0415 - takes a second to import, and one seed needs none
 
-    error = values.std(ddof=1) / (1 if of_one else np.sqrt(len(values)))
+    error = values.std(ddof=1) * np.sqrt(int(of_one) + 1 / len(values))
     half = float(t.ppf(0.975, len(values) - 1) * error)
     return Estimate(mean, mean - half, mean + half)
 
 
-def bounded(values: Floats, *, of_one: bool = False) -> Estimate:
+def bounded(values: Floats, *, of_one: bool = False, limits: tuple[float, float] = (0.0, np.inf)) -> Estimate:
     """Mean of `values` and its 95 % bootstrap confidence interval; no interval for fewer than 5 values.
 
     The interval lies between the smallest and the largest value, so that no time is negative and no share above 1. It
@@ -69,7 +72,11 @@ def bounded(values: Floats, *, of_one: bool = False) -> Estimate:
     Parameters
     ----------
     of_one
-        As for :func:`estimate`: the interval is from the quantile 2.5 % of the values to that of 97.5 %.
+        As for :func:`estimate`, whose interval it is, cut at the limits: quantiles of a few resamples are about
+        their minimum and maximum, which hold the truth far less often.
+    limits
+        The least and the largest value that the quantity can have: 0 and 1 for a share. Where a value is below the
+        least, that is none.
     """
     mean = float(values.mean())
     if len(values) < FEWEST:
@@ -77,11 +84,18 @@ def bounded(values: Floats, *, of_one: bool = False) -> Estimate:
     if (values == values[0]).all():
         return Estimate(float(values[0]), float(values[0]), float(values[0]))
     if of_one:
-        low, high = np.quantile(values, (0.025, 0.975))
-        return Estimate(mean, float(low), float(high))
+        least, most = limits
+        return _cut(estimate(values, of_one=True), least if values.min() >= least else -np.inf, most)
     ends = _bootstrap(values, "BCa")
     low, high = ends if np.isfinite(ends).all() else _bootstrap(values, "percentile")
     return Estimate(mean, low, high)
+
+
+def _cut(whole: Estimate, least: float, most: float) -> Estimate:
+    """The estimate with its interval cut at the least and the largest value that the quantity can have."""
+    if whole.low is None or whole.high is None:
+        return whole
+    return replace(whole, low=max(whole.low, least), high=min(whole.high, most))
 
 
 def _bootstrap(values: Floats, method: str) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from skedge.comparison import MOST_SEEDS
 from skedge.core.errors import RunFolderError
 from skedge.runs.parallel import started_ahead
 
@@ -17,7 +18,9 @@ from .demo_cases import DEMO, DEMO_POLICIES
 def demo(
     folder: Annotated[Path, typer.Option("--out", help="Folder for the runs and reports.")] = Path("skedge-demo"),
     seed: Annotated[int | None, typer.Option(help="First seed instead of the scenario's.", min=0)] = None,
-    seeds: Annotated[int, typer.Option(help="Number of seeds; runs and pictures are of the first.", min=1)] = 5,
+    seeds: Annotated[
+        int, typer.Option(help="Number of seeds; runs and pictures are of the first.", min=1, max=MOST_SEEDS)
+    ] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Run Philly-like traces, their jobs rigid and divisible, under six policies: a table and reports, in a minute."""

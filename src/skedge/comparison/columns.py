@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 
 COLUMNS = (
     "jct_mean_s", "jct_rate", "bound_ratio", "jct_p50_s", "jct_p99_s", "slowdown_mean", "makespan_s", "preemptions",
@@ -31,16 +32,23 @@ HIGHER_IS_BETTER = ("utility_total", "acceptance_share", "utilisation_mean", "fi
 NEITHER_IS_BETTER = ("cloud_share",)
 """Metrics for which higher is better; for the others lower is better."""
 
-_OF_FINISHED = ("jct_", "slowdown_", "makespan_s", "cost_", "bound_ratio")
-"""Beginnings of the names of metrics over the finished jobs alone."""
+_OF_ALL = ("finished", "rejected", "acceptance_share", "utility_total")
+"""Metrics that compare whichever jobs finished: a policy that finishes fewer does not gain in them."""
 
 _CENSORED = {"training_time_p50_s": ("censored_share", 0.5)}
 """Metrics that are bounds from below from this share of jobs on that were cut off at the horizon."""
 
 
 def of_finished(column: str) -> bool:
-    """Whether a metric is over the finished jobs alone, so that it compares only where the same jobs finished."""
-    return column.startswith(_OF_FINISHED)
+    """Whether a metric compares only where the same jobs finished: all but few, as work left undone costs nothing."""
+    return column not in _OF_ALL
+
+
+def limits(column: str) -> tuple[float, float]:
+    """The least and the largest value that a metric can have."""
+    if column == "bound_ratio":
+        return 1.0, inf
+    return 0.0, 1.0 if column.endswith("_share") or column == "utilisation_mean" else inf
 
 
 def is_censored(column: str, row: Mapping[str, float | None]) -> bool:

@@ -30,6 +30,7 @@ from .columns import (
     NEITHER_IS_BETTER,
     VALUE_COLUMNS,
     is_censored,
+    limits,
     of_finished,
 )
 from .rates import reference_among
@@ -177,18 +178,19 @@ class Comparison:
     def estimate(self, policy: str, column: str) -> Estimate | None:
         """Mean of a metric and its interval; None if it does not apply.
 
-        The interval is a bootstrap's over seeds; of windows resampled from a trace, it is that of one window. Without
-        an interval if nothing varies, or the jobs are the same for every seed.
+        The interval is a bootstrap's over seeds; of windows resampled from a trace, it is Student's t of one window.
+        Without an interval if nothing varies, or the jobs are the same for every seed.
         """
         values = self._values(policy, column)
         if values is None or not np.ptp(values):
             return None if values is None else Estimate(float(values[0]))
-        return self._without_interval_if_same(bounded(values, of_one=self._of_one))
+        return self._without_interval_if_same(bounded(values, of_one=self._of_one, limits=limits(column)))
 
     def difference(self, policy: str, column: str, to: str | None = None) -> Estimate | None:
         """Mean and interval of a metric less that of policy `to` (default: the reference), seed by seed.
 
-        None if it does not apply, for the reference itself, or if the two are over different jobs.
+        None if it does not apply, for the reference itself, or if the two finished different jobs and the metric does
+        not compare then.
         """
         other = to or self.reference
         mine, theirs = self._values(policy, column), self._values(other, column)

@@ -64,8 +64,8 @@ def interval_text(c: Comparison) -> str:
         return "; ".join(filter(None, (few, again)))
     if again:
         return (
-            f"means over seeds; {again}; 95 % intervals are of one such window, so more seeds do not narrow them; "
-            f"differences to {c.reference} on equal seeds, * where their intervals do not contain 0"
+            f"means over seeds; {again}; 95 % intervals of Student's t are of one such window, so more seeds do not "
+            f"narrow them; differences to {c.reference} on equal seeds, * where their intervals do not contain 0"
         )
     return (
         f"means over seeds with 95 % bootstrap intervals; differences to {c.reference} on equal seeds with 95 % "
@@ -79,9 +79,9 @@ def _identical(c: Comparison) -> bool:
 
 
 def bound_text(c: Comparison) -> str:
-    """The bound that ``bound_ratio`` is relative to; empty without a bound."""
+    """The bound that ``bound_ratio`` is relative to; empty where no policy has that ratio."""
     bounds = [r for r in c.references if r is not None]
-    if not bounds:
+    if not bounds or all(c.estimate(policy, "bound_ratio") is None for policy in c.policies):
         return ""
     names = ", ".join(dict.fromkeys(f"{r.bound.name!r} of {r.problem!r}" for r in bounds))
     value = np.mean([r.bound.value for r in bounds])

@@ -62,6 +62,10 @@ class Point:
     given: tuple[Any, ...]
 
 
+class Passing:
+    """A result that is not kept, as its cause may be gone the next time: the point is carried out again."""
+
+
 def carry_out(
     points: Sequence[Point], where: Where, what: str = "points", then: Callable[[Any], Sequence[Point]] | None = None
 ) -> Generator[Any, None, None]:
@@ -103,7 +107,7 @@ def carry_out(
         done = on_ray(tasks, where.ray, _program)
     with closing(done):
         for key, result in done:
-            if where.kept is not None:
+            if where.kept is not None and not isinstance(result, Passing):
                 where.kept.add(key, result)
             following = list(kept(follows(result)))  # at once, as others wait for what is to do
             yield result
