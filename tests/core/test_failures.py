@@ -10,8 +10,8 @@ import pytest
 
 from builders.failing import broken, fail, failing, job, two_servers
 from skedge.core.errors import ScenarioError, SkedgeError
-from skedge.core.model import Job, Physics, Server
-from skedge.core.scenario import Scenario
+from skedge.core.model import Cluster, Job, Physics, Server
+from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 from skedge.explain import explain
 from skedge.quick.chunks.stream import covers
@@ -182,3 +182,16 @@ def test_a_run_with_failures_is_explained_and_verified_from_its_folder(tmp_path:
         again = Run.load(tmp_path / policy[:4])
         assert again.scenario.physics == scenario.physics
         assert again.verify() == []
+
+
+@pytest.mark.parametrize("policy", [*EDGE, "aonline", "batch", "batchsche"])
+def test_a_cloud_of_limited_size_fails_and_is_repaired_as_any_server(policy: str) -> None:
+    """A far server of four workers of each type beside the edge: every rule holds."""
+    for seed in range(3):
+        edge = small_scenario(seed, cloud=False, physics=Physics(mtbf=40 * SECOND, mttr=5 * SECOND))
+        types = edge.cluster.worker_types, edge.cluster.ps_types
+        slots = {f"worker:{name}": 4 for name in types[0]} | {f"ps:{name}": 4 for name in types[1]}
+        cluster = Cluster([*edge.cluster.servers, Server("cloud", capacity=slots, upload="cloud")])
+        done = run(replace(edge, cluster=cluster, jobs=Jobs(edge.jobs.frame, cluster)), policy)
+        assert done.verify() == []
+        assert len(done.schedule.outages) > 0
