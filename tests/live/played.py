@@ -51,6 +51,9 @@ def spec(rng: Generator, name: str, kind: str) -> dict[str, Any]:
     """A job of one to four chunks."""
     chunks = int(rng.integers(1, 5))
     job = {"name": name, "epochs": int(rng.integers(1, 3)), "minibatches": int(rng.integers(1, 4))}
+    for limit, most in (("max_wait_s", 20), ("max_run_time_s", 8)):
+        if rng.integers(5) == 0:
+            job[limit] = float(rng.uniform(1, most))
     needs = {"worker_needs": {"gpu": 1}, "ps_needs": {"gpu": 1}}
     of_kind: dict[str, dict[str, Any]] = {
         "slots": {

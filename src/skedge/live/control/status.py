@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from skedge.core.events import CANCELLED, CLOUD, Event, Order, Transfer
+from skedge.core.events import CANCELLED, CLOUD, EndAt, Event, Order, Transfer
 from skedge.core.kernel import Kernel
 from skedge.core.sharing import share_of
 from skedge.core.state import REJECTED
@@ -52,7 +52,7 @@ class Status:
         for job, reason in event.failed:
             self._happened(at, *(("cancelled", job, "") if reason == CANCELLED else ("failed", job, reason)))
         for order in orders:
-            if hasattr(order, "job"):
+            if hasattr(order, "job") and not isinstance(order, EndAt):
                 self._happened(at, type(order).__name__.lower(), order.job, self._said(order))
         self.ran.update(event.started)
 
