@@ -108,7 +108,8 @@ def test_the_limit_of_a_tenant_is_that_of_its_jobs_unless_theirs_is_lower() -> N
     """Red jobs may run for 4 s; one of them for 2 s, another for 100 s, which its tenant does not allow."""
     sharing = Sharing({"red": Tenant(max_run_time_s=4.0, max_wait_s=1000.0), "blue": Tenant()})
     jobs = [
-    """A job that waits leaves its lane: the one in service goes on, and pays its checkpoint once when displaced."""
+        job("a", tenant="red"), job("b", tenant="red", max_run_time_s=2.0),
+        job("c", tenant="red", max_run_time_s=100.0),
         job("d", tenant="blue"),
     ]  # fmt: skip
     states = outcome(run(scenario(*jobs, workers=4, sharing=sharing), "fifo"))
