@@ -39,7 +39,7 @@ from .metrics import Metrics, Read
 from .notify import Notifier
 from .retention import Retention
 from .snapshot import newest
-from .states import STATES
+from .states import STATES, WAITING
 from .status import Status
 from .submissions import BusyError, Submissions, UnknownError
 
@@ -323,7 +323,7 @@ class Service:
         """
         outlook = self.foresight.outlook()
         found = self.ask(lambda: self.status.job(self.number_of(job), outlook))
-        present = self._present() if found["start_s"] is not None or found["never_completes"] else None
+        present = self._present() if found["state"] in WAITING or found["never_completes"] else None
         help_ = what_would_help(present, self.number_of(job)) if present else ()
         return {**found, "help": [asdict(one) for one in help_]}
 
