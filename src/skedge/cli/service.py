@@ -179,11 +179,14 @@ def _wait_up(process: subprocess.Popen[bytes], state: Path, began: int, *, quiet
 
 
 def _started(process: subprocess.Popen[bytes], state: Path, say: Callable[[str], None]) -> dict[str, Any] | None:
-    """The service's address once it answers; None if it has ended, or one step of its start takes too long."""
+    """The service's address once its controller says that it has taken its journal in again.
+
+    None if it has ended, or one step of its start takes too long.
+    """
     doing, deadline = "", time.monotonic() + _UP_S
     while time.monotonic() < deadline and process.poll() is None:
         address, now = address_in(state), _starting(state)
-        if address is not None:
+        if address is not None and address["ready"]:
             return address
         if now != doing:
             doing, deadline = now, time.monotonic() + _UP_S
@@ -346,6 +349,7 @@ def quarantine(job: JobArgument, state: StateOption = STATE, as_json: JsonOption
     """Quarantine a submission that makes the controller crash; the service must be down."""
     check_live()
     from skedge.live.control.journal import SqlJournal  # noqa: PLC0415 - imports the extra
+    from skedge.live.control.quarantine import put_aside  # noqa: PLC0415
     from skedge.live.control.service import JOURNAL  # noqa: PLC0415
 
     settings = read_settings(state)
@@ -354,7 +358,7 @@ def quarantine(job: JobArgument, state: StateOption = STATE, as_json: JsonOption
         raise InputError(f"{state}: the service is up; `skedge down --state {state}` ends it")
     journal = SqlJournal(settings.journal or f"sqlite:///{state / JOURNAL}", of=settings.id)
     try:
-        journal.put_aside(job)
+        put_aside(journal, job)
         Audit(state / AUDIT, _user).note("quarantine", {"job": job}, "done")
     finally:
         journal.close()

@@ -48,7 +48,11 @@ _BEGINS = "Resumed"
 
 
 class NoRunError(InputError):
-    """A database has no run to continue."""
+    """A database has no run to continue; `others`: it has other runs."""
+
+    def __init__(self, *, others: bool) -> None:
+        super().__init__("the journal has no run to continue")
+        self.others = others
 
 
 class AwayError(InputError):
@@ -80,6 +84,8 @@ class SqlJournal:
         Number of the next entry.
     checksum
         That of the last entry, which the next one continues.
+    written
+        The last entry; None if there is none.
     archive
         Where a SQLite journal moves old entries; None for other databases.
     place
@@ -90,10 +96,15 @@ class SqlJournal:
         Quarantined inputs, which are not replayed.
     blocked
         Why the last entry cannot be written yet (the disk is full, the database is away); else empty.
-    unsound
-        What is wrong with the place where the journal is kept, as :mod:`.state_watch` has found it; else empty.
+    unsound, damage
+        What is wrong now with the folder where the journal is kept, and which entry was found damaged while the service
+        is up (:mod:`.state_watch`); else empty.
+    midway
+        True while a decision waits to be written: the books have its orders, and the world has not.
     meanwhile
         Called repeatedly while an input cannot be written; never in the middle of an event.
+    unless_over
+        Called then instead; raises if the service has to end.
 
     Raises
     ------
@@ -109,9 +120,11 @@ class SqlJournal:
     def __init__(
         self, url: str, about: dict[str, Any] | None = None, *, of: str | None = None, reading: bool = False
     ) -> None:
-        self.reading, self._known = reading, dict[int, int]()
-        self.blocked = self.unsound = ""
+        self.url, self.reading, self._known = url, reading, dict[int, int]()
+        self.blocked = self.unsound = self.damage = ""
+        self.midway = False
         self.meanwhile: Callable[[], None] = _pause
+        self.unless_over: Callable[[], None] = lambda: None
         try:
             self.engine = connected(url)
             file = self.engine.url.database if self.engine.dialect.name == "sqlite" else None
@@ -126,6 +139,7 @@ class SqlJournal:
             raise _unopened(url, error) from error
         self.number: int = 0 if last is None else last.number + 1
         self.checksum: int = start_of(self.about) if last is None else last.checksum
+        self.written = None if last is None else Entry(*last)
         self.span = 0, self.number
         self.archive = JournalArchive(Path(file).with_suffix(ARCHIVE), self.run) if file else None
         self.place = Place(Path(file)) if file else None
@@ -247,6 +261,7 @@ class SqlJournal:
             pause()
         self.blocked = ""
         self.number, self.checksum = entry.number + 1, entry.checksum
+        self.written = entry
         if self.place is not None:
             self.place.note(Tip(self.run, entry.number, entry.checksum))
 
@@ -309,35 +324,22 @@ class SqlJournal:
         answers = [{"order": type(order).__name__, **encode(order)} for order in orders]
         content = {"event": encode(event), "orders": answers}
         if not self.decided:
-            # the books have the orders already, and the world has not: nobody is answered from that
-            self._write(event.time, DECISION, content, _pause)
+            self._write(event.time, DECISION, content, self._wait_midway)
+            self.midway = False
         # a decision that differs would act on a world in which the recorded one was carried out
         elif self.decided.popleft() != content:
             raise StateError(f"replay: the decision at {event.time} µs is not the one in the journal")
 
-    def put_aside(self, job: str) -> None:
-        """Quarantine the submission of a job: it is no longer replayed, as if it had never been made.
+    def _wait_midway(self) -> None:
+        """Wait without an answer to anybody."""
+        self.midway = True
+        _pause()
+        self.unless_over()
 
-        This is possible only until a decision about the job was taken, as a replay would then miss it.
-
-        Raises
-        ------
-        InputError
-            If no job of that name was submitted, or a decision about it was taken.
-        """
-        entries = self.entries(0, self.number)
-        came = [(entry.number, entry.value()) for entry in entries if entry.kind == INPUT]
-        jobs = [(number, content["job"]["id"]) for number, content in came if content["is"] == "Submitted"]
-        names = [name for _, name in jobs]
-        if job not in names:
-            raise InputError(f"job {job!r}: was not submitted; there are {', '.join(names[-5:]) or 'none'}")
-        place = names.index(job)
-        for content in (entry.value() for entry in entries if entry.kind == DECISION):
-            if place in content["event"]["arrived"]:
-                raise InputError(f"job {job!r}: has been taken in; `skedge cancel {job}` ends it")
-        own = (ENTRIES.c.run == self.run) & (ENTRIES.c.number == jobs[place][0])
-        with self.engine.begin() as at:
-            at.execute(ENTRIES.update().where(own).values(kind=ASIDE))
+    def wrong(self) -> str:
+        """Why what is written now might not be kept; empty if it is."""
+        gone = "" if self.place is None else self.place.gone()
+        return self.blocked or self.damage or self.unsound or gone
 
     def close(self) -> None:
         """Close the connections to the database."""
@@ -400,4 +402,4 @@ def _newest(at: sql.Connection, of: str | None) -> tuple[int, dict[str, Any]]:
     for number, about in runs:
         if of is None or about.get("id") == of:
             return number, about
-    raise NoRunError(f"the journal has no run to continue{', but others' if runs else ''}")
+    raise NoRunError(others=bool(runs))

@@ -51,8 +51,8 @@ def oldest_of(run: int) -> Any:
 
 
 def last_of(run: int) -> Any:
-    """Number and checksum of a run's last entry."""
-    own = sql.select(ENTRIES.c.number, ENTRIES.c.checksum).where(ENTRIES.c.run == run)
+    """A run's last entry."""
+    own = sql.select(*COLUMNS).where(ENTRIES.c.run == run)
     return own.order_by(ENTRIES.c.number.desc()).limit(1)
 
 

@@ -27,13 +27,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+import sqlalchemy as sql
 
 import skedge
 from skedge.core.policy import Policy
 from skedge.core.scenario import Scenario
 
 from .journal import SqlJournal
-from .journal_chain import Entry
+from .journal_chain import DamagedError, Entry
 from .settings import write_aside
 
 if TYPE_CHECKING:
@@ -224,5 +225,14 @@ class Snapshots(threading.Thread):
             if self.ended.wait(_LOOK_S):
                 process.terminate()
         if process.returncode == 0:
-            head = (self.state / SNAPSHOT).read_bytes().partition(b"\n")[0]
+            self._shrink()
+
+    def _shrink(self) -> None:
+        """Archive what is before the snapshot; what hinders that now is tried again with the next one."""
+        head = (self.state / SNAPSHOT).read_bytes().partition(b"\n")[0]
+        try:
             self.journal.shrink(json.loads(head)["next"][0])
+        except DamagedError as error:
+            self.journal.damage = f"the journal: {error}"
+        except (sql.exc.DBAPIError, OSError) as error:
+            sys.stderr.write(f"journal: entries cannot be archived now: {error}\n")
