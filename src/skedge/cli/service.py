@@ -243,7 +243,7 @@ def down(state: StateOption = STATE, as_json: JsonOption = False) -> None:
         time.sleep(0.1)
     if _alive(running):
         raise SkedgeError(f"the service (process {running}) has not ended within {_DOWN_S:g} s")
-    Audit(state / AUDIT, _user).note("down", {}, "done")
+    Audit(state / AUDIT, local_user).note("down", {}, "done")
     print_answer({"down": True}, "down", as_json=as_json)
 
 
@@ -254,6 +254,21 @@ def _new_state(state: Path) -> int | None:
         return _locked(state)
     except OSError as error:
         raise InputError(f"{state}: a state cannot be kept there: {error.strerror}") from error
+
+
+def lock_of(state: Path) -> int:
+    """The lock of the state of a service that is down.
+
+    Raises
+    ------
+    InputError
+        If it is up, or there is no state.
+    """
+    read_settings(state)
+    lock = _new_state(state)
+    if lock is None:
+        raise InputError(f"{state}: the service is up; `skedge down --state {state}` ends it")
+    return lock
 
 
 def _locked(state: Path) -> int | None:
@@ -338,7 +353,7 @@ def fetch(
     print_answer(asdict(found), f"{found.file}: {trained}, sha256 {found.sha256}", as_json=as_json)
 
 
-def _user() -> str:
+def local_user() -> str:
     """The local user, for the audit entry of a command that does not go through the service."""
     with suppress(OSError, KeyError):
         return f"user:{getpass.getuser()}"
@@ -353,13 +368,11 @@ def quarantine(job: JobArgument, state: StateOption = STATE, as_json: JsonOption
     from skedge.live.control.service import JOURNAL  # noqa: PLC0415
 
     settings = read_settings(state)
-    lock = _new_state(state)
-    if lock is None:
-        raise InputError(f"{state}: the service is up; `skedge down --state {state}` ends it")
+    lock = lock_of(state)
     journal = SqlJournal(settings.journal or f"sqlite:///{state / JOURNAL}", of=settings.id)
     try:
         put_aside(journal, job)
-        Audit(state / AUDIT, _user).note("quarantine", {"job": job}, "done")
+        Audit(state / AUDIT, local_user).note("quarantine", {"job": job}, "done")
     finally:
         journal.close()
         os.close(lock)

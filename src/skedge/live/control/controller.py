@@ -210,7 +210,7 @@ def main(state: Path) -> int:
     try:
         return control(state)
     except SkedgeError as error:
-        hint = f"; `skedge journal check --state {state}` says more" if isinstance(error, DamagedError) else ""
+        hint = f"; `skedge journal check {state}` says more" if isinstance(error, DamagedError) else ""
         sys.stderr.write(f"{error}{hint}\n")
         return WRONG if isinstance(error, StateError | PolicyError | ScenarioError | AddressError | VersionError) else 1
 

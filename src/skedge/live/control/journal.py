@@ -29,7 +29,7 @@ from skedge.core.errors import InputError, SkedgeError, StateError
 from skedge.core.events import Event, Order
 
 from .journal_archive import JournalArchive
-from .journal_chain import ASIDE, DECISION, INPUT, DamagedError, Entry, checked, start_of
+from .journal_chain import ASIDE, DECISION, INPUT, MISSING, DamagedError, Entry, checked, start_of
 from .journal_place import Place, Tip, last_written
 from .journal_tables import ENTRIES, RUNS, connected, hindered, is_damaged, last_of, of_run, oldest_of, shown
 from .migrations import VersionError, bring_up_to_date, check_up_to_date
@@ -39,6 +39,9 @@ ARCHIVE = ".archive"
 
 _AT_ONCE = 500
 """Entries that are deleted in one transaction, during which nothing else can be written."""
+
+MOST = 2**31
+"""More entries than a journal has."""
 
 _PAUSE_S = 1.0
 """Pause before a write that failed is repeated [s]."""
@@ -77,6 +80,8 @@ class SqlJournal:
         Without `about`: the id in the `about` of the run to continue, if the database has runs of several states.
     reading
         True: nothing is written, as another controller may be writing.
+    complete
+        False: a journal that is damaged at its end is opened, too, to be looked at.
 
     Attributes
     ----------
@@ -118,7 +123,13 @@ class SqlJournal:
     """
 
     def __init__(
-        self, url: str, about: dict[str, Any] | None = None, *, of: str | None = None, reading: bool = False
+        self,
+        url: str,
+        about: dict[str, Any] | None = None,
+        *,
+        of: str | None = None,
+        reading: bool = False,
+        complete: bool = True,
     ) -> None:
         self.url, self.reading, self._known = url, reading, dict[int, int]()
         self.blocked = self.unsound = self.damage = ""
@@ -133,17 +144,45 @@ class SqlJournal:
                 (check_up_to_date if reading else bring_up_to_date)(at)
             with self.engine.begin() as at:
                 self.run, self.about = _new(at, about) if about is not None else _newest(at, of)
-                last = at.execute(last_of(self.run)).first()
-                self.aside = [Entry(*row).value() for row in at.execute(of_run(self.run, ENTRIES.c.kind == ASIDE))]
         except (sql.exc.SQLAlchemyError, VersionError, ValueError, TypeError) as error:
             raise _unopened(url, error) from error
-        self.number: int = 0 if last is None else last.number + 1
-        self.checksum: int = start_of(self.about) if last is None else last.checksum
-        self.written = None if last is None else Entry(*last)
-        self.span = 0, self.number
         self.archive = JournalArchive(Path(file).with_suffix(ARCHIVE), self.run) if file else None
         self.place = Place(Path(file)) if file else None
-        _check_end(self, tip)
+        self.written = self._last(complete=complete)
+        self.number: int = 0 if self.written is None else self.written.number + 1
+        self.checksum: int = start_of(self.about) if self.written is None else self.written.checksum
+        self.span = 0, self.number
+        if complete:
+            _check_end(self, tip)
+
+    def _last(self, *, complete: bool) -> Entry | None:
+        """The last entry; of a damaged database that is not `complete` one in place of the first that is bad."""
+        try:
+            rows = self._rows(last_of(self.run))
+            self.aside = [entry.value() for entry in self._rows(of_run(self.run, ENTRIES.c.kind == ASIDE))]
+        except DamagedError as error:
+            if complete:
+                raise
+            self.aside = []
+            return Entry(error.number, 0, "", "")
+        return rows[0] if rows else None
+
+    def _rows(self, query: Any) -> list[Entry]:
+        """The entries that a query finds.
+
+        Raises
+        ------
+        DamagedError
+            If the database is damaged; it names the first entry that cannot be read.
+        """
+        try:
+            with self.engine.begin() as at:
+                return [Entry(*row) for row in at.execute(query)]
+        except sql.exc.DBAPIError as error:
+            if not is_damaged(error):
+                raise
+            self._in_database(0, MOST)
+            raise DamagedError(0, f"or a later one cannot be read: {error.orig}") from error
 
     @cached_property
     def inputs(self) -> deque[tuple[int, dict[str, Any]]]:
@@ -174,7 +213,7 @@ class SqlJournal:
         """
         found = list(checked(self._stored(first, end), first, self.before(first)))
         if len(found) < end - first:
-            raise DamagedError(first + len(found), "is missing")
+            raise DamagedError(first + len(found), MISSING)
         return found
 
     def before(self, first: int) -> int:
@@ -183,7 +222,7 @@ class SqlJournal:
             return self._known.get(first, start_of(self.about))
         for entry in self._stored(first - 1, first):
             return entry.checksum
-        raise DamagedError(first - 1, "is missing")
+        raise DamagedError(first - 1, MISSING)
 
     def _stored(self, first: int, end: int) -> Iterator[Entry]:
         """The entries with numbers in [first, end) as they are stored."""
@@ -231,10 +270,9 @@ class SqlJournal:
     def input_before(self, number: int) -> Entry | None:
         """The last input before entry `number`; None if there is none."""
         which = (ENTRIES.c.kind == INPUT) & (ENTRIES.c.number < number)
-        with self.engine.begin() as at:
-            row = at.execute(of_run(self.run, which).order_by(None).order_by(ENTRIES.c.number.desc()).limit(1)).first()
-        if row is not None:
-            return Entry(*row)
+        rows = self._rows(of_run(self.run, which).order_by(None).order_by(ENTRIES.c.number.desc()).limit(1))
+        if rows:
+            return rows[0]
         return next((entry for entry in reversed(self.entries(0, number)) if entry.kind == INPUT), None)
 
     # -- writing -------------------------------------------------------------------------------------------------
@@ -302,8 +340,7 @@ class SqlJournal:
 
     def _present(self, first: int) -> list[Entry]:
         """The entries from number `first` on that are in the database, whoever wrote them."""
-        with self.engine.begin() as at:
-            return [Entry(*row) for row in at.execute(of_run(self.run, ENTRIES.c.number >= first))]
+        return self._rows(of_run(self.run, ENTRIES.c.number >= first))
 
     def take(self, time: int, content: dict[str, Any]) -> None:
         """Write one input of the world; it is on disk when this returns."""
@@ -359,7 +396,7 @@ def _unopened(url: str, error: Exception) -> SkedgeError:
     """The error of a journal that cannot be opened."""
     sentence = f"journal {shown(url)}: {str(error).splitlines()[0]}"
     if is_damaged(error) or not isinstance(error, sql.exc.SQLAlchemyError | InputError):
-        return StateError(f"{sentence}: its database is damaged, and no entry of it can be read")
+        return StateError(f"{sentence}: its database is damaged, and its entries cannot be read: restore a backup")
     away = isinstance(error, sql.exc.DBAPIError) and hindered(error)
     kind = AwayError if away else type(error) if isinstance(error, VersionError) else InputError
     return kind(sentence)

@@ -16,6 +16,9 @@ from skedge.core.errors import StateError
 INPUT, DECISION, ASIDE = "input", "decision", "quarantined"
 """Kinds of entries; a quarantined one was an input, and has the checksum of that."""
 
+MISSING, DAMAGED = "is missing", "is damaged: it does not match its checksum"
+"""What is wrong with an entry."""
+
 
 class DamagedError(StateError):
     """An entry of a journal is damaged or missing.
@@ -67,8 +70,8 @@ def checked(entries: Iterable[Entry], first: int, before: int) -> Iterator[Entry
     """
     for number, entry in enumerate(entries, first):
         if entry.number != number:
-            raise DamagedError(number, "is missing")
+            raise DamagedError(number, MISSING)
         if entry.checksum != entry.after(before):
-            raise DamagedError(number, "is damaged: it does not match its checksum")
+            raise DamagedError(number, DAMAGED)
         before = entry.checksum
         yield entry

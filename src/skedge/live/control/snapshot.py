@@ -103,7 +103,7 @@ def newest(path: Path, scenario: Scenario, policy: Policy, journal: SqlJournal) 
         head, _, state = path.read_bytes().partition(b"\n")
         made = json.loads(head)
         wrong = _wrong(made, state, _key(scenario, policy, journal), journal)
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         wrong = f"it cannot be read: {error}"
     if wrong:
         sys.stderr.write(f"snapshot {path}: {wrong}; the whole journal is taken in\n")

@@ -116,6 +116,17 @@ class Checkpoints:
             if newest and path != newest[0]:
                 self.files.rm_file(path)
 
+    def jobs(self) -> list[str]:
+        """The jobs that have checkpoints."""
+        if not self.files.exists(self.base):
+            return []
+        return sorted(str(path).rstrip("/").rsplit("/", 1)[-1] for path in self.files.ls(self.base, detail=False))
+
+    def controllers(self) -> int:
+        """The highest number of a controller that a checkpoint was written under; 0 if there is none."""
+        names = (path.rsplit("/", 1)[-1] for job in self.jobs() for path in self._paths(job))
+        return max((_age(match)[0] for match in map(_NAME.fullmatch, names) if match), default=0)
+
     def forget(self, job: str) -> None:
         """Remove all checkpoints of a job."""
         if self.files.exists(self._folder(job)):
