@@ -293,6 +293,23 @@ def test_a_new_controller_takes_in_what_it_missed_at_the_times_at_which_it_happe
     assert again.inbox.told == 1
 
 
+def test_an_idle_service_survives_the_death_of_its_controller(tmp_path: Path, coach: Coach) -> None:
+    """Its first controller dies before anything was submitted; the next one is a later one to the coach."""
+    cluster = Cluster(SERVERS)
+    scenario = Scenario(cluster, Jobs(job_table([Job("a", 1e6, 1, 2, 6, 0.1)])[0], cluster), Physics(slot=SECOND))
+    url, began = f"sqlite:///{tmp_path}/journal.db", time.time()
+    first = RayWorld(scenario, {"a": OF}, WithCoach(coach), journal=SqlJournal(url, {"began": began}), began=began)
+    first.trainers.leave()
+    for before in (1, 2):
+        journal = SqlJournal(url)
+        assert journal.number == before, "each has journaled that it begins, and nothing else"
+        world = RayWorld(scenario, {"a": OF}, WithCoach(coach), journal=journal, began=began)
+        assert [type(world.inbox.take()) for _ in range(before + 1)] == [Resumed] * (before + 1)
+        assert coach.who is not None
+        assert (coach.who[0], world.inbox.resumed, world.inbox.lost) == (before + 1, before + 1, 0)
+        world.trainers.leave()
+
+
 class Hasty(CoachHere):
     """A coach that reports something between being attached to and being asked for news."""
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from skedge.core.errors import InputError
+from skedge.live.durable import PRIVATE, write_whole
 
 from .limits import Limits
 
@@ -70,13 +69,8 @@ class Settings:
 
 
 def write_aside(path: Path, content: str | bytes) -> None:
-    """Write a file atomically; only its owner may read it."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    with suppress(FileNotFoundError):
-        aside.unlink()
-    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-    os.replace(aside, path)
+    """Write a file of the state as a whole; only its owner may read it."""
+    write_whole(path, content, PRIVATE)
 
 
 def save_settings(state: Path, settings: Settings) -> None:

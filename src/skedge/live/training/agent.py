@@ -13,6 +13,8 @@ import threading
 from itertools import count
 from pathlib import Path
 
+from skedge.live.durable import make_folder, put_in_place
+
 from .apart import Ack, Children
 from .framing import whole
 
@@ -57,14 +59,14 @@ class Agent:
     def store(self, job: str, chunk: int, offset: int, piece: bytes, *, last: bool, upload: int = 0) -> int:
         """Store a piece of a chunk; the `last` one completes it. Returns the number of bytes stored."""
         path = self._path(job, chunk)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         aside = path.with_suffix(f".{upload}.partial")
         with open(aside, "wb" if offset == 0 else "r+b") as file:
             file.seek(offset)
             file.write(piece)
         if last:
             whole(aside)
-            os.replace(aside, path)
+            put_in_place(aside, path)
         return offset + len(piece)
 
     def contents(self, job: str, chunks: tuple[int, ...]) -> list[bytes]:

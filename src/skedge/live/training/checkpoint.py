@@ -11,14 +11,15 @@ one that was set back would make the newest checkpoint the oldest.
 from __future__ import annotations
 
 import errno
-import os
 import re
+from pathlib import Path
 from typing import NamedTuple
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from skedge.core.errors import TrainingError
+from skedge.live.durable import make_folder, write_whole
 
 from .framing import framed, unframed
 
@@ -81,11 +82,12 @@ class Checkpoints:
         folder = self._folder(job)
         path = f"{folder}/{life.controller:06d}-{life.load:06d}-{version:012d}.ckpt"
         try:
-            self.files.makedirs(folder, exist_ok=True)
             # object stores replace a file as a whole; a local file has to be written aside and renamed
             if isinstance(self.files, LocalFileSystem):
-                _write_local(path, framed(content))
+                make_folder(Path(folder))
+                write_whole(Path(path), framed(content))
             else:
+                self.files.makedirs(folder, exist_ok=True)
                 self.files.pipe_file(path, framed(content))
             # the older ones go only when the new one is there
             for old in self._paths(job)[:-_KEPT]:
@@ -114,6 +116,17 @@ class Checkpoints:
             if newest and path != newest[0]:
                 self.files.rm_file(path)
 
+    def jobs(self) -> list[str]:
+        """The jobs that have checkpoints."""
+        if not self.files.exists(self.base):
+            return []
+        return sorted(str(path).rstrip("/").rsplit("/", 1)[-1] for path in self.files.ls(self.base, detail=False))
+
+    def controllers(self) -> int:
+        """The highest number of a controller that a checkpoint was written under; 0 if there is none."""
+        names = (path.rsplit("/", 1)[-1] for job in self.jobs() for path in self._paths(job))
+        return max((_age(match)[0] for match in map(_NAME.fullmatch, names) if match), default=0)
+
     def forget(self, job: str) -> None:
         """Remove all checkpoints of a job."""
         if self.files.exists(self._folder(job)):
@@ -124,23 +137,3 @@ def _age(name: re.Match[str]) -> tuple[int, int, int]:
     """Controller, load and version of a checkpoint, from its name."""
     controller, load, version = name.groups()
     return (-1, -1, int(version)) if controller is None else (int(controller), int(load), int(version))
-
-
-def _write_local(path: str, content: bytes) -> None:
-    aside = f"{path}.{os.getpid()}.partial"
-    try:
-        with open(aside, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        # on the disk first, then renamed: whoever reads finds the old file or the whole new one
-        os.replace(aside, path)
-    finally:
-        if os.path.exists(aside):
-            os.remove(aside)
-    # the rename itself is on the disk only when the folder is
-    folder = os.open(os.path.dirname(path), os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -128,7 +128,7 @@ class RayWorld:
         }
         engine.watch(self._server_changed)
         if not self.inbox.rebuilding:
-            self.trainers.go_on()  # nothing trains yet: there is nothing to take in
+            self.inbox.begin()
 
     def now(self) -> int:
         """Time of the last input [µs]."""
