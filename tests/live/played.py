@@ -162,7 +162,7 @@ def round_of(job: int, orders: Orders) -> Iterator[Report]:
     for team in teams.working.values() if orders.site is not None else ():
         for chunk in teams.next_chunks(team):
             teams.progress[chunk] += 1
-    for number in teams.finished():
-        teams.dismiss(number)
+    for number, team in teams.finished().items():
+        teams.dismiss(number, team)
         yield fact("finished", number)
     orders.teams.progress = teams.progress

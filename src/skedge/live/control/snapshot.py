@@ -54,7 +54,7 @@ _LOOK_S = 1.0
 _NO_STATE: Mapping[str, frozenset[str]] = {
     "kernel": frozenset({"_columns"}),
     "inbox": frozenset({"waiting", "rebuilding", "ending", "joined", "_later", "_began"}),
-    "trainers": frozenset({"found", "_coach", "_seen", "_losses", "_link", "_measuring"}),
+    "trainers": frozenset({"found", "_coach", "_seen", "_losses", "_link", "_measuring", "_closed"}),
     "submissions": frozenset({"folder", "limits", "codes", "_waiting", "_promised", "_before", "_checked_jobs"}),
     "retention": frozenset({"checkpoints", "keep", "ended", "thread"}),
 }
