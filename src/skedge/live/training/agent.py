@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
+
+from skedge.live.confinement.confinement import TRUSTED, Confinement
 
 from .apart import Ack, Children
 from .framing import whole
@@ -26,11 +29,20 @@ class Agent:
         ``cpu``, or anything else to compute on the GPUs that the agent's processes can use, if there are some.
     first
         Number of the GPU of the first process; further processes take the next ones in turn.
+    confinement
+        That of the jobs' processes.
     """
 
-    def __init__(self, server: str, folder: str, device: str = "cpu", first: int = 0) -> None:
+    def __init__(
+        self,
+        server: str,
+        folder: str,
+        device: str = "cpu",
+        first: int = 0,
+        confinement: Confinement = TRUSTED,
+    ) -> None:
         self.server, self.folder = server, Path(folder)
-        self.children = Children()
+        self.children = Children(replace(confinement, group=server))
         self.children.nursery.start()  # an agent that answers can train at once
         self.gpus = 0 if device == "cpu" else self._gpus()
         if self.gpus:
@@ -39,7 +51,8 @@ class Agent:
         self.computing: dict[tuple[str, int], threading.Lock] = {}
 
     def warm(self) -> str:
-        """Answer when the agent is up; returns the server's name."""
+        """Answer when the agent is up, and jobs can be confined here; returns the server's name."""
+        self._gpus()
         return self.server
 
     def found(self) -> int:
@@ -96,7 +109,8 @@ class Agent:
             If the job's code ends its process.
         """
         one_at_a_time = self._computing(job, chunk)  # a late mini-batch is asked for again
-        with one_at_a_time, self.children.of(job, chunk) as child:
+        own = (str(self.folder / job),)
+        with one_at_a_time, self.children.of(job, program, chunk, own) as child:
             return child.ask("gradient", program, str(self._path(job, chunk)), chunk, step, state, child.device)
 
     def forget(self, job: str) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from skedge.core.errors import TrainingError
+from skedge.live.confinement.confinement import TRUSTED, Confinement
 
 from .apart import LIMIT_S, Ack, Children, EndedError, sent
 from .program import Program
@@ -28,8 +29,8 @@ CALLS = 16
 class Maker:
     """The Ray actor that runs jobs' code in processes of their own; those of the last job stay up, with its data."""
 
-    def __init__(self) -> None:
-        self.children = Children(only_last=True)
+    def __init__(self, confinement: Confinement = TRUSTED) -> None:
+        self.children = Children(confinement, only_last=True)
 
     def warm(self) -> None:
         """Import what the jobs' processes need."""
@@ -43,7 +44,7 @@ class Maker:
         TrainingError
             If the job's code fails, ends the process, or does not return.
         """
-        with self.children.of(hashlib.sha256(program).hexdigest()) as child:
+        with self.children.of(hashlib.sha256(program).hexdigest(), program) as child:
             try:
                 return child.ask(method, program, *given, limit_s=limit_s)
             except EndedError as error:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from skedge.live.confinement.confinement import TRUSTED, Confinement
+
 from .apart import Ack, Child, EndedError, Nursery
 from .checkpoint import Checkpoints, Life
+from .needs import confined
 
 
 class NotLoadedError(Exception):
@@ -16,8 +19,8 @@ class NotLoadedError(Exception):
 class PSActor:
     """The parameter server of one job at a time."""
 
-    def __init__(self, url: str) -> None:
-        self.nursery, self.checkpoints = Nursery(), Checkpoints(url)
+    def __init__(self, url: str, confinement: Confinement = TRUSTED) -> None:
+        self.nursery, self.checkpoints = Nursery(confinement), Checkpoints(url)
         self.nursery.start()  # an actor that answers can load a job at once
         self.job, self.life = "", Life()
         self.child: Child | None = None
@@ -33,7 +36,7 @@ class PSActor:
         The answer contains the progress of the job's chunks; the caller decides whether it is sufficient.
         """
         self.unload()
-        self.job, self.life, self.child = job, life, self.nursery.child()
+        self.job, self.life, self.child = job, life, self.nursery.child(confined(self.nursery, job, program))
         return self._ask("load", program, self.checkpoints.read(job))
 
     def unload(self) -> None:
