@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -22,12 +23,22 @@ class Usage:
         CPUs.
     disk_mb
         Files that one of its processes writes [MB]; confined, they lie in memory and end with that process.
+    memory_share
+        Limit of its memory where `memory_mb` is None: share of the server's.
     """
 
     memory_mb: float | None = None
     processes: int | None = None
     cpus: int | None = None
     disk_mb: float | None = None
+    memory_share: float | None = None
+
+    @property
+    def most_memory_mb(self) -> float | None:
+        """Memory that the processes of a job may use on this machine [MB]."""
+        if self.memory_mb is not None or self.memory_share is None:
+            return self.memory_mb
+        return self.memory_share * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 @dataclass(frozen=True)
@@ -76,12 +87,22 @@ class Confinement:
 
 
 TRUSTED = Confinement()
-"""That of the user's own jobs: of ``skedge live``, of studies, and of a service with ``--trust-jobs``."""
+"""That of the user's own jobs: of ``skedge live`` and of studies."""
+
+OF_SERVICE = Usage(processes=512, disk_mb=1000, memory_share=0.5)
+"""Limits of a job of a service, where the operator states none."""
+
+CONFINED = Confinement(trusted=False, usage=OF_SERVICE)
+"""That of the jobs of a service, where the operator states nothing else."""
 
 
 def from_json(content: bytes) -> Confinement:
     """The inverse of :meth:`Confinement.as_json`."""
-    values: Mapping[str, Any] = json.loads(content)
+    return confinement_of(json.loads(content))
+
+
+def confinement_of(values: Mapping[str, Any]) -> Confinement:
+    """A confinement from its fields."""
     of = {field.name: _value(values[field.name]) for field in fields(Confinement)}
     return Confinement(**{**of, "usage": Usage(**values["usage"])})
 

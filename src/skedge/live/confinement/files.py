@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from glob import glob
@@ -68,8 +69,9 @@ def _readable(confinement: Confinement) -> Iterator[str]:
     yield from _SYSTEM
     yield from (f"/etc/{name}" for name in (*_SETTINGS, *(["resolv.conf"] if confinement.network else [])))
     yield from (sys.prefix, sys.base_prefix, sys.exec_prefix)
-    homes = {Path.home(), *Path.home().parents}
-    yield from (entry for entry in sys.path if entry and Path(entry).resolve() not in homes)
+    home = Path(pwd.getpwuid(os.getuid()).pw_dir)
+    too_much = {home, *home.parents, Path(_TEMPORARY)}
+    yield from (entry for entry in sys.path if entry and Path(entry).resolve() not in too_much)
     yield from confinement.readable
 
 

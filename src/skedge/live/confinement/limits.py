@@ -11,6 +11,9 @@ from .confinement import Usage
 
 _MEGABYTE = 10**6
 _KILOBYTE = 1024
+_RESERVED = 2
+"""Memory that a process may reserve at most, as a multiple of what its job may use: what grows at once stops there."""
+
 _ENDED_FIRST = 1000
 """Of ``oom_score_adj``: where the machine's memory ends, processes of jobs are ended before all others."""
 
@@ -29,8 +32,8 @@ def limit(usage: Usage, group: str, *, alone: bool) -> None:
         _set(resource.RLIMIT_NPROC, usage.processes + 1)  # one more: the first process of the namespace
     if usage.disk_mb is not None:
         _set(resource.RLIMIT_FSIZE, int(usage.disk_mb * _MEGABYTE))
-    if usage.memory_mb is not None:  # what it has is shared with others
-        _set(resource.RLIMIT_DATA, _data_bytes() + int(usage.memory_mb * _MEGABYTE))
+    if (memory_mb := usage.most_memory_mb) is not None:
+        _set(resource.RLIMIT_DATA, _data_bytes() + int(_RESERVED * memory_mb * _MEGABYTE))
     if usage.cpus is not None:
         os.sched_setaffinity(0, cpus_of(group, sorted(os.sched_getaffinity(0)), usage.cpus))
 

@@ -69,9 +69,10 @@ def _too_much(confinement: Confinement, pids: list[int]) -> str:
             f"its code runs {count} processes and threads, more than the {usage.processes} that a job may have on a "
             "server: skedge up --job-processes"
         )
-    if usage.memory_mb is not None and (size := _sum(memory_bytes, pids) / _MEGABYTE) > usage.memory_mb:
+    most = usage.most_memory_mb
+    if most is not None and (size := _sum(memory_bytes, pids) / _MEGABYTE) > most:
         return (
-            f"its processes use {_size(size)} of memory, more than the {_size(usage.memory_mb)} that a job may use on "
+            f"its processes use {_size(size)} of memory, more than the {_size(most)} that a job may use on "
             "a server: skedge up --job-memory-mb"
         )
     return ""

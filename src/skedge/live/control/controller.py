@@ -72,6 +72,7 @@ def control(state: Path) -> int:
             say=say,
             embedded=embedded,
             lasting=settings.actors_of(state),
+            confinement=settings.jobs_of(state),
         )
         ended = False
         try:

@@ -10,10 +10,11 @@ import hashlib
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from skedge.core.errors import InputError
+from skedge.live.confinement.confinement import CONFINED, Confinement, confinement_of
 
 from .limits import Limits
 
@@ -37,6 +38,8 @@ class Settings:
         URLs; None: in the state folder.
     limits
         Limits on jobs and requests.
+    jobs
+        What jobs' processes may see and use.
     tls_cert, tls_key
         Files of the certificate and its key with which the API is served; None: without encryption.
     device
@@ -57,12 +60,18 @@ class Settings:
     tls_key: str | None = None
     id: str = ""
     limits: Limits = field(default_factory=Limits)
+    jobs: Confinement = CONFINED
     device: str = "cpu"
     track: tuple[str, ...] = ()
 
     def checkpoints_of(self, state: Path) -> str:
         """URL of the checkpoints of this state, whose folder is `state`."""
         return str(state / "checkpoints") if self.checkpoints is None else f"{self.checkpoints}/{self.id}"
+
+    def jobs_of(self, state: Path) -> Confinement:
+        """What jobs' processes may see and use, with the state, whose folder is `state`, hidden from them."""
+        kept = self.checkpoints_of(state)
+        return replace(self.jobs, hidden=(str(state), *([] if "://" in kept else [kept])))
 
     def actors_of(self, state: Path) -> str:
         """Id of the Ray actors of this state, whose folder is `state`: a copy of it has others."""
@@ -96,6 +105,7 @@ def read_settings(state: Path) -> Settings:
         kept = json.loads((state / SETTINGS).read_text(encoding="utf-8"))
         limits = kept.get("limits", {})
         limits["allow"] = tuple(limits.get("allow", ()))
-        return Settings(**{**kept, "limits": Limits(**limits), "track": tuple(kept.get("track", ()))})
+        jobs = {"jobs": confinement_of(kept["jobs"])} if "jobs" in kept else {}
+        return Settings(**{**kept, "limits": Limits(**limits), "track": tuple(kept.get("track", ())), **jobs})
     except (OSError, ValueError, TypeError) as error:
         raise InputError(f"{state}: holds no service's state ({SETTINGS}: {error})") from error
