@@ -31,14 +31,16 @@ from skedge.live.control.settings import (
     LOG,
     SETTINGS,
     STARTING,
+    TOKEN,
     Settings,
     read_settings,
     save_settings,
-    write_aside,
 )
 from skedge.live.control.tls import certificate
 from skedge.live.control.tracking import tracked
 from skedge.live.gpus import check_device
+from skedge.live.loopback import token_by_file
+from skedge.live.private import secret_of, write_aside
 from skedge.live.training.code import copy_codes
 from skedge.run import for_service, new_folder
 from skedge.runs.cluster import check_answers
@@ -115,6 +117,7 @@ def up(
     lock = _new_state(state)
     if lock is None:
         raise InputError(f"{state}: the service is up already; `skedge down --state {state}` ends it")
+    _hide_secrets(state)
     mark = _check_same(state, wanted.policy, scenario) or secrets.token_hex(8)
     write_aside(state / CLUSTER, yaml.safe_dump(cluster_fields(scenario), sort_keys=False))
     allowed = tuple(limits.allow or ())
@@ -140,6 +143,14 @@ def up(
         print_json({"url": address["url"], "state": str(state)})
     else:
         out.print(f"up at {address['url']}, policy {wanted.policy}, state {state}", soft_wrap=True)
+
+
+def _hide_secrets(state: Path) -> None:
+    """Take the tokens of the API and of Ray from the environment into files of the state."""
+    if "SKEDGE_TOKEN" in os.environ:
+        secret_of(state / TOKEN, "SKEDGE_TOKEN")
+    if "RAY_AUTH_TOKEN" in os.environ:
+        token_by_file(state)
 
 
 def _check_same(state: Path, policy: str, scenario: Scenario) -> str | None:

@@ -40,7 +40,7 @@ def change_root(confinement: Confinement, uid: int, names: Sequence[tuple[str, s
         Addresses and names of hosts that the job may connect to.
     """
     readable, own = _real(_readable(confinement)), _real(confinement.own)
-    hidden = [os.path.realpath(path) for path in confinement.hidden]
+    hidden = sorted((os.path.realpath(path) for path in confinement.hidden), key=len)
     _leave_machine()
     size = f"mode=1777,size={int((confinement.usage.disk_mb or _DISK_MB) * _MEGABYTE)}"
     for path, options in ((_TEMPORARY, size), ("/dev", "mode=755,size=1m"), (_SHARED, size)):
@@ -51,9 +51,11 @@ def change_root(confinement: Confinement, uid: int, names: Sequence[tuple[str, s
     _fill_devices()
     _fill_settings(uid, names)
     _show_all(readable)
-    masks = [path for path in hidden if os.path.isdir(path)]
-    for path in masks:
-        kernel.mount_memory(path, "mode=755,size=1m")
+    masks = list[str]()
+    for path in hidden:  # one that lies in another is gone with it
+        if os.path.isdir(path):
+            kernel.mount_memory(path, "mode=755,size=1m")
+            masks.append(path)
     _show_all(own)
     if confinement.writable:
         _show(os.path.realpath(confinement.writable), writable=True)

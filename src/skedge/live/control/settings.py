@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from skedge.core.errors import InputError
 from skedge.live.confinement.confinement import CONFINED, Confinement, confinement_of
+from skedge.live.private import write_aside
 
 from .limits import Limits
 
@@ -22,6 +21,8 @@ SETTINGS, ADDRESS, LOG, SUPERVISOR = "settings.json", "service.json", "controlle
 STARTING = "starting"
 """Name of the file with the current step of a controller that does not answer yet."""
 CLUSTER = "cluster.yaml"
+TOKEN, SOCKET = "token", "api.sock"
+"""Names of the file with the service's own token, and of the socket on which the API listens on this machine."""
 
 
 @dataclass(frozen=True)
@@ -76,16 +77,6 @@ class Settings:
     def actors_of(self, state: Path) -> str:
         """Id of the Ray actors of this state, whose folder is `state`: a copy of it has others."""
         return f"{self.id}-{hashlib.sha256(str(state).encode()).hexdigest()[:8]}"
-
-
-def write_aside(path: Path, content: str | bytes) -> None:
-    """Write a file atomically; only its owner may read it."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    with suppress(FileNotFoundError):
-        aside.unlink()
-    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-    os.replace(aside, path)
 
 
 def save_settings(state: Path, settings: Settings) -> None:

@@ -31,9 +31,9 @@ import polars as pl
 import skedge
 from skedge.core.policy import Policy
 from skedge.core.scenario import Scenario
+from skedge.live.private import write_aside
 
 from .journal import SqlJournal
-from .settings import write_aside
 
 if TYPE_CHECKING:
     from .service import Service

@@ -16,7 +16,6 @@ import pickle
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -28,6 +27,7 @@ from typing import Any
 from skedge.core.errors import SkedgeError, TrainingError
 from skedge.live.confinement.confinement import TRUSTED, Confinement
 from skedge.live.confinement.fork_server import ask_for
+from skedge.live.private import private_folder
 
 from .needs import confined
 from .packages import PACKAGES, packages
@@ -190,7 +190,7 @@ class Nursery:
                 self.control = None
 
     def _connected(self) -> socket.socket:
-        place = _place()
+        place = private_folder()
         path = str(place / f"{_shared_by(trusted=self.confinement.trusted)}.sock")
         with (place / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -238,22 +238,6 @@ def _connection(path: str) -> socket.socket | None:
         one.close()
         return None
     return one
-
-
-def _place() -> Path:
-    """A folder that only this user can access.
-
-    Raises
-    ------
-    SkedgeError
-        If others own it or can access it.
-    """
-    place = Path(tempfile.gettempdir()) / f"skedge-{os.getuid()}"
-    place.mkdir(mode=0o700, exist_ok=True)
-    found = place.stat()
-    if found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise SkedgeError(f"{place}: must be this user's alone (mode 700)")
-    return place
 
 
 def _shared_by(*, trusted: bool) -> str:
