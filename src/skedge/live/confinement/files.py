@@ -6,6 +6,7 @@ import os
 import pwd
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from glob import glob
 from pathlib import Path
 
@@ -71,8 +72,10 @@ def _readable(confinement: Confinement) -> Iterator[str]:
     yield from _SYSTEM
     yield from (f"/etc/{name}" for name in (*_SETTINGS, *(["resolv.conf"] if confinement.network else [])))
     yield from (sys.prefix, sys.base_prefix, sys.exec_prefix)
-    home = Path(pwd.getpwuid(os.getuid()).pw_dir)
-    too_much = {home, *home.parents, Path(_TEMPORARY)}
+    too_much = {Path("/"), Path(_TEMPORARY)}
+    with suppress(KeyError):  # a user whom the machine does not know, as in a container, has no home
+        home = Path(pwd.getpwuid(os.getuid()).pw_dir)
+        too_much |= {home, *home.parents}
     yield from (entry for entry in sys.path if entry and Path(entry).resolve() not in too_much)
     yield from confinement.readable
 

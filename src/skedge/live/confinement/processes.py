@@ -32,6 +32,11 @@ def children() -> dict[int, list[int]]:
     return found
 
 
+def is_first(pid: int) -> bool:
+    """Whether a process is the first of its pid namespace."""
+    return _field(pid, "status", b"NSpid:", -1) == 1
+
+
 def tasks(pid: int) -> int:
     """Number of threads of a process; 0 if it has ended."""
     return _field(pid, "status", b"Threads:")
@@ -52,9 +57,10 @@ def _processes() -> Iterator[int]:
     return (int(name) for name in os.listdir("/proc") if name.isdigit())
 
 
-def _field(pid: int, file: str, name: bytes) -> int:
+def _field(pid: int, file: str, name: bytes, place: int = 1) -> int:
+    """A number in a line of a file of a process; 0 if the process has ended."""
     with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
         for line in Path(f"/proc/{pid}/{file}").read_bytes().splitlines():
             if line.startswith(name):
-                return int(line.split()[1])
+                return int(line.split()[place])
     return 0

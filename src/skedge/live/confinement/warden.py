@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from .confinement import Confinement
-from .processes import children, memory_bytes, tasks
+from .processes import children, is_first, memory_bytes, tasks
 
 _MEGABYTE = 10**6
 
@@ -54,7 +54,8 @@ def end_above_limits(watched: Iterable[Watched]) -> None:
 
 def _own(process: Watched, below: dict[int, list[int]]) -> list[int]:
     """The job's own process and what it has started, without keeper and first process of the namespace."""
-    above = [process.keeper] if process.confinement.trusted else below.get(process.keeper, [])[:1]
+    confined = not process.confinement.trusted
+    above = filter(is_first, below.get(process.keeper, ())) if confined else [process.keeper]
     found = [child for pid in above for child in below.get(pid, ())]
     for pid in found:  # grows while it is read
         found += below.get(pid, ())
