@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 
@@ -103,9 +103,6 @@ def from_json(content: bytes) -> Confinement:
 
 def confinement_of(values: Mapping[str, Any]) -> Confinement:
     """A confinement from its fields."""
-    of = {field.name: _value(values[field.name]) for field in fields(Confinement)}
-    return Confinement(**{**of, "usage": Usage(**values["usage"])})
-
-
-def _value(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    of: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    of["usage"] = Usage(**values["usage"])
+    return Confinement(**of)

@@ -243,7 +243,7 @@ def _connection(path: str) -> socket.socket | None:
 def _shared_by(*, trusted: bool) -> str:
     """Key of the clients that share a process: their Ray job, GPUs and import path; without Ray, this process alone."""
     ray = sys.modules.get("ray")
-    parts = [sys.executable, os.environ.get(_VISIBLE, "all"), str(trusted), *sys.path]
+    parts = [sys.executable, os.environ.get(_VISIBLE, "all"), str(trusted), str(packages()), *sys.path]
     if ray is None or not ray.is_initialized():
         parts += [str(os.getpid())]
     else:

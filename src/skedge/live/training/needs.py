@@ -29,10 +29,10 @@ def confined(nursery: Nursery, job: str, program: bytes, own: tuple[str, ...] = 
     TrainingError
         If its packages cannot be installed, or it may not connect to what it names.
     """
-    of: Program = pickle.loads(program)  # noqa: S301 - of the controller
     base = nursery.confinement
     if base.trusted:
         return base.of(job)
+    of: Program = pickle.loads(program)  # noqa: S301 - of the controller
     if wrong := [address for address in of.connect if address not in base.connect]:
         raise TrainingError(f"train.connect: {wrong[0]}: is no address that `skedge up --allow-connect` names")
     places = (_packages_of(nursery, tuple(of.pip)),) if of.pip else ()
@@ -62,3 +62,4 @@ def _install(nursery: Nursery, requirements: tuple[str, ...], aside: Path) -> No
     for folder, folders, files in os.walk(aside):
         for name in (".", *folders, *files):  # its user has ended: another process may become that one
             os.chown(os.path.join(folder, name), os.geteuid(), os.getegid(), follow_symlinks=False)
+    aside.chmod(0o755)  # for all users of jobs
