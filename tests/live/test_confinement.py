@@ -19,6 +19,7 @@ import pytest
 from wheels import wheel
 
 from skedge.core.errors import InputError, TrainingError
+from skedge.live.confinement import groups
 from skedge.live.confinement.check import check_platform
 from skedge.live.confinement.confinement import CONFINED, Confinement, Usage, confinement_of, from_json
 from skedge.live.confinement.limits import cpus_of
@@ -273,6 +274,62 @@ def test_the_processes_of_a_job_are_counted_together(
     assert "gpus" in children[1].ask("gpus")[0]
     for child in children:
         child.end()
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A group as systemd delegates it, with this process in it; played, as is the file that names it."""
+    own = tmp_path / "tree" / "skedge.service"
+    own.mkdir(parents=True)
+    for name, text in (
+        ("cgroup.controllers", "cpu io memory pids\n"),
+        ("cgroup.procs", ""),
+        ("cgroup.subtree_control", ""),
+    ):
+        (own / name).write_text(text)
+    (tmp_path / "tree" / "cgroup.controllers").write_text("")
+    (tmp_path / "cgroup").write_text("4:memory:/x\n0::/skedge.service\n")
+    monkeypatch.setattr(groups, "_TREE", tmp_path / "tree")
+    monkeypatch.setattr(groups, "_OWN", tmp_path / "cgroup")
+    monkeypatch.setattr(os, "getxattr", lambda path, name: b"1" if (path, name) == (own, "user.delegate") else b"0")
+    return own
+
+
+def test_a_job_has_a_group_where_the_service_has_been_given_a_tree(tree: Path, tmp_path: Path) -> None:
+    """By hand: 100 MB and two places for files of 5 MB; 8 processes, the keeper and the first of the namespace."""
+    assert groups.move_into_tree()
+    assert (tree / "skedge-service" / "cgroup.procs").read_text() == f"{os.getpid()}\n"
+    assert (tree / "cgroup.subtree_control").read_text() == "+cpu +memory +pids\n"
+    (tmp_path / "cgroup").write_text("0::/skedge.service/skedge-service\n")
+    one = groups.JobGroup(Confinement(group="edge/a", usage=Usage(100, 8, 2, 5)))
+    one.enter()
+    assert one.folder is not None
+    assert one.folder.parent == tree
+    assert {file.name: file.read_text().strip() for file in one.folder.iterdir()} == {
+        "memory.max": "110000000", "pids.max": "10", "cpu.max": "200000 100000", "cgroup.procs": str(os.getpid()),
+    }  # fmt: skip
+    assert one.sentence() == "", "the file of events is not there: the group is gone"
+    (one.folder / "memory.events").write_text("oom 3\noom_kill 0\n")
+    assert one.sentence() == ""
+    (one.folder / "memory.events").write_text("oom 3\noom_kill 1\n")
+    assert re.search("more memory than the 100 MB that a job may use on a server: skedge up", one.sentence())
+
+
+@pytest.mark.parametrize("lacks", ["delegation", "controllers", "version 2"])
+def test_without_a_tree_jobs_have_no_groups(
+    lacks: str, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tree that is not the service's own is never written to, although root could."""
+    if lacks == "delegation":
+        monkeypatch.setattr(os, "getxattr", lambda *_: b"0")
+    elif lacks == "controllers":
+        (tree / "cgroup.controllers").write_text("hugetlb\n")
+    else:
+        (tmp_path / "cgroup").write_text("4:memory:/x\n")
+    before = sorted(tree.iterdir())
+    assert not groups.move_into_tree()
+    groups.JobGroup(Confinement(group="edge/a", usage=Usage(100))).enter()
+    assert sorted(tree.iterdir()) == before
 
 
 def test_a_job_of_too_much_work_is_refused() -> None:

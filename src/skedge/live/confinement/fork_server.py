@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from .confinement import Confinement, from_json
+from .groups import JobGroup
 from .keeper import keep
 from .warden import Watched, end_above_limits
 
@@ -103,6 +104,7 @@ class ForkServer:
         os.close(file)
         process.word.close()
         os.waitpid(process.keeper, 0)
+        JobGroup(process.confinement).leave()
 
 
 def _request(client: socket.socket) -> tuple[list[int], Confinement]:

@@ -11,7 +11,6 @@ import selectors
 import signal
 import socket
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import NoReturn
 
 from . import kernel
@@ -43,11 +42,8 @@ class Forwards:
         hosts = list(dict.fromkeys(host for host, _ in self.targets))
         self.names = [(f"127.0.0.{number + 2}", host) for number, host in enumerate(hosts)]
         self.control, theirs = socket.socketpair()
-        self.pid = 0
-        if self.targets:
-            self.pid = os.fork()
-            if self.pid == 0:
-                _forward(theirs, self.control, self.targets)
+        if self.targets and os.fork() == 0:
+            _forward(theirs, self.control, self.targets)
         theirs.close()
 
     def listen(self) -> None:
@@ -56,14 +52,6 @@ class Forwards:
         for host, port in self.targets:
             with socket.create_server((of[host], port), backlog=_WAITING) as listening:
                 socket.send_fds(self.control, [b"l"], [listening.fileno()])
-
-    def end(self) -> None:
-        """End the process that forwards."""
-        self.control.close()
-        if self.pid:
-            with suppress(ProcessLookupError, ChildProcessError):
-                os.kill(self.pid, signal.SIGKILL)
-                os.waitpid(self.pid, 0)
 
 
 def _forward(control: socket.socket, other: socket.socket, targets: Sequence[tuple[str, int]]) -> NoReturn:

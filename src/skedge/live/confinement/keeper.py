@@ -22,14 +22,14 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn
-
-from skedge.core.signals import unwind
 
 from . import calls, kernel
 from .confinement import Confinement
 from .files import change_root
 from .forward import Forwards
+from .groups import JobGroup
 from .limits import limit
 from .processes import descendants
 
@@ -51,28 +51,45 @@ def keep(confinement: Confinement, connection: int, word: socket.socket, body: C
         The job's connection to its client; when the client closes its end, or the job's process ends, all that the
         job has started is ended.
     word
-        Takes a sentence for the client, if the job cannot be confined.
+        Takes a sentence for the client, if the job cannot be confined or the kernel has ended it.
     body
         What the job's process does.
     """
     try:
-        signal.signal(signal.SIGTERM, unwind)
+        signal.signal(signal.SIGTERM, _end_once)
         kernel.end_with_parent(signal.SIGTERM)
         close_all_but(0, 1, 2, connection, word.fileno())
+        group = JobGroup(confinement)
+        group.enter()
         if confinement.trusted:
             _keep_trusted(confinement, connection, body)
         else:
             _keep_confined(confinement, connection, word, body)
+        _say(word, group.sentence())
     except Exception as error:  # whatever it is, the client is told
         _refuse(word, error)
     finally:
-        os._exit(1)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        _end_descendants()
+        os._exit(0)
+
+
+def _end_once(_number: int, _frame: FrameType | None) -> None:
+    """End the keeper by an exception; what it then ends is not interrupted by a second signal."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit
 
 
 def _refuse(word: socket.socket, error: Exception) -> None:
-    """Tell the client that the job cannot be confined, if it is still there."""
-    with suppress(OSError):
-        word.send(f"jobs cannot be confined here: {error or type(error).__name__}; {HINT}".encode())
+    """Tell the client that the job cannot be confined."""
+    _say(word, f"jobs cannot be confined here: {error or type(error).__name__}; {HINT}")
+
+
+def _say(word: socket.socket, sentence: str) -> None:
+    """Send a sentence to the client, if it is still there."""
+    if sentence:
+        with suppress(OSError):
+            word.send(sentence.encode())
 
 
 def close_all_but(*kept: int) -> None:
@@ -91,10 +108,7 @@ def _keep_trusted(confinement: Confinement, connection: int, body: Callable[[], 
     job = os.fork()
     if job == 0:
         _be_job(confinement, connection, body)
-    try:
-        _watch(job, connection)
-    finally:
-        _end_descendants()
+    _watch(job, connection)
 
 
 def _end_descendants() -> None:
@@ -124,15 +138,7 @@ def _keep_confined(confinement: Confinement, connection: int, word: socket.socke
     init = os.fork()
     if init == 0:
         _be_init(confinement, uid, as_root, forwards.names, connection, word, _filtered(filtering, body))
-    word.close()
-    try:
-        _watch(init, connection)
-    finally:
-        with suppress(ProcessLookupError):
-            os.kill(init, signal.SIGKILL)
-        with suppress(ChildProcessError):
-            os.waitpid(init, 0)
-        forwards.end()
+    _watch(init, connection)
 
 
 def _is_mapped(uid: int) -> bool:

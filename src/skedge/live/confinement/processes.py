@@ -27,7 +27,7 @@ def children() -> dict[int, list[int]]:
     for pid in _processes():
         with suppress(OSError):  # it has ended meanwhile
             after_name = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-            if after_name[0] != b"Z":
+            if len(after_name) > _PARENT and after_name[0] != b"Z":
                 found.setdefault(int(after_name[_PARENT]), []).append(pid)
     return found
 

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from skedge.live.confinement.groups import move_into_tree
 from skedge.live.loopback import on_loopback
 from skedge.live.private import write_aside
 from skedge.live.stale import end_stale
@@ -50,6 +51,7 @@ def supervise(state: Path, lock: int) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     write_aside(state / SUPERVISOR, f"{os.getpid()}\n")
+    move_into_tree()
     embedded = read_settings(state).ray is None
     if embedded:
         on_loopback(state)  # the host and all controllers need the same token
