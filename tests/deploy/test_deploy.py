@@ -288,10 +288,10 @@ def test_there_is_one_controller_at_a_time_which_runs_skedge_up_on_the_cluster_f
     assert lines[0] == ["ray", "start", "--address=skedge-head-svc:6379", "--num-cpus=0", "--num-gpus=0"]
     assert lines[-1][:4] == ["exec", "skedge", "up", "/etc/skedge/cluster.yaml"]
     told = ["--state", "/var/lib/skedge-state", "--ray", "skedge-head-svc:6379", "--port", "8400", "--foreground"]
-    told += ["--device", "cpu"]
+    told += ["--trust-jobs", "--device", "cpu"]
     assert lines[-1][4:] == told
     given = inspect.signature(service_commands.up).parameters
-    assert {word.removeprefix("--") for word in told if word.startswith("--")} <= given.keys()
+    assert {word.removeprefix("--").replace("-", "_") for word in told if word.startswith("--")} <= given.keys()
 
 
 def test_a_controller_does_not_take_a_dead_one_for_alive(documents: list[Manifest], tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import zipfile
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from wheels import wheel
 
 from skedge.core.errors import InputError, TrainingError
 from skedge.live.training.apart import Child, Nursery, sent
@@ -37,24 +37,6 @@ def model():
 def job():
     return Training(model, lambda p: torch.optim.SGD(p, 1.0), lambda a, b: a.sum(), data, data)
 """
-
-
-def wheel(folder: Path, weight: float, number: str = "1.0", needs: str = "") -> str:
-    """A requirement: the wheel of a package with one module, made here, as tests reach no registry."""
-    folder.mkdir(exist_ok=True)
-    path = folder / f"planted-{number}-py3-none-any.whl"
-    info = f"planted-{number}.dist-info"
-    files = {
-        "weights_of_planted.py": f"weight = {weight}\n",
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: planted\nVersion: {number}\n"
-        + (f"Requires-Dist: {needs}\n" if needs else ""),
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{info}/RECORD": "",
-    }
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
-    return f"planted @ {path.as_uri()}"
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +16,7 @@ import typer
 from rich.table import Column, Table
 
 from skedge.core.errors import InputError, SkedgeError
+from skedge.live.control.local_socket import reaching
 from skedge.live.control.states import STATES, WAITING
 from skedge.live.control.tls import trusting
 from skedge.live.training.code import digest, pack
@@ -29,6 +30,10 @@ _LOOK_S = 0.5
 
 _TRIES, _PAUSE_S = 4, 2.0
 """Most times that a submission is sent if no answer comes, and the pause before it is repeated [s]."""
+_ANSWER_S = 90.0
+"""Longest wait for an answer [s]."""
+
+_LOCAL = "http://localhost/v1"
 _BUSY = (429, 503)
 """HTTP statuses of a service that has been asked too often, or is too busy to answer."""
 
@@ -79,10 +84,9 @@ def ask(state: Path, method: str, path: str, headers: Mapping[str, str] | None =
         ) from error
     address = _address(state)
     sent = {"Authorization": f"Bearer {address['token']}", **(headers or {})}
-    cert = address.get("certificate")
-    trusted = True if cert is None else trusting(cert)
     try:
-        answer = httpx.request(method, address["url"] + path, headers=sent, timeout=90, verify=trusted, **given)
+        with _client(state, address) as client:
+            answer = client.request(method, path.lstrip("/"), headers=sent, **given)
     except httpx.TransportError as error:
         raise NoAnswerError(
             f"the service does not answer at {address['url']} ({error}); one that has died is started again within a "
@@ -93,6 +97,23 @@ def ask(state: Path, method: str, path: str, headers: Mapping[str, str] | None =
     is_problem = answer.headers["content-type"].startswith("application/problem+json")
     sentence = answer.json()["detail"] if is_problem else f"the service answers {answer.status_code}"
     raise (NoAnswerError if answer.status_code in _BUSY else InputError)(sentence)
+
+
+@contextmanager
+def _client(state: Path, address: Mapping[str, Any]) -> Iterator[Any]:
+    """A client of the service: by its socket on this machine, else by its address."""
+    import httpx  # noqa: PLC0415 - an extra
+
+    if "socket" in address and (state / address["socket"]).is_socket():
+        with (
+            reaching(state / address["socket"]) as path,
+            httpx.Client(transport=httpx.HTTPTransport(uds=path), base_url=_LOCAL, timeout=_ANSWER_S) as client,
+        ):
+            yield client
+        return
+    cert = address.get("certificate")
+    with httpx.Client(base_url=address["url"], timeout=_ANSWER_S, verify=cert is None or trusting(cert)) as client:
+        yield client
 
 
 def submit(

@@ -31,14 +31,16 @@ from skedge.live.control.settings import (
     LOG,
     SETTINGS,
     STARTING,
+    TOKEN,
     Settings,
     read_settings,
     save_settings,
-    write_aside,
 )
 from skedge.live.control.tls import certificate
 from skedge.live.control.tracking import tracked
 from skedge.live.gpus import check_device
+from skedge.live.loopback import token_by_file
+from skedge.live.private import secret_of, write_aside
 from skedge.live.training.code import copy_codes
 from skedge.run import for_service, new_folder
 from skedge.runs.cluster import check_answers
@@ -47,6 +49,7 @@ from skedge.scenario.save import cluster_fields
 
 from .console import err, out, print_json
 from .extra import check_live
+from .job_options import JobOptions
 from .options import STATE, JobArgument, JsonOption, StateOption, with_groups
 from .progress import working
 from .requests import address_in, print_answer
@@ -83,6 +86,7 @@ class LimitOptions:
     min_free_mb: Annotated[float, typer.Option(help="Least free disk space to accept jobs (MB).", min=0)] = 100.0
     keep_days: Annotated[float, typer.Option(help="Time to keep checkpoints of past jobs (days).", min=0)] = 30.0
     max_per_minute: Annotated[int, typer.Option(help="Most requests with one token in a minute.", min=1)] = 6000
+    max_minibatches: Annotated[int, typer.Option(help="Most mini-batches of one job.", min=1)] = 10**9
     allow: Annotated[
         list[str] | None, typer.Option(help="A module or package whose factories jobs may use; repeatable.")
     ] = None
@@ -95,6 +99,7 @@ def up(
     state: StateOption = STATE,
     wanted: Wanted,
     limits: LimitOptions,
+    jobs: JobOptions,
     foreground: Annotated[bool, typer.Option(help="Stay in the foreground, for containers.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -103,7 +108,7 @@ def up(
     check_device(wanted.device)
     cert, key = certificate(wanted.tls_cert, wanted.tls_key)
     track = tuple(tracked(url) for url in wanted.track or ())
-    wanted = replace(wanted, tls_cert=cert, tls_key=key)
+    wanted, confinement = replace(wanted, tls_cert=cert, tls_key=key), jobs.confinement()
     scenario = load_cluster_file(cluster)
     for_service(wanted.policy, scenario)
     kind_of(scenario.cluster).check_live(scenario)
@@ -112,13 +117,15 @@ def up(
     lock = _new_state(state)
     if lock is None:
         raise InputError(f"{state}: the service is up already; `skedge down --state {state}` ends it")
+    _hide_secrets(state)
     mark = _check_same(state, wanted.policy, scenario) or secrets.token_hex(8)
     write_aside(state / CLUSTER, yaml.safe_dump(cluster_fields(scenario), sort_keys=False))
     allowed = tuple(limits.allow or ())
     kept = Limits(
-        limits.max_chunks, limits.max_body_mb, limits.min_free_mb, limits.keep_days, limits.max_per_minute, allowed
-    )
-    save_settings(state, Settings(**{**asdict(wanted), "track": track}, id=mark, limits=kept))
+        limits.max_chunks, limits.max_body_mb, limits.min_free_mb, limits.keep_days, limits.max_per_minute, allowed,
+        limits.max_minibatches,
+    )  # fmt: skip
+    save_settings(state, Settings(**{**asdict(wanted), "track": track}, id=mark, limits=kept, jobs=confinement))
     for name in (ADDRESS, STARTING):
         (state / name).unlink(missing_ok=True)
     command = [sys.executable, "-m", "skedge.live.control.daemon", str(lock), str(state.absolute())]
@@ -136,6 +143,14 @@ def up(
         print_json({"url": address["url"], "state": str(state)})
     else:
         out.print(f"up at {address['url']}, policy {wanted.policy}, state {state}", soft_wrap=True)
+
+
+def _hide_secrets(state: Path) -> None:
+    """Take the tokens of the API and of Ray from the environment into files of the state."""
+    if "SKEDGE_TOKEN" in os.environ:
+        secret_of(state / TOKEN, "SKEDGE_TOKEN")
+    if "RAY_AUTH_TOKEN" in os.environ:
+        token_by_file(state)
 
 
 def _check_same(state: Path, policy: str, scenario: Scenario) -> str | None:

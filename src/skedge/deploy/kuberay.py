@@ -45,6 +45,7 @@ _RAY_AGENT_PORT = 52365
 API_PORT = 8400
 """Port of the API in the controller's pod, on loopback; reached with ``kubectl port-forward``."""
 
+_OPTIONS = "--foreground --trust-jobs"
 _START = f"""\
 # a Ray driver needs a Ray node at its own address
 ray start --address={_HEAD}:{_GCS_PORT} --num-cpus=0 --num-gpus=0
@@ -53,7 +54,8 @@ rm -f {STATE}/service.json
 # so that `kubectl logs` shows it
 touch {STATE}/controller.log
 tail -n 0 -F {STATE}/controller.log &
-exec skedge up /etc/skedge/cluster.yaml --state {STATE} --ray {_HEAD}:{_GCS_PORT} --port {API_PORT} --foreground"""
+# a pod allows no namespaces, so no jobs can be confined in it: they are the pod's
+exec skedge up /etc/skedge/cluster.yaml --state {STATE} --ray {_HEAD}:{_GCS_PORT} --port {API_PORT} {_OPTIONS}"""
 
 _GPU = "nvidia.com/gpu"
 """Resource by which a pod asks for GPUs; whole ones only, so that a part of a GPU takes one."""

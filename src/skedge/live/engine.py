@@ -17,6 +17,7 @@ from typing import Any
 from skedge.core.errors import SkedgeError
 from skedge.core.kinds import kind_of
 from skedge.core.model import Cluster
+from skedge.live.confinement.confinement import TRUSTED, Confinement
 from skedge.live.gpus import Gpus, offered
 from skedge.live.training.agent import Agent
 from skedge.live.training.coach import Coach, CoachActor
@@ -60,6 +61,8 @@ class Engine:
     lasting
         Id of a service whose actors outlive its controllers. Empty: they end with this process, which hosts the
         trainers.
+    confinement
+        What jobs' processes may see and use.
 
     Attributes
     ----------
@@ -87,11 +90,12 @@ class Engine:
         say: Callable[[str], None] = unheard,
         embedded: bool = False,
         lasting: str = "",
+        confinement: Confinement = TRUSTED,
     ) -> None:
         self.emulates, self.say = embedded or address is None, say
         self.gpus = Gpus(device, cluster, embedded=self.emulates)
         self.cluster, self.folder, self.url, self.lasting = cluster, folder, checkpoints, lasting
-        self.cloud_ps = cloud_ps
+        self.cloud_ps, self.confinement = cloud_ps, confinement
         self.embedded = None if address is not None else Embedded(cluster, folder, self.gpus, say)
         self.agents: dict[int, Any] = {}
         self.watching: threading.Thread | None = None
@@ -139,7 +143,7 @@ class Engine:
         if not self.lasting:
             return ""
         sources = sorted(Path(__file__).parent.rglob("*.py"))
-        options = repr((self.cluster.servers, self.gpus.device, self.url, self.cloud_ps)).encode()
+        options = repr((self.cluster.servers, self.gpus.device, self.url, self.cloud_ps, self.confinement)).encode()
         return hashlib.sha256(b"".join(path.read_bytes() for path in sources) + options).hexdigest()[:16]
 
     def _check_nodes(self, *, found: bool) -> None:
@@ -163,7 +167,10 @@ class Engine:
                 raise SkedgeError(
                     f"{len(left)} of {all_of} agents and parameter servers have not started, none within {_START_S:g} s"
                 )
-            _ray().get(up)
+            try:
+                _ray().get(up)
+            except _ray().exceptions.RayTaskError as error:  # such as a server where jobs cannot be confined
+                raise SkedgeError(str(error.cause)) from error
 
     def _agent(self, server: int, names: Lasting) -> Any:
         name = self.cluster.server_ids[server]
@@ -171,11 +178,11 @@ class Engine:
         lanes = 4 + int(self.cluster.workers[server].sum()) + (_MANY if unlimited else 0)
         on = {**on_server(name), "num_gpus": self.gpus.of(server), **names.options("agent", name)}
         make = _ray().remote(Agent).options(**on, max_concurrency=lanes)
-        return make.remote(name, str(self.folder / "servers" / name), self.gpus.device, server)
+        return make.remote(name, str(self.folder / "servers" / name), self.gpus.device, server, self.confinement)
 
     def _maker(self, names: Lasting) -> Any:
         on = {**_here(lasting=bool(self.lasting)), **names.options("maker"), "max_concurrency": CALLS}
-        return _ray().remote(Maker).options(**on).remote()
+        return _ray().remote(Maker).options(**on).remote(self.confinement)
 
     def _coach(self, names: Lasting) -> Any:
         on = {**_here(lasting=True), **names.options("coach"), "max_concurrency": _COACH_CALLS}
@@ -194,7 +201,7 @@ class Engine:
         # one process is warm on a server with resources, which has no slots
         warm = (self.cloud_ps if i == self.cluster.cloud else 1 if (n := slots[i]) is None else n for i in servers)
         slotted = frozenset(i for i in servers if i == self.cluster.cloud or slots[i] is not None)
-        places = PSPlaces(tuple(self.cluster.server_ids), tuple(warm), slotted, self.url, names)
+        places = PSPlaces(tuple(self.cluster.server_ids), tuple(warm), slotted, self.url, names, self.confinement)
         return Processes(self.agents, self.maker, places)
 
     # -- servers that are lost and come back -------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from skedge.traces.formats import FORMATS
 from skedge.traces.readers.mapping import TraceMapping
 
 from .values import (
+    Address,
     Amount,
     Count,
     CountRange,
@@ -269,7 +270,8 @@ class TrainForm(_Form):
     matters. `lr_by_batch`: number of samples per round for which the optimizer's learning rate is meant; in a round of
     n samples it is multiplied by n / `lr_by_batch`. `code`: a Python file or a folder with the factory's module, which
     is sent to all processes of the job; by default the module must be installed. `pip`: packages that it imports and
-    that are not installed on the servers, as pip takes them (``einops==0.8.0``).
+    that are not installed on the servers, as pip takes them (``einops==0.8.0``). `connect`: addresses ``HOST:PORT``
+    that it connects to; a service that confines jobs gives them no other network.
     """
 
     factory: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
@@ -278,6 +280,7 @@ class TrainForm(_Form):
     shuffle: bool = True
     code: Annotated[str, Field(min_length=1)] | None = None
     pip: Annotated[list[Requirement], Field(max_length=100)] = []
+    connect: Annotated[list[Address], Field(max_length=100)] = []
     lr_by_batch: Count | None = Field(None, ge=1, description="samples per round for which the learning rate is meant")
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import signal
 import socket
 import sys
@@ -21,9 +20,11 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
 
 from skedge.core.errors import InputError, PolicyError, ScenarioError, SkedgeError, StateError
 from skedge.live.engine import Engine
+from skedge.live.private import secret_of, write_aside
 from skedge.live.stale import found_in
 from skedge.run import for_service
 from skedge.scenario.file import load_cluster_file
@@ -32,9 +33,10 @@ from .api import V1, make_api
 from .daemon import GO, WRONG
 from .journal import AwayError, SqlJournal
 from .journal_chain import DamagedError
+from .local_socket import listen_at
 from .migrations import VersionError
 from .service import JOURNAL, Service, open_journal
-from .settings import ADDRESS, CLUSTER, STARTING, Settings, read_settings, write_aside
+from .settings import ADDRESS, CLUSTER, SOCKET, STARTING, TOKEN, Settings, read_settings
 from .snapshot import SNAPSHOT, Snapshots
 from .state_watch import StateWatch
 from .tracking import tracking
@@ -84,6 +86,7 @@ def control(state: Path) -> int:
             say=say,
             embedded=embedded,
             lasting=settings.actors_of(state),
+            confinement=settings.jobs_of(state),
         )
         ended = False
         try:
@@ -147,22 +150,22 @@ def _listen(host: str, port: int) -> socket.socket:
 def _serve(
     service: Service, settings: Settings, state: Path, listening: socket.socket, say: Callable[[str], None]
 ) -> None:
-    token = _token(state)
-    port = listening.getsockname()[1]
+    token = secret_of(state / TOKEN, "SKEDGE_TOKEN")
+    api, port = make_api(service, token), listening.getsockname()[1]
     files = {"ssl_certfile": settings.tls_cert, "ssl_keyfile": settings.tls_key}
-    config = uvicorn.Config(make_api(service, token), log_level="warning", access_log=False, **files)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="api", daemon=True)
+    local = listen_at(state / SOCKET)
+    servers = [_Served(api, listening, **files), _Served(api, local)]
 
     def end(_signal: int, _frame: FrameType | None) -> None:
         service.world.inbox.end()
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
-    thread.start()
+    for server in servers:
+        server.thread.start()
     scheme = "http" if settings.tls_cert is None else "https"
     url = f"{scheme}://{settings.host}:{port}{V1}"
-    address = {"url": url, "token": token, "pid": os.getpid(), "certificate": settings.tls_cert}
+    address = {"url": url, "token": token, "pid": os.getpid(), "certificate": settings.tls_cert, "socket": SOCKET}
     ready = threading.Event()
 
     def tell(*, is_ready: bool) -> None:
@@ -180,10 +183,10 @@ def _serve(
             service.run()
     finally:
         ready.set()
-        with suppress(FileNotFoundError):
-            (state / ADDRESS).unlink()
-        server.should_exit = True
-        thread.join(timeout=10)
+        for name in (ADDRESS, SOCKET):
+            (state / name).unlink(missing_ok=True)
+        for server in servers:
+            server.end()
 
 
 def _tell_progress(journal: SqlJournal, ready: threading.Event, say: Callable[[str], None]) -> None:
@@ -192,14 +195,17 @@ def _tell_progress(journal: SqlJournal, ready: threading.Event, say: Callable[[s
         say(f"taking the journal in again, {len(journal.inputs)} inputs are left")
 
 
-def _token(state: Path) -> str:
-    """The token: from the environment (SKEDGE_TOKEN), or that of the service's first life, or a new one."""
-    path = state / "token"
-    if "SKEDGE_TOKEN" in os.environ:
-        return os.environ["SKEDGE_TOKEN"]
-    if not path.exists():
-        write_aside(path, secrets.token_hex(32))
-    return path.read_text(encoding="utf-8").strip()
+class _Served:
+    """The API on one socket, in a thread."""
+
+    def __init__(self, api: FastAPI, listening: socket.socket, **files: str | None) -> None:
+        self.server = uvicorn.Server(uvicorn.Config(api, log_level="warning", access_log=False, **files))
+        sockets = {"sockets": [listening]}
+        self.thread = threading.Thread(target=self.server.run, kwargs=sockets, name="api", daemon=True)
+
+    def end(self) -> None:
+        self.server.should_exit = True
+        self.thread.join(timeout=10)
 
 
 def main(state: Path) -> int:

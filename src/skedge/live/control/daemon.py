@@ -16,10 +16,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from skedge.live.confinement.groups import move_into_tree
 from skedge.live.loopback import on_loopback
+from skedge.live.private import write_aside
 from skedge.live.stale import end_stale
 
-from .settings import ADDRESS, LOG, STARTING, SUPERVISOR, read_settings, write_aside
+from .settings import ADDRESS, LOG, SOCKET, STARTING, SUPERVISOR, read_settings
 
 _TRIES = 5
 """Consecutive deaths of a process before a controller answers, after which the supervisor gives up."""
@@ -49,9 +51,10 @@ def supervise(state: Path, lock: int) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     write_aside(state / SUPERVISOR, f"{os.getpid()}\n")
+    move_into_tree()
     embedded = read_settings(state).ray is None
     if embedded:
-        on_loopback()  # the host and all controllers need the same token
+        on_loopback(state)  # the host and all controllers need the same token
     try:
         with (state / LOG).open("ab") as log:
             status = Supervisor(state, log, ended, lock, embedded=embedded).run()
@@ -61,7 +64,7 @@ def supervise(state: Path, lock: int) -> int:
             return status
     finally:
         end_stale(state)
-        for name in (ADDRESS, SUPERVISOR, STARTING):
+        for name in (ADDRESS, SUPERVISOR, STARTING, SOCKET):
             (state / name).unlink(missing_ok=True)
 
 

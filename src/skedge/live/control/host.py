@@ -17,9 +17,10 @@ from types import FrameType
 from skedge.core.errors import SkedgeError
 from skedge.live.embedded import Embedded
 from skedge.live.gpus import Gpus
+from skedge.live.private import write_aside
 from skedge.scenario.file import load_cluster_file
 
-from .settings import ADDRESS, CLUSTER, STARTING, read_settings, write_aside
+from .settings import ADDRESS, CLUSTER, STARTING, read_settings
 
 _LOOK_S = 0.5
 """Interval at which the host checks whether the cluster is up and needed [s]."""

@@ -38,6 +38,8 @@ class Limits:
     allow
         Modules, or whole packages, whose functions may be the factory of a job, besides those that ship with skedge:
         a factory is code that runs on every server.
+    minibatches
+        Most mini-batches of one job, over all chunks and epochs.
     """
 
     chunks: int = 10_000
@@ -46,6 +48,25 @@ class Limits:
     keep_days: float = 30.0
     per_minute: int = 6000
     allow: tuple[str, ...] = ()
+    minibatches: int = 10**9
+
+    def check_work(self, chunks: int, epochs: int, minibatches: int) -> None:
+        """Check how much a job has to compute.
+
+        Raises
+        ------
+        InputError
+            If it has more chunks or mini-batches than a job may have.
+        """
+        if chunks > self.chunks:
+            raise InputError(
+                f"job spec: chunks: {chunks}; this service takes at most {self.chunks}: `skedge up --max-chunks`"
+            )
+        if (count := chunks * epochs * minibatches) > self.minibatches:
+            raise InputError(
+                f"job spec: epochs: {epochs} of {chunks} chunks with {minibatches} mini-batches are {count} "
+                f"mini-batches; this service takes at most {self.minibatches} a job: `skedge up --max-minibatches`"
+            )
 
     def check_factory(self, factory: str, shipped: Collection[str] = ()) -> None:
         """Check that a job's factory is in an allowed module.

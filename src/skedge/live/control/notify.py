@@ -22,9 +22,9 @@ from skedge.core.events import CANCELLED, Event, Order
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
 from skedge.core.wording import did_you_mean
+from skedge.live.private import write_aside
 
 from .metrics import preempted
-from .settings import write_aside
 from .states import NOTIFIED
 from .watched import Watched
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from skedge.core.errors import InputError
-from skedge.live.durable import PRIVATE, write_whole
+from skedge.live.confinement.confinement import CONFINED, Confinement, confinement_of
+from skedge.live.private import write_aside
 
 from .limits import Limits
 
@@ -20,6 +21,8 @@ SETTINGS, ADDRESS, LOG, SUPERVISOR = "settings.json", "service.json", "controlle
 STARTING = "starting"
 """Name of the file with the current step of a controller that does not answer yet."""
 CLUSTER = "cluster.yaml"
+TOKEN, SOCKET = "token", "api.sock"
+"""Names of the file with the service's own token, and of the socket on which the API listens on this machine."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class Settings:
         URLs; None: in the state folder.
     limits
         Limits on jobs and requests.
+    jobs
+        What jobs' processes may see and use.
     tls_cert, tls_key
         Files of the certificate and its key with which the API is served; None: without encryption.
     device
@@ -56,6 +61,7 @@ class Settings:
     tls_key: str | None = None
     id: str = ""
     limits: Limits = field(default_factory=Limits)
+    jobs: Confinement = CONFINED
     device: str = "cpu"
     track: tuple[str, ...] = ()
 
@@ -63,14 +69,14 @@ class Settings:
         """URL of the checkpoints of this state, whose folder is `state`."""
         return str(state / "checkpoints") if self.checkpoints is None else f"{self.checkpoints}/{self.id}"
 
+    def jobs_of(self, state: Path) -> Confinement:
+        """What jobs' processes may see and use, with the state, whose folder is `state`, hidden from them."""
+        kept = self.checkpoints_of(state)
+        return replace(self.jobs, hidden=(str(state), *([] if "://" in kept else [kept])))
+
     def actors_of(self, state: Path) -> str:
         """Id of the Ray actors of this state, whose folder is `state`: a copy of it has others."""
         return f"{self.id}-{hashlib.sha256(str(state).encode()).hexdigest()[:8]}"
-
-
-def write_aside(path: Path, content: str | bytes) -> None:
-    """Write a file of the state as a whole; only its owner may read it."""
-    write_whole(path, content, PRIVATE)
 
 
 def save_settings(state: Path, settings: Settings) -> None:
@@ -90,6 +96,7 @@ def read_settings(state: Path) -> Settings:
         kept = json.loads((state / SETTINGS).read_text(encoding="utf-8"))
         limits = kept.get("limits", {})
         limits["allow"] = tuple(limits.get("allow", ()))
-        return Settings(**{**kept, "limits": Limits(**limits), "track": tuple(kept.get("track", ()))})
+        jobs = {"jobs": confinement_of(kept["jobs"])} if "jobs" in kept else {}
+        return Settings(**{**kept, "limits": Limits(**limits), "track": tuple(kept.get("track", ())), **jobs})
     except (OSError, ValueError, TypeError) as error:
         raise InputError(f"{state}: holds no service's state ({SETTINGS}: {error})") from error

@@ -32,10 +32,10 @@ import sqlalchemy as sql
 import skedge
 from skedge.core.policy import Policy
 from skedge.core.scenario import Scenario
+from skedge.live.private import write_aside
 
 from .journal import SqlJournal
 from .journal_chain import DamagedError, Entry
-from .settings import write_aside
 
 if TYPE_CHECKING:
     from .service import Service

@@ -177,11 +177,7 @@ class Submissions:
 
     def _checked(self, form: JobForm) -> dict[str, Any]:
         """The fields of a job that fits the limits and the cluster, with a name of its own."""
-        chunks = job_of(form).chunks
-        if chunks > self.limits.chunks:
-            raise InputError(
-                f"job spec: chunks: {chunks}; this service takes at most {self.limits.chunks}: `skedge up --max-chunks`"
-            )
+        self.limits.check_work(job_of(form).chunks, form.epochs, form.minibatches)
         assert form.train is not None  # noqa: S101 - a job spec has been checked for it
         self.limits.check_factory(form.train.factory, self._modules(form.train.code))
         form = form.model_copy(update={"id": self._free_name(form.id)})

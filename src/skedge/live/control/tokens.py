@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from skedge.core.errors import InputError
+from skedge.live.private import write_aside
 from skedge.scenario.file import load_cluster_file
 
-from .settings import CLUSTER, write_aside
+from .settings import CLUSTER
 from .states import ROLES
 from .watched import Watched
 

@@ -12,9 +12,11 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
+from skedge.live.confinement.confinement import TRUSTED, Confinement
 from skedge.live.durable import make_folder, put_in_place
 
 from .apart import Ack, Children, EndedError
@@ -30,11 +32,20 @@ class Agent:
         ``cpu``, or anything else to compute on the GPUs that the agent's processes can use, if there are some.
     first
         Number of the GPU of the first process; further processes take the next ones in turn.
+    confinement
+        That of the jobs' processes.
     """
 
-    def __init__(self, server: str, folder: str, device: str = "cpu", first: int = 0) -> None:
+    def __init__(
+        self,
+        server: str,
+        folder: str,
+        device: str = "cpu",
+        first: int = 0,
+        confinement: Confinement = TRUSTED,
+    ) -> None:
         self.server, self.folder = server, Path(folder)
-        self.children = Children()
+        self.children = Children(replace(confinement, group=server))
         self.children.nursery.start()  # an agent that answers can train at once
         self.gpus = 0 if device == "cpu" else self._gpus()
         if self.gpus:
@@ -43,7 +54,8 @@ class Agent:
         self.computing: dict[tuple[str, int], _Turn] = {}
 
     def warm(self) -> str:
-        """Answer when the agent is up; returns the server's name."""
+        """Answer when the agent is up, and jobs can be confined here; returns the server's name."""
+        self._gpus()
         return self.server
 
     def found(self) -> int:
@@ -106,8 +118,9 @@ class Agent:
         EndedError
             If the job's code ends its process, or the job has left while the call waited.
         """
+        own = (str(self.folder / job),)
         # a late mini-batch is asked for again: one at a time
-        with self._turn(job, chunk), self.children.of(job, chunk) as child:
+        with self._turn(job, chunk), self.children.of(job, program, chunk, own) as child:
             return child.ask("gradient", program, str(self._path(job, chunk)), chunk, step, state, child.device)
 
     def forget(self, job: str) -> None:

@@ -1,8 +1,9 @@
 """Processes that run jobs' own code, separate from those of skedge; each serves one job.
 
-A :class:`Nursery` starts a process that imports PyTorch once and forks a :class:`Child` for each request of a job. The
-environment of these processes has no tokens of Ray or of the API. The answers of a child are read as data, never as
-code: facts in JSON, and bytes. A child that ends loses only its own work.
+A :class:`Nursery` starts a process that imports PyTorch once and forks a :class:`Child` for each request of a job,
+confined as :mod:`skedge.live.confinement` says. The environment of these processes has no tokens of Ray or of the API.
+The answers of a child are read as data, never as code: facts in JSON, and bytes. A child that ends loses only its own
+work; what it has started ends with it.
 """
 
 from __future__ import annotations
@@ -12,11 +13,9 @@ import hashlib
 import json
 import os
 import pickle
-import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -26,6 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from skedge.core.errors import SkedgeError, TrainingError
+from skedge.live.confinement.confinement import TRUSTED, Confinement
+from skedge.live.confinement.fork_server import ask_for
+from skedge.live.private import private_folder
+
+from .needs import confined
+from .packages import PACKAGES, packages
 
 Ack = dict[str, Any]
 """Facts about a call in JSON types, small enough to be fetched while tensors stay where they are."""
@@ -33,6 +38,7 @@ Ack = dict[str, Any]
 LIMIT_S = 300.0
 """Longest duration of one call of a job's code [s]."""
 
+_LONGEST_WORD = 4096
 _WAITING = 64
 """Most connections that wait while a process imports its modules."""
 
@@ -46,9 +52,15 @@ main(int(sys.argv[1]))
 """Double fork: Ray ends the children of a process that ends, but this process also serves other servers' actors."""
 
 _SECRET = ("RAY_", "SKEDGE_")
-"""Prefixes of environment variables withheld from jobs' processes: tokens, and the addresses to use them at."""
+"""Prefixes of environment variables withheld from trusted jobs' processes: tokens, and the addresses to use them at."""
 
+_PLAIN = (
+    "CUDA_", "HIP_", "LANG", "LC_", "LD_LIBRARY_PATH", "MKL_", "NCCL_", "NUMEXPR_", "NVIDIA_", "OMP_", "OPENBLAS_",
+    "PATH", "PYTORCH_", "ROCR_", "TORCH_", "TZ",
+)  # fmt: skip
+"""Prefixes of environment variables that confined jobs' processes have; any other may be a secret."""
 
+_HOME = "/tmp"  # noqa: S108 - a confined process has one of its own
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 """Environment variable by which Ray gives an actor the GPUs that it asked for."""
 
@@ -62,10 +74,12 @@ def sent(program: Any) -> bytes:
     return pickle.dumps(program)
 
 
-def environment(of: Mapping[str, str]) -> dict[str, str]:
+def environment(of: Mapping[str, str], *, trusted: bool = True) -> dict[str, str]:
     """The environment of jobs' processes: no tokens, and the import path of this process."""
-    kept = {name: value for name, value in of.items() if not name.startswith(_SECRET)}
-    return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    own = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1", PACKAGES: str(packages())}
+    if trusted:
+        return {**{name: value for name, value in of.items() if not name.startswith(_SECRET)}, **own}
+    return {**{name: value for name, value in of.items() if name.startswith(_PLAIN)}, "HOME": _HOME, **own}
 
 
 class Child:
@@ -74,15 +88,15 @@ class Child:
     Attributes
     ----------
     pid
-        Process id.
+        Process id of its keeper (:mod:`skedge.live.confinement.keeper`).
     chunk
         The chunk of the last call.
     device
         The device that it computes on.
     """
 
-    def __init__(self, connection: Connection, pid: int) -> None:
-        self.connection, self.pid = connection, pid
+    def __init__(self, connection: Connection, word: socket.socket, pid: int) -> None:
+        self.connection, self.word, self.pid = connection, word, pid
         self.chunk, self.device = -1, "cpu"
 
     def ask(self, method: str, *given: Any, limit_s: float = LIMIT_S) -> tuple[Ack, bytes]:
@@ -91,39 +105,54 @@ class Child:
         Raises
         ------
         TrainingError
-            If the job's code fails, or does not return in time; in the latter case the process is killed.
+            If the job's code fails, uses more than it may, or does not return in time; in the last two cases the
+            process is ended.
         EndedError
             If the job's code ends the process.
         """
         try:
             self.connection.send_bytes(pickle.dumps((method, given)))
             if not self.connection.poll(limit_s):
-                # it may never return: the process is of no use any more
-                os.kill(self.pid, signal.SIGKILL)
-                self.end()
+                self.end()  # it may never return: the process is of no use any more
                 raise TrainingError(f"its code has not returned after {limit_s:g} s")
             facts = json.loads(self.connection.recv_bytes())
             content = self.connection.recv_bytes()
         except (OSError, EOFError, ValueError) as error:
+            sentence = self._last_word()
             self.end()
+            if sentence:
+                raise TrainingError(sentence) from error
             raise EndedError("its code ends the process that it runs in") from error
         if "failed" in facts:
             raise TrainingError(facts["failed"])
         return facts, content
 
+    def _last_word(self) -> str:
+        """Why skedge has ended the process; empty if it has not."""
+        with suppress(OSError):  # of one that was closed already
+            return self.word.recv(_LONGEST_WORD, socket.MSG_DONTWAIT).decode(errors="replace")
+        return ""
+
     def end(self) -> None:
-        """Close the connection, so that the process ends when it is idle."""
+        """Close the connection: the process is ended, with all that it has started."""
         with suppress(OSError):
             self.connection.close()
+        self.word.close()
 
 
 class Nursery:
     """Starts children on this machine; all clients of one Ray job share the process that children are forked from.
 
     That process is orphaned on purpose, so that it survives its clients; it ends after a while without clients.
+
+    Parameters
+    ----------
+    confinement
+        That of the children where none is asked for.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, confinement: Confinement = TRUSTED) -> None:
+        self.confinement = confinement
         self.lock = threading.Lock()
         self.control: socket.socket | None = None
 
@@ -139,17 +168,17 @@ class Nursery:
             if self.control is None:
                 self.control = self._connected()
 
-    def child(self) -> Child:
+    def child(self, confinement: Confinement | None = None) -> Child:
         """A new child."""
         ours, theirs = socket.socketpair()
-        with theirs:
+        said, word = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, word:
             for _ in range(2):  # again if the process was lost
                 self.start()
                 with self.lock, suppress(OSError):
                     assert self.control is not None  # noqa: S101 - it was just started
-                    socket.send_fds(self.control, [b"c"], [theirs.fileno()])
-                    if pid := int.from_bytes(self.control.recv(4), "little"):
-                        return Child(Connection(ours.detach()), pid)
+                    if pid := ask_for(self.control, confinement or self.confinement, theirs.fileno(), word.fileno()):
+                        return Child(Connection(ours.detach()), said, pid)
                 self.end()
         raise SkedgeError("the process for jobs' code cannot be kept up")
 
@@ -161,8 +190,8 @@ class Nursery:
                 self.control = None
 
     def _connected(self) -> socket.socket:
-        place = _place()
-        path = str(place / f"{_shared_by()}.sock")
+        place = private_folder()
+        path = str(place / f"{_shared_by(trusted=self.confinement.trusted)}.sock")
         with (place / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             control = _connection(path)
@@ -182,7 +211,7 @@ class Nursery:
             listening.listen(_WAITING)
             subprocess.run(  # noqa: S603 - our own module
                 [sys.executable, "-c", _ORPHANED, str(listening.fileno())],
-                env=environment(os.environ),
+                env=environment(os.environ, trusted=self.confinement.trusted),
                 stdin=subprocess.DEVNULL,
                 pass_fds=[listening.fileno()],
                 start_new_session=True,
@@ -211,25 +240,10 @@ def _connection(path: str) -> socket.socket | None:
     return one
 
 
-def _place() -> Path:
-    """A folder that only this user can access.
-
-    Raises
-    ------
-    SkedgeError
-        If others own it or can access it.
-    """
-    place = Path(tempfile.gettempdir()) / f"skedge-{os.getuid()}"
-    place.mkdir(mode=0o700, exist_ok=True)
-    found = place.stat()
-    if found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise SkedgeError(f"{place}: must be this user's alone (mode 700)")
-    return place
-
-
-def _shared_by() -> str:
+def _shared_by(*, trusted: bool) -> str:
     """Key of the clients that share a process: their Ray job, GPUs and import path; without Ray, this process alone."""
-    ray, parts = sys.modules.get("ray"), [sys.executable, os.environ.get(_VISIBLE, "all"), *sys.path]
+    ray = sys.modules.get("ray")
+    parts = [sys.executable, os.environ.get(_VISIBLE, "all"), str(trusted), str(packages()), *sys.path]
     if ray is None or not ray.is_initialized():
         parts += [str(os.getpid())]
     else:
@@ -243,6 +257,8 @@ class Children:
 
     Parameters
     ----------
+    confinement
+        That of all jobs' processes here.
     only_last
         True: only the children of the last job are kept.
 
@@ -252,16 +268,19 @@ class Children:
         Devices that children compute on, each new one on the next in turn.
     """
 
-    def __init__(self, *, only_last: bool = False) -> None:
-        self.nursery, self.only_last = Nursery(), only_last
+    def __init__(self, confinement: Confinement = TRUSTED, *, only_last: bool = False) -> None:
+        self.nursery, self.only_last = Nursery(confinement), only_last
         self.devices: Iterator[str] = repeat("cpu")
         self.lock = threading.Lock()
         self.idle: dict[str, list[Child]] = {}
 
     @contextmanager
-    def of(self, job: str, chunk: int = -1) -> Iterator[Child]:
-        """A child of a job, preferably the one that last had this chunk; it is ended if its call fails."""
-        child = self._take(job, chunk) or self._new()
+    def of(self, job: str, program: bytes, chunk: int = -1, own: tuple[str, ...] = ()) -> Iterator[Child]:
+        """A child of a job, preferably the one that last had this chunk; it is ended if its call fails.
+
+        A new one may read its `own` files.
+        """
+        child = self._take(job, chunk) or self._new(job, program, own)
         try:
             yield child
         except BaseException:
@@ -274,8 +293,8 @@ class Children:
             else:  # the job has left meanwhile
                 child.end()
 
-    def _new(self) -> Child:
-        child = self.nursery.child()
+    def _new(self, job: str, program: bytes, own: tuple[str, ...]) -> Child:
+        child = self.nursery.child(confined(self.nursery, job, program, own))
         with self.lock:
             child.device = next(self.devices)
         return child
@@ -294,11 +313,3 @@ class Children:
         with self.lock:
             for child in self.idle.pop(job, ()):
                 child.end()
-
-
-def end_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends (Linux)."""
-    import ctypes  # noqa: PLC0415 - in children alone
-
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)

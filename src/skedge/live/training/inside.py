@@ -10,25 +10,25 @@ import io
 import json
 import os
 import pickle
-import selectors
-import signal
 import socket
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from skedge.core.errors import TrainingError
+from skedge.live.confinement.fork_server import ForkServer
 
-from .apart import Ack, end_with_parent
+from .apart import Ack
 from .batches import seed_all
 from .chunk_data import ChunkData
 from .chunks import packed, unpacked
 from .code import installed
 from .device import CPU, gpus_here
+from .packages import folder_of, install
 from .program import Program
 from .sgd import Contribution, ParameterServer, Source, accuracies, gradient, source_of
 
@@ -66,6 +66,15 @@ class Inside:
             self.program = pickle.loads(program)  # noqa: S301 - of the controller
             self.made = ChunkData(self.program)
         return self.made
+
+    def packages(self, requirements: Sequence[str]) -> tuple[Ack, bytes]:
+        """Name of the folder of packages for these requirements."""
+        return {"folder": folder_of(requirements)}, b""
+
+    def install(self, requirements: Sequence[str], folder: str, settings: Mapping[str, str]) -> tuple[Ack, bytes]:
+        """Install packages into a folder, with pip's settings in its environment."""
+        install(requirements, Path(folder), settings)
+        return {}, b""
 
     def gpus(self) -> tuple[Ack, bytes]:
         """Number of GPUs that the processes of jobs may use."""
@@ -194,53 +203,8 @@ def _warm() -> None:
 
 
 def main(number: int) -> None:
-    """Fork a child for each socket that a client sends to the open socket `number`; end when no client is left."""
+    """Fork a process for each request at the open socket `number`; end when no client is left."""
     listening = socket.socket(fileno=number)
     _warm()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    clients = selectors.DefaultSelector()
-    clients.register(listening, selectors.EVENT_READ)
-    while (ready := clients.select(_ALONE_S)) or len(clients.get_map()) > 1:
-        for key, _ in ready:
-            if key.fileobj is listening:
-                client, _ = listening.accept()
-                clients.register(client, selectors.EVENT_READ)
-                with suppress(OSError):  # the client ended while it waited
-                    client.send(b"r")
-            else:
-                assert isinstance(key.fileobj, socket.socket)  # noqa: S101 - those are registered
-                _answer(key.fileobj, clients)
+    ForkServer(listening, lambda connection: serve(Connection(connection)), _ALONE_S).run()
     os.unlink(listening.getsockname())
-
-
-def _answer(client: socket.socket, clients: selectors.BaseSelector) -> None:
-    """Fork a child for the socket that a client sends, or drop a client that has closed."""
-    try:
-        message, sockets, *_ = socket.recv_fds(client, 1, 1)
-    except OSError:
-        message, sockets = b"", []
-    if not message:
-        clients.unregister(client)
-        client.close()
-        return
-    pid = os.fork()
-    if pid == 0:
-        _be_child(sockets[0], clients)
-    # the child has its own copy: an open one here would hide that it has ended
-    os.close(sockets[0])
-    with suppress(OSError):  # the client has ended, and the child's socket with it
-        client.send(pid.to_bytes(4, "little"))
-
-
-def _be_child(given: int, clients: selectors.BaseSelector) -> NoReturn:
-    status = 1
-    try:
-        end_with_parent()
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for key in list(clients.get_map().values()):
-            # a child of one job must hold no connection of another client
-            os.close(key.fd)
-        serve(Connection(given))
-        status = 0
-    finally:
-        os._exit(status)

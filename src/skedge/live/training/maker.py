@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from skedge.core.errors import TrainingError
+from skedge.live.confinement.confinement import TRUSTED, Confinement
 
 from .answers import DEATHS, died
 from .apart import LIMIT_S, Ack, Children, EndedError, sent
@@ -30,8 +31,8 @@ CALLS = 16
 class Maker:
     """The Ray actor that runs jobs' code in processes of their own; those of the last job stay up, with its data."""
 
-    def __init__(self) -> None:
-        self.children = Children(only_last=True)
+    def __init__(self, confinement: Confinement = TRUSTED) -> None:
+        self.children = Children(confinement, only_last=True)
 
     def warm(self) -> None:
         """Import what the jobs' processes need."""
@@ -47,7 +48,7 @@ class Maker:
         EndedError
             If the process ends: by the job's code, or because it was killed.
         """
-        with self.children.of(hashlib.sha256(program).hexdigest()) as child:
+        with self.children.of(hashlib.sha256(program).hexdigest(), program) as child:
             return child.ask(method, program, *given, limit_s=limit_s)
 
 

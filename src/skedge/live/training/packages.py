@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import venv
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
@@ -30,6 +30,28 @@ _LONGEST = 400
 """Most characters of pip's message in an error."""
 
 _PLAIN_VERSION = re.compile(r"[\w.!+-]+")
+
+
+PACKAGES = "JOB_PACKAGES"
+"""Environment variable with the folder of all such folders, for jobs' processes: their home is another."""
+
+_PIP = ("PIP_", "SSL_CERT_", "REQUESTS_CA_BUNDLE", "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY")
+"""Prefixes of environment variables with settings of pip; an address can have a password in it."""
+
+
+def packages() -> Path:
+    """The folder of the folders of packages."""
+    return Path(os.environ.get(PACKAGES) or Path.home() / ".cache" / "skedge" / "packages")
+
+
+def folder_of(requirements: Sequence[str]) -> str:
+    """Name of the folder of these requirements, beside what is installed here."""
+    return hashlib.sha256("\n".join([*sorted(requirements), "", sys.prefix, *_pins()]).encode()).hexdigest()[:24]
+
+
+def settings_of_pip(of: Mapping[str, str]) -> dict[str, str]:
+    """The settings of pip in an environment."""
+    return {name: value for name, value in of.items() if name.startswith(_PIP)}
 
 
 @functools.cache
@@ -46,14 +68,8 @@ def add_packages(requirements: tuple[str, ...], cache: Path | None = None) -> st
     TrainingError
         If pip cannot install them; the message has pip's reason.
     """
-    pins = sorted({f"{name}=={version}" for name, version in _found(distributions())})
-    key = hashlib.sha256("\n".join([*sorted(requirements), "", sys.prefix, *pins]).encode()).hexdigest()[:24]
-    place = (Path.home() / ".cache" / "skedge" / "packages" if cache is None else cache) / key
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with place.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # processes of a job start together: the first installs
-        if not place.is_dir():
-            _install(requirements, pins, place)
+    place = (cache or packages()) / folder_of(requirements)
+    install_at(place, lambda aside: install(requirements, aside, settings_of_pip(os.environ)))
     found = _packages_of(place)
     if str(found) not in sys.path:
         site.addsitedir(str(found))  # at the end: what is installed comes first
@@ -61,35 +77,74 @@ def add_packages(requirements: tuple[str, ...], cache: Path | None = None) -> st
     return "\n".join(sorted(f"{name}=={version}" for name, version in _found(distributions(path=[str(found)]))))
 
 
-def _install(requirements: Sequence[str], pins: Sequence[str], place: Path) -> None:
-    """Install into a folder beside `place`, which then takes its name: a killed process leaves none by that name."""
+def install_at(place: Path, fill: Callable[[Path], object]) -> None:
+    """Have a folder beside `place` filled, which then takes its name, unless that is there.
+
+    Raises
+    ------
+    TrainingError
+        If packages cannot be kept there.
+    """
+    if place.is_dir():
+        return
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # processes of a job start together: the first installs
+            if not place.is_dir():
+                _fill_aside(place, fill)
+    except OSError as error:
+        raise TrainingError(f"train.pip: {place.parent}: packages cannot be kept there: {error.strerror}") from error
+
+
+def _fill_aside(place: Path, fill: Callable[[Path], object]) -> None:
+    """Fill a folder and give it its name: a killed process leaves none by that name."""
     for left in place.parent.glob(f"{place.name}.partial-*"):
         shutil.rmtree(left, ignore_errors=True)
     aside = Path(tempfile.mkdtemp(prefix=f"{place.name}.partial-", dir=place.parent))
     try:
-        venv.create(aside, with_pip=False, symlinks=True)
-        (aside / "pins.txt").write_text("\n".join(pins) + "\n", encoding="utf-8")
-        done = subprocess.run(  # noqa: S603 - pip of this installation; a requirement cannot be an option
-            [
-                sys.executable, "-P", "-m", "pip", "--python", str(aside / "bin" / "python"),
-                "--disable-pip-version-check", "install", "--no-input", "--progress-bar=off",
-                "--constraint", str(aside / "pins.txt"), "--",
-                *requirements,
-            ],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(_installed())},  # what is installed here counts
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )  # fmt: skip
-        if done.returncode:
-            raise TrainingError(f"train.pip: {', '.join(requirements)}: cannot be installed: {_reason(done.stdout)}")
+        fill(aside)
         aside.replace(place)
-    except OSError as error:
-        raise TrainingError(f"train.pip: {place.parent}: packages cannot be kept there: {error.strerror}") from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def install(requirements: Sequence[str], folder: Path, settings: Mapping[str, str]) -> None:
+    """Install into an empty folder.
+
+    Parameters
+    ----------
+    settings
+        Of pip, by environment variable.
+
+    Raises
+    ------
+    TrainingError
+        If pip cannot install them; the message has its reason.
+    """
+    venv.create(folder, with_pip=False, symlinks=True)
+    (folder / "pins.txt").write_text("\n".join(_pins()) + "\n", encoding="utf-8")
+    done = subprocess.run(  # noqa: S603 - pip of this installation; a requirement cannot be an option
+        [
+            sys.executable, "-P", "-m", "pip", "--python", str(folder / "bin" / "python"),
+            "--disable-pip-version-check", "install", "--no-input", "--progress-bar=off",
+            "--constraint", str(folder / "pins.txt"), "--",
+            *requirements,
+        ],
+        env={**os.environ, **settings, "PYTHONPATH": os.pathsep.join(_installed())},  # what is installed here counts
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise TrainingError(f"train.pip: {', '.join(requirements)}: cannot be installed: {_reason(done.stdout)}")
+
+
+def _pins() -> list[str]:
+    """What is installed, as requirements."""
+    return sorted({f"{name}=={version}" for name, version in _found(distributions())})
 
 
 def _installed() -> list[str]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
+
+from skedge.live.confinement.confinement import TRUSTED, Confinement
 
 from .checkpoint import Life
 from .maker import Calls
@@ -47,6 +49,8 @@ class PSPlaces:
         Servers whose parameter servers are slots: a job waits for the slot's process.
     url
         URL of the checkpoints.
+    confinement
+        That of the jobs' processes.
     """
 
     servers: tuple[str, ...]
@@ -54,13 +58,15 @@ class PSPlaces:
     slotted: frozenset[int]
     url: str
     lasting: Lasting = Lasting()
+    confinement: Confinement = TRUSTED
 
     def start(self, server: int, number: int) -> Any:
         """The process of a server with this number, which is started if there is none."""
         import ray  # noqa: PLC0415 - Ray is an extra
 
-        named = self.lasting.options("ps", self.servers[server], number)
-        return ray.remote(PSActor).options(**on_server(self.servers[server]), **named).remote(self.url)
+        name = self.servers[server]
+        made = ray.remote(PSActor).options(**on_server(name), **self.lasting.options("ps", name, number))
+        return made.remote(self.url, replace(self.confinement, group=name))
 
 
 def on_server(name: str) -> dict[str, Any]:

@@ -49,6 +49,8 @@ class Program:
         The archive with the factory's module (:mod:`.code`); empty: the module is installed.
     pip
         Requirements that the code imports, installed where they are missing (:mod:`.packages`).
+    connect
+        Addresses ``HOST:PORT`` that the code connects to; where jobs are confined it has no other network.
     """
 
     factory: str
@@ -62,6 +64,7 @@ class Program:
     lr_by_batch: int | None = None
     code: bytes = field(default=b"", repr=False)
     pip: tuple[str, ...] = ()
+    connect: tuple[str, ...] = ()
 
     @property
     def steps(self) -> int:
@@ -135,5 +138,5 @@ def program_of(
     shuffle = kind_of(cluster).shuffles(train.shuffle)
     return Program(
         train.factory, dict(train.args), chunks, epochs, minibatches, train.seed, shuffle=shuffle,
-        lr_by_batch=train.lr_by_batch, code=code, pip=tuple(train.pip),
+        lr_by_batch=train.lr_by_batch, code=code, pip=tuple(train.pip), connect=tuple(train.connect),
     )  # fmt: skip

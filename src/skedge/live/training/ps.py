@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from skedge.live.confinement.confinement import TRUSTED, Confinement
+
 from .apart import Ack, Child, EndedError, Nursery
 from .checkpoint import Checkpoints, Life
+from .needs import confined
 
 
 class NotLoadedError(Exception):
@@ -20,8 +23,8 @@ class PSActor:
     after the next coach has loaded a job here: it must not reach that job.
     """
 
-    def __init__(self, url: str) -> None:
-        self.nursery, self.checkpoints = Nursery(), Checkpoints(url)
+    def __init__(self, url: str, confinement: Confinement = TRUSTED) -> None:
+        self.nursery, self.checkpoints = Nursery(confinement), Checkpoints(url)
         self.nursery.start()  # an actor that answers can load a job at once
         self.job, self.life = "", Life()
         self.child: Child | None = None
@@ -45,7 +48,8 @@ class PSActor:
         if life < self.life:
             raise NotLoadedError
         self._end()
-        self.job, self.life, self.child = job, life, self.nursery.child()
+        self.job, self.life = job, life
+        self.child = self.nursery.child(confined(self.nursery, job, program))
         return self._ask(job, life, "load", program, self.checkpoints.read(job))
 
     def unload(self, life: Life) -> None:

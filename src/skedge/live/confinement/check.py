@@ -1,0 +1,51 @@
+"""Whether this machine lets jobs be confined."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+
+from skedge.core.errors import InputError
+
+from .confinement import Confinement
+from .keeper import keep
+
+_IN = b"in"
+_CHECK_S = 60.0
+
+
+def check_platform() -> None:
+    """Check that jobs can be confined on this machine, by a process that is.
+
+    Raises
+    ------
+    InputError
+        If they cannot.
+    """
+    command = [sys.executable, "-m", "skedge.live.confinement"]
+    asked = subprocess.run(command, capture_output=True, text=True, timeout=_CHECK_S, check=False)  # noqa: S603 - our own module
+    if asked.returncode:
+        lines = (asked.stdout or asked.stderr).strip().splitlines() or ["jobs cannot be confined here"]
+        raise InputError(lines[-1])
+
+
+def refusal(confinement: Confinement | None = None) -> str:
+    """Why no process can be confined here; empty if one can. To be called in a process with one thread."""
+    ours, connection = socket.socketpair()
+    said, word = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if pid == 0:
+        file = connection.fileno()
+        keep(confinement or Confinement(trusted=False), file, word, lambda: _say_in(file))
+    connection.close()
+    word.close()
+    with ours, said:
+        inside, sentence = ours.recv(len(_IN)), said.recv(1 << 16).decode()
+    os.waitpid(pid, 0)
+    return "" if inside == _IN else sentence or "a confined process ends before it begins"
+
+
+def _say_in(connection: int) -> None:
+    os.write(connection, _IN)

@@ -1,0 +1,147 @@
+"""The files that a confined job sees: a root of its own, in memory, with what it may read mounted read-only."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from glob import glob
+from pathlib import Path
+
+from . import kernel
+from .confinement import Confinement
+
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store", "/sys")
+_SETTINGS = (
+    "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ssl", "ca-certificates", "pki", "crypto-policies", "localtime",
+    "alternatives", "nsswitch.conf", "mime.types", "gai.conf", "protocols", "services", "OpenCL", "nvidia",
+)  # fmt: skip
+"""Of ``/etc``; the rest of it may hold a service's settings."""
+_DEVICES = ("null", "zero", "full", "random", "urandom", "kfd", "nvidia*", "dri")
+_LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
+"""Links in ``/dev``."""
+_TEMPORARY, _SHARED = "/tmp", "/dev/shm"  # noqa: S108 - the job's own
+_OLD = "/.old"
+_DISK_MB = 1000.0
+_MEGABYTE = 10**6
+
+
+def change_root(confinement: Confinement, uid: int, names: Sequence[tuple[str, str]]) -> None:
+    """Leave the machine's files for those that a confined process may see.
+
+    The caller has all capabilities in its namespace of mounts, and is the first process of its pid namespace.
+
+    Parameters
+    ----------
+    uid
+        User of the job's process.
+    names
+        Addresses and names of hosts that the job may connect to.
+    """
+    readable, own = _real(_readable(confinement)), _real(confinement.own)
+    hidden = sorted((os.path.realpath(path) for path in confinement.hidden), key=len)
+    _leave_machine()
+    size = f"mode=1777,size={int((confinement.usage.disk_mb or _DISK_MB) * _MEGABYTE)}"
+    for path, options in ((_TEMPORARY, size), ("/dev", "mode=755,size=1m"), (_SHARED, size)):
+        _mount_memory(path, options)
+    for path in ("/proc", "/etc"):
+        os.mkdir(path)
+    kernel.mount_processes("/proc")
+    _fill_devices()
+    _fill_settings(uid, names)
+    _show_all(readable)
+    masks = list[str]()
+    for path in hidden:  # one that lies in another is gone with it
+        if os.path.isdir(path):
+            kernel.mount_memory(path, "mode=755,size=1m")
+            masks.append(path)
+    _show_all(own)
+    if confinement.writable:
+        _show(os.path.realpath(confinement.writable), writable=True)
+    kernel.detach(_OLD)
+    os.rmdir(_OLD)
+    for path in (*masks, "/"):
+        kernel.restrict(path, recursive=False)
+    os.chdir(_TEMPORARY)
+
+
+def _readable(confinement: Confinement) -> Iterator[str]:
+    """What is shown: programs, Python with the import path, and what the operator names."""
+    yield from _SYSTEM
+    yield from (f"/etc/{name}" for name in (*_SETTINGS, *(["resolv.conf"] if confinement.network else [])))
+    yield from (sys.prefix, sys.base_prefix, sys.exec_prefix)
+    too_much = {Path("/"), Path(_TEMPORARY)}
+    with suppress(KeyError):  # a user whom the machine does not know, as in a container, has no home
+        home = Path(pwd.getpwuid(os.getuid()).pw_dir)
+        too_much |= {home, *home.parents}
+    yield from (entry for entry in sys.path if entry and Path(entry).resolve() not in too_much)
+    yield from confinement.readable
+
+
+def _real(paths: Iterable[str]) -> list[tuple[str, str]]:
+    """(path, place without links) of those that are there; outer places come first."""
+    found = {os.path.abspath(path): os.path.realpath(path) for path in paths if os.path.exists(path)}
+    return sorted(found.items(), key=lambda one: (len(one[1]), one[0] != one[1]))
+
+
+def _show_all(found: Sequence[tuple[str, str]]) -> None:
+    """Mount each outermost place read-only, and make links where there are some."""
+    shown = list[str]()
+    for path, place in found:
+        if not any(place == folder or place.startswith(f"{folder}/") for folder in shown):
+            _show(place)
+            shown.append(place)
+        if path != place and not os.path.lexists(path):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            os.symlink(place, path)
+
+
+def _leave_machine() -> None:
+    """Take an empty root; the machine's files are below `_OLD`."""
+    kernel.mount_private()
+    kernel.mount_memory(_TEMPORARY, "mode=755,size=16m")  # this covers nothing: the old root keeps its own
+    os.mkdir(_TEMPORARY + _OLD)
+    kernel.pivot_root(_TEMPORARY, _TEMPORARY + _OLD)
+    os.chdir("/")
+
+
+def _mount_memory(path: str, options: str) -> None:
+    os.makedirs(path, exist_ok=True)
+    kernel.mount_memory(path, options)
+
+
+def _show(place: str, *, writable: bool = False, devices: bool = False) -> None:
+    """Mount a place of the machine here."""
+    if not os.path.lexists(place):
+        _make_like(_OLD + place, place)
+    kernel.bind(_OLD + place, place, writable=writable, devices=devices)
+
+
+def _make_like(place: str, path: str) -> None:
+    """An empty folder or file to mount at."""
+    if os.path.isdir(place):
+        os.makedirs(path, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        Path(path).touch()
+
+
+def _fill_devices() -> None:
+    for name in _DEVICES:
+        for place in glob(f"{_OLD}/dev/{name}"):
+            _show(place.removeprefix(_OLD), devices=True)
+    for name, target in _LINKS.items():
+        os.symlink(target, f"/dev/{name}")
+
+
+def _fill_settings(uid: int, names: Sequence[tuple[str, str]]) -> None:
+    """Users and hosts of this root."""
+    hosts = ("127.0.0.1 localhost", "::1 localhost", *(f"{address} {name}" for address, name in names))
+    for name, text in {
+        "passwd": f"root:x:0:0::/:/bin/false\njob:x:{uid}:{uid}::{_TEMPORARY}:/bin/false\n",
+        "group": f"root:x:0:\njob:x:{uid}:\n",
+        "hosts": "".join(f"{line}\n" for line in hosts),
+    }.items():
+        Path("/etc", name).write_text(text, encoding="utf-8")

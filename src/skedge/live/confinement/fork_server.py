@@ -1,0 +1,127 @@
+"""The process that jobs' processes are forked from, and what a client asks it.
+
+A client sends a :class:`.confinement.Confinement` and two sockets: the job's connection to it, and one on which it
+reads a sentence if the process is ended, or cannot be confined.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from .confinement import Confinement, from_json
+from .groups import JobGroup
+from .keeper import keep
+from .warden import Watched, end_above_limits
+
+_SIZE = 4
+"""Bytes of a number in a message."""
+
+_FILES = 2
+_ASK_S = 10.0
+"""Longest wait for the rest of a request [s]."""
+
+LOOK_S = 0.25
+"""How often the processes of jobs are counted [s]."""
+
+
+def ask_for(control: socket.socket, confinement: Confinement, connection: int, word: int) -> int:
+    """Ask for a new process of a job; returns the process id of its keeper, 0 if there is none."""
+    content = confinement.as_json()
+    socket.send_fds(control, [len(content).to_bytes(_SIZE, "little")], [connection, word])
+    control.sendall(content)
+    return int.from_bytes(control.recv(_SIZE), "little")
+
+
+class ForkServer:
+    """Forks a process for each request, until no client is left.
+
+    It must have one thread.
+
+    Parameters
+    ----------
+    listening
+        Where clients connect.
+    body
+        What a job's process does, given its connection.
+    alone_s
+        Time without clients after which it ends [s].
+    """
+
+    def __init__(self, listening: socket.socket, body: Callable[[int], None], alone_s: float) -> None:
+        self.listening, self.body, self.alone_s = listening, body, alone_s
+        self.ready = selectors.DefaultSelector()
+        self.watched: dict[int, Watched] = {}
+
+    def run(self) -> None:
+        """Serve clients."""
+        self.ready.register(self.listening, selectors.EVENT_READ, self._accept)
+        alone_since = time.monotonic()
+        while len(self.ready.get_map()) > 1 or time.monotonic() - alone_since < self.alone_s:
+            for key, _ in self.ready.select(LOOK_S if self.watched else self.alone_s):
+                key.data()
+            end_above_limits(self.watched.values())
+            if len(self.ready.get_map()) > 1:
+                alone_since = time.monotonic()
+
+    def _accept(self) -> None:
+        client, _ = self.listening.accept()
+        client.settimeout(_ASK_S)
+        self.ready.register(client, selectors.EVENT_READ, lambda: self._answer(client))
+        with suppress(OSError):  # the client ended while it waited
+            client.send(b"r")
+
+    def _answer(self, client: socket.socket) -> None:
+        """Fork a process for a client, or drop a client that has closed."""
+        try:
+            files, confinement = _request(client)
+        except (OSError, EOFError):
+            self.ready.unregister(client)
+            client.close()
+            return
+        connection, word = files[0], socket.socket(fileno=files[1])
+        pid = os.fork()
+        if pid == 0:
+            keep(confinement, connection, word, lambda: self.body(connection))
+        # the process has its own copy: an open one here would hide that it has ended
+        os.close(connection)
+        self._watch(Watched(pid, confinement, word))
+        with suppress(OSError):  # the client has ended, and the process's connection with it
+            client.send(pid.to_bytes(_SIZE, "little"))
+
+    def _watch(self, process: Watched) -> None:
+        file = os.pidfd_open(process.keeper)
+        self.watched[process.keeper] = process
+        self.ready.register(file, selectors.EVENT_READ, lambda: self._ended(process, file))
+
+    def _ended(self, process: Watched, file: int) -> None:
+        del self.watched[process.keeper]
+        self.ready.unregister(file)
+        os.close(file)
+        process.word.close()
+        os.waitpid(process.keeper, 0)
+        JobGroup(process.confinement).leave()
+
+
+def _request(client: socket.socket) -> tuple[list[int], Confinement]:
+    """The sockets and the confinement of a request.
+
+    Raises
+    ------
+    EOFError
+        If the client has closed.
+    """
+    head, files, *_ = socket.recv_fds(client, _SIZE, _FILES)
+    if len(head) < _SIZE or len(files) < _FILES:
+        raise EOFError
+    left, content = int.from_bytes(head, "little"), b""
+    while len(content) < left:
+        piece = client.recv(left - len(content))
+        if not piece:
+            raise EOFError
+        content += piece
+    return files, from_json(content)

@@ -1,0 +1,251 @@
+"""From a fork of the warmed process to a confined process of a job.
+
+::
+
+    process that children are forked from (trusted)
+    └── keeper: waits for the job's process and for the client; what it ends is all that the job has started
+        └── init, confined alone: the first process of the pid namespace, whose end is the end of all in it
+            └── the job's process
+
+A keeper is trusted code and outside of the job's namespaces of processes and files. In trusted mode it is the parent of
+all that the job's process leaves behind.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from . import calls, kernel
+from .confinement import Confinement
+from .files import change_root
+from .forward import Forwards
+from .groups import JobGroup
+from .limits import limit
+from .processes import descendants
+
+_FIRST_UID = 0x70000000
+"""User of a job's process, as root: this and the process id of its keeper, which no two living ones share."""
+
+_REAP_S, _PAUSE_S = 1.0, 0.01
+"""Between two looks for orphans that have ended, and between two rounds of killing what is left [s]."""
+
+HINT = "`skedge up --trust-jobs` runs jobs' code as the service's user"
+
+
+def keep(confinement: Confinement, connection: int, word: socket.socket, body: Callable[[], None]) -> NoReturn:
+    """Be the keeper of a new process of a job; returns in no process.
+
+    Parameters
+    ----------
+    connection
+        The job's connection to its client; when the client closes its end, or the job's process ends, all that the
+        job has started is ended.
+    word
+        Takes a sentence for the client, if the job cannot be confined or the kernel has ended it.
+    body
+        What the job's process does.
+    """
+    try:
+        signal.signal(signal.SIGTERM, _end_once)
+        kernel.end_with_parent(signal.SIGTERM)
+        close_all_but(0, 1, 2, connection, word.fileno())
+        group = JobGroup(confinement)
+        group.enter()
+        if confinement.trusted:
+            _keep_trusted(confinement, connection, body)
+        else:
+            _keep_confined(confinement, connection, word, body)
+        _say(word, group.sentence())
+    except Exception as error:  # whatever it is, the client is told
+        _refuse(word, error)
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        _end_descendants()
+        os._exit(0)
+
+
+def _end_once(_number: int, _frame: FrameType | None) -> None:
+    """End the keeper by an exception; what it then ends is not interrupted by a second signal."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit
+
+
+def _refuse(word: socket.socket, error: Exception) -> None:
+    """Tell the client that the job cannot be confined."""
+    _say(word, f"jobs cannot be confined here: {error or type(error).__name__}; {HINT}")
+
+
+def _say(word: socket.socket, sentence: str) -> None:
+    """Send a sentence to the client, if it is still there."""
+    if sentence:
+        with suppress(OSError):
+            word.send(sentence.encode())
+
+
+def close_all_but(*kept: int) -> None:
+    """Close all files of this process but these."""
+    bounds = [-1, *sorted(kept), os.sysconf("SC_OPEN_MAX")]
+    for lower, upper in pairwise(bounds):
+        if lower + 1 < upper:  # an empty range is taken for all files
+            os.closerange(lower + 1, upper)
+
+
+# -- trusted ---------------------------------------------------------------------------------------------------------
+
+
+def _keep_trusted(confinement: Confinement, connection: int, body: Callable[[], None]) -> None:
+    kernel.adopt_orphans()
+    job = os.fork()
+    if job == 0:
+        _be_job(confinement, connection, body)
+    _watch(job, connection)
+
+
+def _end_descendants() -> None:
+    """Kill what the job has started, until nothing is left of it."""
+    while True:
+        for pid in descendants(os.getpid()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        time.sleep(_PAUSE_S)
+
+
+# -- confined --------------------------------------------------------------------------------------------------------
+
+
+def _keep_confined(confinement: Confinement, connection: int, word: socket.socket, body: Callable[[], None]) -> None:
+    filtering = calls.refusing()
+    uid = _FIRST_UID + os.getpid()
+    as_root = os.geteuid() == 0 and _is_mapped(uid)
+    forwards = Forwards(confinement.connect)
+    _leave_namespaces(confinement, uid, as_root=as_root)
+    forwards.listen()
+    init = os.fork()
+    if init == 0:
+        _be_init(confinement, uid, as_root, forwards.names, connection, word, _filtered(filtering, body))
+    _watch(init, connection)
+
+
+def _is_mapped(uid: int) -> bool:
+    """Whether this user namespace has a user of this number: that of a container may have few."""
+    lines = [map(int, line.split()) for line in Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines()]
+    return any(first <= uid < first + count for first, _, count in lines)
+
+
+def _leave_namespaces(confinement: Confinement, uid: int, *, as_root: bool) -> None:
+    """Leave those of processes, network, IPC and host name; an ordinary user needs a user namespace for that."""
+    ids = os.geteuid(), os.getegid()
+    flags = kernel.NEW_PID | kernel.NEW_IPC | kernel.NEW_UTS | (0 if confinement.network else kernel.NEW_NET)
+    kernel.unshare(flags if as_root else flags | kernel.NEW_USER)
+    if not as_root:
+        own = Path("/proc/self")
+        (own / "setgroups").write_text("deny", encoding="ascii")
+        (own / "uid_map").write_text(f"{uid} {ids[0]} 1", encoding="ascii")
+        (own / "gid_map").write_text(f"{uid} {ids[1]} 1", encoding="ascii")
+    socket.sethostname("job")
+    if not confinement.network:
+        kernel.loopback_up()
+
+
+def _be_init(
+    confinement: Confinement,
+    uid: int,
+    as_root: bool,
+    names: Collection[tuple[str, str]],
+    connection: int,
+    word: socket.socket,
+    body: Callable[[], None],
+) -> NoReturn:
+    status = 1
+    try:
+        kernel.unshare(kernel.NEW_MOUNT)
+        if as_root and confinement.writable:
+            os.chown(confinement.writable, uid, uid)
+        change_root(confinement, uid, list(names))
+        _give_up_rights(uid, as_root=as_root)
+        kernel.end_with_parent(signal.SIGKILL)
+        job = os.fork()
+        if job == 0:
+            _be_job(confinement, connection, body)
+        close_all_but(0, 1, 2)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True:  # as the first process of its namespace it is the parent of all orphans
+            ended, _ = os.wait()
+            if ended == job:
+                status = 0
+                break
+    except Exception as error:  # whatever it is, the client is told
+        _refuse(word, error)
+    finally:
+        os._exit(status)
+
+
+def _give_up_rights(uid: int, *, as_root: bool) -> None:
+    """Become the job's user, without any capability; nobody of that user may look into this process."""
+    kernel.drop_bounding_set()
+    if as_root:
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+    kernel.drop_capabilities()
+    kernel.without_new_privileges()
+    kernel.set_dumpable(dumpable=False)
+
+
+# -- both ------------------------------------------------------------------------------------------------------------
+
+
+def _watch(pid: int, connection: int) -> None:
+    """Wait until a child ends, or the client closes its end of the connection."""
+    process = os.pidfd_open(pid)
+    waits = select.poll()
+    waits.register(process, select.POLLIN)
+    waits.register(connection, select.POLLRDHUP)
+    while not waits.poll(_REAP_S * 1000):
+        _reap(pid)
+
+
+def _reap(pid: int) -> None:
+    """Reap orphans that have ended; `pid` is waited for by its file."""
+    with suppress(ChildProcessError):
+        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid != pid:
+            os.waitpid(ended.si_pid, 0)
+
+
+def _be_job(confinement: Confinement, connection: int, body: Callable[[], None]) -> NoReturn:
+    status = 1
+    try:
+        close_all_but(0, 1, 2, connection)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        kernel.end_with_parent(signal.SIGKILL)
+        kernel.set_dumpable(dumpable=True)
+        limit(confinement.usage, confinement.group, alone=not confinement.trusted)
+        body()
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _filtered(program: bytes, body: Callable[[], None]) -> Callable[[], None]:
+    """`body`, without the system calls that a filter refuses."""
+
+    def filtered() -> None:
+        kernel.filter_calls(program)
+        body()
+
+    return filtered
