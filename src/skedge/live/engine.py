@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from skedge.core.errors import SkedgeError
 from skedge.core.kinds import kind_of
 from skedge.core.model import Cluster
 from skedge.live.gpus import Gpus, offered
-from skedge.live.training.agent import Agent
+from skedge.live.training.agent import GROUPS, Agent
 from skedge.live.training.coach import Coach, CoachActor
 from skedge.live.training.maker import CALLS, Calls, Maker
 from skedge.live.training.processes import Lasting, Processes, PSPlaces, on_server
+from skedge.live.training.watch import WATCH, Watch
 from skedge.live.world.coach_link import AskedCoach, CoachHere, CoachThere
 from skedge.runs.cluster import check_answers
 
@@ -30,12 +32,35 @@ from .stale import end_raylet, found_in
 
 _START_S = 120.0
 _MANY = 64  # concurrent workers on a server that sets no limit
+_THREADS = {"health": 1, "data": 16, "ends": 2}
+"""Threads of an agent for what is no mini-batch, by group."""
+
 _COACH_CALLS = 8
 """Most concurrent calls of the coach: a controller's, and those of one that it has replaced."""
 
 _LOOK_S = 0.5
 _FROZEN_S = 20.0
 _ANSWER_S = 5.0
+
+
+@dataclass(frozen=True)
+class Hosting:
+    """How a service uses a Ray cluster.
+
+    Attributes
+    ----------
+    embedded
+        True: the cluster at the address is an embedded one, of another process.
+    lasting
+        Id of a service whose actors outlive its controllers. Empty: they end with this process, which hosts the
+        trainers.
+    watch
+        How long jobs' code may take.
+    """
+
+    embedded: bool = False
+    lasting: str = ""
+    watch: Watch = WATCH
 
 
 class Engine:
@@ -55,11 +80,8 @@ class Engine:
         Where agents compute: ``cpu``, ``cuda``, or ``auto``: on GPUs where a server has some.
     say
         Called with a description of what is being started, whenever that changes.
-    embedded
-        True: the cluster at the address is an embedded one, of another process. Default: False.
-    lasting
-        Id of a service whose actors outlive its controllers. Empty: they end with this process, which hosts the
-        trainers.
+    hosting
+        Of a service: what outlives its controllers, and what its jobs may do.
 
     Attributes
     ----------
@@ -71,6 +93,8 @@ class Engine:
         True if rounds are stretched to their announced time, so that servers on one machine have the scenario's speeds.
     lost
         Servers that are lost.
+    limits
+        How long jobs' code may take.
     """
 
     acts = True
@@ -85,10 +109,10 @@ class Engine:
         cloud_ps: int = 1,
         device: str = "cpu",
         say: Callable[[str], None] = unheard,
-        embedded: bool = False,
-        lasting: str = "",
+        hosting: Hosting = Hosting(),
     ) -> None:
-        self.emulates, self.say = embedded or address is None, say
+        self.emulates, self.say, self.limits = hosting.embedded or address is None, say, hosting.watch
+        lasting = hosting.lasting
         self.gpus = Gpus(device, cluster, embedded=self.emulates)
         self.cluster, self.folder, self.url, self.lasting = cluster, folder, checkpoints, lasting
         self.cloud_ps = cloud_ps
@@ -118,7 +142,7 @@ class Engine:
         if self.lasting:
             found = _end_others(prefix)
         names = Lasting(prefix)
-        self.maker = Calls(self._maker(names))
+        self.maker = Calls(self._maker(names), prepare_s=self.limits.prepare_s)
         warmed = [self.maker.actor.warm.remote()]  # first: the process that it starts imports PyTorch meanwhile
         if self.embedded is not None:
             self.embedded.start_servers()
@@ -139,7 +163,7 @@ class Engine:
         if not self.lasting:
             return ""
         sources = sorted(Path(__file__).parent.rglob("*.py"))
-        options = repr((self.cluster.servers, self.gpus.device, self.url, self.cloud_ps)).encode()
+        options = repr((self.cluster.servers, self.gpus.device, self.url, self.cloud_ps, self.limits)).encode()
         return hashlib.sha256(b"".join(path.read_bytes() for path in sources) + options).hexdigest()[:16]
 
     def _check_nodes(self, *, found: bool) -> None:
@@ -170,7 +194,7 @@ class Engine:
         unlimited = kind_of(self.cluster).ps_slots(self.cluster, server) is None
         lanes = 4 + int(self.cluster.workers[server].sum()) + (_MANY if unlimited else 0)
         on = {**on_server(name), "num_gpus": self.gpus.of(server), **names.options("agent", name)}
-        make = _ray().remote(Agent).options(**on, max_concurrency=lanes)
+        make = _agent_class().options(**on, max_concurrency=lanes)
         return make.remote(name, str(self.folder / "servers" / name), self.gpus.device, server)
 
     def _maker(self, names: Lasting) -> Any:
@@ -194,7 +218,7 @@ class Engine:
         # one process is warm on a server with resources, which has no slots
         warm = (self.cloud_ps if i == self.cluster.cloud else 1 if (n := slots[i]) is None else n for i in servers)
         slotted = frozenset(i for i in servers if i == self.cluster.cloud or slots[i] is not None)
-        places = PSPlaces(tuple(self.cluster.server_ids), tuple(warm), slotted, self.url, names)
+        places = PSPlaces(tuple(self.cluster.server_ids), tuple(warm), slotted, self.url, names, self.limits)
         return Processes(self.agents, self.maker, places)
 
     # -- servers that are lost and come back -------------------------------------------------------------------------
@@ -317,6 +341,15 @@ def _here(*, lasting: bool) -> dict[str, Any]:
         here = next((node["NodeID"] for node in alive if node["NodeID"] not in of_servers), here)
     on = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=lasting)
     return {"num_cpus": 0, "max_restarts": -1, "scheduling_strategy": on}
+
+
+def _agent_class() -> Any:
+    """The agent's actor: its health is asked of a thread that neither uploads nor mini-batches can hold."""
+    ray = _ray()
+    for group, methods in GROUPS.items():
+        for name in methods:
+            ray.method(concurrency_group=group)(getattr(Agent, name))
+    return ray.remote(concurrency_groups=_THREADS)(Agent)
 
 
 def _ignored(server: int, what: str) -> None:

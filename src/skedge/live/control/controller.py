@@ -21,7 +21,7 @@ from types import FrameType
 import uvicorn
 
 from skedge.core.errors import InputError, PolicyError, ScenarioError, SkedgeError, StateError
-from skedge.live.engine import Engine
+from skedge.live.engine import Engine, Hosting
 from skedge.live.stale import found_in
 from skedge.run import for_service
 from skedge.scenario.file import load_cluster_file
@@ -70,8 +70,7 @@ def control(state: Path) -> int:
             address,
             device=settings.device,
             say=say,
-            embedded=embedded,
-            lasting=settings.actors_of(state),
+            hosting=Hosting(embedded, settings.actors_of(state), settings.limits.watch()),
         )
         ended = False
         try:

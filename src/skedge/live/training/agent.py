@@ -10,11 +10,21 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
-from .apart import Ack, Children
+from .apart import Children
+from .child import LIMIT_S, PREPARE_S, Ack
 from .framing import whole
+
+GROUPS = {
+    "health": ("warm", "pid", "found"),
+    "data": ("store", "contents", "drop"),
+    "ends": ("forget", "end"),
+}
+"""Methods by the group of threads that runs them; the others are mini-batches, and hold up none of these."""
 
 
 class Agent:
@@ -30,13 +40,13 @@ class Agent:
 
     def __init__(self, server: str, folder: str, device: str = "cpu", first: int = 0) -> None:
         self.server, self.folder = server, Path(folder)
-        self.children = Children()
+        self.children = Children(server)
         self.children.nursery.start()  # an agent that answers can train at once
         self.gpus = 0 if device == "cpu" else self._gpus()
         if self.gpus:
             self.children.devices = (f"cuda:{n % self.gpus}" for n in count(first))
         self.lock = threading.Lock()
-        self.computing: dict[tuple[str, int], threading.Lock] = {}
+        self.computing: set[tuple[str, int]] = set()
 
     def warm(self) -> str:
         """Answer when the agent is up; returns the server's name."""
@@ -85,19 +95,44 @@ class Agent:
         for chunk in chunks:
             self._path(job, chunk).unlink(missing_ok=True)
 
-    def gradient(self, job: str, program: bytes, chunk: int, step: int, state: bytes) -> tuple[Ack, bytes]:
+    def gradient(
+        self,
+        job: str,
+        program: bytes,
+        chunk: int,
+        step: int,
+        state: bytes,
+        limits: tuple[float, float, float] = (PREPARE_S, LIMIT_S, LIMIT_S),
+    ) -> tuple[Ack, bytes]:
         """Facts about one mini-batch (time, loss, samples, device), and its gradients.
+
+        While a mini-batch of the chunk is computed, the answer to another request is ``computing``, at once: one that
+        is late and is asked for again takes no second thread.
+
+        Parameters
+        ----------
+        limits
+            Longest time in which a process becomes ready, of its first mini-batch, and of a further one [s].
 
         Raises
         ------
-        TrainingError
-            If the job's code fails.
+        JobError
+            If the job's code fails, or takes longer: its process is then killed.
         EndedError
             If the job's code ends its process.
         """
-        one_at_a_time = self._computing(job, chunk)  # a late mini-batch is asked for again
-        with one_at_a_time, self.children.of(job, chunk) as child:
-            return child.ask("gradient", program, str(self._path(job, chunk)), chunk, step, state, child.device)
+        with self._alone(job, chunk) as alone:
+            if not alone:
+                return {"computing": chunk}, b""
+            prepare_s, first_s, further_s = limits
+            with self.children.of(job, chunk) as child:
+                limit_s = further_s if child.calls else first_s
+                given = (program, str(self._path(job, chunk)), chunk, step, state, child.device)
+                return child.ask("gradient", *given, limit_s=limit_s, prepare_s=prepare_s)
+
+    def end(self, job: str, chunks: tuple[int, ...]) -> None:
+        """Kill the processes that compute mini-batches of these chunks: they are not waited for any more."""
+        self.children.kill(job, chunks)
 
     def forget(self, job: str) -> None:
         """End the processes and remove the chunks of a job that has left."""
@@ -112,6 +147,16 @@ class Agent:
     def _path(self, job: str, chunk: int) -> Path:
         return self.folder / job / f"{chunk:06d}.pt"
 
-    def _computing(self, job: str, chunk: int) -> threading.Lock:
+    @contextmanager
+    def _alone(self, job: str, chunk: int) -> Iterator[bool]:
+        """Whether no other thread computes a mini-batch of the chunk, which this one may then do."""
         with self.lock:
-            return self.computing.setdefault((job, chunk), threading.Lock())
+            alone = (job, chunk) not in self.computing
+            if alone:
+                self.computing.add((job, chunk))
+        try:
+            yield alone
+        finally:
+            if alone:
+                with self.lock:
+                    self.computing.discard((job, chunk))

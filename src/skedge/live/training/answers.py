@@ -3,20 +3,99 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from skedge.core.errors import TrainingError
 
-from .apart import EndedError
+from .child import EndedError, JobError, Printed, StalledError
 from .ps import NotLoadedError
 from .round_clock import SLOW_S
+from .watch import WATCH
 
-_DEATHS = 4
-"""Consecutive calls in which a process of the job ends, after which the job's code is blamed."""
+_DEATHS, _FORGIVEN = 4, 50
+"""Calls in which a process of the job ends, after which the job's code is blamed; so many updates make good for one."""
+
+PS = -1
+"""What stands for the parameter server where others are numbers of chunks."""
 
 _LOOK_S = 0.2
 """Interval at which a pending call checks whether its server is out of service [s]."""
+
+
+class Blame:
+    """Counts what happens to the processes of one job, until its code is to blame."""
+
+    def __init__(self) -> None:
+        self.watch = WATCH
+        self.deaths = 0.0
+        self.stalls: dict[int, int] = {}
+
+    def updated(self, chunks: Collection[int]) -> None:
+        """Note an update of the parameters, with mini-batches of these chunks."""
+        self.deaths = max(self.deaths - 1 / _FORGIVEN, 0.0)
+        for chunk in (*chunks, PS):
+            self.stalls.pop(chunk, None)
+
+    def ended(self, error: EndedError, where: str) -> str:
+        """Count a call in which a process has ended, or was killed from outside; returns what is told of it.
+
+        Raises
+        ------
+        TrainingError
+            If that happens more often than updates make good for.
+        """
+        self.deaths += 1
+        if self.deaths >= _DEATHS:
+            raise _with(
+                error,
+                f"its code ends the process that it runs in, or there is too little memory{where}: {_DEATHS} calls or "
+                f"more ended so, with fewer than {_FORGIVEN} updates for each; the last: {error}",
+            )
+        return f"{error}{where}: it is started again, and what it was asked for is done again"
+
+    def stalled(self, error: StalledError, about: int, where: str, usual_s: float) -> str:
+        """Count a call that was late and whose process was killed; returns what is told of it.
+
+        Raises
+        ------
+        TrainingError
+            If the process was started again several times.
+        """
+        self.stalls[about] = times = self.stalls.get(about, 0) + 1
+        what = "no update by the parameter server" if about == PS else f"no mini-batch of chunk {about}"
+        usually = f"; a mini-batch usually takes {usual_s:.3g} s" if usual_s else ""
+        if times > self.watch.restarts:
+            raise _with(error, f"{what}{where}, {times} times in a row: {error}{usually}")
+        again = f"its process is started again, {times} of {self.watch.restarts} times"
+        return f"{what}{where}: {error}{usually}; {again}"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A mini-batch that the agent of a team was asked for: references to its facts and gradients."""
+
+    team: int
+    server: int
+    chunk: int
+    step: int
+    version: int
+    ack: Any
+    brought: Any
+
+    def comes(self) -> bool:
+        """Whether its answer is not there yet."""
+        import ray  # noqa: PLC0415 - Ray is an extra
+
+        return not ray.wait([self.ack], timeout=0)[0]
+
+
+def _with(error: EndedError | StalledError, message: str) -> JobError:
+    """The error that a job fails with, and what its process has printed."""
+    failed = JobError(message)
+    failed.printed = error.printed
+    return failed
 
 
 class Answers:
@@ -29,21 +108,39 @@ class Answers:
     line
         Called with each line for the job's log.
 
+    event
+        Called with each thing that happens to its processes, one word and a sentence.
+    hear
+        Called with what its processes have printed.
+
     Attributes
     ----------
     out
         Servers out of service: their answers are not waited for.
-    deaths
-        Calls in a row, without an update in between, in which a process of the job has ended.
+    usual_s
+        Usual time of a mini-batch [s]; 0 if none is known.
     """
 
-    def __init__(self, servers: Sequence[str], line: Callable[[str], None]) -> None:
-        self.servers, self.line = servers, line
+    def __init__(
+        self,
+        servers: Sequence[str],
+        line: Callable[[str], None],
+        *,
+        event: Callable[[str, str], None],
+        hear: Callable[[Printed], None],
+    ) -> None:
+        self.servers, self.line, self.event, self.hear = servers, line, event, hear
+        self.blame = Blame()
         self.out: set[int] = set()
-        self.deaths = 0
+        self.usual_s = 0.0
 
-    def of(self, ref: Any, server: int | None, deadline: float | None = None) -> Any:
-        """The answer to a call on a server; None if its process is lost or late.
+    def limits(self, chunk: int) -> tuple[float, float, float]:
+        """Longest time in which a process becomes ready, of its first mini-batch, and of a further one [s]."""
+        watch = self.blame.watch
+        return watch.prepare_s, *watch.limits(self.usual_s, stalled=chunk in self.blame.stalls)
+
+    def of(self, ref: Any, server: int | None, deadline: float | None = None, about: int = PS) -> Any:
+        """The answer to a call about a chunk on a server; None if its process is lost or late.
 
         Raises
         ------
@@ -57,33 +154,27 @@ class Answers:
             while not ray.wait([ref], timeout=min(_LOOK_S, max(deadline - time.monotonic(), 0.01)))[0]:
                 if server in self.out or time.monotonic() > deadline:
                     return None
-            return ray.get(ref)
+            return self._heard(ray.get(ref))
         except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError):
             if server is not None and server not in self.out:
                 self.line(f"a process on {self.servers[server]} was lost: what it was asked for is done again")
             return None
         except ray.exceptions.RayTaskError as error:
+            self.hear(getattr(error.cause, "printed", ()))
+            where = "" if server is None else f" on {self.servers[server]}"
             if isinstance(error.cause, EndedError):
-                return self._ended(server)
+                return self.event("restarted", self.blame.ended(error.cause, where))
+            if isinstance(error.cause, StalledError):
+                return self.event("stalled", self.blame.stalled(error.cause, about, where, self.usual_s))
             if isinstance(error.cause, ray.exceptions.RayError | NotLoadedError):
                 return None
             if isinstance(error.cause, TrainingError):
                 raise error.cause from None  # Ray's own error contains the whole traceback
             raise TrainingError(f"{type(error.cause).__name__}: {error.cause}") from error
 
-    def _ended(self, server: int | None) -> None:
-        """Count a process of this job that ended in a call; it may also have been killed from outside.
-
-        Raises
-        ------
-        TrainingError
-            If that happens repeatedly without an update in between.
-        """
-        self.deaths += 1
-        where = "" if server is None else f" on {self.servers[server]}"
-        if self.deaths >= _DEATHS:
-            raise TrainingError(
-                f"its code ends the process that it runs in, or there is too little memory{where}: "
-                f"{self.deaths} calls in a row ended so"
-            )
-        self.line(f"a process of this job{where} has ended: what it was asked for is done again")
+    def _heard(self, answer: Any) -> Any:
+        """An answer without what the process has printed, which is passed on."""
+        facts = answer[0] if isinstance(answer, tuple) else answer
+        if isinstance(facts, dict):
+            self.hear(tuple(facts.pop("printed", ())))
+        return answer

@@ -1,15 +1,14 @@
 """Processes that run jobs' own code, separate from those of skedge; each serves one job.
 
-A :class:`Nursery` starts a process that imports PyTorch once and forks a :class:`Child` for each request of a job. The
-environment of these processes has no tokens of Ray or of the API. The answers of a child are read as data, never as
-code: facts in JSON, and bytes. A child that ends loses only its own work.
+A :class:`Nursery` starts a process that imports PyTorch once and forks a :class:`.child.Child` for each request of a
+job. The environment of these processes has no tokens of Ray or of the API. The answers of a child are read
+as data, never as code: facts in JSON, and bytes. A child that ends loses only its own work.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import os
 import pickle
 import signal
@@ -18,20 +17,17 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from itertools import repeat
+from itertools import count, repeat
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from skedge.core.errors import SkedgeError, TrainingError
+from skedge.core.errors import SkedgeError
 
-Ack = dict[str, Any]
-"""Facts about a call in JSON types, small enough to be fetched while tensors stay where they are."""
-
-LIMIT_S = 300.0
-"""Longest duration of one call of a job's code [s]."""
+from .child import Child
+from .output import Output
 
 _WAITING = 64
 """Most connections that wait while a process imports its modules."""
@@ -53,10 +49,6 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 """Environment variable by which Ray gives an actor the GPUs that it asked for."""
 
 
-class EndedError(Exception):
-    """A child ended during a call."""
-
-
 def sent(program: Any) -> bytes:
     """A program as bytes for the processes of its job; only these unpack it."""
     return pickle.dumps(program)
@@ -66,55 +58,6 @@ def environment(of: Mapping[str, str]) -> dict[str, str]:
     """The environment of jobs' processes: no tokens, and the import path of this process."""
     kept = {name: value for name, value in of.items() if not name.startswith(_SECRET)}
     return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
-
-
-class Child:
-    """A process of one job; one call at a time.
-
-    Attributes
-    ----------
-    pid
-        Process id.
-    chunk
-        The chunk of the last call.
-    device
-        The device that it computes on.
-    """
-
-    def __init__(self, connection: Connection, pid: int) -> None:
-        self.connection, self.pid = connection, pid
-        self.chunk, self.device = -1, "cpu"
-
-    def ask(self, method: str, *given: Any, limit_s: float = LIMIT_S) -> tuple[Ack, bytes]:
-        """Call a method of :class:`.inside.Inside`; returns facts and bytes.
-
-        Raises
-        ------
-        TrainingError
-            If the job's code fails, or does not return in time; in the latter case the process is killed.
-        EndedError
-            If the job's code ends the process.
-        """
-        try:
-            self.connection.send_bytes(pickle.dumps((method, given)))
-            if not self.connection.poll(limit_s):
-                # it may never return: the process is of no use any more
-                os.kill(self.pid, signal.SIGKILL)
-                self.end()
-                raise TrainingError(f"its code has not returned after {limit_s:g} s")
-            facts = json.loads(self.connection.recv_bytes())
-            content = self.connection.recv_bytes()
-        except (OSError, EOFError, ValueError) as error:
-            self.end()
-            raise EndedError("its code ends the process that it runs in") from error
-        if "failed" in facts:
-            raise TrainingError(facts["failed"])
-        return facts, content
-
-    def end(self) -> None:
-        """Close the connection, so that the process ends when it is idle."""
-        with suppress(OSError):
-            self.connection.close()
 
 
 class Nursery:
@@ -142,15 +85,18 @@ class Nursery:
     def child(self) -> Child:
         """A new child."""
         ours, theirs = socket.socketpair()
-        with theirs:
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        with theirs, os.fdopen(writing, "wb"):
             for _ in range(2):  # again if the process was lost
                 self.start()
                 with self.lock, suppress(OSError):
                     assert self.control is not None  # noqa: S101 - it was just started
-                    socket.send_fds(self.control, [b"c"], [theirs.fileno()])
+                    socket.send_fds(self.control, [b"c"], [theirs.fileno(), writing])
                     if pid := int.from_bytes(self.control.recv(4), "little"):
-                        return Child(Connection(ours.detach()), pid)
+                        return Child(Connection(ours.detach()), pid, Output(reading))
                 self.end()
+        os.close(reading)
         raise SkedgeError("the process for jobs' code cannot be kept up")
 
     def end(self) -> None:
@@ -243,6 +189,8 @@ class Children:
 
     Parameters
     ----------
+    name
+        What the names of workers begin with.
     only_last
         True: only the children of the last job are kept.
 
@@ -250,34 +198,43 @@ class Children:
     ----------
     devices
         Devices that children compute on, each new one on the next in turn.
+    idle, busy
+        Children by job: those that wait for a call, and those in one.
     """
 
-    def __init__(self, *, only_last: bool = False) -> None:
-        self.nursery, self.only_last = Nursery(), only_last
+    def __init__(self, name: str, *, only_last: bool = False) -> None:
+        self.nursery, self.name, self.only_last = Nursery(), name, only_last
         self.devices: Iterator[str] = repeat("cpu")
         self.lock = threading.Lock()
         self.idle: dict[str, list[Child]] = {}
+        self.busy: dict[str, list[Child]] = {}
 
     @contextmanager
     def of(self, job: str, chunk: int = -1) -> Iterator[Child]:
         """A child of a job, preferably the one that last had this chunk; it is ended if its call fails."""
-        child = self._take(job, chunk) or self._new()
+        child = self._take(job, chunk) or self._new(job)
+        child.chunk = chunk
         try:
             yield child
         except BaseException:
+            self._rest(job, child)
             child.end()
             raise
-        child.chunk = chunk
+        self._rest(job, child)
         with self.lock:
             if job in self.idle:
                 self.idle[job].append(child)
             else:  # the job has left meanwhile
                 child.end()
 
-    def _new(self) -> Child:
+    def _new(self, job: str) -> Child:
         child = self.nursery.child()
         with self.lock:
             child.device = next(self.devices)
+            busy = self.busy.setdefault(job, [])
+            names = {other.worker for other in (*busy, *self.idle.get(job, ()))}
+            child.worker = next(name for n in count(1) if (name := f"{self.name}-{n}") not in names)
+            busy.append(child)
         return child
 
     def _take(self, job: str, chunk: int) -> Child | None:
@@ -287,13 +244,31 @@ class Children:
             for child in (one for other in others for one in self.idle.pop(other)):
                 child.end()
             best = min(range(len(idle)), key=lambda n: idle[n].chunk != chunk, default=None)
-            return None if best is None else idle.pop(best)
+            if best is None:
+                return None
+            self.busy.setdefault(job, []).append(idle[best])
+            return idle.pop(best)
+
+    def _rest(self, job: str, child: Child) -> None:
+        """Note that a child's call has ended."""
+        with self.lock:
+            self.busy[job].remove(child)
+            if not self.busy[job]:
+                del self.busy[job]
 
     def forget(self, job: str) -> None:
-        """End the processes of a job that has left."""
+        """End the processes of a job that has left; those in a call are killed."""
         with self.lock:
             for child in self.idle.pop(job, ()):
                 child.end()
+        self.kill(job)
+
+    def kill(self, job: str, chunks: Collection[int] = ()) -> None:
+        """Kill the processes of a job that are in a call, or only those with one of these chunks."""
+        with self.lock:
+            for child in self.busy.get(job, ()):
+                if not chunks or child.chunk in chunks:
+                    child.kill()
 
 
 def end_with_parent() -> None:

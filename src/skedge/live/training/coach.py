@@ -29,8 +29,8 @@ ALONE_S = 300.0
 _LOOK_S = 0.5
 """Interval at which the coach checks whether it has a controller [s]."""
 
-_LINES = 10_000
-"""Most lines of jobs' logs that are kept for a controller."""
+_LINES, _PRINTED = 10_000, 500
+"""Most lines of jobs' logs that are kept for a controller, and most pieces of what their processes have printed."""
 
 
 class Coach:
@@ -59,6 +59,7 @@ class Coach:
         self._commanded, self._changed = threading.Lock(), threading.Condition()
         self._reports: list[Report] = []
         self._lines: deque[Note] = deque(maxlen=_LINES)
+        self._printed: deque[Note] = deque(maxlen=_PRINTED)
         self._shown: dict[int, Note] = {}
         self._number = self._updates = self._updates_heard = 0
         self._clock, self._heard, self._paused_at = 0, time.monotonic(), 0.0
@@ -150,9 +151,9 @@ class Coach:
             self._check(who)
             self._updates_heard = self._updates
             told = [report for report in self._reports if report.number > after]
-            notes = [*self._lines, *self._shown.values()]
-            self._lines.clear()
-            self._shown.clear()
+            notes = [*self._lines, *self._printed, *self._shown.values()]
+            for shown in (self._lines, self._printed, self._shown):
+                shown.clear()
             at = time.monotonic()
             return News([replace(report, since=at - report.since) for report in told], notes)
 
@@ -186,7 +187,9 @@ class Coach:
         """Keep a line of a job's log, and its latest progress."""
         with self._changed:
             self._updates += bool(note.progress)
-            if note.line or note.loss:
+            if note.printed:
+                self._printed.append(note)
+            elif note.line or note.loss:
                 self._lines.append(note)
             else:
                 self._shown[note.job] = note
@@ -262,7 +265,7 @@ class CoachActor(Coach):
     """The coach as a Ray actor."""
 
     def __init__(self, agents: Mapping[int, Any], maker: Any, places: PSPlaces) -> None:
-        processes = Processes(agents, Calls(maker), places)
+        processes = Processes(agents, Calls(maker, prepare_s=places.watch.prepare_s), places)
         processes.clear()
         super().__init__(processes, places.servers)
 

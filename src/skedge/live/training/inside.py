@@ -13,8 +13,9 @@ import pickle
 import selectors
 import signal
 import socket
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
@@ -23,12 +24,14 @@ import torch
 
 from skedge.core.errors import TrainingError
 
-from .apart import Ack, end_with_parent
+from .apart import end_with_parent
 from .batches import seed_all
+from .child import Ack
 from .chunk_data import ChunkData
 from .chunks import packed, unpacked
 from .code import installed
 from .device import CPU, gpus_here
+from .failures import told, whole
 from .program import Program
 from .sgd import Contribution, ParameterServer, Source, accuracies, gradient, source_of
 
@@ -51,9 +54,16 @@ def loaded(content: bytes) -> Any:
 
 
 class Inside:
-    """Answers the calls to one process; each call returns facts and bytes."""
+    """Answers the calls to one process; each call returns facts and bytes.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    ready
+        Called when the process has the job's packages, has imported its code and called its factory.
+    """
+
+    def __init__(self, ready: Callable[[], None]) -> None:
+        self.ready = ready
         self.program: Program | None = None
         self.made: ChunkData | None = None
         self.model: torch.nn.Module | None = None
@@ -65,6 +75,7 @@ class Inside:
         if self.made is None:
             self.program = pickle.loads(program)  # noqa: S301 - of the controller
             self.made = ChunkData(self.program)
+            self.ready()
         return self.made
 
     def gpus(self) -> tuple[Ack, bytes]:
@@ -101,6 +112,7 @@ class Inside:
         """Become the parameter server, from a checkpoint or from the start."""
         self.program = pickle.loads(program)  # noqa: S301 - of the controller
         self.server = ParameterServer(self.program)
+        self.ready()
         if checkpoint is not None:
             self.server.restore(checkpoint)
         return self._state(self.server)
@@ -137,7 +149,7 @@ class Inside:
         try:
             found = [packed(made.counted(chunk), made.module) for chunk in chunks]
         except (Exception, SystemExit) as error:  # the job's own code: whatever it raises is its reason to fail
-            raise TrainingError(f"its data cannot be made: {type(error).__name__}: {error}") from error
+            raise TrainingError(f"its data cannot be made: {told(error)}") from error
         return {"sizes": [len(one) for one in found]}, b"".join(found)
 
     def unlike(self, program: bytes) -> tuple[Ack, bytes]:
@@ -152,7 +164,7 @@ class Inside:
         except TrainingError:
             raise
         except (Exception, SystemExit) as error:
-            raise TrainingError(f"{type(error).__name__}: {error}") from error
+            raise TrainingError(told(error)) from error
         return {"accuracies": found, "metric": made.training.metric_name}, b""
 
     def saved(self, program: bytes, checkpoint: bytes) -> tuple[Ack, bytes]:
@@ -163,7 +175,7 @@ class Inside:
 
 def serve(connection: Connection) -> None:
     """Answer calls until the connection is closed."""
-    inside = Inside()
+    inside = Inside(lambda: _send(connection, {"ready": True}))
     while True:
         try:
             method, given = pickle.loads(connection.recv_bytes())  # noqa: S301 - of this process's own parent
@@ -172,12 +184,26 @@ def serve(connection: Connection) -> None:
         facts: Ack
         try:
             facts, content = getattr(inside, method)(*given)
-        except TrainingError as error:
-            facts, content = {"failed": str(error)}, b""
-        except Exception as error:  # anything else that the job's code raises
-            facts, content = {"failed": f"{type(error).__name__}: {error}"}, b""
-        connection.send_bytes(json.dumps(facts).encode())
+        except Exception as error:  # whatever the job's code raises is its reason to fail
+            facts, content = _failed(error)
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):  # the job's code may have replaced or closed it
+                stream.flush()
+        _send(connection, facts)
         connection.send_bytes(content)
+
+
+def _send(connection: Connection, facts: Ack) -> None:
+    connection.send_bytes(json.dumps(facts).encode())
+
+
+def _failed(error: Exception) -> tuple[Ack, bytes]:
+    """The answer to a call in which the job's code has failed: the reason, and the traceback, which is printed."""
+    trace = whole(error)
+    with suppress(Exception):
+        sys.stderr.write(trace)
+    reason = str(error) if isinstance(error, TrainingError) else told(error)
+    return {"failed": reason}, trace.encode("utf-8", "backslashreplace")
 
 
 def _warm() -> None:
@@ -215,7 +241,7 @@ def main(number: int) -> None:
 def _answer(client: socket.socket, clients: selectors.BaseSelector) -> None:
     """Fork a child for the socket that a client sends, or drop a client that has closed."""
     try:
-        message, sockets, *_ = socket.recv_fds(client, 1, 1)
+        message, sockets, *_ = socket.recv_fds(client, 1, 2)
     except OSError:
         message, sockets = b"", []
     if not message:
@@ -224,14 +250,16 @@ def _answer(client: socket.socket, clients: selectors.BaseSelector) -> None:
         return
     pid = os.fork()
     if pid == 0:
-        _be_child(sockets[0], clients)
-    # the child has its own copy: an open one here would hide that it has ended
-    os.close(sockets[0])
+        _be_child(sockets[0], sockets[1], clients)
+    # the child has its own copies: an open one here would hide that it has ended
+    for number in sockets:
+        os.close(number)
     with suppress(OSError):  # the client has ended, and the child's socket with it
         client.send(pid.to_bytes(4, "little"))
 
 
-def _be_child(given: int, clients: selectors.BaseSelector) -> NoReturn:
+def _be_child(given: int, printed: int, clients: selectors.BaseSelector) -> NoReturn:
+    """Answer calls in a process of its own, print into the open file `printed`, and tell how that process ends."""
     status = 1
     try:
         end_with_parent()
@@ -239,7 +267,32 @@ def _be_child(given: int, clients: selectors.BaseSelector) -> NoReturn:
         for key in list(clients.get_map().values()):
             # a child of one job must hold no connection of another client
             os.close(key.fd)
-        serve(Connection(given))
+        _print_into(printed)
+        pid = os.fork()
+        if pid == 0:
+            end_with_parent()
+            serve(Connection(given))
+        else:
+            _, ended = os.waitpid(pid, 0)
+            _tell_end(Connection(given), ended)
         status = 0
     finally:
         os._exit(status)
+
+
+def _print_into(number: int) -> None:
+    """Have what this process prints go into an open file, line by line."""
+    for of in (1, 2):
+        os.dup2(number, of)
+    # new ones: those that there are may have been made for a file, and hold what was not written
+    sys.stdout, sys.stderr = (
+        os.fdopen(of, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False) for of in (1, 2)
+    )
+    os.close(number)
+
+
+def _tell_end(connection: Connection, status: int) -> None:
+    """Tell trusted code how the job's process has ended, as :func:`os.waitpid` says."""
+    code = os.waitstatus_to_exitcode(status)
+    with suppress(OSError):  # nobody asks any more
+        _send(connection, {"ended": f"with status {code}" if code >= 0 else f"by signal {-code}"})

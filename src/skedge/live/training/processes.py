@@ -14,6 +14,7 @@ from typing import Any
 
 from .maker import Calls
 from .ps import PSActor
+from .watch import WATCH, Watch
 
 _PATIENCE_S = 2.0
 """How long a job waits for the process of a parameter server that the last job of the slot is still saving [s]."""
@@ -46,6 +47,8 @@ class PSPlaces:
         Servers whose parameter servers are slots: a job waits for the slot's process.
     url
         URL of the checkpoints.
+    watch
+        How long jobs' code may take.
     """
 
     servers: tuple[str, ...]
@@ -53,13 +56,14 @@ class PSPlaces:
     slotted: frozenset[int]
     url: str
     lasting: Lasting = Lasting()
+    watch: Watch = WATCH
 
     def start(self, server: int, number: int) -> Any:
         """The process of a server with this number, which is started if there is none."""
         import ray  # noqa: PLC0415 - Ray is an extra
 
         named = self.lasting.options("ps", self.servers[server], number)
-        return ray.remote(PSActor).options(**on_server(self.servers[server]), **named).remote(self.url)
+        return ray.remote(PSActor).options(**on_server(self.servers[server]), **named).remote(self.url, self.watch)
 
 
 def on_server(name: str) -> dict[str, Any]:

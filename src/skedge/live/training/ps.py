@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from .apart import Ack, Child, EndedError, Nursery
+from .apart import Nursery
 from .checkpoint import Checkpoints, Life
+from .child import LIMIT_S, Ack, Child, EndedError, StalledError
+from .watch import WATCH, Watch
 
 
 class NotLoadedError(Exception):
@@ -16,10 +18,11 @@ class NotLoadedError(Exception):
 class PSActor:
     """The parameter server of one job at a time."""
 
-    def __init__(self, url: str) -> None:
-        self.nursery, self.checkpoints = Nursery(), Checkpoints(url)
+    def __init__(self, url: str, watch: Watch = WATCH) -> None:
+        self.nursery, self.checkpoints, self.watch = Nursery(), Checkpoints(url), watch
         self.nursery.start()  # an actor that answers can load a job at once
         self.job, self.life = "", Life()
+        self.usual_s, self.stalled = 0.0, ""
         self.child: Child | None = None
 
     def warm(self) -> int:
@@ -34,6 +37,7 @@ class PSActor:
         """
         self.unload()
         self.job, self.life, self.child = job, life, self.nursery.child()
+        self.child.worker, self.usual_s = "ps", 0.0
         return self._ask("load", program, self.checkpoints.read(job))
 
     def unload(self) -> None:
@@ -44,7 +48,11 @@ class PSActor:
 
     def apply(self, version: int, *contributions: bytes) -> tuple[Ack, bytes]:
         """Update by the contributions of one round."""
-        return self._ask("apply", version, contributions)
+        first_s, further_s = self.watch.limits(self.usual_s, stalled=self.stalled == self.job)
+        limit_s = further_s if self.usual_s else first_s
+        facts, state = self._ask("apply", version, contributions, limit_s=limit_s)
+        self.usual_s, self.stalled = facts["seconds"], ""
+        return facts, state
 
     def save(self) -> int:
         """Write a checkpoint; returns its version."""
@@ -56,11 +64,15 @@ class PSActor:
         """(version, mean loss) of every update."""
         return [(version, loss) for version, loss in self._ask("losses")[0]["losses"]]
 
-    def _ask(self, method: str, *given: Any) -> tuple[Ack, bytes]:
+    def _ask(self, method: str, *given: Any, limit_s: float = LIMIT_S) -> tuple[Ack, bytes]:
         if self.child is None:
             raise NotLoadedError
         try:
-            return self.child.ask(method, *given)
+            return self.child.ask(method, *given, limit_s=limit_s, prepare_s=self.watch.prepare_s)
+        except StalledError:
+            self.stalled = self.job
+            self.unload()
+            raise
         except EndedError:
             self.unload()
             raise
