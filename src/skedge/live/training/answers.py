@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from .round_clock import SLOW_S
 from .watch import WATCH
 
 _DEATHS, _FORGIVEN = 4, 50
-"""Calls in which a process of the job ends, after which the job's code is blamed; so many updates make good for one."""
+"""Calls in which a process of the job ends, after which its code is blamed; updates that make good for a call, or for a
+stall of the same chunk."""
 
 PS = -1
 """What stands for the parameter server where others are numbers of chunks."""
@@ -25,18 +27,28 @@ _LOOK_S = 0.2
 
 
 class Blame:
-    """Counts what happens to the processes of one job, until its code is to blame."""
+    """Counts what happens to the processes of one job, until its code is to blame.
+
+    Attributes
+    ----------
+    deaths
+        Updates that would make good for the calls in which a process has ended.
+    stalls
+        The same for those that were late, by chunk, or :data:`PS`.
+    """
 
     def __init__(self) -> None:
         self.watch = WATCH
-        self.deaths = 0.0
+        self.deaths = 0
         self.stalls: dict[int, int] = {}
 
     def updated(self, chunks: Collection[int]) -> None:
         """Note an update of the parameters, with mini-batches of these chunks."""
-        self.deaths = max(self.deaths - 1 / _FORGIVEN, 0.0)
-        for chunk in (*chunks, PS):
-            self.stalls.pop(chunk, None)
+        self.deaths = max(self.deaths - 1, 0)
+        for about in self.stalls.keys() & {*chunks, PS}:
+            self.stalls[about] -= 1
+            if not self.stalls[about]:
+                del self.stalls[about]
 
     def ended(self, error: EndedError, where: str) -> str:
         """Count a call in which a process has ended, or was killed from outside; returns what is told of it.
@@ -46,8 +58,8 @@ class Blame:
         TrainingError
             If that happens more often than updates make good for.
         """
-        self.deaths += 1
-        if self.deaths >= _DEATHS:
+        self.deaths += _FORGIVEN
+        if self.deaths >= _DEATHS * _FORGIVEN:
             raise _with(
                 error,
                 f"its code ends the process that it runs in, or there is too little memory{where}: {_DEATHS} calls or "
@@ -61,13 +73,14 @@ class Blame:
         Raises
         ------
         TrainingError
-            If the process was started again several times.
+            If that happens more often than restarts are allowed and updates make good for.
         """
-        self.stalls[about] = times = self.stalls.get(about, 0) + 1
+        self.stalls[about] = self.stalls.get(about, 0) + _FORGIVEN
+        times = math.ceil(self.stalls[about] / _FORGIVEN)
         what = "no update by the parameter server" if about == PS else f"no mini-batch of chunk {about}"
         usually = f"; a mini-batch usually takes {usual_s:.3g} s" if usual_s else ""
         if times > self.watch.restarts:
-            raise _with(error, f"{what}{where}, {times} times in a row: {error}{usually}")
+            raise _with(error, f"{what}{where}, {times} times in a row or nearly so: {error}{usually}")
         again = f"its process is started again, {times} of {self.watch.restarts} times"
         return f"{what}{where}: {error}{usually}; {again}"
 

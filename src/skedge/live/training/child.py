@@ -133,7 +133,7 @@ class Child:
                 return facts, self.connection.recv_bytes()
         except (OSError, EOFError, ValueError) as error:
             if stalled.is_set():
-                raise StalledError(f"its code has not returned after {limit_s:g} s") from None
+                raise StalledError(f"its code has not returned after {limit_s:.3g} s") from None
             raise EndedError("its code ends the process that it runs in") from error
 
     def _facts(self, limit_s: float, prepare_s: float, stalled: threading.Event) -> Ack:
@@ -143,7 +143,7 @@ class Child:
             if not self._comes(deadline):
                 reason = "returned" if self._ready else "become ready (packages, imports, factory)"
                 self.kill()
-                raise StalledError(f"its code has not {reason} after {limit_s if self._ready else prepare_s:g} s")
+                raise StalledError(f"its code has not {reason} after {limit_s if self._ready else prepare_s:.3g} s")
             with self._killed_after(limit_s, stalled):
                 facts = json.loads(self.connection.recv_bytes(_FACTS))
             if not isinstance(facts, dict):
