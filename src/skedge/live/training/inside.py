@@ -292,7 +292,7 @@ def _print_into(number: int) -> None:
 
 
 def _tell_end(connection: Connection, status: int) -> None:
-    """Tell trusted code how the job's process has ended, as :func:`os.waitpid` says."""
+    """Tell trusted code how the job's process has ended, as ``os.waitpid`` says."""
     code = os.waitstatus_to_exitcode(status)
     with suppress(OSError):  # nobody asks any more
         _send(connection, {"ended": f"with status {code}" if code >= 0 else f"by signal {-code}"})
