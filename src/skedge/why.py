@@ -19,6 +19,7 @@ from .core.time import SECOND
 
 TOKENS = {
     "running": "it runs",
+    "stalled": "it runs, but no mini-batch has come for long; its process was started again",
     "uploading": "its data are on their way",
     "lane_busy": "chunks of better rank hold its lanes",
     "no_workers": "fewer workers of its type are free than it needs",

@@ -234,7 +234,8 @@ def test_what_prometheus_scrapes_counts_what_happened(controller: Controller) ->
 
 ASKED = {
     "read": [("GET", "/jobs"), ("GET", "/events"), ("GET", "/servers"), ("GET", "/health"), ("GET", "/metrics"),
-             ("GET", "/record"), ("GET", "/jobs/x"), ("GET", "/jobs/x/logs"), ("GET", "/openapi.json"),
+             ("GET", "/record"), ("GET", "/jobs/x"), ("GET", "/jobs/x/logs"), ("GET", "/jobs/x/workers"),
+             ("GET", "/openapi.json"),
              ("POST", "/whatif"), ("GET", "/view"), ("GET", "/view/lanes"), ("GET", "/view/map"),
              ("GET", "/view/jobs/x"), ("GET", "/view/training/x")],
     "submit": [("POST", "/jobs"), ("PUT", "/code/x"), ("POST", "/jobs/x/cancel"), ("POST", "/jobs/x/resubmit")],

@@ -17,7 +17,8 @@ import torch
 
 from skedge.core.errors import InputError, TrainingError
 from skedge.live.training.agent import Agent
-from skedge.live.training.apart import Ack, Child, EndedError, Nursery, environment, sent
+from skedge.live.training.apart import Nursery, environment, sent
+from skedge.live.training.child import Ack, Child, EndedError
 from skedge.live.training.chunks import packed
 from skedge.live.training.code import Codes, digest, files_in, modules_in, pack
 from skedge.live.training.inside import loaded, saved
@@ -179,7 +180,7 @@ def test_code_that_ends_or_hangs_costs_its_own_process(child: Callable[[], Child
     for does, raised in (("end", EndedError), ("hang", TrainingError)):
         one, of = child(), program(code, does=does)
         state = one.ask("load", sent(of), None)[1]
-        with pytest.raises(raised, match=r"ends the process|has not returned after 1 s"):
+        with pytest.raises(raised, match=r"has ended with status 3|has not returned after 1 s"):
             one.ask("gradient", sent(of), str(chunk), 0, 0, state, limit_s=1.0)
         with pytest.raises(EndedError):
             one.ask("losses")

@@ -25,7 +25,8 @@ from skedge.live.confinement.confinement import CONFINED, Confinement, Usage, co
 from skedge.live.confinement.limits import cpus_of
 from skedge.live.control.limits import Limits
 from skedge.live.training import apart
-from skedge.live.training.apart import Children, EndedError, Nursery, environment, sent
+from skedge.live.training.apart import Children, Nursery, environment, sent
+from skedge.live.training.child import EndedError
 from skedge.live.training.code import pack
 from skedge.live.training.program import Program
 
@@ -166,7 +167,7 @@ except OSError as error:
 
 @confines
 def test_a_job_cannot_name_what_the_operator_does_not_allow(tmp_path: Path) -> None:
-    children = Children(replace(CONFINED, connect=("data.test:80",)))
+    children = Children("e0", replace(CONFINED, connect=("data.test:80",)))
     of = program(tmp_path, "said = 1", connect=("data.test:81",))
     try:
         with pytest.raises(TrainingError, match=r"train.connect: data.test:81: is no address that .*--allow-connect"):
@@ -218,7 +219,7 @@ def test_what_a_job_has_started_ends_with_it(
     child = nurseries(confinement).child(confinement)
     error = {"closing": TrainingError, "ending": EndedError, "time": TrainingError}[by]
     with pytest.raises(error):
-        child.ask("load", program(tmp_path, body), None, limit_s=60 if by != "time" else 2)
+        child.ask("load", program(tmp_path, body), None, prepare_s=60 if by != "time" else 2)
     if by == "closing":
         waits(lambda: len(left_behind()) == 5)
     child.end()
@@ -366,7 +367,7 @@ except OSError as error:
 """,
         pip=(wheel(tmp_path / "wheels", 0.25),),
     )
-    children = Children(replace(CONFINED, readable=(str(tmp_path / "wheels"),)))
+    children = Children("e0", replace(CONFINED, readable=(str(tmp_path / "wheels"),)))
     try:
         with pytest.raises(TrainingError, match=r"\(0.25, True\)"), children.of("a", of) as child:
             child.ask("load", of, None)

@@ -17,8 +17,9 @@ from skedge.core.errors import TrainingError
 from skedge.live.training import apart, ps
 from skedge.live.training.agent import Agent
 from skedge.live.training.answers import Answers
-from skedge.live.training.apart import EndedError, sent
+from skedge.live.training.apart import sent
 from skedge.live.training.checkpoint import Checkpoints, Life
+from skedge.live.training.child import EndedError
 from skedge.live.training.framing import framed
 from skedge.live.training.inside import Inside, loaded, saved
 from skedge.live.training.maker import Calls

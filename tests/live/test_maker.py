@@ -29,13 +29,13 @@ def test_code_that_ends_its_process_fails_its_own_job_alone(engine: Engine) -> N
         calls = [pool.submit(engine.maker.contents, program, (0,)) for program in (GOOD, ENDS, GOOD, ENDS, GOOD)]
         errors = [call.exception() for call in calls]
     assert [error is None for error in errors] == [True, False, True, False, True]
-    assert "ends the process" in str(errors[1])
-    assert "ends the process" in str(errors[3])
+    assert "has ended with status 3" in str(errors[1])
+    assert "has ended with status 3" in str(errors[3])
 
 
 def test_code_that_does_not_return_is_ended(engine: Engine) -> None:
-    impatient = Calls(engine.maker.actor, limit_s=2.0)
-    with pytest.raises(TrainingError, match="has not returned after 2 s"):
+    impatient = Calls(engine.maker.actor, prepare_s=2.0)
+    with pytest.raises(TrainingError, match=r"has not become ready .* after 2 s"):
         impatient.contents(HANGS, (0,))
     assert engine.maker.contents(GOOD, (0,))[0][0] == 0
 
@@ -45,6 +45,6 @@ def test_a_test_that_fails_leaves_the_job_trained(engine: Engine) -> None:
     server = ParameterServer(GOOD)
     found = engine.maker.outcome(ENDS, [(1, 0.5)], saved(server.state()))
     assert (found["accuracy"], found["losses"]) == (None, [(1, 0.5)])
-    assert "ends the process" in found["unmeasured"]
+    assert "has ended with status 3" in found["unmeasured"]
     right = engine.maker.outcome_of(GOOD, server.dump())
     assert 0 <= right["accuracy"] <= 1

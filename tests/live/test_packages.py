@@ -13,7 +13,8 @@ import yaml
 from wheels import wheel
 
 from skedge.core.errors import InputError, TrainingError
-from skedge.live.training.apart import Child, Nursery, sent
+from skedge.live.training.apart import Nursery, sent
+from skedge.live.training.child import Child
 from skedge.live.training.code import pack
 from skedge.live.training.inside import loaded
 from skedge.live.training.packages import add_packages

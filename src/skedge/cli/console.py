@@ -9,20 +9,31 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from skedge.comparison.columns import is_censored
+from skedge.core.escape import escaped
 from skedge.core.wording import ELASTIC
 
-out = Console(highlight=False, markup=False, emoji=False)
+
+class _Escaping(Console):
+    """A console that shows control characters instead of sending them to the terminal."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        """Text of any source, escaped."""
+        return super().render_str(escaped(text), **how)
+
+
+out = _Escaping(highlight=False, markup=False, emoji=False)
 """For results. The output contains users' ids and paths, so brackets and colons are not interpreted as markup."""
 
-err = Console(stderr=True, highlight=False, markup=False, emoji=False)
+err = _Escaping(stderr=True, highlight=False, markup=False, emoji=False)
 """For progress and errors."""
 
 
 def print_json(value: object) -> None:
     """Print `value` as JSON; NaN and infinities become null."""
-    out.print_json(json.dumps(finite(value)))
+    out.print_json(json.dumps(_escaped(finite(value))))
 
 
 def finite(value: Any) -> Any:
@@ -34,6 +45,15 @@ def finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [finite(v) for v in value]
     return value
+
+
+def _escaped(value: Any) -> Any:
+    """`value` with what JSON does not escape itself: characters that change the direction of text, and the like."""
+    if isinstance(value, str):
+        return value if value.isascii() else escaped(value)
+    if isinstance(value, Mapping):
+        return {name: _escaped(of) for name, of in value.items()}
+    return [_escaped(of) for of in value] if isinstance(value, list) else value
 
 
 def amount(key: str, value: float | None) -> str:

@@ -99,7 +99,7 @@ SECTIONS = {
             "notify:notify_app",
             "Send messages to mail, chat or a web address when jobs complete, fail or are preempted.",
         ),
-        "logs": ("requests:logs", "Print the log of a job: the decisions about it, and its losses."),
+        "logs": ("requests:logs", "Print the log of a job, or what one of its workers printed."),
         "cancel": ("requests:cancel", "Cancel a job that is in the system."),
         "events": ("requests:events", "List events and decisions in order; with --json one line each."),
         "servers": ("requests:servers", "List the servers: up, lost or cordoned, and the jobs on them."),

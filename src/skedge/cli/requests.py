@@ -16,13 +16,14 @@ import typer
 from rich.table import Column, Table
 
 from skedge.core.errors import InputError, SkedgeError
+from skedge.core.escape import escaped
 from skedge.live.control.local_socket import reaching
 from skedge.live.control.states import STATES, WAITING
 from skedge.live.control.tls import trusting
 from skedge.live.training.code import digest, pack
 from skedge.scenario.file import read_spec
 
-from .console import duration, out, print_json
+from .console import duration, err, out, print_json
 from .options import STATE, JobArgument, JsonOption, ServerArgument, StateOption
 
 _LOOK_S = 0.5
@@ -34,6 +35,10 @@ _ANSWER_S = 90.0
 """Longest wait for an answer [s]."""
 
 _LOCAL = "http://localhost/v1"
+
+_USUAL, _IDLE_S = 10.0, 10.0
+"""A job that trains is said to have had no mini-batch for so many times its usual time, and so long at least [s]."""
+
 _BUSY = (429, 503)
 """HTTP statuses of a service that has been asked too often, or is too busy to answer."""
 
@@ -67,7 +72,13 @@ def _address(state: Path) -> dict[str, Any]:
 
 
 def ask(state: Path, method: str, path: str, headers: Mapping[str, str] | None = None, **given: Any) -> Any:
-    """The service's answer.
+    """The content of the service's answer; raises as :func:`answered` does."""
+    answer = answered(state, method, path, headers, **given)
+    return answer.json() if answer.headers["content-type"].startswith("application/json") else answer.text
+
+
+def answered(state: Path, method: str, path: str, headers: Mapping[str, str] | None = None, **given: Any) -> Any:
+    """The service's answer, with its headers.
 
     Raises
     ------
@@ -93,7 +104,7 @@ def ask(state: Path, method: str, path: str, headers: Mapping[str, str] | None =
             f"minute: see controller.log in the folder of its state, {state} unless it is another machine's"
         ) from error
     if answer.is_success:
-        return answer.json() if answer.headers["content-type"].startswith("application/json") else answer.text
+        return answer
     is_problem = answer.headers["content-type"].startswith("application/problem+json")
     sentence = answer.json()["detail"] if is_problem else f"the service answers {answer.status_code}"
     raise (NoAnswerError if answer.status_code in _BUSY else InputError)(sentence)
@@ -190,7 +201,7 @@ def queue(
     for row in rows:
         starts = _until(row, "start_s") if row["state"] in WAITING else ""
         left = "never" if row["never_completes"] else _until(row, "forecast_s")
-        reason = row["reason"]["token"] if row["state"] != "RUNNING" else ""
+        reason = row["reason"]["token"] if row["state"] != "RUNNING" else _stalled(row)
         progress = f"{row['progress']:.0%}"
         of = [row["tenant"], str(row["priority"])] if shared else []
         table.add_row(row["job"], *of, row["state"], progress, ", ".join(row["servers"]), starts, left, reason)
@@ -204,6 +215,15 @@ def _pages(state: Path, path: str, params: Mapping[str, Any], since: int = 0) ->
         found += page
         since = page[-1]["n"] + 1
     return found
+
+
+def _stalled(row: Mapping[str, Any]) -> str:
+    """Since when a job that trains has had no mini-batch, if that is long; else nothing."""
+    idle_s, usual_s = row["idle_s"], row["usual_s"] or 0.0
+    if idle_s is None or idle_s < max(_USUAL * usual_s, _IDLE_S):
+        return ""
+    word = {"stalled": "stalled, "}.get(row["reason"]["token"], "")
+    return f"{word}no mini-batch for {duration(idle_s)}"
 
 
 def _until(row: Mapping[str, Any], name: str) -> str:
@@ -222,6 +242,7 @@ def describe(job: JobArgument, state: StateOption = STATE, as_json: JsonOption =
         out.print(f"tenant {found['tenant']}, class {found['priority']}")
     token, message = found["reason"]["token"], found["message"]
     out.print(f"reason: {token}" + (f": {message}" if message != token else ""), soft_wrap=True)
+    _print_processes(found)
     if found["servers"]:
         out.print(f"on: {', '.join(found['servers'])}")
     if found["devices"]:
@@ -246,6 +267,15 @@ def describe(job: JobArgument, state: StateOption = STATE, as_json: JsonOption =
     _print_events(found["history"])
 
 
+def _print_processes(found: Mapping[str, Any]) -> None:
+    """Print what is known of a job's processes: since when there is no mini-batch, and who has printed something."""
+    if late := _stalled(found):
+        out.print(f"{late}; one usually takes {duration(found['usual_s'] or 0.0)}")
+    if found["printed"]:
+        show = f"`skedge logs {found['job']} --worker W` shows it"
+        out.print(f"printed: {_sizes(found['printed'])}; {show}", soft_wrap=True)
+
+
 def _print_events(rows: list[dict[str, Any]]) -> None:
     table = Table("time s", "what", "job", "")
     for row in rows:
@@ -256,22 +286,41 @@ def _print_events(rows: list[dict[str, Any]]) -> None:
 def logs(
     job: JobArgument,
     state: StateOption = STATE,
+    worker: Annotated[str | None, typer.Option(help="Print what this worker of the job has printed.")] = None,
     tail: Annotated[int | None, typer.Option(help="Number of lines to print, from the end.", min=1)] = None,
     follow: Annotated[bool, typer.Option(help="Keep running, and print new lines until the job has left.")] = False,
 ) -> None:
-    """Print the log of a job: the decisions about it, and its losses."""
-    text = ask(state, "GET", f"/jobs/{job}/logs")
-    lines = text.splitlines(keepends=True)
-    sys.stdout.write("".join(lines if tail is None else lines[-tail:]))
+    """Print the log of a job: the decisions about it, its losses and failures; or what one of its workers printed."""
+    of = {} if worker is None else {"worker": worker}
+    text, at = _log(state, job, of, 0)
+    sys.stdout.write("".join(text if tail is None else text[-tail:]))
+    if worker is None and (printed := ask(state, "GET", f"/jobs/{job}/workers")):
+        err.print(f"printed: {_sizes(printed)}; `skedge logs {job} --worker W` shows it", soft_wrap=True)
     while follow:
         sys.stdout.flush()
         # the state first: what is written before the job leaves is in the log that is read after
         left = ask(state, "GET", f"/jobs/{job}")["ended_s"] is not None
-        more = ask(state, "GET", f"/jobs/{job}/logs", params={"since": len(text.encode())})
-        sys.stdout.write(more)
-        text, follow = text + more, not left
+        more, at = _log(state, job, of, at)
+        sys.stdout.write("".join(more))
+        follow = not left
         if follow:
             time.sleep(_LOOK_S)
+
+
+def _log(state: Path, job: str, of: Mapping[str, str], since: int) -> tuple[list[str], int]:
+    """The lines of a log from byte `since` on, and the number of the byte after them."""
+    found: list[str] = []
+    while True:
+        answer = answered(state, "GET", f"/jobs/{job}/logs", params={**of, "since": since})
+        found += escaped(answer.text).splitlines(keepends=True)
+        since, before = int(answer.headers["Skedge-Next"]), since
+        if since == before:
+            return found, since
+
+
+def _sizes(printed: list[dict[str, Any]]) -> str:
+    """Workers and how much they have printed, in words."""
+    return ", ".join(f"{row['worker']} {row['bytes'] / 1e3:,.1f} kB" for row in printed)
 
 
 def cancel(job: JobArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:

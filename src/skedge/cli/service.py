@@ -87,6 +87,10 @@ class LimitOptions:
     keep_days: Annotated[float, typer.Option(help="Time to keep checkpoints of past jobs (days).", min=0)] = 30.0
     max_per_minute: Annotated[int, typer.Option(help="Most requests with one token in a minute.", min=1)] = 6000
     max_minibatches: Annotated[int, typer.Option(help="Most mini-batches of one job.", min=1)] = 10**9
+    stall_s: Annotated[float, typer.Option(help="Time after which a mini-batch is stalled (s).", min=1)] = 60.0
+    stall_restarts: Annotated[int, typer.Option(help="Restarts of a stalled process before its job fails.", min=0)] = 2
+    prepare_s: Annotated[float, typer.Option(help="Longest time to import a job's code and packages (s).", min=1)] = 600
+    output_mb: Annotated[float, typer.Option(help="Kept output of each worker of a job (MB).", min=0.1)] = 10.0
     allow: Annotated[
         list[str] | None, typer.Option(help="A module or package whose factories jobs may use; repeatable.")
     ] = None
@@ -122,9 +126,18 @@ def up(
     write_aside(state / CLUSTER, yaml.safe_dump(cluster_fields(scenario), sort_keys=False))
     allowed = tuple(limits.allow or ())
     kept = Limits(
-        limits.max_chunks, limits.max_body_mb, limits.min_free_mb, limits.keep_days, limits.max_per_minute, allowed,
+        limits.max_chunks,
+        limits.max_body_mb,
+        limits.min_free_mb,
+        limits.keep_days,
+        limits.max_per_minute,
+        allowed,
         limits.max_minibatches,
-    )  # fmt: skip
+        limits.stall_s,
+        limits.stall_restarts,
+        limits.prepare_s,
+        limits.output_mb,
+    )
     save_settings(state, Settings(**{**asdict(wanted), "track": track}, id=mark, limits=kept, jobs=confinement))
     for name in (ADDRESS, STARTING):
         (state / name).unlink(missing_ok=True)

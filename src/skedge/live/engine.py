@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,11 @@ from skedge.core.kinds import kind_of
 from skedge.core.model import Cluster
 from skedge.live.confinement.confinement import TRUSTED, Confinement
 from skedge.live.gpus import Gpus, offered
-from skedge.live.training.agent import Agent
+from skedge.live.training.agent import GROUPS, Agent
 from skedge.live.training.coach import Coach, CoachActor
 from skedge.live.training.maker import CALLS, Calls, Maker
 from skedge.live.training.processes import Lasting, Processes, PSPlaces, on_server
+from skedge.live.training.watch import WATCH, Watch
 from skedge.live.world.coach_link import AskedCoach, CoachHere, CoachThere
 from skedge.runs.cluster import check_answers
 
@@ -31,12 +33,38 @@ from .stale import end_raylet, found_in
 
 _START_S = 120.0
 _MANY = 64  # concurrent workers on a server that sets no limit
+_THREADS = {"health": 1, "data": 16, "ends": 2}
+"""Threads of an agent for what is no mini-batch, by group."""
+
 _COACH_CALLS = 8
 """Most concurrent calls of the coach: a controller's, and those of one that it has replaced."""
 
 _LOOK_S = 0.5
 _FROZEN_S = 20.0
 _ANSWER_S = 5.0
+
+
+@dataclass(frozen=True)
+class Hosting:
+    """How a service uses a Ray cluster.
+
+    Attributes
+    ----------
+    embedded
+        True: the cluster at the address is an embedded one, of another process.
+    lasting
+        Id of a service whose actors outlive its controllers. Empty: they end with this process, which hosts the
+        trainers.
+    watch
+        How long jobs' code may take.
+    confinement
+        What jobs' processes may see and use.
+    """
+
+    embedded: bool = False
+    lasting: str = ""
+    watch: Watch = WATCH
+    confinement: Confinement = TRUSTED
 
 
 class Engine:
@@ -56,13 +84,8 @@ class Engine:
         Where agents compute: ``cpu``, ``cuda``, or ``auto``: on GPUs where a server has some.
     say
         Called with a description of what is being started, whenever that changes.
-    embedded
-        True: the cluster at the address is an embedded one, of another process. Default: False.
-    lasting
-        Id of a service whose actors outlive its controllers. Empty: they end with this process, which hosts the
-        trainers.
-    confinement
-        What jobs' processes may see and use.
+    hosting
+        Of a service: what outlives its controllers, and what its jobs may do.
 
     Attributes
     ----------
@@ -74,6 +97,8 @@ class Engine:
         True if rounds are stretched to their announced time, so that servers on one machine have the scenario's speeds.
     lost
         Servers that are lost.
+    limits
+        How long jobs' code may take.
     """
 
     acts = True
@@ -88,14 +113,13 @@ class Engine:
         cloud_ps: int = 1,
         device: str = "cpu",
         say: Callable[[str], None] = unheard,
-        embedded: bool = False,
-        lasting: str = "",
-        confinement: Confinement = TRUSTED,
+        hosting: Hosting = Hosting(),
     ) -> None:
-        self.emulates, self.say = embedded or address is None, say
+        self.emulates, self.say, self.limits = hosting.embedded or address is None, say, hosting.watch
+        lasting = hosting.lasting
         self.gpus = Gpus(device, cluster, embedded=self.emulates)
         self.cluster, self.folder, self.url, self.lasting = cluster, folder, checkpoints, lasting
-        self.cloud_ps, self.confinement = cloud_ps, confinement
+        self.cloud_ps, self.confinement = cloud_ps, hosting.confinement
         self.embedded = None if address is not None else Embedded(cluster, folder, self.gpus, say)
         self.agents: dict[int, Any] = {}
         self.watching: threading.Thread | None = None
@@ -122,7 +146,7 @@ class Engine:
         if self.lasting:
             found = _end_others(prefix)
         names = Lasting(prefix)
-        self.maker = Calls(self._maker(names))
+        self.maker = Calls(self._maker(names), prepare_s=self.limits.prepare_s)
         warmed = [self.maker.actor.warm.remote()]  # first: the process that it starts imports PyTorch meanwhile
         if self.embedded is not None:
             self.embedded.start_servers()
@@ -143,7 +167,8 @@ class Engine:
         if not self.lasting:
             return ""
         sources = sorted(Path(__file__).parent.rglob("*.py"))
-        options = repr((self.cluster.servers, self.gpus.device, self.url, self.cloud_ps, self.confinement)).encode()
+        jobs = self.limits, self.confinement
+        options = repr((self.cluster.servers, self.gpus.device, self.url, self.cloud_ps, *jobs)).encode()
         return hashlib.sha256(b"".join(path.read_bytes() for path in sources) + options).hexdigest()[:16]
 
     def _check_nodes(self, *, found: bool) -> None:
@@ -177,7 +202,7 @@ class Engine:
         unlimited = kind_of(self.cluster).ps_slots(self.cluster, server) is None
         lanes = 4 + int(self.cluster.workers[server].sum()) + (_MANY if unlimited else 0)
         on = {**on_server(name), "num_gpus": self.gpus.of(server), **names.options("agent", name)}
-        make = _ray().remote(Agent).options(**on, max_concurrency=lanes)
+        make = _agent_class().options(**on, max_concurrency=lanes)
         return make.remote(name, str(self.folder / "servers" / name), self.gpus.device, server, self.confinement)
 
     def _maker(self, names: Lasting) -> Any:
@@ -201,7 +226,9 @@ class Engine:
         # one process is warm on a server with resources, which has no slots
         warm = (self.cloud_ps if i == self.cluster.cloud else 1 if (n := slots[i]) is None else n for i in servers)
         slotted = frozenset(i for i in servers if i == self.cluster.cloud or slots[i] is not None)
-        places = PSPlaces(tuple(self.cluster.server_ids), tuple(warm), slotted, self.url, names, self.confinement)
+        places = PSPlaces(
+            tuple(self.cluster.server_ids), tuple(warm), slotted, self.url, names, self.limits, self.confinement
+        )
         return Processes(self.agents, self.maker, places)
 
     # -- servers that are lost and come back -------------------------------------------------------------------------
@@ -324,6 +351,15 @@ def _here(*, lasting: bool) -> dict[str, Any]:
         here = next((node["NodeID"] for node in alive if node["NodeID"] not in of_servers), here)
     on = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=lasting)
     return {"num_cpus": 0, "max_restarts": -1, "scheduling_strategy": on}
+
+
+def _agent_class() -> Any:
+    """The agent's actor: its health is asked of a thread that neither uploads nor mini-batches can hold."""
+    ray = _ray()
+    for group, methods in GROUPS.items():
+        for name in methods:
+            ray.method(concurrency_group=group)(getattr(Agent, name))
+    return ray.remote(concurrency_groups=_THREADS)(Agent)
 
 
 def _ignored(server: int, what: str) -> None:

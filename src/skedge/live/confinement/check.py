@@ -10,7 +10,7 @@ import sys
 from skedge.core.errors import InputError
 
 from .confinement import Confinement
-from .keeper import keep
+from .keeper import Ends, keep
 
 _IN = b"in"
 _CHECK_S = 60.0
@@ -37,8 +37,8 @@ def refusal(confinement: Confinement | None = None) -> str:
     said, word = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
     if pid == 0:
-        file = connection.fileno()
-        keep(confinement or Confinement(trusted=False), file, word, lambda: _say_in(file))
+        ends = Ends(connection.fileno(), word.fileno(), os.open(os.devnull, os.O_WRONLY))
+        keep(confinement or Confinement(trusted=False), ends, lambda: _say_in(ends.connection))
     connection.close()
     word.close()
     with ours, said:

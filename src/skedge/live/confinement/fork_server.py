@@ -1,7 +1,6 @@
 """The process that jobs' processes are forked from, and what a client asks it.
 
-A client sends a :class:`.confinement.Confinement` and two sockets: the job's connection to it, and one on which it
-reads a sentence if the process is ended, or cannot be confined.
+A client sends a :class:`.confinement.Confinement` and three open files (:class:`.keeper.Ends`).
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from contextlib import suppress
 
 from .confinement import Confinement, from_json
 from .groups import JobGroup
-from .keeper import keep
+from .keeper import Ends, keep
 from .warden import Watched, end_above_limits
 
 _SIZE = 4
 """Bytes of a number in a message."""
 
-_FILES = 2
+_FILES = 3
 _ASK_S = 10.0
 """Longest wait for the rest of a request [s]."""
 
@@ -29,10 +28,10 @@ LOOK_S = 0.25
 """How often the processes of jobs are counted [s]."""
 
 
-def ask_for(control: socket.socket, confinement: Confinement, connection: int, word: int) -> int:
+def ask_for(control: socket.socket, confinement: Confinement, ends: Ends) -> int:
     """Ask for a new process of a job; returns the process id of its keeper, 0 if there is none."""
     content = confinement.as_json()
-    socket.send_fds(control, [len(content).to_bytes(_SIZE, "little")], [connection, word])
+    socket.send_fds(control, [len(content).to_bytes(_SIZE, "little")], list(ends))
     control.sendall(content)
     return int.from_bytes(control.recv(_SIZE), "little")
 
@@ -83,13 +82,14 @@ class ForkServer:
             self.ready.unregister(client)
             client.close()
             return
-        connection, word = files[0], socket.socket(fileno=files[1])
+        ends = Ends(*files)
         pid = os.fork()
         if pid == 0:
-            keep(confinement, connection, word, lambda: self.body(connection))
-        # the process has its own copy: an open one here would hide that it has ended
-        os.close(connection)
-        self._watch(Watched(pid, confinement, word))
+            keep(confinement, ends, lambda: self.body(ends.connection))
+        # the process has its own copies: open ones here would hide that it has ended
+        os.close(ends.connection)
+        os.close(ends.output)
+        self._watch(Watched(pid, confinement, socket.socket(fileno=ends.word)))
         with suppress(OSError):  # the client has ended, and the process's connection with it
             client.send(pid.to_bytes(_SIZE, "little"))
 

@@ -17,13 +17,14 @@ import os
 import select
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from . import calls, kernel
 from .confinement import Confinement
@@ -39,35 +40,52 @@ _FIRST_UID = 0x70000000
 _REAP_S, _PAUSE_S = 1.0, 0.01
 """Between two looks for orphans that have ended, and between two rounds of killing what is left [s]."""
 
+ENDED = "its process has ended"
+"""What a sentence begins with that says how a process of a job has ended."""
+
 HINT = "`skedge up --trust-jobs` runs jobs' code as the service's user"
 
 
-def keep(confinement: Confinement, connection: int, word: socket.socket, body: Callable[[], None]) -> NoReturn:
-    """Be the keeper of a new process of a job; returns in no process.
+class Ends(NamedTuple):
+    """Open files of a process of a job, whose other ends its client has.
 
-    Parameters
+    Attributes
     ----------
     connection
-        The job's connection to its client; when the client closes its end, or the job's process ends, all that the
-        job has started is ended.
+        The job's own; when the client closes its end, or the job's process ends, all that the job has started is
+        ended.
     word
-        Takes a sentence for the client, if the job cannot be confined or the kernel has ended it.
-    body
-        What the job's process does.
+        Takes sentences of trusted code: that the job cannot be confined, or uses too much; how its process has ended.
+    output
+        Takes what the job prints.
     """
+
+    connection: int
+    word: int
+    output: int
+
+    def say(self, sentence: str) -> None:
+        """Send a sentence to the client, if it is still there."""
+        if sentence:
+            with suppress(OSError), socket.socket(fileno=os.dup(self.word)) as word:
+                word.send(sentence.encode())
+
+
+def keep(confinement: Confinement, ends: Ends, body: Callable[[], None]) -> NoReturn:
+    """Be the keeper of a new process of a job; returns in no process. `body` is what the job's process does."""
     try:
         signal.signal(signal.SIGTERM, _end_once)
         kernel.end_with_parent(signal.SIGTERM)
-        close_all_but(0, 1, 2, connection, word.fileno())
+        close_all_but(0, 1, 2, *ends)
         group = JobGroup(confinement)
         group.enter()
         if confinement.trusted:
-            _keep_trusted(confinement, connection, body)
+            _keep_trusted(confinement, ends, body)
         else:
-            _keep_confined(confinement, connection, word, body)
-        _say(word, group.sentence())
+            _keep_confined(confinement, ends, body)
+        ends.say(group.sentence())
     except Exception as error:  # whatever it is, the client is told
-        _refuse(word, error)
+        _refuse(ends, error)
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         _end_descendants()
@@ -80,16 +98,15 @@ def _end_once(_number: int, _frame: FrameType | None) -> None:
     raise SystemExit
 
 
-def _refuse(word: socket.socket, error: Exception) -> None:
+def _refuse(ends: Ends, error: Exception) -> None:
     """Tell the client that the job cannot be confined."""
-    _say(word, f"jobs cannot be confined here: {error or type(error).__name__}; {HINT}")
+    ends.say(f"jobs cannot be confined here: {error or type(error).__name__}; {HINT}")
 
 
-def _say(word: socket.socket, sentence: str) -> None:
-    """Send a sentence to the client, if it is still there."""
-    if sentence:
-        with suppress(OSError):
-            word.send(sentence.encode())
+def _tell_end(ends: Ends, status: int) -> None:
+    """Tell the client how the job's process has ended, as ``os.waitpid`` says."""
+    code = os.waitstatus_to_exitcode(status)
+    ends.say(f"{ENDED} with status {code}" if code >= 0 else f"{ENDED} by signal {-code}")
 
 
 def close_all_but(*kept: int) -> None:
@@ -103,12 +120,14 @@ def close_all_but(*kept: int) -> None:
 # -- trusted ---------------------------------------------------------------------------------------------------------
 
 
-def _keep_trusted(confinement: Confinement, connection: int, body: Callable[[], None]) -> None:
+def _keep_trusted(confinement: Confinement, ends: Ends, body: Callable[[], None]) -> None:
     kernel.adopt_orphans()
     job = os.fork()
     if job == 0:
-        _be_job(confinement, connection, body)
-    _watch(job, connection)
+        _be_job(confinement, ends, body)
+    os.close(ends.output)
+    if _watch(job, ends.connection):
+        _tell_end(ends, os.waitpid(job, 0)[1])
 
 
 def _end_descendants() -> None:
@@ -128,7 +147,7 @@ def _end_descendants() -> None:
 # -- confined --------------------------------------------------------------------------------------------------------
 
 
-def _keep_confined(confinement: Confinement, connection: int, word: socket.socket, body: Callable[[], None]) -> None:
+def _keep_confined(confinement: Confinement, ends: Ends, body: Callable[[], None]) -> None:
     filtering = calls.refusing()
     uid = _FIRST_UID + os.getpid()
     as_root = os.geteuid() == 0 and _is_mapped(uid)
@@ -137,8 +156,9 @@ def _keep_confined(confinement: Confinement, connection: int, word: socket.socke
     forwards.listen()
     init = os.fork()
     if init == 0:
-        _be_init(confinement, uid, as_root, forwards.names, connection, word, _filtered(filtering, body))
-    _watch(init, connection)
+        _be_init(confinement, uid, as_root, forwards.names, ends, _filtered(filtering, body))
+    os.close(ends.output)
+    _watch(init, ends.connection)
 
 
 def _is_mapped(uid: int) -> bool:
@@ -167,8 +187,7 @@ def _be_init(
     uid: int,
     as_root: bool,
     names: Collection[tuple[str, str]],
-    connection: int,
-    word: socket.socket,
+    ends: Ends,
     body: Callable[[], None],
 ) -> NoReturn:
     status = 1
@@ -181,16 +200,17 @@ def _be_init(
         kernel.end_with_parent(signal.SIGKILL)
         job = os.fork()
         if job == 0:
-            _be_job(confinement, connection, body)
-        close_all_but(0, 1, 2)
+            _be_job(confinement, ends, body)
+        close_all_but(0, 1, 2, ends.word)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         while True:  # as the first process of its namespace it is the parent of all orphans
-            ended, _ = os.wait()
+            ended, how = os.wait()
             if ended == job:
+                _tell_end(ends, how)
                 status = 0
                 break
     except Exception as error:  # whatever it is, the client is told
-        _refuse(word, error)
+        _refuse(ends, error)
     finally:
         os._exit(status)
 
@@ -210,14 +230,15 @@ def _give_up_rights(uid: int, *, as_root: bool) -> None:
 # -- both ------------------------------------------------------------------------------------------------------------
 
 
-def _watch(pid: int, connection: int) -> None:
-    """Wait until a child ends, or the client closes its end of the connection."""
+def _watch(pid: int, connection: int) -> bool:
+    """Wait until a child ends, or the client closes its end of the connection; whether the child has ended."""
     process = os.pidfd_open(pid)
     waits = select.poll()
     waits.register(process, select.POLLIN)
     waits.register(connection, select.POLLRDHUP)
-    while not waits.poll(_REAP_S * 1000):
+    while not (ready := waits.poll(_REAP_S * 1000)):
         _reap(pid)
+    return process in dict(ready)
 
 
 def _reap(pid: int) -> None:
@@ -227,10 +248,11 @@ def _reap(pid: int) -> None:
             os.waitpid(ended.si_pid, 0)
 
 
-def _be_job(confinement: Confinement, connection: int, body: Callable[[], None]) -> NoReturn:
+def _be_job(confinement: Confinement, ends: Ends, body: Callable[[], None]) -> NoReturn:
     status = 1
     try:
-        close_all_but(0, 1, 2, connection)
+        _print_into(ends.output)
+        close_all_but(0, 1, 2, ends.connection)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         kernel.end_with_parent(signal.SIGKILL)
         kernel.set_dumpable(dumpable=True)
@@ -239,6 +261,16 @@ def _be_job(confinement: Confinement, connection: int, body: Callable[[], None])
         status = 0
     finally:
         os._exit(status)
+
+
+def _print_into(number: int) -> None:
+    """Have what this process prints go into an open file, line by line."""
+    for of in (1, 2):
+        os.dup2(number, of)
+    # new ones: those that there are may have been made for a file, and hold what was not written
+    sys.stdout, sys.stderr = (
+        os.fdopen(of, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False) for of in (1, 2)
+    )
 
 
 def _filtered(program: bytes, body: Callable[[], None]) -> Callable[[], None]:

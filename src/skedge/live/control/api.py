@@ -37,6 +37,9 @@ from .tokens import ForbiddenError, Tokens, who
 V1 = "/v1"
 """What the paths of this version of the API begin with."""
 
+NEXT = "Skedge-Next"
+"""Header of an answer of logs: the number of the byte after it."""
+
 _PAUSE_S, _ALIVE_S = 0.5, 15.0
 """Between two looks at the event log for a stream, and longest silence of a stream [s]."""
 
@@ -66,7 +69,9 @@ def make_api(service: Service, token: str) -> FastAPI:
     ``POST /jobs``            a job spec, perhaps with a header ``Idempotency-Key``; gives the name
     ``GET /jobs``             :meth:`.service.Service.queue`: ``?state=RUNNING,PENDING&since=N&most=M``
     ``GET /jobs/JOB``         :meth:`.service.Service.describe`
-    ``GET /jobs/JOB/logs``    text, from byte ``?since=N`` on
+    ``GET /jobs/JOB/logs``    text, from byte ``?since=N`` on, of a worker with ``&worker=W``; ``Skedge-Next`` is what
+                              to go on from
+    ``GET /jobs/JOB/workers`` the workers that have printed something
     ``POST /jobs/JOB/cancel``
     ``POST /jobs/JOB/resubmit`` as it was submitted; gives the new name
     ``GET /events``           :meth:`.service.Service.events`: ``?since=N&most=M``
@@ -95,8 +100,9 @@ def make_api(service: Service, token: str) -> FastAPI:
         _check_tenant(service, job)
         return service.resubmit(job, idempotency_key)
 
-    def logs(job: str, since: Since = 0) -> str:
-        return service.logs(job, since)
+    def logs(job: str, since: Since = 0, worker: str = "") -> PlainTextResponse:
+        found = service.log(job, worker, since)
+        return PlainTextResponse(found.text, headers={NEXT: str(found.next)})
 
     def record() -> FileResponse:
         file, remove = archived(service.folder)
@@ -132,6 +138,7 @@ def make_api(service: Service, token: str) -> FastAPI:
         ("PUT", "/code/{name}", audit.of("code", keep_code)),
         ("GET", "/jobs", queue),
         ("GET", "/jobs/{job}", service.describe),
+        ("GET", "/jobs/{job}/workers", _workers_of(service)),
         ("POST", "/jobs/{job}/cancel", audit.of("cancel", cancel)),
         ("POST", "/jobs/{job}/resubmit", audit.of("resubmit", resubmit)),
         ("GET", "/events", events),
@@ -153,6 +160,16 @@ def make_api(service: Service, token: str) -> FastAPI:
     api.add_exception_handler(HTTPException, _no_such)
     _describe_spec(api)
     return api
+
+
+def _workers_of(service: Service) -> Callable[[str], list[dict[str, Any]]]:
+    """The answer that lists the workers of a job that have printed something."""
+
+    def workers(job: str) -> list[dict[str, Any]]:
+        service.ask(lambda: service.number_of(job))
+        return service.logs.workers(job)
+
+    return workers
 
 
 def _states_in(words: str) -> tuple[str, ...]:

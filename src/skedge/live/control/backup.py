@@ -20,11 +20,11 @@ from skedge.live.training.code import CODE
 
 from .audit import AUDIT
 from .journal import ARCHIVE
-from .service import JOURNAL
+from .service import JOURNAL, LOGS
 from .settings import CLUSTER, SETTINGS, Settings
 
 _FILES = (SETTINGS, CLUSTER, AUDIT)
-_FOLDERS = (Path(JOURNAL).with_suffix(ARCHIVE).name, "servers", "checkpoints", CODE, "logs")
+_FOLDERS = (Path(JOURNAL).with_suffix(ARCHIVE).name, "servers", "checkpoints", CODE, LOGS)
 """Chunks before checkpoints: a job that ends meanwhile removes its chunks, and its last checkpoint needs none."""
 
 

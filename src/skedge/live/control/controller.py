@@ -23,7 +23,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from skedge.core.errors import InputError, PolicyError, ScenarioError, SkedgeError, StateError
-from skedge.live.engine import Engine
+from skedge.live.engine import Engine, Hosting
 from skedge.live.private import secret_of, write_aside
 from skedge.live.stale import found_in
 from skedge.run import for_service
@@ -84,9 +84,7 @@ def control(state: Path) -> int:
             address,
             device=settings.device,
             say=say,
-            embedded=embedded,
-            lasting=settings.actors_of(state),
-            confinement=settings.jobs_of(state),
+            hosting=Hosting(embedded, settings.actors_of(state), settings.limits.watch(), settings.jobs_of(state)),
         )
         ended = False
         try:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from skedge.core.errors import InputError
+from skedge.live.training.watch import Watch
 
 _SHIPPED = "skedge.live.examples"
 
@@ -40,6 +41,13 @@ class Limits:
         a factory is code that runs on every server.
     minibatches
         Most mini-batches of one job, over all chunks and epochs.
+    stall_s, stall_restarts
+        A mini-batch is stalled after this time [s], or after ten times its usual time if that is longer; and how often
+        its process is started again before its job is FAILED.
+    prepare_s
+        Longest time in which a job's process installs packages, imports its code and calls its factory [s].
+    output_mb
+        Most of the output of each worker of a job that is kept [MB].
     """
 
     chunks: int = 10_000
@@ -49,6 +57,14 @@ class Limits:
     per_minute: int = 6000
     allow: tuple[str, ...] = ()
     minibatches: int = 10**9
+    stall_s: float = 60.0
+    stall_restarts: int = 2
+    prepare_s: float = 600.0
+    output_mb: float = 10.0
+
+    def watch(self) -> Watch:
+        """How long jobs' code may take; the first mini-batch of a process three times as long as others."""
+        return Watch(self.stall_s, first_s=3 * self.stall_s, prepare_s=self.prepare_s, restarts=self.stall_restarts)
 
     def check_work(self, chunks: int, epochs: int, minibatches: int) -> None:
         """Check how much a job has to compute.

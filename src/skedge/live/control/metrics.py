@@ -27,6 +27,7 @@ Read = Mapping[str, Mapping[tuple[str, ...], float]]
 _READ = {
     "skedge_jobs": ("Jobs by state.", ("state",)),
     "skedge_pending_jobs": ("Waiting jobs by reason.", ("reason",)),
+    "skedge_stalled_jobs": ("Jobs that train and of which no mini-batch has come for long.", ()),
     "skedge_server_busy_ratio": ("Workers of a server that train, of all that it has.", ("server",)),
     "skedge_server_up": ("1 if a server is in service.", ("server",)),
     "skedge_tenant_workers": ("Edge workers that a tenant's jobs hold.", ("tenant",)),
@@ -52,6 +53,9 @@ class Metrics:
         self.finished = Counted("skedge_finished_jobs", "Jobs that have left, by how.", ["state"], **given)
         self.suspended = Counted("skedge_preempted_jobs", "Times that a running job was suspended.", **given)
         self.evicted = Counted("skedge_evicted_jobs", "Times that a job lost work with its server.", **given)
+        self.restarted = Counted(
+            "skedge_restarted_processes", "Processes of jobs that were started again, by why.", ["why"], **given
+        )
         self.waited = Histogram(
             "skedge_admission_wait_seconds", "From a job's arrival to its first start.", buckets=_WAITS, **given
         )

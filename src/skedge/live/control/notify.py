@@ -92,6 +92,11 @@ class Notifier:
         for message in messages(event, orders, scenario):
             self._put(message)
 
+    def tell(self, what: str, job: str, sentence: str) -> None:
+        """Take what has happened to a process of a job, if that is notified of."""
+        if what in NOTIFIED:
+            self._put(Message(what, job, f"job {job}: {sentence}"))
+
     def _put(self, message: Message | None) -> None:
         try:
             self._waiting.put_nowait(message)

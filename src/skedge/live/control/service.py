@@ -11,7 +11,6 @@ import json
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, wait
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from skedge.sim.what_if import Present
 from skedge.whatif import what_if, what_would_help, written
 
 from .foresight import Foresight
+from .job_logs import JobLogs, Piece
 from .journal import NoRunError, SqlJournal
 from .limits import Limits
 from .metrics import Metrics, Read
@@ -44,7 +44,7 @@ from .states import STATES, WAITING
 from .status import Status
 from .submissions import BusyError, Submissions, UnknownError
 
-JOURNAL = "journal.db"
+JOURNAL, LOGS = "journal.db", "logs"
 
 PAGE = 1000
 """Most rows of one answer, unless another number is asked for."""
@@ -109,7 +109,7 @@ class Service:
         self.folder, self.engine, self.journal = folder, engine, journal
         made = for_service(policy, scenario)
         before = None if snapshot is None else newest(snapshot, scenario, made, journal)
-        (folder / "logs").mkdir(parents=True, exist_ok=True)
+        self.logs = JobLogs(folder / LOGS, self.limits.output_mb, lambda: self.world.inbox.rebuilding)
         self.world = world_of(scenario)(
             scenario,
             {},
@@ -118,13 +118,14 @@ class Service:
             journal=journal,
             began=float(journal.about["began"]),
             submit=lambda given, now: self.submissions.take(given, now / SECOND),
-            job_log=self._log_line,
+            job_log=self.logs.line,
         )
+        self.world.job_event, self.world.job_output = self._job_event, self.logs.printed
         self.metrics = Metrics(self._read)
         self.kernel = _Timed(scenario, made, journal)
         self.kernel.took = self.metrics.decided.observe
         self.submissions = Submissions(folder, self.limits, self.kernel, self.world, journal)
-        self.status = Status(self.kernel, self.world, self._log_line)
+        self.status = Status(self.kernel, self.world, self.logs.line)
         self.notifier = Notifier(folder)
         self.foresight = Foresight(self._present, self.metrics.off.observe)
         self.retention = Retention(Checkpoints(engine.url), self.world.real_now, self.limits.keep_days)
@@ -164,11 +165,12 @@ class Service:
         meta = {**meta_of(self.kernel.scenario, self.kernel.policy), **self.world.meta()}
         return Run(self.kernel.scenario, meta, self.kernel.record.schedule(self.world.runs()))
 
-    def _log_line(self, job: str, line: str) -> None:
+    def _job_event(self, job: int, what: str, sentence: str) -> None:
+        """Note what has happened to a process of a job."""
+        self.status.tell(job, what, sentence)
         if not self.world.inbox.rebuilding:
-            stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-            with suppress(OSError), (self.folder / "logs" / f"{job}.log").open("a", encoding="utf-8") as file:
-                file.write(f"{stamp} {line}\n")  # a full disk costs only the log line
+            self.metrics.restarted.labels(what).inc()
+            self.notifier.tell(what, self.kernel.scenario.jobs.ids[job], sentence)
 
     # -- from other threads --------------------------------------------------------------------------------------
 
@@ -273,14 +275,12 @@ class Service:
     def health(self) -> dict[str, Any]:
         """State of the controller; ``read_only``: why it accepts no jobs, or None."""
         # while a decision waits to be written nobody is answered, but why is known
-        read_only = self.submissions.read_only
         jobs = self.kernel.arrived if self.journal.midway else self.ask(lambda: self.kernel.arrived)
-        aside = [content["job"]["id"] for content in self.journal.aside]
         return {
             "policy": self.kernel.policy.name,
             "jobs": jobs,
-            "read_only": read_only(),
-            "quarantined": aside,
+            "read_only": self.submissions.read_only(),
+            "quarantined": [content["job"]["id"] for content in self.journal.aside],
             "forecasts": self.foresight.calibration(),
             "attached": self.world.trainers.found.alone(),
         }
@@ -304,7 +304,7 @@ class Service:
         found = self.ask(lambda: self.status.job(self.number_of(job), outlook))
         present = self._present() if found["state"] in WAITING or found["never_completes"] else None
         help_ = what_would_help(present, self.number_of(job)) if present else ()
-        return {**found, "help": [asdict(one) for one in help_]}
+        return {**found, "help": [asdict(one) for one in help_], "printed": self.logs.workers(job)}
 
     def what_if(self, question: dict[str, Any]) -> dict[str, Any]:
         """The effects of a change on every job (:mod:`skedge.whatif`); nothing is changed.
@@ -337,17 +337,16 @@ class Service:
         """One row per server."""
         return self.ask(self.status.servers)
 
-    def logs(self, job: str, since: int = 0) -> str:
-        """The job's log from byte `since` on.
+    def log(self, job: str, worker: str = "", since: int = 0) -> Piece:
+        """A piece of the log of a job, or of one of its workers, from byte `since` on.
 
         Raises
         ------
         InputError
-            If there is no job of that name.
+            If there is no job of that name, or its worker has printed nothing.
         """
         self.ask(lambda: self.number_of(job))
-        path = self.folder / "logs" / f"{job}.log"
-        return path.read_bytes()[since:].decode("utf-8", "replace") if path.exists() else ""
+        return self.logs.read(job, worker, since)
 
     def number_of(self, name: str) -> int:
         """The number of a job; for the controller's thread."""

@@ -54,7 +54,7 @@ _LOOK_S = 1.0
 _NO_STATE: Mapping[str, frozenset[str]] = {
     "kernel": frozenset({"_columns"}),
     "inbox": frozenset({"waiting", "rebuilding", "ending", "joined", "_later", "_began"}),
-    "trainers": frozenset({"found", "_coach", "_seen", "_losses", "_link", "_measuring", "_closed"}),
+    "trainers": frozenset({"found", "_coach", "_seen", "_noted", "_losses", "_link", "_measuring", "_closed"}),
     "submissions": frozenset({"folder", "limits", "codes", "_waiting", "_promised", "_before", "_checked_jobs"}),
     "retention": frozenset({"checkpoints", "keep", "ended", "thread"}),
 }
@@ -174,7 +174,7 @@ def _fixed(service: Service) -> dict[str, Any]:
     """What a new service has of its own, and the state refers to: saved by name."""
     kernel, world = service.kernel, service.world
     own = {"service": service, "engine": service.engine, "journal": service.journal, "view": kernel.view}
-    return {**_parts(service), **own, "took": kernel.took, "submit": world.submit}
+    return {**_parts(service), **own, "took": kernel.took, "submit": world.submit, "logs": service.logs}
 
 
 class _Pickler(pickle.Pickler):

@@ -15,5 +15,5 @@ WAITING = frozenset({"PENDING", "SUSPENDED"})
 ROLES = ("read", "submit", "operate")
 """Roles of a service's tokens; each may what those before it may."""
 
-NOTIFIED = ("completed", "failed", "preempted", "server")
-"""What operators can be notified of: three things that happen to jobs, and that a server is lost or back."""
+NOTIFIED = ("completed", "failed", "preempted", "stalled", "server")
+"""What operators can be notified of: four things that happen to jobs, and that a server is lost or back."""

@@ -17,7 +17,7 @@ from skedge.core.time import SECOND
 from skedge.live.world.ray_world import RayWorld
 from skedge.sim.trained import believe_trained
 from skedge.sim.what_if import Present
-from skedge.why import why
+from skedge.why import Why, why
 
 from .foresight import Outlook
 from .metrics import Read, by_label
@@ -74,6 +74,10 @@ class Status:
         elif hasattr(order, "where"):
             where = ", ".join(f"{n} on {servers[server]}" for server, n in order.where)
         return " ".join(part for part in (where, getattr(order, "reason", "")) if part)
+
+    def tell(self, job: int, what: str, sentence: str) -> None:
+        """Append to the event log what has happened to a process of a job now."""
+        self._happened(self.world.now() / SECOND, what, job, sentence)
 
     def _happened(self, at: float, what: str, job: int | None, detail: str) -> None:
         name = None if job is None else self.kernel.scenario.jobs.ids[job]
@@ -167,6 +171,7 @@ class Status:
         return {
             "skedge_jobs": by_label((self.state(job) for job in range(kernel.arrived)), STATES),
             "skedge_pending_jobs": by_label(reasons),
+            "skedge_stalled_jobs": {(): float(sum(map(self.world.is_stalled, self.world.in_system)))},
             "skedge_tenant_workers": self._tenants(),
             "skedge_server_busy_ratio": dict(zip(names, self._busy(), strict=True)),
             "skedge_server_up": {name: float(of["state"] == "up") for name, of in zip(names, servers, strict=True)},
@@ -214,13 +219,14 @@ class Status:
     def _row(self, job: int, outlook: Outlook) -> dict[str, Any]:
         kernel, world = self.kernel, self.world
         now, program = max(world.real_now(), kernel.now), world.program(job)
-        reason = why(kernel, job, now, world.uploads.behind(job, now))
+        state = self.state(job)
+        reason = self._reason(job, now) if state == "RUNNING" else why(kernel, job, now, world.uploads.behind(job, now))
         done = sum(world.trainers.progress(job))
         history, in_system = self.history.get(kernel.scenario.jobs.ids[job]), job in world.in_system
         return {
             "n": job,
             "job": kernel.scenario.jobs.ids[job],
-            "state": self.state(job),
+            "state": state,
             **share_of(kernel.scenario, job),
             "submitted_s": int(kernel.scenario.jobs.arrival[job]) / SECOND,
             "ended_s": history[-1]["time_s"] if history and not in_system else None,
@@ -229,6 +235,7 @@ class Status:
             **self._times(job, outlook),
             "never_completes": in_system and job in outlook.never,
             "now_s": world.real_now() / SECOND,
+            **world.trainers.pulse(job),
             "reason": {
                 "token": reason.token,
                 "resource": reason.resource,
@@ -254,6 +261,12 @@ class Status:
             "forecast_to_s": high,
         }
         return {name: None if time is None else time / SECOND for name, time in times.items()}
+
+    def _reason(self, job: int, now: int) -> Why:
+        """Why a job that runs makes no progress, or that it runs."""
+        if self.world.is_stalled(job):
+            return Why("stalled")
+        return why(self.kernel, job, now, self.world.uploads.behind(job, now))
 
     def tenant_of(self, name: str) -> str | None:
         """Whose job it is; None if there is no such job, or the cluster has no tenants."""

@@ -19,8 +19,16 @@ from pathlib import Path
 from skedge.live.confinement.confinement import TRUSTED, Confinement
 from skedge.live.durable import make_folder, put_in_place
 
-from .apart import Ack, Children, EndedError
+from .apart import Children
+from .child import LIMIT_S, PREPARE_S, Ack
 from .framing import whole
+
+GROUPS = {
+    "health": ("warm", "pid", "found"),
+    "data": ("store", "contents", "drop"),
+    "ends": ("forget", "end"),
+}
+"""Methods by the group of threads that runs them; the others are mini-batches, and hold up none of these."""
 
 
 class Agent:
@@ -45,7 +53,7 @@ class Agent:
         confinement: Confinement = TRUSTED,
     ) -> None:
         self.server, self.folder = server, Path(folder)
-        self.children = Children(replace(confinement, group=server))
+        self.children = Children(server, replace(confinement, group=server))
         self.children.nursery.start()  # an agent that answers can train at once
         self.gpus = 0 if device == "cpu" else self._gpus()
         if self.gpus:
@@ -108,20 +116,44 @@ class Agent:
         for chunk in chunks:
             self._path(job, chunk).unlink(missing_ok=True)
 
-    def gradient(self, job: str, program: bytes, chunk: int, step: int, state: bytes) -> tuple[Ack, bytes]:
+    def gradient(
+        self,
+        job: str,
+        program: bytes,
+        chunk: int,
+        step: int,
+        state: bytes,
+        limits: tuple[float, float, float] = (PREPARE_S, LIMIT_S, LIMIT_S),
+    ) -> tuple[Ack, bytes]:
         """Facts about one mini-batch (time, loss, samples, device), and its gradients.
+
+        While a mini-batch of the chunk is computed, the answer to another request is ``computing``, at once: one that
+        is late and is asked for again takes no second thread.
+
+        Parameters
+        ----------
+        limits
+            Longest time in which a process becomes ready, of its first mini-batch, and of a further one [s].
 
         Raises
         ------
-        TrainingError
-            If the job's code fails.
+        JobError
+            If the job's code fails, or takes longer: its process is then killed.
         EndedError
-            If the job's code ends its process, or the job has left while the call waited.
+            If the job's code ends its process.
         """
-        own = (str(self.folder / job),)
-        # a late mini-batch is asked for again: one at a time
-        with self._turn(job, chunk), self.children.of(job, program, chunk, own) as child:
-            return child.ask("gradient", program, str(self._path(job, chunk)), chunk, step, state, child.device)
+        with self._alone(job, chunk) as alone:
+            if not alone:
+                return {"computing": chunk}, b""
+            prepare_s, first_s, further_s = limits
+            with self.children.of(job, program, chunk, (str(self.folder / job),)) as child:
+                limit_s = further_s if child.calls else first_s
+                given = (program, str(self._path(job, chunk)), chunk, step, state, child.device)
+                return child.ask("gradient", *given, limit_s=limit_s, prepare_s=prepare_s)
+
+    def end(self, job: str, chunks: tuple[int, ...]) -> None:
+        """Kill the processes that compute mini-batches of these chunks: they are not waited for any more."""
+        self.children.kill(job, chunks)
 
     def forget(self, job: str) -> None:
         """End the processes and remove the chunks of a job that has left."""
@@ -140,33 +172,23 @@ class Agent:
         return self.folder / job / f"{chunk:06d}.pt"
 
     @contextmanager
-    def _turn(self, job: str, chunk: int) -> Iterator[None]:
-        """Wait for the mini-batches of a chunk that were asked for before.
-
-        Raises
-        ------
-        EndedError
-            If the job has left meanwhile: nothing is started for it any more.
-        """
+    def _alone(self, job: str, chunk: int) -> Iterator[bool]:
+        """Whether no other thread computes a mini-batch of the chunk, which this one may then do."""
+        mine = _Turn()
         with self.lock:
-            turn = self.computing.setdefault((job, chunk), _Turn())
-            turn.calls += 1
+            alone = self.computing.setdefault((job, chunk), mine) is mine
         try:
-            with turn.alone:
-                if turn.left:
-                    raise EndedError("the job has left, and its processes with it")
-                yield
+            yield alone
         finally:
             with self.lock:
-                turn.calls -= 1
-                if not turn.calls and not turn.left:
+                if self.computing.get((job, chunk)) is mine:
                     del self.computing[job, chunk]
-            if turn.left:
+            if mine.left:
                 self.children.forget(job)  # it may have left just before this call took a process
 
 
 class _Turn:
-    """The calls for one chunk: how many there are, and whether their job has left."""
+    """A call for a chunk; `left`: its job has left."""
 
     def __init__(self) -> None:
-        self.alone, self.calls, self.left = threading.Lock(), 0, False
+        self.left = False

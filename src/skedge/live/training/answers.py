@@ -2,25 +2,114 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from skedge.core.errors import TrainingError
 
-from .apart import EndedError
+from .child import EndedError, JobError, Printed, StalledError
 from .ps import NotLoadedError
 from .ray_errors import CallError, FailedError, GoneError, answer, translated
 from .round_clock import SLOW_S
+from .watch import WATCH
 
-DEATHS = 4
-"""Consecutive calls in which a process of the job ends, after which the job's code is blamed."""
+DEATHS, _FORGIVEN = 4, 50
+"""Calls in which a process of the job ends, after which its code is blamed; updates that make good for a call, or for a
+stall of the same chunk."""
+
+PS = -1
+"""What stands for the parameter server where others are numbers of chunks."""
 
 _TROUBLES = 60
 """Consecutive calls that fail by no fault of the job, as storage is away, after which the job is given up."""
 
 _LOOK_S = 0.2
 """Interval at which a pending call checks whether its server is out of service [s]."""
+
+
+class Blame:
+    """Counts what happens to the processes of one job, until its code is to blame.
+
+    Attributes
+    ----------
+    deaths
+        Updates that would make good for the calls in which a process has ended.
+    stalls
+        The same for those that were late, by chunk, or :data:`PS`.
+    """
+
+    def __init__(self) -> None:
+        self.watch = WATCH
+        self.deaths = 0
+        self.stalls: dict[int, int] = {}
+
+    def updated(self, chunks: Collection[int]) -> None:
+        """Note an update of the parameters, with mini-batches of these chunks."""
+        self.deaths = max(self.deaths - 1, 0)
+        for about in self.stalls.keys() & {*chunks, PS}:
+            self.stalls[about] -= 1
+            if not self.stalls[about]:
+                del self.stalls[about]
+
+    def ended(self, error: EndedError, where: str) -> str:
+        """Count a call in which a process has ended, or was killed from outside; returns what is told of it.
+
+        Raises
+        ------
+        TrainingError
+            If that happens more often than updates make good for.
+        """
+        self.deaths += _FORGIVEN
+        if self.deaths >= DEATHS * _FORGIVEN:
+            calls = f"{DEATHS} calls or more ended so, with fewer than {_FORGIVEN} updates for each"
+            raise died(calls, where, error)
+        return f"{error}{where}: it is started again, and what it was asked for is done again"
+
+    def stalled(self, error: StalledError, about: int, where: str, usual_s: float) -> str:
+        """Count a call that was late and whose process was killed; returns what is told of it.
+
+        Raises
+        ------
+        TrainingError
+            If that happens more often than restarts are allowed and updates make good for.
+        """
+        self.stalls[about] = self.stalls.get(about, 0) + _FORGIVEN
+        times = math.ceil(self.stalls[about] / _FORGIVEN)
+        what = "no update by the parameter server" if about == PS else f"no mini-batch of chunk {about}"
+        usually = f"; a mini-batch usually takes {usual_s:.3g} s" if usual_s else ""
+        if times > self.watch.restarts:
+            raise _with(error, f"{what}{where}, {times} times in a row or nearly so: {error}{usually}")
+        again = f"its process is started again, {times} of {self.watch.restarts} times"
+        return f"{what}{where}: {error}{usually}; {again}"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A mini-batch that the agent of a team was asked for: references to its facts and gradients."""
+
+    team: int
+    server: int
+    chunk: int
+    step: int
+    version: int
+    ack: Any
+    brought: Any
+
+    def comes(self) -> bool:
+        """Whether its answer is not there yet."""
+        import ray  # noqa: PLC0415 - Ray is an extra
+
+        return not ray.wait([self.ack], timeout=0)[0]
+
+
+def _with(error: EndedError | StalledError, message: str) -> JobError:
+    """The error that a job fails with, and what its process has printed."""
+    failed = JobError(message)
+    failed.printed = error.printed
+    return failed
 
 
 class Answers:
@@ -33,30 +122,48 @@ class Answers:
     line
         Called with each line for the job's log.
 
+    event
+        Called with each thing that happens to its processes, one word and a sentence.
+    hear
+        Called with what its processes have printed.
+
     Attributes
     ----------
     out
         Servers out of service: their answers are not waited for.
-    deaths
-        Calls in a row, without an update in between, in which a process of the job has ended.
+    usual_s
+        Usual time of a mini-batch [s]; 0 if none is known.
     troubles
         Calls in a row, without an update in between, that failed for another reason than the job's code.
     gone
         Whether an object that a call needed has gone since the last load of the parameter server.
     """
 
-    def __init__(self, servers: Sequence[str], line: Callable[[str], None]) -> None:
-        self.servers, self.line = servers, line
+    def __init__(
+        self,
+        servers: Sequence[str],
+        line: Callable[[str], None],
+        *,
+        event: Callable[[str, str], None],
+        hear: Callable[[Printed], None],
+    ) -> None:
+        self.servers, self.line, self.event, self.hear = servers, line, event, hear
+        self.blame = Blame()
         self.out: set[int] = set()
-        self.deaths = self.troubles = 0
-        self.gone = False
+        self.usual_s, self.troubles, self.gone = 0.0, 0, False
 
-    def progressed(self) -> None:
-        """Note an update: what failed before it does not count any more."""
-        self.deaths = self.troubles = 0
+    def updated(self, chunks: Collection[int]) -> None:
+        """Note an update of the parameters, with mini-batches of these chunks."""
+        self.troubles = 0
+        self.blame.updated(chunks)
 
-    def of(self, ref: Any, server: int | None, deadline: float | None = None) -> Any:
-        """The answer to a call on a server; None if its process is lost or late.
+    def limits(self, chunk: int) -> tuple[float, float, float]:
+        """Longest time in which a process becomes ready, of its first mini-batch, and of a further one [s]."""
+        watch = self.blame.watch
+        return watch.prepare_s, *watch.limits(self.usual_s, stalled=chunk in self.blame.stalls)
+
+    def of(self, ref: Any, server: int | None, deadline: float | None = None, about: int = PS) -> Any:
+        """The answer to a call about a chunk on a server; None if its process is lost or late.
 
         Raises
         ------
@@ -71,57 +178,55 @@ class Answers:
                 while not ray.wait([ref], timeout=min(_LOOK_S, max(deadline - time.monotonic(), 0.01)))[0]:
                     if server in self.out or time.monotonic() > deadline:
                         return None
-            return answer(ref)
+            return self._heard(answer(ref))
         except FailedError as error:
-            return self._failed(error.cause, server)
+            return self._failed(error.cause, server, about)
         except CallError as error:
             self.gone = self.gone or isinstance(error, GoneError)
             if server is not None and server not in self.out:
                 self.line(f"a process on {self.servers[server]} was lost: what it was asked for is done again")
             return None
 
-    def _failed(self, cause: BaseException, server: int | None) -> None:
-        """Judge an error that a call has raised; returns if the call is to be repeated.
+    def _heard(self, found: Any) -> Any:
+        """An answer without what the process has printed, which is passed on."""
+        facts = found[0] if isinstance(found, tuple) else found
+        if isinstance(facts, dict):
+            self.hear(tuple(facts.pop("printed", ())))
+        return found
+
+    def _failed(self, cause: BaseException, server: int | None, about: int) -> None:
+        """Judge an error that a call about a chunk has raised; returns if the call is to be repeated.
 
         Raises
         ------
         TrainingError
             If the job's own code has failed, or the trouble does not end.
         """
-        if isinstance(cause, NotLoadedError):
-            return
-        if isinstance(cause, TrainingError):
-            raise cause from None  # Ray's own error contains the whole traceback
-        if isinstance(cause, EndedError):
-            self._ended(server)
-            return
-        # storage that is away, no process that can be forked: nothing that the job's code does
-        self.troubles += 1
+        self.hear(getattr(cause, "printed", ()))
         where = "" if server is None else f" on {self.servers[server]}"
+        match cause:
+            case NotLoadedError():
+                return
+            case EndedError():
+                self.event("restarted", self.blame.ended(cause, where))
+            case StalledError():
+                self.event("stalled", self.blame.stalled(cause, about, where, self.usual_s))
+            case TrainingError():
+                raise cause from None  # Ray's own error contains the whole traceback
+            case _:
+                self._trouble(cause, where)
+
+    def _trouble(self, cause: BaseException, where: str) -> None:
+        """Count a call that failed by no fault of the job: storage is away, or no process can be forked."""
+        self.troubles += 1
         reason = f"{type(cause).__name__}: {cause}"
         if self.troubles >= _TROUBLES:
             raise TrainingError(f"{self.troubles} calls in a row failed{where}: {reason}") from cause
         if self.troubles == 1:
             self.line(f"a call{where} failed, and is done again: {reason}")
 
-    def _ended(self, server: int | None) -> None:
-        """Count a process of this job that ended in a call; it may also have been killed from outside.
 
-        Raises
-        ------
-        TrainingError
-            If that happens repeatedly without an update in between.
-        """
-        self.deaths += 1
-        where = "" if server is None else f" on {self.servers[server]}"
-        if self.deaths >= DEATHS:
-            raise TrainingError(died(self.deaths, where))
-        self.line(f"a process of this job{where} has ended: what it was asked for is done again")
-
-
-def died(deaths: int, where: str = "") -> str:
-    """The reason of a job whose processes end again and again."""
-    return (
-        f"its code ends the process that it runs in, or there is too little memory{where}: "
-        f"{deaths} calls in a row ended so"
-    )
+def died(calls: str, where: str, error: EndedError) -> JobError:
+    """The error of a job whose processes end again and again, with what the last one has printed."""
+    reason = f"its code ends the process that it runs in, or there is too little memory{where}"
+    return _with(error, f"{reason}: {calls}; the last: {error}")

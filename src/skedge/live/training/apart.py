@@ -1,42 +1,38 @@
 """Processes that run jobs' own code, separate from those of skedge; each serves one job.
 
-A :class:`Nursery` starts a process that imports PyTorch once and forks a :class:`Child` for each request of a job,
-confined as :mod:`skedge.live.confinement` says. The environment of these processes has no tokens of Ray or of the API.
-The answers of a child are read as data, never as code: facts in JSON, and bytes. A child that ends loses only its own
-work; what it has started ends with it.
+A :class:`Nursery` starts a process that imports PyTorch once and forks a :class:`.child.Child` for each request of a
+job, confined as :mod:`skedge.live.confinement` says. The environment of these processes has no tokens of Ray or of the
+API. The answers of a child are read as data, never as code: facts in JSON, and bytes. A child that ends loses only its
+own work; what it has started ends with it.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
 import os
 import pickle
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from itertools import repeat
+from itertools import count, repeat
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from skedge.core.errors import SkedgeError, TrainingError
+from skedge.core.errors import SkedgeError
 from skedge.live.confinement.confinement import TRUSTED, Confinement
 from skedge.live.confinement.fork_server import ask_for
+from skedge.live.confinement.keeper import Ends
 from skedge.live.private import private_folder
 
+from .child import Child
 from .needs import confined
+from .output import Output
 from .packages import PACKAGES, packages
-
-Ack = dict[str, Any]
-"""Facts about a call in JSON types, small enough to be fetched while tensors stay where they are."""
-
-LIMIT_S = 300.0
-"""Longest duration of one call of a job's code [s]."""
 
 _LONGEST_WORD = 4096
 _WAITING = 64
@@ -65,10 +61,6 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 """Environment variable by which Ray gives an actor the GPUs that it asked for."""
 
 
-class EndedError(Exception):
-    """A child ended during a call."""
-
-
 def sent(program: Any) -> bytes:
     """A program as bytes for the processes of its job; only these unpack it."""
     return pickle.dumps(program)
@@ -80,64 +72,6 @@ def environment(of: Mapping[str, str], *, trusted: bool = True) -> dict[str, str
     if trusted:
         return {**{name: value for name, value in of.items() if not name.startswith(_SECRET)}, **own}
     return {**{name: value for name, value in of.items() if name.startswith(_PLAIN)}, "HOME": _HOME, **own}
-
-
-class Child:
-    """A process of one job; one call at a time.
-
-    Attributes
-    ----------
-    pid
-        Process id of its keeper (:mod:`skedge.live.confinement.keeper`).
-    chunk
-        The chunk of the last call.
-    device
-        The device that it computes on.
-    """
-
-    def __init__(self, connection: Connection, word: socket.socket, pid: int) -> None:
-        self.connection, self.word, self.pid = connection, word, pid
-        self.chunk, self.device = -1, "cpu"
-
-    def ask(self, method: str, *given: Any, limit_s: float = LIMIT_S) -> tuple[Ack, bytes]:
-        """Call a method of :class:`.inside.Inside`; returns facts and bytes.
-
-        Raises
-        ------
-        TrainingError
-            If the job's code fails, uses more than it may, or does not return in time; in the last two cases the
-            process is ended.
-        EndedError
-            If the job's code ends the process.
-        """
-        try:
-            self.connection.send_bytes(pickle.dumps((method, given)))
-            if not self.connection.poll(limit_s):
-                self.end()  # it may never return: the process is of no use any more
-                raise TrainingError(f"its code has not returned after {limit_s:g} s")
-            facts = json.loads(self.connection.recv_bytes())
-            content = self.connection.recv_bytes()
-        except (OSError, EOFError, ValueError) as error:
-            sentence = self._last_word()
-            self.end()
-            if sentence:
-                raise TrainingError(sentence) from error
-            raise EndedError("its code ends the process that it runs in") from error
-        if "failed" in facts:
-            raise TrainingError(facts["failed"])
-        return facts, content
-
-    def _last_word(self) -> str:
-        """Why skedge has ended the process; empty if it has not."""
-        with suppress(OSError):  # of one that was closed already
-            return self.word.recv(_LONGEST_WORD, socket.MSG_DONTWAIT).decode(errors="replace")
-        return ""
-
-    def end(self) -> None:
-        """Close the connection: the process is ended, with all that it has started."""
-        with suppress(OSError):
-            self.connection.close()
-        self.word.close()
 
 
 class Nursery:
@@ -172,14 +106,18 @@ class Nursery:
         """A new child."""
         ours, theirs = socket.socketpair()
         said, word = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs, word:
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        ends = Ends(theirs.fileno(), word.fileno(), writing)
+        with theirs, word, os.fdopen(writing, "wb"):
             for _ in range(2):  # again if the process was lost
                 self.start()
                 with self.lock, suppress(OSError):
                     assert self.control is not None  # noqa: S101 - it was just started
-                    if pid := ask_for(self.control, confinement or self.confinement, theirs.fileno(), word.fileno()):
-                        return Child(Connection(ours.detach()), said, pid)
+                    if pid := ask_for(self.control, confinement or self.confinement, ends):
+                        return Child(Connection(ours.detach()), said, pid, Output(reading))
                 self.end()
+        os.close(reading)
         raise SkedgeError("the process for jobs' code cannot be kept up")
 
     def end(self) -> None:
@@ -257,6 +195,8 @@ class Children:
 
     Parameters
     ----------
+    name
+        What the names of workers begin with.
     confinement
         That of all jobs' processes here.
     only_last
@@ -266,13 +206,16 @@ class Children:
     ----------
     devices
         Devices that children compute on, each new one on the next in turn.
+    idle, busy
+        Children by job: those that wait for a call, and those in one.
     """
 
-    def __init__(self, confinement: Confinement = TRUSTED, *, only_last: bool = False) -> None:
-        self.nursery, self.only_last = Nursery(confinement), only_last
+    def __init__(self, name: str, confinement: Confinement = TRUSTED, *, only_last: bool = False) -> None:
+        self.nursery, self.name, self.only_last = Nursery(confinement), name, only_last
         self.devices: Iterator[str] = repeat("cpu")
         self.lock = threading.Lock()
         self.idle: dict[str, list[Child]] = {}
+        self.busy: dict[str, list[Child]] = {}
 
     @contextmanager
     def of(self, job: str, program: bytes, chunk: int = -1, own: tuple[str, ...] = ()) -> Iterator[Child]:
@@ -281,12 +224,14 @@ class Children:
         A new one may read its `own` files.
         """
         child = self._take(job, chunk) or self._new(job, program, own)
+        child.chunk = chunk
         try:
             yield child
         except BaseException:
+            self._rest(job, child)
             child.end()
             raise
-        child.chunk = chunk
+        self._rest(job, child)
         with self.lock:
             if job in self.idle:
                 self.idle[job].append(child)
@@ -297,6 +242,10 @@ class Children:
         child = self.nursery.child(confined(self.nursery, job, program, own))
         with self.lock:
             child.device = next(self.devices)
+            busy = self.busy.setdefault(job, [])
+            names = {other.worker for other in (*busy, *self.idle.get(job, ()))}
+            child.worker = next(name for n in count(1) if (name := f"{self.name}-{n}") not in names)
+            busy.append(child)
         return child
 
     def _take(self, job: str, chunk: int) -> Child | None:
@@ -306,10 +255,28 @@ class Children:
             for child in (one for other in others for one in self.idle.pop(other)):
                 child.end()
             best = min(range(len(idle)), key=lambda n: idle[n].chunk != chunk, default=None)
-            return None if best is None else idle.pop(best)
+            if best is None:
+                return None
+            self.busy.setdefault(job, []).append(idle[best])
+            return idle.pop(best)
+
+    def _rest(self, job: str, child: Child) -> None:
+        """Note that a child's call has ended."""
+        with self.lock:
+            self.busy[job].remove(child)
+            if not self.busy[job]:
+                del self.busy[job]
 
     def forget(self, job: str) -> None:
-        """End the processes of a job that has left."""
+        """End the processes of a job that has left; those in a call are killed."""
         with self.lock:
             for child in self.idle.pop(job, ()):
                 child.end()
+        self.kill(job)
+
+    def kill(self, job: str, chunks: Collection[int] = ()) -> None:
+        """Kill the processes of a job that are in a call, or only those with one of these chunks."""
+        with self.lock:
+            for child in self.busy.get(job, ()):
+                if not chunks or child.chunk in chunks:
+                    child.kill()

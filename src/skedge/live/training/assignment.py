@@ -9,8 +9,10 @@ from typing import Any
 from skedge.core.errors import StateError
 from skedge.live.world.inputs import Report
 
+from .child import Printed
 from .program import Program
 from .team import Team, Teams
+from .watch import WATCH, Watch
 
 Who = tuple[int, str]
 """A controller: the number of controllers that the run had before it, and a mark of its own."""
@@ -47,6 +49,10 @@ class Assignment:
         Least time of a round [s].
     out
         Servers that are lost.
+    announced_s
+        Announced time of a round [s].
+    watch
+        How long the job's code may take.
     """
 
     job: int
@@ -59,6 +65,8 @@ class Assignment:
     since: dict[int, int] = field(default_factory=dict)
     out: set[int] = field(default_factory=set)
     count: int = 0
+    announced_s: float = 0.0
+    watch: Watch = WATCH
 
     def put(self, number: int, team: Team, now: int) -> int:
         """Add a team, or replace it; returns the number of the order."""
@@ -84,12 +92,22 @@ class Command:
 
 @dataclass(frozen=True)
 class Note:
-    """What is shown of a job in training, and is in no journal: a line of its log, and its progress and loss then."""
+    """What is shown of a job in training, and is in no journal: a line of its log, and its progress and loss then.
+
+    Attributes
+    ----------
+    printed
+        What a process of the job has printed.
+    usual_s
+        Usual time of its mini-batches [s], with its progress.
+    """
 
     job: int
     line: str
     progress: tuple[int, ...] = ()
     loss: tuple[float, float] | None = None
+    printed: Printed = ()
+    usual_s: float = 0.0
 
 
 @dataclass(frozen=True)

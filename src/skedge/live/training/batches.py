@@ -27,6 +27,8 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from skedge.core.errors import TrainingError
 
+from .failures import told
+
 
 def seed_of(*parts: int) -> int:
     """A seed derived from a tuple of integers."""
@@ -77,7 +79,7 @@ class Loaded:
             except TrainingError:
                 raise
             except (Exception, SystemExit) as error:  # the job's own code: whatever it raises is its reason to fail
-                reason = f"its data cannot be read: {type(error).__name__}: {error}"
+                reason = f"its data cannot be read: {told(error)}"
                 raise TrainingError(f"chunk {self.chunk}, mini-batch {step}: {reason}") from error
             self.last = step, batch, samples
         return self.last[1], self.last[2]

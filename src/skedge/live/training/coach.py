@@ -32,8 +32,8 @@ ALONE_S = 300.0
 _LOOK_S = 0.5
 """Interval at which the coach checks whether it has a controller [s]."""
 
-_LINES = 10_000
-"""Most lines of jobs' logs that are kept for a controller."""
+_LINES, _PRINTED = 10_000, 500
+"""Most lines of jobs' logs that are kept for a controller, and most pieces of what their processes have printed."""
 
 
 class Coach:
@@ -63,6 +63,7 @@ class Coach:
         self._ordered, self._attached = 0, Attached()
         self._reports: list[Report] = []
         self._lines: deque[Note] = deque(maxlen=_LINES)
+        self._printed: deque[Note] = deque(maxlen=_PRINTED)
         self._shown: dict[int, Note] = {}
         self._number = self._updates = self._updates_heard = 0
         self._clock, self._heard, self._paused_at = 0, time.monotonic(), 0.0
@@ -164,9 +165,9 @@ class Coach:
             self._check(who)
             self._updates_heard = self._updates
             told = [report for report in self._reports if report.number > after]
-            notes = [*self._lines, *self._shown.values()]
-            self._lines.clear()
-            self._shown.clear()
+            notes = [*self._lines, *self._printed, *self._shown.values()]
+            for shown in (self._lines, self._printed, self._shown):
+                shown.clear()
             at = time.monotonic()
             return News([replace(report, since=at - report.since) for report in told], notes)
 
@@ -200,7 +201,9 @@ class Coach:
         """Keep a line of a job's log, and its latest progress."""
         with self._changed:
             self._updates += bool(note.progress)
-            if note.line or note.loss:
+            if note.printed:
+                self._printed.append(note)
+            elif note.line or note.loss:
                 self._lines.append(note)
             else:
                 self._shown[note.job] = note
@@ -281,7 +284,8 @@ class CoachActor(Coach):
     """The coach as a Ray actor."""
 
     def __init__(self, agents: Mapping[int, Any], maker: Any, places: PSPlaces) -> None:
-        super().__init__(Processes(agents, Calls(maker), places), places.servers)
+        calls = Calls(maker, prepare_s=places.watch.prepare_s)
+        super().__init__(Processes(agents, calls, places), places.servers)
 
     def warm(self) -> None:
         """Answer when the actor is up."""

@@ -10,6 +10,7 @@ from skedge.core.time import SECOND
 
 from .answers import Answers
 from .assignment import Assignment, Note
+from .child import Printed
 from .program import Program
 from .round_clock import RoundClock
 from .team import Team, Teams
@@ -49,7 +50,7 @@ class Directed(threading.Thread):
         self.job, self.job_name, self.program, self.note = job, name, program, note
         self.change, self.closed = threading.Condition(), threading.Event()
         self.teams, self.clock = Teams(program), RoundClock(pace)
-        self.answers = Answers(servers, self.line)
+        self.answers = Answers(servers, self.line, event=self.event, hear=self.hear)
         self.site: int | None = None
         self.paused = False
         self.received: dict[int, int] = {}
@@ -61,6 +62,15 @@ class Directed(threading.Thread):
     def line(self, line: str) -> None:
         """Write a line to the job's log."""
         self.note(Note(self.job, line))
+
+    def hear(self, printed: Printed) -> None:
+        """Note what a process of the job has printed."""
+        if printed:
+            self.note(Note(self.job, "", printed=printed))
+
+    def event(self, what: str, sentence: str) -> None:
+        """Report what has happened to a process of the job."""
+        raise NotImplementedError
 
     def put(self, number: int, team: Team, lag_s: float = 0.0, order: int = 0) -> None:
         """Add a team, or replace it; it works from the next round on, and holds its lanes since `lag_s` ago."""
@@ -98,7 +108,8 @@ class Directed(threading.Thread):
             for number in given.teams.leaving & given.teams.working.keys():
                 self.take(number)
             self.answers.out = set(given.out)
-            self.site, self.clock.pace = given.site, given.pace
+            self.site, self.clock.pace, self.clock.announced_s = given.site, given.pace, given.announced_s
+            self.answers.blame.watch = given.watch
             self.change.notify()
 
     def keep_pace(self, pace: float) -> None:

@@ -11,8 +11,10 @@ import json
 import os
 import pickle
 import socket
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -22,12 +24,13 @@ import torch
 from skedge.core.errors import TrainingError
 from skedge.live.confinement.fork_server import ForkServer
 
-from .apart import Ack
 from .batches import seed_all
+from .child import Ack
 from .chunk_data import ChunkData
 from .chunks import packed, unpacked
 from .code import installed
 from .device import CPU, gpus_here
+from .failures import told, whole
 from .packages import folder_of, install
 from .program import Program
 from .sgd import Contribution, ParameterServer, Source, accuracies, gradient, source_of
@@ -51,9 +54,16 @@ def loaded(content: bytes) -> Any:
 
 
 class Inside:
-    """Answers the calls to one process; each call returns facts and bytes."""
+    """Answers the calls to one process; each call returns facts and bytes.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    ready
+        Called when the process has the job's packages, has imported its code and called its factory.
+    """
+
+    def __init__(self, ready: Callable[[], None]) -> None:
+        self.ready = ready
         self.program: Program | None = None
         self.made: ChunkData | None = None
         self.model: torch.nn.Module | None = None
@@ -65,6 +75,7 @@ class Inside:
         if self.made is None:
             self.program = pickle.loads(program)  # noqa: S301 - of the controller
             self.made = ChunkData(self.program)
+            self.ready()
         return self.made
 
     def packages(self, requirements: Sequence[str]) -> tuple[Ack, bytes]:
@@ -110,6 +121,7 @@ class Inside:
         """Become the parameter server, from a checkpoint or from the start."""
         self.program = pickle.loads(program)  # noqa: S301 - of the controller
         self.server = ParameterServer(self.program)
+        self.ready()
         if checkpoint is not None:
             self.server.restore(checkpoint)
         return self._state(self.server)
@@ -147,7 +159,7 @@ class Inside:
         try:
             found = [packed(made.counted(chunk), made.module) for chunk in chunks]
         except (Exception, SystemExit) as error:  # the job's own code: whatever it raises is its reason to fail
-            raise TrainingError(f"its data cannot be made: {type(error).__name__}: {error}") from error
+            raise TrainingError(f"its data cannot be made: {told(error)}") from error
         return {"sizes": [len(one) for one in found]}, b"".join(found)
 
     def unlike(self, program: bytes) -> tuple[Ack, bytes]:
@@ -162,7 +174,7 @@ class Inside:
         except TrainingError:
             raise
         except (Exception, SystemExit) as error:
-            raise TrainingError(f"{type(error).__name__}: {error}") from error
+            raise TrainingError(told(error)) from error
         return {"accuracies": found, "metric": made.training.metric_name}, b""
 
     def saved(self, program: bytes, checkpoint: bytes) -> tuple[Ack, bytes]:
@@ -173,7 +185,7 @@ class Inside:
 
 def serve(connection: Connection) -> None:
     """Answer calls until the connection is closed."""
-    inside = Inside()
+    inside = Inside(lambda: _send(connection, {"ready": True}))
     while True:
         try:
             method, given = pickle.loads(connection.recv_bytes())  # noqa: S301 - of this process's own parent
@@ -182,12 +194,26 @@ def serve(connection: Connection) -> None:
         facts: Ack
         try:
             facts, content = getattr(inside, method)(*given)
-        except TrainingError as error:
-            facts, content = {"failed": str(error)}, b""
-        except Exception as error:  # anything else that the job's code raises
-            facts, content = {"failed": f"{type(error).__name__}: {error}"}, b""
-        connection.send_bytes(json.dumps(facts).encode())
+        except Exception as error:  # whatever the job's code raises is its reason to fail
+            facts, content = _failed(error)
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):  # the job's code may have replaced or closed it
+                stream.flush()
+        _send(connection, facts)
         connection.send_bytes(content)
+
+
+def _send(connection: Connection, facts: Ack) -> None:
+    connection.send_bytes(json.dumps(facts).encode())
+
+
+def _failed(error: Exception) -> tuple[Ack, bytes]:
+    """The answer to a call in which the job's code has failed: the reason, and the traceback, which is printed."""
+    trace = whole(error)
+    with suppress(Exception):
+        sys.stderr.write(trace)
+    reason = str(error) if isinstance(error, TrainingError) else told(error)
+    return {"failed": reason}, trace.encode("utf-8", "backslashreplace")
 
 
 def _warm() -> None:

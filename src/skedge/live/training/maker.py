@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from skedge.core.errors import TrainingError
 from skedge.live.confinement.confinement import TRUSTED, Confinement
 
 from .answers import DEATHS, died
-from .apart import LIMIT_S, Ack, Children, EndedError, sent
+from .apart import Children, sent
+from .child import LIMIT_S, PREPARE_S, Ack, EndedError, Printed
 from .program import Program
 from .ray_errors import CallError, FailedError, answer, translated
 
@@ -28,28 +29,36 @@ CALLS = 16
 """Most concurrent calls."""
 
 
+def _unheard(_: Printed) -> None:
+    """Ignores what was printed."""
+
+
 class Maker:
     """The Ray actor that runs jobs' code in processes of their own; those of the last job stay up, with its data."""
 
     def __init__(self, confinement: Confinement = TRUSTED) -> None:
-        self.children = Children(confinement, only_last=True)
+        self.children = Children("data", confinement, only_last=True)
 
     def warm(self) -> None:
         """Import what the jobs' processes need."""
         self.children.nursery.start()
 
-    def ask(self, method: str, program: bytes, *given: Any, limit_s: float) -> tuple[Ack, bytes]:
+    def ask(self, method: str, program: bytes, *given: Any, limit_s: float, prepare_s: float) -> tuple[Ack, bytes]:
         """Call a method of :class:`.inside.Inside` in a process of the job.
 
         Raises
         ------
-        TrainingError
+        JobError
             If the job's code fails or does not return.
         EndedError
             If the process ends: by the job's code, or because it was killed.
         """
         with self.children.of(hashlib.sha256(program).hexdigest(), program) as child:
-            return child.ask(method, program, *given, limit_s=limit_s)
+            return child.ask(method, program, *given, limit_s=limit_s, prepare_s=prepare_s)
+
+
+Hear = Callable[[Printed], None]
+"""Called with what a job's process has printed."""
 
 
 class Calls:
@@ -61,12 +70,14 @@ class Calls:
         Ray starts it again when its process has ended.
     limit_s
         Longest duration of a call [s].
+    prepare_s
+        Longest time until a process has the job's packages, code and factory before [s].
     """
 
-    def __init__(self, actor: Any, limit_s: float = LIMIT_S) -> None:
-        self.actor, self.limit_s = actor, limit_s
+    def __init__(self, actor: Any, limit_s: float = LIMIT_S, prepare_s: float = PREPARE_S) -> None:
+        self.actor, self.limits = actor, {"limit_s": limit_s, "prepare_s": prepare_s}
 
-    def contents(self, program: Program, chunks: Sequence[int]) -> list[tuple[int, bytes]]:
+    def contents(self, program: Program, chunks: Sequence[int], hear: Hear = _unheard) -> list[tuple[int, bytes]]:
         """(chunk, bytes) of chunks of a job, in the form in which they are sent.
 
         Raises
@@ -74,7 +85,7 @@ class Calls:
         TrainingError
             If the job's data cannot be made, or its code ends the process or does not return.
         """
-        facts, joined = self._ask("contents", program, tuple(chunks))
+        facts, joined = self._ask("contents", program, tuple(chunks), hear=hear)
         found, at = list[tuple[int, bytes]](), 0
         for chunk, size in zip(chunks, facts["sizes"], strict=True):
             found.append((chunk, joined[at : at + size]))
@@ -99,7 +110,12 @@ class Calls:
         )
 
     def outcome(
-        self, program: Program, losses: list[tuple[int, float]], state: bytes, watched: Sequence[tuple[int, bytes]] = ()
+        self,
+        program: Program,
+        losses: list[tuple[int, float]],
+        state: bytes,
+        watched: Sequence[tuple[int, bytes]] = (),
+        hear: Hear = _unheard,
     ) -> dict[str, Any]:
         """The result of a job: ``losses``, ``accuracy``, and ``accuracies`` after the epochs that were `watched`.
 
@@ -108,7 +124,7 @@ class Calls:
         """
         states = (*(kept for _, kept in watched), state)
         try:
-            facts, _ = self._ask("accuracies", program, states)
+            facts, _ = self._ask("accuracies", program, states, hear=hear)
         except TrainingError as error:
             return {"accuracy": None, "losses": losses, "unmeasured": f"its accuracy cannot be measured: {error}"}
         *before, last = facts["accuracies"]
@@ -117,28 +133,29 @@ class Calls:
             found["accuracies"] = [(epoch, share) for (epoch, _), share in zip(watched, before, strict=True)]
         return found
 
-    def outcome_of(self, program: Program, checkpoint: bytes) -> dict[str, Any]:
+    def outcome_of(self, program: Program, checkpoint: bytes, hear: Hear = _unheard) -> dict[str, Any]:
         """The result of a job from its last checkpoint, as in :meth:`outcome`."""
         try:
-            facts, state = self._ask("saved", program, checkpoint)
+            facts, state = self._ask("saved", program, checkpoint, hear=hear)
         except TrainingError as error:
             return {"accuracy": None, "losses": [], "unmeasured": f"its checkpoint cannot be read: {error}"}
-        return self.outcome(program, [(version, loss) for version, loss in facts["losses"]], state)
+        return self.outcome(program, [(version, loss) for version, loss in facts["losses"]], state, (), hear)
 
-    def _ask(self, method: str, program: Program, *given: Any) -> tuple[Ack, bytes]:
+    def _ask(self, method: str, program: Program, *given: Any, hear: Hear = _unheard) -> tuple[Ack, bytes]:
         packed, deaths, until = sent(program), 0, 0.0
         while True:
             try:
                 with translated():
-                    ref = self.actor.ask.remote(method, packed, *given, limit_s=self.limit_s)
+                    ref = self.actor.ask.remote(method, packed, *given, **self.limits)
                 found: tuple[Ack, bytes] = answer(ref)
             except CallError as error:
                 cause = error.cause if isinstance(error, FailedError) else None
+                hear(getattr(cause, "printed", ()))
                 if isinstance(cause, TrainingError):
                     raise cause from None
                 deaths += isinstance(cause, EndedError)
-                if deaths >= DEATHS:
-                    raise TrainingError(died(deaths)) from None
+                if isinstance(cause, EndedError) and deaths >= DEATHS:
+                    raise died(f"{deaths} calls in a row ended so", "", cause) from None
                 # by no fault of the job: Ray starts a lost process again
                 until = until or time.monotonic() + _LOST_S
                 if time.monotonic() > until:
@@ -146,4 +163,5 @@ class Calls:
                     raise TrainingError(reason) from error
                 time.sleep(_PATIENCE_S)
             else:
+                hear(tuple(found[0].pop("printed", ())))
                 return found

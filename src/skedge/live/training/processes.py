@@ -17,6 +17,7 @@ from skedge.live.confinement.confinement import TRUSTED, Confinement
 from .checkpoint import Life
 from .maker import Calls
 from .ps import PSActor
+from .watch import WATCH, Watch
 
 _PATIENCE_S = 2.0
 """How long a job waits for the process of a parameter server that the last job of the slot is still saving [s]."""
@@ -49,6 +50,8 @@ class PSPlaces:
         Servers whose parameter servers are slots: a job waits for the slot's process.
     url
         URL of the checkpoints.
+    watch
+        How long jobs' code may take.
     confinement
         That of the jobs' processes.
     """
@@ -58,6 +61,7 @@ class PSPlaces:
     slotted: frozenset[int]
     url: str
     lasting: Lasting = Lasting()
+    watch: Watch = WATCH
     confinement: Confinement = TRUSTED
 
     def start(self, server: int, number: int) -> Any:
@@ -66,7 +70,7 @@ class PSPlaces:
 
         name = self.servers[server]
         made = ray.remote(PSActor).options(**on_server(name), **self.lasting.options("ps", name, number))
-        return made.remote(self.url, replace(self.confinement, group=name))
+        return made.remote(self.url, self.watch, replace(self.confinement, group=name))
 
 
 def on_server(name: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from skedge.core.errors import TrainingError
 from skedge.core.kinds import kind_of
 
 from .code import digest, install, installed
+from .failures import told
 from .packages import add_packages
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class Program:
             self.module()  # its digest, taken before the import
             made = getattr(importlib.import_module(module), name)(**self.args)
         except (Exception, SystemExit) as error:
-            raise TrainingError(f"factory {self.factory!r} fails: {type(error).__name__}: {error}") from error
+            raise TrainingError(f"factory {self.factory!r} fails: {told(error)}") from error
         if not isinstance(made, Training):
             raise TrainingError(f"factory {self.factory!r} makes a {type(made).__name__}; it must make a Training")
         return made

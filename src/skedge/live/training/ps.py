@@ -7,9 +7,11 @@ from typing import Any
 
 from skedge.live.confinement.confinement import TRUSTED, Confinement
 
-from .apart import Ack, Child, EndedError, Nursery
+from .apart import Nursery
 from .checkpoint import Checkpoints, Life
+from .child import LIMIT_S, Ack, Child, EndedError, StalledError
 from .needs import confined
+from .watch import WATCH, Watch
 
 
 class NotLoadedError(Exception):
@@ -23,10 +25,11 @@ class PSActor:
     after the next coach has loaded a job here: it must not reach that job.
     """
 
-    def __init__(self, url: str, confinement: Confinement = TRUSTED) -> None:
-        self.nursery, self.checkpoints = Nursery(confinement), Checkpoints(url)
+    def __init__(self, url: str, watch: Watch = WATCH, confinement: Confinement = TRUSTED) -> None:
+        self.nursery, self.checkpoints, self.watch = Nursery(confinement), Checkpoints(url), watch
         self.nursery.start()  # an actor that answers can load a job at once
         self.job, self.life = "", Life()
+        self.usual_s, self.stalled = 0.0, ""
         self.child: Child | None = None
 
     def warm(self) -> int:
@@ -50,6 +53,7 @@ class PSActor:
         self._end()
         self.job, self.life = job, life
         self.child = self.nursery.child(confined(self.nursery, job, program))
+        self.child.worker, self.usual_s = "ps", 0.0
         return self._ask(job, life, "load", program, self.checkpoints.read(job))
 
     def unload(self, life: Life) -> None:
@@ -61,7 +65,11 @@ class PSActor:
 
     def apply(self, job: str, life: Life, version: int, *contributions: bytes) -> tuple[Ack, bytes]:
         """Update by the contributions of one round."""
-        return self._ask(job, life, "apply", version, contributions)
+        first_s, further_s = self.watch.limits(self.usual_s, stalled=self.stalled == job)
+        limit_s = further_s if self.usual_s else first_s
+        facts, state = self._ask(job, life, "apply", version, contributions, limit_s=limit_s)
+        self.usual_s, self.stalled = facts["seconds"], ""
+        return facts, state
 
     def save(self, job: str, life: Life) -> list[int]:
         """Write a checkpoint; returns the mini-batches of each chunk that it holds."""
@@ -73,11 +81,15 @@ class PSActor:
         """(version, mean loss) of every update."""
         return [(version, loss) for version, loss in self._ask(job, life, "losses")[0]["losses"]]
 
-    def _ask(self, job: str, life: Life, method: str, *given: Any) -> tuple[Ack, bytes]:
+    def _ask(self, job: str, life: Life, method: str, *given: Any, limit_s: float = LIMIT_S) -> tuple[Ack, bytes]:
         if self.child is None or (job, life) != (self.job, self.life):
             raise NotLoadedError
         try:
-            return self.child.ask(method, *given)
+            return self.child.ask(method, *given, limit_s=limit_s, prepare_s=self.watch.prepare_s)
+        except StalledError:
+            self.stalled = job
+            self._end()
+            raise
         except EndedError:
             self._end()
             raise

@@ -96,9 +96,10 @@ class PSProcess:
         self.life = self.engine.life(self.controllers())
         ack, self.state = self.actor.load.options(num_returns=2).remote(self.job, self.sent, self.life)
         began = time.monotonic()
-        answer = self.answers.of(ack, self.server)
+        late_s = self.answers.blame.watch.prepare_s + SLOW_S
+        answer = self.answers.of(ack, self.server, began + late_s)
         if answer is None:
-            if time.monotonic() - began > SLOW_S:
+            if time.monotonic() - began > late_s:
                 _end(self.actor)
             self.release()
             return False

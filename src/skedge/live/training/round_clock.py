@@ -30,14 +30,22 @@ class RoundClock:
         Mean time of a round [s].
     patience_s
         How long a round waits for a worker [s].
+    announced_s
+        Announced time of a round [s].
     """
 
     def __init__(self, pace: float) -> None:
         self.pace = pace
+        self.announced_s = pace
         self.due = self.late_s = self.behind_s = self.recovery_s = self.round_s = 0.0
         self.patience_s = min(max(_DEADLINE_S, 3 * pace), SLOW_S)
         self._joined: list[float] = []
         self._reported_s, self._rounds, self._next = 0.0, 0, 1
+
+    @property
+    def usual_s(self) -> float:
+        """Usual time of a round [s]: the mean, or the announced one if that is longer."""
+        return max(self.round_s, self.announced_s)
 
     def join(self, lag_s: float) -> None:
         """Note a team that joins; it holds its lanes since `lag_s` ago."""

@@ -27,6 +27,7 @@ from skedge.core.errors import TrainingError
 from .batches import Loaded, samples_in, seed_all
 from .batches import seed_of as _seed
 from .device import CPU, moved
+from .failures import told
 from .program import Program
 from .training import Data, State, Training
 
@@ -96,7 +97,7 @@ def source_of(training: Training, program: Program, chunk: int, sent: Data) -> S
     try:
         loader = training.loader(chunk)
     except (Exception, SystemExit) as error:  # the job's own code: whatever it raises is its reason to fail
-        raise TrainingError(f"chunk {chunk}: its data cannot be read: {type(error).__name__}: {error}") from error
+        raise TrainingError(f"chunk {chunk}: its data cannot be read: {told(error)}") from error
     return Loaded(loader, program.seed, chunk, program.minibatches)
 
 
@@ -129,7 +130,7 @@ def gradient(
             seed_all(_seed(program.seed, chunk, step, 1))
             value = training.backward(model, moved(batch, device))
         except (Exception, SystemExit) as error:  # the job's own code: whatever it raises is its reason to fail
-            raise TrainingError(f"chunk {chunk}, mini-batch {step}: {error}") from error
+            raise TrainingError(f"chunk {chunk}, mini-batch {step}: {told(error)}") from error
     if not math.isfinite(value):
         raise TrainingError(f"the loss is {value} at chunk {chunk}, mini-batch {step}")
     gradients = {name: p.grad.cpu() for name, p in model.named_parameters() if p.grad is not None}
@@ -294,6 +295,6 @@ class ParameterServer:
             if self.scheduler is not None:
                 self.scheduler.load_state_dict(kept["scheduler"])
         except Exception as error:
-            raise TrainingError(f"the checkpoint cannot be read: {type(error).__name__}: {error}") from error
+            raise TrainingError(f"the checkpoint cannot be read: {told(error)}") from error
         self.program.check_same(kept.get("module", self.module))
         self.version, self.progress, self.losses = kept["version"], kept["progress"], kept["losses"]

@@ -15,6 +15,7 @@ from typing import Any
 from skedge.core.errors import TrainingError
 from skedge.live.world.inputs import Report
 
+from .answers import Asked
 from .apart import sent
 from .assignment import Note
 from .directed import Directed
@@ -22,6 +23,7 @@ from .processes import Processes
 from .program import Program
 from .ps_process import PSProcess
 from .ray_errors import CallError, translated
+from .round_clock import SLOW_S
 from .team import Team
 
 _PATIENCE_S = 0.5
@@ -44,6 +46,8 @@ class Trainer(Directed):
         (epoch, reference to the parameters) after each epoch, if the program asks for it.
     devices
         (server, device) of the workers so far.
+    late
+        By chunk, the mini-batches that have not come in their round: none is asked for again before it has come.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class Trainer(Directed):
         self.ps = PSProcess(name, processes, self.answers, controllers, self._go_back, self.closed)
         self.watched: list[tuple[int, Any]] = []
         self.devices: set[tuple[int, str]] = set()
+        self.late: dict[int, Asked] = {}
         self.said_at, self.losses = 0.0, list[tuple[float, float]]()
 
     # -- the rounds ----------------------------------------------------------------------------------------------
@@ -79,7 +84,7 @@ class Trainer(Directed):
                     self.line(f"a call cannot be made, and is tried again: {error}")
                     self.closed.wait(_PATIENCE_S)
         except TrainingError as error:
-            self._fail(str(error))
+            self._fail(str(error), getattr(error, "traceback", ""))
         except Exception as error:  # any error: a thread that ends silently would leave the job hanging
             self._fail(f"its training has ended: {type(error).__name__}: {error}")
         finally:
@@ -98,7 +103,13 @@ class Trainer(Directed):
             if not self._dismiss_finished():
                 self.ps.save_sometimes()
 
-    def _fail(self, reason: str) -> None:
+    def event(self, what: str, sentence: str) -> None:
+        """Report what has happened to a process of the job."""
+        self.tell(Report(what, self.job, progress=tuple(self.teams.progress), reason=sentence))
+
+    def _fail(self, reason: str, traceback: str = "") -> None:
+        if traceback:
+            self.line(traceback)
         self.tell(Report("failed", self.job, progress=tuple(self.teams.progress), reason=reason))
 
     def _next_teams(self) -> dict[int, Team] | None:
@@ -106,6 +117,7 @@ class Trainer(Directed):
         with self.change:
             while True:
                 for number in self.teams.let_go():
+                    self._give_up(number)
                     self.tell(self._fact("stopped", number))
                 for what, number in self.teams.hold_back():
                     self.tell(self._fact(what, number))
@@ -165,22 +177,24 @@ class Trainer(Directed):
 
     def _round(self, teams: dict[int, Team]) -> None:
         started = time.monotonic()
+        self.answers.usual_s = self.clock.usual_s
         asked = self._ask(teams)
         deadline = started + self.clock.patience_s
-        answers = [(self._answer(teams[team].server, team, ack, deadline), brought) for team, ack, brought in asked]
-        ready = [brought for answer, brought in answers if answer is not None]
-        for answer, _ in answers:
+        answers = {one.chunk: answer for one in asked if (answer := self._answer(one, deadline)) is not None}
+        ready = [one.brought for one in asked if one.chunk in answers]
+        for answer in answers.values():
             # before the update: gradients of other code must not get into the parameters
-            self.program.check_same_as(self.ps.module, self.ps.module if answer is None else answer["module"])
+            self.program.check_same_as(self.ps.module, answer["module"])
         whole = True
         if ready:
-            progress = self.ps.apply(ready, time.monotonic() + self.clock.patience_s)
+            progress = self.ps.apply(ready, time.monotonic() + SLOW_S)
             if progress is None:
                 self.ps.load()
                 whole = False
             else:
-                self._updated(progress, teams, [answer["loss"] for answer, _ in answers if answer is not None])
-        elif asked:
+                self.answers.updated(answers)
+                self._updated(progress, teams, [answer["loss"] for answer in answers.values()])
+        elif asked or self.late:
             self.closed.wait(_PATIENCE_S)
             if self.answers.gone:
                 self.ps.load()  # the parameters themselves: only their server can give them again
@@ -188,33 +202,55 @@ class Trainer(Directed):
         if not whole or len(ready) < len(asked):
             # a round that lost a worker says nothing about how long rounds take
             self.clock.fail(took)
+        elif self.late:
+            self.clock.recovery_s += took
         elif (mean := self.clock.measure(took)) is not None:
             self.tell(Report("measured", self.job, round_s=mean))
         self.clock.keep()
 
-    def _ask(self, teams: dict[int, Team]) -> list[tuple[int, Any, Any]]:
-        """Have every worker compute a mini-batch; (team, reference to facts, reference to gradients) of each."""
+    def _ask(self, teams: dict[int, Team]) -> list[Asked]:
+        """Have every worker compute a mini-batch; those that were late are waited for instead."""
         asked = []
         for number, team in teams.items():
             for chunk in self.teams.next_chunks(team):
-                call = self.processes.agents[team.server].gradient.options(num_returns=2)
-                step = self.teams.progress[chunk]
-                ack, brought = call.remote(self.job_name, self.ps.sent, chunk, step, self.ps.state)
-                asked.append((number, ack, brought))
+                late, step = self.late.get(chunk), self.teams.progress[chunk]
+                if late is None or late.server != team.server:
+                    asked.append(self._asked(number, team, chunk))
+                elif (late.version, late.step) == (self.ps.version, step):
+                    asked.append(late)
+                elif not late.comes():
+                    # of parameters that have changed: only whether it has stalled is of interest
+                    self._answer(late, 0.0)
+                    asked.append(self._asked(number, team, chunk))
         return asked
 
-    def _answer(self, server: int, number: int, ack: Any, deadline: float) -> Any:
+    def _asked(self, number: int, team: Team, chunk: int) -> Asked:
+        call = self.processes.agents[team.server].gradient.options(num_returns=2)
+        step, limits = self.teams.progress[chunk], self.answers.limits(chunk)
+        ack, brought = call.remote(self.job_name, self.ps.sent, chunk, step, self.ps.state, limits)
+        return Asked(number, team.server, chunk, step, self.ps.version, ack, brought)
+
+    def _answer(self, asked: Asked, deadline: float) -> Any:
         """The facts about a mini-batch of a team on a server; None if its process is lost or late."""
-        answer = self.answers.of(ack, server, deadline)
-        self.free_at[number] = time.monotonic()
-        if answer is not None:
-            self.devices.add((server, answer["device"]))
+        answer = self.answers.of(asked.ack, asked.server, deadline, asked.chunk)
+        self.free_at[asked.team] = time.monotonic()
+        self.late.pop(asked.chunk, None)
+        if answer is None and asked.comes():
+            self.late[asked.chunk] = asked
+        if answer is None or "computing" in answer:
+            return None
+        self.devices.add((asked.server, answer["device"]))
         return answer
+
+    def _give_up(self, number: int) -> None:
+        """End the late mini-batches of a team that leaves: its lanes are for others."""
+        for late in [late for late in self.late.values() if late.team == number]:
+            self.processes.agents[late.server].end.remote(self.job_name, (late.chunk,))
+            del self.late[late.chunk]
 
     def _updated(self, progress: list[int], teams: dict[int, Team], losses: list[float]) -> None:
         """Note an update of the parameters."""
         self.teams.progress = progress
-        self.answers.progressed()
         now = time.monotonic()
         for number in teams:
             self.first_s.setdefault(number, now - self.put_at.get(number, now))
@@ -225,13 +261,13 @@ class Trainer(Directed):
         """Note the progress, and at most once per second write the loss to the job's log."""
         progress = tuple(self.teams.progress)
         if now - self.said_at < 1:
-            self.note(Note(self.job, "", progress))
+            self.note(Note(self.job, "", progress, usual_s=self.clock.usual_s))
             return
         self.said_at = now
         done, steps = sum(progress), self.program.steps * self.program.chunks
         self.losses.append((self.ps.version, sum(losses) / len(losses)))
         line = f"update {self.ps.version}: {done} of {steps} mini-batches, loss {self.losses[-1][1]:.4g}"
-        self.note(Note(self.job, line, progress, self.losses[-1]))
+        self.note(Note(self.job, line, progress, self.losses[-1], usual_s=self.clock.usual_s))
 
     def _watch(self) -> None:
         """Keep the parameters after each epoch's worth of mini-batches; they are measured at the end of training."""
@@ -269,7 +305,7 @@ class Trainer(Directed):
         if state is None or losses is None:
             self.tell(Report("unmeasured", self.job))
             return
-        result = self.processes.maker.outcome(self.program, losses, state, kept)
+        result = self.processes.maker.outcome(self.program, losses, state, kept, self.hear)
         if "unmeasured" in result:
             self.line(result["unmeasured"])
         self.tell(Report("result", self.job, result=result))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from skedge.core.errors import TrainingError
 from skedge.live.training.checkpoint import is_full
+from skedge.live.training.child import Printed
 from skedge.live.training.ray_errors import CallError, FailedError, answer, translated
 
 from .inputs import Report, Uploaded
@@ -41,7 +42,7 @@ class Carrier(threading.Thread):
         super().__init__(name=f"upload {self.job}", daemon=True)
         self.upload, self.uploads, self.tell, self.log = upload, world.uploads, world.inbox.tell, world.job_log
         self.controller, self.attempts, self.failures = world.inbox.resumed, 0, 0
-        self.waits = False
+        self.waits, self.output = False, world.job_output
         self.program, self.maker = world.program(upload.job), world.engine.maker
         self.agent = world.engine.agents[upload.server]
         known = upload.source is not None and not world.out.get(upload.source)
@@ -55,12 +56,19 @@ class Carrier(threading.Thread):
             if self.log is not None and self.source is None and (warning := self.maker.warning(self.program)):
                 self.log(self.job, warning)
         except TrainingError as error:
+            if self.log is not None and (traceback := getattr(error, "traceback", "")):
+                self.log(self.job, traceback)
             self.tell(Report("failed", self.upload.job, reason=str(error)))
         except Exception as error:  # any error: a thread that ends silently would leave the job hanging
             reason = f"its upload has ended: {type(error).__name__}: {error}"
             self.tell(Report("failed", self.upload.job, reason=reason))
         else:
             self.tell(Uploaded(self.upload.number))
+
+    def _hear(self, printed: Printed) -> None:
+        """Keep what the process that makes the data has printed."""
+        if printed:
+            self.output(self.job, *printed)
 
     def _wanted(self) -> bool:
         return self.upload.number in self.uploads.pending
@@ -77,7 +85,7 @@ class Carrier(threading.Thread):
         """
         self.attempts += 1
         began, delay_s = time.monotonic(), self.upload.delay_s
-        contents = self._from_source() or self.maker.contents(self.program, self.upload.chunks)
+        contents = self._from_source() or self.maker.contents(self.program, self.upload.chunks, self._hear)
         total, sent = sum(len(content) for _, content in contents), 0
         for chunk, content in contents:
             for offset in range(0, len(content), _PIECE):

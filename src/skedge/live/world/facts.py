@@ -32,6 +32,8 @@ class Facts:
         (server, device) of the job's workers.
     freed_s
         Time from each order to suspend until the device of the suspended worker was free [s].
+    stalled
+        By job, the mini-batches that its parameters held when it was last reported as stalled.
     upload_late_s
         Most by which an upload took longer than announced [s].
     """
@@ -46,10 +48,13 @@ class Facts:
         self.upload_late_s: dict[int, float] = {}
         self.devices: dict[int, set[tuple[int, str]]] = {}
         self.freed_s: list[float] = []
+        self.stalled: dict[int, int] = {}
 
     def note(self, report: Report) -> None:
         """Note the progress and the delays of a report."""
         job = report.job
+        if report.what == "stalled":
+            self.stalled[job] = sum(report.progress)
         if report.progress:
             self.trained[job] = report.progress
             self.progress[job] = [max(pair) for pair in zip(self.progress[job], report.progress, strict=True)]

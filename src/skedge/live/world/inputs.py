@@ -41,7 +41,8 @@ class Report:
         have trained one more chunk's worth of mini-batches, or an epoch; ``held``: a team has left because its chunks
         are ahead; ``released``: they may continue; ``failed``: the job cannot be trained; ``measured``: its rounds take
         `round_s`; ``result``: all chunks are trained, with this `result`; ``unmeasured``: the result could not be
-        measured.
+        measured; ``stalled``: no mini-batch has come for long, and its process is started again; ``restarted``: a
+        process has ended, and is started again: `reason` is a sentence.
     team
         Team number given by the world: that of its first chunk on a lane, above all chunks for a gang.
     progress

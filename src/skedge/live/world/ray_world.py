@@ -39,6 +39,7 @@ from skedge.live.control.journal import SqlJournal
 from skedge.live.engine import Engine
 from skedge.live.training.maker import Calls
 from skedge.live.training.program import Program
+from skedge.live.training.watch import WATCH
 from skedge.runs.meta import LIVE, live_tolerance
 
 from .agenda import Agenda
@@ -56,6 +57,10 @@ _RAY = -1
 """The server number that stands for Ray's head."""
 
 
+def _ignored(*_: object) -> None:
+    """Ignores what happens to a job's processes."""
+
+
 class NoEngine:
     """Null engine for a run that is only rebuilt: its agents ignore every call."""
 
@@ -63,6 +68,7 @@ class NoEngine:
     acts = False
     url = ""
     lost: frozenset[int] = frozenset()
+    limits = WATCH
 
     def __init__(self, servers: int) -> None:
         self.agents: dict[int, Any] = dict.fromkeys(range(servers), self)
@@ -91,7 +97,17 @@ class RayWorld:
         For a service: called with a submitted job and the time [µs]; returns the scenario with it, and its program.
     job_log
         Called with (job id, line).
+
+    Attributes
+    ----------
+    job_event
+        Called with (job, word, sentence) for what happens to a job's processes.
+    job_output
+        Called with (job id, worker, text) for what they print, from any thread.
     """
+
+    job_event: Callable[[int, str, str], None] = staticmethod(_ignored)
+    job_output: Callable[[str, str, str], None] = staticmethod(_ignored)
 
     def __init__(
         self,
@@ -228,6 +244,9 @@ class RayWorld:
         if self.trainers.measured(report) or report.job not in self.in_system:
             return None  # a result can come early: a trained chunk may be dispatched again, its server lost
         self.facts.note(report)
+        if report.what in ("stalled", "restarted"):
+            self.job_event(report.job, report.what, report.reason)
+            return None
         if report.job in self.trainers:
             self.trainers[report.job].recall(report)
         if report.what == "failed":
@@ -256,6 +275,10 @@ class RayWorld:
             self.gangs.drop(job)
         self.leave(job, finished=False)
         return Event(self.now(), failed=((job, reason),))
+
+    def is_stalled(self, job: int) -> bool:
+        """Whether no mini-batch of `job` is in the parameters since it was last reported as stalled."""
+        return job in self.in_system and self.facts.stalled.get(job) == sum(self.trainers.progress(job))
 
     def untrained(self, job: int) -> str:
         """What is missing in the parameters of a job reported as fully trained (rule M38); empty if nothing."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from skedge.core.time import SECOND
 from skedge.live.training.assignment import Assignment, Attached, Command, Note
 from skedge.live.training.checkpoint import Checkpoints
+from skedge.live.training.child import Printed
 from skedge.live.training.team import Team, Teams
 
 from .coach_link import AskedCoach, CoachLink, clock_of
@@ -122,6 +123,7 @@ class Trainers(dict[int, Orders]):
         self.found = Attached()
         self._seen: dict[int, tuple[int, ...]] = {}
         self._losses: dict[int, list[tuple[float, float]]] = {}
+        self._noted: dict[int, tuple[int, float]] = {}
         self._coach: AskedCoach | None = world.engine.coach()
         self._link: CoachLink | None = None
         self._measuring: list[threading.Thread] = []
@@ -182,8 +184,11 @@ class Trainers(dict[int, Orders]):
         world = self.world
         if note.progress:
             self._seen[note.job] = note.progress
+            self._noted[note.job] = world.real_now(), note.usual_s
         if note.loss is not None:
             self._losses.setdefault(note.job, []).append(note.loss)
+        if note.printed:
+            world.job_output(world.scenario.jobs.ids[note.job], *note.printed)
         if note.line and world.job_log is not None:
             world.job_log(world.scenario.jobs.ids[note.job], note.line)
 
@@ -197,6 +202,8 @@ class Trainers(dict[int, Orders]):
             world.facts.progress[job] = [0] * program.chunks
             out = {server for server, why in world.out.items() if "lost" in why}
             given = [Assignment(job, name, program, Teams(program), pace, out=set(out)) for _ in range(2)]
+            for each in given:
+                each.announced_s, each.watch = self.announced(job, 0), world.engine.limits
             self[job] = Orders(given[0], self._send)
             self._send("open", job, (given[1], world.now(), None))
         return self[job]
@@ -208,6 +215,7 @@ class Trainers(dict[int, Orders]):
     def restore(self, assignments: Mapping[int, Assignment]) -> None:
         """Take the assignments of a snapshot."""
         for job, assignment in assignments.items():
+            assignment.watch = self.world.engine.limits
             self[job] = Orders(assignment, self._send)
 
     def paced(self, job: int, zeta: int) -> Orders:
@@ -232,6 +240,7 @@ class Trainers(dict[int, Orders]):
             self.last[job] = orders.teams.progress
             self.zeta.pop(job, None)
             self._seen.pop(job, None)
+            self._noted.pop(job, None)
             self._send("close", job, ())
 
     # -- what is known of them -----------------------------------------------------------------------------------
@@ -242,6 +251,15 @@ class Trainers(dict[int, Orders]):
         if orders is None:
             return self.last.get(job) or [0] * chunks
         return list(self._seen.get(job, orders.teams.progress))
+
+    def pulse(self, job: int) -> dict[str, float | None]:
+        """How long no mini-batch of `job` has come, and how long one usually takes [s]; None if it does not train."""
+        orders = self.get(job)
+        if orders is None or not orders.teams.working:
+            return {"idle_s": None, "usual_s": None}
+        at, usual_s = self._noted.get(job, (0, orders.assignment.announced_s))
+        since = max(at, *(orders.assignment.since.get(team, 0) for team in orders.teams.working))
+        return {"idle_s": max(self.world.real_now() - since, 0) / SECOND, "usual_s": usual_s}
 
     def result(self, job: int) -> Mapping[str, Any]:
         """What was measured of `job`: its result, or, while it trains, the losses of an update per second."""
@@ -267,10 +285,15 @@ class Trainers(dict[int, Orders]):
     def _measure(self, job: int, name: str, program: Program) -> None:
         """Measure a job, trying again while storage or Ray fail: a thread that ends silently leaves it unmeasured."""
         world, told = self.world, False
+
+        def hear(printed: Printed) -> None:
+            if printed:
+                world.job_output(name, *printed)
+
         while True:
             try:
                 saved = Checkpoints(world.engine.url).read(name)
-                result = world.engine.maker.outcome_of(program, saved) if saved is not None else _GONE
+                result = world.engine.maker.outcome_of(program, saved, hear) if saved is not None else _GONE
             except Exception as error:
                 if not told and world.job_log is not None:
                     reason = f"{type(error).__name__}: {error}"

@@ -1,0 +1,124 @@
+"""The logs of jobs: what was decided about each, and what each of its workers has printed; bounded, and rotated.
+
+The log of job J is ``J.log``; that of a worker W ``J.workers/W.log``. A file that is half as long as a log may be is
+set aside under its name and the number of its first byte, in place of the one set aside before. Bytes keep their
+numbers, so that a reader can go on where it has ended.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from skedge.core.errors import InputError
+from skedge.core.escape import escaped
+
+PIECE = 2**20
+"""Most bytes of one answer."""
+
+_FURTHER = "\n    | "
+"""What begins the second and further lines of an entry, which could else be taken for entries."""
+
+
+class Piece(NamedTuple):
+    """A part of a log, and the number of the byte after it."""
+
+    text: str
+    next: int
+
+
+class JobLogs:
+    """The logs of a service's jobs; any thread may write and read.
+
+    Parameters
+    ----------
+    most_mb
+        Most that is kept of each log [MB].
+    silent
+        Returns whether nothing is written now, as a rebuild repeats what is there.
+    """
+
+    def __init__(self, folder: Path, most_mb: float, silent: Callable[[], bool]) -> None:
+        self.folder, self.most, self.silent = folder, int(most_mb * 1e6), silent
+        self._lock = threading.Lock()
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def line(self, job: str, text: str) -> None:
+        """Write an entry to the log of a job, with the time."""
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        self._write(self._path(job), f"{stamp} {_FURTHER.join(escaped(text).splitlines() or [''])}\n")
+
+    def printed(self, job: str, worker: str, text: str) -> None:
+        """Write what a worker of a job has printed to its log."""
+        self._write(self._path(job, worker), escaped(text))
+
+    def _write(self, path: Path, text: str) -> None:
+        content = text.encode("utf-8", "replace")
+        if self.silent():
+            return
+        with suppress(OSError), self._lock:  # a full disk costs only the entry
+            path.parent.mkdir(exist_ok=True)
+            if path.exists() and path.stat().st_size + len(content) > self.most // 2:
+                _set_aside(path)
+            with path.open("ab") as file:
+                file.write(content)
+
+    def workers(self, job: str) -> list[dict[str, Any]]:
+        """The workers of a job that have printed something, and how much is kept of each."""
+        return [
+            {"worker": path.stem, "bytes": sum(part.stat().st_size for part, _ in _parts(path))}
+            for path in sorted(self._folder(job).glob("*.log"))
+        ]
+
+    def read(self, job: str, worker: str = "", since: int = 0) -> Piece:
+        """A piece of a log from byte `since` on; what is not kept any more is left out, and that is said.
+
+        Raises
+        ------
+        InputError
+            If the job has no such worker, or it has printed nothing.
+        """
+        known = [row["worker"] for row in self.workers(job)]
+        if worker and worker not in known:
+            have = ", ".join(map(str, known)) or "none"
+            raise InputError(f"worker {worker!r}: has printed nothing for job {job!r}; workers that have: {have}")
+        with self._lock:
+            return _piece(_parts(self._path(job, worker)), since)
+
+    def _folder(self, job: str) -> Path:
+        return self.folder / f"{job}.workers"
+
+    def _path(self, job: str, worker: str = "") -> Path:
+        return self._folder(job) / f"{worker}.log" if worker else self.folder / f"{job}.log"
+
+
+def _parts(path: Path) -> list[tuple[Path, int]]:
+    """The files of a log, in order, with the number of the first byte of each."""
+    aside = [(part, int(part.suffix[1:])) for part in path.parent.glob(f"{path.name}.*") if part.suffix[1:].isdigit()]
+    ended = max((first + part.stat().st_size for part, first in aside), default=0)
+    return [*aside, (path, ended)] if path.exists() else aside
+
+
+def _set_aside(path: Path) -> None:
+    """Begin a new file of a log, and remove the one before."""
+    *earlier, (_, first) = _parts(path)
+    path.rename(path.with_name(f"{path.name}.{first}"))
+    for part, _ in earlier:
+        part.unlink()
+
+
+def _piece(parts: list[tuple[Path, int]], since: int) -> Piece:
+    first = min((number for _, number in parts), default=0)
+    left_out = f"… {first - since:,} bytes left out …\n" if since < first else ""
+    at, content = max(since, first), b""
+    for part, number in parts:
+        if at + len(content) >= number:
+            with part.open("rb") as file:
+                file.seek(at + len(content) - number)
+                content += file.read(PIECE - len(content))
+    whole = content if len(content) < PIECE else content[: content.rfind(b"\n") + 1] or content
+    return Piece(left_out + whole.decode("utf-8", "replace"), at + len(whole))

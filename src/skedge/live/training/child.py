@@ -1,0 +1,216 @@
+"""A process that runs one job's code, as trusted code asks it: calls, their limits, and what the process prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from skedge.core.errors import TrainingError
+from skedge.core.escape import escaped, lines_of
+from skedge.live.confinement.keeper import ENDED
+
+from .output import Output
+
+Ack = dict[str, Any]
+"""Facts about a call in JSON types, small enough to be fetched while tensors stay where they are."""
+
+LIMIT_S = 300.0
+"""Longest duration of one call of a job's code [s]."""
+
+PREPARE_S = 600.0
+"""Longest time in which a process installs the job's packages, imports its code and calls its factory [s]."""
+
+Printed = tuple[str, str] | tuple[()]
+"""A worker of a job, and what its process has printed in a call; empty if nothing."""
+
+_LONGEST_WORD = 4096
+
+_FACTS = 2**26
+"""Most bytes of the facts of an answer."""
+
+
+class JobError(TrainingError):
+    """A job's own code has failed, in a process of its own.
+
+    Attributes
+    ----------
+    printed
+        What its process has printed in the call.
+    traceback
+        Where the error was raised; empty if its code raised none.
+    """
+
+    printed: Printed = ()
+    traceback: str = ""
+
+
+class StalledError(JobError):
+    """A call has not returned in time; its process was killed."""
+
+
+class EndedError(Exception):
+    """A process of a job ended during a call.
+
+    Attributes
+    ----------
+    printed
+        What it has printed in the call.
+    """
+
+    printed: Printed = ()
+
+
+class Child:
+    """A process of one job; one call at a time.
+
+    Attributes
+    ----------
+    pid
+        Process id of its keeper (:mod:`skedge.live.confinement.keeper`).
+    worker
+        Its name among the processes of its job.
+    chunk
+        The chunk of the last call.
+    device
+        The device that it computes on.
+    calls
+        Number of calls that have returned.
+    """
+
+    def __init__(self, connection: Connection, word: socket.socket, pid: int, output: Output) -> None:
+        self.connection, self.word, self.pid, self.output = connection, word, pid, output
+        self.worker, self.chunk, self.device, self.calls = "", -1, "cpu", 0
+        self._ready = False
+
+    def ask(
+        self, method: str, *given: Any, limit_s: float = LIMIT_S, prepare_s: float = PREPARE_S
+    ) -> tuple[Ack, bytes]:
+        """Call a method of :class:`.inside.Inside`; returns facts and bytes.
+
+        Text in the facts is escaped. What the process has printed is in ``printed`` of the facts, with the worker.
+
+        Parameters
+        ----------
+        limit_s
+            Longest duration of the call [s], from when the process has its packages, code and factory.
+        prepare_s
+            Longest time until it has [s].
+
+        Raises
+        ------
+        JobError
+            If the job's code fails, or uses more than it may; :class:`StalledError` if it does not return in time. In
+            the last two cases the process is ended.
+        EndedError
+            If the job's code ends the process.
+        """
+        try:
+            facts, content = self._asked(method, given, limit_s, prepare_s)
+        except (JobError, EndedError) as error:
+            error.printed = self._printed()
+            self.end()
+            raise
+        self.calls += 1
+        printed = self._printed()
+        if "failed" in facts:
+            failed = JobError(facts["failed"])
+            failed.printed, failed.traceback = printed, escaped(content.decode("utf-8", "replace"))
+            raise failed
+        return ({**facts, "printed": printed} if printed else facts), content
+
+    def _asked(self, method: str, given: tuple[Any, ...], limit_s: float, prepare_s: float) -> tuple[Ack, bytes]:
+        stalled = threading.Event()
+        try:
+            self.connection.send_bytes(pickle.dumps((method, given)))
+            facts = self._facts(limit_s, prepare_s, stalled)
+            with self._killed_after(limit_s, stalled):
+                return facts, self.connection.recv_bytes()
+        except (OSError, EOFError, ValueError) as error:
+            if stalled.is_set():
+                raise StalledError(f"its code has not returned after {limit_s:.3g} s") from None
+            raise self._ended() from error
+
+    def _ended(self) -> JobError | EndedError:
+        """Why there is no answer: what the job may not do, or how its process has ended."""
+        words = list(self._words())
+        for why in words:
+            if not why.startswith(ENDED):
+                return JobError(escaped(why))
+        return EndedError(words[0] if words else "its code ends the process that it runs in")
+
+    def _words(self) -> Iterator[str]:
+        """What trusted code has said about the process."""
+        with suppress(OSError):  # there is no more
+            while content := self.word.recv(_LONGEST_WORD, socket.MSG_DONTWAIT):
+                yield content.decode(errors="replace")
+
+    def _facts(self, limit_s: float, prepare_s: float, stalled: threading.Event) -> Ack:
+        """The facts of the answer; what the process prints meanwhile is read."""
+        deadline = time.monotonic() + (limit_s if self._ready else prepare_s)
+        while True:
+            if not self._comes(deadline):
+                reason = "returned" if self._ready else "become ready (packages, imports, factory)"
+                self.kill()
+                raise StalledError(f"its code has not {reason} after {limit_s if self._ready else prepare_s:.3g} s")
+            with self._killed_after(limit_s, stalled):
+                facts = json.loads(self.connection.recv_bytes(_FACTS))
+            if not isinstance(facts, dict):
+                raise ValueError(facts)  # noqa: TRY004 - as any other answer that is none
+            if "ready" not in facts:
+                return dict(lines_of(facts))
+            if not self._ready:  # the first time alone: the job's code could say so for ever
+                self._ready, deadline = True, time.monotonic() + limit_s
+
+    def _comes(self, deadline: float) -> bool:
+        """Whether an answer begins before the deadline."""
+        while (left := deadline - time.monotonic()) > 0:
+            printed = () if self.output.over else (self.output.number,)
+            found = wait([self.connection, *printed], left)
+            if self.output.number in found:
+                self.output.read()
+            if self.connection in found:
+                return True
+        return False
+
+    @contextmanager
+    def _killed_after(self, limit_s: float, stalled: threading.Event) -> Iterator[None]:
+        """Kill the process if an answer that has begun does not end in time."""
+
+        def kill() -> None:
+            stalled.set()
+            self.kill()
+
+        timer = threading.Timer(limit_s, kill)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _printed(self) -> Printed:
+        """What the process has printed since the last call."""
+        text = self.output.take()
+        return (self.worker, text) if text else ()
+
+    def kill(self) -> None:
+        """Have its keeper kill the process and all that it has started; a call to it ends then."""
+        if not self.connection.closed:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
+
+    def end(self) -> None:
+        """Close the connection: the process is ended, with all that it has started."""
+        with suppress(OSError):
+            self.connection.close()
+        self.word.close()
+        self.output.close()

@@ -1,0 +1,106 @@
+"""Agents and parameter servers as objects of this process, called as Ray's actors are: a trainer needs no cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skedge.live.training.agent import Agent
+from skedge.live.training.ps import PSActor
+
+
+class Called:
+    """An actor's method."""
+
+    def __init__(self, pool: ThreadPoolExecutor, method: Any, returns: int = 1) -> None:
+        self.pool, self.method, self.returns = pool, method, returns
+
+    def options(self, num_returns: int) -> Called:
+        return Called(self.pool, self.method, num_returns)
+
+    def remote(self, *given: Any) -> Any:
+        """References to what it returns."""
+        found: list[Future[Any]] = [Future() for _ in range(self.returns)]
+        self.pool.submit(self._run, found, given)
+        return found[0] if self.returns == 1 else tuple(found)
+
+    def _run(self, found: list[Future[Any]], given: tuple[Any, ...]) -> None:
+        try:
+            answer = self.method(*(one.result() if isinstance(one, Future) else one for one in given))
+        except BaseException as error:
+            for one in found:
+                one.set_exception(_of_task(error))
+            return
+        for one, part in zip(found, (answer,) if self.returns == 1 else answer, strict=True):
+            one.set_result(part)
+
+
+class Actor:
+    """An object whose methods are called as those of an actor."""
+
+    def __init__(self, of: object, threads: int) -> None:
+        self.of, self.pool = of, ThreadPoolExecutor(threads)
+
+    def __getattr__(self, name: str) -> Called:
+        return Called(self.pool, getattr(self.of, name))
+
+
+class Machine:
+    """Processes of one job on one server.
+
+    Attributes
+    ----------
+    agent, ps
+        The agent, and the parameter server.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.agent, self.ps = Agent("edge-0", str(folder / "chunks")), PSActor(str(folder / "checkpoints"))
+        self.agents, self._ps, self.maker = {0: Actor(self.agent, 4)}, Actor(self.ps, 1), self
+
+    def parameter_server(self, _: int) -> Actor:
+        return self._ps
+
+    def release(self, _: int, actor: Actor) -> None:
+        actor.unload.remote()
+
+    def outcome(self, *_: Any) -> dict[str, Any]:
+        return {"accuracy": None}
+
+
+def _of_task(error: BaseException) -> BaseException:
+    import ray  # not earlier: it reads its settings when it is imported
+
+    return ray.exceptions.RayTaskError("method", "traceback", error)
+
+
+@contextmanager
+def machine(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    """A machine, where Ray's calls find what its methods return; jobs' processes find the modules beside this one."""
+    import ray
+
+    def waited(refs: list[Future[Any]], timeout: float) -> tuple[list[Future[Any]], list[Future[Any]]]:
+        done, left = wait(refs, timeout)
+        return list(done), list(left)
+
+    def put(content: Any) -> Future[Any]:
+        ref: Future[Any] = Future()
+        ref.set_result(content)
+        return ref
+
+    patch.setattr(ray, "wait", waited)
+    patch.setattr(ray, "get", lambda ref: ref.result())
+    patch.setattr(ray, "put", put)
+    patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
+    one = Machine(folder)
+    try:
+        yield one
+    finally:
+        one.ps.unload()
+        one.agent.forget("j")

@@ -1,0 +1,197 @@
+"""The progress watchdog: a trainer with real processes of a job, without Ray."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import unruly
+from here import Machine, machine
+
+from skedge.live.training.answers import PS, Blame
+from skedge.live.training.assignment import Note
+from skedge.live.training.child import EndedError, StalledError
+from skedge.live.training.chunks import packed
+from skedge.live.training.program import Program
+from skedge.live.training.team import Team
+from skedge.live.training.trainer import Trainer
+from skedge.live.training.watch import Watch
+from skedge.live.world.inputs import Report
+
+QUICK = Watch(least_s=0.5, first_s=1.0, restarts=2)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    with machine(tmp_path, monkeypatch) as one:
+        yield one
+
+
+class Trained:
+    """A trainer of a job of one kind, and what it tells."""
+
+    def __init__(self, here: Machine, kind: str, at: int = 1, chunks: int = 1, epochs: int = 5) -> None:
+        program = Program("unruly:job", {"kind": kind, "at": at}, chunks, epochs, 4)
+        for chunk in range(chunks):
+            here.agent.store("j", chunk, 0, packed(unruly.points(chunk), program.module()), last=True)
+        self.reports, self.notes = list[Report](), list[Note]()
+        processes: Any = here
+        self.trainer = Trainer(
+            0, "j", program, self.reports.append, processes, note=self.notes.append, servers=("edge-0",)
+        )
+        self.trainer.answers.blame.watch = QUICK
+        self.trainer.serve_from(0)
+        self.trainer.put(0, Team(0, tuple(range(chunks)), chunks))
+
+    def runs(self, seconds: float = 60.0) -> list[Report]:
+        """Its reports, once it has ended."""
+        self.trainer.start()
+        self.waits("failed", "result", seconds=seconds)
+        self.trainer.close()
+        self.trainer.join(timeout=30)
+        return self.reports
+
+    def waits(self, *what: str, seconds: float = 60.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not any(report.what in what for report in list(self.reports)):
+            assert time.monotonic() < deadline, self.reports
+            time.sleep(0.02)
+
+    def words(self) -> list[str]:
+        return [report.what for report in self.reports if report.what != "measured"]
+
+
+def test_a_mini_batch_that_never_ends_is_told_started_again_and_then_the_job_fails(here: Machine) -> None:
+    of = Trained(here, "hang", at=3)
+    reports = of.runs()
+    assert of.words() == ["stalled", "stalled", "failed"]
+    assert reports[0].reason.startswith("no mini-batch of chunk 0 on edge-0: its code has not returned after ")
+    assert reports[0].reason.endswith("its process is started again, 1 of 2 times")
+    assert (
+        "no mini-batch of chunk 0 on edge-0, 3 times in a row or nearly so: its code has not returned after"
+        in of.reports[-1].reason
+    )
+    assert [note.printed[1] for note in of.notes if note.printed] == ["about to hang\n"] * 3
+
+
+def test_a_process_that_ends_again_and_again_between_updates_fails_its_job(here: Machine) -> None:
+    """It was COMPLETED, and nothing was told: four mini-batches a process were trained each time."""
+    of = Trained(here, "exit", at=5, epochs=10)
+    reports = of.runs()
+    assert of.words() == ["restarted"] * 4 + ["failed"], "the updates between them make good for a part of one"
+    assert reports[0].reason.startswith("its process has ended with status 3 on edge-0: it is started again")
+    assert "the last: its process has ended with status 3" in of.reports[-1].reason
+
+
+def test_a_process_that_ends_once_is_told_and_the_job_completes(here: Machine) -> None:
+    of = Trained(here, "exit", at=15)
+    of.runs()
+    assert of.words() == ["restarted", "finished", "result"]
+
+
+def test_a_traceback_stands_in_the_jobs_log_and_the_reason_is_one_line(here: Machine) -> None:
+    of = Trained(here, "raise", at=2)
+    (report,) = of.runs()
+    assert "RuntimeError: boom \\x1b[31m red \\n2026-01-01" in report.reason
+    assert "(unruly.py, line " in report.reason
+    lines = [note.line for note in of.notes if "Traceback" in note.line]
+    assert len(lines) == 1
+    assert "\x1b" not in lines[0]
+
+
+def test_a_late_mini_batch_is_waited_for_and_not_asked_for_again(
+    here: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The round gives it up after its patience; its gradients count all the same."""
+    asked = list[int]()
+    compute = here.agent.gradient
+
+    def slow(*given: Any) -> Any:
+        asked.append(given[3])
+        time.sleep(0.5 if given[3] == 2 else 0.0)
+        return compute(*given)
+
+    monkeypatch.setattr(here.agent, "gradient", slow)
+    of = Trained(here, "", epochs=1)
+    of.trainer.clock.patience_s = 0.2
+    monkeypatch.setattr(of.trainer.clock, "measure", lambda _: None)  # it would set the patience anew
+    of.runs()
+    assert of.words() == ["finished", "result"]
+    assert asked == [0, 1, 2, 3]
+
+
+def test_a_team_that_leaves_takes_its_late_mini_batch_along(here: Machine) -> None:
+    of = Trained(here, "hang")
+    of.trainer.answers.blame.watch = Watch()
+    of.trainer.clock.patience_s = 0.2
+    of.trainer.start()
+    deadline = time.monotonic() + 30
+    while not of.trainer.late:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    of.trainer.take(0)
+    of.waits("stopped")
+    while here.agent.computing:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert not of.trainer.late
+    of.trainer.close()
+    of.trainer.join(timeout=30)
+
+
+def test_what_rests_or_waits_for_its_server_is_not_stalled(here: Machine) -> None:
+    """Only a process that computes can stall: a job that is paused, or whose server gives no answer, asks none."""
+    of = Trained(here, "", epochs=1)
+    of.trainer.rest()
+    of.trainer.start()
+    time.sleep(3 * QUICK.first_s)
+    assert of.reports == []
+    of.trainer.lose(0)
+    of.trainer.serve_from(0)
+    of.trainer.regain(0)
+    of.waits("result")
+    of.trainer.close()
+    assert of.words() == ["finished", "result"]
+
+
+def test_limits_grow_with_the_usual_time_and_the_first_is_generous_but_not_twice() -> None:
+    watch = Watch(least_s=60, rounds=10, first_s=180)
+    assert watch.limits(0.1, stalled=False) == (180, 60)
+    assert watch.limits(0.1, stalled=True) == (60, 60)
+    assert watch.limits(30.0, stalled=False) == (300, 300)
+
+
+def test_an_announced_round_that_is_long_has_a_long_limit(here: Machine) -> None:
+    of = Trained(here, "")
+    of.trainer.clock.announced_s = 40.0
+    of.trainer.answers.usual_s = of.trainer.clock.usual_s
+    assert of.trainer.answers.limits(0) == (600.0, 400.0, 400.0)
+
+
+def test_updates_of_others_do_not_excuse_a_chunk_that_hangs() -> None:
+    blame = Blame()
+    blame.watch = QUICK
+    for times in (1, 2):
+        assert f"{times} of 2 times" in blame.stalled(StalledError("late"), 1, "", 0.1)
+        blame.updated({0})
+    with pytest.raises(Exception, match="no mini-batch of chunk 1, 3 times in a row"):
+        blame.stalled(StalledError("late"), 1, "", 0.1)
+    for _ in range(150):
+        blame.updated({1})
+    assert "1 of 2 times" in blame.stalled(StalledError("late"), 1, "", 0.1)
+    assert "no update by the parameter server" in blame.stalled(StalledError("late"), PS, "", 0.0)
+
+
+def test_deaths_are_forgiven_one_for_fifty_updates() -> None:
+    blame = Blame()
+    for _ in range(20):
+        blame.ended(EndedError("ended"), "")
+        for _ in range(50):
+            blame.updated({0})
+    for _ in range(3):
+        blame.ended(EndedError("ended"), "")
+    with pytest.raises(Exception, match="its code ends the process"):
+        blame.ended(EndedError("ended"), "")
