@@ -27,7 +27,7 @@ from typing import Any
 from skedge.core.errors import SkedgeError
 
 from .child import Child
-from .output import Output
+from .output import PrintPipe
 
 _WAITING = 64
 """Most connections that wait while a process imports its modules."""
@@ -94,7 +94,7 @@ class Nursery:
                     assert self.control is not None  # noqa: S101 - it was just started
                     socket.send_fds(self.control, [b"c"], [theirs.fileno(), writing])
                     if pid := int.from_bytes(self.control.recv(4), "little"):
-                        return Child(Connection(ours.detach()), pid, Output(reading))
+                        return Child(Connection(ours.detach()), pid, PrintPipe(reading))
                 self.end()
         os.close(reading)
         raise SkedgeError("the process for jobs' code cannot be kept up")

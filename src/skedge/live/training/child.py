@@ -16,7 +16,7 @@ from typing import Any
 from skedge.core.errors import TrainingError
 from skedge.core.escape import escaped, lines_of
 
-from .output import Output
+from .output import PrintPipe
 
 Ack = dict[str, Any]
 """Facts about a call in JSON types, small enough to be fetched while tensors stay where they are."""
@@ -82,7 +82,7 @@ class Child:
         Number of calls that have returned.
     """
 
-    def __init__(self, connection: Connection, pid: int, output: Output) -> None:
+    def __init__(self, connection: Connection, pid: int, output: PrintPipe) -> None:
         self.connection, self.pid, self.output = connection, pid, output
         self.worker, self.chunk, self.device, self.calls = "", -1, "cpu", 0
         self._ready = False

@@ -36,7 +36,7 @@ class Carrier(threading.Thread):
         self.job = world.scenario.jobs.ids[upload.job]
         super().__init__(name=f"upload {self.job}", daemon=True)
         self.upload, self.uploads, self.tell, self.log = upload, world.uploads, world.inbox.tell, world.job_log
-        self.output = world.job_output
+        self.output = world.facts.job_output
         self.program, self.maker = world.program(upload.job), world.engine.maker
         self.agent = world.engine.agents[upload.server]
         known = upload.source is not None and not world.out.get(upload.source)

@@ -175,7 +175,7 @@ class Trainers(dict[int, Orders]):
         if note.loss is not None:
             self._losses.setdefault(note.job, []).append(note.loss)
         if note.printed:
-            world.job_output(world.scenario.jobs.ids[note.job], *note.printed)
+            world.facts.job_output(world.scenario.jobs.ids[note.job], *note.printed)
         if note.line and world.job_log is not None:
             world.job_log(world.scenario.jobs.ids[note.job], note.line)
 
@@ -268,7 +268,7 @@ class Trainers(dict[int, Orders]):
 
         def hear(printed: Printed) -> None:
             if printed:
-                world.job_output(world.scenario.jobs.ids[job], *printed)
+                world.facts.job_output(world.scenario.jobs.ids[job], *printed)
 
         def measure() -> None:
             saved = Checkpoints(world.engine.url).read(world.scenario.jobs.ids[job])
