@@ -93,6 +93,7 @@ class Recording:
     """A process of a job that notes the devices of its calls."""
 
     def __init__(self, gpus: int, seen: list[str]) -> None:
+        self.gpus, self.seen = gpus, seen
         self.chunk, self.device, self.worker, self.calls = -1, "cpu", "", 0
 
     def ask(self, method: str, *given: Any, **_: float) -> Any:
