@@ -13,6 +13,7 @@ import pytest
 
 from skedge.live.training.agent import Agent
 from skedge.live.training.ps import PSActor
+from skedge.live.training.watch import Watch
 
 
 class Called:
@@ -60,8 +61,8 @@ class Machine:
         The agent, and the parameter server.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.agent, self.ps = Agent("edge-0", str(folder / "chunks")), PSActor(str(folder / "checkpoints"))
+    def __init__(self, folder: Path, watch: Watch) -> None:
+        self.agent, self.ps = Agent("edge-0", str(folder / "chunks")), PSActor(str(folder / "checkpoints"), watch)
         self.agents, self._ps, self.maker = {0: Actor(self.agent, 4)}, Actor(self.ps, 1), self
 
     def parameter_server(self, _: int) -> Actor:
@@ -81,7 +82,7 @@ def _of_task(error: BaseException) -> BaseException:
 
 
 @contextmanager
-def machine(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Machine]:
+def machine(folder: Path, patch: pytest.MonkeyPatch, watch: Watch) -> Iterator[Machine]:
     """A machine, where Ray's calls find what its methods return; jobs' processes find the modules beside this one."""
     import ray
 
@@ -98,7 +99,7 @@ def machine(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Machine]:
     patch.setattr(ray, "get", lambda ref: ref.result())
     patch.setattr(ray, "put", put)
     patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
-    one = Machine(folder)
+    one = Machine(folder, watch)
     try:
         yield one
     finally:

@@ -16,6 +16,7 @@ from skedge.core.model import Cluster, Server
 from skedge.live.gpus import Gpus, check_device, offered
 from skedge.live.training import apart, inside
 from skedge.live.training.agent import Agent
+from skedge.live.training.answers import Asked
 from skedge.live.training.apart import sent
 from skedge.live.training.batches import seed_all
 from skedge.live.training.chunks import packed
@@ -93,9 +94,9 @@ class Recording:
 
     def __init__(self, gpus: int, seen: list[str]) -> None:
         self.gpus, self.seen = gpus, seen
-        self.chunk, self.device = -1, "cpu"
+        self.chunk, self.device, self.worker, self.calls = -1, "cpu", "", 0
 
-    def ask(self, method: str, *given: Any) -> Any:
+    def ask(self, method: str, *given: Any, **_: float) -> Any:
         if method == "gradient":
             self.seen.append(given[-1])
         return {"gpus": self.gpus}, b""
@@ -172,8 +173,9 @@ def test_the_devices_of_a_job_are_reported_recorded_and_journaled(monkeypatch: p
     of = trainer([])
     answers = iter([{"device": "cuda:1"}, {"device": "cuda:0"}, None])
     monkeypatch.setattr(of.answers, "of", lambda *_: next(answers))
+    monkeypatch.setattr(Asked, "comes", lambda _: False)
     for server in (1, 0, 0):
-        of._answer(server, 0, None, 0.0)
+        of._answer(Asked(0, server, 0, 0, 0, None, None), 0.0)
     told = of._fact("finished", 0)
     assert (told.devices, told.freed_s) == (((0, "cuda:0"), (1, "cuda:1")), None)
     assert from_json(to_json(told)) == told

@@ -8,8 +8,11 @@ from typing import Any
 
 import pytest
 from played import Played, journal_in
+from rich.table import Table
 
+from skedge.cli.console import out, print_json
 from skedge.core.errors import InputError
+from skedge.core.events import Event
 from skedge.live.control.job_logs import PIECE, JobLogs
 from skedge.live.training.assignment import Note
 from skedge.live.training.team import Team
@@ -166,3 +169,29 @@ def test_it_is_told_how_long_no_mini_batch_has_come(service: Played, monkeypatch
     assert service.world.trainers.pulse(job) == {"idle_s": 0.0, "usual_s": 0.5}
     orders.teams.working.clear()
     assert service.world.trainers.pulse(job) == {"idle_s": None, "usual_s": None}
+
+
+def test_a_reason_of_any_source_is_one_escaped_line_in_events_messages_and_log(
+    service: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that a journal of an earlier version holds as it came."""
+    messages = list[Any]()
+    monkeypatch.setattr(service.notifier, "_put", messages.append)
+    event = Event(service.kernel.now, failed=((0, FORGED),))
+    service.status.note(event, [])
+    service.notifier.note(event, [], service.kernel.scenario)
+    text = service.logs.read(service.kernel.scenario.jobs.ids[0]).text
+    for shown in (service.status.happened[-1]["detail"], messages[0].text, text.splitlines()[-1]):
+        assert "boom \\x1b[31m red \\n2026-01-01T00:00:00+0000 finished: a forged line\\u202egnp.exe \\x00" in shown
+        assert not HARMFUL & set(shown)
+
+
+def test_the_commands_print_no_control_character_of_any_text(capsys: pytest.CaptureFixture[str]) -> None:
+    """Text, cells of tables, and JSON, which escapes only some itself."""
+    table = Table("job", "detail")
+    table.add_row("j", FORGED)
+    out.print(FORGED, table, soft_wrap=True)
+    print_json({"args": {"name": FORGED + "\x9b"}, "list": ["\u2066"]})
+    printed = capsys.readouterr().out
+    assert printed.count("a forged line") == 3
+    assert not (HARMFUL | set("\x9b\u2066")) & set(printed)

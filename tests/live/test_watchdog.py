@@ -26,7 +26,7 @@ QUICK = Watch(least_s=0.5, first_s=1.0, restarts=2)
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    with machine(tmp_path, monkeypatch) as one:
+    with machine(tmp_path, monkeypatch, QUICK) as one:
         yield one
 
 
@@ -75,6 +75,13 @@ def test_a_mini_batch_that_never_ends_is_told_started_again_and_then_the_job_fai
         in of.reports[-1].reason
     )
     assert [note.printed[1] for note in of.notes if note.printed] == ["about to hang\n"] * 3
+
+
+def test_a_parameter_server_that_hangs_is_told_started_again_and_then_the_job_fails(here: Machine) -> None:
+    of = Trained(here, "hang-ps")
+    reports = of.runs()
+    assert of.words() == ["stalled", "stalled", "failed"]
+    assert reports[0].reason.startswith("no update by the parameter server on edge-0: its code has not returned after")
 
 
 def test_a_process_that_ends_again_and_again_between_updates_fails_its_job(here: Machine) -> None:

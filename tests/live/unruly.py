@@ -1,4 +1,4 @@
-"""Jobs that misbehave in their own processes, by kind: hang, print, raise, exit, close, forge."""
+"""Jobs that misbehave in their own processes, by kind: hang, hang-ps, print, raise, exit, close, forge."""
 
 from __future__ import annotations
 
@@ -57,7 +57,15 @@ def step(kind: str, at: int, model: nn.Module, batch: Any) -> float:
     return float(loss.detach())
 
 
+def clip(kind: str, _: nn.Module) -> None:
+    """Hangs on the parameter server."""
+    if kind == "hang-ps":
+        time.sleep(3600)
+
+
 def job(kind: str = "", at: int = 1) -> Training:
     """A job of one kind."""
     sgd = partial(torch.optim.SGD, lr=0.1)
-    return Training(Net, sgd, chunk=points, step=partial(step, kind, at), test=partial(points, 99))
+    return Training(
+        Net, sgd, chunk=points, step=partial(step, kind, at), test=partial(points, 99), clip=partial(clip, kind)
+    )

@@ -24,7 +24,7 @@ _FURTHER = "\n    | "
 """What begins the second and further lines of an entry, which could else be taken for entries."""
 
 
-class Piece(NamedTuple):
+class LogPiece(NamedTuple):
     """A part of a log, and the number of the byte after it."""
 
     text: str
@@ -74,7 +74,7 @@ class JobLogs:
             for path in sorted(self._folder(job).glob("*.log"))
         ]
 
-    def read(self, job: str, worker: str = "", since: int = 0) -> Piece:
+    def read(self, job: str, worker: str = "", since: int = 0) -> LogPiece:
         """A piece of a log from byte `since` on; what is not kept any more is left out, and that is said.
 
         Raises
@@ -111,7 +111,7 @@ def _set_aside(path: Path) -> None:
         part.unlink()
 
 
-def _piece(parts: list[tuple[Path, int]], since: int) -> Piece:
+def _piece(parts: list[tuple[Path, int]], since: int) -> LogPiece:
     first = min((number for _, number in parts), default=0)
     left_out = f"… {first - since:,} bytes left out …\n" if since < first else ""
     at, content = max(since, first), b""
@@ -121,4 +121,4 @@ def _piece(parts: list[tuple[Path, int]], since: int) -> Piece:
                 file.seek(at + len(content) - number)
                 content += file.read(PIECE - len(content))
     whole = content if len(content) < PIECE else content[: content.rfind(b"\n") + 1] or content
-    return Piece(left_out + whole.decode("utf-8", "replace"), at + len(whole))
+    return LogPiece(left_out + whole.decode("utf-8", "replace"), at + len(whole))

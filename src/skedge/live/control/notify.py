@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from skedge.core.errors import InputError
+from skedge.core.escape import one_line
 from skedge.core.events import CANCELLED, Event, Order
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
@@ -123,7 +124,7 @@ def messages(event: Event, orders: Sequence[Order], scenario: Scenario) -> Itera
         yield Message("completed", names[job], f"job {names[job]} completed {took:.1f} s after its submission")
     for job, reason in event.failed:
         if reason != CANCELLED:
-            yield Message("failed", names[job], f"job {names[job]} failed: {reason}")
+            yield Message("failed", names[job], f"job {names[job]} failed: {one_line(reason)}")
     for job in preempted(event, orders):
         yield Message("preempted", names[job], f"job {names[job]} was preempted; its data stay where they are")
     for server, reason in event.servers:

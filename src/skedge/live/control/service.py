@@ -32,7 +32,7 @@ from skedge.sim.what_if import Present
 from skedge.whatif import what_if, what_would_help, written
 
 from .foresight import Foresight
-from .job_logs import JobLogs, Piece
+from .job_logs import JobLogs, LogPiece
 from .journal import NoRunError, SqlJournal
 from .limits import Limits
 from .metrics import Metrics, Read
@@ -120,7 +120,7 @@ class Service:
             submit=lambda given, now: self.submissions.take(given, now / SECOND),
             job_log=self.logs.line,
         )
-        self.world.job_event, self.world.job_output = self._job_event, self.logs.printed
+        self.world.facts.job_event, self.world.facts.job_output = self._job_event, self.logs.printed
         self.metrics = Metrics(self._read)
         self.kernel = _Timed(scenario, made, journal)
         self.kernel.took = self.metrics.decided.observe
@@ -337,7 +337,7 @@ class Service:
         """One row per server."""
         return self.ask(self.status.servers)
 
-    def log(self, job: str, worker: str = "", since: int = 0) -> Piece:
+    def log(self, job: str, worker: str = "", since: int = 0) -> LogPiece:
         """A piece of the log of a job, or of one of its workers, from byte `since` on.
 
         Raises

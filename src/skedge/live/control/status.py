@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from skedge.core.escape import one_line
 from skedge.core.events import CANCELLED, CLOUD, EndAt, Event, Order, Transfer
 from skedge.core.kernel import Kernel
 from skedge.core.model import Floats
@@ -81,11 +82,11 @@ class Status:
 
     def _happened(self, at: float, what: str, job: int | None, detail: str) -> None:
         name = None if job is None else self.kernel.scenario.jobs.ids[job]
-        one = {"n": len(self.happened), "time_s": at, "what": what, "job": name, "detail": detail}
+        one = {"n": len(self.happened), "time_s": at, "what": what, "job": name, "detail": one_line(detail)}
         self.happened.append(one)
         if name is not None:
             self.history.setdefault(name, []).append(one)
-            self._log_line(name, f"{what} {detail}".rstrip())
+            self._log_line(name, f"{what} {one['detail']}".rstrip())
 
     # -- answers -------------------------------------------------------------------------------------------------
 
@@ -171,7 +172,7 @@ class Status:
         return {
             "skedge_jobs": by_label((self.state(job) for job in range(kernel.arrived)), STATES),
             "skedge_pending_jobs": by_label(reasons),
-            "skedge_stalled_jobs": {(): float(sum(map(self.world.is_stalled, self.world.in_system)))},
+            "skedge_stalled_jobs": {(): float(sum(map(self._is_stalled, self.world.in_system)))},
             "skedge_tenant_workers": self._tenants(),
             "skedge_server_busy_ratio": dict(zip(names, self._busy(), strict=True)),
             "skedge_server_up": {name: float(of["state"] == "up") for name, of in zip(names, servers, strict=True)},
@@ -264,9 +265,13 @@ class Status:
 
     def _reason(self, job: int, now: int) -> Why:
         """Why a job that runs makes no progress, or that it runs."""
-        if self.world.is_stalled(job):
+        if self._is_stalled(job):
             return Why("stalled")
         return why(self.kernel, job, now, self.world.uploads.behind(job, now))
+
+    def _is_stalled(self, job: int) -> bool:
+        """Whether no mini-batch of a job in the system is in its parameters since it was last reported as stalled."""
+        return self.world.facts.stalled.get(job) == sum(self.world.trainers.progress(job))
 
     def tenant_of(self, name: str) -> str | None:
         """Whose job it is; None if there is no such job, or the cluster has no tenants."""
@@ -275,7 +280,7 @@ class Status:
 
     def _left(self, job: int) -> str:
         record = self.kernel.record
-        return record.rejected.get(job) or record.failed.get(job) or "completed"
+        return one_line(record.rejected.get(job) or record.failed.get(job) or "completed")
 
     def state(self, job: int) -> str:
         """One of :data:`.states.STATES`."""

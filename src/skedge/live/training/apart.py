@@ -31,10 +31,9 @@ from skedge.live.private import private_folder
 
 from .child import Child
 from .needs import confined
-from .output import Output
+from .output import PrintPipe
 from .packages import PACKAGES, packages
 
-_LONGEST_WORD = 4096
 _WAITING = 64
 """Most connections that wait while a process imports its modules."""
 
@@ -115,7 +114,7 @@ class Nursery:
                 with self.lock, suppress(OSError):
                     assert self.control is not None  # noqa: S101 - it was just started
                     if pid := ask_for(self.control, confinement or self.confinement, ends):
-                        return Child(Connection(ours.detach()), said, pid, Output(reading))
+                        return Child(Connection(ours.detach()), said, pid, PrintPipe(reading))
                 self.end()
         os.close(reading)
         raise SkedgeError("the process for jobs' code cannot be kept up")

@@ -18,7 +18,7 @@ from skedge.core.errors import TrainingError
 from skedge.core.escape import escaped, lines_of
 from skedge.live.confinement.keeper import ENDED
 
-from .output import Output
+from .output import PrintPipe
 
 Ack = dict[str, Any]
 """Facts about a call in JSON types, small enough to be fetched while tensors stay where they are."""
@@ -86,7 +86,7 @@ class Child:
         Number of calls that have returned.
     """
 
-    def __init__(self, connection: Connection, word: socket.socket, pid: int, output: Output) -> None:
+    def __init__(self, connection: Connection, word: socket.socket, pid: int, output: PrintPipe) -> None:
         self.connection, self.word, self.pid, self.output = connection, word, pid, output
         self.worker, self.chunk, self.device, self.calls = "", -1, "cpu", 0
         self._ready = False

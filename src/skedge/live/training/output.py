@@ -12,7 +12,7 @@ MOST = 2**16
 _PIECE = 2**16
 
 
-class Output:
+class PrintPipe:
     """The end of a pipe into which a process of a job writes its standard output and errors.
 
     Parameters

@@ -42,7 +42,7 @@ class Carrier(threading.Thread):
         super().__init__(name=f"upload {self.job}", daemon=True)
         self.upload, self.uploads, self.tell, self.log = upload, world.uploads, world.inbox.tell, world.job_log
         self.controller, self.attempts, self.failures = world.inbox.resumed, 0, 0
-        self.waits, self.output = False, world.job_output
+        self.waits, self.output = False, world.facts.job_output
         self.program, self.maker = world.program(upload.job), world.engine.maker
         self.agent = world.engine.agents[upload.server]
         known = upload.source is not None and not world.out.get(upload.source)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from skedge.view.training import means
@@ -11,6 +11,14 @@ from .inputs import Report
 
 _LOSSES = 200
 """Most points of a job's losses in ``run.json``."""
+
+
+NEWS = ("stalled", "restarted")
+"""Reports of what has happened to a job's processes, which change nothing."""
+
+
+def _ignored(*_: object) -> None:
+    """Ignores what happens to a job's processes."""
 
 
 class Facts:
@@ -36,6 +44,10 @@ class Facts:
         By job, the mini-batches that its parameters held when it was last reported as stalled.
     upload_late_s
         Most by which an upload took longer than announced [s].
+    job_event
+        Called with (job, word, sentence) for what happens to a job's processes.
+    job_output
+        Called with (job id, worker, text) for what they print, from any thread.
     """
 
     def __init__(self) -> None:
@@ -49,12 +61,16 @@ class Facts:
         self.devices: dict[int, set[tuple[int, str]]] = {}
         self.freed_s: list[float] = []
         self.stalled: dict[int, int] = {}
+        self.job_event: Callable[[int, str, str], None] = _ignored
+        self.job_output: Callable[[str, str, str], None] = _ignored
 
     def note(self, report: Report) -> None:
         """Note the progress and the delays of a report."""
         job = report.job
         if report.what == "stalled":
             self.stalled[job] = sum(report.progress)
+        if report.what in NEWS:
+            self.job_event(job, report.what, report.reason)
         if report.progress:
             self.trained[job] = report.progress
             self.progress[job] = [max(pair) for pair in zip(self.progress[job], report.progress, strict=True)]

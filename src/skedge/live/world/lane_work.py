@@ -153,7 +153,7 @@ class LaneWork:
         # the team is done, so its last chunk counts too; else one is held back for this moment
         facts = self._worth(chunk, team, len(team))
         finished = all(other.done for other in self.board.chunks[report.job])
-        if finished and (lacking := world.untrained(report.job)):
+        if finished and (lacking := world.facts.untrained(report.job, world.program(report.job).steps)):
             return world.fail(report.job, lacking)
         if finished:
             world.leave(report.job)

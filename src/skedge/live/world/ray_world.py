@@ -44,7 +44,7 @@ from skedge.runs.meta import LIVE, live_tolerance
 
 from .agenda import Agenda
 from .carrier import Carrier
-from .facts import Facts
+from .facts import NEWS, Facts
 from .gang_work import GangWork
 from .inbox import Inbox
 from .inputs import ENDS, Cancelled, Input, Report, ServerChanged, Submitted, Uploaded
@@ -55,10 +55,6 @@ from .uploads import Transport, Uploads
 
 _RAY = -1
 """The server number that stands for Ray's head."""
-
-
-def _ignored(*_: object) -> None:
-    """Ignores what happens to a job's processes."""
 
 
 class NoEngine:
@@ -97,17 +93,7 @@ class RayWorld:
         For a service: called with a submitted job and the time [µs]; returns the scenario with it, and its program.
     job_log
         Called with (job id, line).
-
-    Attributes
-    ----------
-    job_event
-        Called with (job, word, sentence) for what happens to a job's processes.
-    job_output
-        Called with (job id, worker, text) for what they print, from any thread.
     """
-
-    job_event: Callable[[int, str, str], None] = staticmethod(_ignored)
-    job_output: Callable[[str, str, str], None] = staticmethod(_ignored)
 
     def __init__(
         self,
@@ -244,8 +230,7 @@ class RayWorld:
         if self.trainers.measured(report) or report.job not in self.in_system:
             return None  # a result can come early: a trained chunk may be dispatched again, its server lost
         self.facts.note(report)
-        if report.what in ("stalled", "restarted"):
-            self.job_event(report.job, report.what, report.reason)
+        if report.what in NEWS:
             return None
         if report.job in self.trainers:
             self.trainers[report.job].recall(report)
@@ -275,14 +260,6 @@ class RayWorld:
             self.gangs.drop(job)
         self.leave(job, finished=False)
         return Event(self.now(), failed=((job, reason),))
-
-    def is_stalled(self, job: int) -> bool:
-        """Whether no mini-batch of `job` is in the parameters since it was last reported as stalled."""
-        return job in self.in_system and self.facts.stalled.get(job) == sum(self.trainers.progress(job))
-
-    def untrained(self, job: int) -> str:
-        """What is missing in the parameters of a job reported as fully trained (rule M38); empty if nothing."""
-        return self.facts.untrained(job, self.program(job).steps)
 
     def leave(self, job: int, *, finished: bool = True) -> None:
         """Remove a job from the system."""

@@ -180,7 +180,8 @@ class SiteWork:
         trained = tuple((job, tuple(sorted(chunks.items()))) for job, chunks in sorted(self.trained.items()))
         self.trained = {}
         finished = [job for job, _ in trained if not any(self.there[job].values()) and job not in self.failed]
-        self.failed |= {job: lacking for job in finished if (lacking := world.untrained(job))}
+        lacking = {job: world.facts.untrained(job, world.program(job).steps) for job in finished}
+        self.failed |= {job: what for job, what in lacking.items() if what}
         finished = [job for job in finished if job not in self.failed]
         for ended in world.agenda.ended_by(at):
             if ended.job not in finished:

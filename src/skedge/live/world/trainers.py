@@ -188,7 +188,7 @@ class Trainers(dict[int, Orders]):
         if note.loss is not None:
             self._losses.setdefault(note.job, []).append(note.loss)
         if note.printed:
-            world.job_output(world.scenario.jobs.ids[note.job], *note.printed)
+            world.facts.job_output(world.scenario.jobs.ids[note.job], *note.printed)
         if note.line and world.job_log is not None:
             world.job_log(world.scenario.jobs.ids[note.job], note.line)
 
@@ -288,7 +288,7 @@ class Trainers(dict[int, Orders]):
 
         def hear(printed: Printed) -> None:
             if printed:
-                world.job_output(name, *printed)
+                world.facts.job_output(name, *printed)
 
         while True:
             try:
