@@ -440,3 +440,23 @@ def test_a_checkpoint_that_another_process_removes_meanwhile_is_no_error(tmp_pat
     )  # fmt: skip
     kept.write("j", Life(0, 1), 3, b"new")
     assert kept.read("j") == b"new"
+
+
+def test_a_checkpoint_that_is_replaced_while_it_is_read_is_read_anew(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The folder was listed; then its writer has written two more, and removed those that were listed."""
+    kept, writer = Checkpoints(str(tmp_path)), Checkpoints(str(tmp_path))
+    writer.write("j", Life(0, 1), 1, b"listed")
+    read = kept.files.cat_file
+
+    def written_before(path: str) -> bytes:
+        for version in (2, 3, 4) if path.endswith("1.ckpt") else ():
+            writer.write("j", Life(0, 1), version, b"newest")
+        return bytes(read(path))
+
+    monkeypatch.setattr(kept.files, "cat_file", written_before)
+    assert kept.read("j") == b"newest"
+    monkeypatch.setattr(kept.files, "cat_file", lambda path: read(path + " gone"))
+    with pytest.raises(FileNotFoundError):
+        kept.read("j")

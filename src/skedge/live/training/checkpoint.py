@@ -24,7 +24,9 @@ from skedge.live.durable import make_folder, write_whole
 
 from .framing import framed, unframed
 
-_KEPT = 2
+_KEPT, _LISTS = 2, 5
+"""Checkpoints of a job that are kept, and how often they are listed anew as one was removed before it was read."""
+
 _NAME = re.compile(r"(?:(\d+)-(\d+)-)?(\d+)\.ckpt")
 """``controller-load-version.ckpt``; an older format has the version only, and sorts before all others."""
 
@@ -121,6 +123,12 @@ class Checkpoints:
 
     def _newest(self, job: str) -> tuple[str, bytes] | None:
         """Path and content of the newest whole checkpoint."""
+        for _ in range(_LISTS):
+            with suppress(FileNotFoundError):  # its writer has removed it since, as there are newer ones
+                return self._newest_listed(job)
+        return self._newest_listed(job)
+
+    def _newest_listed(self, job: str) -> tuple[str, bytes] | None:
         for path in reversed(self._paths(job)):
             content = unframed(self.files.cat_file(path))
             if content is not None:

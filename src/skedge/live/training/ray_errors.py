@@ -46,7 +46,8 @@ def call_error(error: Exception) -> CallError:
     if isinstance(error, exceptions.GetTimeoutError):
         return LateError(str(error))
     kind = GoneError if isinstance(error, exceptions.ObjectLostError) else LostError
-    return kind(f"{type(error).__name__}: {error}")
+    what = str(error).partition("\n")[0]  # Ray adds advice and listings of processes
+    return kind(f"{type(error).__name__}: {what}")
 
 
 @contextmanager
