@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,25 @@ _FROZEN_S = 20.0
 _ANSWER_S = 5.0
 
 
+@dataclass(frozen=True)
+class OfService:
+    """What is different in a service from a run of the user's own jobs.
+
+    Attributes
+    ----------
+    id
+        Its id: its actors outlive its controllers. Empty: actors end with this process, which hosts the trainers.
+    confinement
+        What jobs' processes may see and use.
+    """
+
+    id: str = ""
+    confinement: Confinement = TRUSTED
+
+
+NO_SERVICE = OfService()
+
+
 class Engine:
     """Agents by server and parameter servers by job, on a running Ray cluster.
 
@@ -58,11 +78,8 @@ class Engine:
         Called with a description of what is being started, whenever that changes.
     embedded
         True: the cluster at the address is an embedded one, of another process. Default: False.
-    lasting
-        Id of a service whose actors outlive its controllers. Empty: they end with this process, which hosts the
-        trainers.
-    confinement
-        What jobs' processes may see and use.
+    service
+        What is different in a service.
 
     Attributes
     ----------
@@ -89,13 +106,12 @@ class Engine:
         device: str = "cpu",
         say: Callable[[str], None] = unheard,
         embedded: bool = False,
-        lasting: str = "",
-        confinement: Confinement = TRUSTED,
+        service: OfService = NO_SERVICE,
     ) -> None:
         self.emulates, self.say = embedded or address is None, say
         self.gpus = Gpus(device, cluster, embedded=self.emulates)
-        self.cluster, self.folder, self.url, self.lasting = cluster, folder, checkpoints, lasting
-        self.cloud_ps, self.confinement = cloud_ps, confinement
+        self.cluster, self.folder, self.url, self.lasting = cluster, folder, checkpoints, service.id
+        self.cloud_ps, self.confinement = cloud_ps, service.confinement
         self.embedded = None if address is not None else Embedded(cluster, folder, self.gpus, say)
         self.agents: dict[int, Any] = {}
         self.watching: threading.Thread | None = None
@@ -105,7 +121,7 @@ class Engine:
         try:
             self._start(address)
         except BaseException:  # also on an interrupt: no process of Ray may be left behind
-            (self.leave if lasting else self.stop)()
+            (self.leave if self.lasting else self.stop)()
             raise
 
     def _start(self, address: str | None) -> None:

@@ -21,7 +21,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from skedge.core.errors import InputError, PolicyError, ScenarioError, SkedgeError, StateError
-from skedge.live.engine import Engine
+from skedge.live.engine import Engine, OfService
 from skedge.live.private import secret_of, write_aside
 from skedge.live.stale import found_in
 from skedge.run import for_service
@@ -73,8 +73,7 @@ def control(state: Path) -> int:
             device=settings.device,
             say=say,
             embedded=embedded,
-            lasting=settings.actors_of(state),
-            confinement=settings.jobs_of(state),
+            service=OfService(settings.actors_of(state), settings.jobs_of(state)),
         )
         ended = False
         try:
