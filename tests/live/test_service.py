@@ -288,15 +288,16 @@ def test_a_hostile_job_gets_nothing_of_a_running_service(operator: Operator) -> 
 
 
 def test_no_process_of_the_service_has_a_token_in_its_environment(operator: Operator) -> None:
-    """Those of the service name its state; those of Ray have it in their environment."""
-    tokens = [(operator.state / name).read_bytes() for name in ("token", "ray_token")]
+    """No process of this machine has: those of Ray among them, which inherit the environment of the service."""
+    of_ray = os.environ.get("RAY_AUTH_TOKEN_PATH", operator.state / "ray_token")  # the tests share a file
+    tokens = [Path(path).read_bytes() for path in (operator.state / "token", of_ray)]
     own = 0
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             said = (path / "environ").read_bytes() + (path / "cmdline").read_bytes()
             own += str(operator.state).encode() in said
             assert not any(token in said for token in tokens), path
-    assert own > 5
+    assert own >= 4, "supervisor, host of Ray, controller and standby"
 
 
 def test_commands_ask_by_the_socket_of_the_state(operator: Operator) -> None:
