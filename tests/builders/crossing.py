@@ -14,6 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import polars as pl
 from numpy.random import Generator
 
 from skedge.core.errors import SkedgeError
@@ -22,6 +23,7 @@ from skedge.core.scenario import Jobs, Scenario
 from skedge.core.sharing import Sharing, Tenant
 from skedge.core.stored import StoredScenario
 from skedge.core.time import SECOND
+from skedge.core.time_limits import PREFIX
 from skedge.large import inputs_of, opened, run_into, stored_in
 from skedge.run import Run, run
 from skedge.scenario.save import save_scenario
@@ -155,6 +157,19 @@ def _batches(draw: Draw) -> None:
         job["arrival_s"] = draw.scale * float(draw.rng.choice([0, 20, 60]))
 
 
+def _limits(draw: Draw) -> None:
+    """Jobs that may wait and run for a while only, beside others, with or without a cloud, storage and estimates."""
+    for feature in (_cloud, _storage, _estimates, _batches):
+        if draw.rng.integers(2):
+            feature(draw)
+    for job in draw.jobs:
+        for name, longest in (("max_wait_s", 60), ("max_run_time_s", 25)):
+            if draw.rng.integers(3):
+                job[name] = draw.scale * float(draw.rng.uniform(1, longest))
+    if draw.rng.integers(2):
+        draw.physics["mtbf"] = None
+
+
 def _any(draw: Draw) -> None:
     """Any of those that go with all policies, together."""
     for feature in (_cloud, _storage, _estimates, _batches):
@@ -165,7 +180,7 @@ def _any(draw: Draw) -> None:
 Feature = Callable[[Draw], None]
 FEATURES: dict[str, Feature] = {
     "alone": lambda _: None, "sharing": _sharing, "cloud": _cloud, "storage": _storage, "lag": _lag,
-    "estimates": _estimates, "batches": _batches, "streamed": _any, "quick": _any,
+    "limits": _limits, "estimates": _estimates, "batches": _batches, "streamed": _any, "quick": _any,
 }  # fmt: skip
 """What is drawn for each feature; of `streamed` and `quick` it is the way in which the run is asked for."""
 
@@ -192,7 +207,9 @@ def fault(feature: str, policy: str, seed: int) -> str:
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     broken = "; ".join(sorted({f"{one.rule} {one.message}" for one in done.verify(limit=3)}))
-    unanswered = done.jobs.filter(~done.jobs["state"].is_in(["finished", "rejected"]))["id"].to_list()
+    limited = pl.col("reason").str.starts_with(PREFIX).fill_null(value=False)
+    answered = pl.col("state").is_in(["finished", "rejected"]) | ((pl.col("state") == "failed") & limited)
+    unanswered = done.jobs.filter(~answered)["id"].to_list()
     return broken or other or ("unanswered: " + ", ".join(unanswered) if unanswered else "")
 
 

@@ -110,7 +110,7 @@ def test_the_page_names_every_order_event_field_and_clause() -> None:
 
     from skedge.core import events, policy
 
-    for order in events.Order.__args__:  # type: ignore[attr-defined]
+    for order in events.Decision.__args__:  # type: ignore[attr-defined]
         assert f"`{order.__name__}(" in PAGE
     for field in fields(events.Event):
         assert f"`{field.name}`" in PAGE or field.name == "chunks"  # the kernel's alone

@@ -51,6 +51,9 @@ def spec(rng: Generator, name: str, kind: str) -> dict[str, Any]:
     """A job of one to four chunks."""
     chunks = int(rng.integers(1, 5))
     job = {"name": name, "epochs": int(rng.integers(1, 3)), "minibatches": int(rng.integers(1, 4))}
+    for limit, most in (("max_wait_s", 20), ("max_run_time_s", 8)):
+        if rng.integers(5) == 0:
+            job[limit] = float(rng.uniform(1, most))
     needs = {"worker_needs": {"gpu": 1}, "ps_needs": {"gpu": 1}}
     of_kind: dict[str, dict[str, Any]] = {
         "slots": {
@@ -159,7 +162,7 @@ def round_of(job: int, orders: Orders) -> Iterator[Report]:
     for team in teams.working.values() if orders.site is not None else ():
         for chunk in teams.next_chunks(team):
             teams.progress[chunk] += 1
-    for number in teams.finished():
-        teams.dismiss(number)
+    for number, team in teams.finished().items():
+        teams.dismiss(number, team)
         yield fact("finished", number)
     orders.teams.progress = teams.progress

@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 import socket
+import sqlite3
 import subprocess
 import threading
 import time
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sql
 import uvicorn
 import yaml
 from fastapi.testclient import TestClient
@@ -37,8 +39,10 @@ from skedge.core.time import SECOND
 from skedge.live.control.api import V1, _stream, make_api
 from skedge.live.control.guard import Guard
 from skedge.live.control.journal import SqlJournal
+from skedge.live.control.journal_chain import DECISION, Entry
 from skedge.live.control.limits import Limits
 from skedge.live.control.notify import Message
+from skedge.live.control.quarantine import put_aside
 from skedge.live.control.service import Service
 from skedge.live.control.settings import CLUSTER, Settings, save_settings
 from skedge.live.control.states import ROLES
@@ -612,6 +616,63 @@ def test_a_full_disk_makes_the_service_read_only_until_there_is_space(controller
     assert len(names) == len(set(names)) >= 2
 
 
+def test_while_a_decision_cannot_be_written_nobody_is_answered_from_the_middle_of_its_event(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Health says why, at once; afterwards the job is there."""
+    journal, full, insert = controller.journal, threading.Event(), controller.journal._insert
+    monkeypatch.setattr("skedge.live.control.journal._PAUSE_S", 0.05)
+
+    def refuse(entry: Entry) -> None:
+        if full.is_set() and entry.kind == DECISION:
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise sql.exc.OperationalError("INSERT", {}, error)
+        insert(entry)
+
+    full.set()
+    journal._insert = refuse  # type: ignore[method-assign]
+    assert controller.submit().status_code == 200, "its entry is an input, and can be written"
+    deadline = time.monotonic() + 20
+    while not journal.midway:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    began = time.monotonic()
+    for path in ("/jobs", "/events", "/servers"):
+        answer = controller.client.get(path)
+        assert (answer.status_code, "disk is full" in answer.json()["detail"]) == (503, True), answer.text
+    health = controller.client.get("/health")
+    assert health.status_code == 200
+    assert "read-only: the journal cannot be written: database or disk is full" in health.json()["read_only"]
+    assert time.monotonic() - began < 10
+    full.clear()
+    while journal.midway:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    controller.comes_to("net", "PENDING")
+    assert controller.client.get("/health").json()["read_only"] is None
+
+
+@pytest.mark.parametrize("how", ["deleted", "moved"])
+def test_a_service_whose_state_is_gone_takes_no_job_and_says_so(
+    controller: Controller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """It can be ended then, too."""
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    assert controller.submit().status_code == 200
+    if how == "deleted":
+        shutil.rmtree(tmp_path)
+    else:
+        tmp_path.rename(tmp_path.with_name("elsewhere"))
+    answer, health = controller.submit(), controller.client.get("/health").json()
+    assert answer.status_code == 503
+    for said in (answer.json()["detail"], health["read_only"]):
+        assert f"{tmp_path / 'journal.db'} is gone or was replaced while the service was up" in said
+    if how == "moved":
+        tmp_path.with_name("elsewhere").rename(tmp_path)
+        assert controller.submit().status_code == 200
+
+
 def test_no_job_is_taken_while_little_space_is_left(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 5e6})())
     answer = controller.submit()
@@ -631,7 +692,8 @@ def test_a_submission_that_the_controller_dies_of_is_put_aside(tmp_path: Path, m
 
     monkeypatch.setattr(Submissions, "take", dies)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    monkeypatch.setattr("skedge.live.control.service._ANSWER_S", 1.0)
+    for module in ("service", "questions"):
+        monkeypatch.setattr(f"skedge.live.control.{module}.ANSWER_S", 1.0)
     first = Controller(tmp_path)
     assert first.submit("k1").json() == "net"
     assert first.submit(name="poison").status_code == 503
@@ -641,10 +703,10 @@ def test_a_submission_that_the_controller_dies_of_is_put_aside(tmp_path: Path, m
     second.thread.join(10)
     assert not second.thread.is_alive(), "it dies of it again"
     with pytest.raises(InputError, match="job 'net': has been taken in"):
-        second.journal.put_aside("net")
+        put_aside(second.journal, "net")
     with pytest.raises(InputError, match="job 'other': was not submitted; there are net, poison"):
-        second.journal.put_aside("other")
-    second.journal.put_aside("poison")
+        put_aside(second.journal, "other")
+    put_aside(second.journal, "poison")
     second.journal.close()
     third = Controller(tmp_path)
     try:

@@ -17,6 +17,7 @@ from skedge.core.time import SECOND
 from skedge.live.control.journal import SqlJournal
 from skedge.live.training.assignment import Assignment, Command, FencedError, Note, UnattachedError
 from skedge.live.training.coach import Coach
+from skedge.live.training.processes import Processes
 from skedge.live.training.program import Program
 from skedge.live.training.team import Team, Teams
 from skedge.live.training.trainer import Trainer
@@ -24,9 +25,17 @@ from skedge.live.world.coach_link import CoachHere, CoachLink, CoachLostError
 from skedge.live.world.inputs import Due, Report, Resumed, to_json
 from skedge.live.world.ray_world import NoEngine, RayWorld
 
-NONE: Any = None
 OF = Program("m:f", {}, 2, 1, 6)
 FIRST, SECOND_ONE = (0, "first"), (1, "second")
+
+
+class Nothing(Processes):
+    """No processes: there is nothing to clear."""
+
+    def __init__(self) -> None: ...
+
+    def clear(self, controllers: int) -> None:
+        """Do nothing."""
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +46,7 @@ def _nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def coach() -> Iterator[Coach]:
-    one = Coach(NONE, ("m0", "m1"))
+    one = Coach(Nothing(), ("m0", "m1"))
     try:
         yield one
     finally:
@@ -87,7 +96,7 @@ def test_a_controller_that_was_followed_is_refused(coach: Coach, earlier: tuple[
     attach(coach, SECOND_ONE, assigned())
     for ask in (
         lambda: attach(coach, earlier),
-        lambda: coach.order(earlier, [Command("close", 0)]),
+        lambda: coach.order(earlier, 1, [Command("close", 0)]),
         lambda: coach.news(earlier, 0, 0, 0, 0.0),
         lambda: coach.close(earlier, 0.0),
     ):
@@ -99,7 +108,7 @@ def test_a_controller_that_was_followed_is_refused(coach: Coach, earlier: tuple[
 
 def test_a_new_coach_tells_that_it_knows_nobody(coach: Coach) -> None:
     with pytest.raises(UnattachedError):
-        coach.order(FIRST, [])
+        coach.order(FIRST, 1, [])
     assert coach.clock() is None
 
 
@@ -107,7 +116,7 @@ def test_what_trains_goes_on_and_what_was_never_sent_takes_effect(coach: Coach) 
     """The first controller dies after two orders are journaled; of the second only the journal knows."""
     attach(coach, FIRST)
     given, team = assigned(), Team(0, (0,), 1)
-    coach.order(FIRST, [Command("open", 0, (assigned(), 0, None)), Command("put", 0, (0, team, 0.0, 1))])
+    coach.order(FIRST, 1, [Command("open", 0, (assigned(), 0, None)), Command("put", 0, (0, team, 0.0, 1))])
     trainer = coach.trainers[0]
     trainer.teams.progress = [3, 0]
     put_at = trainer.put_at[0]
@@ -128,7 +137,7 @@ def test_a_team_whose_end_was_reported_is_not_started_again(coach: Coach) -> Non
     given = assigned()
     given.put(0, Team(0, (0,), 1), 0)
     attach(coach, FIRST, given)
-    coach.trainers[0].teams.dismiss(0)
+    coach.trainers[0].teams.dismiss(0, coach.trainers[0].teams.working[0])
     coach.tell(Report("finished", 0, 0))
     attach(coach, SECOND_ONE, given)
     assert coach.trainers[0].teams.working == {}
@@ -144,7 +153,7 @@ def test_a_new_coach_gets_all_teams_those_that_wait_and_the_progress_of_the_last
     trainer = coach.trainers[0]
     assert (set(trainer.teams.working), set(trainer.teams.held), trainer.teams.progress) == ({0}, {1}, [2, 6])
     assert trainer.site == 0
-    assert trainer.ps.lives() == 4, "checkpoints sort after those of the coach that was lost"
+    assert trainer.ps.controllers() == 4, "checkpoints sort after those of the coach that was lost"
 
 
 def test_jobs_that_have_left_are_closed_and_their_results_are_not_measured_twice(coach: Coach) -> None:
@@ -157,7 +166,7 @@ def test_jobs_that_have_left_are_closed_and_their_results_are_not_measured_twice
 
 
 def test_without_a_controller_trainers_pause_after_a_while_and_the_clock_stands_still() -> None:
-    coach = Coach(NONE, ("m0",), alone_s=0.3)
+    coach = Coach(Nothing(), ("m0",), alone_s=0.3)
     try:
         attach(coach, FIRST, assigned(), now=5 * SECOND)
         trainer = coach.trainers[0]
@@ -195,7 +204,7 @@ class Heard:
 
     def __init__(self, coach: Any, number: int) -> None:
         self.reports: list[Report] = []
-        self.fenced: list[FencedError] = []
+        self.fenced: list[Exception] = []
         self.lost = 0
         self.link = CoachLink(
             coach,
@@ -203,7 +212,7 @@ class Heard:
             tell=self.reports.append,
             note=lambda _: None,
             lost=self._lose,
-            fenced=self.fenced.append,
+            broken=self.fenced.append,
             journaled=lambda: 0,
             now=lambda: 0,
         )
@@ -291,6 +300,23 @@ def test_a_new_controller_takes_in_what_it_missed_at_the_times_at_which_it_happe
     again = RayWorld(scenario, {"a": OF}, NoEngine(len(SERVERS)), journal=SqlJournal(url), began=began)
     assert [type(again.inbox.take()).__name__ for _ in range(3)] == ["Due", "Resumed", "Report"]
     assert again.inbox.told == 1
+
+
+def test_an_idle_service_survives_the_death_of_its_controller(tmp_path: Path, coach: Coach) -> None:
+    """Its first controller dies before anything was submitted; the next one is a later one to the coach."""
+    cluster = Cluster(SERVERS)
+    scenario = Scenario(cluster, Jobs(job_table([Job("a", 1e6, 1, 2, 6, 0.1)])[0], cluster), Physics(slot=SECOND))
+    url, began = f"sqlite:///{tmp_path}/journal.db", time.time()
+    first = RayWorld(scenario, {"a": OF}, WithCoach(coach), journal=SqlJournal(url, {"began": began}), began=began)
+    first.trainers.leave()
+    for before in (1, 2):
+        journal = SqlJournal(url)
+        assert journal.number == before, "each has journaled that it begins, and nothing else"
+        world = RayWorld(scenario, {"a": OF}, WithCoach(coach), journal=journal, began=began)
+        assert [type(world.inbox.take()) for _ in range(before + 1)] == [Resumed] * (before + 1)
+        assert coach.who is not None
+        assert (coach.who[0], world.inbox.resumed, world.inbox.lost) == (before + 1, before + 1, 0)
+        world.trainers.leave()
 
 
 class Hasty(CoachHere):

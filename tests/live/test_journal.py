@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 import sqlalchemy as sql
 from alembic.autogenerate import compare_metadata
@@ -18,7 +21,10 @@ from skedge.core.errors import InputError, StateError
 from skedge.core.events import Event, LaneFacts
 from skedge.core.kernel import Kernel
 from skedge.core.scenario import Scenario
-from skedge.live.control.journal import _ENTRIES, _META, SqlJournal, encode
+from skedge.live.control.journal import LateEntryError, SqlJournal, encode
+from skedge.live.control.journal_chain import DamagedError, Entry
+from skedge.live.control.journal_tables import ENTRIES as _ENTRIES
+from skedge.live.control.journal_tables import META as _META
 from skedge.live.control.migrations import newest, version_of
 from skedge.run import prepared
 from skedge.sim.world import SimulatedWorld
@@ -181,10 +187,13 @@ def filled(own: str) -> str:
     with journal.engine.begin() as at:
         content = {"event": encode(event), "orders": []}
         kinds = [("input", {"x": 0.1}), ("decision", content)]
+        checksum, rows = journal.checksum, []
         for number in range(3000):
             kind, of = kinds[number % 2]
-            row = {"run": journal.run, "number": number, "time": number, "kind": kind, "content": of}
-            at.execute(_ENTRIES.insert(), row)
+            entry = Entry(number, number, kind, json.dumps(of))
+            checksum = entry.after(checksum)
+            rows.append({"run": journal.run, **entry._replace(checksum=checksum)._asdict()})
+        at.execute(_ENTRIES.insert(), rows)
     journal.close()
     return own
 
@@ -200,7 +209,9 @@ def test_archived_entries_leave_the_database_and_are_replayed_as_before(filled: 
     names = sorted(path.name for path in (tmp_path / "journal.archive").iterdir())
     assert names == ["1-000000000000-000000000999.parquet", "1-000000001000-000000002400.parquet"]
     journal = SqlJournal(filled)
-    assert (journal.number, journal.input_before(2000)) == (3000, (1998, 1998, {"x": 0.1}))
+    last = journal.input_before(2000)
+    assert last is not None
+    assert (journal.number, last.number, last.time, last.value()) == (3000, 1998, 1998, {"x": 0.1})
     journal.span = (1500, 2500)
     assert [time for time, _ in journal.inputs] == list(range(1500, 2500, 2))
 
@@ -235,14 +246,14 @@ def test_an_archive_that_lacks_a_file_or_is_damaged_is_one_sentence(filled: str,
     first, second = sorted((tmp_path / "journal.archive").iterdir())
     content = first.read_bytes()
     first.write_bytes(content[:100])
-    with pytest.raises(InputError, match=r"0999.parquet: this file of the journal cannot be read: "):
+    with pytest.raises(DamagedError, match=r"entry 0 is damaged: .*0999.parquet cannot be read: "):
         all_of(filled)
     first.unlink()
-    with pytest.raises(InputError, match=r"journal.archive: the file with entry 0 of the journal is missing"):
+    with pytest.raises(DamagedError, match=r"entry 0 is missing: the file with it is not in .*journal.archive"):
         all_of(filled)
     first.write_bytes(content)
     second.unlink()
-    with pytest.raises(InputError, match=r"journal.archive: the file with entry 1000 of the journal is missing"):
+    with pytest.raises(DamagedError, match=r"entry 1000 is missing: the file with it is not in .*journal.archive"):
         all_of(filled)
 
 
@@ -272,6 +283,58 @@ def written(url: str) -> dict[str, object]:
     return about
 
 
+def aged(url: str) -> None:
+    """Bring a journal's database back to the tables of version 1, without checksums."""
+    with opened(url) as at:
+        rows = at.execute(sql.text("SELECT run, number, time, kind, content FROM entries")).all()
+        at.execute(sql.text("DROP TABLE entries"))
+        at.execute(
+            sql.text(
+                "CREATE TABLE entries (run INTEGER NOT NULL, number INTEGER NOT NULL, time BIGINT NOT NULL, "
+                "kind VARCHAR NOT NULL, content JSON NOT NULL, PRIMARY KEY (run, number))"
+            )
+        )
+        value = "CAST(:content AS JSON)" if at.dialect.name == "postgresql" else ":content"
+        if rows:
+            insert = f"INSERT INTO entries VALUES (:run, :number, :time, :kind, {value})"  # noqa: S608 - of ours
+            at.execute(sql.text(insert), [row._asdict() for row in rows])
+        at.execute(sql.text("UPDATE alembic_version SET version_num = '1'"))
+
+
+def test_checksums_of_an_earlier_journal_are_those_that_would_have_been_written(url: str) -> None:
+    written(url)
+    before = SqlJournal(url).entries(0, SqlJournal(url).number)
+    aged(url)
+    found = SqlJournal(url)
+    assert (found.entries(0, found.number), found.checksum) == (before, before[-1].checksum)
+    with opened(url) as at:
+        assert compare_metadata(MigrationContext.configure(at, opts={"compare_type": True}), _META) == []
+
+
+def test_an_earlier_archive_gets_its_checksums_too(filled: str, tmp_path: Path) -> None:
+    """Also where two of its files overlap, and again if that was interrupted."""
+    before = SqlJournal(filled).entries(0, 3000)
+    SqlJournal(filled).shrink(1000)
+    archive = SqlJournal(filled).archive
+    assert archive is not None
+    archive.add(before[500:1500])
+    for again in (False, True):
+        aged(filled)
+        for path in (tmp_path / "journal.archive").iterdir():
+            if not (again and path.name.startswith("1-000000000000")):
+                pl.read_parquet(path).drop("checksum").write_parquet(path)
+        assert SqlJournal(filled).entries(0, 3000) == before
+
+
+def test_damage_is_not_given_new_checksums(own: str) -> None:
+    """A journal whose version is damaged is not taken for an earlier one."""
+    written(own)
+    with opened(own) as at:
+        at.execute(sql.text("UPDATE alembic_version SET version_num = '1'"))
+    with pytest.raises(StateError, match="its entries have checksums, although it states an earlier version"):
+        SqlJournal(own)
+
+
 def test_a_journal_states_its_version_and_has_the_tables_that_are_written(url: str) -> None:
     """The scripts make what `journal.py` declares."""
     SqlJournal(url, {}).close()
@@ -283,6 +346,7 @@ def test_a_journal_states_its_version_and_has_the_tables_that_are_written(url: s
 
 def test_a_journal_from_before_versions_is_brought_up_to_date_and_keeps_its_entries(own: str) -> None:
     about = written(own)
+    aged(own)
     with opened(own) as at:
         at.execute(sql.text("DROP TABLE alembic_version"))
     found = SqlJournal(own)
@@ -295,7 +359,7 @@ def test_a_reader_changes_no_journal_of_an_earlier_version(own: str) -> None:
     written(own)
     with opened(own) as at:
         at.execute(sql.text("DROP TABLE alembic_version"))
-    with pytest.raises(InputError, match=r"journal .*: its tables are of version 0 \(from .*\), not 1; `skedge up`"):
+    with pytest.raises(InputError, match=r"journal .*: its tables are of version 0 \(from .*\), not 2; `skedge up`"):
         SqlJournal(own, reading=True)
     with opened(own) as at:
         assert version_of(at) is None
@@ -306,7 +370,7 @@ def test_a_journal_of_a_later_version_is_refused(own: str, reading: bool) -> Non
     written(own)
     with opened(own) as at:
         at.execute(sql.text("UPDATE alembic_version SET version_num = '99'"))
-    with pytest.raises(InputError, match=r"its tables are of version 99, which is later than 1, the newest"):
+    with pytest.raises(InputError, match=r"its tables are of version 99, which is later than 2, the newest"):
         SqlJournal(own, reading=reading)
 
 
@@ -314,7 +378,99 @@ def test_of_two_controllers_that_write_one_journal_one_ends(tmp_path: Path) -> N
     url = f"sqlite:///{tmp_path / 'journal.db'}"
     one = SqlJournal(url, {"id": "a"})
     other = SqlJournal(url, of="a")
-    one.take(1, {"is": "Due"})
+    one.take(1, {"is": "Resumed"})
     with pytest.raises(StateError, match="another controller writes this run's journal"):
         other.take(2, {"is": "Due"})
     assert [time for time, _ in SqlJournal(url, of="a").inputs] == [1]
+
+
+def test_a_late_entry_of_the_controller_before_ends_this_controller_only(tmp_path: Path) -> None:
+    """The next one reads it: no other controller has begun."""
+    url = f"sqlite:///{tmp_path / 'journal.db'}"
+    killed = SqlJournal(url, {"id": "a"})
+    following = SqlJournal(url, of="a")
+    killed.take(1, {"is": "Due"})
+    with pytest.raises(LateEntryError, match="entry 0 of the journal was committed late") as found:
+        following.take(2, {"is": "Resumed"})
+    assert not isinstance(found.value, StateError)
+    last = SqlJournal(url, of="a")
+    last.take(3, {"is": "Resumed"})
+    with pytest.raises(StateError, match="another controller writes this run's journal"):
+        following.take(2, {"is": "Resumed"})
+
+
+def hindering(journal: SqlJournal, error: Exception, *, after: bool) -> None:
+    """Let the next commit of a journal fail, before it or `after` it was made."""
+    left, commit = [error], journal._insert
+
+    def insert(entry: Entry) -> None:
+        if after and left:
+            commit(entry)
+        if left:
+            raise left.pop()
+        commit(entry)
+
+    journal._insert = insert  # type: ignore[method-assign]
+
+
+class RefusalError(Exception):
+    """An error of a database's driver."""
+
+    def __init__(self, sqlstate: str | None = None, sqlite_errorcode: int | None = None) -> None:
+        super().__init__("it is away")
+        self.sqlstate = sqlstate
+        if sqlite_errorcode is not None:
+            self.sqlite_errorcode = sqlite_errorcode
+
+
+REFUSALS = {
+    "PostgreSQL ends": RefusalError("57P01"),
+    "PostgreSQL cannot be reached": RefusalError(),
+    "a full disk at PostgreSQL": RefusalError("53100"),
+    "SQLite is busy": RefusalError(sqlite_errorcode=sqlite3.SQLITE_BUSY),
+    "SQLite is busy with a snapshot": RefusalError(sqlite_errorcode=sqlite3.SQLITE_BUSY_SNAPSHOT),
+    "a disk that fails": RefusalError(sqlite_errorcode=sqlite3.SQLITE_IOERR_FSYNC),
+}
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the commit", "after the commit"])
+@pytest.mark.parametrize("what", REFUSALS)
+def test_an_entry_waits_until_the_database_is_there_again_and_is_written_once(url: str, what: str, after: bool) -> None:
+    journal = SqlJournal(url, {"id": "away"})
+    said = list[str]()
+    journal.meanwhile = lambda: said.append(journal.blocked)
+    hindering(journal, sql.exc.OperationalError("INSERT", {}, REFUSALS[what]), after=after)
+    journal.take(1, {"is": "Due"})
+    journal.take(2, {"is": "Due"})
+    assert said == ["the journal cannot be written: it is away"]
+    assert journal.blocked == ""
+    assert [time for time, _ in SqlJournal(url, of="away").inputs] == [1, 2]
+
+
+def test_a_question_is_never_answered_in_the_middle_of_an_event(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The books have the orders of a decision that waits to be written, the world has not."""
+    journal = SqlJournal(own, {})
+    waited = list[str]()
+    journal.meanwhile = lambda: waited.append("asked")
+    monkeypatch.setattr("skedge.live.control.journal._pause", lambda: waited.append("paused"))
+    for write in (lambda: journal.append(Event(5), []), lambda: journal.take(6, {"is": "Due"})):
+        hindering(journal, sql.exc.OperationalError("INSERT", {}, REFUSALS["SQLite is busy"]), after=False)
+        write()
+    assert waited == ["paused", "asked"]
+
+
+def test_nothing_is_acknowledged_once_the_file_is_gone(own: str, tmp_path: Path) -> None:
+    """Not even what was committed to the file that nobody finds any more."""
+    journal = SqlJournal(own, {})
+    journal.take(1, {"is": "Due"})
+    file, said = tmp_path / "journal.db", list[str]()
+
+    def back() -> None:
+        said.append(journal.blocked)
+        (tmp_path / "away").rename(file)
+
+    file.rename(tmp_path / "away")
+    journal.meanwhile = back
+    journal.take(2, {"is": "Due"})
+    assert said == [f"the journal cannot be written: {file} is gone or was replaced while the service was up"]
+    assert [time for time, _ in SqlJournal(own).inputs] == [1, 2]

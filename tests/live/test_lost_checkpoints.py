@@ -20,7 +20,7 @@ from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 from skedge.live.control.session import LiveRun, train
 from skedge.live.engine import Engine
-from skedge.live.training.checkpoint import Checkpoints, Life
+from skedge.live.training.checkpoint import Checkpoints, Life, OutlivedError
 from skedge.live.training.program import Program
 from skedge.run import run
 
@@ -127,11 +127,12 @@ def test_a_disk_that_is_full_for_a_while_costs_time_and_no_job(engine: Engine) -
 
 def test_a_life_is_later_than_another_by_its_number_and_not_by_the_clock(tmp_path: Path) -> None:
     kept = Checkpoints(str(tmp_path))
-    kept.write("job", Life(2, 1), 5, b"later")
     kept.write("job", Life(1, 9), 70, b"earlier")
+    kept.write("job", Life(2, 1), 5, b"later")
+    assert kept.read("job") == b"later"
     kept.write("job", Life(2, 1), 6, b"latest")
-    assert kept.read("job") == b"latest"
-    kept.write("job", Life(1, 9), 71, b"of a process that was given up")
+    with pytest.raises(OutlivedError, match=r"000001-000009-000000000071.ckpt: .* later one, .*/000002-000001-"):
+        kept.write("job", Life(1, 9), 71, b"of a process that was given up")
     assert kept.read("job") == b"latest"
 
 

@@ -16,7 +16,10 @@ import pytest
 from skedge.live.control import daemon
 from skedge.live.control.settings import ADDRESS
 
-SERVES = "import json, os, sys, time; sys.stdin.read(); json.dump({'pid': os.getpid()}, open(sys.argv[1], 'w')); "
+SERVES = (
+    "import json, os, sys, time; sys.stdin.read(); "
+    "json.dump({'pid': os.getpid(), 'ready': True}, open(sys.argv[1], 'w')); "
+)
 STAYS = "import time; time.sleep(600)"
 
 

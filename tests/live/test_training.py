@@ -11,7 +11,7 @@ import torch
 from skedge.core.errors import TrainingError
 from skedge.live.training.agent import Agent
 from skedge.live.training.apart import sent
-from skedge.live.training.checkpoint import Checkpoints, Life
+from skedge.live.training.checkpoint import Checkpoints, Life, OutlivedError
 from skedge.live.training.chunks import packed
 from skedge.live.training.inside import loaded, saved
 from skedge.live.training.program import Program
@@ -195,19 +195,20 @@ def test_what_an_old_process_still_writes_is_older_than_a_later_load(tmp_path: P
     steps = [step() for _ in range(5)]
     try:
         a.load("j", sent(of), Life(0, 1))
-        a.apply(0, steps[0])
-        a.save()
+        a.apply("j", Life(0, 1), 0, steps[0])
+        a.save("j", Life(0, 1))
         b.load("j", sent(of), Life(0, 2))
-        b.apply(1, steps[1])
-        b.save()
+        b.apply("j", Life(0, 2), 1, steps[1])
+        assert b.save("j", Life(0, 2)) == [2]
         for version, brought in enumerate(steps[1:], 1):
-            a.apply(version, brought)
-        assert a.save() == 5
+            a.apply("j", Life(0, 1), version, brought)
+        with pytest.raises(OutlivedError, match="there is a later one"):
+            a.save("j", Life(0, 1))
         ack, _ = b.load("j", sent(of), Life(0, 3))
         assert ack["version"] == 2
     finally:
-        a.unload()
-        b.unload()
+        a.unload(Life(0, 1))
+        b.unload(Life(0, 3))
 
 
 def test_two_mini_batches_of_a_chunk_do_not_mix(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_a_lost_process_stands_in_the_jobs_log_with_its_server(monkeypatch: pyte
     """Of a server that is out of service it says nothing more: that is an event of its own."""
     import ray  # not earlier: it reads its settings when it is imported
 
-    def lost(_: object) -> object:
+    def lost(_: object, timeout: float | None = None) -> object:
         raise ray.exceptions.RayActorError
 
     monkeypatch.setattr(ray, "wait", lambda refs, timeout: (refs, []))

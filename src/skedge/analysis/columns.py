@@ -198,6 +198,14 @@ def failure_times(c: Columns) -> NDArray[np.int64]:
     return times
 
 
+def end_times(c: Columns) -> NDArray[np.int64]:
+    """When each job completed or failed [µs], NEVER for jobs that did neither, shape ``(jobs,)``."""
+    times = failure_times(c).copy()
+    done = c.jobs["completion"] >= 0
+    times[c.jobs["job"][done]] = c.jobs["completion"][done]
+    return times
+
+
 def next_outage(c: Columns, server: Array, time: Array) -> NDArray[np.int64]:
     """First time at or after each given time when the server goes out of service [µs]; NEVER if it does not."""
     found = np.full(len(server), NEVER, np.int64)

@@ -121,6 +121,7 @@ SECTIONS = {
             "service:fetch",
             "Get a job's trained parameters: a state dict for torch.load, from its newest checkpoint.",
         ),
+        "journal": ("journal:journal_app", "Check the journal of a service, and repair it."),
         "quarantine": (
             "service:quarantine",
             "Quarantine a submission that makes the controller crash; the service must be down.",

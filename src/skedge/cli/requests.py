@@ -17,7 +17,7 @@ from rich.table import Column, Table
 
 from skedge.core.errors import InputError, SkedgeError
 from skedge.live.control.local_socket import reaching
-from skedge.live.control.states import STATES
+from skedge.live.control.states import STATES, WAITING
 from skedge.live.control.tls import trusting
 from skedge.live.training.code import digest, pack
 from skedge.scenario.file import read_spec
@@ -188,7 +188,7 @@ def queue(
     state_column, why = Column("state", no_wrap=True), Column("reason", no_wrap=True)  # words that are looked for
     table = Table("job", *shared, state_column, "progress", "servers", "starts in", "completes in", why)
     for row in rows:
-        starts = "" if row["state"] == "RUNNING" else _until(row, "start_s")
+        starts = _until(row, "start_s") if row["state"] in WAITING else ""
         left = "never" if row["never_completes"] else _until(row, "forecast_s")
         reason = row["reason"]["token"] if row["state"] != "RUNNING" else ""
         progress = f"{row['progress']:.0%}"
@@ -235,7 +235,8 @@ def describe(job: JobArgument, state: StateOption = STATE, as_json: JsonOption =
     if found["forecast_from_s"] is not None:
         out.print(f"in 4 of 5 cases between {found['forecast_from_s']:.1f} and {found['forecast_to_s']:.1f} s")
     if found["start_s"] is not None:
-        out.print(f"starts in {_until(found, 'start_s')}, at {found['start_s']:.1f} s")
+        starts = f"starts in {_until(found, 'start_s')}," if found["state"] in WAITING else "started"
+        out.print(f"{starts} at {found['start_s']:.1f} s")
     for one in found["help"]:
         out.print(f"{one['change']}: starts at {one['start_s']:.1f} s")
     if found["accuracy"] is not None:

@@ -194,11 +194,14 @@ def _wait_up(process: subprocess.Popen[bytes], state: Path, began: int, *, quiet
 
 
 def _started(process: subprocess.Popen[bytes], state: Path, say: Callable[[str], None]) -> dict[str, Any] | None:
-    """The service's address once it answers; None if it has ended, or one step of its start takes too long."""
+    """The service's address once its controller says that it has taken its journal in again.
+
+    None if it has ended, or one step of its start takes too long.
+    """
     doing, deadline = "", time.monotonic() + _UP_S
     while time.monotonic() < deadline and process.poll() is None:
         address, now = address_in(state), _starting(state)
-        if address is not None:
+        if address is not None and address["ready"]:
             return address
         if now != doing:
             doing, deadline = now, time.monotonic() + _UP_S
@@ -255,7 +258,7 @@ def down(state: StateOption = STATE, as_json: JsonOption = False) -> None:
         time.sleep(0.1)
     if _alive(running):
         raise SkedgeError(f"the service (process {running}) has not ended within {_DOWN_S:g} s")
-    Audit(state / AUDIT, _user).note("down", {}, "done")
+    Audit(state / AUDIT, local_user).note("down", {}, "done")
     print_answer({"down": True}, "down", as_json=as_json)
 
 
@@ -266,6 +269,21 @@ def _new_state(state: Path) -> int | None:
         return _locked(state)
     except OSError as error:
         raise InputError(f"{state}: a state cannot be kept there: {error.strerror}") from error
+
+
+def lock_of(state: Path) -> int:
+    """The lock of the state of a service that is down.
+
+    Raises
+    ------
+    InputError
+        If it is up, or there is no state.
+    """
+    read_settings(state)
+    lock = _new_state(state)
+    if lock is None:
+        raise InputError(f"{state}: the service is up; `skedge down --state {state}` ends it")
+    return lock
 
 
 def _locked(state: Path) -> int | None:
@@ -350,7 +368,7 @@ def fetch(
     print_answer(asdict(found), f"{found.file}: {trained}, sha256 {found.sha256}", as_json=as_json)
 
 
-def _user() -> str:
+def local_user() -> str:
     """The local user, for the audit entry of a command that does not go through the service."""
     with suppress(OSError, KeyError):
         return f"user:{getpass.getuser()}"
@@ -361,16 +379,15 @@ def quarantine(job: JobArgument, state: StateOption = STATE, as_json: JsonOption
     """Quarantine a submission that makes the controller crash; the service must be down."""
     check_live()
     from skedge.live.control.journal import SqlJournal  # noqa: PLC0415 - imports the extra
+    from skedge.live.control.quarantine import put_aside  # noqa: PLC0415
     from skedge.live.control.service import JOURNAL  # noqa: PLC0415
 
     settings = read_settings(state)
-    lock = _new_state(state)
-    if lock is None:
-        raise InputError(f"{state}: the service is up; `skedge down --state {state}` ends it")
+    lock = lock_of(state)
     journal = SqlJournal(settings.journal or f"sqlite:///{state / JOURNAL}", of=settings.id)
     try:
-        journal.put_aside(job)
-        Audit(state / AUDIT, _user).note("quarantine", {"job": job}, "done")
+        put_aside(journal, job)
+        Audit(state / AUDIT, local_user).note("quarantine", {"job": job}, "done")
     finally:
         journal.close()
         os.close(lock)

@@ -63,7 +63,8 @@ class Event:
     finished
         Jobs that have completed.
     failed
-        (job, reason) of jobs that cannot be trained or were cancelled; live runs only.
+        (job, reason) of jobs that have reached a limit of their time (M43); in live runs also of jobs that cannot be
+        trained, or were cancelled.
     broken
         Jobs that are unfinished at the end of their reservation (the fact *plan broken*).
     servers
@@ -286,4 +287,19 @@ class WakeAt:
     time: int
 
 
-Order = Dispatch | Allocate | Suspend | AssignPS | Upload | Transfer | Reserve | Postpone | Price | Reject | WakeAt
+@dataclass(frozen=True, slots=True)
+class EndAt:
+    """Have a job fail at `time` [µs] unless it has left by then: an order of the kernel itself, for its world.
+
+    It takes the place of an earlier one of the same job; NEVER: there is no such time any more.
+    """
+
+    job: int
+    time: int
+    reason: str
+
+
+Decision = Dispatch | Allocate | Suspend | AssignPS | Upload | Transfer | Reserve | Postpone | Price | Reject | WakeAt
+"""The orders of policies."""
+
+Order = Decision | EndAt

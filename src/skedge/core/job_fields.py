@@ -76,6 +76,7 @@ _COUNT = Number("a whole number, at least 1 and below 2**53", 1, 2**53, whole=Tr
 _CLASS = Number("a whole number from 0 to 1e+06", 0, 1e6, whole=True)
 _CHUNKS = Number("a whole number of chunks, 0 or more", 0, 2**53, whole=True)
 _UP_TO = Number(f"a number from 0 to {LONGEST_S:g}", 0, LONGEST_S)
+_SPAN = Number(f"a number above 0, at most {LONGEST_S:g}", 0, LONGEST_S, above=True)
 _ABOVE_0 = Number("a number from 1e-09 to 1e+15", 1e-9, 1e15)
 _AMOUNT = Number("a number from 0 to 1e+15", 0, 1e15)
 _LATENCY = made_of(*KINDS.values())
@@ -161,6 +162,14 @@ class Job:
     max_lag: int | None = field(
         default=None,
         metadata=_row("most epochs by which a chunk may lead the job's slowest (M39)", Maybe(_COUNT), kinds=("slots",)),
+    )
+    max_wait_s: float | None = field(
+        default=None,
+        metadata=_row("it fails if it has not begun to run so long after its arrival (M43)", Maybe(_SPAN), "s"),
+    )
+    max_run_time_s: float | None = field(
+        default=None,
+        metadata=_row("it fails once it has held workers for so long in all (M43)", Maybe(_SPAN), "s"),
     )
     user: str | None = field(default=None, metadata=_row("who submitted it; only policies read it", Maybe(text)))
     gpu_type: str | None = field(

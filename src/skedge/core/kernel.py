@@ -8,6 +8,8 @@ The cycle of one event:
 4. apply the order to the books;
 5. append the event and its orders to the journal.
 
+Between 4 and 5 it adds its own orders to end the jobs whose time is limited (``time_limits.py``).
+
 :func:`~skedge.core.drive.drive` then passes the orders to the world.
 
 Step 1 is in ``absorb.py``, steps 3 and 4 are in ``apply.py``; both change the :class:`~skedge.core.state.State`.
@@ -61,6 +63,7 @@ class Kernel(State):
             apply(self, order)  # 3 and 4
             orders.append(order)
         self._check_answer(event, orders)
+        orders += self.limits.orders(self, event, orders)
         if self.journal is not None:
             self.journal.append(event, orders)  # 5
         return orders

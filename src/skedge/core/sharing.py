@@ -15,9 +15,12 @@ from .time import LONGEST_S, ticks
 if TYPE_CHECKING:
     from .scenario import Scenario
 
+_SPAN = Maybe(Number(f"None (no limit) or a number above 0, at most {LONGEST_S:g}", 0, LONGEST_S, above=True))
 _TENANT: dict[str, Rule] = {
     "weight": Number("a number above 0, at most 1e+06", 0, 1e6, above=True),
     "quota": Number("a share of the workers, above 0 and at most 1", 0, 1, above=True),
+    "max_wait_s": _SPAN,
+    "max_run_time_s": _SPAN,
 }
 
 
@@ -31,10 +34,14 @@ class Tenant:
         Of two tenants whose jobs of one class wait, the one with fewer workers by weight goes first, > 0.
     quota
         The largest share of the edge workers of each type that its jobs hold together, in (0, 1].
+    max_wait_s, max_run_time_s
+        Limits of each of its jobs [s], > 0 (:mod:`.time_limits`); a job's own hold if they are lower. None: no limit.
     """
 
     weight: float = 1.0
     quota: float = 1.0
+    max_wait_s: float | None = None
+    max_run_time_s: float | None = None
 
     def __post_init__(self) -> None:
         """Check and cast the fields."""

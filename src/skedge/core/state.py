@@ -15,6 +15,7 @@ from .network import Delays, upload_delay, upload_row
 from .plans import Plans
 from .record import Record
 from .scenario import Scenario
+from .time_limits import TimeLimits
 
 WAITING, DISPATCHED, FINISHED, REJECTED = range(4)
 """States of a job that has arrived; a failed job counts as finished."""
@@ -51,6 +52,8 @@ class State:
         Lane of each chunk of the dispatched jobs; chunks whose server is out of service, which wait for a re-dispatch.
     record
         The tables of the run that the kernel makes: decisions, PSs, plans.
+    limits
+        How much of their limited time the jobs have used.
     """
 
     def __init__(self, scenario: Scenario, *, preemptive: bool) -> None:
@@ -70,9 +73,11 @@ class State:
         self.lost: dict[int, set[int]] = {}
         self.plans = Plans()
         self.record = Record(scenario, self.plans)
+        self.limits = TimeLimits(scenario)
 
     def extend(self, scenario: Scenario) -> None:
         """Add jobs submitted during the run: `scenario` lists them after the present jobs."""
+        self.limits.extend(scenario, len(self.scenario.jobs))
         self.status = np.append(self.status, np.full(len(scenario.jobs) - len(self.scenario.jobs), -1))
         self.chunk_time = np.concatenate([self.chunk_time, scenario.chunk_time[len(self.chunk_time) :]])
         self.scenario, self._columns = scenario, None
@@ -109,6 +114,10 @@ class State:
         """Jobs in the system, ascending."""
         status = self.status[: self.arrived]
         return np.flatnonzero((status == WAITING) | (status == DISPATCHED))
+
+    def in_system(self, job: int) -> bool:
+        """Whether `job` has arrived and not left."""
+        return self.status[job] in (WAITING, DISPATCHED)
 
     def is_running(self, job: int) -> bool:
         """Whether `job` holds workers or has a chunk in service."""

@@ -37,7 +37,9 @@ from skedge.core.model import Cluster
 from skedge.core.scenario import Scenario
 from skedge.core.speed import MBIT_PER_MB
 from skedge.live.training.apart import sent
+from skedge.live.training.checkpoint import Life
 from skedge.live.training.program import Program
+from skedge.live.training.ray_errors import CallError, FailedError, answer
 
 from .engine import Engine
 
@@ -340,6 +342,7 @@ class MeasuredTeam:
         self.version = self.samples = 0
         self.state: Any = None
         self.ps: Any = None
+        self.life = Life()
 
     def __enter__(self) -> MeasuredTeam:
         """Store the data, start the parameter server, and train one mini-batch, which loads code."""
@@ -348,7 +351,8 @@ class MeasuredTeam:
             stored = [a.store.remote(self.name, i, 0, content, last=True) for i, a in enumerate(self.agents)]
             self._answers(stored)
             self.ps = self.engine.processes.parameter_server(self.ps_server)
-            ack, self.state = self.ps.load.options(num_returns=2).remote(self.name, self.sent)
+            self.life = self.engine.processes.life(0)
+            ack, self.state = self.ps.load.options(num_returns=2).remote(self.name, self.sent, self.life)
             self._answers([ack])
             self.round()
         except BaseException:
@@ -359,7 +363,7 @@ class MeasuredTeam:
     def __exit__(self, *_: object) -> None:
         """Remove the data, and release the parameter server's process for the next job."""
         if self.ps is not None:
-            self.engine.processes.release(self.ps_server, self.ps)
+            self.engine.processes.release(self.ps_server, self.ps, self.life)
         with suppress(TrainingError):  # the loss of a process was reported before
             self._answers([agent.forget.remote(self.name) for agent in self.agents])  # the next team stores the same
 
@@ -373,7 +377,8 @@ class MeasuredTeam:
         answers = self._answers([ack for ack, _ in asked])
         compute, self.samples = max(ack["seconds"] for ack in answers), max(ack["samples"] for ack in answers)
         brought = [contribution for _, contribution in asked]
-        ack, self.state = self.ps.apply.options(num_returns=2).remote(self.version, *brought)
+        apply = self.ps.apply.options(num_returns=2)
+        ack, self.state = apply.remote(self.name, self.life, self.version, *brought)
         (answer,) = self._answers([ack])
         took = time.perf_counter() - began
         self.version, update = answer["version"], answer["seconds"]
@@ -394,15 +399,13 @@ class MeasuredTeam:
         TrainingError
             If the job's own code fails in one, or a process is lost.
         """
-        import ray  # noqa: PLC0415 - Ray is an extra
-
         try:
-            return ray.get(refs, timeout=_PATIENCE_S)
-        except ray.exceptions.RayTaskError as error:
+            return answer(refs, _PATIENCE_S)
+        except FailedError as error:
             kind = "" if isinstance(error.cause, TrainingError) else f"{type(error.cause).__name__}: "
             raise TrainingError(f"job {self.job!r}: {kind}{error.cause}") from error
-        except ray.exceptions.RayError as error:
-            raise TrainingError(f"job {self.job!r}: a process is lost or late: {type(error).__name__}") from error
+        except CallError as error:
+            raise TrainingError(f"job {self.job!r}: a process is lost or late: {error}") from error
 
 
 class Busy(threading.Thread):

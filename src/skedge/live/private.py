@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 from skedge.core.errors import SkedgeError
+
+from .durable import PRIVATE, write_whole
 
 
 def private_folder() -> Path:
@@ -28,13 +29,8 @@ def private_folder() -> Path:
 
 
 def write_aside(path: Path, content: str | bytes) -> None:
-    """Write a file atomically; only its owner may read it."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    with suppress(FileNotFoundError):
-        aside.unlink()
-    with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content.encode() if isinstance(content, str) else content)
-    os.replace(aside, path)
+    """Write a file as a whole; only its owner may read it."""
+    write_whole(path, content, PRIVATE)
 
 
 def secret_of(path: Path, variable: str) -> str:

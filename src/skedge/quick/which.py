@@ -8,6 +8,7 @@ from skedge.core.events import Event
 from skedge.core.policy import Policy
 from skedge.core.scenario import Scenario
 from skedge.core.schedule import Schedule
+from skedge.core.time_limits import has_time_limits
 
 from . import simulate as gangs
 from .batches import simulate as batches
@@ -18,7 +19,7 @@ Simulate = Callable[[Scenario, Policy, Callable[[Event], None] | None], Schedule
 
 def loop_for(scenario: Scenario, policy: Policy, *, compiling: bool = True) -> Simulate | None:
     """The loop that can run `policy` on `scenario`; unless `compiling`, only one that is in the cache."""
-    if scenario.cluster.sharing is not None or scenario.physics.mtbf is not None:
+    if scenario.cluster.sharing is not None or scenario.physics.mtbf is not None or has_time_limits(scenario):
         return None
     for loop in (gangs, chunks, batches):
         if loop.covers(scenario, policy) and (compiling or loop.kernel_of(policy).cached):

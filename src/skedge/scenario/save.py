@@ -17,6 +17,7 @@ import yaml
 from skedge.core.model import PS, WORKER, Cluster, Server
 from skedge.core.record_fields import job_labels
 from skedge.core.scenario import Scenario
+from skedge.core.sharing import Tenant
 from skedge.core.stored import StoredScenario
 from skedge.core.time import SECOND
 
@@ -143,8 +144,14 @@ def _sharing_fields(cluster: Cluster) -> dict[str, Any]:
     bounds = {
         "min_runtime": sharing.min_runtime_s, "most_preemptions": sharing.most_preemptions, "ageing": sharing.ageing_s
     }  # fmt: skip
-    tenants = {name: {"weight": one.weight, "quota": one.quota} for name, one in sharing.tenants.items()}
+    tenants = {name: _tenant_fields(tenant) for name, tenant in sharing.tenants.items()}
     return {"sharing": {"tenants": tenants, **{name: value for name, value in bounds.items() if value is not None}}}
+
+
+def _tenant_fields(tenant: Tenant) -> dict[str, Any]:
+    limits = {"max_wait": tenant.max_wait_s, "max_run_time": tenant.max_run_time_s}
+    given = {name: value for name, value in limits.items() if value is not None}
+    return {"weight": tenant.weight, "quota": tenant.quota, **given}
 
 
 def _server_fields(server: Server) -> dict[str, Any]:

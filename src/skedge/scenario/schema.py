@@ -185,6 +185,8 @@ class TenantForm(_Form):
 
     weight: Number = Field(1.0, gt=0, le=1e6)
     quota: Number = Field(1.0, gt=0, le=1, description="share of the edge workers of each type")
+    max_wait: Duration | None = Field(None, gt=0, description="limit of its jobs, as max_wait_s of a job")
+    max_run_time: Duration | None = Field(None, gt=0, description="limit of its jobs, as max_run_time_s of a job")
 
 
 class SharingForm(_Form):
@@ -201,7 +203,9 @@ class SharingForm(_Form):
 
     def made(self) -> Sharing:
         """The rules."""
-        tenants = {name: Tenant(one.weight, one.quota) for name, one in self.tenants.items()}
+        tenants = {
+            name: Tenant(one.weight, one.quota, one.max_wait, one.max_run_time) for name, one in self.tenants.items()
+        }
         return Sharing(tenants, self.min_runtime, self.most_preemptions, self.ageing)
 
 

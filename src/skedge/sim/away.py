@@ -43,6 +43,12 @@ class ChunksAway:
         self.log.cloud_runs(job, np.array([chunk]), start, end, int(self.log.zeta[job]))
         return True
 
+    def end(self, job: int, now: int) -> None:
+        """Record the runs of the chunks of a job that has failed as far as they came."""
+        for chunk, (start, _) in self.ahead.pop(job, {}).items():
+            if start < now:
+                self.log.cloud_runs(job, np.array([chunk]), start, now, int(self.log.zeta[job]))
+
     def hastened(self, job: int, now: int) -> Iterator[tuple[int, int]]:
         """Convert what is left of the chunks of a job to zeta = 1, from now on; their numbers and new ends [µs]."""
         for chunk, (start, _) in self.ahead[job].items():

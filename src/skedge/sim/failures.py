@@ -28,9 +28,10 @@ from skedge.core.scenario import Scenario
 from skedge.core.time import NEVER
 
 from . import lanes as truth_of
+from .agenda import CLOUD_ENDS, CLOUD_STARTS
 from .away import ChunksAway
 from .lanes import Truth, arrive_now, close, touch
-from .world import CLOUD_ENDS, CLOUD_STARTS, SimulatedWorld
+from .world import SimulatedWorld
 
 FAILED = "server_failed"
 """Reason of an outage."""
@@ -95,7 +96,7 @@ class FailingWorld(SimulatedWorld):
         """The next event; None when all jobs have left."""
         event = self._settled() if self.settling else super().next_event()
         if event is not None:
-            self.open -= len(event.finished)
+            self.open -= len(event.left)
         return event
 
     def _settled(self) -> Event:
@@ -106,6 +107,13 @@ class FailingWorld(SimulatedWorld):
         event = self._told()
         self.progress.note(event)
         return event
+
+    def leave_cloud(self, job: int) -> None:
+        """Take a failed job's chunks off the cloud, where those that compute end now; none is sent again."""
+        self.away.end(job, self.now)
+        for begun in [begun for begun in self.begun if begun[0] == job]:
+            del self.begun[begun]
+        super().leave_cloud(job)
 
     def perform(self, order: Order) -> None:
         """Carry out an accepted order now."""
@@ -141,7 +149,7 @@ class FailingWorld(SimulatedWorld):
         event = event or Event(self.now, chunks=self._chunk_facts())
         self.settling = bool(failed) and self.dispatches > 0
         servers = tuple((server, FAILED if fails else "") for server, fails in changes)
-        left = {job: chunks for job, chunks in lost.items() if job not in event.finished}
+        left = {job: chunks for job, chunks in lost.items() if job not in event.left}
         event = replace(event, servers=servers, settling=self.settling)
         return replace(event, lost=tuple((job, tuple(sorted(left[job]))) for job in sorted(left)))
 
@@ -153,7 +161,7 @@ class FailingWorld(SimulatedWorld):
         lost = defaultdict[int, list[int]](list)
         if not servers or not self.dispatches:
             return lost
-        self._drain()
+        self.drain()
         lanes = np.flatnonzero(np.isin(self.scenario.cluster.lane_server, servers))
         before = np.zeros((self.truth.lanes.rows.shape[1] * 2 * len(lanes), 3), np.int64)
         for job, chunk, left in before[: _take_away(self.truth, lanes, self.now, before)].tolist():
@@ -189,10 +197,10 @@ class FailingWorld(SimulatedWorld):
 
     def _wholly_away(self, job: int) -> None:
         """The last chunks on the edge were sent to the cloud: from now on the job communicates free of charge."""
-        self._drain()
+        self.drain()
         self.log.wholly_since[job] = self.now
         for chunk, end in self.away.hastened(job, self.now):
-            self._note(end, CLOUD_ENDS, job, chunk)
+            self.note_at(end, CLOUD_ENDS, job, chunk)
 
     def _send(self, lane: int, group: Ints, chunk: int) -> None:
         group[COUNT], group[HEAD] = 1, chunk
@@ -204,8 +212,8 @@ class FailingWorld(SimulatedWorld):
 
     def _send_away(self, job: int, chunk: int, left: int) -> None:
         start, end = self.away.send(job, chunk, left, self.now)
-        self._note(start, CLOUD_STARTS, job, chunk)
-        self._note(end, CLOUD_ENDS, job, chunk)
+        self.note_at(start, CLOUD_STARTS, job, chunk)
+        self.note_at(end, CLOUD_ENDS, job, chunk)
 
     def _cloud(self, kind: int, job: int, number: int) -> bool:
         """Start or end a chunk, of this number, in the cloud; returns whether the job is finished."""

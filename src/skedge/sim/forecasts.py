@@ -1,35 +1,82 @@
-"""Intervals of forecasts, from the measured errors of past forecasts."""
+"""Intervals of forecasts, from the measured errors of past forecasts.
+
+They are conformal: an interval lies between quantiles of the last errors, and which quantiles is corrected by the share
+of the last intervals that held their completion (adaptive conformal inference, Gibbs & Candes, NeurIPS 2021).
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
+from skedge.core.time import SECOND
+
 SHARE = 0.8
 """Share of the completions that an interval should hold."""
 
-FEWEST, _KEPT = 20, 500
-"""Errors from which intervals are given, and the errors that are remembered."""
+_KEPT, _GAIN = 500, 0.02
+"""Errors that are remembered, and by how much an interval that held or did not moves the quantiles of the next."""
+
+_UNKNOWN, _UNKNOWN_ERRORS = {False: 8.0, True: 4.0}, 20
+"""Before there are so many errors they are completed by assumed ones, spread evenly (in their logarithm) up to this
+factor either way: more for jobs whose speed has not been measured."""
+
+_LEAST = SECOND
+"""Added to both times of a ratio [µs], so that a second more or less is little where only seconds are left."""
 
 
 class PastForecast(NamedTuple):
-    """A forecast that was made: when, of which completion, with which interval if there was one [µs]."""
+    """A forecast that was made: when, of which completion, with which interval [µs], of a job whose speed was known."""
 
     at: int
     end: int
-    interval: tuple[int, int] | None
+    interval: tuple[int, int]
+    measured: bool
+
+
+class Calibration:
+    """The errors of one kind of job, and the intervals that follow from them.
+
+    Attributes
+    ----------
+    missed
+        The share of the errors that is left out of an interval, half on either side; it can fall below 0, where an
+        interval is longer than all errors.
+    """
+
+    def __init__(self, unknown: float) -> None:
+        self.unknown, self.missed = np.log(unknown), 1 - SHARE
+        self._errors: deque[float] = deque(maxlen=_KEPT)
+
+    def interval(self, now: int, end: int) -> tuple[int, int]:
+        """The interval of a forecast made at `now` [µs]; it begins at the present at the soonest."""
+        left, level = max(end - now, 0) + _LEAST, min(max(self.missed, 0.0), 1.0) / 2
+        low, high = np.quantile(self._known(), [level, 1 - level])
+        room = max(-self.missed, 0.0) * (high - low)
+        ends = (now - _LEAST + round(left * float(np.exp(error))) for error in (low - room, high + room))
+        first, last = (max(now, time) for time in ends)
+        return first, last
+
+    def learn(self, ratio: float, *, held: bool) -> None:
+        """Take in how far a forecast was off, and whether its interval held the completion."""
+        self._errors.append(float(np.log(ratio)))
+        self.missed += _GAIN * (1 - SHARE - (not held))
+
+    def _known(self) -> np.ndarray:
+        """The errors, completed by assumed ones while they are few."""
+        assumed = np.linspace(-self.unknown, self.unknown, max(_UNKNOWN_ERRORS - len(self._errors), 0))
+        return np.concatenate([np.array(self._errors), assumed])
 
 
 class Forecasts:
     """Forecasts whose jobs have not completed, and how far those of completed jobs were off.
 
-    The error of a forecast is a ratio: the time that the job took from then on, divided by the time foreseen. The
-    interval of a new forecast lies between the 10 % and the 90 % quantile of the last errors times the time foreseen.
-    A job's first forecast counts, and then each one at which the time left has halved since: a long job has more, but
-    only by the logarithm.
+    The error of a forecast is a ratio: the time that the job took from then on, divided by the time foreseen. A job's
+    first forecast counts, and then each one at which the time left has halved since: a long job has more, but only by
+    the logarithm. Jobs whose speed was measured have errors of their own.
 
     Parameters
     ----------
@@ -40,29 +87,28 @@ class Forecasts:
     def __init__(self, off: Callable[[float], object] | None = None) -> None:
         self._off = off
         self._made: dict[int, list[PastForecast]] = {}
-        self._errors: deque[float] = deque(maxlen=_KEPT)
         self._inside: deque[bool] = deque(maxlen=_KEPT)
+        self._of = {measured: Calibration(unknown) for measured, unknown in _UNKNOWN.items()}
 
-    def make(self, now: int, completions: Mapping[int, int]) -> dict[int, tuple[int, int] | None]:
-        """Keep forecasts made at `now`; returns the interval of each [µs], None while too few errors are known."""
-        ends = self._quantiles()
-        found = {job: None if ends is None else _interval(now, end, ends) for job, end in completions.items()}
+    def make(
+        self, now: int, completions: Mapping[int, int], measured: Collection[int] = ()
+    ) -> dict[int, tuple[int, int]]:
+        """Keep forecasts made at `now`; returns the interval of each [µs]. `measured`: jobs whose speed is known."""
+        intervals = {job: self._of[job in measured].interval(now, end) for job, end in completions.items()}
         for job, end in completions.items():
             before = self._made.setdefault(job, [])
             if not before or 2 * (end - now) <= before[-1].end - before[-1].at:
-                before.append(PastForecast(now, end, found[job]))
-        return found
+                before.append(PastForecast(now, end, intervals[job], job in measured))
+        return intervals
 
     def complete(self, job: int, time: int) -> None:
         """Measure the errors of a job's forecasts: it completed at `time` [µs]."""
-        for made in self._made.pop(job, ()):
-            if made.end <= made.at:
-                continue
-            self._errors.append((time - made.at) / (made.end - made.at))
+        for past in self._made.pop(job, ()):
+            ratio = (time - past.at + _LEAST) / (max(past.end - past.at, 0) + _LEAST)
+            self._inside.append(past.interval[0] <= time <= past.interval[1])
+            self._of[past.measured].learn(ratio, held=self._inside[-1])
             if self._off is not None:
-                self._off(self._errors[-1])
-            if made.interval is not None:
-                self._inside.append(made.interval[0] <= time <= made.interval[1])
+                self._off(ratio)
 
     def forget(self, job: int) -> None:
         """Drop the forecasts of a job that will not complete."""
@@ -77,14 +123,3 @@ class Forecasts:
     def held(self) -> float | None:
         """Share of these intervals that held the completion; None if there are none."""
         return sum(self._inside) / len(self._inside) if self._inside else None
-
-    def _quantiles(self) -> tuple[float, float] | None:
-        if len(self._errors) < FEWEST:
-            return None
-        low, high = np.quantile(np.array(self._errors), [(1 - SHARE) / 2, (1 + SHARE) / 2])
-        return float(low), float(high)
-
-
-def _interval(now: int, end: int, errors: tuple[float, float]) -> tuple[int, int]:
-    low, high = (now + round(error * (end - now)) for error in errors)
-    return low, high

@@ -12,6 +12,7 @@ from skedge.core.events import Allocate, Transfer
 from skedge.core.job_fields import Kind
 from skedge.core.model import Placement
 
+from .agenda import GANG_ENDS
 from .site_progress import SiteProgress
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class OnServers:
         world, job = self.world, order.job
         zeta = colocated(world.scenario, order)
         world.gangs.place(job, order.where, zeta, world.now, gang=order.gang)
-        world.note_end(job, world.gangs.finish_time(job), world.gang_version.setdefault(job, 0))
+        world.note_at(world.gangs.finish_time(job), GANG_ENDS, job, world.gang_version.setdefault(job, 0))
 
     def stop(self, job: int) -> None:
         """End the present run of a gang."""
@@ -49,7 +50,7 @@ class OnServers:
         for job in world.gangs.placed:
             world.gang_version[job] = 0
             # a gang that is overdue has not ended yet: the earliest that a forecast can say is the next µs
-            world.note_end(job, max(world.gangs.finish_time(job), world.now + 1), 0)
+            world.note_at(max(world.gangs.finish_time(job), world.now + 1), GANG_ENDS, job, 0)
 
     def transfer(self, order: Transfer) -> None:
         """Move chunks between sites."""

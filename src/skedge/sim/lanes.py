@@ -19,6 +19,8 @@ from skedge.core.lanes.lanes import (
     absorb,
     empty_lanes,
     finish_head,
+    forget,
+    has,
     next_arrival,
     pick,
 )
@@ -265,6 +267,22 @@ def _count(w: Truth, job: int, change: int) -> None:
     n = w.size[SWITCHES]
     w.switches[n, 0] = job
     w.size[SWITCHES] = n + 1
+
+
+@lean
+def take_off(w: Truth, job: int, now: int) -> None:
+    """Remove the chunks of a job that has failed from all lanes; what those in service have trained is recorded."""
+    for lane in range(len(w.lanes.waiting)):
+        if w.open_chunk[lane] >= 0 and w.open_job[lane] == job:
+            touch(w, lane, now)
+            if w.open_chunk[lane] >= 0:
+                close(w, lane, now, 0)
+        if has(w.lanes, lane, job):
+            touch(w, lane, now)
+            forget(w.lanes, lane, job)
+    if bounded(w.lag, job):
+        for chunk in range(w.first[job], w.first[job + 1]):
+            w.lag.lane[chunk] = -1
 
 
 @inlined

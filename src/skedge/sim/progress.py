@@ -72,9 +72,9 @@ class ProgressWatchdog:
             Names the jobs in the system.
         """
         self.events += 1
-        if event.arrived or event.finished:
+        if event.arrived or event.left:
             self.jobs.update(event.arrived)
-            self.jobs.difference_update(event.finished)
+            self.jobs.difference_update(event.left)
             self.further(event.time)
         elif event.trained or len(event.chunks.time):
             self.further(event.time)

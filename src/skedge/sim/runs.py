@@ -42,6 +42,7 @@ class RunLog:
         self.zeta = np.zeros(len(scenario.jobs), np.int64)
         self.wholly_since = np.zeros(len(scenario.jobs), np.int64)
         """When jobs of which chunks were on the edge were sent wholly to the cloud [µs]; 0 for all others."""
+        self.failed = np.zeros(len(scenario.jobs), np.bool_)
 
     def lane_runs(self, runs: Ints) -> None:
         """Record finished runs on lanes, with columns as in :mod:`skedge.sim.lanes`; copies them to narrow columns."""
@@ -55,6 +56,15 @@ class RunLog:
         """Record chunks that run in the cloud, each on a worker of its own."""
         self.note_zeta(job, zeta)
         self.cloud_parts.append((job, chunks, start, end))
+
+    def cut(self, job: int, now: int) -> None:
+        """End the runs of a failed job in the cloud, which were recorded when its chunks were sent, at `now` [µs]."""
+        self.failed[job] = True
+        self.cloud_parts = [
+            (of, chunks, start, min(end, now) if of == job else end)
+            for of, chunks, start, end in self.cloud_parts
+            if of != job or start < now
+        ]
 
     def gang_run(self, job: int, gangs: Gangs, end: int, done: int, *, preempted: bool) -> None:
         """Record an allocation at its end; `done` is its work [worker-µs]. One of length 0 is not recorded."""
@@ -195,7 +205,11 @@ class RunLog:
         each += overhead * times[key]
         if changed.any():
             length = np.bincount(key, weights=runs["end"] - runs["start"])
-            each = np.where(changed[job], length[key], each)
+            each = np.where(changed[job] & ~self.failed[job], length[key], each)
+            # of chunks that were not finished the runs are not all
+            before = changed[job] & self.failed[job] & (runs["start"] < self.wholly_since[job])
+            alone = self.scenario.true_chunk_time[:, 0].astype(np.float64)[job] + overhead * times[key]
+            each = np.where(before, alone, each)
         return each
 
     @property

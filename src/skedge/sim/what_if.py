@@ -22,9 +22,10 @@ from skedge.core.scenario import Scenario
 from skedge.core.state import DISPATCHED
 from skedge.core.time import SECOND, whole_slots
 
+from .agenda import CLOUD_ENDS, CLOUD_STARTS, WAKE
 from .lanes import SWITCHES, TOUCHED
 from .progress import ProgressWatchdog
-from .world import CLOUD_ENDS, CLOUD_STARTS, WAKE, SimulatedWorld
+from .world import SimulatedWorld
 
 
 class InCloud(NamedTuple):
@@ -244,7 +245,9 @@ class _Ahead(SimulatedWorld):
         for job, part in present.in_cloud.items():
             self._cloud_from(job, part)
         for time in present.wakes:
-            self._note(max(time, now), WAKE, -1)
+            self.note_at(max(time, now), WAKE, -1)
+        for order in kernel.limits.ahead.values():
+            self.ends.note(replace(order, time=max(order.time, now)))
         self.unsettled = True
 
     def _lanes_from(self, kernel: Kernel) -> None:
@@ -273,10 +276,10 @@ class _Ahead(SimulatedWorld):
     def _cloud_from(self, job: int, part: InCloud) -> None:
         self.truth.left[job] += part.chunks
         if part.start > self.now:
-            self._note(part.start, CLOUD_STARTS, job, part.chunks)
+            self.note_at(part.start, CLOUD_STARTS, job, part.chunks)
         else:
             self.truth.in_service[job] += part.chunks
-        self._note(max(part.end, self.now + 1, part.start + 1), CLOUD_ENDS, job, part.chunks)
+        self.note_at(max(part.end, self.now + 1, part.start + 1), CLOUD_ENDS, job, part.chunks)
 
     def _zeta(self, order: Dispatch) -> int:
         return int(self.kernel.wholly_in_cloud(order.job))

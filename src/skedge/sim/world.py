@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from skedge.core.events import (
     CLOUD,
     Allocate,
     Dispatch,
+    EndAt,
     Event,
     LaneFacts,
     Order,
@@ -30,13 +31,12 @@ from skedge.core.scenario import Scenario
 from skedge.core.time import NEVER, whole_slots
 
 from . import lanes as truth_of
+from .agenda import CLOUD_ENDS, CLOUD_STARTS, GANG_ENDS, JOB_FAILS, SLOT_ENDS, WAKE, Entry, remove
+from .ends import JobEnds
 from .holding import holding_of
 from .lag import make_lag
 from .progress import ProgressWatchdog, lane_work
 from .runs import RunLog
-
-CLOUD_STARTS, CLOUD_ENDS, GANG_ENDS, WAKE, SLOT_ENDS = range(5)
-"""Kinds of entries on the agenda."""
 
 _NO_FACTS = LaneFacts()
 
@@ -60,11 +60,12 @@ class SimulatedWorld:
         # a job is seen at the first slot boundary at or after its arrival
         self.arrivals: Ints = whole_slots(jobs.arrival, physics.step)
         self.arrived = self.dispatches = 0
-        self.agenda: list[tuple[int, int, int, int, int]] = []
+        self.agenda: list[Entry] = []
         self.sequence = self.stale = 0
         self.gang_version: dict[int, int] = {}
         self.now, self.unsettled, self.slot_noted = 0, False, -1
         self.facts: list[Ints] = []
+        self.ends = JobEnds(self)
         self.progress = ProgressWatchdog(self)
         self._performers: dict[type, Any] = {
             Dispatch: self._dispatch,
@@ -75,6 +76,7 @@ class SimulatedWorld:
             WakeAt: self._wake_at,
             Transfer: self.holding.transfer,
             Reject: self._reject,
+            EndAt: self.ends.note,
         }
 
     # -- facts ---------------------------------------------------------------------------------------------------
@@ -101,10 +103,10 @@ class SimulatedWorld:
             self.unsettled = False
             # the buffers are emptied into the log, and the same instant is run again
             if why == truth_of.FULL:
-                self._drain()
+                self.drain()
                 continue
             if why == truth_of.QUIET and now == NEVER:
-                self._drain()
+                self.drain()
                 return None
             self.now = now
             if why == truth_of.SETTLED:
@@ -138,6 +140,8 @@ class SimulatedWorld:
                 woke = True
             elif kind == SLOT_ENDS:
                 trained = self._slot_ends(finished)
+            elif kind == JOB_FAILS:
+                self.ends.due.append(job)
             elif kind == GANG_ENDS:
                 # an end that was noted before the gang was moved or suspended no longer holds
                 if number == self.gang_version[job]:
@@ -148,10 +152,11 @@ class SimulatedWorld:
             elif self._cloud(kind, job, number):
                 finished.append(job)
         arrived = self._arrivals_now()
-        if not (finished or arrived or woke or trained):
+        failed = self.ends.happen(finished)
+        if not (finished or failed or arrived or woke or trained):
             return None
         return Event(
-            self.now, finished=tuple(sorted(finished)), arrived=arrived, woke=woke, trained=trained,
+            self.now, finished=tuple(sorted(finished)), failed=failed, arrived=arrived, woke=woke, trained=trained,
             chunks=self._chunk_facts(),
         )  # fmt: skip
 
@@ -169,7 +174,7 @@ class SimulatedWorld:
         end = (self.now // slot + 1) * slot
         if self.slot_noted < end:
             self.slot_noted = end
-            self._note(end, SLOT_ENDS, -1)
+            self.note_at(end, SLOT_ENDS, -1)
 
     def _arrivals_now(self) -> tuple[int, ...]:
         first = self.arrived
@@ -190,7 +195,7 @@ class SimulatedWorld:
         self.facts.append(self.truth.facts[: self.truth.size[truth_of.FACTS]].copy())
         self.truth.size[truth_of.FACTS] = 0
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
         """Empty the output buffers."""
         self._drain_facts()
         self.log.lane_runs(self.truth.runs[: self.truth.size[truth_of.RUNS]])
@@ -205,7 +210,7 @@ class SimulatedWorld:
         if perform is not None:
             perform(order)
 
-    def _note(self, time: int, kind: int, job: int, number: int = 0) -> None:
+    def note_at(self, time: int, kind: int, job: int, number: int = 0) -> None:
         """Put an entry on the agenda; `number` is the number of chunks in the cloud, or that of a gang's allocation."""
         self.sequence += 1
         step = self.scenario.physics.step
@@ -261,8 +266,8 @@ class SimulatedWorld:
         start = self.now + int(upload_delay(self.scenario.delays, job, cloud))
         end = start + int(self.scenario.true_chunk_time[job, zeta])
         self.log.cloud_runs(job, chunks, start, end, zeta)
-        self._note(start, CLOUD_STARTS, job, len(chunks))
-        self._note(end, CLOUD_ENDS, job, len(chunks))
+        self.note_at(start, CLOUD_STARTS, job, len(chunks))
+        self.note_at(end, CLOUD_ENDS, job, len(chunks))
 
     def _cloud(self, kind: int, job: int, chunks: int) -> bool:
         """Start or end `chunks` chunks of `job` in the cloud; returns whether the job is finished."""
@@ -286,10 +291,12 @@ class SimulatedWorld:
 
     def _reject(self, order: Reject) -> None:
         self.progress.leave(order.job)
+        self.ends.leave(order.job)
 
-    def note_end(self, job: int, time: int, version: int) -> None:
-        """Put the end of a gang's allocation of this number on the agenda."""
-        self._note(time, GANG_ENDS, job, version)
+    def leave_cloud(self, job: int) -> None:
+        """Take a failed job's chunks off the cloud: their runs end now."""
+        self.log.cut(job, self.now)
+        remove(self.agenda, lambda entry: entry[3] == job and entry[2] in (CLOUD_STARTS, CLOUD_ENDS))
 
     def end_is_stale(self) -> None:
         """Count an end of a gang on the agenda that no longer holds."""
@@ -299,9 +306,7 @@ class SimulatedWorld:
 
     def _tidy(self) -> None:
         """Remove obsolete ends of gangs from the agenda: they can far outnumber the other entries."""
-        version = self.gang_version
-        self.agenda = [entry for entry in self.agenda if entry[2] != GANG_ENDS or entry[4] == version[entry[3]]]
-        heapify(self.agenda)
+        remove(self.agenda, lambda entry: entry[2] == GANG_ENDS and entry[4] != self.gang_version[entry[3]])
         self.stale = 0
 
     def _finish_gang(self, job: int) -> None:
@@ -314,10 +319,10 @@ class SimulatedWorld:
     def _reserve(self, order: Reserve) -> None:
         for time in (order.start, order.end):
             if time > self.now:
-                self._note(time, WAKE, order.job)
+                self.note_at(time, WAKE, order.job)
 
     def _wake_at(self, order: WakeAt) -> None:
-        self._note(order.time, WAKE, -1)
+        self.note_at(order.time, WAKE, -1)
 
     def lane_work(self) -> Ints:
         """Work left of dispatched chunks on the edge, by job [µs]."""
@@ -334,5 +339,5 @@ class SimulatedWorld:
 
     def runs(self) -> pl.DataFrame:
         """The runs table so far."""
-        self._drain()
+        self.drain()
         return self.log.table()

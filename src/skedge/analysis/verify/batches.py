@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from skedge.analysis.columns import Columns, gang_orders, once
+from skedge.analysis.columns import Columns, end_times, failure_times, gang_orders, once
 from skedge.core.model import PS, WORKER
 from skedge.core.ties import TOLERANCE
 from skedge.core.time import NEVER
@@ -88,7 +88,7 @@ class _Books:
 class _Job:
     """An accepted job: servers of its workers and its PS, and the ends of its plans: (made_at, end) [µs].
 
-    It is accepted at `since` and holds what it was given until `until` [µs]: it completes, or loses a server.
+    It is accepted at `since` and holds what it was given until `until` [µs]: it ends, or loses a server.
     """
 
     since: int
@@ -151,13 +151,15 @@ def _batches(c: Columns) -> Iterator[tuple[int, list[tuple[int, str, float | Non
 
 
 def _waits(c: Columns, accepted: _Accepted) -> dict[int, list[tuple[int, int]]]:
-    """When each job waits [µs]: from its arrival, or a loss of a server, to when it is accepted; NEVER if it is not."""
+    """When each job waits [µs]: from its arrival, or a loss of a server, to when it is accepted; NEVER: never."""
     rejected = c.decisions["job"][c.decisions.has("verb", "reject")]
     waits: dict[int, list[tuple[int, int]]] = {}
+    failed = failure_times(c)
     for job in sorted(set(range(len(c.scenario.jobs))) - set(rejected.tolist())):
         mine, lost = accepted.get(job, []), _lost_at(c).get(job, [])
         begins = [int(c.scenario.jobs.arrival[job]), *(one.until for one in mine if one.until in lost)]
-        ends = [*(one.since for one in mine), NEVER]
+        # a job that fails at the time of a batch has left before
+        ends = [*(one.since for one in mine), int(failed[job]) - 1 if failed[job] < NEVER else NEVER]
         waits[job] = list(zip(begins, ends, strict=False))
     return waits
 
@@ -226,9 +228,9 @@ def _accepted(c: Columns) -> _Accepted:
         if not mine or mine[-1].since != time:
             mine.append(_Job(time, [], -1, [], NEVER))
         mine[-1].where.append((server, workers))
-    completion = dict(zip(c.jobs["job"].tolist(), c.jobs["completion"].tolist(), strict=True))
+    over = end_times(c)
     for job, mine in jobs.items():
-        ends = [*_lost_at(c).get(job, []), *([completion[job]] if completion.get(job, -1) >= 0 else [])]
+        ends = [*_lost_at(c).get(job, []), int(over[job])]
         for one in mine:
             one.until = min((end for end in ends if end > one.since), default=NEVER)
     for job, made, end, server, ps in zip(

@@ -7,14 +7,13 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from skedge.analysis.columns import Array, Columns, next_outage
+from skedge.analysis.columns import Array, Columns, end_times, next_outage
 from skedge.analysis.sweeps import Groups, in_groups
 from skedge.core.jit import compiled, unlocked
 from skedge.core.model import Bools, Ints
 from skedge.core.network import upload_delays
 from skedge.core.size import UNLIMITED, megabytes
 from skedge.core.ties import NOISE
-from skedge.core.time import NEVER
 
 from .rules import Findings
 
@@ -121,16 +120,13 @@ def _mismatches(sent: _Chunks, uploads: _Chunks, slack: int, servers: Ints, foun
 
 
 def check_storage(c: Columns, found: Findings) -> None:
-    """M17: chunks are stored from dispatch until their job is complete, and fit the server's storage (ERRATA J19)."""
+    """M17: chunks are stored from dispatch until their job ends, and fit the server's storage (ERRATA J19)."""
     limit = c.scenario.cluster.storage_bytes
     limited = limit != UNLIMITED
     if not limited.any():
         return
     d = c.dispatches
-    completion = np.full(len(c.scenario.jobs), -1, np.int64)
-    completion[c.jobs["job"]] = c.jobs["completion"]
-    done = completion[d["job"]]
-    end = np.where(done >= 0, np.maximum(done, d["time"]), NEVER)
+    end = np.maximum(end_times(c)[d["job"]], d["time"])
     end = np.minimum(end, next_outage(c, d["server"], d["time"]))
     where = np.where(limited[d["server"]], d["server"], -1).astype(np.int32)
     coming, first = in_groups(where, d["time"], len(limit))

@@ -12,6 +12,7 @@ from skedge.analysis.columns import Columns, Table, failure_times, next_outage, 
 from skedge.analysis.sweeps import bounds, counts
 from skedge.core.model import Ints
 from skedge.core.time import NEVER
+from skedge.core.time_limits import PREFIX
 
 from .chunks import Chunks
 from .rules import Findings, Say
@@ -78,11 +79,13 @@ def _as_decided(c: Columns, found: Findings) -> None:
 
 
 def undisturbed(c: Columns, found: Findings) -> None:
-    """M18, M25: in a simulation no job fails, and no server unless the physics says so (``mtbf``)."""
+    """M18, M25: in a simulation a job fails by a time limit only, a server if the physics says so (``mtbf``)."""
     t, state = c.jobs, c.jobs.frame["state"]
+    limited = t.has("state", "failed") & t.frame["reason"].fill_null("").str.starts_with(PREFIX).to_numpy()
     found.rows(
-        "M18", _failed(c), t["job"], t["arrival"], lambda i: f"is {state[i]}, which cannot happen in a simulation"
-    )
+        "M18", _failed(c) & ~limited, t["job"], t["arrival"],
+        lambda i: f"is {state[i]}, which cannot happen in a simulation",
+    )  # fmt: skip
     if c.scenario.physics.mtbf is not None:
         return
     for server, start in zip(c.outages["server"].tolist(), c.outages["start"].tolist(), strict=True):

@@ -74,7 +74,8 @@ def on_lanes(k: Chunks) -> OnLanes:
     if k.again.any() or (failed < NEVER).any():
         # when the chunk of each dispatch row leaves untrained, as its server or its job fails
         untrained = (failed[job] < NEVER) & (k.work[k.sent] < k.c.scenario.jobs.minibatches[job])
-        leaves = np.minimum(np.where(untrained, failed[job], NEVER), k.left)
+        lost = next_outage(k.c, k.c.dispatches["server"], k.c.dispatches["time"])
+        leaves = np.minimum(np.where(untrained, np.minimum(failed[job], lost), NEVER), k.left)
         counts &= leaves > k.ready  # nor does a chunk that has left its server before its data were there
         gone = np.minimum(np.where(untrained, NEVER, done), leaves)
     of = k.row[k.run] if len(k.moved) else k.run_row

@@ -72,7 +72,7 @@ def _compare(name: str, recorded: list[Outage], drawn: Iterator[Outage], over: i
 
 
 def _last_departure(c: Columns) -> int:
-    """When the last job completes or is rejected [µs]."""
+    """When the last job completes, fails or is rejected [µs]."""
     d = c.decisions
-    rejected = d["time"][d.has("verb", "reject")]
-    return int(max(c.jobs["completion"].max(initial=0), rejected.max(initial=0)))
+    left = d["time"][d.has("verb", "reject", "fail")]
+    return int(max(c.jobs["completion"].max(initial=0), left.max(initial=0)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from skedge.analysis.columns import Columns
+from skedge.analysis.columns import Columns, end_times
 
 from .rules import Findings
 
@@ -39,10 +39,8 @@ def _same_worth(c: Columns, found: Findings, rows: np.ndarray) -> None:
 
 
 def _broken(c: Columns, found: Findings, slack: int) -> None:
-    """Check that a plan is marked broken at its end exactly if it is the job's newest and the job is not complete."""
-    p, t = c.plans, c.jobs
-    completion = np.full(len(c.scenario.jobs), -1, np.int64)
-    completion[t["job"]] = t["completion"]
+    """Check that a plan is marked broken at its end exactly if it is the job's newest and the job has not ended."""
+    p, ends = c.plans, end_times(c)
     table = pl.DataFrame({name: p[name] for name in ("job", "made_at", "to")}).with_columns(broken=p.frame["broken_at"])
     plans = table.group_by("job", "made_at").agg(
         pl.col("to").max(), pl.col("broken").max(), marks=pl.col("broken").fill_null(-1).n_unique()
@@ -51,7 +49,7 @@ def _broken(c: Columns, found: Findings, slack: int) -> None:
     step = c.scenario.physics.step
     for job, made_at, to, broken, marks, after in plans.iter_rows():
         end = -(-to // step) * step
-        outlived = (after is None or after >= end) and not 0 <= completion[job] <= end + slack
+        outlived = (after is None or after >= end) and ends[job] > end + slack
         if (
             marks > 1
             or (broken is not None and abs(broken - end) > slack)

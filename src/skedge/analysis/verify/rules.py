@@ -70,6 +70,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "M40": ("the jobs of a tenant hold at most its quota of the edge workers", ("definition",)),
     "M41": ("a job is preempted after min_runtime at the soonest, and at most most_preemptions times", ("definition",)),
     "M42": ("no job begins while one of a higher class waits for such workers", ("definition",)),
+    "M43": ("a job fails when it reaches a limit of its time, and not before", ("definition",)),
     "M48": ("a simulation in which servers fail has the outages on record that its seed gives", ("definition",)),
 }
 """By rule: its statement, and the constraints that it checks, of JSAC'22 unless another paper is named."""

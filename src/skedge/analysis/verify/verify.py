@@ -46,6 +46,7 @@ from .rules import RULES, Findings, Rule, Violation, check_all
 from .sharing import check_sharing
 from .sites import check_sites
 from .supplies import check_ahead, check_supplies
+from .time_limits import check_time_limits
 from .work import check_gang_work, check_work
 
 __all__ = ["RULES", "Violation", "verify"]
@@ -104,6 +105,7 @@ def check_jobs(c: Columns, found: Findings, meta: Mapping[str, Any], slack: int)
         lambda found: check_lag(lags, found, slack),
         lambda found: check_chunks(chunks, lags, found, slack, haprf=lanes.get("rank") == "haprf"),
         lambda found: check_outages(c, found, slack),
+        lambda found: check_time_limits(c, found, slack),
         lambda found: check_work(chunks, found, measured=live),
         lambda found: preempted(chunks, found, lags.gave_up(slack)),
         lambda found: check_uploads(c, found, slack),
@@ -129,7 +131,8 @@ def check_shared(
     check_order(c.decisions, found)
     if not live:
         check_failures(c, found)
-    projected = not live and not c.scenario.jobs.max_lag.any() and c.scenario.physics.mtbf is None
+    steady = c.scenario.physics.mtbf is None and not c.decisions.has("verb", "fail").any()
+    projected = not live and not c.scenario.jobs.max_lag.any() and steady
     mode = str(promises.get("alpha")) if projected else ""
     preemptive = bool((meta.get("lanes") or {}).get("preemptive", True))
 

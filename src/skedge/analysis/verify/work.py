@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from skedge.analysis.columns import Columns, Table, gang_intervals, gang_rows
+from skedge.analysis.columns import Columns, Table, failure_times, gang_intervals, gang_rows
 from skedge.core.model import Floats, Ints
 from skedge.core.ties import NOISE
+from skedge.core.time import NEVER
 
 from .chunks import Chunks
 from .rules import MOST_WORK_ERROR, Findings
@@ -47,12 +48,18 @@ def _of_chunks(k: Chunks, found: Findings) -> None:
 
 
 def _of_chunk_runs(k: Chunks, found: Findings) -> None:
-    length, _ = k.times
+    length, displaced = k.times
+    scenario, failed = k.c.scenario, failure_times(k.c) < NEVER
     say = "a run of chunk {} does {:g} mini-batches; its time gives {:g}"
     for part in k.parts():
         t = part.c.chunks
         whole = k.c.scenario.jobs.minibatches[t["job"]]
-        right = whole * ((t["end"] - t["start"]) / length[part.run])
+        all_of = length[part.run]
+        if failed.any():  # the runs of a chunk that was not finished are not all of it
+            each = scenario.true_chunk_time[t["job"], t["colocated"].astype(np.int64)]
+            needs = each + scenario.physics.checkpoint_overhead * displaced[part.run]
+            all_of = np.where(failed[t["job"]], needs, all_of)
+        right = whole * ((t["end"] - t["start"]) / all_of)
         wrong = ~(np.abs(t["work"] - right) <= NOISE * whole)
         found.rows(
             "M8", wrong, t["job"], t["start"],

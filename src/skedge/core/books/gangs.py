@@ -101,17 +101,19 @@ class Gangs:
 
     def stretch(self, job: int, factor: float, now: int) -> None:
         """Scale the work of `job` by `factor` from `now` on."""
-        # what is left at `now`, by the old speed
-        left = self.left_of(job, now)
+        self.set_left(job, int(self.left_of(job, now) * factor), now)
+        self.work = self.work.copy()
+        self.work[job] = np.maximum(1, (self.work[job] * factor).astype(np.int64))
+
+    def set_left(self, job: int, left: int, now: int) -> None:
+        """Set the remaining work of `job` at `now` [worker-µs], at its present zeta; at least 1 is left."""
         if self.workers[job] > 0:
-            # `left` is now exact at `now`, so the workers count as beginning no earlier
+            # `left` is exact at `now`, so the workers count as beginning no earlier
             self.compute_from[job] = max(now, int(self.compute_from[job]))
             if job in self.parts:
                 parts = self.parts[job]
                 self._set_parts(job, np.column_stack([parts[:, :2], np.maximum(parts[:, 2], now)]))
-        self.left[job] = max(1, int(left * factor))
-        self.work = self.work.copy()
-        self.work[job] = np.maximum(1, (self.work[job] * factor).astype(np.int64))
+        self.left[job] = max(1, left)
 
     def forget(self, server: int) -> None:
         """Drop all data on `server`, which are lost."""

@@ -297,9 +297,30 @@ def believe_gone(lanes: Lanes, job: int, now: int) -> None:
     """Remove the groups of a job that has failed at `now` from all lanes."""
     for lane in range(len(lanes.waiting)):
         believe_until(lanes, lane, now)
-        lanes.waiting[lane] = _without(lanes.rows, lane, lanes.waiting[lane], job)
-        lanes.coming[lane] = _without(lanes.transit, lane, lanes.coming[lane], job)
-        lanes.serving[lane], lanes.stretches[lane] = -1, UNKNOWN
+        forget(lanes, lane, job)
+
+
+@inlined
+def has(lanes: Lanes, lane: int, job: int) -> bool:
+    """Whether a group of a job is on a lane, or on its way there."""
+    there = False
+    for i in range(lanes.waiting[lane]):
+        there |= lanes.rows[lane, i, JOB] == job
+    for i in range(lanes.coming[lane]):
+        there |= lanes.transit[lane, i, JOB] == job
+    return there
+
+
+@inlined
+def forget(lanes: Lanes, lane: int, job: int) -> None:
+    """Remove the groups of a job from a lane; one of another job that is in service stays in service."""
+    served = lanes.serving[lane]
+    lanes.waiting[lane] = _without(lanes.rows, lane, lanes.waiting[lane], job)
+    lanes.coming[lane] = _without(lanes.transit, lane, lanes.coming[lane], job)
+    lanes.serving[lane], lanes.stretches[lane] = -1, UNKNOWN
+    for i in range(lanes.waiting[lane]):
+        if lanes.rows[lane, i, SEQ] == served:
+            lanes.serving[lane] = served
 
 
 @lean

@@ -13,9 +13,11 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -29,14 +31,24 @@ from skedge.scenario.file import load_cluster_file
 
 from .api import V1, make_api
 from .daemon import GO, WRONG
+from .journal import AwayError, SqlJournal
+from .journal_chain import DamagedError
 from .local_socket import listen_at
+from .migrations import VersionError
 from .service import JOURNAL, Service, open_journal
 from .settings import ADDRESS, CLUSTER, SOCKET, STARTING, TOKEN, Settings, read_settings
 from .snapshot import SNAPSHOT, Snapshots
+from .state_watch import StateWatch
 from .tracking import tracking
 
 _CLUSTER_S = 300.0
 """How long the embedded Ray cluster may take to start [s]."""
+
+_DATABASE_S = 300.0
+"""How long the journal's database may be away when a controller begins [s]."""
+
+_TELL_S = 2.0
+"""Interval at which a controller tells how much of its journal is left to be taken in again [s]."""
 
 
 class AddressError(InputError):
@@ -60,7 +72,7 @@ def control(state: Path) -> int:
         "cluster": scenario.cluster.server_ids,
         "seed": scenario.seed,
     }
-    journal = open_journal(settings.journal or f"sqlite:///{state / JOURNAL}", about)
+    journal = _journal(settings, state, about, say)
     try:
         checkpoints = settings.checkpoints_of(state)
         embedded = settings.ray is None
@@ -78,18 +90,33 @@ def control(state: Path) -> int:
         ended = False
         try:
             service = Service(scenario, settings.policy, state, engine, journal, settings.limits, state / SNAPSHOT)
-            snapshots = Snapshots(state, journal)
-            snapshots.start()
+            beside = Snapshots(state, journal), StateWatch(state, journal)
+            for thread in beside:
+                thread.start()
             try:
-                _serve(service, settings, state, listening)
+                _serve(service, settings, state, listening, say)
                 ended = True
             finally:
-                snapshots.ended.set()
+                for thread in beside:
+                    thread.ended.set()
         finally:
             (engine.stop if ended else engine.leave)()
     finally:
         journal.close()
     return 0
+
+
+def _journal(settings: Settings, state: Path, about: dict[str, Any], say: Callable[[str], None]) -> SqlJournal:
+    """The service's journal; waits for a database that is away."""
+    deadline = time.monotonic() + _DATABASE_S
+    while True:
+        try:
+            return open_journal(settings.journal or f"sqlite:///{state / JOURNAL}", about, own=settings.journal is None)
+        except AwayError as error:
+            if time.monotonic() > deadline:
+                raise
+            say(f"the database is away: {error}")
+            time.sleep(1.0)
 
 
 def _embedded_address(state: Path) -> str:
@@ -119,7 +146,9 @@ def _listen(host: str, port: int) -> socket.socket:
         raise AddressError(f"the API cannot listen on {host}:{port}: {error.strerror}; give another --port") from error
 
 
-def _serve(service: Service, settings: Settings, state: Path, listening: socket.socket) -> None:
+def _serve(
+    service: Service, settings: Settings, state: Path, listening: socket.socket, say: Callable[[str], None]
+) -> None:
     token = secret_of(state / TOKEN, "SKEDGE_TOKEN")
     api, port = make_api(service, token), listening.getsockname()[1]
     files = {"ssl_certfile": settings.tls_cert, "ssl_keyfile": settings.tls_key}
@@ -127,7 +156,7 @@ def _serve(service: Service, settings: Settings, state: Path, listening: socket.
     servers = [_Served(api, listening, **files), _Served(api, local)]
 
     def end(_signal: int, _frame: FrameType | None) -> None:
-        service.world.inbox.waiting.put(lambda: setattr(service.world.inbox, "ending", True))
+        service.world.inbox.end()
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
@@ -136,15 +165,33 @@ def _serve(service: Service, settings: Settings, state: Path, listening: socket.
     scheme = "http" if settings.tls_cert is None else "https"
     url = f"{scheme}://{settings.host}:{port}{V1}"
     address = {"url": url, "token": token, "pid": os.getpid(), "certificate": settings.tls_cert, "socket": SOCKET}
-    write_aside(state / ADDRESS, json.dumps(address) + "\n")
+    ready = threading.Event()
+
+    def tell(*, is_ready: bool) -> None:
+        write_aside(state / ADDRESS, json.dumps({**address, "ready": is_ready}) + "\n")
+
+    def begin() -> None:
+        ready.set()
+        tell(is_ready=True)
+
+    tell(is_ready=False)
+    service.world.inbox.waiting.put(begin)  # which is read when the journal has been taken in again
+    threading.Thread(target=_tell_progress, args=(service.journal, ready, say), name="progress", daemon=True).start()
     try:
         with tracking(service, settings.track, settings.id):
             service.run()
     finally:
+        ready.set()
         for name in (ADDRESS, SOCKET):
             (state / name).unlink(missing_ok=True)
         for server in servers:
             server.end()
+
+
+def _tell_progress(journal: SqlJournal, ready: threading.Event, say: Callable[[str], None]) -> None:
+    """Tell how much of the journal is left, until the controller is ready."""
+    while not ready.wait(_TELL_S):
+        say(f"taking the journal in again, {len(journal.inputs)} inputs are left")
 
 
 class _Served:
@@ -168,8 +215,9 @@ def main(state: Path) -> int:
     try:
         return control(state)
     except SkedgeError as error:
-        sys.stderr.write(f"{error}\n")
-        return WRONG if isinstance(error, StateError | PolicyError | ScenarioError | AddressError) else 1
+        hint = f"; `skedge journal check {state}` says more" if isinstance(error, DamagedError) else ""
+        sys.stderr.write(f"{error}{hint}\n")
+        return WRONG if isinstance(error, StateError | PolicyError | ScenarioError | AddressError | VersionError) else 1
 
 
 if __name__ == "__main__":

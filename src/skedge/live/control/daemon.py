@@ -147,9 +147,10 @@ class Supervisor:
 
 
 def _served(state: Path, pid: int) -> bool:
-    """Whether a controller got far enough to answer."""
+    """Whether a controller got far enough to answer: it has taken its journal in again."""
     with suppress(OSError, ValueError):
-        return bool(json.loads((state / ADDRESS).read_text(encoding="utf-8"))["pid"] == pid)
+        address = json.loads((state / ADDRESS).read_text(encoding="utf-8"))
+        return bool(address["pid"] == pid and address["ready"])
     return False
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 
 from skedge.core.errors import InputError
+from skedge.live.durable import write_whole
 from skedge.live.training.checkpoint import Checkpoints
 
 
@@ -64,17 +64,8 @@ def fetch(url: str, job: str, folder: Path) -> Fetched:
     found = Fetched(job, str(path), hashlib.sha256(content).hexdigest(), int(kept["version"]), progress)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _write(path, content)
-        _write(path.with_suffix(".json"), (json.dumps(asdict(found), indent=2) + "\n").encode())
+        write_whole(path, content)
+        write_whole(path.with_suffix(".json"), (json.dumps(asdict(found), indent=2) + "\n").encode())
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from error
     return found
-
-
-def _write(path: Path, content: bytes) -> None:
-    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        aside.write_bytes(content)
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)

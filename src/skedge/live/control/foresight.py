@@ -29,7 +29,7 @@ class Outlook:
 
     starts: dict[int, int] = field(default_factory=dict)
     completions: dict[int, int] = field(default_factory=dict)
-    intervals: dict[int, tuple[int, int] | None] = field(default_factory=dict)
+    intervals: dict[int, tuple[int, int]] = field(default_factory=dict)
     never: frozenset[int] = frozenset()
 
 
@@ -65,7 +65,7 @@ class Foresight:
         jobs = present.kernel.active().tolist()
         foreseen: Foreseen = present.run_out()
         with self._lock:
-            intervals = self.forecasts.make(present.now, foreseen.completions)
+            intervals = self.forecasts.make(present.now, foreseen.completions, present.kernel.factor)
         never = frozenset(jobs) - foreseen.completions.keys()
         return Outlook(foreseen.starts, foreseen.completions, intervals, never)
 

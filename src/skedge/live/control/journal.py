@@ -5,46 +5,34 @@ trainers and uploads, with their times), and every event with the orders that an
 depend on the inputs alone, so a run is rebuilt by replaying them: when opened for an existing run, the journal first
 returns its inputs, and every decision must equal the recorded one. Entries before a snapshot (:mod:`.snapshot`) are
 skipped; a SQLite journal moves them into its archive (:mod:`.journal_archive`).
+
+Each entry has a checksum that continues that of the entry before (:mod:`.journal_chain`). Whatever is replayed was
+checked, all of it before the first is.
 """
 
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import sqlalchemy as sql
 
-from skedge.core.errors import InputError, StateError
+from skedge.core.errors import InputError, SkedgeError, StateError
 from skedge.core.events import Event, Order
 
 from .journal_archive import JournalArchive
+from .journal_chain import ASIDE, DECISION, INPUT, MISSING, DamagedError, Entry, checked, start_of
+from .journal_place import Place, Tip, last_written
+from .journal_tables import ENTRIES, RUNS, connected, hindered, is_damaged, last_of, of_run, oldest_of, shown
 from .migrations import VersionError, bring_up_to_date, check_up_to_date
-
-_META = sql.MetaData()
-_RUNS = sql.Table(
-    "runs",
-    _META,
-    sql.Column("id", sql.Integer, primary_key=True),
-    sql.Column("about", sql.JSON, nullable=False),
-)
-_ENTRIES = sql.Table(
-    "entries",
-    _META,
-    sql.Column("run", sql.ForeignKey("runs.id"), primary_key=True),
-    sql.Column("number", sql.Integer, primary_key=True),
-    sql.Column("time", sql.BigInteger, nullable=False),
-    sql.Column("kind", sql.String, nullable=False),
-    sql.Column("content", sql.JSON, nullable=False),
-)
-_INPUT, _DECISION, _ASIDE = "input", "decision", "quarantined"
 
 ARCHIVE = ".archive"
 """Suffix of the archive's folder, beside a SQLite journal."""
@@ -52,8 +40,30 @@ ARCHIVE = ".archive"
 _AT_ONCE = 500
 """Entries that are deleted in one transaction, during which nothing else can be written."""
 
+MOST = 2**31
+"""More entries than a journal has."""
+
 _PAUSE_S = 1.0
-"""Pause before a write that failed on a full disk is repeated [s]."""
+"""Pause before a write that failed is repeated [s]."""
+
+_BEGINS = "Resumed"
+"""The input with which a controller begins."""
+
+
+class NoRunError(InputError):
+    """A database has no run to continue; `others`: it has other runs."""
+
+    def __init__(self, *, others: bool) -> None:
+        super().__init__("the journal has no run to continue")
+        self.others = others
+
+
+class AwayError(InputError):
+    """A database cannot be reached now."""
+
+
+class LateEntryError(SkedgeError):
+    """An entry of the controller before was committed after this one had read the journal."""
 
 
 class SqlJournal:
@@ -70,127 +80,271 @@ class SqlJournal:
         Without `about`: the id in the `about` of the run to continue, if the database has runs of several states.
     reading
         True: nothing is written, as another controller may be writing.
+    complete
+        False: a journal that is damaged at its end is opened, too, to be looked at.
 
     Attributes
     ----------
     number
         Number of the next entry.
+    checksum
+        That of the last entry, which the next one continues.
+    written
+        The last entry; None if there is none.
     archive
         Where a SQLite journal moves old entries; None for other databases.
+    place
+        The file of a SQLite journal; None for other databases.
     span
         Entries of the earlier run that are replayed: [first, end). It can be narrowed until the replay begins.
     aside
         Quarantined inputs, which are not replayed.
     blocked
-        Why the last entry cannot be written yet (the disk is full); else empty.
+        Why the last entry cannot be written yet (the disk is full, the database is away); else empty.
+    unsound, damage
+        What is wrong now with the folder where the journal is kept, and which entry was found damaged while the service
+        is up (:mod:`.state_watch`); else empty.
+    midway
+        True while a decision waits to be written: the books have its orders, and the world has not.
     meanwhile
-        Called repeatedly while a write is blocked.
+        Called repeatedly while an input cannot be written; never in the middle of an event.
+    unless_over
+        Called then instead; raises if the service has to end.
 
     Raises
     ------
     InputError
         If the database cannot be opened, its tables are of a version that cannot be used, or there is no run to
-        continue.
+        continue (:class:`NoRunError`).
+    AwayError
+        If the database cannot be reached now.
+    StateError
+        If the database is damaged, or lacks entries that were written.
     """
 
     def __init__(
-        self, url: str, about: dict[str, Any] | None = None, *, of: str | None = None, reading: bool = False
+        self,
+        url: str,
+        about: dict[str, Any] | None = None,
+        *,
+        of: str | None = None,
+        reading: bool = False,
+        complete: bool = True,
     ) -> None:
-        self.reading = reading
-        self.blocked = ""
+        self.url, self.reading, self._known = url, reading, dict[int, int]()
+        self.blocked = self.unsound = self.damage = ""
+        self.midway = False
         self.meanwhile: Callable[[], None] = _pause
+        self.unless_over: Callable[[], None] = lambda: None
         try:
-            self.engine = sql.create_engine(url)
-            sql.event.listen(self.engine, "connect", _durable)
+            self.engine = connected(url)
+            file = self.engine.url.database if self.engine.dialect.name == "sqlite" else None
+            tip = last_written(Path(file)) if file else None
             with self.engine.begin() as at:
                 (check_up_to_date if reading else bring_up_to_date)(at)
             with self.engine.begin() as at:
                 self.run, self.about = _new(at, about) if about is not None else _newest(at, of)
-                self.number = at.execute(_next(self.run)).scalar_one()
-                self.aside = [content for _, _, content in at.execute(_of(self.run, _ENTRIES.c.kind == _ASIDE))]
-        except (sql.exc.SQLAlchemyError, VersionError) as error:
-            raise InputError(f"journal {_shown(url)}: {str(error).splitlines()[0]}") from error
-        self.span = 0, self.number
-        file = self.engine.url.database if self.engine.dialect.name == "sqlite" else None
+        except (sql.exc.SQLAlchemyError, VersionError, ValueError, TypeError) as error:
+            raise _unopened(url, error) from error
         self.archive = JournalArchive(Path(file).with_suffix(ARCHIVE), self.run) if file else None
+        self.place = Place(Path(file)) if file else None
+        self.written = self._last(complete=complete)
+        self.number: int = 0 if self.written is None else self.written.number + 1
+        self.checksum: int = start_of(self.about) if self.written is None else self.written.checksum
+        self.span = 0, self.number
+        if complete:
+            _check_end(self, tip)
+
+    def _last(self, *, complete: bool) -> Entry | None:
+        """The last entry; of a damaged database that is not `complete` one in place of the first that is bad."""
+        try:
+            rows = self._rows(last_of(self.run))
+            self.aside = [entry.value() for entry in self._rows(of_run(self.run, ENTRIES.c.kind == ASIDE))]
+        except DamagedError as error:
+            if complete:
+                raise
+            self.aside = []
+            return Entry(error.number, 0, "", "")
+        return rows[0] if rows else None
+
+    def _rows(self, query: Any) -> list[Entry]:
+        """The entries that a query finds.
+
+        Raises
+        ------
+        DamagedError
+            If the database is damaged; it names the first entry that cannot be read.
+        """
+        try:
+            with self.engine.begin() as at:
+                return [Entry(*row) for row in at.execute(query)]
+        except sql.exc.DBAPIError as error:
+            if not is_damaged(error):
+                raise
+            self._in_database(0, MOST)
+            raise DamagedError(0, f"or a later one cannot be read: {error.orig}") from error
 
     @cached_property
     def inputs(self) -> deque[tuple[int, dict[str, Any]]]:
         """The inputs that are still to be replayed, as (time, content)."""
-        return deque((time, content) for _, time, content in self._entries(_INPUT, *self.span))
+        return deque((entry.time, entry.value()) for entry in self._replayed if entry.kind == INPUT)
 
     @cached_property
     def decided(self) -> deque[dict[str, Any]]:
         """The decisions that a replay has not taken again yet."""
-        return deque(content for _, _, content in self._entries(_DECISION, *self.span))
+        return deque(entry.value() for entry in self._replayed if entry.kind == DECISION)
 
-    def _entries(self, kind: str, first: int, end: int) -> list[tuple[int, int, dict[str, Any]]]:
-        """(number, time, content) of the entries of a kind with numbers in [first, end)."""
-        which = (_ENTRIES.c.kind == kind) & (_ENTRIES.c.number >= first) & (_ENTRIES.c.number < end)
-        with self.engine.begin() as at:
-            oldest = at.execute(_oldest(self.run)).scalar_one()
-            rows = [(number, time, content) for number, time, content in at.execute(_of(self.run, which))]
+    @cached_property
+    def _replayed(self) -> list[Entry]:
+        return self.entries(*self.span)
+
+    def skip(self, first: int, before: int) -> None:
+        """Replay from entry `first` on, which continues the checksum `before`: a snapshot has what is earlier."""
+        self.span = first, self.span[1]
+        self._known[first] = before
+
+    def entries(self, first: int, end: int) -> list[Entry]:
+        """The entries with numbers in [first, end), checked.
+
+        Raises
+        ------
+        DamagedError
+            If one is missing or damaged.
+        """
+        found = list(checked(self._stored(first, end), first, self.before(first)))
+        if len(found) < end - first:
+            raise DamagedError(first + len(found), MISSING)
+        return found
+
+    def before(self, first: int) -> int:
+        """The checksum that entry `first` continues."""
+        if first in self._known or first == 0:
+            return self._known.get(first, start_of(self.about))
+        for entry in self._stored(first - 1, first):
+            return entry.checksum
+        raise DamagedError(first - 1, MISSING)
+
+    def _stored(self, first: int, end: int) -> Iterator[Entry]:
+        """The entries with numbers in [first, end) as they are stored."""
         # the database first: what a controller moves meanwhile is in the archive before it is deleted
-        if self.archive is None or oldest is None or oldest <= first:
-            return rows
-        old = self.archive.entries(kind, first, min(oldest, end))
-        return [(number, time, json.loads(content)) for number, time, _, content in old] + rows
+        oldest, rows = self._in_database(first, end)
+        begins = end if oldest is None else min(max(oldest, first), end)
+        old = () if self.archive is None or begins == first else self.archive.entries(first, begins)
+        return chain(old, rows)
+
+    def _in_database(self, first: int, end: int) -> tuple[int | None, list[Entry]]:
+        """The number of the oldest entry there, and the entries from it on with numbers in [first, end)."""
+        rows, oldest = list[Entry](), first
+        try:
+            with self.engine.begin() as at:
+                oldest = at.execute(oldest_of(self.run)).scalar_one()
+                if oldest is None:
+                    return None, []
+                which = (ENTRIES.c.number >= max(oldest, first)) & (ENTRIES.c.number < end)
+                for row in at.execute(of_run(self.run, which)):
+                    rows.append(Entry(*row))
+        except sql.exc.DBAPIError as error:
+            if not is_damaged(error):
+                raise
+            raise DamagedError(max(oldest, first) + len(rows), f"cannot be read: {error.orig}") from error
+        return oldest, rows
 
     def shrink(self, end: int) -> None:
-        """Move the entries before `end`, of which a snapshot exists, into the archive."""
-        own = _ENTRIES.c.run == self.run
-        columns = _ENTRIES.c.number, _ENTRIES.c.time, _ENTRIES.c.kind, _ENTRIES.c.content
+        """Move the entries before `end`, of which a snapshot exists, into the archive.
+
+        Raises
+        ------
+        DamagedError
+            If one of them is damaged.
+        """
         with self.engine.begin() as at:
-            oldest = at.execute(_oldest(self.run)).scalar_one()
-            moved = own & (_ENTRIES.c.number >= oldest) & (_ENTRIES.c.number < end)
-            rows = at.execute(sql.select(*columns).where(moved).order_by(_ENTRIES.c.number)).all()
-        if self.archive is None or not rows:
+            oldest = at.execute(oldest_of(self.run)).scalar_one()
+        if self.archive is None or oldest is None or oldest >= end:
             return
-        self.archive.add([(number, time, kind, json.dumps(content)) for number, time, kind, content in rows])
+        self.archive.add(self.entries(oldest, end))
         for low in range(oldest, end, _AT_ONCE):
-            some = (_ENTRIES.c.number >= low) & (_ENTRIES.c.number < min(low + _AT_ONCE, end))
+            some = (ENTRIES.c.number >= low) & (ENTRIES.c.number < min(low + _AT_ONCE, end))
             with self.engine.begin() as at:
-                at.execute(_ENTRIES.delete().where(own & some & (_ENTRIES.c.kind != _ASIDE)))
+                at.execute(ENTRIES.delete().where((ENTRIES.c.run == self.run) & some & (ENTRIES.c.kind != ASIDE)))
 
-    def input_before(self, number: int) -> tuple[int, int, dict[str, Any]] | None:
-        """The last input before entry `number`, as (number, time, content); None if there is none."""
-        which = (_ENTRIES.c.kind == _INPUT) & (_ENTRIES.c.number < number)
-        with self.engine.begin() as at:
-            row = at.execute(_of(self.run, which).order_by(None).order_by(_ENTRIES.c.number.desc()).limit(1)).first()
-        if row is not None:
-            return row[0], row[1], row[2]
-        old = self._entries(_INPUT, 0, number)
-        return old[-1] if old else None
+    def input_before(self, number: int) -> Entry | None:
+        """The last input before entry `number`; None if there is none."""
+        which = (ENTRIES.c.kind == INPUT) & (ENTRIES.c.number < number)
+        rows = self._rows(of_run(self.run, which).order_by(None).order_by(ENTRIES.c.number.desc()).limit(1))
+        if rows:
+            return rows[0]
+        return next((entry for entry in reversed(self.entries(0, number)) if entry.kind == INPUT), None)
 
-    def _write(self, time: int, kind: str, content: dict[str, Any]) -> None:
-        """Write one entry; waits while the disk is full, as nothing may take effect before it is written.
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def _write(self, time: int, kind: str, content: dict[str, Any], pause: Callable[[], None]) -> None:
+        """Write one entry; waits while that is not possible, as nothing may take effect before it is written.
 
         Raises
         ------
         StateError
-            If another controller has written an entry of that number.
+            If another controller has begun.
+        LateEntryError
+            If the controller before has written an entry of that number.
         """
         if self.reading:
             return
-        row = {"run": self.run, "number": self.number, "time": time, "kind": kind, "content": content}
-        while True:
-            try:
-                with self.engine.begin() as at:
-                    at.execute(_ENTRIES.insert(), row)
-                break
-            except sql.exc.IntegrityError as error:
-                raise StateError("another controller writes this run's journal; this one ends") from error
-            except sql.exc.OperationalError as error:
-                if not _is_full(error):
-                    raise
-                self.blocked = f"the journal cannot be written: {error.orig}"
-                self.meanwhile()
+        entry = Entry(self.number, time, kind, json.dumps(content))
+        entry = entry._replace(checksum=entry.after(self.checksum))
+        tries = 0
+        while not self._committed(entry, again=tries > 0):
+            tries += 1
+            pause()
+        while self._is_gone():  # what was committed to a file that is gone is not kept
+            pause()
         self.blocked = ""
-        self.number += 1
+        self.number, self.checksum = entry.number + 1, entry.checksum
+        self.written = entry
+        if self.place is not None:
+            self.place.note(Tip(self.run, entry.number, entry.checksum))
+
+    def _committed(self, entry: Entry, *, again: bool) -> bool:
+        """Commit an entry; False, and why in `blocked`, if that is not possible now.
+
+        Parameters
+        ----------
+        again
+            True after a try of which the outcome is not known: it may be in the database already.
+        """
+        if self._is_gone():
+            return False
+        try:
+            self._insert(entry)
+        except sql.exc.IntegrityError as error:
+            present = self._present(entry.number)
+            if not (again and present[:1] == [entry]):
+                raise _overtaken(entry.number, present) from error
+        except sql.exc.DBAPIError as error:
+            why = hindered(error)
+            if not why:
+                raise
+            self.blocked = f"the journal cannot be written: {why}"
+            return False
+        return True
+
+    def _insert(self, entry: Entry) -> None:
+        with self.engine.begin() as at:
+            at.execute(ENTRIES.insert(), {"run": self.run, **entry._asdict()})
+
+    def _is_gone(self) -> bool:
+        """Whether the journal's file is gone; `blocked` then says so."""
+        why = "" if self.place is None else self.place.gone()
+        if why:
+            self.blocked = f"the journal cannot be written: {why}"
+        return bool(why)
+
+    def _present(self, first: int) -> list[Entry]:
+        """The entries from number `first` on that are in the database, whoever wrote them."""
+        return self._rows(of_run(self.run, ENTRIES.c.number >= first))
 
     def take(self, time: int, content: dict[str, Any]) -> None:
         """Write one input of the world; it is on disk when this returns."""
-        self._write(time, _INPUT, content)
+        self._write(time, INPUT, content, self.meanwhile)
 
     def again(self) -> tuple[int, dict[str, Any]] | None:
         """The next input of the earlier run as (time, content); None after the last."""
@@ -207,64 +361,57 @@ class SqlJournal:
         answers = [{"order": type(order).__name__, **encode(order)} for order in orders]
         content = {"event": encode(event), "orders": answers}
         if not self.decided:
-            self._write(event.time, _DECISION, content)
+            self._write(event.time, DECISION, content, self._wait_midway)
+            self.midway = False
         # a decision that differs would act on a world in which the recorded one was carried out
         elif self.decided.popleft() != content:
             raise StateError(f"replay: the decision at {event.time} µs is not the one in the journal")
 
-    def put_aside(self, job: str) -> None:
-        """Quarantine the submission of a job: it is no longer replayed, as if it had never been made.
+    def _wait_midway(self) -> None:
+        """Wait without an answer to anybody."""
+        self.midway = True
+        _pause()
+        self.unless_over()
 
-        This is possible only until a decision about the job was taken, as a replay would then miss it.
-
-        Raises
-        ------
-        InputError
-            If no job of that name was submitted, or a decision about it was taken.
-        """
-        rows = self._entries(_INPUT, 0, self.number)
-        came = [(number, content["job"]["id"]) for number, _, content in rows if content["is"] == "Submitted"]
-        names = [name for _, name in came]
-        if job not in names:
-            raise InputError(f"job {job!r}: was not submitted; there are {', '.join(names[-5:]) or 'none'}")
-        place = names.index(job)
-        for _, _, content in self._entries(_DECISION, 0, self.number):
-            if place in content["event"]["arrived"]:
-                raise InputError(f"job {job!r}: has been taken in; `skedge cancel {job}` ends it")
-        own = (_ENTRIES.c.run == self.run) & (_ENTRIES.c.number == came[place][0])
-        with self.engine.begin() as at:
-            at.execute(_ENTRIES.update().where(own).values(kind=_ASIDE))
+    def wrong(self) -> str:
+        """Why what is written now might not be kept; empty if it is."""
+        gone = "" if self.place is None else self.place.gone()
+        return self.blocked or self.damage or self.unsound or gone
 
     def close(self) -> None:
         """Close the connections to the database."""
         self.engine.dispose()
+        if self.place is not None:
+            self.place.close()
 
 
-def _of(run: int, which: Any) -> Any:
-    """(number, time, content) of the entries of a run, in order."""
-    columns = _ENTRIES.c.number, _ENTRIES.c.time, _ENTRIES.c.content
-    return sql.select(*columns).where((_ENTRIES.c.run == run) & which).order_by(_ENTRIES.c.number)
+def _overtaken(number: int, present: list[Entry]) -> SkedgeError:
+    """The error of a controller that cannot write entry `number`, as another one has."""
+    if any(entry.kind == INPUT and entry.value()["is"] == _BEGINS for entry in present):
+        return StateError("another controller writes this run's journal; this one ends")
+    return LateEntryError(f"entry {number} of the journal was committed late, by the controller before; this one ends")
 
 
-def _oldest(run: int) -> Any:
-    """The number of a run's oldest entry in the database; quarantined ones always stay there."""
-    own = (_ENTRIES.c.run == run) & (_ENTRIES.c.kind != _ASIDE)
-    return sql.select(sql.func.min(_ENTRIES.c.number)).where(own)
+def _unopened(url: str, error: Exception) -> SkedgeError:
+    """The error of a journal that cannot be opened."""
+    sentence = f"journal {shown(url)}: {str(error).splitlines()[0]}"
+    if is_damaged(error) or not isinstance(error, sql.exc.SQLAlchemyError | InputError):
+        return StateError(f"{sentence}: its database is damaged, and its entries cannot be read: restore a backup")
+    away = isinstance(error, sql.exc.DBAPIError) and hindered(error)
+    kind = AwayError if away else type(error) if isinstance(error, VersionError) else InputError
+    return kind(sentence)
 
 
-def _next(run: int) -> Any:
-    """The number of a run's next entry."""
-    return sql.select(sql.func.coalesce(sql.func.max(_ENTRIES.c.number) + 1, 0)).where(_ENTRIES.c.run == run)
+def _check_end(journal: SqlJournal, tip: Tip | None) -> None:
+    """Check that the journal has the entry that was written last."""
+    if tip is not None and tip.run == journal.run and tip.number >= journal.number:
+        raise DamagedError(
+            journal.number, f"is missing: the journal ends before it, and entry {tip.number} was written"
+        )
 
 
 def _pause() -> None:
     time.sleep(_PAUSE_S)
-
-
-def _is_full(error: sql.exc.OperationalError) -> bool:
-    """Whether a database reports a full disk: SQLite with SQLITE_FULL, PostgreSQL with 53100."""
-    code = getattr(error.orig, "sqlite_errorcode", None)
-    return code == sqlite3.SQLITE_FULL or getattr(error.orig, "sqlstate", None) == "53100"
 
 
 def encode(item: Any) -> dict[str, Any]:
@@ -283,29 +430,13 @@ def _plain(value: Any) -> Any:
 
 
 def _new(at: sql.Connection, about: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    made = at.execute(_RUNS.insert().returning(_RUNS.c.id), {"about": about})
+    made = at.execute(RUNS.insert().returning(RUNS.c.id), {"about": about})
     return int(made.scalar_one()), about
 
 
 def _newest(at: sql.Connection, of: str | None) -> tuple[int, dict[str, Any]]:
-    for number, about in at.execute(sql.select(_RUNS.c.id, _RUNS.c.about).order_by(_RUNS.c.id.desc())):
+    runs = [(int(run), dict(about)) for run, about in at.execute(sql.select(RUNS).order_by(RUNS.c.id.desc()))]
+    for number, about in runs:
         if of is None or about.get("id") == of:
-            return int(number), dict(about)
-    raise InputError("the journal has no run to continue")
-
-
-def _shown(url: str) -> str:
-    """A URL without its password."""
-    try:
-        return sql.make_url(url).render_as_string(hide_password=True)
-    except sql.exc.ArgumentError:
-        return "URL"
-
-
-def _durable(connection: Any, record: object) -> None:
-    """Use SQLite's write-ahead log, flushed at every commit."""
-    del record
-    if "sqlite" in type(connection).__module__:
-        connection.execute("PRAGMA journal_mode=WAL")
-        # a commit is on the disk when it returns: with less, the last inputs could be lost with the power
-        connection.execute("PRAGMA synchronous=FULL")
+            return number, about
+    raise NoRunError(others=bool(runs))

@@ -2,23 +2,29 @@
 
 A service's database would grow with its life. Once a snapshot exists, the entries before it are moved into one file and
 deleted from the database. The journal is still whole: a record, or a restart without a snapshot, reads the files first.
-A file is complete before its entries are deleted; if the controller dies in between, they are in both places, and the
-database counts.
+A file is on the disk before its entries are deleted; if the controller dies in between, they are in both places, and
+the database counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import polars as pl
 
 from skedge.core.errors import InputError
+from skedge.live.durable import make_folder, put_in_place
 
-Row = tuple[int, int, str, str]
-"""Number, time [µs], kind and content (JSON) of an entry."""
+from .journal_chain import DamagedError, Entry
 
-_COLUMNS = {"number": pl.Int64, "time": pl.Int64, "kind": pl.String, "content": pl.String}
+_COLUMNS = {
+    "number": pl.Int64,
+    "time": pl.Int64,
+    "kind": pl.String,
+    "content": pl.String,
+    "checksum": pl.Int64,
+}
 
 
 class JournalArchive:
@@ -35,43 +41,64 @@ class JournalArchive:
     def __init__(self, folder: Path, run: int) -> None:
         self.folder, self.run = folder, run
 
-    def add(self, rows: Sequence[Row]) -> None:
-        """Write entries, in the order of their numbers, as one file."""
-        self.folder.mkdir(mode=0o700, exist_ok=True)
-        name = f"{self.run}-{rows[0][0]:012}-{rows[-1][0]:012}.parquet"
+    def add(self, entries: Sequence[Entry]) -> None:
+        """Write entries, in the order of their numbers, as one file; it is on the disk when this returns."""
+        make_folder(self.folder, 0o700)
+        name = f"{self.run}-{entries[0].number:012}-{entries[-1].number:012}.parquet"
         aside = self.folder / f"{name}.partial"
-        pl.DataFrame(rows, _COLUMNS, orient="row").write_parquet(aside, metadata=_NOTES)
-        aside.replace(self.folder / name)
+        pl.DataFrame(entries, _COLUMNS, orient="row").write_parquet(aside, metadata=_NOTES)
+        put_in_place(aside, self.folder / name)
 
-    def entries(self, kind: str, first: int, end: int) -> list[Row]:
-        """The archived entries of a kind with numbers in [first, end).
+    def files(self) -> list[tuple[int, int, Path]]:
+        """(first, last, path) of the files, in order; these are numbers of entries."""
+        paths = sorted(self.folder.glob(f"{self.run}-*.parquet"))
+        numbers = ([int(part) for part in path.stem.split("-")[1:]] for path in paths)
+        return [(first, last, path) for (first, last), path in zip(numbers, paths, strict=True)]
+
+    def entries(self, first: int, end: int) -> Iterator[Entry]:
+        """The archived entries with numbers in [first, end), in order.
 
         Raises
         ------
-        InputError
+        DamagedError
             If a file is missing or cannot be read.
         """
-        rows, following = list[Row](), first
-        for path in sorted(self.folder.glob(f"{self.run}-*.parquet")):
-            begins, ends = (int(part) for part in path.stem.split("-")[1:])
+        following = first
+        for begins, ends, path in self.files():
             if begins < end and ends >= following:
                 self._check(begins, following)
-                rows += self._read(path, kind, following, end)
+                yield from _read(path, following, end)
                 following = ends + 1
         self._check(end, following)
-        return rows
 
     def _check(self, begins: int, following: int) -> None:
         if begins > following:
-            raise InputError(f"{self.folder}: the file with entry {following} of the journal is missing")
+            raise DamagedError(following, f"is missing: the file with it is not in {self.folder}")
 
-    def _read(self, path: Path, kind: str, first: int, end: int) -> list[Row]:
-        try:
-            frame = pl.read_parquet(path)
-        except (OSError, pl.exceptions.PolarsError) as error:
-            raise InputError(f"{path}: this file of the journal cannot be read: {error}") from error
-        number = pl.col("number").is_between(first, end, closed="left")
-        return frame.filter(number & (pl.col("kind") == kind)).rows()
+
+def _read(path: Path, first: int, end: int) -> list[Entry]:
+    """The entries of a file with numbers in [first, end)."""
+    try:
+        rows = read_rows(path)
+    except InputError as error:
+        raise DamagedError(first, f"is damaged: {error}") from error
+    # a number that is damaged stays, and is noticed where it is
+    within = [row for row in rows if not isinstance(row[0], int) or row[0] >= first]
+    return [Entry(*row) for row in within[: end - first]]
+
+
+def read_rows(path: Path) -> list[tuple[int, int, str, str, int]]:
+    """The rows of an archive's file.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read.
+    """
+    try:
+        return pl.read_parquet(path).rows()
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException, UnicodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
 
 
 _NOTES = {
@@ -79,4 +106,5 @@ _NOTES = {
     "time": "time of the run [µs]",
     "kind": "input: of the world; decision: an event and the orders that answered it",
     "content": "JSON",
+    "checksum": "CRC-32 of the entries up to this one",
 }

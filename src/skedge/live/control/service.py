@@ -14,7 +14,7 @@ from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from skedge.core.drive import drive
 from skedge.core.errors import InputError, StateError
@@ -33,25 +33,21 @@ from skedge.sim.what_if import Present
 from skedge.whatif import what_if, what_would_help, written
 
 from .foresight import Foresight
-from .journal import SqlJournal
+from .journal import NoRunError, SqlJournal
 from .limits import Limits
 from .metrics import Metrics, Read
 from .notify import Notifier
+from .questions import ANSWER_S, LOOK_S, Answer, ask
 from .retention import Retention
 from .snapshot import newest
-from .states import STATES
+from .states import STATES, WAITING
 from .status import Status
 from .submissions import BusyError, Submissions, UnknownError
-
-Answer = TypeVar("Answer")
 
 JOURNAL = "journal.db"
 
 PAGE = 1000
 """Most rows of one answer, unless another number is asked for."""
-
-_ANSWER_S, _LOOK_S = 60.0, 0.2
-"""How long a caller waits for the controller's thread, and how often it checks whether the journal is full [s]."""
 
 
 def _ignored(_: float) -> None:
@@ -178,22 +174,7 @@ class Service:
 
     def ask(self, question: Callable[[], Answer]) -> Answer:
         """Have the controller's thread answer a question, between two inputs."""
-        future: Future[Answer] = Future()
-
-        def answer() -> None:
-            if not future.set_running_or_notify_cancel():
-                return  # the caller has stopped waiting
-            try:
-                future.set_result(question())
-            except BaseException as error:
-                future.set_exception(error)
-
-        self.world.inbox.waiting.put(answer)
-        try:
-            return future.result(timeout=_ANSWER_S)
-        except TimeoutError as error:
-            future.cancel()
-            raise BusyError("the controller is busy taking its journal in again; ask again in a while") from error
+        return ask(self.world.inbox, self.journal, question)
 
     def submit(self, spec: dict[str, Any], key: str = "") -> str:
         """Accept a job; returns its id once it is in the journal.
@@ -227,9 +208,9 @@ class Service:
         return self._accepted(lambda: self.submissions.again(job, key))
 
     def _accepted(self, promise: Callable[[], Future[str]]) -> str:
-        promised, deadline = self.ask(promise), time.monotonic() + _ANSWER_S
+        promised, deadline = self.ask(promise), time.monotonic() + ANSWER_S
         while not promised.done() and not self.journal.blocked and time.monotonic() < deadline:
-            wait([promised], timeout=_LOOK_S)
+            wait([promised], timeout=LOOK_S)
         if not promised.done():
             why = self.journal.blocked or "the controller is busy"
             raise BusyError(f"{why}; the job may be taken later: ask again with the same idempotency key")
@@ -287,20 +268,18 @@ class Service:
 
     def down(self) -> None:
         """End the loop; jobs in the system continue when the service is started again."""
-
-        def end() -> None:
-            self.world.inbox.ending = True
-
-        self.ask(end)
+        self.world.inbox.end()
 
     def health(self) -> dict[str, Any]:
         """State of the controller; ``read_only``: why it accepts no jobs, or None."""
-        jobs, read_only = self.ask(lambda: (self.kernel.arrived, self.submissions.read_only()))
+        # while a decision waits to be written nobody is answered, but why is known
+        read_only = self.submissions.read_only
+        jobs = self.kernel.arrived if self.journal.midway else self.ask(lambda: self.kernel.arrived)
         aside = [content["job"]["id"] for content in self.journal.aside]
         return {
             "policy": self.kernel.policy.name,
             "jobs": jobs,
-            "read_only": read_only,
+            "read_only": read_only(),
             "quarantined": aside,
             "forecasts": self.foresight.calibration(),
             "attached": self.world.trainers.found.alone(),
@@ -323,7 +302,7 @@ class Service:
         """
         outlook = self.foresight.outlook()
         found = self.ask(lambda: self.status.job(self.number_of(job), outlook))
-        present = self._present() if found["start_s"] is not None or found["never_completes"] else None
+        present = self._present() if found["state"] in WAITING or found["never_completes"] else None
         help_ = what_would_help(present, self.number_of(job)) if present else ()
         return {**found, "help": [asdict(one) for one in help_]}
 
@@ -420,19 +399,26 @@ def recorded(scenario: Scenario, state: Path, of: str, checkpoints: str, url: st
     return record
 
 
-def open_journal(url: str, about: dict[str, Any]) -> SqlJournal:
+def open_journal(url: str, about: dict[str, Any], *, own: bool = False) -> SqlJournal:
     """The journal of a service: that of its earlier life, or a new one.
+
+    Parameters
+    ----------
+    own
+        The database is that of the state, and has no other runs.
 
     Raises
     ------
     StateError
-        If the earlier life had another policy or cluster.
+        If the earlier life had another policy or cluster, or the journal is damaged.
     """
     try:
         kept = SqlJournal(url, of=about["id"])
-    except InputError as error:
-        if "no run to continue" not in str(error):
-            raise
+    except NoRunError as error:
+        if own and error.others:
+            raise StateError(
+                f"the journal has a run, and not that of this state, {about['id']}: it is damaged"
+            ) from error
         return SqlJournal(url, {**about, "began": time.time()})
     for key, value in about.items():
         if kept.about.get(key) != value:

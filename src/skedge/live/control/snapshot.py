@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+import sqlalchemy as sql
 
 import skedge
 from skedge.core.policy import Policy
@@ -34,6 +35,7 @@ from skedge.core.scenario import Scenario
 from skedge.live.private import write_aside
 
 from .journal import SqlJournal
+from .journal_chain import DamagedError, Entry
 
 if TYPE_CHECKING:
     from .service import Service
@@ -52,7 +54,7 @@ _LOOK_S = 1.0
 _NO_STATE: Mapping[str, frozenset[str]] = {
     "kernel": frozenset({"_columns"}),
     "inbox": frozenset({"waiting", "rebuilding", "ending", "joined", "_later", "_began"}),
-    "trainers": frozenset({"found", "_coach", "_seen", "_losses", "_link", "_measuring"}),
+    "trainers": frozenset({"found", "_coach", "_seen", "_losses", "_link", "_measuring", "_closed"}),
     "submissions": frozenset({"folder", "limits", "codes", "_waiting", "_promised", "_before", "_checked_jobs"}),
     "retention": frozenset({"checkpoints", "keep", "ended", "thread"}),
 }
@@ -77,7 +79,7 @@ class Snapshot:
 def begin(journal: SqlJournal) -> bool:
     """Let a journal end before its last input, as a service that a snapshot is made of must; False if it has none."""
     last = journal.input_before(journal.number)
-    journal.span = journal.span[0], 0 if last is None else last[0]
+    journal.span = journal.span[0], 0 if last is None else last.number
     return last is not None
 
 
@@ -88,7 +90,8 @@ def save(service: Service, path: Path) -> None:
     pickled = _pickled((states, service.world.trainers.assignments()), service)
     kernel, journal = service.kernel, service.journal
     key, following = _key(kernel.scenario, kernel.policy, journal), journal.input_before(journal.span[1] + 1)
-    head = {"key": key, "next": following, "sha256": _sha(pickled)}
+    before = journal.before(journal.span[1])
+    head = {"key": key, "next": following, "before": before, "sha256": _sha(pickled)}
     write_aside(path, json.dumps(head).encode() + b"\n" + pickled)
 
 
@@ -100,12 +103,12 @@ def newest(path: Path, scenario: Scenario, policy: Policy, journal: SqlJournal) 
         head, _, state = path.read_bytes().partition(b"\n")
         made = json.loads(head)
         wrong = _wrong(made, state, _key(scenario, policy, journal), journal)
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         wrong = f"it cannot be read: {error}"
     if wrong:
         sys.stderr.write(f"snapshot {path}: {wrong}; the whole journal is taken in\n")
         return None
-    journal.span = made["next"][0], journal.span[1]
+    journal.skip(made["next"][0], made["before"])
     return Snapshot(made["next"][0], state)
 
 
@@ -116,8 +119,9 @@ def _wrong(made: dict[str, Any], state: bytes, key: dict[str, Any], journal: Sql
         return f"it was made with another {differs[0]}"
     if made["sha256"] != _sha(state):
         return "it is damaged"
-    last = journal.input_before(made["next"][0] + 1)
-    return "" if last is not None and list(last) == made["next"] else "it is not of this journal"
+    last, following = journal.input_before(made["next"][0] + 1), Entry(*made["next"])
+    is_so = last == following and following.checksum == following.after(made["before"])
+    return "" if is_so else "it is not of this journal"
 
 
 def _key(scenario: Scenario, policy: Policy, journal: SqlJournal) -> dict[str, Any]:
@@ -221,5 +225,14 @@ class Snapshots(threading.Thread):
             if self.ended.wait(_LOOK_S):
                 process.terminate()
         if process.returncode == 0:
-            head = (self.state / SNAPSHOT).read_bytes().partition(b"\n")[0]
+            self._shrink()
+
+    def _shrink(self) -> None:
+        """Archive what is before the snapshot; what hinders that now is tried again with the next one."""
+        head = (self.state / SNAPSHOT).read_bytes().partition(b"\n")[0]
+        try:
             self.journal.shrink(json.loads(head)["next"][0])
+        except DamagedError as error:
+            self.journal.damage = f"the journal: {error}"
+        except (sql.exc.DBAPIError, OSError) as error:
+            sys.stderr.write(f"journal: entries cannot be archived now: {error}\n")

@@ -9,6 +9,9 @@ STATES = ("PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "FAILED", "CANCELLED")
 ACTIVE = frozenset(STATES[:3])
 """States of the jobs in the system."""
 
+WAITING = frozenset({"PENDING", "SUSPENDED"})
+"""Of these, those that do not run."""
+
 ROLES = ("read", "submit", "operate")
 """Roles of a service's tokens; each may what those before it may."""
 

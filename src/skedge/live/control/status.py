@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from skedge.core.events import CANCELLED, CLOUD, Event, Order, Transfer
+from skedge.core.events import CANCELLED, CLOUD, EndAt, Event, Order, Transfer
 from skedge.core.kernel import Kernel
+from skedge.core.model import Floats
 from skedge.core.sharing import share_of
 from skedge.core.state import REJECTED
 from skedge.core.time import SECOND
 from skedge.live.world.ray_world import RayWorld
+from skedge.sim.trained import believe_trained
 from skedge.sim.what_if import Present
 from skedge.why import why
 
@@ -37,6 +39,7 @@ class Status:
         self.happened: list[dict[str, Any]] = []
         self.history: dict[str, list[dict[str, Any]]] = {}
         self.ran: set[int] = set()
+        self.began: dict[int, int] = {}
 
     def note(self, event: Event, orders: list[Order]) -> None:
         """Append an event and its orders to the event log."""
@@ -52,9 +55,11 @@ class Status:
         for job, reason in event.failed:
             self._happened(at, *(("cancelled", job, "") if reason == CANCELLED else ("failed", job, reason)))
         for order in orders:
-            if hasattr(order, "job"):
+            if hasattr(order, "job") and not isinstance(order, EndAt):
                 self._happened(at, type(order).__name__.lower(), order.job, self._said(order))
         self.ran.update(event.started)
+        for job in self.kernel.running:
+            self.began.setdefault(job, event.time)
 
     def _said(self, order: Any) -> str:
         servers = self.kernel.scenario.cluster.server_ids
@@ -198,7 +203,13 @@ class Status:
         """A copy of the present state, which forecasts are made from in other threads."""
         now = max(self.world.real_now(), self.kernel.now)
         in_cloud = self.world.lanes.in_the_cloud(now, self.kernel.chunk_time)
-        return Present(self.kernel, now, in_cloud, self.world.agenda.wakes).copy()
+        present = Present(self.kernel, now, in_cloud, self.world.agenda.wakes).copy()
+        believe_trained(present.kernel, {job: self._trained_shares(job) for job in self.world.in_system}, now)
+        return present
+
+    def _trained_shares(self, job: int) -> Floats:
+        """The share of each chunk of a job that is trained."""
+        return np.array(self.world.trainers.progress(job)) / self.world.program(job).steps
 
     def _row(self, job: int, outlook: Outlook) -> dict[str, Any]:
         kernel, world = self.kernel, self.world
@@ -215,7 +226,7 @@ class Status:
             "ended_s": history[-1]["time_s"] if history and not in_system else None,
             "progress": done / (program.steps * program.chunks),
             "servers": sorted(kernel.scenario.cluster.server_ids[server] for server in self._on(job)),
-            **_forecast(job, outlook, self.kernel.now),
+            **self._times(job, outlook),
             "never_completes": in_system and job in outlook.never,
             "now_s": world.real_now() / SECOND,
             "reason": {
@@ -230,6 +241,19 @@ class Status:
             },
             "message": str(reason) if in_system else self._left(job),
         }
+
+    def _times(self, job: int, outlook: Outlook) -> dict[str, float | None]:
+        """When a job started, or a waiting one starts; when it completes, and within what [s]; None: not foreseen."""
+        waits = job in self.world.in_system and not self.kernel.is_running(job)
+        start = outlook.starts.get(job) if waits else self.began.get(job)
+        low, high = outlook.intervals.get(job) or (None, None)
+        times = {
+            "start_s": start,
+            "forecast_s": outlook.completions.get(job),
+            "forecast_from_s": low,
+            "forecast_to_s": high,
+        }
+        return {name: None if time is None else time / SECOND for name, time in times.items()}
 
     def tenant_of(self, name: str) -> str | None:
         """Whose job it is; None if there is no such job, or the cluster has no tenants."""
@@ -252,16 +276,3 @@ class Status:
         if self.kernel.is_running(job):
             return "RUNNING"
         return "SUSPENDED" if job in self.ran or job in self.kernel.gangs.started else "PENDING"
-
-
-def _forecast(job: int, outlook: Outlook, now: int) -> dict[str, float | None]:
-    """When a waiting job starts, when it completes, and the interval of that [s]; None: not foreseen."""
-    start, end = outlook.starts.get(job), outlook.completions.get(job)
-    low, high = outlook.intervals.get(job) or (None, None)
-    times = {
-        "start_s": start if start is not None and start > now else None,
-        "forecast_s": end,
-        "forecast_from_s": low,
-        "forecast_to_s": high,
-    }
-    return {name: None if time is None else time / SECOND for name, time in times.items()}

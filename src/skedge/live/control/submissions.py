@@ -152,11 +152,15 @@ class Submissions:
         Raises
         ------
         BusyError
-            If less space is free than the limits require, or the journal could not be written.
+            If less space is free than the limits require, or what is written would not be kept.
         """
-        left = shutil.disk_usage(self.folder).free / 1e6
-        if self.journal.blocked:
-            raise BusyError(f"read-only: {self.journal.blocked}; jobs are taken again when there is space")
+        wrong = self.journal.wrong()
+        if wrong:
+            raise BusyError(f"read-only: {wrong}; jobs are taken again when that is over")
+        try:
+            left = shutil.disk_usage(self.folder).free / 1e6
+        except OSError as error:
+            raise BusyError(f"read-only: {self.folder}: {error.strerror}") from error
         if left < self.limits.free_mb:
             raise BusyError(
                 f"read-only: {self.folder} has {left:.0f} MB left, less than {self.limits.free_mb:g} MB; jobs are "

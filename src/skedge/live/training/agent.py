@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 from skedge.live.confinement.confinement import TRUSTED, Confinement
+from skedge.live.durable import make_folder, put_in_place
 
-from .apart import Ack, Children
+from .apart import Ack, Children, EndedError
 from .framing import whole
 
 
@@ -48,7 +51,7 @@ class Agent:
         if self.gpus:
             self.children.devices = (f"cuda:{n % self.gpus}" for n in count(first))
         self.lock = threading.Lock()
-        self.computing: dict[tuple[str, int], threading.Lock] = {}
+        self.computing: dict[tuple[str, int], _Turn] = {}
 
     def warm(self) -> str:
         """Answer when the agent is up, and jobs can be confined here; returns the server's name."""
@@ -67,17 +70,24 @@ class Agent:
         finally:
             child.end()
 
-    def store(self, job: str, chunk: int, offset: int, piece: bytes, *, last: bool, upload: int = 0) -> int:
-        """Store a piece of a chunk; the `last` one completes it. Returns the number of bytes stored."""
+    def store(
+        self, job: str, chunk: int, offset: int, piece: bytes, *, last: bool, attempt: tuple[int, ...] = (0,)
+    ) -> int:
+        """Store a piece of a chunk; the `last` one completes it. Returns the number of bytes stored.
+
+        Each `attempt` (the controller's number, that of the upload, and how often it was begun) has its own file.
+        """
         path = self._path(job, chunk)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_suffix(f".{upload}.partial")
+        make_folder(path.parent)
+        aside = path.with_suffix(f".{'-'.join(map(str, attempt))}.partial")
         with open(aside, "wb" if offset == 0 else "r+b") as file:
             file.seek(offset)
             file.write(piece)
         if last:
             whole(aside)
-            os.replace(aside, path)
+            put_in_place(aside, path)
+            for other in path.parent.glob(f"{path.stem}.*.partial"):  # of attempts that were given up, or begin anew
+                other.unlink(missing_ok=True)
         return offset + len(piece)
 
     def contents(self, job: str, chunks: tuple[int, ...]) -> list[bytes]:
@@ -106,15 +116,18 @@ class Agent:
         TrainingError
             If the job's code fails.
         EndedError
-            If the job's code ends its process.
+            If the job's code ends its process, or the job has left while the call waited.
         """
-        one_at_a_time = self._computing(job, chunk)  # a late mini-batch is asked for again
         own = (str(self.folder / job),)
-        with one_at_a_time, self.children.of(job, program, chunk, own) as child:
+        # a late mini-batch is asked for again: one at a time
+        with self._turn(job, chunk), self.children.of(job, program, chunk, own) as child:
             return child.ask("gradient", program, str(self._path(job, chunk)), chunk, step, state, child.device)
 
     def forget(self, job: str) -> None:
         """End the processes and remove the chunks of a job that has left."""
+        with self.lock:
+            for key in [key for key in self.computing if key[0] == job]:
+                self.computing.pop(key).left = True
         self.children.forget(job)
         for path in (self.folder / job).glob("*"):
             path.unlink(missing_ok=True)
@@ -126,6 +139,34 @@ class Agent:
     def _path(self, job: str, chunk: int) -> Path:
         return self.folder / job / f"{chunk:06d}.pt"
 
-    def _computing(self, job: str, chunk: int) -> threading.Lock:
+    @contextmanager
+    def _turn(self, job: str, chunk: int) -> Iterator[None]:
+        """Wait for the mini-batches of a chunk that were asked for before.
+
+        Raises
+        ------
+        EndedError
+            If the job has left meanwhile: nothing is started for it any more.
+        """
         with self.lock:
-            return self.computing.setdefault((job, chunk), threading.Lock())
+            turn = self.computing.setdefault((job, chunk), _Turn())
+            turn.calls += 1
+        try:
+            with turn.alone:
+                if turn.left:
+                    raise EndedError("the job has left, and its processes with it")
+                yield
+        finally:
+            with self.lock:
+                turn.calls -= 1
+                if not turn.calls and not turn.left:
+                    del self.computing[job, chunk]
+            if turn.left:
+                self.children.forget(job)  # it may have left just before this call took a process
+
+
+class _Turn:
+    """The calls for one chunk: how many there are, and whether their job has left."""
+
+    def __init__(self) -> None:
+        self.alone, self.calls, self.left = threading.Lock(), 0, False

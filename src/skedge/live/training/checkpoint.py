@@ -5,27 +5,31 @@ written aside, flushed, and renamed; an object store shows an object only when i
 each job are kept.
 
 Checkpoints are ordered by their names: by the life that wrote them (:class:`Life`), then by version. No clock is used:
-one that was set back would make the newest checkpoint the oldest.
+one that was set back would make the newest checkpoint the oldest. None is written that is older than one that is there.
 """
 
 from __future__ import annotations
 
 import errno
-import os
 import re
+from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from skedge.core.errors import TrainingError
+from skedge.live.durable import make_folder, write_whole
 
 from .framing import framed, unframed
 
 _KEPT = 2
-
 _NAME = re.compile(r"(?:(\d+)-(\d+)-)?(\d+)\.ckpt")
 """``controller-load-version.ckpt``; an older format has the version only, and sorts before all others."""
+
+_ASIDE = re.compile(rf"\.({_NAME.pattern})\.[\d-]+\.partial")
+"""A checkpoint that is being written on a local disk, or was when its writer was killed."""
 
 
 class Life(NamedTuple):
@@ -36,7 +40,7 @@ class Life(NamedTuple):
     controller
         Number of controllers that the run had before the current one, by its journal.
     load
-        Number of times that this controller has loaded the job's parameter server, from 1.
+        Number of loads of parameter servers by the coach so far, those of other jobs included, from 1.
     """
 
     controller: int = 0
@@ -51,6 +55,10 @@ class DiskFullError(UnwrittenError):
     """A checkpoint cannot be written while there is no space."""
 
 
+class OutlivedError(UnwrittenError):
+    """A checkpoint is older than one that is there: another process has loaded the job since."""
+
+
 class Checkpoints:
     """The checkpoints of all jobs under one URL."""
 
@@ -63,35 +71,47 @@ class Checkpoints:
 
     def _paths(self, job: str) -> list[str]:
         """The job's checkpoints, newest last."""
+        return [path for _, path in self._dated(job, _NAME)]
+
+    def _dated(self, job: str, pattern: re.Pattern[str]) -> list[tuple[_Age, str]]:
+        """(age, path) of the job's files whose names have a pattern, newest last."""
         folder = self._folder(job)
         if not self.files.exists(folder):
             return []
-        names = (str(path).rsplit("/", 1)[-1] for path in self.files.ls(folder, detail=False))
-        found = sorted((_age(match), match.string) for match in map(_NAME.fullmatch, names) if match)
-        return [f"{folder}/{name}" for _, name in found]
+        # storage may list a folder as it was before other processes have written there
+        names = (str(path).rsplit("/", 1)[-1] for path in self.files.ls(folder, detail=False, refresh=True))
+        matches = (match for match in map(pattern.fullmatch, names) if match)
+        return sorted((_age(match), f"{folder}/{match.string}") for match in matches)
 
     def write(self, job: str, life: Life, version: int, content: bytes) -> None:
         """Write `content` as the checkpoint of a version in a life.
 
         Raises
         ------
+        OutlivedError
+            If a later one is there.
         UnwrittenError
             If it cannot be written (a full disk); earlier checkpoints stay.
         """
-        folder = self._folder(job)
+        folder, age = self._folder(job), (*life, version)
         path = f"{folder}/{life.controller:06d}-{life.load:06d}-{version:012d}.ckpt"
         try:
-            self.files.makedirs(folder, exist_ok=True)
+            later = [other for other_age, other in self._dated(job, _NAME) if other_age > age]
+            if later:
+                raise OutlivedError(f"checkpoint {path}: is not written, as there is a later one, {later[-1]}")
             # object stores replace a file as a whole; a local file has to be written aside and renamed
             if isinstance(self.files, LocalFileSystem):
-                _write_local(path, framed(content))
+                make_folder(Path(folder))
+                write_whole(Path(path), framed(content))
             else:
+                self.files.makedirs(folder, exist_ok=True)
                 self.files.pipe_file(path, framed(content))
             # the older ones go only when the new one is there
             for old in self._paths(job)[:-_KEPT]:
-                self.files.rm_file(old)
+                self._remove(old)
+            self._tidy(job, age)
         except OSError as error:
-            kind = DiskFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else UnwrittenError
+            kind = DiskFullError if is_full(error) else UnwrittenError
             raise kind(f"checkpoint {path}: cannot be written: {error.strerror or error}") from error
 
     def read(self, job: str) -> bytes | None:
@@ -112,7 +132,29 @@ class Checkpoints:
         newest = self._newest(job)
         for path in self._paths(job) if newest else ():
             if newest and path != newest[0]:
-                self.files.rm_file(path)
+                self._remove(path)
+        self._tidy(job)
+
+    def _tidy(self, job: str, until: _Age | None = None) -> None:
+        """Remove what killed writers have left: all of a job that has left, or what is older than a checkpoint."""
+        for age, path in self._dated(job, _ASIDE):
+            if until is None or age < until:
+                self._remove(path)
+
+    def _remove(self, path: str) -> None:
+        with suppress(FileNotFoundError):  # another process has removed it
+            self.files.rm_file(path)
+
+    def jobs(self) -> list[str]:
+        """The jobs that have checkpoints."""
+        if not self.files.exists(self.base):
+            return []
+        return sorted(str(path).rstrip("/").rsplit("/", 1)[-1] for path in self.files.ls(self.base, detail=False))
+
+    def controllers(self) -> int:
+        """The highest number of a controller that a checkpoint was written under; 0 if there is none."""
+        names = (path.rsplit("/", 1)[-1] for job in self.jobs() for path in self._paths(job))
+        return max((_age(match)[0] for match in map(_NAME.fullmatch, names) if match), default=0)
 
     def forget(self, job: str) -> None:
         """Remove all checkpoints of a job."""
@@ -120,27 +162,15 @@ class Checkpoints:
             self.files.rm(self._folder(job), recursive=True)
 
 
-def _age(name: re.Match[str]) -> tuple[int, int, int]:
-    """Controller, load and version of a checkpoint, from its name."""
-    controller, load, version = name.groups()
+def is_full(error: BaseException) -> bool:
+    """Whether an error says that there is no space left."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+_Age = tuple[int, int, int]
+"""Controller, load and version of a checkpoint."""
+
+
+def _age(name: re.Match[str]) -> _Age:
+    controller, load, version = name.groups()[-3:]
     return (-1, -1, int(version)) if controller is None else (int(controller), int(load), int(version))
-
-
-def _write_local(path: str, content: bytes) -> None:
-    aside = f"{path}.{os.getpid()}.partial"
-    try:
-        with open(aside, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        # on the disk first, then renamed: whoever reads finds the old file or the whole new one
-        os.replace(aside, path)
-    finally:
-        if os.path.exists(aside):
-            os.remove(aside)
-    # the rename itself is on the disk only when the folder is
-    folder = os.open(os.path.dirname(path), os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

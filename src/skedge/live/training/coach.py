@@ -4,6 +4,9 @@ A controller attaches with its number, gives every trainer its assignment, then 
 kept until a controller has them in its journal; the next one asks for those that came after. Commands of a controller
 that is not the one attached last are refused. Without a controller the trainers continue for a stated time, then save
 checkpoints and pause.
+
+There is one order of locks: the coach's for commands and pauses, that of a trainer, the coach's for what is told. No
+method of a trainer is called while the last is held: a trainer that tells something holds its own.
 """
 
 from __future__ import annotations
@@ -57,6 +60,7 @@ class Coach:
         self.who: Who | None = None
         self._ending: dict[int, Trainer] = {}
         self._commanded, self._changed = threading.Lock(), threading.Condition()
+        self._ordered, self._attached = 0, Attached()
         self._reports: list[Report] = []
         self._lines: deque[Note] = deque(maxlen=_LINES)
         self._shown: dict[int, Note] = {}
@@ -77,7 +81,7 @@ class Coach:
     def attach(
         self, who: Who, after: int, now: int, assignments: Mapping[int, Assignment], silent_s: float
     ) -> Attached:
-        """Take commands of this controller from now on, and of none before it.
+        """Take commands of this controller from now on, and of none before it; a repeated call changes nothing.
 
         Parameters
         ----------
@@ -96,24 +100,29 @@ class Coach:
             If a later controller is attached.
         """
         with self._commanded:
+            if who == self.who:  # a call that was late: since then the assignments may have been changed by orders
+                return self._attached
+            if self.who is not None and who[0] <= self.who[0]:
+                raise FencedError
+            anew = self.who is None
             with self._changed:
-                if self.who is not None and who != self.who and who[0] <= self.who[0]:
-                    raise FencedError
-                anew = self.who is None
-                self.who, self._number = who, max(self._number, after)
+                self.who, self._number, self._ordered = who, max(self._number, after), 0
                 self._acknowledge(after)
                 alone_s, updates = time.monotonic() - self._heard, self._updates - self._updates_heard
-                self._hear(now)
                 self._changed.notify_all()
+            if anew:
+                self.processes.clear(who[0])
+            self._hear(now)
             for job in self.trainers.keys() - assignments.keys():
                 self._close(job)
             for assignment in assignments.values():
                 self._open(assignment, now, silent_s if anew else None)
             losses = {job: list(of.losses) for job, of in self.trainers.items()}
-            return Attached(self._measuring(), losses, alone_s, updates)
+            self._attached = Attached(self._measuring(), losses, alone_s, updates)
+            return self._attached
 
-    def order(self, who: Who, commands: Sequence[Command]) -> None:
-        """Carry out commands, in order.
+    def order(self, who: Who, number: int, commands: Sequence[Command]) -> None:
+        """Carry out commands, in order, once: a controller numbers its orders, and repeats one whose answer is late.
 
         Raises
         ------
@@ -124,6 +133,9 @@ class Coach:
         """
         with self._commanded:
             self._check(who)
+            if number <= self._ordered:
+                return
+            self._ordered = number
             for command in commands:
                 if command.method == "open":
                     self._open(*command.given)
@@ -142,9 +154,11 @@ class Coach:
         UnattachedError
             If none is.
         """
-        with self._changed:
+        with self._commanded:
             self._check(who)
             self._hear(now)
+        with self._changed:
+            self._check(who)
             self._acknowledge(journaled)
             self._changed.wait_for(lambda: self.who != who or self._number > after, timeout=wait_s)
             self._check(who)
@@ -208,6 +222,7 @@ class Coach:
                 servers=self.servers,
                 controllers=self._controllers,
             )
+            trainer.pause(paused=bool(self._paused_at))
         trainer.follow(assignment, now, silent_s)
         if trainer.ident is None:
             trainer.start()
@@ -238,33 +253,35 @@ class Coach:
         self._reports = [report for report in self._reports if report.number > number]
 
     def _hear(self, now: int) -> None:
-        """Note the run's clock of the controller; trainers that have paused continue."""
-        self._clock, self._heard, self._updates_heard = now, time.monotonic(), self._updates
-        if self._paused_at:
-            self._paused_at = 0.0
-            for trainer in list(self.trainers.values()):
-                trainer.pause(paused=False)
+        """Note the run's clock of the controller; trainers that have paused continue. Commands are locked."""
+        with self._changed:
+            self._clock, self._heard, self._updates_heard = now, time.monotonic(), self._updates
+            paused, self._paused_at = self._paused_at, 0.0
+        if paused:
+            self._pause(paused=False)
 
     def _watch(self) -> None:
         """Have the trainers pause once no controller was heard for a while."""
         while not self._over.wait(_LOOK_S):
-            with self._changed:
-                alone = self.who is not None and time.monotonic() - self._heard > self.alone_s
-                if not alone or self._paused_at:
-                    continue
-                self._paused_at = time.monotonic()
-                trainers = list(self.trainers.values())
-            for trainer in trainers:
-                trainer.pause(paused=True)
+            # decided and done under one lock: a controller that is heard meanwhile ends the pause after it has begun
+            with self._commanded:
+                with self._changed:
+                    alone = self.who is not None and time.monotonic() - self._heard > self.alone_s
+                    if not alone or self._paused_at:
+                        continue
+                    self._paused_at = time.monotonic()
+                self._pause(paused=True)
+
+    def _pause(self, *, paused: bool) -> None:
+        for trainer in self.trainers.values():
+            trainer.pause(paused=paused)
 
 
 class CoachActor(Coach):
     """The coach as a Ray actor."""
 
     def __init__(self, agents: Mapping[int, Any], maker: Any, places: PSPlaces) -> None:
-        processes = Processes(agents, Calls(maker), places)
-        processes.clear()
-        super().__init__(processes, places.servers)
+        super().__init__(Processes(agents, Calls(maker), places), places.servers)
 
     def warm(self) -> None:
         """Answer when the actor is up."""

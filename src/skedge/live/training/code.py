@@ -19,6 +19,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path, PurePosixPath
 
 from skedge.core.errors import InputError, TrainingError
+from skedge.live.durable import make_folder, write_whole
 
 CODE = "code"
 """Name of the archives' folder in a state folder and in a run folder."""
@@ -96,20 +97,12 @@ class Codes:
         self.folder = folder
 
     def keep(self, code: bytes) -> str:
-        """Store an archive atomically; returns its name."""
+        """Store an archive, whole and durably; returns its name."""
         name = digest(code)
         path = self._path(name)
         if not path.exists():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            aside = path.with_suffix(f".{os.getpid()}.partial")
-            try:
-                with open(aside, "wb") as file:
-                    file.write(code)
-                    file.flush()
-                    os.fsync(file.fileno())
-                aside.replace(path)
-            finally:
-                aside.unlink(missing_ok=True)
+            make_folder(self.folder)
+            write_whole(path, code)
         return name
 
     def read(self, name: str) -> bytes:

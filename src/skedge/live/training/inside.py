@@ -126,7 +126,8 @@ class Inside:
 
     def dump(self) -> tuple[Ack, bytes]:
         """A checkpoint."""
-        return {"version": self._server().version}, self._server().dump()
+        server = self._server()
+        return {"version": server.version, "progress": list(server.progress)}, server.dump()
 
     def losses(self) -> tuple[Ack, bytes]:
         """(version, mean loss) of every update."""

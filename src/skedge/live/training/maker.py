@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from skedge.core.errors import TrainingError
 from skedge.live.confinement.confinement import TRUSTED, Confinement
 
+from .answers import DEATHS, died
 from .apart import LIMIT_S, Ack, Children, EndedError, sent
 from .program import Program
+from .ray_errors import CallError, FailedError, answer, translated
 
-_PATIENCE_S, _TRIES = 0.2, 50
-"""Pause before a call is repeated after its Ray process was lost [s], and the most tries."""
+_PATIENCE_S, _LOST_S = 0.2, 120.0
+"""Pause before a call that was lost is repeated, and how long it is [s]."""
 
 UNLIKE = 0.3
 """Total variation distance (0 to 1) between the labels of a chunk and of all chunks above which a warning is given."""
@@ -42,13 +44,12 @@ class Maker:
         Raises
         ------
         TrainingError
-            If the job's code fails, ends the process, or does not return.
+            If the job's code fails or does not return.
+        EndedError
+            If the process ends: by the job's code, or because it was killed.
         """
         with self.children.of(hashlib.sha256(program).hexdigest(), program) as child:
-            try:
-                return child.ask(method, program, *given, limit_s=limit_s)
-            except EndedError as error:
-                raise TrainingError(str(error)) from error
+            return child.ask(method, program, *given, limit_s=limit_s)
 
 
 class Calls:
@@ -125,20 +126,24 @@ class Calls:
         return self.outcome(program, [(version, loss) for version, loss in facts["losses"]], state)
 
     def _ask(self, method: str, program: Program, *given: Any) -> tuple[Ack, bytes]:
-        import ray  # noqa: PLC0415 - Ray is an extra
-
-        packed = sent(program)
-        ask: Callable[[], Any] = lambda: self.actor.ask.remote(method, packed, *given, limit_s=self.limit_s)  # noqa: E731
-        for _ in range(_TRIES):
+        packed, deaths, until = sent(program), 0, 0.0
+        while True:
             try:
-                found: tuple[Ack, bytes] = ray.get(ask())
-            # the actor's process was lost, by no fault of the job: Ray starts it again
-            except ray.exceptions.RayActorError:
+                with translated():
+                    ref = self.actor.ask.remote(method, packed, *given, limit_s=self.limit_s)
+                found: tuple[Ack, bytes] = answer(ref)
+            except CallError as error:
+                cause = error.cause if isinstance(error, FailedError) else None
+                if isinstance(cause, TrainingError):
+                    raise cause from None
+                deaths += isinstance(cause, EndedError)
+                if deaths >= DEATHS:
+                    raise TrainingError(died(deaths)) from None
+                # by no fault of the job: Ray starts a lost process again
+                until = until or time.monotonic() + _LOST_S
+                if time.monotonic() > until:
+                    reason = f"what runs jobs' code for the controller has failed for {_LOST_S:g} s: {error}"
+                    raise TrainingError(reason) from error
                 time.sleep(_PATIENCE_S)
-            except ray.exceptions.RayTaskError as error:
-                if isinstance(error.cause, TrainingError):
-                    raise error.cause from None
-                raise TrainingError(f"{type(error.cause).__name__}: {error.cause}") from error
             else:
                 return found
-        raise TrainingError("the process that runs jobs' code for the controller is lost again and again")

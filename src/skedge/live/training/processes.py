@@ -14,6 +14,7 @@ from typing import Any
 
 from skedge.live.confinement.confinement import TRUSTED, Confinement
 
+from .checkpoint import Life
 from .maker import Calls
 from .ps import PSActor
 
@@ -91,6 +92,11 @@ class Processes:
         self.returned = threading.Condition()
         self.idle = {server: [places.start(server, n) for n in range(warm)] for server, warm in enumerate(places.warm)}
         self._numbers = {server: count(warm) for server, warm in enumerate(places.warm)}
+        self._loads = count(1)
+
+    def life(self, controllers: int) -> Life:
+        """A new life of a job, later than all before it; `controllers`: how many the run had before this one."""
+        return Life(controllers, next(self._loads))
 
     def parameter_server(self, server: int) -> Any:
         """A process for a job's parameter server: a warm one of the server's PS slots.
@@ -105,14 +111,14 @@ class Processes:
                 return self.idle[server].pop()
             return self.places.start(server, next(self._numbers[server]))
 
-    def release(self, server: int, actor: Any) -> None:
-        """Return the process of a parameter server; it stays warm for the next job."""
-        actor.unload.remote()
+    def release(self, server: int, actor: Any, life: Life) -> None:
+        """Return the process of a parameter server, loaded in `life`; it stays warm for the next job."""
+        actor.unload.remote(life)
         with self.returned:
             self.idle[server].append(actor)
             self.returned.notify_all()
 
-    def clear(self) -> None:
-        """Release what parameter servers still hold for jobs of a coach that was lost."""
+    def clear(self, controllers: int) -> None:
+        """Release what parameter servers still hold for jobs of a coach that was lost, of an earlier controller."""
         for actor in (actor for idle in self.idle.values() for actor in idle):
-            actor.unload.remote()
+            actor.unload.remote(Life(controllers))

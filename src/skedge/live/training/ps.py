@@ -13,11 +13,15 @@ from .needs import confined
 
 
 class NotLoadedError(Exception):
-    """A parameter server's process has no job loaded."""
+    """A parameter server does not serve the job in this life: its process has ended, or another one was loaded."""
 
 
 class PSActor:
-    """The parameter server of one job at a time."""
+    """The parameter server of one job at a time.
+
+    Every call names its job and life. A message of a coach that was lost, or that was frozen for a while, may arrive
+    after the next coach has loaded a job here: it must not reach that job.
+    """
 
     def __init__(self, url: str, confinement: Confinement = TRUSTED) -> None:
         self.nursery, self.checkpoints = Nursery(confinement), Checkpoints(url)
@@ -29,41 +33,56 @@ class PSActor:
         """Answer when the actor is up; returns the process id."""
         return os.getpid()
 
-    def load(self, job: str, program: bytes, life: Life = Life()) -> tuple[Ack, bytes]:  # noqa: B008 - immutable
+    def load(self, job: str, program: bytes, life: Life) -> tuple[Ack, bytes]:
         """Serve `job` from its newest whole checkpoint, or from the start if there is none.
 
-        `life` grows with every load of a job, so that checkpoints still written by an earlier process sort as older.
-        The answer contains the progress of the job's chunks; the caller decides whether it is sufficient.
+        `life` grows with every load of any job of a run, so that a late call, and a checkpoint still written by an
+        earlier process, count as older. The answer contains the progress of the job's chunks; the caller decides
+        whether it is sufficient.
+
+        Raises
+        ------
+        NotLoadedError
+            If a job is loaded in a later life.
         """
-        self.unload()
-        self.job, self.life, self.child = job, life, self.nursery.child(confined(self.nursery, job, program))
-        return self._ask("load", program, self.checkpoints.read(job))
+        if life < self.life:
+            raise NotLoadedError
+        self._end()
+        self.job, self.life = job, life
+        self.child = self.nursery.child(confined(self.nursery, job, program))
+        return self._ask(job, life, "load", program, self.checkpoints.read(job))
 
-    def unload(self) -> None:
-        """End the current job's process, to make room for the next job."""
-        if self.child is not None:
-            self.child.end()
-        self.job, self.child = "", None
+    def unload(self, life: Life) -> None:
+        """End the process of the current job, if its life is `life` or earlier, to make room for the next job."""
+        if self.life <= life:
+            self._end()
+            # the next run of the same process of Ray may count its lives anew
+            self.life = Life()
 
-    def apply(self, version: int, *contributions: bytes) -> tuple[Ack, bytes]:
+    def apply(self, job: str, life: Life, version: int, *contributions: bytes) -> tuple[Ack, bytes]:
         """Update by the contributions of one round."""
-        return self._ask("apply", version, contributions)
+        return self._ask(job, life, "apply", version, contributions)
 
-    def save(self) -> int:
-        """Write a checkpoint; returns its version."""
-        facts, content = self._ask("dump")
-        self.checkpoints.write(self.job, self.life, facts["version"], content)
-        return int(facts["version"])
+    def save(self, job: str, life: Life) -> list[int]:
+        """Write a checkpoint; returns the mini-batches of each chunk that it holds."""
+        facts, content = self._ask(job, life, "dump")
+        self.checkpoints.write(job, life, facts["version"], content)
+        return [int(steps) for steps in facts["progress"]]
 
-    def losses(self) -> list[tuple[int, float]]:
+    def losses(self, job: str, life: Life) -> list[tuple[int, float]]:
         """(version, mean loss) of every update."""
-        return [(version, loss) for version, loss in self._ask("losses")[0]["losses"]]
+        return [(version, loss) for version, loss in self._ask(job, life, "losses")[0]["losses"]]
 
-    def _ask(self, method: str, *given: Any) -> tuple[Ack, bytes]:
-        if self.child is None:
+    def _ask(self, job: str, life: Life, method: str, *given: Any) -> tuple[Ack, bytes]:
+        if self.child is None or (job, life) != (self.job, self.life):
             raise NotLoadedError
         try:
             return self.child.ask(method, *given)
         except EndedError:
-            self.unload()
+            self._end()
             raise
+
+    def _end(self) -> None:
+        if self.child is not None:
+            self.child.end()
+        self.job, self.child = "", None

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 from .answers import Answers
-from .checkpoint import DiskFullError, Life, UnwrittenError
+from .checkpoint import DiskFullError, Life, OutlivedError, UnwrittenError
 from .processes import Processes
 from .round_clock import SLOW_S
 
 _AGAIN_S, _TRIES = 1.0, 5
-"""Pause before a checkpoint that could not be written is tried again; how often, where the disk is not full."""
+"""Pause before a checkpoint that could not be written is tried again; how often, where the disk is not full, and how
+often a job is loaded anew because a later life has written one."""
 
 _CHECKPOINT_S = 2.0
 """Least time between two checkpoints of a job in training [s]."""
@@ -26,7 +27,7 @@ class PSProcess:
     ----------
     job
         The job's name.
-    lives
+    controllers
         Returns the number of controllers that the run had before this one.
     adopt
         Called with the progress of a checkpoint that was loaded.
@@ -37,6 +38,10 @@ class PSProcess:
     ----------
     server
         The server that it is on; None if the job has no such process.
+    life
+        Of the last load: calls to a process that serves a job in another life have no effect.
+    saved
+        Mini-batches of each chunk in the last checkpoint that was written.
     state
         Reference to the parameters of the current `version`.
     module
@@ -50,17 +55,18 @@ class PSProcess:
         job: str,
         engine: Processes,
         answers: Answers,
-        lives: Callable[[], int],
+        controllers: Callable[[], int],
         adopt: Callable[[list[int]], None],
         closed: threading.Event,
     ) -> None:
-        self.job, self.engine, self.answers, self.lives = job, engine, answers, lives
+        self.job, self.engine, self.answers, self.controllers = job, engine, answers, controllers
         self.adopt, self.closed = adopt, closed
         self.server: int | None = None
         self.actor: Any = None
         self.state: Any = None
         self.sent: Any = None
-        self.version = self.loads = 0
+        self.version = self.outlived = 0
+        self.life, self.saved = Life(), list[int]()
         self.module = ""
         self.saved_at = 0.0
 
@@ -81,15 +87,14 @@ class PSProcess:
     def release(self) -> None:
         """Release the process without a checkpoint."""
         if self.server is not None:
-            self.engine.release(self.server, self.actor)
+            self.engine.release(self.server, self.actor, self.life)
             self.server = None
 
     def load(self) -> bool:
         """Load the job's newest checkpoint and adopt its progress; returns success."""
-        self.loads += 1
         # a new life per load: what a process that was given up still writes counts as older
-        life = Life(self.lives(), self.loads)
-        ack, self.state = self.actor.load.options(num_returns=2).remote(self.job, self.sent, life)
+        self.life = self.engine.life(self.controllers())
+        ack, self.state = self.actor.load.options(num_returns=2).remote(self.job, self.sent, self.life)
         began = time.monotonic()
         answer = self.answers.of(ack, self.server)
         if answer is None:
@@ -97,6 +102,7 @@ class PSProcess:
                 _end(self.actor)
             self.release()
             return False
+        self.answers.gone = False
         self.module = answer["module"]
         self.adopt(answer["progress"])
         self.version = answer["version"]
@@ -104,7 +110,7 @@ class PSProcess:
 
     def apply(self, gradients: list[Any], deadline: float) -> list[int] | None:
         """Update once; returns the progress of all chunks then, or None if the process is lost or late."""
-        ack, state = self.actor.apply.options(num_returns=2).remote(self.version, *gradients)
+        ack, state = self.actor.apply.options(num_returns=2).remote(self.job, self.life, self.version, *gradients)
         answer = self.answers.of(ack, self.server, deadline)
         if answer is None:
             return None
@@ -112,9 +118,9 @@ class PSProcess:
         progress: list[int] = answer["progress"]
         return progress
 
-    def save_or_load(self) -> bool:
-        """Write a checkpoint that must not be missed; whether it is there, and the process still serves the job."""
-        if self.save():
+    def save_or_load(self, progress: list[int]) -> bool:
+        """Write a checkpoint that must not be missed; whether it is there and holds this progress."""
+        if self.save() and self.saved == progress:
             return True
         if not self.closed.is_set():
             self.load()
@@ -155,13 +161,24 @@ class PSProcess:
 
     def losses(self) -> Any:
         """Losses of all updates; None if the process is lost."""
-        return self.answers.of(self.actor.losses.remote(), self.server)
+        return self.answers.of(self.actor.losses.remote(self.job, self.life), self.server)
 
     def _saved(self) -> bool:
-        """Have a checkpoint written; False if the process is lost."""
+        """Have a checkpoint written; False if the process is lost, or the job was loaded in a later life elsewhere."""
         # noted before the call: a disk that fails is not asked again at once
         self.saved_at = time.monotonic()
-        return self.answers.of(self.actor.save.remote(), self.server) is not None
+        try:
+            saved = self.answers.of(self.actor.save.remote(self.job, self.life), self.server)
+        except OutlivedError as error:
+            self.outlived += 1
+            if self.outlived > _TRIES:
+                raise
+            self.answers.line(f"{error}; the job is loaded from that")
+            return False
+        if saved is None:
+            return False
+        self.outlived, self.saved = 0, saved
+        return True
 
 
 def _end(actor: Any) -> None:

@@ -9,7 +9,8 @@ _DEADLINE_S, SLOW_S = 10.0, 300.0
 each such round doubles the deadline, up to the second. Loading and saving use the second from the start."""
 
 _NEW, _ENOUGH, _CHANGED = 0.1, 20, 1.2
-"""Weight of a round in the mean round time, least rounds between two reports of it, and the factor that is reported."""
+"""Least weight of a round in the mean round time, most rounds between two reports of it, and the factor that is
+reported."""
 
 
 class RoundClock:
@@ -36,7 +37,7 @@ class RoundClock:
         self.due = self.late_s = self.behind_s = self.recovery_s = self.round_s = 0.0
         self.patience_s = min(max(_DEADLINE_S, 3 * pace), SLOW_S)
         self._joined: list[float] = []
-        self._reported_s, self._rounds = 0.0, 0
+        self._reported_s, self._rounds, self._next = 0.0, 0, 1
 
     def join(self, lag_s: float) -> None:
         """Note a team that joins; it holds its lanes since `lag_s` ago."""
@@ -77,15 +78,23 @@ class RoundClock:
         self.patience_s = min(2 * self.patience_s, SLOW_S)
 
     def measure(self, took_s: float) -> float | None:
-        """Update the mean time of a round, at least the announced one; returns it when it has changed by a fifth."""
+        """Update the mean time of a round, at least the announced one; returns it when it has changed by a fifth.
+
+        That is asked after 1, 2, 4, 8, 16 rounds, and then every 20. The first round includes starting: it counts only
+        while there is no other.
+        """
         took_s = max(took_s, self.pace)
-        self.round_s = took_s if self.round_s == 0.0 else (1 - _NEW) * self.round_s + _NEW * took_s
-        self.patience_s = min(max(_DEADLINE_S, 3 * self.round_s), SLOW_S)
         self._rounds += 1
-        reported = self._reported_s or self.pace
-        if self._rounds < _ENOUGH or (reported and 1 / _CHANGED < self.round_s / reported < _CHANGED):
+        new = max(_NEW, 1 / max(self._rounds - 1, 1))
+        self.round_s = (1 - new) * self.round_s + new * took_s
+        self.patience_s = min(max(_DEADLINE_S, 3 * self.round_s), SLOW_S)
+        if self._rounds < self._next:
             return None
-        self._reported_s, self._rounds = self.round_s, 0
+        self._next = min(2 * self._next, self._next + _ENOUGH)
+        reported = self._reported_s or self.pace
+        if reported and 1 / _CHANGED < self.round_s / reported < _CHANGED:
+            return None
+        self._reported_s = self.round_s
         return self.round_s
 
     def keep(self) -> None:

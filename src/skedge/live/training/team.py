@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from skedge.live.world.inputs import Report
@@ -91,19 +91,22 @@ class Teams:
         left = [chunk for chunk in team.chunks if self.progress[chunk] < self.steps]
         return sorted(left, key=lambda chunk: (self.progress[chunk], chunk))[: team.width]
 
-    def finished(self) -> list[int]:
-        """Numbers of the teams at work whose chunks are all trained."""
-        return [
-            number
-            for number, team in self.working.items()
-            if all(self.progress[chunk] >= self.steps for chunk in team.chunks)
-        ]
+    def finished(self) -> dict[int, Team]:
+        """The teams at work whose chunks are all trained, by number."""
+        return {number: team for number, team in self.working.items() if self.trained(team, self.progress)}
 
-    def dismiss(self, number: int) -> None:
-        """Remove a team whose chunks are all trained."""
-        team = self.working.pop(number, None)
-        self.reported.update(() if team is None else team.chunks)
+    def trained(self, team: Team, progress: Sequence[int]) -> bool:
+        """Whether all chunks of a team are trained, by a progress."""
+        return all(progress[chunk] >= self.steps for chunk in team.chunks)
+
+    def dismiss(self, number: int, team: Team) -> bool:
+        """Remove a team whose chunks are all trained; False if another has taken its place."""
+        if self.working.get(number) is not team:
+            return False
+        del self.working[number]
+        self.reported.update(team.chunks)
         self.leaving.discard(number)
+        return True
 
     def all_trained(self) -> bool:
         """Whether every chunk of the job is trained."""
@@ -116,6 +119,8 @@ class Teams:
     def recall(self, report: Report) -> None:
         """Replay a report that was made before the controller was lost."""
         self.progress = list(report.progress) or self.progress
+        if self.is_outdated(report):
+            return
         if report.what == "released":
             self.held.pop(report.team, None)
         if report.what not in ("stopped", "finished", "held"):
@@ -126,6 +131,11 @@ class Teams:
             self.reported.update(team.chunks)
         if team is not None and report.what == "held":
             self.held[report.team] = team
+
+    def is_outdated(self, report: Report) -> bool:
+        """Whether a report says ``finished`` of a team in whose place another was put while it was on its way."""
+        team = self.working.get(report.team)
+        return report.what == "finished" and team is not None and not self.trained(team, report.progress)
 
     def _mark(self, team: Team) -> tuple[int, int]:
         """Chunks' worth of mini-batches that a team has trained, and, if its lag is bounded, its epochs."""

@@ -21,6 +21,7 @@ from .directed import Directed
 from .processes import Processes
 from .program import Program
 from .ps_process import PSProcess
+from .ray_errors import CallError, translated
 from .team import Team
 
 _PATIENCE_S = 0.5
@@ -70,20 +71,32 @@ class Trainer(Directed):
     def run(self) -> None:
         """Train round by round until the job is trained, fails, or is closed."""
         try:
-            self.ps.sent = _shared(sent(self.program))
             while (teams := self._next_teams()) is not None:
-                if (site := self._place()) is None:
-                    self.ps.give_up()
-                elif self.ps.move(site):
-                    self._round(teams)
-                    if not self._dismiss_finished():
-                        self.ps.save_sometimes()
+                try:
+                    with translated():
+                        self._step(teams)
+                except CallError as error:  # a call could not even be made, as there is no room for its arguments
+                    self.line(f"a call cannot be made, and is tried again: {error}")
+                    self.closed.wait(_PATIENCE_S)
         except TrainingError as error:
             self._fail(str(error))
         except Exception as error:  # any error: a thread that ends silently would leave the job hanging
             self._fail(f"its training has ended: {type(error).__name__}: {error}")
         finally:
             self.ps.release()
+
+    def _step(self, teams: dict[int, Team]) -> None:
+        """Give up the parameter server, or train a round and save."""
+        if self.ps.sent is None:
+            self.ps.sent = _shared(sent(self.program))
+        if (site := self._place()) is None:
+            self.ps.give_up()
+        elif not self.ps.move(site):
+            self.closed.wait(_PATIENCE_S)
+        else:
+            self._round(teams)
+            if not self._dismiss_finished():
+                self.ps.save_sometimes()
 
     def _fail(self, reason: str) -> None:
         self.tell(Report("failed", self.job, progress=tuple(self.teams.progress), reason=reason))
@@ -168,7 +181,9 @@ class Trainer(Directed):
             else:
                 self._updated(progress, teams, [answer["loss"] for answer, _ in answers if answer is not None])
         elif asked:
-            time.sleep(_PATIENCE_S)
+            self.closed.wait(_PATIENCE_S)
+            if self.answers.gone:
+                self.ps.load()  # the parameters themselves: only their server can give them again
         took = time.monotonic() - started
         if not whole or len(ready) < len(asked):
             # a round that lost a worker says nothing about how long rounds take
@@ -199,7 +214,7 @@ class Trainer(Directed):
     def _updated(self, progress: list[int], teams: dict[int, Team], losses: list[float]) -> None:
         """Note an update of the parameters."""
         self.teams.progress = progress
-        self.answers.deaths = 0
+        self.answers.progressed()
         now = time.monotonic()
         for number in teams:
             self.first_s.setdefault(number, now - self.put_at.get(number, now))
@@ -232,16 +247,17 @@ class Trainer(Directed):
             return False
         began = time.monotonic()
         # a chunk that was reported as trained is never trained again, so a checkpoint must hold it first
-        saved = self.ps.save_or_load()
+        saved = self.ps.save_or_load(self.teams.progress)
         self.clock.postpone(time.monotonic() - began)
         if not saved:
             return False
         with self.change:
-            for number in done:
-                self.teams.dismiss(number)
-        for number in done:
-            self.tell(self._fact("finished", number))
-        if self.teams.all_trained():
+            for number, team in done.items():
+                # a team that was put meanwhile has the number, too, but other chunks: it is looked at in its turn
+                if self.teams.dismiss(number, team):
+                    self.tell(self._fact("finished", number))
+            over = self.teams.all_trained() and not self.teams.finished()
+        if over:
             self._tell_result()
         return True
 

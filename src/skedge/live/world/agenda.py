@@ -1,9 +1,10 @@
-"""The times at which a live run must act of itself: arrivals of jobs, and the wakes that a policy asked for."""
+"""The times at which a live run must act of itself: arrivals, wakes that a policy asked for, ends of limited jobs."""
 
 from __future__ import annotations
 
 from heapq import heappop, heappush
 
+from skedge.core.events import EndAt, Reserve, WakeAt
 from skedge.core.model import Ints
 from skedge.core.time import NEVER
 
@@ -17,20 +18,41 @@ class Agenda:
         Number of jobs whose arrival was reported.
     wakes
         Times of wakes [µs], a heap.
+    ends
+        When and why jobs fail unless they leave before: the last order about each.
     """
 
     def __init__(self) -> None:
         self.arrived = 0
         self.wakes: list[int] = []
+        self.ends: dict[int, EndAt] = {}
 
-    def wake(self, time: int) -> None:
-        """Add a wake [µs]."""
-        heappush(self.wakes, time)
+    def wake_at(self, order: WakeAt) -> None:
+        """Add a wake."""
+        heappush(self.wakes, order.time)
+
+    def reserve(self, order: Reserve) -> None:
+        """Add wakes at the start and the end of a plan."""
+        heappush(self.wakes, order.start)
+        heappush(self.wakes, order.end)
 
     def next(self, arrivals: Ints) -> int:
         """Time of the next arrival or wake [µs]."""
         arrival = int(arrivals[self.arrived]) if self.arrived < len(arrivals) else NEVER
         return min(arrival, self.wakes[0] if self.wakes else NEVER)
+
+    def next_end(self) -> int:
+        """Time of the next end [µs]."""
+        return min((order.time for order in self.ends.values()), default=NEVER)
+
+    def end_at(self, order: EndAt) -> None:
+        """Have a job fail at a time, and at none that was said before."""
+        self.ends[order.job] = order
+
+    def ended_by(self, time: int) -> list[EndAt]:
+        """The ends by `time` [µs], in order."""
+        due = [order for order in self.ends.values() if order.time <= time]
+        return sorted(due, key=lambda order: (order.time, order.job))
 
     def due_by(self, time: int, arrivals: Ints) -> tuple[tuple[int, ...], bool]:
         """The jobs that have arrived by `time` [µs], and whether a wake is due; each is reported once."""

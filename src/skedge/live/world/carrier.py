@@ -7,6 +7,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from skedge.core.errors import TrainingError
+from skedge.live.training.checkpoint import is_full
+from skedge.live.training.ray_errors import CallError, FailedError, answer, translated
 
 from .inputs import Report, Uploaded
 from .uploads import Transport
@@ -20,21 +22,26 @@ _PIECE = 2**18
 _PIECE_S = 20.0
 """Time after which a piece that has not arrived is sent again [s]."""
 
-_PATIENCE_S = 0.5
-"""Pause before an upload to a lost server is tried again [s]."""
+_PATIENCE_S, _FULL_S = 0.5, 1.0
+"""Pause before an upload to a lost server, and to one whose disk is full, is tried again [s]."""
+
+_FAILURES = 5
+"""Attempts in a row that a server's disk may refuse for another reason than that it is full."""
 
 
 class Carrier(threading.Thread):
     """Sends an upload to its agent, and reports when it has arrived whole.
 
-    The upload restarts if the agent is lost, as long as it is under way. If its chunks do not come from a server, or
-    that server cannot provide them, they are made.
+    The upload restarts if the agent is lost, as long as it is under way; while the agent's disk is full, it waits. If
+    its chunks do not come from a server, or that server cannot provide them, they are made.
     """
 
     def __init__(self, world: RayWorld, upload: Transport) -> None:
         self.job = world.scenario.jobs.ids[upload.job]
         super().__init__(name=f"upload {self.job}", daemon=True)
         self.upload, self.uploads, self.tell, self.log = upload, world.uploads, world.inbox.tell, world.job_log
+        self.controller, self.attempts, self.failures = world.inbox.resumed, 0, 0
+        self.waits = False
         self.program, self.maker = world.program(upload.job), world.engine.maker
         self.agent = world.engine.agents[upload.server]
         known = upload.source is not None and not world.out.get(upload.source)
@@ -66,8 +73,9 @@ class Carrier(threading.Thread):
         Raises
         ------
         TrainingError
-            If the job's data cannot be made, or the server cannot store them.
+            If the job's data cannot be made, or the server's disk refuses them.
         """
+        self.attempts += 1
         began, delay_s = time.monotonic(), self.upload.delay_s
         contents = self._from_source() or self.maker.contents(self.program, self.upload.chunks)
         total, sent = sum(len(content) for _, content in contents), 0
@@ -75,7 +83,7 @@ class Carrier(threading.Thread):
             for offset in range(0, len(content), _PIECE):
                 piece = content[offset : offset + _PIECE]
                 last = offset + len(piece) == len(content)
-                if not (self._wanted() and self._store(chunk, offset, piece, last=last)):
+                if not self._stored(chunk, offset, piece, last=last):
                     return False
                 sent += len(piece)
                 time.sleep(max(began + delay_s * sent / total - time.monotonic(), 0.0))
@@ -84,25 +92,55 @@ class Carrier(threading.Thread):
 
     def _from_source(self) -> list[tuple[int, bytes]]:
         """The chunks as stored on the server that they come from; empty if it lacks one or does not answer."""
-        import ray  # noqa: PLC0415 - Ray is an extra
-
         if self.source is None:
             return []
         try:
-            found: list[Any] = ray.get(self.source.contents.remote(self.job, self.upload.chunks), timeout=_PIECE_S)
+            found: list[Any] = answer(self.source.contents.remote(self.job, self.upload.chunks), _PIECE_S)
             return list(zip(self.upload.chunks, found, strict=True))
-        except (ray.exceptions.RayError, TrainingError):
+        except CallError:
             return []
 
-    def _store(self, chunk: int, offset: int, piece: bytes, *, last: bool) -> bool:
-        """Store a piece at the agent; False if the agent is lost or late."""
-        import ray  # noqa: PLC0415 - Ray is an extra
+    def _stored(self, chunk: int, offset: int, piece: bytes, *, last: bool) -> bool:
+        """Have a piece stored, waiting while the agent's disk is full; False if this attempt is to end.
 
-        stored = self.agent.store.remote(self.job, chunk, offset, piece, last=last, upload=self.upload.number)
-        try:
-            ray.get(stored, timeout=_PIECE_S)
-        except (ray.exceptions.RayActorError, ray.exceptions.GetTimeoutError):
-            return False
-        except ray.exceptions.RayTaskError as error:
+        Raises
+        ------
+        TrainingError
+            If the disk refuses several attempts in a row for another reason.
+        """
+        while self._wanted():
+            try:
+                self._store(chunk, offset, piece, last=last)
+            except FailedError as error:
+                if not is_full(error.cause):
+                    return self._refused(chunk, error)
+                self._say(f"chunk {chunk} waits for its server, whose disk is full")
+                time.sleep(_FULL_S)
+            except CallError:
+                return False
+            else:
+                self.waits = False
+                self.failures = 0 if last else self.failures
+                return True
+        return False
+
+    def _store(self, chunk: int, offset: int, piece: bytes, *, last: bool) -> None:
+        # a writer that was late, or a controller that was frozen, may still write: each attempt has a file of its own
+        attempt = (self.controller, self.upload.number, self.attempts)
+        with translated():
+            stored = self.agent.store.remote(self.job, chunk, offset, piece, last=last, attempt=attempt)
+        answer(stored, _PIECE_S)
+
+    def _refused(self, chunk: int, error: FailedError) -> bool:
+        """Note an attempt that the server's disk has refused: False."""
+        self.failures += 1
+        if self.failures > _FAILURES:
             raise TrainingError(f"chunk {chunk} cannot be brought to its server: {error.cause}") from error
-        return True
+        self._say(f"chunk {chunk} is brought to its server again: {error}")
+        return False
+
+    def _say(self, line: str) -> None:
+        """Write a line to the job's log, once until a piece is stored."""
+        if self.log is not None and not self.waits:
+            self.log(self.job, line)
+        self.waits = True

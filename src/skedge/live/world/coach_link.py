@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import count
 from typing import Any, Protocol
 
 from skedge.core.errors import SkedgeError
@@ -20,6 +22,7 @@ from skedge.live.training.assignment import (
     Note,
     UnattachedError,
 )
+from skedge.live.training.ray_errors import CallError, FailedError, answer, translated
 
 from .inputs import Report
 
@@ -69,14 +72,37 @@ class CoachThere:
         CoachLostError
             If its process is lost or does not answer.
         """
-        import ray  # noqa: PLC0415 - Ray is an extra
-
         try:
-            return ray.get(getattr(self.actor, method).remote(*given), timeout=_ANSWER_S)
-        except ray.exceptions.RayTaskError as error:
+            with translated():
+                ref = getattr(self.actor, method).remote(*given)
+            return answer(ref, _ANSWER_S)
+        except FailedError as error:
             raise error.cause from None
-        except ray.exceptions.RayError as error:
+        except CallError as error:
             raise CoachLostError(str(error)) from error
+
+
+def clock_of(coach: AskedCoach, wanted: Callable[[], bool] = lambda: True, within_s: float = _START_S) -> int | None:
+    """The run's clock as the coach has kept it [µs]; waits for a coach that is lost or late, as long as it is `wanted`.
+
+    None if the coach knows no controller, or is wanted no more.
+
+    Raises
+    ------
+    SkedgeError
+        If it does not answer within that time [s].
+    """
+    deadline = time.monotonic() + within_s
+    while wanted():
+        try:
+            clock: int | None = coach.ask("clock")
+        except CoachLostError as error:
+            if time.monotonic() > deadline:
+                raise SkedgeError(f"the coach, which hosts the trainers, does not answer: {error}") from error
+            time.sleep(_PAUSE_S)
+        else:
+            return clock
+    return None
 
 
 class CoachLink:
@@ -90,8 +116,9 @@ class CoachLink:
         Called with each report and each note, from a thread.
     lost
         Called, from a thread, when the coach was lost and answers again: a new link must be made.
-    fenced
-        Called, from a thread, with the error if another controller has attached.
+    broken
+        Called, from a thread, with the error that ends the controller: another one has attached, or the coach does not
+        answer at all.
     journaled
         Returns the number of the last report in the journal.
     now
@@ -106,39 +133,36 @@ class CoachLink:
         tell: Callable[[Report], None],
         note: Callable[[Note], None],
         lost: Callable[[], None],
-        fenced: Callable[[FencedError], None],
+        broken: Callable[[Exception], None],
         journaled: Callable[[], int],
         now: Callable[[], int],
     ) -> None:
         self.coach, self.who = coach, (number, secrets.token_hex(8))
-        self.tell, self.note, self.lost, self.fenced = tell, note, lost, fenced
+        self.tell, self.note, self.lost, self.broken = tell, note, lost, broken
         self.journaled, self.now = journaled, now
         self.after = journaled()
         self.heard = time.monotonic()
         self.ended = threading.Event()
         self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
-        self._threads = [threading.Thread(target=run, name="coach", daemon=True) for run in (self._send, self._receive)]
+        self._threads = [self._thread(run) for run in (self._send, self._receive)]
 
-    def attach(self, assignments: Mapping[int, Assignment], silent_s: float) -> tuple[Attached, list[Report]]:
-        """Attach to the coach, waiting for it if it is being started; returns also the reports that were missed.
+    def attach(self, assignments: Mapping[int, Assignment], silent_s: float) -> tuple[Attached | None, list[Report]]:
+        """Attach to the coach; returns also the reports that were missed.
+
+        If the coach is lost or late before the first news are here, (None, []): `lost` is called once it answers. A new
+        link has a number of its own, so a late call of this one has no effect then.
 
         Raises
         ------
         FencedError
             If a later controller is attached.
-        SkedgeError
-            If the coach does not answer.
         """
-        deadline = time.monotonic() + _START_S
-        while True:
-            try:
-                found: Attached = self.coach.ask("attach", self.who, self.after, self.now(), assignments, silent_s)
-                break
-            except CoachLostError as error:
-                if time.monotonic() > deadline:
-                    raise SkedgeError(f"the coach, which hosts the trainers, does not answer: {error}") from error
-                time.sleep(_PAUSE_S)
-        missed = self._news(0.0)
+        try:
+            found: Attached = self.coach.ask("attach", self.who, self.after, self.now(), assignments, silent_s)
+            missed = self._news(0.0)
+        except (CoachLostError, UnattachedError):
+            self._thread(self._wait_for_coach).start()
+            return None, []
         for thread in self._threads:
             thread.start()
         return found, missed
@@ -157,36 +181,54 @@ class CoachLink:
         self.ended.set()
         self._commands.put(None)
         for thread in self._threads:
-            thread.join(timeout=wait_s)
+            if thread.ident is not None:
+                thread.join(timeout=wait_s)
         try:
             self.coach.ask("close", self.who, wait_s)
             self._take(0.0)
         except (CoachLostError, FencedError, UnattachedError):
             return  # it has no trainers of this controller
 
+    def _thread(self, run: Callable[[], None]) -> threading.Thread:
+        return threading.Thread(target=self._guarded, args=(run,), name="coach", daemon=True)
+
+    def _guarded(self, run: Callable[[], None]) -> None:
+        """Run a thread; an error ends the controller, as a thread that ends silently would leave it hanging."""
+        try:
+            run()
+        except Exception as error:
+            if not self.ended.is_set():  # else another controller is this one's next link
+                self.broken(error)
+
     def _send(self) -> None:
-        while True:
+        for number in count(1):
             commands = [self._commands.get()]
             while not self._commands.empty():
                 commands.append(self._commands.get())
             sent = [command for command in commands if command is not None]
-            try:
-                self.coach.ask("order", self.who, sent)
-            except (CoachLostError, FencedError, UnattachedError):
-                return  # the other thread finds out as well; a new link gives every trainer its assignment
-            if len(sent) < len(commands):
+            if not self._ordered(number, sent) or len(sent) < len(commands):
                 return
+
+    def _ordered(self, number: int, commands: list[Command]) -> bool:
+        """Have commands carried out, asking again while the answer is late; False if the coach takes no more."""
+        while True:
+            try:
+                self.coach.ask("order", self.who, number, commands)
+            except CoachLostError:
+                # it may be carried out yet, or have been: the number tells the coach that this is the same order
+                if self.ended.wait(_PAUSE_S):
+                    return False
+            except (FencedError, UnattachedError):
+                return False  # the other thread finds out as well; a new link gives every trainer its assignment
+            else:
+                return True
 
     def _receive(self) -> None:
         while not self.ended.is_set():
             try:
                 self._take(_WAIT_S)
-            except FencedError as error:
-                if not self.ended.is_set():  # else by this controller's next link
-                    self.fenced(error)
-                return
             except (CoachLostError, UnattachedError):
-                self._wait_for_coach()
+                self._wait_for_coach(math.inf)
                 return
 
     def _take(self, wait_s: float) -> None:
@@ -203,13 +245,8 @@ class CoachLink:
             self.after = news.reports[-1].number
         return [replace(report, since=self.heard - report.since) for report in news.reports]
 
-    def _wait_for_coach(self) -> None:
+    def _wait_for_coach(self, within_s: float = _START_S) -> None:
         """Wait until a coach that was lost answers again, and report that."""
-        while not self.ended.is_set():
-            try:
-                self.coach.ask("clock")
-            except CoachLostError:
-                time.sleep(_PAUSE_S)
-            else:
-                self.lost()
-                return
+        clock_of(self.coach, lambda: not self.ended.is_set(), within_s)
+        if not self.ended.is_set():
+            self.lost()

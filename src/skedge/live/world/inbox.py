@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from skedge.core.errors import SkedgeError
 from skedge.core.time import SECOND
 from skedge.live.control.journal import SqlJournal
 
@@ -64,7 +65,14 @@ class Inbox:
         self._later: deque[Input] = deque()
         self._began = time.monotonic() - (0.0 if began is None else time.time() - began)
         if journal is not None:
-            journal.meanwhile = self._answer
+            journal.meanwhile, journal.unless_over = self._answer, self._check_end
+
+    def begin(self) -> None:
+        """Begin as the first controller; that is journaled before it attaches, so the next one has a higher number."""
+        if self.journal is not None and self.world.engine.acts:
+            self.journal.take(0, to_json(Resumed(lost=False)))
+            self.resumed += 1
+        self.world.trainers.go_on()  # nothing trains yet: there is nothing to take in
 
     def elapsed(self) -> int:
         """Time since the start, by the machine's clock, without the time in which the run's clock stopped [µs]."""
@@ -143,7 +151,13 @@ class Inbox:
         return Due()
 
     def _answer(self) -> None:
-        """Answer questions for a second while the journal cannot be written, so that no input can be processed."""
+        """Answer questions for a second while the journal cannot be written, so that no input can be processed.
+
+        Raises
+        ------
+        SkedgeError
+            If the service has to end meanwhile.
+        """
         until = time.monotonic() + _BLOCKED_S
         with suppress(queue.Empty):
             while True:
@@ -153,3 +167,18 @@ class Inbox:
                 else:
                     # inputs cannot be acted on before they are written: they keep their order until then
                     self._later.append(item)
+        self._check_end()
+
+    def end(self) -> None:
+        """Wait for no input any more, once those that wait are dealt with; any thread and signal handler may say so."""
+        self.waiting.put(self._end)
+        if self.journal is not None and self.journal.blocked:
+            self._end()
+
+    def _end(self) -> None:
+        self.ending = True
+
+    def _check_end(self) -> None:
+        """End a controller that has to end and waits for its journal: what waits to be written does not take effect."""
+        if self.ending:
+            raise SkedgeError(f"the service ends while {self.journal.blocked if self.journal is not None else ''}")

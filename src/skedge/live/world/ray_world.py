@@ -21,6 +21,7 @@ from skedge.core.events import (
     Allocate,
     AssignPS,
     Dispatch,
+    EndAt,
     Event,
     Order,
     Reject,
@@ -121,12 +122,13 @@ class RayWorld:
             Upload: self.gangs.upload,
             Reject: self._reject,
             AssignPS: self._assign_ps,
-            Reserve: self._reserve,
-            WakeAt: self._wake_at,
+            Reserve: self.agenda.reserve,
+            WakeAt: self.agenda.wake_at,
+            EndAt: self.agenda.end_at,
         }
         engine.watch(self._server_changed)
         if not self.inbox.rebuilding:
-            self.trainers.go_on()  # nothing trains yet: there is nothing to take in
+            self.inbox.begin()
 
     def now(self) -> int:
         """Time of the last input [µs]."""
@@ -142,7 +144,7 @@ class RayWorld:
         """The next event; waits for it. None once all jobs have left and no arrival is left."""
         while True:
             # before the next input is taken: it is journaled at a time when this one is dealt with
-            event = self.lanes.settle() or self._due()
+            event = self.lanes.settle() or self._ended() or self._due()
             if event is not None:
                 return event
             over = self.submit is None and not self.in_system and self.agenda.arrived == len(self.scenario.jobs)
@@ -157,10 +159,8 @@ class RayWorld:
         return max((self._next_due() - self.real_now()) / SECOND, 0.0)
 
     def _take_in(self, given: Input) -> Event | None:
-        if isinstance(given, Uploaded):
-            done = self.uploads.done(given.upload)
-            if done is not None:
-                self._uploaded(done)
+        if isinstance(given, Uploaded) and (done := self.uploads.done(given.upload)) is not None:
+            self._uploaded(done)
         if isinstance(given, Report):
             return self._from_trainer(given)
         if isinstance(given, ServerChanged):
@@ -191,7 +191,13 @@ class RayWorld:
             Carrier(self, transport).start()
 
     def _next_due(self) -> int:
-        return min(self.agenda.next(self.scenario.jobs.arrival), self.real_now() + 3600 * SECOND)
+        agenda = self.agenda
+        return min(agenda.next(self.scenario.jobs.arrival), agenda.next_end(), self.real_now() + 3600 * SECOND)
+
+    def _ended(self) -> Event | None:
+        """The end of a job that has reached a limit of its time."""
+        ended = self.agenda.ended_by(self.now())
+        return self.fail(ended[0].job, ended[0].reason) if ended else None
 
     def _due(self) -> Event | None:
         """Arrivals and wakes that are due now."""
@@ -258,6 +264,7 @@ class RayWorld:
     def leave(self, job: int, *, finished: bool = True) -> None:
         """Remove a job from the system."""
         self.in_system.discard(job)
+        self.agenda.ends.pop(job, None)
         self.uploads.drop(job)
         self.lanes.forget(job)
         self.gangs.board.forget(job)
@@ -325,6 +332,7 @@ class RayWorld:
 
     def _reject(self, order: Reject) -> None:
         self.in_system.discard(order.job)
+        self.agenda.ends.pop(order.job, None)
 
     def _assign_ps(self, order: AssignPS) -> None:
         self.serve_from(order.job, ps_in(order.ps))
@@ -339,13 +347,6 @@ class RayWorld:
         """Remove the job's PS."""
         self.ps_site.pop(job, None)
         self.trainers[job].rest()
-
-    def _reserve(self, order: Reserve) -> None:
-        self.agenda.wake(order.start)
-        self.agenda.wake(order.end)
-
-    def _wake_at(self, order: WakeAt) -> None:
-        self.agenda.wake(order.time)
 
     def servers_of(self, job: int, placed: Placement) -> set[int]:  # noqa: ARG002 - sites ask for it
         """Servers that train `job` now; `placed` are its workers in the kernel's books."""

@@ -182,6 +182,9 @@ class SiteWork:
         finished = [job for job, _ in trained if not any(self.there[job].values()) and job not in self.failed]
         self.failed |= {job: lacking for job in finished if (lacking := world.untrained(job))}
         finished = [job for job in finished if job not in self.failed]
+        for ended in world.agenda.ended_by(at):
+            if ended.job not in finished:
+                self.fail(ended.job, ended.reason)
         failed = tuple(sorted(self.failed.items()))
         self.failed = {}
         for job in (*finished, *(job for job, _ in failed)):

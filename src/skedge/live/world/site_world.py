@@ -58,8 +58,11 @@ class SiteWorld(RayWorld):
         self.inbox.clock = self.sites.end
         return self.sites.end_slot()
 
+    def _ended(self) -> None:
+        """Jobs reach the limits of their time at the ends of slots (:meth:`.site_work.SiteWork.end_slot`)."""
+
     def _next_due(self) -> int:
-        return min(super()._next_due(), self.sites.end)
+        return min(self.agenda.next(self.scenario.jobs.arrival), self.sites.end)
 
     def patience(self) -> float:
         """How long to wait for the next input [s]; a slot that is late is looked at again soon."""

@@ -12,18 +12,26 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from skedge.core.time import SECOND
-from skedge.live.training.assignment import Assignment, Attached, Command, FencedError, Note
+from skedge.live.training.assignment import Assignment, Attached, Command, Note
 from skedge.live.training.checkpoint import Checkpoints
 from skedge.live.training.team import Team, Teams
 
-from .coach_link import AskedCoach, CoachLink
+from .coach_link import AskedCoach, CoachLink, clock_of
 from .inputs import Report, Resumed
 
 if TYPE_CHECKING:
+    from skedge.live.training.program import Program
+
     from .ray_world import RayWorld
 
 _JOIN_S = 15.0
 """How long the trainers may take to end: one round, and the measurement of the result [s]."""
+
+_AGAIN_S = 5.0
+"""Pause before a measurement that failed is tried again [s]."""
+
+_GONE: dict[str, Any] = {"accuracy": None, "losses": [], "unmeasured": "there is no whole checkpoint of it any more"}
+"""The result of a job whose last checkpoint cannot be had."""
 
 
 class Orders:
@@ -80,8 +88,9 @@ class Orders:
 
     def recall(self, report: Report) -> None:
         """Take in a report of the trainer."""
-        self.assignment.teams.recall(report)
-        if report.what in ("stopped", "finished"):
+        outdated = self.teams.is_outdated(report)
+        self.teams.recall(report)
+        if report.what in ("stopped", "finished") and not outdated:
             self.assignment.puts.pop(report.team, None)
             self.assignment.since.pop(report.team, None)
 
@@ -116,6 +125,7 @@ class Trainers(dict[int, Orders]):
         self._coach: AskedCoach | None = world.engine.coach()
         self._link: CoachLink | None = None
         self._measuring: list[threading.Thread] = []
+        self._closed = threading.Event()
 
     # -- the coach -----------------------------------------------------------------------------------------------
 
@@ -124,13 +134,16 @@ class Trainers(dict[int, Orders]):
 
         At the start of a run, after a rebuild, and when the coach was lost. Returns the reports that were missed.
         """
-        self.found, missed = (Attached(), []) if self._coach is None else self._attach(self._coach)
+        found, missed = (Attached(), []) if self._coach is None else self._attach(self._coach)
+        if found is None:
+            return []  # the coach was lost meanwhile: this is called again once it answers
+        self.found = found
         self._losses = {job: list(losses) for job, losses in self.found.losses.items()}
         for job in sorted(self.unmeasured - self.found.measuring):
             self.measure(job)
         return missed
 
-    def _attach(self, coach: AskedCoach) -> tuple[Attached, list[Report]]:
+    def _attach(self, coach: AskedCoach) -> tuple[Attached | None, list[Report]]:
         """Make a link to the coach, in place of an earlier one."""
         world, silent_s = self.world, 0.0
         if self._link is not None:
@@ -142,23 +155,23 @@ class Trainers(dict[int, Orders]):
             tell=world.inbox.tell,
             note=self._note,
             lost=lambda: world.inbox.waiting.put(Resumed()),
-            fenced=self._fenced,
+            broken=self._broken,
             journaled=lambda: world.inbox.told,
             now=world.inbox.elapsed,
         )
+        link.heard -= silent_s  # if this link is lost before it hears anything, the silence goes on
         return link.attach({job: orders.assignment for job, orders in self.items()}, silent_s)
 
     def clock(self) -> int | None:
         """The run's clock as the coach has kept it [µs]; None if it has not trained since the last controller."""
-        found: int | None = None if self._coach is None else self._coach.ask("clock")
-        return found
+        return None if self._coach is None else clock_of(self._coach)
 
     def _send(self, method: str, job: int, given: tuple[Any, ...]) -> None:
         """Send a command; in a rebuild there is no link yet, and attaching gives every trainer its assignment."""
         if self._link is not None:
             self._link.send(Command(method, job, given))
 
-    def _fenced(self, error: FencedError) -> None:
+    def _broken(self, error: Exception) -> None:
         def end() -> None:
             raise error
 
@@ -246,17 +259,28 @@ class Trainers(dict[int, Orders]):
 
     def measure(self, job: int) -> None:
         """Measure a finished job from its last checkpoint, as its trainer has ended."""
-        world = self.world
-
-        def measure() -> None:
-            saved = Checkpoints(world.engine.url).read(world.scenario.jobs.ids[job])
-            if saved is not None:
-                result = world.engine.maker.outcome_of(world.program(job), saved)
-                world.inbox.tell(Report("result", job, result=result))
-
-        thread = threading.Thread(target=measure, name=f"measure {job}", daemon=True)
+        name, program = self.world.scenario.jobs.ids[job], self.world.program(job)
+        thread = threading.Thread(target=self._measure, args=(job, name, program), name=f"measure {name}", daemon=True)
         thread.start()
         self._measuring = [*(other for other in self._measuring if other.is_alive()), thread]
+
+    def _measure(self, job: int, name: str, program: Program) -> None:
+        """Measure a job, trying again while storage or Ray fail: a thread that ends silently leaves it unmeasured."""
+        world, told = self.world, False
+        while True:
+            try:
+                saved = Checkpoints(world.engine.url).read(name)
+                result = world.engine.maker.outcome_of(program, saved) if saved is not None else _GONE
+            except Exception as error:
+                if not told and world.job_log is not None:
+                    reason = f"{type(error).__name__}: {error}"
+                    world.job_log(name, f"its result cannot be measured, which is tried again: {reason}")
+                told = True
+                if self._closed.wait(_AGAIN_S):
+                    return
+            else:
+                world.inbox.tell(Report("result", job, result=result))
+                return
 
     def close(self) -> None:
         """End all trainers, and wait for them for a while; a service that has not ended leaves them to the next one."""
@@ -264,6 +288,7 @@ class Trainers(dict[int, Orders]):
             self.leave()  # an error has ended this controller
             return
         end = time.monotonic() + _JOIN_S
+        self._closed.set()  # a measurement under way is waited for, but not tried again
         if self._link is not None:
             self._link.close(_JOIN_S)
         for thread in self._measuring:
@@ -271,5 +296,6 @@ class Trainers(dict[int, Orders]):
 
     def leave(self) -> None:
         """Leave the trainers to the next controller."""
+        self._closed.set()
         if self._link is not None:
             self._link.leave()

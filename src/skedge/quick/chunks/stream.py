@@ -23,6 +23,7 @@ from skedge.core.schedule import schema
 from skedge.core.size import UNLIMITED
 from skedge.core.stored import StoredScenario
 from skedge.core.time import NEVER
+from skedge.core.time_limits import MAX_RUN_TIME, MAX_WAIT, has_time_limits
 from skedge.policies.aonline.policy import NO_WORKER, AOnline
 from skedge.runs.writing import GrowingTable, growing, write_table
 from skedge.sim.lanes import RUN_END, RUN_JOB, RUN_START, RUNS, SWITCHES
@@ -67,7 +68,9 @@ def covers(scenario: Scenario | StoredScenario, policy: Policy) -> bool:
     if base.physics.mtbf is not None:  # chunks of a failed server run again, which no compiled loop does
         return False
     if isinstance(scenario, Scenario):
-        return True
+        return not has_time_limits(scenario)
+    if scenario.any(MAX_WAIT) or scenario.any(MAX_RUN_TIME):
+        return False
     limited = bool((base.cluster.storage_bytes != UNLIMITED).any())
     return not scenario.any("max_lag") and not (limited and scenario.any("chunk_mb"))
 

@@ -32,6 +32,8 @@ def bring_up_to_date(at: sql.Connection) -> None:
     VersionError
         If the database is of a later version.
     """
+    if at.dialect.name == "sqlite":  # which would commit each change of a table on its own
+        at.exec_driver_sql("BEGIN IMMEDIATE")
     _check_known(version_of(at))
     command.upgrade(_config(at), "head")
 

@@ -1,0 +1,69 @@
+"""Rule M43: limits of a job's time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from skedge.analysis.columns import Columns, end_times, gang_intervals
+from skedge.core.time import NEVER, SECOND
+from skedge.core.time_limits import PREFIX, TimeLimit, seen_at, time_limits
+
+from .rules import Findings
+
+Spans = dict[int, list[tuple[int, int]]]
+
+
+def check_time_limits(c: Columns, found: Findings, slack: int) -> None:
+    """M43: a job with a limit fails when it is reached, and none fails so before."""
+    limits = time_limits(c.scenario.jobs, c.scenario.cluster.sharing)
+    said = set(c.jobs["job"][c.jobs.frame["reason"].fill_null("").str.starts_with(PREFIX).to_numpy()].tolist())
+    if not limits and not said:
+        return
+    spans, left = _spans(c, limits), _left_at(c)
+    for job in sorted(limits.keys() | said):
+        due = _due(c, job, limits.get(job, TimeLimit()), spans[job])
+        if job in said and abs(left[job] - due) > slack:
+            when = "never" if due == NEVER else f"at {due / SECOND:g} s"
+            text = f"fails at {left[job] / SECOND:g} s by its time limit, which is reached {when}"
+            found.add("M43", job, left[job], text)
+        elif job not in said and left[job] > due + slack:
+            found.add("M43", job, due, f"reaches its time limit at {due / SECOND:g} s, and does not fail then")
+
+
+def _due(c: Columns, job: int, limit: TimeLimit, spans: list[tuple[int, int]]) -> int:
+    """When the job reaches a limit [µs]; NEVER if it does not."""
+    step, begins = c.scenario.physics.step, spans[0][0] if spans else NEVER
+    if limit.wait < NEVER and begins >= (due := seen_at(c.scenario, job) + limit.wait):
+        return -(-due // step) * step
+    ran = 0
+    for start, end in spans if limit.run < NEVER else ():
+        if ran + end - start >= limit.run:
+            return -(-(start + limit.run - ran) // step) * step
+        ran += end - start
+    return NEVER
+
+
+def _spans(c: Columns, limits: dict[int, TimeLimit]) -> Spans:
+    """When the jobs with limits held workers or had a chunk in service: intervals [µs] in order, apart."""
+    gangs, chunks = gang_intervals(c), c.runs["chunk"] >= 0
+    table = np.concatenate([
+        np.stack([gangs[name].to_numpy() for name in ("job", "start", "end")], axis=1),
+        np.stack([c.runs[name][chunks] for name in ("job", "start", "end")], axis=1),
+    ])  # fmt: skip
+    spans: Spans = defaultdict(list)
+    for job, start, end in table[np.lexsort((table[:, 1], table[:, 0]))].tolist():
+        if job not in limits:
+            continue
+        if spans[job] and start <= spans[job][-1][1]:
+            start, end = spans[job][-1][0], max(end, spans[job].pop()[1])  # noqa: PLW2901 - it joins the last one
+        spans[job].append((start, end))
+    return spans
+
+
+def _left_at(c: Columns) -> list[int]:
+    """When each job left: completed, failed or was rejected [µs]; NEVER if it has not."""
+    left, rejected = end_times(c), c.decisions.has("verb", "reject")
+    left[c.decisions["job"][rejected]] = c.decisions["time"][rejected]
+    return [int(time) for time in left]

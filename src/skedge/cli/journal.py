@@ -1,0 +1,81 @@
+"""``skedge journal``: check the journal of a service, and repair it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from skedge.live.control.audit import AUDIT, Audit
+
+from .extra import check_live
+from .options import STATE, JsonOption
+from .requests import print_answer
+from .service import local_user, lock_of
+
+if TYPE_CHECKING:
+    from skedge.live.control.journal_repair import Found
+
+journal_app = typer.Typer(
+    help="Check the journal of a service, and repair it.", no_args_is_help=True, rich_markup_mode=None,
+    add_completion=False,
+)  # fmt: skip
+
+StateArgument = Annotated[Path, typer.Argument(help="Folder of the service's state.")]
+
+
+@journal_app.callback()
+def journal() -> None:
+    """Check the journal of a service, and repair it."""
+
+
+@journal_app.command()
+def check(state: StateArgument = STATE, as_json: JsonOption = False) -> None:
+    """Name the first entry that is damaged or missing; the service may be up. Exit status 1 if there is one."""
+    check_live()
+    from skedge.live.control import journal_repair as by  # noqa: PLC0415 - imports the extra
+
+    found = by.check(state)
+    print_answer(asdict(found), _said(state, found), as_json=as_json)
+    if found.first_bad is not None:
+        raise typer.Exit(1)
+
+
+def _said(state: Path, found: Found) -> str:
+    """What a check has found, in sentences."""
+    if found.first_bad is None:
+        return f"{state}: all {found.entries} entries of the journal are sound"
+    bad = f"{state}: entry {found.first_bad} of {found.entries} {found.why}"
+    if found.starts:
+        return (
+            f"{bad}; the service continues from its snapshot, before entry {found.from_snapshot}, and needs none "
+            "before it; a record, or a later version of skedge, does: restore the file of the archive from a backup"
+        )
+    return f"{bad}; `skedge journal repair {state}` cuts the journal before it, or restore a backup"
+
+
+@journal_app.command()
+def repair(state: StateArgument = STATE, as_json: JsonOption = False) -> None:
+    """Cut the journal to its last sound entry, and say what that loses; the service must be down."""
+    check_live()
+    from skedge.live.control import journal_repair as by  # noqa: PLC0415 - imports the extra
+
+    lock = lock_of(state)
+    try:
+        cut = by.repair(state)
+        Audit(state / AUDIT, local_user).note("journal repair", {}, cut.why or "nothing to cut")
+    finally:
+        os.close(lock)
+    if cut.first_bad is None:
+        sentence = f"{state}: every entry that the service needs is sound; nothing was cut"
+    else:
+        jobs = f", with the submissions of {', '.join(cut.jobs)}" if cut.jobs else ""
+        sentence = (
+            f"{state}: entry {cut.first_bad} {cut.why}: {cut.lost} entries are cut off{jobs}, all that was decided or "
+            f"reported after {cut.until_s:.3f} s of the service's clock; jobs that are left continue from their "
+            f"checkpoints with `skedge up`, and what was cut off is in {cut.aside}"
+        )
+    print_answer(asdict(cut), sentence, as_json=as_json)

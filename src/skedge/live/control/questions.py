@@ -1,0 +1,47 @@
+"""Questions to the controller's thread: it answers between two inputs, so each sees one consistent state."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from typing import TypeVar
+
+from skedge.live.world.inbox import Inbox
+
+from .journal import SqlJournal
+from .submissions import BusyError
+
+Answer = TypeVar("Answer")
+
+ANSWER_S, LOOK_S = 60.0, 0.2
+"""How long a caller waits for the controller's thread, and how often it checks whether the journal is full [s]."""
+
+
+def ask(inbox: Inbox, journal: SqlJournal, question: Callable[[], Answer]) -> Answer:
+    """Have the controller's thread answer a question, between two inputs.
+
+    Raises
+    ------
+    BusyError
+        If it does not come to that: it takes its journal in again, or waits in the middle of an event until its
+        decision can be written.
+    """
+    future: Future[Answer] = Future()
+
+    def answer() -> None:
+        if not future.set_running_or_notify_cancel():
+            return  # the caller has stopped waiting
+        try:
+            future.set_result(question())
+        except BaseException as error:
+            future.set_exception(error)
+
+    inbox.waiting.put(answer)
+    deadline = time.monotonic() + ANSWER_S
+    while not future.done() and time.monotonic() < deadline and not journal.midway:
+        wait([future], timeout=LOOK_S)
+    if future.cancel():
+        why = journal.blocked or "the controller is busy taking its journal in again"
+        raise BusyError(f"{why}; ask again in a while")
+    return future.result()

@@ -1,0 +1,51 @@
+"""What jobs have really trained, put into the state that a forecast starts from.
+
+A kernel believes in progress at the announced speed, corrected by measurements from then on; a live run knows the
+mini-batches that were trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from skedge.core.events import CLOUD
+from skedge.core.kernel import Kernel
+from skedge.core.lanes.lanes import COUNT, EACH, JOB, LEFT, UNKNOWN, bring_to
+from skedge.core.model import Floats
+from skedge.core.state import DISPATCHED
+
+
+def believe_trained(kernel: Kernel, shares: Mapping[int, Floats], now: int) -> None:
+    """Correct what is left of jobs in the system.
+
+    Parameters
+    ----------
+    shares
+        Of each chunk the share that is trained, in [0, 1], by job.
+    now
+        The time at which they were read [µs].
+    """
+    lanes = kernel.belief
+    bring_to(lanes, np.arange(len(lanes.clock)), now)
+    for job, share in shares.items():
+        if kernel.status[job] == DISPATCHED:
+            _on_lanes(kernel, job, share)
+        elif job in kernel.gangs.placed and not kernel.books.work:
+            whole = int(kernel.gangs.work[job, kernel.gangs.zeta[job]])
+            kernel.gangs.set_left(job, round(whole * float(1 - share.mean())), now)
+
+
+def _on_lanes(kernel: Kernel, job: int, share: Floats) -> None:
+    """Correct the chunk in service of a job on each of its lanes; those on their way have not begun."""
+    lanes, sent = kernel.belief, kernel.sent[job]
+    for lane in np.unique(sent[sent != CLOUD]).tolist():
+        rows = lanes.rows[lane, : lanes.waiting[lane]]
+        mine = np.flatnonzero(rows[:, JOB] == job)
+        if len(mine) != 1:  # chunks that were sent again are groups of their own: which is which is not known
+            continue
+        row, left = rows[mine[0]], float((1 - share[sent == lane]).sum())
+        whole = int(row[EACH])
+        row[LEFT] = max(1, round((left - (row[COUNT] - 1)) * whole))
+        lanes.stretches[lane] = UNKNOWN

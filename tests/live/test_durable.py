@@ -1,0 +1,88 @@
+"""What a service keeps is whole, and on the disk before anything follows from it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from skedge.live.control.settings import SETTINGS, Settings, save_settings
+from skedge.live.durable import write_whole
+from skedge.live.training.agent import Agent
+from skedge.live.training.apart import Nursery
+from skedge.live.training.checkpoint import Checkpoints, Life
+from skedge.live.training.code import Codes, digest
+from skedge.live.training.framing import framed
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is flushed and renamed, by name, in order; names written aside have that of their file."""
+    noted, sync, rename = list[str](), os.fsync, os.replace
+
+    def flushed(handle: int) -> None:
+        noted.append(f"flush {Path(os.readlink(f'/proc/self/fd/{handle}')).name}")
+        sync(handle)
+
+    def renamed(source: Path, target: Path) -> None:
+        noted.append(f"rename to {Path(target).name}")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", flushed)
+    monkeypatch.setattr(os, "replace", renamed)
+    return noted
+
+
+def settings(folder: Path) -> str:
+    save_settings(folder, Settings("fifo"))
+    return SETTINGS
+
+
+def code(folder: Path) -> str:
+    Codes(folder / "code").keep(b"archive")
+    return f"{digest(b'archive')}.zip"
+
+
+def checkpoint(folder: Path) -> str:
+    Checkpoints(str(folder)).write("job", Life(1, 1), 3, b"state")
+    return "000001-000001-000000000003.ckpt"
+
+
+def chunk(folder: Path) -> str:
+    content = framed(b"samples")
+    agent = Agent("e0", str(folder))
+    assert agent.store("job", 0, 0, content[:9], last=False) == 9
+    assert agent.store("job", 0, 9, content[9:], last=True) == len(content)
+    return "000000.pt"
+
+
+@pytest.mark.parametrize("write", [settings, code, checkpoint, chunk])
+def test_a_file_is_flushed_then_renamed_and_then_its_folder_is_flushed(
+    tmp_path: Path, steps: list[str], monkeypatch: pytest.MonkeyPatch, write: Callable[[Path], str]
+) -> None:
+    monkeypatch.setattr(Nursery, "start", lambda _: None)
+    name = write(tmp_path)
+    (place,) = tmp_path.rglob(name)
+    at = steps.index(f"rename to {name}")
+    assert (name in steps[at - 1] or "partial" in steps[at - 1], steps[at - 1][:6]) == (True, "flush ")
+    assert steps[at + 1] == f"flush {place.parent.name}"
+
+
+def test_a_new_folder_is_flushed_where_it_is_named(tmp_path: Path, steps: list[str]) -> None:
+    code(tmp_path)
+    assert steps[0] == f"flush {tmp_path.name}"
+
+
+def test_what_cannot_be_written_leaves_the_old_file_and_nothing_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    write_whole(tmp_path / "file", "old")
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_whole(tmp_path / "file", "new")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"file": "old"}

@@ -1,0 +1,387 @@
+"""Interleavings of coach, trainers and controller, each forced by events and not by sleeps, without Ray."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import SERVERS
+from skedge.core.model import Cluster, Job, Physics, job_table
+from skedge.core.scenario import Jobs, Scenario
+from skedge.core.time import SECOND
+from skedge.live.control.journal import SqlJournal
+from skedge.live.training.assignment import Assignment, Command, UnattachedError
+from skedge.live.training.coach import Coach
+from skedge.live.training.processes import Processes
+from skedge.live.training.program import Program
+from skedge.live.training.team import Team, Teams
+from skedge.live.training.trainer import Trainer
+from skedge.live.world import trainers
+from skedge.live.world.coach_link import CoachHere, CoachLink, CoachLostError
+from skedge.live.world.inputs import Due, Report, Resumed, to_json
+from skedge.live.world.ray_world import NoEngine, RayWorld
+
+NONE: Any = None
+OF = Program("m:f", {}, 2, 1, 6)
+FIRST = (0, "first")
+LONG_S = 10.0
+"""How long what happens at once may take [s]: only a failing test waits for so long."""
+
+
+class NoProcesses(Processes):
+    """The processes of a coach whose trainers train nothing."""
+
+    def __init__(self) -> None: ...
+
+    def clear(self, controllers: int) -> None:
+        """Do nothing: there are none."""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The threads of trainers would ask Ray."""
+    monkeypatch.setattr(Trainer, "start", lambda _: None)
+
+
+@pytest.fixture
+def coach() -> Iterator[Coach]:
+    """A coach that waits for a short time for a controller."""
+    one = Coach(NoProcesses(), ("m0", "m1"), alone_s=0.2)
+    try:
+        yield one
+    finally:
+        one._over.set()
+
+
+def assigned(number: int = 0) -> Assignment:
+    """A job with one team."""
+    given = Assignment(number, f"job{number}", OF, Teams(OF), site=0)
+    given.put(0, Team(0, (0,), 1), 0)
+    return given
+
+
+def attached(coach: Coach) -> Trainer:
+    """The trainer of a job, of which the first controller has told the coach."""
+    coach.attach(FIRST, 0, 0, {0: assigned()}, 0.0)
+    return coach.trainers[0]
+
+
+def in_thread(run: Callable[[], object]) -> threading.Thread:
+    """Run something in a thread of its own."""
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread
+
+
+def ends(thread: threading.Thread) -> bool:
+    """Whether a thread ends."""
+    thread.join(LONG_S)
+    return not thread.is_alive()
+
+
+class Gate:
+    """A method that tells that it was reached, and goes on when it may."""
+
+    def __init__(self, of: object, name: str, when: Callable[..., bool] = lambda *_, **__: True) -> None:
+        self.reached, self.opened, self.over = (threading.Event() for _ in range(3))
+        self.method, self.when = getattr(of, name), when
+        setattr(of, name, self)
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        if not self.when(*given, **named):
+            return self.method(*given, **named)
+        self.reached.set()
+        assert self.opened.wait(2 * LONG_S)
+        found = self.method(*given, **named)
+        self.over.set()
+        return found
+
+
+# -- the coach's locks -----------------------------------------------------------------------------------------------
+
+
+def test_news_end_a_pause_while_a_trainer_tells_of_its_team(coach: Coach) -> None:
+    """The trainer holds its lock and is about to tell; a controller is heard, and wants that lock to end the pause."""
+    trainer = attached(coach)
+    pause = Gate(trainer, "pause", lambda paused: paused)
+    pause.opened.set()
+    assert pause.over.wait(LONG_S), "no controller is heard"
+    telling, resumed = Gate(trainer.clock, "report"), Gate(trainer, "pause", lambda paused: not paused)
+    resumed.opened.set()
+    trainer.take(0)
+    tells = in_thread(trainer._next_teams)
+    assert telling.reached.wait(LONG_S)
+    news = in_thread(lambda: coach.news(FIRST, 0, 0, 0, 0.0))
+    assert resumed.reached.wait(LONG_S)
+    telling.opened.set()
+    assert ends(news)
+    assert ends(in_thread(coach.clock))
+    trainer.close()
+    assert ends(tells)
+    assert [report.what for report in coach._reports] == ["stopped"]
+
+
+def test_a_controller_that_is_heard_while_trainers_begin_to_pause_ends_the_pause(coach: Coach) -> None:
+    trainer = attached(coach)
+    pause = Gate(trainer, "pause", lambda paused: paused)
+    assert pause.reached.wait(LONG_S)
+    coach.alone_s = 1e9
+    news = in_thread(lambda: coach.news(FIRST, 0, 0, 0, 0.0))
+    news.join(0.5)  # it is heard now, or once the pause has begun
+    pause.opened.set()
+    assert pause.over.wait(LONG_S)
+    assert ends(news)
+    assert not trainer.paused
+    assert coach._paused_at == 0
+
+
+def test_a_job_that_is_new_while_trainers_pause_pauses_too(coach: Coach) -> None:
+    pause = Gate(attached(coach), "pause", lambda paused: paused)
+    pause.opened.set()
+    assert pause.over.wait(LONG_S)
+    coach.order(FIRST, 1, [Command("open", 1, (assigned(1), 0, None))])
+    assert coach.trainers[1].paused
+
+
+# -- orders and attaching --------------------------------------------------------------------------------------------
+
+
+def test_an_attach_that_was_late_does_not_undo_later_orders(coach: Coach) -> None:
+    attached(coach)
+    coach.order(FIRST, 1, [Command("serve_from", 0, (1,)), Command("lose", 0, (0,)), Command("keep_pace", 0, (0.5,))])
+    again = coach.attach(FIRST, 0, 0, {0: assigned()}, 0.0)
+    trainer = coach.trainers[0]
+    assert (trainer.site, trainer.answers.out, trainer.clock.pace) == (1, {0}, 0.5)
+    assert again == coach._attached, "its answer is that of the first call"
+
+
+def test_an_order_that_was_late_is_carried_out_once(coach: Coach) -> None:
+    trainer = attached(coach)
+    for number, site in ((1, 1), (2, 0), (1, 1)):
+        coach.order(FIRST, number, [Command("serve_from", 0, (site,))])
+    assert trainer.site == 0
+    coach.attach((1, "second"), 0, 0, {0: assigned()}, 0.0)
+    coach.order((1, "second"), 1, [Command("serve_from", 0, (1,))])
+    assert trainer.site == 1, "each controller counts its own"
+
+
+class Late(CoachHere):
+    """A coach whose answers to some calls are late: they have been carried out or not."""
+
+    def __init__(self, coach: Coach, *late: tuple[str, bool]) -> None:
+        super().__init__(coach)
+        self.late = list(late)
+
+    def ask(self, method: str, *given: Any) -> Any:
+        """Call a method."""
+        for one in [one for one in self.late if one[0] == method][:1]:
+            self.late.remove(one)
+            if one[1]:
+                super().ask(method, *given)
+            raise CoachLostError("GetTimeoutError")
+        return super().ask(method, *given)
+
+
+class Forgetful(CoachHere):
+    """A coach that is lost after it was attached to: the next one knows nobody."""
+
+    def ask(self, method: str, *given: Any) -> Any:
+        """Call a method."""
+        found = super().ask(method, *given)
+        if method == "attach" and given[0][0] == 0:
+            self.coach.who = None
+        return found
+
+
+class Heard:
+    """A link, and what it has told."""
+
+    def __init__(self, coach: Any) -> None:
+        self.lost, self.errors = threading.Event(), list[Exception]()
+        self.link = CoachLink(
+            coach, 0, tell=lambda _: None, note=lambda _: None, lost=self.lost.set, broken=self.errors.append,
+            journaled=lambda: 0, now=lambda: 0,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("carried_out", [True, False])
+def test_an_order_whose_answer_is_late_is_sent_again_and_so_are_those_after_it(
+    coach: Coach, *, carried_out: bool
+) -> None:
+    heard = Heard(Late(coach, ("order", carried_out), ("order", carried_out)))
+    heard.link.attach({0: assigned()}, 0.0)
+    paces, last = list[float](), threading.Event()
+    coach.trainers[0].keep_pace = lambda pace: (paces.append(pace), pace == 3 and last.set())  # type: ignore[assignment]
+    for pace in (1, 2, 3):
+        heard.link.send(Command("keep_pace", 0, (pace,)))
+    assert last.wait(LONG_S)
+    heard.link.leave()
+    assert paces == [1, 2, 3]
+    assert (heard.lost.is_set(), heard.errors) == (False, [])
+
+
+def test_an_error_of_a_command_ends_the_controller_and_not_the_sender_alone(coach: Coach) -> None:
+    heard, ended = Heard(CoachHere(coach)), threading.Event()
+    heard.link.broken = lambda error: (heard.errors.append(error), ended.set())  # type: ignore[assignment]
+    heard.link.attach({0: assigned()}, 0.0)
+    heard.link.send(Command("no_method", 0))
+    assert ended.wait(LONG_S)
+    heard.link.leave()
+    assert [type(error) for error in heard.errors] == [AttributeError]
+
+
+class WithCoach(NoEngine):
+    """An engine whose servers do nothing, with a coach."""
+
+    acts = True
+
+    def __init__(self, asked: Any) -> None:
+        super().__init__(len(SERVERS))
+        self.asked = asked
+
+    def coach(self) -> Any:
+        """The coach."""
+        return self.asked
+
+
+def scenario() -> Scenario:
+    """One job, which comes late."""
+    cluster = Cluster(SERVERS)
+    return Scenario(cluster, Jobs(job_table([Job("a", 1e6, 1, 2, 6, 0.1)])[0], cluster), Physics(slot=SECOND))
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda coach: Late(coach, ("attach", True)),
+        lambda coach: Late(coach, ("attach", False)),
+        lambda coach: Late(coach, ("news", False)),
+        lambda coach: Late(coach, ("news", False), ("clock", False)),
+        Forgetful,
+    ],
+    ids=["attach late", "attach lost", "news", "news and clock", "anew"],
+)
+def test_a_coach_lost_before_its_first_news_is_attached_to_again(
+    coach: Coach, asked: Callable[[Coach], CoachHere]
+) -> None:
+    world = RayWorld(scenario(), {"a": OF}, WithCoach(asked(coach)))
+    given = world.inbox.take()
+    assert isinstance(given, Resumed), "a new coach gets all assignments under a new number"
+    assert coach.who is not None
+    assert coach.who[0] == 1
+    coach.tell(Report("stopped", 0, 0))
+    assert isinstance(world.inbox.take(), Report)
+    world.trainers.leave()
+
+
+def test_a_coach_that_is_lost_when_it_is_asked_for_its_clock_is_asked_again(tmp_path: Path, coach: Coach) -> None:
+    url = f"sqlite:///{tmp_path}/journal.db"
+    SqlJournal(url, {"began": 0.0}).take(5 * SECOND, to_json(Due()))
+    coach.attach(FIRST, 0, 5 * SECOND, {}, 0.0)
+    world = RayWorld(scenario(), {"a": OF}, WithCoach(Late(coach, ("clock", False))), journal=SqlJournal(url))
+    assert isinstance(world.inbox.take(), Due)
+    assert isinstance(world.inbox.take(), Resumed)
+    world.trainers.leave()
+
+
+def test_a_coach_that_is_started_and_knows_nobody_is_one_to_attach_to(coach: Coach) -> None:
+    with pytest.raises(UnattachedError):
+        coach.news(FIRST, 0, 0, 0, 0.0)
+
+
+# -- teams -----------------------------------------------------------------------------------------------------------
+
+
+def trainer_of(told: list[Report]) -> Trainer:
+    """A trainer whose first chunk is trained."""
+    trainer = Trainer(0, "j", OF, told.append, NONE, servers=("s",))
+    trainer.put(3, Team(0, (0,), 1), order=1)
+    trainer.teams.progress = [6, 0]
+    return trainer
+
+
+def test_a_team_that_is_put_while_the_last_one_is_saved_is_not_dismissed() -> None:
+    """The upload of chunk 1 ends while the checkpoint that holds chunk 0 is written."""
+    told = list[Report]()
+    trainer, both = trainer_of(told), Team(0, (0, 1), 2)
+
+    def save(*_: object) -> bool:
+        trainer.put(3, both, order=2)
+        return True
+
+    trainer.ps.save_or_load = save  # type: ignore[method-assign]
+    trainer._dismiss_finished()
+    assert (told, trainer.teams.working, trainer.teams.reported) == ([], {3: both}, set())
+
+
+def test_the_report_of_a_team_that_was_replaced_meanwhile_does_not_end_the_next() -> None:
+    """It was on its way when the controller put a team with another chunk in its place."""
+    teams = assigned().teams
+    teams.put(0, Team(0, (0, 1), 2))
+    teams.recall(Report("finished", 0, 0, (6, 0)))
+    assert (set(teams.working), teams.reported, teams.progress) == ({0}, set(), [6, 0])
+    teams.recall(Report("finished", 0, 0, (6, 6)))
+    assert (teams.working, teams.reported) == ({}, {0, 1})
+
+
+@pytest.mark.parametrize(("held", "dismissed"), [([6, 0], True), ([5, 0], False)])
+def test_a_team_is_finished_once_a_checkpoint_holds_all_its_mini_batches(held: list[int], *, dismissed: bool) -> None:
+    told = list[Report]()
+    trainer, loaded = trainer_of(told), list[int]()
+    trainer.ps.save = lambda: (trainer.ps.__setattr__("saved", held), True)[1]  # type: ignore[method-assign]
+    trainer.ps.load = lambda: (loaded.append(1), True)[1]  # type: ignore[method-assign]
+    assert trainer._dismiss_finished() == dismissed
+    assert ([report.what for report in told], loaded) == ((["finished"], []) if dismissed else ([], [1]))
+
+
+# -- results ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_measurement_that_fails_is_told_and_tried_again(coach: Coach, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Storage is away twice, then Ray; then there is no checkpoint any more."""
+    answers: list[Any] = [OSError("away"), OSError("away"), b"checkpoint", RuntimeError("Ray"), b"checkpoint", None]
+    lines = list[str]()
+
+    def outcome() -> Any:
+        found = answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    world = RayWorld(scenario(), {"a": OF}, WithCoach(CoachHere(coach)), job_log=lambda _, line: lines.append(line))
+    monkeypatch.setattr(trainers, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(trainers.Checkpoints, "read", lambda *_: outcome())
+    monkeypatch.setattr(world.engine.maker, "outcome_of", lambda *_: outcome() or {"accuracy": 1.0})
+    for result in ({"accuracy": 1.0}, trainers._GONE):
+        if result is trainers._GONE:
+            answers[:] = [None]
+        else:
+            answers[-1:] = [b""]
+        world.trainers.measure(0)
+        given = world.inbox.waiting.get(timeout=LONG_S)
+        assert isinstance(given, Report)
+        assert (given.what, given.result) == ("result", result)
+    assert lines == ["its result cannot be measured, which is tried again: OSError: away"]
+    world.trainers.leave()
+
+
+def test_trainers_that_close_do_not_wait_for_storage_that_is_away(
+    coach: Coach, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = threading.Event()
+
+    def read(*_: object) -> None:
+        asked.set()
+        raise OSError
+
+    monkeypatch.setattr(trainers.Checkpoints, "read", read)
+    world = RayWorld(scenario(), {"a": OF}, WithCoach(CoachHere(coach)))
+    world.trainers.measure(0)
+    assert asked.wait(LONG_S)
+    (thread,) = world.trainers._measuring
+    world.trainers.close()
+    assert not thread.is_alive()
