@@ -187,13 +187,17 @@ def test_a_confined_jobs_environment_has_no_variable_that_it_does_not_need() -> 
 
 # -- what ends with it -------------------------------------------------------------------------------------------------
 
-_LEAVES = """
+NAME = f"left-{os.getpid()}"
+"""Of what the jobs of this process leave behind."""
+
+_LEAVES = f"""
 import ctypes
+NAME = b"{NAME}"
 for _ in range(5):
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
-            ctypes.CDLL(None).prctl(15, b"left-behind", 0, 0, 0)
+            ctypes.CDLL(None).prctl(15, NAME, 0, 0, 0)
             time.sleep(600)
         os._exit(0)
     os.wait()
@@ -205,7 +209,7 @@ def left_behind() -> list[str]:
     found = []
     for path in Path("/proc").glob("[0-9]*/comm"):
         with suppress(OSError):
-            found += [path.parent.name] if path.read_text().strip() == "left-behind" else []
+            found += [path.parent.name] if path.read_text().strip() == NAME else []
     return found
 
 

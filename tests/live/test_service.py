@@ -38,6 +38,14 @@ SPEC: dict[str, Any] = {
 }  # fmt: skip
 
 
+TRUST = (
+    ["--trust-jobs"]
+    if subprocess.run([sys.executable, "-m", "skedge.live.confinement"], check=False).returncode
+    else []
+)
+"""On a machine that does not let jobs be confined, which says so."""
+
+
 class Operator:
     """Types commands."""
 
@@ -96,7 +104,8 @@ def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
     folder = tmp_path_factory.mktemp("service")
     (folder / "cluster.yaml").write_text(CLUSTER, encoding="utf-8")
     one = Operator(folder)
-    one.types("up", str(folder / "cluster.yaml"), "--allow", "no.such")
+    digits(folder / "digits", 600)
+    one.types("up", str(folder / "cluster.yaml"), "--allow", "no.such", "--readable", str(folder / "digits"), *TRUST)
     try:
         yield one
     finally:
@@ -151,7 +160,6 @@ assert not any(name.startswith("skedge") for name in sys.modules)
 
 def test_a_script_is_a_job_with_its_own_code_and_its_model_is_loaded_outside(operator: Operator) -> None:
     """An edit while the job is in the system is for the next job; the command's folder is not what servers import."""
-    digits(operator.folder / "digits", 600)
     code = operator.folder / "train_job.py"
     code.write_bytes((SCRIPT / "train_job.py").read_bytes())
     train = {
@@ -246,6 +254,62 @@ def test_a_job_that_cannot_be_trained_fails_and_the_service_lives(operator: Oper
     job = operator.submits(name="broken", train={"factory": "no.such.module:f"})
     operator.waits(lambda: operator.state_of(job) == "FAILED")
     assert "No module named 'no'" in operator.sees("describe", job)["message"]
+
+
+SPY = """
+import os, socket
+from pathlib import Path
+
+def job(state, port):
+    got = []
+    for name in ("token", "ray_token", "service.json", "journal.db", "settings.json", "logs"):
+        got += [name] if os.access(Path(state, name), os.R_OK) else []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+        got += [line] if b"ray" in line or b"control" in line else []
+        if os.access(f"/proc/{pid}/environ", os.R_OK) and b"TOKEN" in Path(f"/proc/{pid}/environ").read_bytes():
+            got.append(pid)
+    for family, place in ((socket.AF_INET, ("127.0.0.1", port)), (socket.AF_UNIX, f"{state}/api.sock")):
+        with socket.socket(family) as one:
+            got += [place] if one.connect_ex(place) == 0 else []
+    raise RuntimeError(f"it got {got}")
+"""
+
+
+@pytest.mark.skipif(bool(TRUST), reason="this machine does not let jobs be confined")
+def test_a_hostile_job_gets_nothing_of_a_running_service(operator: Operator) -> None:
+    code = operator.folder / "spy.py"
+    code.write_text(SPY, encoding="utf-8")
+    port = int(operator.address()["url"].split(":")[2].split("/")[0])
+    train = {"code": str(code), "factory": "spy:job", "args": {"state": str(operator.state), "port": port}}
+    job = operator.submits(name="spy", train=train)
+    operator.waits(lambda: operator.state_of(job) == "FAILED")
+    assert "RuntimeError: it got []" in operator.sees("describe", job)["message"]
+
+
+def test_no_process_of_the_service_has_a_token_in_its_environment(operator: Operator) -> None:
+    """No process of this machine has: those of Ray among them, which inherit the environment of the service."""
+    of_ray = os.environ.get("RAY_AUTH_TOKEN_PATH", operator.state / "ray_token")  # the tests share a file
+    tokens = [Path(path).read_bytes() for path in (operator.state / "token", of_ray)]
+    own = 0
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            said = (path / "environ").read_bytes() + (path / "cmdline").read_bytes()
+            own += str(operator.state).encode() in said
+            assert not any(token in said for token in tokens), path
+    assert own >= 4, "supervisor, host of Ray, controller and standby"
+
+
+def test_commands_ask_by_the_socket_of_the_state(operator: Operator) -> None:
+    """Only its owner can connect; a command takes it although the address is another's."""
+    assert (operator.state / "api.sock").stat().st_mode & 0o777 == 0o600
+    address = operator.state / "service.json"
+    content = address.read_text(encoding="utf-8")
+    address.write_text(json.dumps({**json.loads(content), "url": "http://127.0.0.1:9/v1"}), encoding="utf-8")
+    try:
+        assert "edge-0" in operator.types("servers")
+    finally:
+        address.write_text(content, encoding="utf-8")
 
 
 def test_the_api_asks_for_its_token_and_listens_on_loopback(operator: Operator) -> None:

@@ -129,7 +129,7 @@ class Engine:
         try:
             self._start(address)
         except BaseException:  # also on an interrupt: no process of Ray may be left behind
-            (self.leave if lasting else self.stop)()
+            (self.leave if self.lasting else self.stop)()
             raise
 
     def _start(self, address: str | None) -> None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from .confinement import Confinement, from_json
 from .groups import JobGroup
 from .keeper import Ends, keep
-from .warden import Watched, end_above_limits
+from .warden import Ward, end_above_limits
 
 _SIZE = 4
 """Bytes of a number in a message."""
@@ -54,7 +54,7 @@ class ForkServer:
     def __init__(self, listening: socket.socket, body: Callable[[int], None], alone_s: float) -> None:
         self.listening, self.body, self.alone_s = listening, body, alone_s
         self.ready = selectors.DefaultSelector()
-        self.watched: dict[int, Watched] = {}
+        self.watched: dict[int, Ward] = {}
 
     def run(self) -> None:
         """Serve clients."""
@@ -89,16 +89,16 @@ class ForkServer:
         # the process has its own copies: open ones here would hide that it has ended
         os.close(ends.connection)
         os.close(ends.output)
-        self._watch(Watched(pid, confinement, socket.socket(fileno=ends.word)))
+        self._watch(Ward(pid, confinement, socket.socket(fileno=ends.word)))
         with suppress(OSError):  # the client has ended, and the process's connection with it
             client.send(pid.to_bytes(_SIZE, "little"))
 
-    def _watch(self, process: Watched) -> None:
+    def _watch(self, process: Ward) -> None:
         file = os.pidfd_open(process.keeper)
         self.watched[process.keeper] = process
         self.ready.register(file, selectors.EVENT_READ, lambda: self._ended(process, file))
 
-    def _ended(self, process: Watched, file: int) -> None:
+    def _ended(self, process: Ward, file: int) -> None:
         del self.watched[process.keeper]
         self.ready.unregister(file)
         os.close(file)

@@ -16,7 +16,7 @@ _MEGABYTE = 10**6
 
 
 @dataclass(frozen=True)
-class Watched:
+class Ward:
     """A process of a job.
 
     Attributes
@@ -39,9 +39,9 @@ class Watched:
             os.kill(self.keeper, signal.SIGTERM)
 
 
-def end_above_limits(watched: Iterable[Watched]) -> None:
+def end_above_limits(watched: Iterable[Ward]) -> None:
     """End all processes of each job that uses more than it may."""
-    of_group: dict[str, list[Watched]] = {}
+    of_group: dict[str, list[Ward]] = {}
     for process in watched:
         of_group.setdefault(process.confinement.group, []).append(process)
     below = children() if of_group else {}
@@ -52,7 +52,7 @@ def end_above_limits(watched: Iterable[Watched]) -> None:
             process.end(sentence)
 
 
-def _own(process: Watched, below: dict[int, list[int]]) -> list[int]:
+def _own(process: Ward, below: dict[int, list[int]]) -> list[int]:
     """The job's own process and what it has started, without keeper and first process of the namespace."""
     confined = not process.confinement.trusted
     above = filter(is_first, below.get(process.keeper, ())) if confined else [process.keeper]
