@@ -129,6 +129,10 @@ def test_a_damaged_journal_never_decides_differently_in_silence(
     found = check(state)
     assert found.first_bad is not None
     assert (f"entry {found.first_bad} " in refused, found.starts) == (True, False), (file, refused)
+    if found.first_bad == 0:  # as where the run's description is damaged, which the first entry continues
+        with pytest.raises(StateError, match=r"entry 0 .* restore a backup"):
+            repair(state)
+        return
     cut = repair(state)
     end = len(entries) - cut.lost
     assert (cut.first_bad, end >= found.first_bad) == (found.first_bad, True)
