@@ -288,7 +288,7 @@ def test_the_guides_examples_are_files_that_load() -> None:
 
 def test_the_guide_has_every_command_of_the_service() -> None:
     listed = {cell.split()[0] for cell in re.findall(r"^\| `skedge (.*?)`", GUIDE, re.MULTILINE)}
-    modules = ("service:", "requests:", "whatif:", "tokens:", "notify:")
+    modules = ("service:", "requests:", "whatif:", "tokens:", "notify:", "journal:")
     assert listed | {"uncordon"} == {name for name, (target, _) in COMMANDS.items() if target.startswith(modules)}
 
 

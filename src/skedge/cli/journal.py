@@ -17,7 +17,7 @@ from .requests import print_answer
 from .service import local_user, lock_of
 
 if TYPE_CHECKING:
-    from skedge.live.control.journal_repair import Found
+    from skedge.live.control.journal_repair import JournalCheck
 
 journal_app = typer.Typer(
     help="Check the journal of a service, and repair it.", no_args_is_help=True, rich_markup_mode=None,
@@ -44,7 +44,7 @@ def check(state: StateArgument = STATE, as_json: JsonOption = False) -> None:
         raise typer.Exit(1)
 
 
-def _said(state: Path, found: Found) -> str:
+def _said(state: Path, found: JournalCheck) -> str:
     """What a check has found, in sentences."""
     if found.first_bad is None:
         return f"{state}: all {found.entries} entries of the journal are sound"

@@ -66,7 +66,88 @@ class LateEntryError(SkedgeError):
     """An entry of the controller before was committed after this one had read the journal."""
 
 
-class SqlJournal:
+class StoredEntries:
+    """The entries of a run, read from its database and its archive."""
+
+    engine: sql.Engine
+    run: int
+    about: dict[str, Any]
+    archive: JournalArchive | None
+    _known: dict[int, int]
+
+    def entries(self, first: int, end: int) -> list[Entry]:
+        """The entries with numbers in [first, end), checked.
+
+        Raises
+        ------
+        DamagedError
+            If one is missing or damaged.
+        """
+        found = list(checked(self._stored(first, end), first, self.before(first)))
+        if len(found) < end - first:
+            raise DamagedError(first + len(found), MISSING)
+        return found
+
+    def before(self, first: int) -> int:
+        """The checksum that entry `first` continues."""
+        if first in self._known or first == 0:
+            return self._known.get(first, start_of(self.about))
+        for entry in self._stored(first - 1, first):
+            return entry.checksum
+        raise DamagedError(first - 1, MISSING)
+
+    def _stored(self, first: int, end: int) -> Iterator[Entry]:
+        """The entries with numbers in [first, end) as they are stored."""
+        # the database first: what a controller moves meanwhile is in the archive before it is deleted
+        oldest, rows = self._in_database(first, end)
+        begins = end if oldest is None else min(max(oldest, first), end)
+        old = () if self.archive is None or begins == first else self.archive.entries(first, begins)
+        return chain(old, rows)
+
+    def _in_database(self, first: int, end: int) -> tuple[int | None, list[Entry]]:
+        """The number of the oldest entry there, and the entries from it on with numbers in [first, end)."""
+        rows, oldest = list[Entry](), first
+        try:
+            with self.engine.begin() as at:
+                oldest = at.execute(oldest_of(self.run)).scalar_one()
+                if oldest is None:
+                    return None, []
+                which = (ENTRIES.c.number >= max(oldest, first)) & (ENTRIES.c.number < end)
+                for row in at.execute(of_run(self.run, which)):
+                    rows.append(Entry(*row))
+        except sql.exc.DBAPIError as error:
+            if not is_damaged(error):
+                raise
+            raise DamagedError(max(oldest, first) + len(rows), f"cannot be read: {error.orig}") from error
+        return oldest, rows
+
+    def _rows(self, query: Any) -> list[Entry]:
+        """The entries that a query finds.
+
+        Raises
+        ------
+        DamagedError
+            If the database is damaged; it names the first entry that cannot be read.
+        """
+        try:
+            with self.engine.begin() as at:
+                return [Entry(*row) for row in at.execute(query)]
+        except sql.exc.DBAPIError as error:
+            if not is_damaged(error):
+                raise
+            self._in_database(0, MOST)
+            raise DamagedError(0, f"or a later one cannot be read: {error.orig}") from error
+
+    def input_before(self, number: int) -> Entry | None:
+        """The last input before entry `number`; None if there is none."""
+        which = (ENTRIES.c.kind == INPUT) & (ENTRIES.c.number < number)
+        rows = self._rows(of_run(self.run, which).order_by(None).order_by(ENTRIES.c.number.desc()).limit(1))
+        if rows:
+            return rows[0]
+        return next((entry for entry in reversed(self.entries(0, number)) if entry.kind == INPUT), None)
+
+
+class SqlJournal(StoredEntries):
     """The journal of one run.
 
     Parameters
@@ -167,23 +248,6 @@ class SqlJournal:
             return Entry(error.number, 0, "", "")
         return rows[0] if rows else None
 
-    def _rows(self, query: Any) -> list[Entry]:
-        """The entries that a query finds.
-
-        Raises
-        ------
-        DamagedError
-            If the database is damaged; it names the first entry that cannot be read.
-        """
-        try:
-            with self.engine.begin() as at:
-                return [Entry(*row) for row in at.execute(query)]
-        except sql.exc.DBAPIError as error:
-            if not is_damaged(error):
-                raise
-            self._in_database(0, MOST)
-            raise DamagedError(0, f"or a later one cannot be read: {error.orig}") from error
-
     @cached_property
     def inputs(self) -> deque[tuple[int, dict[str, Any]]]:
         """The inputs that are still to be replayed, as (time, content)."""
@@ -203,52 +267,6 @@ class SqlJournal:
         self.span = first, self.span[1]
         self._known[first] = before
 
-    def entries(self, first: int, end: int) -> list[Entry]:
-        """The entries with numbers in [first, end), checked.
-
-        Raises
-        ------
-        DamagedError
-            If one is missing or damaged.
-        """
-        found = list(checked(self._stored(first, end), first, self.before(first)))
-        if len(found) < end - first:
-            raise DamagedError(first + len(found), MISSING)
-        return found
-
-    def before(self, first: int) -> int:
-        """The checksum that entry `first` continues."""
-        if first in self._known or first == 0:
-            return self._known.get(first, start_of(self.about))
-        for entry in self._stored(first - 1, first):
-            return entry.checksum
-        raise DamagedError(first - 1, MISSING)
-
-    def _stored(self, first: int, end: int) -> Iterator[Entry]:
-        """The entries with numbers in [first, end) as they are stored."""
-        # the database first: what a controller moves meanwhile is in the archive before it is deleted
-        oldest, rows = self._in_database(first, end)
-        begins = end if oldest is None else min(max(oldest, first), end)
-        old = () if self.archive is None or begins == first else self.archive.entries(first, begins)
-        return chain(old, rows)
-
-    def _in_database(self, first: int, end: int) -> tuple[int | None, list[Entry]]:
-        """The number of the oldest entry there, and the entries from it on with numbers in [first, end)."""
-        rows, oldest = list[Entry](), first
-        try:
-            with self.engine.begin() as at:
-                oldest = at.execute(oldest_of(self.run)).scalar_one()
-                if oldest is None:
-                    return None, []
-                which = (ENTRIES.c.number >= max(oldest, first)) & (ENTRIES.c.number < end)
-                for row in at.execute(of_run(self.run, which)):
-                    rows.append(Entry(*row))
-        except sql.exc.DBAPIError as error:
-            if not is_damaged(error):
-                raise
-            raise DamagedError(max(oldest, first) + len(rows), f"cannot be read: {error.orig}") from error
-        return oldest, rows
-
     def shrink(self, end: int) -> None:
         """Move the entries before `end`, of which a snapshot exists, into the archive.
 
@@ -266,14 +284,6 @@ class SqlJournal:
             some = (ENTRIES.c.number >= low) & (ENTRIES.c.number < min(low + _AT_ONCE, end))
             with self.engine.begin() as at:
                 at.execute(ENTRIES.delete().where((ENTRIES.c.run == self.run) & some & (ENTRIES.c.kind != ASIDE)))
-
-    def input_before(self, number: int) -> Entry | None:
-        """The last input before entry `number`; None if there is none."""
-        which = (ENTRIES.c.kind == INPUT) & (ENTRIES.c.number < number)
-        rows = self._rows(of_run(self.run, which).order_by(None).order_by(ENTRIES.c.number.desc()).limit(1))
-        if rows:
-            return rows[0]
-        return next((entry for entry in reversed(self.entries(0, number)) if entry.kind == INPUT), None)
 
     # -- writing -------------------------------------------------------------------------------------------------
 

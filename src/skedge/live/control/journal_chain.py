@@ -47,8 +47,10 @@ class Entry(NamedTuple):
 
     def after(self, before: int) -> int:
         """The checksum that is right for it, if `before` is that of the entry before."""
-        kind = INPUT if self.kind == ASIDE else self.kind
-        return zlib.crc32(f"{self.number} {self.time} {kind} {self.content}".encode(errors="surrogateescape"), before)
+        written_as = {ASIDE: INPUT}.get(self.kind, self.kind)
+        return zlib.crc32(
+            f"{self.number} {self.time} {written_as} {self.content}".encode(errors="surrogateescape"), before
+        )
 
     def value(self) -> dict[str, Any]:
         """The content, as plain JSON types."""

@@ -44,7 +44,7 @@ _READS = ("", "NOT INDEXED")
 
 
 @dataclass(frozen=True)
-class Found:
+class JournalCheck:
     """What a check has found.
 
     Attributes
@@ -73,7 +73,7 @@ class Cut:
     Attributes
     ----------
     first_bad, why
-        As of :class:`Found`, of the entries that the service needs; None if nothing had to be cut off.
+        As of :class:`JournalCheck`, of the entries that the service needs; None if nothing had to be cut off.
     lost
         Number of entries that are cut off, or missing; 0 if all were found at other places.
     until_s
@@ -92,7 +92,7 @@ class Cut:
     aside: str | None
 
 
-def check(state: Path) -> Found:
+def check(state: Path) -> JournalCheck:
     """Check the journal of a state, of a service that is up or down.
 
     Raises
@@ -105,7 +105,7 @@ def check(state: Path) -> Found:
         written, first = _written(journal, state, settings), _from_snapshot(journal, state, settings)[0]
         bad = _first_bad(journal, 0, written)
         needed = bad if first == 0 or bad is None else _first_bad(journal, first, written)
-    return Found(
+    return JournalCheck(
         written, None if bad is None else bad.number, "" if bad is None else bad.why, first, starts=needed is None
     )
 
