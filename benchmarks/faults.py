@@ -119,9 +119,9 @@ real = time.time
 
 def shifted():
     try:
-        with open(os.environ["FAULTS_CLOCK"]) as file:
+        with open(os.environ["FAULTS_CLOCK"]) as file:  # jobs' processes do not have it
             return real() + float(file.read())
-    except (OSError, ValueError):
+    except (KeyError, OSError, ValueError):
         return real()
 
 
@@ -206,7 +206,16 @@ def service(policy: str, kind: str) -> Iterator[Client]:
         client = Client(state)
         paths = os.pathsep.join(filter(None, (str(code), os.environ.get("PYTHONPATH"))))
         env = {**os.environ, "PYTHONPATH": paths, "FAULTS_CLOCK": str(client.clock)}
-        allowed = ["--allow", "skedge.live.examples", "--allow", "poison", "--min-free-mb", "1"]
+        allowed = [
+            "--allow",
+            "skedge.live.examples",
+            "--allow",
+            "poison",
+            "--min-free-mb",
+            "1",
+            "--readable",
+            str(code),
+        ]
         skedge("up", str(cluster), "--state", str(state), "--policy", policy, *allowed, env=env)
         try:
             yield client
