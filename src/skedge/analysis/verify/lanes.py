@@ -15,7 +15,7 @@ from skedge.core.time import NEVER
 
 from .chunks import Chunks
 from .lag import Lags
-from .rules import Findings
+from .rules import MOST_WORK_ERROR, Findings
 
 Mask = NDArray[np.bool_]
 Announced = tuple[Ints, Ints, Ints]
@@ -73,7 +73,8 @@ def on_lanes(k: Chunks) -> OnLanes:
     job, failed = k.c.dispatches["job"], failure_times(k.c)
     if k.again.any() or (failed < NEVER).any():
         # when the chunk of each dispatch row leaves untrained, as its server or its job fails
-        untrained = (failed[job] < NEVER) & (k.work[k.sent] < k.c.scenario.jobs.minibatches[job])
+        least = (1 - MOST_WORK_ERROR) * k.c.scenario.jobs.minibatches[job]
+        untrained = (failed[job] < NEVER) & (k.work[k.sent] < least)
         lost = next_outage(k.c, k.c.dispatches["server"], k.c.dispatches["time"])
         leaves = np.minimum(np.where(untrained, np.minimum(failed[job], lost), NEVER), k.left)
         counts &= leaves > k.ready  # nor does a chunk that has left its server before its data were there
