@@ -171,7 +171,8 @@ def _left_behind() -> list[str]:
 def _attempt(name: str, known: dict[str, Any], service: Service, *, trusted: bool) -> str:
     from skedge.core.errors import TrainingError
     from skedge.live.confinement.confinement import Confinement, Usage
-    from skedge.live.training.apart import EndedError, sent
+    from skedge.live.training.apart import sent
+    from skedge.live.training.child import EndedError
     from skedge.live.training.code import pack
     from skedge.live.training.program import Program
 

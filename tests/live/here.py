@@ -6,12 +6,14 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from skedge.live.training.agent import Agent
+from skedge.live.training.checkpoint import Life
 from skedge.live.training.ps import PSActor
 from skedge.live.training.watch import Watch
 
@@ -64,12 +66,16 @@ class Machine:
     def __init__(self, folder: Path, watch: Watch) -> None:
         self.agent, self.ps = Agent("edge-0", str(folder / "chunks")), PSActor(str(folder / "checkpoints"), watch)
         self.agents, self._ps, self.maker = {0: Actor(self.agent, 4)}, Actor(self.ps, 1), self
+        self._loads = count(1)
 
     def parameter_server(self, _: int) -> Actor:
         return self._ps
 
-    def release(self, _: int, actor: Actor) -> None:
-        actor.unload.remote()
+    def life(self, controllers: int) -> Life:
+        return Life(controllers, next(self._loads))
+
+    def release(self, _: int, actor: Actor, life: Life) -> None:
+        actor.unload.remote(life)
 
     def outcome(self, *_: Any) -> dict[str, Any]:
         return {"accuracy": None}
@@ -96,12 +102,12 @@ def machine(folder: Path, patch: pytest.MonkeyPatch, watch: Watch) -> Iterator[M
         return ref
 
     patch.setattr(ray, "wait", waited)
-    patch.setattr(ray, "get", lambda ref: ref.result())
+    patch.setattr(ray, "get", lambda ref, timeout=None: ref.result(timeout))
     patch.setattr(ray, "put", put)
     patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
     one = Machine(folder, watch)
     try:
         yield one
     finally:
-        one.ps.unload()
+        one.ps.unload(one.ps.life)
         one.agent.forget("j")

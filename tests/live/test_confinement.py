@@ -64,7 +64,8 @@ def says(nurseries: Callable[[Confinement], Nursery], tmp_path: Path) -> Callabl
         try:
             child.ask("load", program(tmp_path, body), None)
         except TrainingError as error:
-            return str(error).partition("RuntimeError: ")[2] or str(error)
+            said = str(error).partition("RuntimeError: ")[2]
+            return re.sub(r" \(piece\.py, line \d+\)$", "", said) or str(error)
         finally:
             child.end()
         return "nothing"

@@ -14,6 +14,7 @@ import pytest
 from staged import Ref, Staged, failed, stage
 
 from skedge.core.errors import TrainingError
+from skedge.live.confinement.confinement import Confinement
 from skedge.live.training import apart, ps
 from skedge.live.training.agent import Agent
 from skedge.live.training.answers import Answers
@@ -43,13 +44,13 @@ LONG_S = 10.0
 class Near:
     """A child whose code runs in this process."""
 
-    pid = 0
+    pid = calls = 0
 
     def __init__(self) -> None:
-        self.inside = Inside()
+        self.inside = Inside(lambda: None)
 
-    def ask(self, method: str, *given: Any) -> Any:
-        """Call a method."""
+    def ask(self, method: str, *given: Any, limit_s: float = 0.0, prepare_s: float = 0.0) -> Any:
+        """Call a method; its limits are for processes."""
         return getattr(self.inside, method)(*given)
 
     def end(self) -> None:
@@ -59,10 +60,13 @@ class Near:
 class NearNursery:
     """Gives such children."""
 
+    def __init__(self, confinement: Confinement) -> None:
+        self.confinement = confinement
+
     def start(self) -> None:
         """Do nothing: there is no process to start."""
 
-    def child(self) -> Near:
+    def child(self, confinement: Confinement | None = None) -> Near:
         """A new child."""
         return Near()
 
@@ -90,9 +94,13 @@ class Dead(BaseException):
 class Killed(Answers):
     """The answers of a coach that is killed while it waits for one."""
 
-    def of(self, ref: Any, server: int | None, deadline: float | None = None) -> Any:
+    def of(self, ref: Any, server: int | None, deadline: float | None = None, about: int = -1) -> Any:
         """Die."""
         raise Dead
+
+
+def unheard(*_: Any) -> None:
+    """Take what happens to processes, or what they print."""
 
 
 def linear(chunks: int) -> Program:
@@ -109,7 +117,7 @@ def actor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Staged:
 
 def process(actor: Staged, job: str, chunks: int, controllers: int, answers: Answers | None = None) -> PSProcess:
     """The process of a job's parameter server, as the trainer of a coach sees it."""
-    answers = answers or Answers(("s",), lambda _: None)
+    answers = answers or Answers(("s",), lambda _: None, event=unheard, hear=unheard)
     made = PSProcess(job, OnePS(actor), answers, lambda: controllers, lambda _: None, threading.Event())
     made.sent = sent(linear(chunks))
     return made
@@ -119,7 +127,7 @@ def late_load(actor: Staged, job: str, chunks: int) -> Callable[[], None]:
     """A coach is killed after it has sent a load, which is on its way."""
     actor.held = []
     with pytest.raises(Dead):
-        process(actor, job, chunks, 0, Killed((), lambda _: None)).move(0)
+        process(actor, job, chunks, 0, Killed((), lambda _: None, event=unheard, hear=unheard)).move(0)
     (late,), actor.held = actor.held, None
     return late
 
@@ -173,7 +181,7 @@ def test_the_calls_of_an_earlier_coach_do_not_reach_what_was_loaded_since(actor:
 def test_a_checkpoint_of_another_process_is_gone_on_from(actor: Staged, tmp_path: Path) -> None:
     """Of a service whose journal is of a backup: there are checkpoints of its later lives."""
     kept, lines = Checkpoints(str(tmp_path)), list[str]()
-    first = process(actor, "a", 2, 0, Answers(("s",), lines.append))
+    first = process(actor, "a", 2, 0, Answers(("s",), lines.append, event=unheard, hear=unheard))
     assert first.move(0)
     assert first.save()
     content = kept.read("a")
@@ -220,7 +228,7 @@ def test_no_error_of_ray_or_of_a_server_is_the_jobs(
     error = ray_errors()[number]
     ref = Ref()
     ref.settle(error=error)
-    assert Answers(("s",), lambda _: None).of(ref, 0) is None
+    assert Answers(("s",), lambda _: None, event=unheard, hear=unheard).of(ref, 0) is None
     once = Once(NONE, error)
     assert Calls(once)._ask("contents", OF) == ({}, b"")
     told, _ = carried(monkeypatch, Once(agent(monkeypatch, tmp_path), error))
@@ -252,7 +260,7 @@ def test_an_object_that_is_gone_has_the_parameters_loaded_anew(monkeypatch: pyte
     from ray import exceptions
 
     stage(monkeypatch)
-    answers, ref = Answers(("s",), lambda _: None), Ref()
+    answers, ref = Answers(("s",), lambda _: None, event=unheard, hear=unheard), Ref()
     ref.settle(error=failed(exceptions.ObjectLostError("00" * 28, None, "")))
     assert answers.of(ref, 0) is None
     assert answers.gone
@@ -261,7 +269,7 @@ def test_an_object_that_is_gone_has_the_parameters_loaded_anew(monkeypatch: pyte
 def test_storage_that_stays_away_fails_the_job_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     stage(monkeypatch)
     lines, ref = list[str](), Ref()
-    answers = Answers(("s",), lines.append)
+    answers = Answers(("s",), lines.append, event=unheard, hear=unheard)
     ref.settle(error=failed(PermissionError(errno.EACCES, "Permission denied")))
     assert [answers.of(ref, 0) for _ in range(59)] == [None] * 59
     with pytest.raises(TrainingError, match=r"60 calls in a row failed on s: PermissionError: .*Permission denied"):
@@ -366,12 +374,12 @@ def test_a_mini_batch_that_waits_while_its_job_leaves_starts_no_process(
     at, started, under_way, go_on = agent(monkeypatch, tmp_path), list[Near](), threading.Event(), threading.Event()
 
     class Slow(Near):
-        def ask(self, method: str, *given: Any) -> Any:
+        def ask(self, method: str, *given: Any, **limits: float) -> Any:
             under_way.set()
             assert go_on.wait(LONG_S)
             return {}, b""
 
-    def child() -> Near:
+    def child(*_: Any) -> Near:
         started.append(Slow())
         return started[-1]
 
@@ -401,7 +409,7 @@ def test_a_mini_batch_that_waits_while_its_job_leaves_starts_no_process(
 
 def test_what_is_computing_shrinks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     at = agent(monkeypatch, tmp_path)
-    monkeypatch.setattr(Near, "ask", lambda *_: ({}, b""))
+    monkeypatch.setattr(Near, "ask", lambda *_, **__: ({"gpus": 0}, b""))
     for chunk in range(3):
         at.gradient("j", b"", chunk, 0, b"")
     assert not at.computing
