@@ -41,13 +41,14 @@ class TimeLimit(NamedTuple):
 
 def time_limits(jobs: Jobs, sharing: Sharing | None, first: int = 0) -> dict[int, TimeLimit]:
     """The limits of the jobs from number `first` on that have any: the lower of its own and its tenant's."""
-    own = [jobs.frame[name].to_list() if name in jobs.frame.columns else None for name in (MAX_WAIT, MAX_RUN_TIME)]
+    columns = jobs.frame.columns
+    own = [jobs.frame[name][first:].to_list() if name in columns else None for name in (MAX_WAIT, MAX_RUN_TIME)]
     tenants = [] if sharing is None else [_of_tenant(tenant) for tenant in sharing.tenants.values()]
     if own == [None, None] and all(limit == TimeLimit() for limit in tenants):
         return {}
     limits = {}
     for job in range(first, len(jobs)):
-        limit = TimeLimit(*(_span(None if column is None else column[job]) for column in own))
+        limit = TimeLimit(*(_span(None if column is None else column[job - first]) for column in own))
         if tenants:
             limit = TimeLimit(*map(min, limit, tenants[jobs.tenant[job]]))
         if limit != TimeLimit():

@@ -63,7 +63,7 @@ class Calibration:
     def learn(self, ratio: float, *, held: bool) -> None:
         """Take in how far a forecast was off, and whether its interval held the completion."""
         self._errors.append(float(np.log(ratio)))
-        self.missed += _GAIN * (1 - SHARE - (not held))
+        self.missed = min(max(self.missed + _GAIN * (1 - SHARE - (not held)), -1.0), 1.0)
 
     def _known(self) -> np.ndarray:
         """The errors, completed by assumed ones while they are few."""

@@ -39,7 +39,8 @@ def metrics(scenario: Scenario, schedule: Schedule, meta: Mapping[str, Any]) -> 
     """
     c = columns(scenario, schedule)
     window, times, utility = _window(c), [*job_times(c), training_times(c)], utility_of(c, completion_of(meta))
-    found = _of_sums(scenario, sums(c), times, window, utility, use_by_resource(c, *window))
+    use = use_by_resource(c, *_held(c))
+    found = _of_sums(scenario, sums(c), times, window, utility, use, held=_held(c))
     return found | _of_kind(c).costs(c)
 
 
@@ -81,6 +82,7 @@ def _of_sums(
     window: tuple[int, int],
     utility: float | None,
     use: Metrics,
+    held: tuple[int, int] | None = None,
 ) -> Metrics:
     """All metrics of a record but for the costs.
 
@@ -94,6 +96,8 @@ def _of_sums(
         First arrival and last completion [µs].
     utility, use
         Total utility, if there is one; use by resource.
+    held
+        First arrival and last end of a run [µs]; None: as `window`.
     """
     jct, slowdown, training = times
     return {
@@ -103,7 +107,7 @@ def _of_sums(
         "preemptions": s.preemptions,
         "postponed_chunks": s.postponed_chunks,
         "migrations": s.migrations,
-        **_workers(scenario, s, window, use),
+        **_workers(scenario, s, held or window, use),
         **_communication(s),
         "sum_alpha_s": s.alpha_s,
         "sum_beta_s": s.beta_s,
@@ -159,6 +163,12 @@ def _window(c: Columns) -> tuple[int, int]:
     return first, max(int(c.jobs["completion"].max(initial=-1)), first)
 
 
+def _held(c: Columns) -> tuple[int, int]:
+    """First arrival and last end of a run [µs], which a failed job may have after the last completion."""
+    first, last = _window(c)
+    return first, max(last, int(c.runs["end"].max(initial=-1)))
+
+
 def _waiting(s: Sums, jct_s: float) -> Metrics:
     """Mean time that a job waits for data, and for workers, before it first computes; `jct_s` is the total JCT.
 
@@ -177,7 +187,8 @@ def _waiting(s: Sums, jct_s: float) -> Metrics:
 def _workers(scenario: Scenario, s: Sums, window: tuple[int, int], use: Metrics) -> Metrics:
     """Use of the edge workers.
 
-    Utilisation: edge worker time held, including uploads of gangs, over workers x makespan; on servers with resources,
+    Utilisation: edge worker time held, including uploads of gangs, over workers x makespan (to the end of the last run
+    if a failed job ran after the last completion); on servers with resources,
     the mean over the resources of :func:`.worth.use_by_resource`, which are reported too. Waste: the fraction of all
     worker time held, including the cloud's, that is due to rounding to slots: for a chunk its slots less its exact
     time, for a gang its computing time less its work; 0 in continuous time.
@@ -207,7 +218,7 @@ def _communication(s: Sums) -> Metrics:
 
 
 def utilisation(scenario: Scenario, schedule: Schedule, points: int = 200) -> pl.DataFrame:
-    """Sample the run at `points` >= 2 equidistant times from the first arrival to the last completion.
+    """Sample the run at `points` >= 2 equidistant times from the first arrival to the last end of a run.
 
     Columns: time_s: time (s); busy_share: fraction of the edge workers held, or, on servers with resources, the mean
     fraction held over the resources; waiting_jobs: jobs that have arrived and are neither running nor done;
@@ -216,7 +227,7 @@ def utilisation(scenario: Scenario, schedule: Schedule, points: int = 200) -> pl
     """
     c = columns(scenario, schedule)
     t, jobs = c.runs, scenario.jobs
-    grid = np.linspace(*_window(c), points)
+    grid = np.linspace(*_held(c), points)
     _, start, end = merged(t["job"], t["start"], t["end"], len(jobs))
     running = _present(grid, start, end)
     left = np.where(c.jobs["completion"] >= 0, c.jobs["completion"], c.jobs["arrival"])

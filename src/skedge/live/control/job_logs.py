@@ -7,6 +7,7 @@ numbers, so that a reader can go on where it has ended.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +20,9 @@ from skedge.core.escape import escaped
 
 PIECE = 2**20
 """Most bytes of one answer."""
+
+_PART, _LONGEST = re.compile(r"[^\w-]"), 100
+"""What the name of a worker's file does not have, and its most characters."""
 
 _FURTHER = "\n    | "
 """What begins the second and further lines of an entry, which could else be taken for entries."""
@@ -93,7 +97,12 @@ class JobLogs:
         return self.folder / f"{job}.workers"
 
     def _path(self, job: str, worker: str = "") -> Path:
-        return self._folder(job) / f"{worker}.log" if worker else self.folder / f"{job}.log"
+        return self._folder(job) / f"{_plain(worker)}.log" if worker else self.folder / f"{job}.log"
+
+
+def _plain(worker: str) -> str:
+    """A worker's name as that of a file: a part of a path is none."""
+    return _PART.sub("_", worker)[:_LONGEST] or "_"
 
 
 def _parts(path: Path) -> list[tuple[Path, int]]:

@@ -18,6 +18,7 @@ from skedge.core.errors import TrainingError
 from skedge.core.escape import escaped, lines_of
 from skedge.live.confinement.keeper import ENDED
 
+from .facts_of import checked
 from .output import PrintPipe
 
 Ack = dict[str, Any]
@@ -34,8 +35,8 @@ Printed = tuple[str, str] | tuple[()]
 
 _LONGEST_WORD = 4096
 
-_FACTS = 2**26
-"""Most bytes of the facts of an answer."""
+_FACTS, _CONTENT = 2**26, 2**32
+"""Most bytes of the facts of an answer, and of its content."""
 
 
 class JobError(TrainingError):
@@ -90,6 +91,7 @@ class Child:
         self.connection, self.word, self.pid, self.output = connection, word, pid, output
         self.worker, self.chunk, self.device, self.calls = "", -1, "cpu", 0
         self._ready = False
+        self._keeping, self._keeper = threading.Lock(), _file_of(pid)
 
     def ask(
         self, method: str, *given: Any, limit_s: float = LIMIT_S, prepare_s: float = PREPARE_S
@@ -115,6 +117,8 @@ class Child:
         """
         try:
             facts, content = self._asked(method, given, limit_s, prepare_s)
+            if "failed" not in facts:
+                facts = _checked(method, facts)
         except (JobError, EndedError) as error:
             error.printed = self._printed()
             self.end()
@@ -122,7 +126,7 @@ class Child:
         self.calls += 1
         printed = self._printed()
         if "failed" in facts:
-            failed = JobError(facts["failed"])
+            failed = JobError(str(facts["failed"]))
             failed.printed, failed.traceback = printed, escaped(content.decode("utf-8", "replace"))
             raise failed
         return ({**facts, "printed": printed} if printed else facts), content
@@ -130,11 +134,12 @@ class Child:
     def _asked(self, method: str, given: tuple[Any, ...], limit_s: float, prepare_s: float) -> tuple[Ack, bytes]:
         stalled = threading.Event()
         try:
-            self.connection.send_bytes(pickle.dumps((method, given)))
+            with self._killed_after(max(limit_s, prepare_s), stalled):  # it may stop to read
+                self.connection.send_bytes(pickle.dumps((method, given)))
             facts = self._facts(limit_s, prepare_s, stalled)
             with self._killed_after(limit_s, stalled):
-                return facts, self.connection.recv_bytes()
-        except (OSError, EOFError, ValueError) as error:
+                return facts, self.connection.recv_bytes(_CONTENT)
+        except (OSError, EOFError, ValueError, RecursionError) as error:
             if stalled.is_set():
                 raise StalledError(f"its code has not returned after {limit_s:.3g} s") from None
             raise self._ended() from error
@@ -204,13 +209,32 @@ class Child:
 
     def kill(self) -> None:
         """Have its keeper kill the process and all that it has started; a call to it ends then."""
-        if not self.connection.closed:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGTERM)
+        with self._keeping, suppress(ProcessLookupError):
+            if self._keeper is not None:
+                signal.pidfd_send_signal(self._keeper, signal.SIGTERM)
 
     def end(self) -> None:
         """Close the connection: the process is ended, with all that it has started."""
+        with self._keeping:
+            if self._keeper is not None:
+                os.close(self._keeper)
+            self._keeper = None
         with suppress(OSError):
             self.connection.close()
         self.word.close()
         self.output.close()
+
+
+def _checked(method: str, facts: Ack) -> Ack:
+    try:
+        return checked(method, facts)
+    except ValueError as error:
+        raise JobError(escaped(str(error))) from None
+
+
+def _file_of(pid: int) -> int | None:
+    """An open file that stands for a process, whatever has its number later; None if it has ended."""
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None

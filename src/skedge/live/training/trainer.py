@@ -155,6 +155,19 @@ class Trainer(Directed):
         asked = self.asked_at.pop(team, None)
         return max(self.free_at[team] - asked, 0.0) if asked is not None and team in self.free_at else None
 
+    def _check(self, progress: list[int]) -> None:
+        """Check the progress that the parameter server says: it runs in a process of the job.
+
+        Raises
+        ------
+        TrainingError
+            If it has other chunks than the job, or more mini-batches.
+        """
+        chunks, steps = self.program.chunks, self.program.steps
+        if len(progress) != chunks or max(progress) > steps:
+            have = f"{len(progress)} chunks and up to {max(progress, default=0)} mini-batches of one"
+            raise TrainingError(f"its parameter server tells of {have}; the job has {chunks} chunks of {steps}")
+
     def _go_back(self, progress: list[int]) -> None:
         """Continue from a checkpoint's progress; mini-batches that are not in it are trained again.
 
@@ -163,6 +176,7 @@ class Trainer(Directed):
         TrainingError
             If one of them belongs to a chunk that was reported as trained: no worker would train it again.
         """
+        self._check(progress)
         for chunk in sorted(self.teams.reported):
             if progress[chunk] < self.program.steps:
                 raise TrainingError(
@@ -250,6 +264,7 @@ class Trainer(Directed):
 
     def _updated(self, progress: list[int], teams: dict[int, Team], losses: list[float]) -> None:
         """Note an update of the parameters."""
+        self._check(progress)
         self.teams.progress = progress
         now = time.monotonic()
         for number in teams:
