@@ -16,8 +16,11 @@ import pytest
 from fastapi.testclient import TestClient
 from test_api import SPEC, Controller, _nothing_is_sent  # noqa: F401 - a fixture for all tests here
 
+from skedge.cli.requests import key_of
+from skedge.core.errors import InputError
 from skedge.core.sharing import Sharing, Tenant
 from skedge.live.control.api import _stream
+from skedge.live.control.limits import Limits
 from skedge.live.control.sight import OTHERS, Sight
 from skedge.live.control.tokens import add_token
 from skedge.live.training.code import digest, pack
@@ -262,3 +265,48 @@ def test_a_submission_without_a_key_that_is_not_taken_is_told_of_the_header(
 
 
 # -- packages ------------------------------------------------------------------------------------------------------
+
+OF_INDEX = ["einops", "einops==0.8.0", "a[b,c]>=1,<2", "a ~= 1.4", "a!=1.*; python_version < '3.9'"]
+ELSEWHERE = [
+    "a @ https://example.org/a.whl", "https://example.org/a.whl", "git+https://example.org/a", "a @ file:///etc/a.whl",
+    "a@git+ssh://git@example.org/a", "a.whl", "dist/a.tar.gz", "a.tar.gz", "a==1 ; x @ https://example.org", "a -r b",
+    "a --index-url=https://example.org",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("requirement", OF_INDEX)
+def test_packages_with_versions_are_taken(requirement: str) -> None:
+    Limits().check_pip([requirement])
+
+
+@pytest.mark.parametrize("requirement", ELSEWHERE)
+def test_packages_from_elsewhere_are_not(requirement: str) -> None:
+    with pytest.raises(InputError, match=r"^job spec: train\.pip: .*must be a package with versions"):
+        Limits().check_pip([requirement])
+
+
+def test_what_the_operator_allows_is_taken_and_nothing_beside_it() -> None:
+    limits = Limits(allow_pip=("https://good.example", "git+https://code.example/ours/", "file:///srv/wheels"))
+    limits.check_pip(
+        ["a @ https://good.example/a.whl", "git+https://code.example/ours/a@v1", "file:///srv/wheels/a.whl"]
+    )
+    for wrong in (
+        "https://good.example.evil.example/a.whl", "https://good.example@evil.example/a.whl",
+        "file:///srv/wheels/../../etc/a.whl", "file:///srv/wheels/%2e%2e/a.whl", "git+https://code.example/others/a",
+        "https://evil.example/https://good.example/a.whl", "a @ https://evil.example/a @ https://good.example/a",
+    ):  # fmt: skip
+        with pytest.raises(InputError, match="--allow-pip"):
+            limits.check_pip([wrong])
+
+
+def test_a_submission_with_packages_from_elsewhere_is_refused(halves: Halves) -> None:
+    refused = halves.client.post("/jobs", json={**SPEC, "train": {**SPEC["train"], "pip": ["git+https://x.example/a"]}})
+    assert refused.status_code == 400
+    assert "train.pip: 'git+https://x.example/a'" in refused.json()["detail"]
+
+
+def test_a_key_is_of_the_spec_and_the_time() -> None:
+    """Two submissions are two jobs; the beginning says that they had one spec."""
+    first, second = key_of({"a": 1, "b": 2}), key_of({"b": 2, "a": 1})
+    assert first != second
+    assert first.partition("-")[0] == second.partition("-")[0] != key_of({"a": 2}).partition("-")[0]

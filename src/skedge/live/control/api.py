@@ -97,10 +97,7 @@ def make_api(service: Service, token: str) -> FastAPI:
         return _told_of_keys(idempotency_key, lambda: service.submit(spec, idempotency_key))
 
     def cancel(job: str) -> JSONResponse:
-        sight_of(service).check(job)
-        waits = service.cancel(job)
-        sentence = f"job {job!r} will be cancelled: that waits, as {waits}"
-        return JSONResponse({"waits": sentence}, 202) if waits else JSONResponse(None)
+        return _cancelled(service, job)
 
     def resubmit(job: str, idempotency_key: Annotated[str, Header()] = "") -> str:
         sight_of(service).check(job)
@@ -128,9 +125,6 @@ def make_api(service: Service, token: str) -> FastAPI:
 
     def ask_what_if(question: Annotated[dict[str, Any], Depends(_spec_of)]) -> dict[str, Any]:
         return sight_of(service).what_if(question)
-
-    def metrics() -> str:
-        return sight_of(service).metrics()
 
     def keep_code(name: str, code: Annotated[bytes, Depends(_body_of)]) -> None:
         service.submissions.keep_code(name, code)
@@ -162,7 +156,7 @@ def make_api(service: Service, token: str) -> FastAPI:
         api.add_api_route(V1 + path, answer, methods=[method])
     api.add_api_route(f"{V1}/jobs/{{job}}/logs", logs, response_class=PlainTextResponse)
     api.add_api_route(f"{V1}/record", record, response_class=FileResponse)
-    api.add_api_route(f"{V1}/metrics", metrics, response_class=PlainTextResponse)
+    api.add_api_route(f"{V1}/metrics", lambda: sight_of(service).metrics(), response_class=PlainTextResponse)
     api.add_api_route(f"{V1}/events/stream", stream, include_in_schema=False)  # it has no end, which OpenAPI cannot say
     add_page(api, shown, V1)
     api.add_exception_handler(InputError, _refused)
@@ -234,6 +228,14 @@ def _malformed(_: Request, error: Exception) -> JSONResponse:
 def _no_such(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101 - what it is registered for
     return problem(error.status_code, f"{request.method} {request.url.path}: {error.detail}")
+
+
+def _cancelled(service: Service, job: str) -> JSONResponse:
+    """The answer to a request to cancel a job: 202 with a sentence if that waits until the journal can be written."""
+    sight_of(service).check(job)
+    waits = service.cancel(job)
+    sentence = f"job {job!r} will be cancelled: that waits, as {waits}"
+    return JSONResponse({"waits": sentence}, 202) if waits else JSONResponse(None)
 
 
 def _told_of_keys(key: str, submit: Callable[[], str]) -> str:

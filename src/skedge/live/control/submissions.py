@@ -189,6 +189,7 @@ class Submissions:
         """The fields of a job that fits the limits and the cluster, with a name of its own."""
         self.limits.check_work(job_of(form).chunks, form.epochs, form.minibatches)
         assert form.train is not None  # noqa: S101 - a job spec has been checked for it
+        self.limits.check_pip(form.train.pip)
         self.limits.check_factory(form.train.factory, self._modules(form.train.code))
         form = form.model_copy(update={"id": self._free_name(form.id)})
         scenario = self.kernel.scenario
