@@ -25,6 +25,7 @@ from skedge.analysis.intervals import Estimate
 from skedge.live.control.journal import SqlJournal
 from skedge.live.control.service import JOURNAL, Service
 from skedge.live.control.settings import CLUSTER, Settings, save_settings
+from skedge.live.control.sight import Sight
 from skedge.live.control.snapshot import SNAPSHOT, Snapshots
 from skedge.live.control.states import ACTIVE
 from skedge.live.training.trainer import Trainer
@@ -102,8 +103,8 @@ def step(service: Service, count: int) -> dict[str, list[float]]:
         if n % (count // STAY):
             service.cancel(service.kernel.scenario.jobs.ids[-1])
         if n % (count // LOOKS) == 0:
-            times["queue"].append(took(lambda: service.queue(ACTIVE)))
-    for job in service.queue(ACTIVE):
+            times["queue"].append(took(lambda: Sight(service, None).queue(ACTIVE)))
+    for job in Sight(service, None).queue(ACTIVE):
         service.cancel(job["job"])
     return times
 

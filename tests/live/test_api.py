@@ -45,6 +45,7 @@ from skedge.live.control.notify import Message
 from skedge.live.control.quarantine import put_aside
 from skedge.live.control.service import Service
 from skedge.live.control.settings import CLUSTER, Settings, save_settings
+from skedge.live.control.sight import Sight
 from skedge.live.control.states import ROLES
 from skedge.live.control.submissions import Submissions
 from skedge.live.control.tls import certificate
@@ -197,7 +198,7 @@ def test_events_are_streamed_from_where_the_reader_was(controller: Controller) -
     events = controller.client.get("/events").json()
 
     async def first(since: int, entries: int) -> list[str]:
-        stream = _stream(controller.service, since)
+        stream = _stream(Sight(controller.service, None), since)
         return [await anext(stream) for _ in range(entries)]
 
     found = asyncio.run(first(1, len(events) - 1))
@@ -784,7 +785,7 @@ def test_a_token_of_a_tenant_is_for_its_jobs_alone(shared: Controller, tmp_path:
     refused = client.post("/jobs", json={**SPEC, "tenant": "vision"})
     assert refused.status_code == 403
     assert refused.json()["detail"] == "token 'ci' is for jobs of the tenant 'speech', not of 'vision'"
-    assert [client.post(f"/jobs/{others}/{what}").status_code for what in ("cancel", "resubmit")] == [403, 403]
+    assert [client.post(f"/jobs/{others}/{what}").status_code for what in ("cancel", "resubmit")] == [404, 404]
     assert client.post(f"/jobs/{mine}/resubmit").json() == f"{mine}-2"
     assert client.post(f"/jobs/{mine}/cancel").status_code == 200
     assert client.post("/jobs/nobody/cancel").status_code == 404

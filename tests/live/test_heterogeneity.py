@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from statistics import mean
 
@@ -15,6 +18,8 @@ from skedge.core.model import Cluster, Job, Server, job_table
 from skedge.core.scenario import Jobs, Scenario
 from skedge.core.time import SECOND
 from skedge.live.training.chunk_data import ChunkData
+from skedge.live.training.inside import Inside
+from skedge.live.training.labels import unlike, warning
 from skedge.live.training.program import Program, program_of
 from skedge.live.training.sgd import Contribution, ParameterServer, accuracies, gradient
 from skedge.live.training.training import State
@@ -190,12 +195,24 @@ def test_how_unlike_chunks_are_is_the_distance_of_their_labels() -> None:
     """By hand: of 8 samples with labels 0 and 1 a chunk with zeros alone is half of all away; equal ones not at all."""
     made = ChunkData(Program("sorted_jobs:sorted_digits", {"chunks": 2}, 2, 1, 1))
     made.note_labels(0, torch.zeros(4, dtype=torch.int64))
-    assert made.unlike() is None, "one is not known yet"
+    assert unlike(made.labels, 2) is None, "one is not known yet"
     made.note_labels(1, torch.ones(4, dtype=torch.int64))
-    assert made.unlike() == (0, 0.5)
+    assert unlike(made.labels, 2) == (0, 0.5)
     made.note_labels(0, torch.tensor([0, 1, 0, 1]))
     made.note_labels(1, torch.tensor([1, 0, 1, 0]))
-    assert made.unlike() == (0, 0.0)
+    assert unlike(made.labels, 2) == (0, 0.0)
     made.labels.clear()
     made.note_labels(0, torch.zeros(4))
     assert made.labels == {}, "real numbers are no labels"
+
+
+def test_the_label_warning_needs_no_process_that_has_made_all_chunks() -> None:
+    """Each answer has the counts of its own chunks: another job's data may be made by other processes in between."""
+    program = Program("sorted_jobs:sorted_digits", {"chunks": 2}, 2, 1, 1)
+    labels: dict[int, dict[int, int]] = {}
+    for chunk in range(2):
+        facts, _ = Inside(lambda: None).contents(pickle.dumps(program), (chunk,))
+        assert warning(program, labels) is None, "one is not known yet"
+        labels.update((number, dict(counts)) for number, counts in json.loads(json.dumps(facts))["labels"])
+    assert "differ from those of all chunks" in (warning(program, labels) or "")
+    assert warning(replace(program, shuffle=True), labels) is None

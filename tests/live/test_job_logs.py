@@ -14,6 +14,7 @@ from skedge.cli.console import out, print_json
 from skedge.core.errors import InputError
 from skedge.core.events import Event
 from skedge.live.control.job_logs import PIECE, JobLogs
+from skedge.live.control.sight import Sight
 from skedge.live.training.assignment import Note
 from skedge.live.training.team import Team
 from skedge.live.world.inputs import Report, from_json, to_json
@@ -122,17 +123,17 @@ def test_a_stalled_job_is_told_in_queue_events_and_metrics_until_a_mini_batch_co
     monkeypatch.setattr(service.status, "state", lambda _: "RUNNING")
     progress = tuple(service.world.trainers.progress(job))
     take(service, Report("stalled", job, progress=progress, reason="no mini-batch of chunk 0 on e0 for 60 s"))
-    (row,) = (row for row in service.queue() if row["job"] == name)
+    (row,) = (row for row in Sight(service, None).queue() if row["job"] == name)
     assert row["reason"]["token"] == "stalled"
     assert "no mini-batch has come for long" in row["message"]
-    assert service.events()[-1] | {"n": 0, "time_s": 0} == {
+    assert Sight(service, None).events()[-1] | {"n": 0, "time_s": 0} == {
         "n": 0, "time_s": 0, "what": "stalled", "job": name, "detail": "no mini-batch of chunk 0 on e0 for 60 s"
     }  # fmt: skip
     assert [(one.what, one.job) for one in messages] == [("stalled", name)]
     assert service._read()["skedge_stalled_jobs"] == {(): 1.0}
     assert 'skedge_restarted_processes_total{why="stalled"} 1.0' in service.metrics.text()
     orders.teams.progress = [done + 1 for done in progress]
-    (row,) = (row for row in service.queue() if row["job"] == name)
+    (row,) = (row for row in Sight(service, None).queue() if row["job"] == name)
     assert row["reason"]["token"] != "stalled"
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-import secrets
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -136,11 +136,18 @@ def submit(
     as_json: JsonOption = False,
 ) -> None:
     """Submit a job to the service; without an answer the request is repeated, and the job is submitted only once."""
-    fields, key = read_spec(spec), key or secrets.token_hex(16)
+    fields = read_spec(spec)
+    key = key or key_of(fields)
     if "code" in fields["train"]:
         fields["train"] = {**fields["train"], "code": _send_code(state, Path(fields["train"]["code"]))}
     job = _once(state, "/jobs", key, "skedge submit SPEC", json=fields)
     print_answer({"job": job}, f"{job} submitted", as_json=as_json)
+
+
+def key_of(fields: Mapping[str, Any]) -> str:
+    """The key of a submission that was given none: of the spec and the time of the first try, for all its tries."""
+    text = json.dumps(fields, sort_keys=True, default=str)
+    return f"{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}-{time.time_ns()}"
 
 
 def _send_code(state: Path, path: Path) -> str:
@@ -157,7 +164,7 @@ def resubmit(
     as_json: JsonOption = False,
 ) -> None:
     """Submit a job of the service again, as it was; it starts from the beginning, under a new name."""
-    key = key or secrets.token_hex(16)
+    key = key or key_of({"again": job})
     found = _once(state, f"/jobs/{job}/resubmit", key, f"skedge resubmit {job}")
     print_answer({"job": found}, f"{found} submitted", as_json=as_json)
 
@@ -242,6 +249,7 @@ def describe(job: JobArgument, state: StateOption = STATE, as_json: JsonOption =
         out.print(f"tenant {found['tenant']}, class {found['priority']}")
     token, message = found["reason"]["token"], found["message"]
     out.print(f"reason: {token}" + (f": {message}" if message != token else ""), soft_wrap=True)
+    _print_code(found["code"])
     _print_processes(found)
     if found["servers"]:
         out.print(f"on: {', '.join(found['servers'])}")
@@ -265,6 +273,24 @@ def describe(job: JobArgument, state: StateOption = STATE, as_json: JsonOption =
     elif found["unmeasured"]:
         out.print(found["unmeasured"], soft_wrap=True)
     _print_events(found["history"])
+
+
+def _print_code(code: Mapping[str, Any]) -> None:
+    """Print which code a job runs, and how it differs from that of the last job with its factory."""
+    if code["sha256"] is None:
+        return
+    out.print(f"code: SHA-256 {code['sha256'][:12]}{' (sent with it)' if code['shipped'] else ' (installed)'}")
+    if code["last"] is not None:
+        out.print(f"code of {code['last']['job']}, the last before it: {_differs(code)}", soft_wrap=True)
+
+
+def _differs(code: Mapping[str, Any]) -> str:
+    """How the code differs from the last, in words."""
+    last = code["last"]
+    if last["sha256"] == code["sha256"]:
+        return "the same"
+    parts = (f"{what} {', '.join(last[what])}" for what in ("added", "removed", "changed") if last[what])
+    return f"SHA-256 {last['sha256'][:12]}; " + ("; ".join(parts) or "which files differ is not known")
 
 
 def _print_processes(found: Mapping[str, Any]) -> None:
@@ -325,8 +351,8 @@ def _sizes(printed: list[dict[str, Any]]) -> str:
 
 def cancel(job: JobArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Cancel a job that is in the system."""
-    ask(state, "POST", f"/jobs/{job}/cancel")
-    print_answer({"job": job}, f"{job} cancelled", as_json=as_json)
+    found = ask(state, "POST", f"/jobs/{job}/cancel") or {}
+    print_answer({"job": job, **found}, found.get("waits", f"{job} cancelled"), as_json=as_json)
 
 
 def events(
@@ -346,7 +372,7 @@ def events(
             _print_events(rows)
         if not follow:
             return
-        since += len(rows)
+        since = rows[-1]["n"] + 1 if rows else since
         time.sleep(_LOOK_S)
 
 

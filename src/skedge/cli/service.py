@@ -91,6 +91,9 @@ class LimitOptions:
     stall_restarts: Annotated[int, typer.Option(help="Restarts of a stalled process before its job fails.", min=0)] = 2
     prepare_s: Annotated[float, typer.Option(help="Longest time to import a job's code and packages (s).", min=1)] = 600
     output_mb: Annotated[float, typer.Option(help="Kept output of each worker of a job (MB).", min=0.1)] = 10.0
+    allow_pip: Annotated[
+        list[str] | None, typer.Option(help="What URLs, files, git+ of train.pip may begin with; repeatable.")
+    ] = None
     allow: Annotated[
         list[str] | None, typer.Option(help="A module or package whose factories jobs may use; repeatable.")
     ] = None
@@ -137,6 +140,7 @@ def up(
         limits.stall_restarts,
         limits.prepare_s,
         limits.output_mb,
+        tuple(limits.allow_pip or ()),
     )
     save_settings(state, Settings(**{**asdict(wanted), "track": track}, id=mark, limits=kept, jobs=confinement))
     for name in (ADDRESS, STARTING):

@@ -26,10 +26,10 @@ from skedge.scenario.schema import JobForm
 from .audit import AUDIT, Audit
 from .guard import Guard
 from .limits import spec_in
-from .page import add_page
+from .page import Shown, add_page
 from .problem import problem
-from .record_archive import archived
 from .service import PAGE, Service
+from .sight import Sight, sight_of
 from .states import STATES
 from .submissions import BusyError, UnknownError
 from .tokens import ForbiddenError, Tokens, who
@@ -67,83 +67,87 @@ def make_api(service: Service, token: str) -> FastAPI:
     ``GET /health``           policy and number of jobs
     ``PUT /code/SHA256``      the code of jobs to come
     ``POST /jobs``            a job spec, perhaps with a header ``Idempotency-Key``; gives the name
-    ``GET /jobs``             :meth:`.service.Service.queue`: ``?state=RUNNING,PENDING&since=N&most=M``
-    ``GET /jobs/JOB``         :meth:`.service.Service.describe`
+    ``GET /jobs``             :meth:`.sight.Sight.queue`: ``?state=RUNNING,PENDING&since=N&most=M``
+    ``GET /jobs/JOB``         :meth:`.sight.Sight.describe`
     ``GET /jobs/JOB/logs``    text, from byte ``?since=N`` on, of a worker with ``&worker=W``; ``Skedge-Next`` is what
                               to go on from
     ``GET /jobs/JOB/workers`` the workers that have printed something
     ``POST /jobs/JOB/cancel``
     ``POST /jobs/JOB/resubmit`` as it was submitted; gives the new name
-    ``GET /events``           :meth:`.service.Service.events`: ``?since=N&most=M``
+    ``GET /events``           :meth:`.sight.Sight.events`: ``?since=N&most=M``
     ``GET /events/stream``    the same as they happen, as server-sent events; ``Last-Event-ID`` continues
     ``GET /view``             what the page asks, which is served at ``/``: :mod:`.page`
     ``GET /metrics``          for Prometheus: :mod:`.metrics`
-    ``GET /record``           the run folder of all jobs as a ZIP file, once all have left: :mod:`.record_archive`
-    ``POST /whatif``          a question; gives :meth:`.service.Service.what_if`
-    ``GET /servers``          :meth:`.service.Service.servers`
+    ``GET /record``           the run folder of all jobs as a ZIP file, once all have left: :mod:`.record_archive`;
+                              with a token of a tenant the tables of its jobs
+    ``POST /whatif``          a question; gives :meth:`.sight.Sight.what_if`
+    ``GET /servers``          :meth:`.sight.Sight.servers`
     ``POST /servers/S/cordon`` and ``/servers/S/uncordon``
     ``POST /down``
     ``GET /openapi.json``     all of this for programs (OpenAPI 3)
     ========================= =======================================
+
+    A token of a tenant sees the tenant's jobs alone (:mod:`.sight`).
     """
 
     def submit(
         spec: Annotated[dict[str, Any], Depends(_spec_of)], idempotency_key: Annotated[str, Header()] = ""
     ) -> str:
-        return service.submit(who.get().submits(spec), idempotency_key)
+        spec = who.get().submits(spec)
+        return _told_of_keys(idempotency_key, lambda: service.submit(spec, idempotency_key))
 
-    def cancel(job: str) -> None:
-        _check_tenant(service, job)
-        service.cancel(job)
+    def cancel(job: str) -> JSONResponse:
+        return _cancelled(service, job)
 
     def resubmit(job: str, idempotency_key: Annotated[str, Header()] = "") -> str:
-        _check_tenant(service, job)
-        return service.resubmit(job, idempotency_key)
+        sight_of(service).check(job)
+        return _told_of_keys(idempotency_key, lambda: service.resubmit(job, idempotency_key))
 
     def logs(job: str, since: Since = 0, worker: str = "") -> PlainTextResponse:
-        found = service.log(job, worker, since)
+        found = sight_of(service).log(job, worker, since)
         return PlainTextResponse(found.text, headers={NEXT: str(found.next)})
 
     def record() -> FileResponse:
-        file, remove = archived(service.folder)
+        file, remove = shown.archive()
         return FileResponse(
             file, media_type="application/zip", filename="record.zip", background=BackgroundTask(remove)
         )
 
     def queue(state: str = "", since: Since = 0, most: Most = PAGE) -> list[dict[str, Any]]:
-        return service.queue(_states_in(state), since, most)
+        return sight_of(service).queue(_states_in(state), since, most)
 
     def events(since: Since = 0, most: Most = PAGE) -> list[dict[str, Any]]:
-        return service.events(since, most)
+        return sight_of(service).events(since, most)
 
     def stream(since: Since = 0, last_event_id: Annotated[int | None, Header(ge=0)] = None) -> StreamingResponse:
         first = since if last_event_id is None else last_event_id + 1
-        return StreamingResponse(_stream(service, first), media_type="text/event-stream")
+        return StreamingResponse(_stream(sight_of(service), first), media_type="text/event-stream")
 
     def ask_what_if(question: Annotated[dict[str, Any], Depends(_spec_of)]) -> dict[str, Any]:
-        return service.what_if(question)
+        return sight_of(service).what_if(question)
 
     def keep_code(name: str, code: Annotated[bytes, Depends(_body_of)]) -> None:
         service.submissions.keep_code(name, code)
 
     audit = Audit(service.folder / AUDIT, lambda: f"token:{who.get().name}")
+    shown = Shown(service)
     api = FastAPI(title="skedge", docs_url=None, redoc_url=None, openapi_url=f"{V1}/openapi.json")
     limits = service.limits
     api.add_middleware(
         Guard, tokens=Tokens(service.folder, token), most=int(limits.body_mb * 1e6), rate=limits.per_minute
     )
     routes: tuple[tuple[str, str, Callable[..., Any]], ...] = (
-        ("GET", "/health", service.health),
+        ("GET", "/health", lambda: sight_of(service).health()),
         ("POST", "/jobs", audit.of("submit", submit)),
         ("PUT", "/code/{name}", audit.of("code", keep_code)),
         ("GET", "/jobs", queue),
-        ("GET", "/jobs/{job}", service.describe),
+        ("GET", "/jobs/{job}", _describe(service)),
         ("GET", "/jobs/{job}/workers", _workers_of(service)),
         ("POST", "/jobs/{job}/cancel", audit.of("cancel", cancel)),
         ("POST", "/jobs/{job}/resubmit", audit.of("resubmit", resubmit)),
         ("GET", "/events", events),
         ("POST", "/whatif", ask_what_if),
-        ("GET", "/servers", service.servers),
+        ("GET", "/servers", lambda: sight_of(service).servers()),
         ("POST", "/servers/{server}/cordon", audit.of("cordon", service.cordon)),
         ("POST", "/servers/{server}/uncordon", audit.of("uncordon", service.uncordon)),
         ("POST", "/down", audit.of("down", service.down)),
@@ -152,9 +156,9 @@ def make_api(service: Service, token: str) -> FastAPI:
         api.add_api_route(V1 + path, answer, methods=[method])
     api.add_api_route(f"{V1}/jobs/{{job}}/logs", logs, response_class=PlainTextResponse)
     api.add_api_route(f"{V1}/record", record, response_class=FileResponse)
-    api.add_api_route(f"{V1}/metrics", service.metrics.text, response_class=PlainTextResponse)
+    api.add_api_route(f"{V1}/metrics", lambda: sight_of(service).metrics(), response_class=PlainTextResponse)
     api.add_api_route(f"{V1}/events/stream", stream, include_in_schema=False)  # it has no end, which OpenAPI cannot say
-    add_page(api, service, V1)
+    add_page(api, shown, V1)
     api.add_exception_handler(InputError, _refused)
     api.add_exception_handler(RequestValidationError, _malformed)
     api.add_exception_handler(HTTPException, _no_such)
@@ -162,12 +166,20 @@ def make_api(service: Service, token: str) -> FastAPI:
     return api
 
 
+def _describe(service: Service) -> Callable[[str], dict[str, Any]]:
+    """The answer with everything known about a job."""
+
+    def describe(job: str) -> dict[str, Any]:
+        return sight_of(service).describe(job)
+
+    return describe
+
+
 def _workers_of(service: Service) -> Callable[[str], list[dict[str, Any]]]:
     """The answer that lists the workers of a job that have printed something."""
 
     def workers(job: str) -> list[dict[str, Any]]:
-        service.ask(lambda: service.number_of(job))
-        return service.logs.workers(job)
+        return sight_of(service).workers(job)
 
     return workers
 
@@ -181,14 +193,14 @@ def _states_in(words: str) -> tuple[str, ...]:
     return named or STATES
 
 
-async def _stream(service: Service, since: int) -> AsyncIterator[str]:
+async def _stream(sight: Sight, since: int) -> AsyncIterator[str]:
     """Entries of the event log as server-sent events, from number `since` on, until the service ends."""
     quiet = 0.0
-    while not service.world.inbox.ending:
-        entries = await run_in_threadpool(service.events, since)
+    while not sight.service.world.inbox.ending:
+        entries = await run_in_threadpool(sight.events, since)
         for entry in entries:
             yield f"id: {entry['n']}\nevent: {entry['what']}\ndata: {json.dumps(entry)}\n\n"
-        since, quiet = since + len(entries), 0.0 if entries else quiet + _PAUSE_S
+        since, quiet = entries[-1]["n"] + 1 if entries else since, 0.0 if entries else quiet + _PAUSE_S
         if quiet >= _ALIVE_S:
             quiet = 0.0
             yield ": nothing new\n\n"  # a comment, so that a proxy keeps the connection
@@ -218,11 +230,31 @@ def _no_such(request: Request, error: Exception) -> JSONResponse:
     return problem(error.status_code, f"{request.method} {request.url.path}: {error.detail}")
 
 
-def _check_tenant(service: Service, job: str) -> None:
-    """Check that the token of this request is for the tenant of a job; one that is unknown is told later."""
-    tenant = service.ask(lambda: service.status.tenant_of(job))
-    if tenant is not None:
-        who.get().check(tenant)
+def _cancelled(service: Service, job: str) -> JSONResponse:
+    """The answer to a request to cancel a job: 202 with a sentence if that waits until the journal can be written."""
+    sight_of(service).check(job)
+    waits = service.cancel(job)
+    sentence = f"job {job!r} will be cancelled: that waits, as {waits}"
+    return JSONResponse({"waits": sentence}, 202) if waits else JSONResponse(None)
+
+
+def _told_of_keys(key: str, submit: Callable[[], str]) -> str:
+    """Submit a job; if it is not taken now, a client that sends no key is told how it can repeat its request.
+
+    Raises
+    ------
+    BusyError
+        If the job is not taken now.
+    """
+    try:
+        return submit()
+    except BusyError as error:
+        if key:
+            raise
+        raise BusyError(
+            f"{error}; this request has no header `Idempotency-Key`: repeated, it may be a second job. Send one, a "
+            "text of your choice, with the first try and with each repetition: they are one job then"
+        ) from error
 
 
 def _refused(_: Request, error: Exception) -> JSONResponse:

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from skedge.core.errors import InputError
 from skedge.live.training.watch import Watch
+
+_OF_INDEX = re.compile(
+    r"[A-Za-z0-9][\w.-]*(\s*\[[\w.,\s-]*\])?"  # a package, its extras,
+    r"(\s*(~=|===?|!=|<=?|>=?)\s*[\w.*+!-]+(\s*,\s*(~=|===?|!=|<=?|>=?)\s*[\w.*+!-]+)*)?"  # its versions,
+    r"\s*(;[^@/\\]*)?",  # and where it is needed
+    re.ASCII,
+)
+_FILES = (".whl", ".zip", ".egg", ".tar", ".tgz", ".tbz", ".txz", ".tlz", ".gz", ".bz2", ".xz", ".lz", ".lzma")
+"""What pip takes for a file by the end of its name."""
 
 _SHIPPED = "skedge.live.examples"
 
@@ -46,6 +56,8 @@ class Limits:
         its process is started again before its job is FAILED.
     prepare_s
         Longest time in which a job's process installs packages, imports its code and calls its factory [s].
+    allow_pip
+        Beginnings of the URLs, paths and ``git+`` sources that `train.pip` may name besides packages of pip's index.
     output_mb
         Most of the output of each worker of a job that is kept [MB].
     """
@@ -61,6 +73,7 @@ class Limits:
     stall_restarts: int = 2
     prepare_s: float = 600.0
     output_mb: float = 10.0
+    allow_pip: tuple[str, ...] = ()
 
     def watch(self) -> Watch:
         """How long jobs' code may take; the first mini-batch of a process three times as long as others."""
@@ -109,6 +122,47 @@ class Limits:
                 f"job spec: train.factory: {factory!r}: is of no module that this service runs code of ({have}); "
                 "`skedge up --allow MODULE` allows one, and `train.code` sends one with the job"
             )
+
+    def check_pip(self, requirements: Iterable[str]) -> None:
+        """Check that a job's packages come from pip's index, with or without versions, or from an allowed source.
+
+        Raises
+        ------
+        InputError
+            If one does not.
+        """
+        for requirement in requirements:
+            if not _is_of_index(requirement) and not any(map(_source_of(requirement).within, self.allow_pip)):
+                have = f"; allowed are also {', '.join(self.allow_pip)}" if self.allow_pip else ""
+                raise InputError(
+                    f"job spec: train.pip: {requirement!r}: must be a package with versions, such as einops==0.8.0"
+                    f"{have}; `skedge up --allow-pip SOURCE` allows URLs, files and git+ that begin with SOURCE"
+                )
+
+
+class _Source(str):
+    """A URL, a path or a ``git+`` source of a requirement."""
+
+    __slots__ = ()
+
+    def within(self, allowed: str) -> bool:
+        """Whether it is `allowed`, or below it."""
+        left = self.lower()
+        if ".." in left or "\\" in left or "%2e" in left or "%2f" in left:  # would lead out of it again
+            return False
+        return self == allowed or self.startswith(allowed if allowed.endswith("/") else f"{allowed}/")
+
+
+def _is_of_index(requirement: str) -> bool:
+    """Whether pip looks for a requirement in its index."""
+    name = re.split(r"[\s\[;~=!<>]", requirement, maxsplit=1)[0].lower()
+    return _OF_INDEX.fullmatch(requirement) is not None and not name.endswith(_FILES)
+
+
+def _source_of(requirement: str) -> _Source:
+    """The source in ``NAME @ SOURCE``, or in a requirement that is one."""
+    named = re.match(r"[A-Za-z0-9][\w.-]*(\s*\[[^\]]*\])?\s*@\s*", requirement)
+    return _Source(requirement[named.end() :] if named else requirement)
 
 
 def spec_in(body: bytes) -> dict[str, Any]:

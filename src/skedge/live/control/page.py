@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Response
@@ -20,14 +21,16 @@ from skedge.view.assets import HEADERS, PAGE, page_file
 from skedge.view.shapes import lanes, site_map
 from skedge.view.training import training
 
+from .record_archive import archived, archived_part
 from .service import Service
+from .sight import Sight, sight_of
 
 _SHARE = 0.05
 """Most of the controller's time that goes into tables for the page."""
 
 
 class Shown:
-    """What the page shows of a service."""
+    """What the page shows of a service: to each token what it sees."""
 
     def __init__(self, service: Service) -> None:
         self.service, self._lock, self._again = service, threading.Lock(), 0.0
@@ -35,18 +38,19 @@ class Shown:
     def overview(self) -> dict[str, Any]:
         """The title, the policy, the scenario's settings, and the number of the next event."""
         scenario, events = self.service.ask(lambda: (self.service.kernel.scenario, len(self.service.status.happened)))
+        scenario = scenario if self._sight.tenant is None else self._seen()[0]
         facts = list(scenario_facts(scenario).items())
         runs = [self.service.kernel.policy.name]
         return {"title": scenario.name, "live": True, "runs": runs, "facts": facts, "events": events}
 
     def lanes(self) -> dict[str, Any]:
         """The bars so far."""
-        return lanes([(self.service.kernel.policy.name, *self._so_far())])
+        return lanes([(self.service.kernel.policy.name, *self._seen())])
 
     def map(self) -> dict[str, Any]:
         """The servers with their states, and the data that moved to them."""
-        scenario, schedule = self._so_far()
-        return site_map(scenario, schedule, [row["state"] for row in self.service.servers()])
+        scenario, schedule = self._seen()
+        return site_map(scenario, schedule, [row["state"] for row in self._sight.servers()])
 
     def why(self, job: str) -> dict[str, Any]:
         """Why a job is where it is, and what happened to it.
@@ -56,7 +60,7 @@ class Shown:
         InputError
             If there is no job of that name.
         """
-        found = self.service.describe(job)
+        found = self._sight.describe(job)
         names = ("what", "time_s", "detail")
         timeline = [
             {"until_s": None, "server": None, **{name: row[name] for name in names}} for row in found["history"]
@@ -80,12 +84,39 @@ class Shown:
         InputError
             If there is no job of that name.
         """
-        scenario, schedule = self._so_far()
+        self._sight.check(job)
+        scenario, schedule = self._seen()
         found = self.service.ask(lambda: self._measured(job))
         return training(scenario, schedule, job, found)
 
     def _measured(self, job: str) -> Mapping[str, Any]:
         return self.service.world.trainers.result(self.service.number_of(job))
+
+    def archive(self) -> tuple[Path, Callable[[], None]]:
+        """The ZIP file of the record, and what removes it: of all jobs, or the tables of those that are seen.
+
+        Raises
+        ------
+        InputError
+            If a job of them is still in the system.
+        BusyError
+            If another record is being made.
+        """
+        sight = self._sight
+        if sight.tenant is None:
+            return archived(self.service.folder)
+        sight.check_all_left()
+        return archived_part(*self._seen(anew=True), sight.tenant)
+
+    @property
+    def _sight(self) -> Sight:
+        return sight_of(self.service)
+
+    def _seen(self, *, anew: bool = False) -> tuple[Scenario, Schedule]:
+        """The jobs of the record so far that the token of this request sees; `anew`: as of now."""
+        if anew:
+            return self._sight.cut(*self.service.ask(self._made_now))
+        return self._sight.cut(*self._so_far())
 
     def _so_far(self) -> tuple[Scenario, Schedule]:
         """The scenario and the record so far, made by the controller's thread and no oftener than it can afford."""
@@ -102,9 +133,8 @@ class Shown:
         return run.scenario, run.schedule
 
 
-def add_page(api: FastAPI, service: Service, below: str) -> None:
+def add_page(api: FastAPI, shown: Shown, below: str) -> None:
     """Add the page and its questions to the application, the questions at paths that begin with `below`."""
-    shown = Shown(service)
 
     def index() -> Response:
         return _file(PAGE)

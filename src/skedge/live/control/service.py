@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from concurrent.futures import Future, wait
 from dataclasses import asdict
 from pathlib import Path
@@ -29,7 +29,7 @@ from skedge.live.world.site_world import world_of
 from skedge.run import Run, for_service
 from skedge.runs.meta import meta_of
 from skedge.sim.what_if import Present
-from skedge.whatif import what_if, what_would_help, written
+from skedge.whatif import what_would_help
 
 from .foresight import Foresight
 from .job_logs import JobLogs, LogPiece
@@ -40,8 +40,8 @@ from .notify import Notifier
 from .questions import ANSWER_S, LOOK_S, Answer, ask
 from .retention import Retention
 from .snapshot import newest
-from .states import STATES, WAITING
-from .status import Status
+from .states import WAITING
+from .status import Status, as_named
 from .submissions import BusyError, Submissions, UnknownError
 
 JOURNAL, LOGS = "journal.db", "logs"
@@ -218,8 +218,8 @@ class Service:
             raise BusyError(f"{why}; the job may be taken later: ask again with the same idempotency key")
         return promised.result()
 
-    def cancel(self, job: str) -> None:
-        """Cancel a job.
+    def cancel(self, job: str) -> str:
+        """Cancel a job; returns why that waits, or an empty text if it is done.
 
         Raises
         ------
@@ -234,6 +234,11 @@ class Service:
             self.world.inbox.waiting.put(Cancelled(number))
 
         self.ask(put)
+        try:
+            # answered after what was put before it: the job has left then, unless the journal could not be written
+            return self.ask(lambda: self.journal.blocked)
+        except BusyError as error:
+            return str(error)
 
     def cordon(self, server: str) -> None:
         """Take a server out of service; its work moves elsewhere after the mini-batches under way.
@@ -287,13 +292,8 @@ class Service:
 
     # -- answers -------------------------------------------------------------------------------------------------
 
-    def queue(self, states: Collection[str] = STATES, since: int = 0, most: int = PAGE) -> list[dict[str, Any]]:
-        """One row for each of the first `most` jobs from number `since` on that are in one of `states`."""
-        outlook = self.foresight.outlook()
-        return self.ask(lambda: self.status.rows(outlook, states, since, most))
-
-    def describe(self, job: str) -> dict[str, Any]:
-        """Everything known about a job.
+    def describe(self, job: str, shown: Callable[[str | None], str | None] = as_named) -> dict[str, Any]:
+        """Everything known about a job; `shown` as of :meth:`.status.Status.rows`.
 
         Raises
         ------
@@ -301,28 +301,14 @@ class Service:
             If there is no job of that name.
         """
         outlook = self.foresight.outlook()
-        found = self.ask(lambda: self.status.job(self.number_of(job), outlook))
+        found = self.ask(lambda: self.status.job(self.number_of(job), outlook, shown))
         present = self._present() if found["state"] in WAITING or found["never_completes"] else None
         help_ = what_would_help(present, self.number_of(job)) if present else ()
         return {**found, "help": [asdict(one) for one in help_], "printed": self.logs.workers(job)}
 
-    def what_if(self, question: dict[str, Any]) -> dict[str, Any]:
-        """The effects of a change on every job (:mod:`skedge.whatif`); nothing is changed.
-
-        Raises
-        ------
-        InputError
-            If the question is wrong.
-        """
-        return written(what_if(self.ask(self.status.present), question))
-
     def _present(self) -> Present | None:
         """A copy of the present state, if a job is in the system."""
         return self.ask(self.status.present) if self.world.in_system else None
-
-    def events(self, since: int = 0, most: int = PAGE) -> list[dict[str, Any]]:
-        """At most `most` entries of the event log, from number `since` on."""
-        return self.ask(lambda: self.status.happened[since : since + most])
 
     def _read(self) -> Read:
         """The metrics that are read when asked."""
@@ -351,8 +337,13 @@ class Service:
     def number_of(self, name: str) -> int:
         """The number of a job; for the controller's thread."""
         if name not in self.kernel.scenario.jobs.index:
-            raise UnknownError(f"job {name!r} is unknown; `skedge queue` lists them")
+            raise unknown(name)
         return self.kernel.scenario.jobs.index[name]
+
+
+def unknown(name: str) -> UnknownError:
+    """The error of a question about a job that is not there."""
+    return UnknownError(f"job {name!r} is unknown; `skedge queue` lists them")
 
 
 def recorded(scenario: Scenario, state: Path, of: str, checkpoints: str, url: str | None = None) -> Run:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -24,6 +25,16 @@ from .foresight import Outlook
 from .metrics import Read, by_label
 from .states import ACTIVE, STATES
 from .tracking import JobTraining
+
+
+def _everything(_: int) -> bool:
+    """Sees every job."""
+    return True
+
+
+def as_named(name: str | None) -> str | None:
+    """A name as it is."""
+    return name
 
 
 class Status:
@@ -90,18 +101,36 @@ class Status:
 
     # -- answers -------------------------------------------------------------------------------------------------
 
-    def rows(self, outlook: Outlook, states: Collection[str], since: int, most: int) -> list[dict[str, Any]]:
-        """One row for each of the first `most` jobs from number `since` on that are in one of `states`."""
+    def rows(
+        self,
+        outlook: Outlook,
+        states: Collection[str],
+        since: int,
+        most: int,
+        sees: Callable[[int], bool] = _everything,
+        shown: Callable[[str | None], str | None] = as_named,
+    ) -> list[dict[str, Any]]:
+        """One row for each of the first `most` jobs from number `since` on that are in one of `states`.
+
+        Parameters
+        ----------
+        sees
+            Whether whoever asks sees a job, by its number.
+        shown
+            What is said in place of the name of a job that another waits for.
+        """
         among = sorted(self.world.in_system) if ACTIVE.issuperset(states) else range(self.kernel.arrived)
         chosen = (job for job in among if since <= job < self.kernel.arrived and self.state(job) in states)
-        return [self._row(job, outlook) for job in islice(chosen, most)]
+        return [self._row(job, outlook, shown) for job in islice(filter(sees, chosen), most)]
 
-    def job(self, job: int, outlook: Outlook) -> dict[str, Any]:
-        """Everything known about a job, with its forecast."""
+    def job(
+        self, job: int, outlook: Outlook, shown: Callable[[str | None], str | None] = as_named
+    ) -> dict[str, Any]:  # fmt: skip
+        """Everything known about a job, with its forecast; `shown` as of :meth:`rows`."""
         world, name = self.world, self.kernel.scenario.jobs.ids[job]
         program = world.program(job)
         return {
-            **self._row(job, outlook),
+            **self._row(job, outlook, shown),
             "announced": self.kernel.scenario.jobs.frame.row(job, named=True),
             "train": {"factory": program.factory, "args": dict(program.args), "code": world.facts.modules.get(job)},
             "progress_by_chunk": world.trainers.progress(job),
@@ -217,12 +246,12 @@ class Status:
         """The share of each chunk of a job that is trained."""
         return np.array(self.world.trainers.progress(job)) / self.world.program(job).steps
 
-    def _row(self, job: int, outlook: Outlook) -> dict[str, Any]:
+    def _row(self, job: int, outlook: Outlook, shown: Callable[[str | None], str | None]) -> dict[str, Any]:
         kernel, world = self.kernel, self.world
         now, program = max(world.real_now(), kernel.now), world.program(job)
         state = self.state(job)
         reason = self._reason(job, now) if state == "RUNNING" else why(kernel, job, now, world.uploads.behind(job, now))
-        done = sum(world.trainers.progress(job))
+        reason, done = replace(reason, blocker=shown(reason.blocker)), sum(world.trainers.progress(job))
         history, in_system = self.history.get(kernel.scenario.jobs.ids[job]), job in world.in_system
         return {
             "n": job,
@@ -272,11 +301,6 @@ class Status:
     def _is_stalled(self, job: int) -> bool:
         """Whether no mini-batch of a job in the system is in its parameters since it was last reported as stalled."""
         return self.world.facts.stalled.get(job) == sum(self.world.trainers.progress(job))
-
-    def tenant_of(self, name: str) -> str | None:
-        """Whose job it is; None if there is no such job, or the cluster has no tenants."""
-        job = self.kernel.scenario.jobs.index.get(name)
-        return None if job is None else share_of(self.kernel.scenario, job).get("tenant")
 
     def _left(self, job: int) -> str:
         record = self.kernel.record

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from skedge.core.errors import InputError, ScenarioError
+from skedge.core.job_fields import NOBODY
 from skedge.core.kernel import Kernel
 from skedge.core.model import job_table
 from skedge.core.scenario import Scenario
@@ -57,7 +58,7 @@ class Submissions:
         self._promised: set[str] = set()
         self._checked_jobs: dict[str, Scenario] = {}
         self._numbers: dict[str, int] = {}
-        self._keys: dict[str, tuple[str, str]] = {}
+        self._keys: dict[tuple[str, str], tuple[str, str]] = {}
         self._fields: dict[str, dict[str, Any]] = {}
         self._before: Scenario | None = None
 
@@ -73,17 +74,21 @@ class Submissions:
 
     def promise(self, spec: Mapping[str, Any], key: str = "") -> Future[str]:
         """Check a job and queue it; the future gives its id once it is in the journal."""
-        return self._promise(lambda: job_from_spec(spec, "job spec"), _digest(spec), key)
+        of = _tenant(spec), key
+        return self._promise(lambda: job_from_spec(spec, "job spec"), _digest(spec), of)
 
     def again(self, job: str, key: str = "") -> Future[str]:
         """Queue a job with the spec of an earlier one, as :meth:`promise` does."""
         base, _, number = job.rpartition("-")
+        of, of_spec = (_tenant(self._fields[job]), key), _digest({"again": job})
         name = base if number.isdigit() and base in self._fields else job  # not digits-2-2 after digits-2
-        return self._promise(lambda: _arrived({**self._fields[job], "id": name}, 0.0), _digest({"again": job}), key)
+        return self._promise(lambda: _arrived({**self._fields[job], "id": name}, 0.0), of_spec, of)
 
-    def _promise(self, form: Callable[[], JobForm], of_spec: str, key: str) -> Future[str]:
-        if key in self._keys:
-            return self._as_before(key, of_spec)
+    def _promise(self, form: Callable[[], JobForm], of_spec: str, of: tuple[str, str]) -> Future[str]:
+        """As :meth:`promise`; `of` are the tenant and the key: other tenants may use the same one."""
+        key = of[1]
+        if of in self._keys:
+            return self._as_before(of, of_spec)
         if len(key) > _LONGEST_KEY:
             raise InputError(f"idempotency key: has {len(key)} characters; it must have at most {_LONGEST_KEY}")
         self.check_space()
@@ -92,7 +97,7 @@ class Submissions:
         self._promised.add(name)
         future = self._waiting[name] = Future()
         if key:
-            self._keys[key] = name, of_spec
+            self._keys[of] = name, of_spec
         # the name is taken before the entry is in the journal, so two jobs in the queue cannot share it
         self.world.inbox.waiting.put(Submitted(fields, key, of_spec if key else ""))
         return future
@@ -102,7 +107,7 @@ class Submissions:
         form = _arrived(given.job, arrival_s)
         self._fields[form.id] = given.job
         if given.key:
-            self._keys[given.key] = form.id, given.spec
+            self._keys[_tenant(given.job), given.key] = form.id, given.spec
         scenario = self._with(form)
         self.kernel.extend(scenario)
         self._promised.discard(form.id)
@@ -126,6 +131,11 @@ class Submissions:
         if alone is None:
             return now.with_job(job_of(form))
         return now.followed_by(alone.arriving(form.arrival_s))
+
+    def code_of(self, job: str) -> str | None:
+        """The name of the code that was sent with a job; None if none was."""
+        name: str | None = self._fields[job]["train"].get("code")
+        return name
 
     def keep_code(self, name: str, code: bytes) -> None:
         """Store the code of future jobs under its SHA-256.
@@ -179,6 +189,7 @@ class Submissions:
         """The fields of a job that fits the limits and the cluster, with a name of its own."""
         self.limits.check_work(job_of(form).chunks, form.epochs, form.minibatches)
         assert form.train is not None  # noqa: S101 - a job spec has been checked for it
+        self.limits.check_pip(form.train.pip)
         self.limits.check_factory(form.train.factory, self._modules(form.train.code))
         form = form.model_copy(update={"id": self._free_name(form.id)})
         scenario = self.kernel.scenario
@@ -207,9 +218,9 @@ class Submissions:
         except InputError:
             return lost()
 
-    def _as_before(self, key: str, of_spec: str) -> Future[str]:
-        """The job of an earlier submission with this key."""
-        job, before = self._keys[key]
+    def _as_before(self, of: tuple[str, str], of_spec: str) -> Future[str]:
+        """The job of an earlier submission of this tenant with this key."""
+        key, (job, before) = of[1], self._keys[of]
         if of_spec != before:
             raise InputError(f"idempotency key {key!r}: was used for another spec, job {job!r}; give a new key")
         if job in self._waiting:
@@ -239,6 +250,11 @@ def submitted_before(scenario: Scenario, journal: SqlJournal) -> Scenario | None
         return scenario.with_rows(*job_table([job_of(form) for form in forms])) if forms else None
     except ScenarioError:
         return None  # the error is raised where that job is taken in
+
+
+def _tenant(fields: Mapping[str, Any]) -> str:
+    """Whose job a spec is of."""
+    return str(fields.get("tenant") or NOBODY)
 
 
 def _digest(spec: Mapping[str, Any]) -> str:

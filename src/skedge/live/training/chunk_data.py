@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 
 import torch
@@ -56,24 +55,3 @@ class ChunkData:
         if targets.ndim == 1 and not targets.is_floating_point():
             labels, counts = targets.unique(return_counts=True)
             self.labels[chunk] = dict(zip(labels.tolist(), counts.tolist(), strict=True))
-
-    def unlike(self) -> tuple[int, float] | None:
-        """The chunk whose label distribution differs most from that of all chunks, and the distance.
-
-        The distance is the total variation distance: 0 if the shares of all labels are equal, 1 if no label is in both.
-        None while the labels of some chunk are unknown.
-        """
-        if len(self.labels) < self.program.chunks:
-            return None
-        whole = Counter[int]()
-        for counts in self.labels.values():
-            whole.update(counts)
-        total = sum(whole.values())
-
-        def distance(chunk: int) -> float:
-            counts = self.labels[chunk]
-            size = sum(counts.values())
-            return sum(abs(counts.get(label, 0) / size - n / total) for label, n in whole.items()) / 2
-
-        chunk = max(self.labels, key=distance)
-        return chunk, distance(chunk)

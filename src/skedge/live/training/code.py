@@ -90,6 +90,22 @@ def modules_in(code: bytes) -> set[str]:
     return {".".join(part[:-1] if part[-1] == "__init__" else part) for part in parts}
 
 
+def changes(before: bytes, after: bytes) -> dict[str, list[str]]:
+    """Names of the files that were ``added``, ``removed`` and ``changed`` from one archive to another.
+
+    Raises
+    ------
+    InputError
+        If one of them is no archive.
+    """
+    old, new = files_in(before), files_in(after)
+    return {
+        "added": sorted(new.keys() - old.keys()),
+        "removed": sorted(old.keys() - new.keys()),
+        "changed": sorted(name for name in old.keys() & new.keys() if old[name] != new[name]),
+    }
+
+
 class Codes:
     """The archives of a run's jobs, in a folder of the run's state."""
 

@@ -160,11 +160,8 @@ class Inside:
             found = [packed(made.counted(chunk), made.module) for chunk in chunks]
         except (Exception, SystemExit) as error:  # the job's own code: whatever it raises is its reason to fail
             raise TrainingError(f"its data cannot be made: {told(error)}") from error
-        return {"sizes": [len(one) for one in found]}, b"".join(found)
-
-    def unlike(self, program: bytes) -> tuple[Ack, bytes]:
-        """:meth:`.chunk_data.ChunkData.unlike` of the chunks made here."""
-        return {"unlike": self._made(program).unlike()}, b""
+        labels = [(chunk, list(made.labels[chunk].items())) for chunk in chunks if chunk in made.labels]
+        return {"sizes": [len(one) for one in found], "labels": labels}, b"".join(found)
 
     def accuracies(self, program: bytes, states: Sequence[bytes]) -> tuple[Ack, bytes]:
         """The metric of each of several states."""

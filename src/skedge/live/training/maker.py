@@ -22,9 +22,6 @@ from .ray_errors import CallError, FailedError, answer, translated
 _PATIENCE_S, _LOST_S = 0.2, 120.0
 """Pause before a call that was lost is repeated, and how long it is [s]."""
 
-UNLIKE = 0.3
-"""Total variation distance (0 to 1) between the labels of a chunk and of all chunks above which a warning is given."""
-
 CALLS = 16
 """Most concurrent calls."""
 
@@ -77,8 +74,19 @@ class Calls:
     def __init__(self, actor: Any, limit_s: float = LIMIT_S, prepare_s: float = PREPARE_S) -> None:
         self.actor, self.limits = actor, {"limit_s": limit_s, "prepare_s": prepare_s}
 
-    def contents(self, program: Program, chunks: Sequence[int], hear: Hear = _unheard) -> list[tuple[int, bytes]]:
+    def contents(
+        self,
+        program: Program,
+        chunks: Sequence[int],
+        hear: Hear = _unheard,
+        labels: dict[int, dict[int, int]] | None = None,
+    ) -> list[tuple[int, bytes]]:
         """(chunk, bytes) of chunks of a job, in the form in which they are sent.
+
+        Parameters
+        ----------
+        labels
+            Gets how often each label occurs in these chunks, if they have labels.
 
         Raises
         ------
@@ -86,28 +94,13 @@ class Calls:
             If the job's data cannot be made, or its code ends the process or does not return.
         """
         facts, joined = self._ask("contents", program, tuple(chunks), hear=hear)
+        if labels is not None:
+            labels.update((chunk, dict(counts)) for chunk, counts in facts["labels"])
         found, at = list[tuple[int, bytes]](), 0
         for chunk, size in zip(chunks, facts["sizes"], strict=True):
             found.append((chunk, joined[at : at + size]))
             at += size
         return found
-
-    def warning(self, program: Program) -> str | None:
-        """A warning if the chunks' label distributions differ, once all chunks are made; else None.
-
-        Raises
-        ------
-        TrainingError
-            If the job's code ends the process or does not return.
-        """
-        found = None if program.shuffle else self._ask("unlike", program)[0]["unlike"]
-        if found is None or found[1] <= UNLIKE:
-            return None
-        return (
-            f"warning: the labels of chunk {found[0]} differ from those of all chunks by {found[1]:.2f} (total "
-            f"variation distance; {UNLIKE:g} is much): preemption can bias the model; leave out shuffle: false, or "
-            "give max_lag"
-        )
 
     def outcome(
         self,

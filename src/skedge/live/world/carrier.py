@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from skedge.core.errors import TrainingError
 from skedge.live.training.checkpoint import is_full
 from skedge.live.training.child import Printed
+from skedge.live.training.labels import warning
 from skedge.live.training.ray_errors import CallError, FailedError, answer, translated
 
 from .inputs import Report, Uploaded
@@ -43,6 +44,7 @@ class Carrier(threading.Thread):
         self.upload, self.uploads, self.tell, self.log = upload, world.uploads, world.inbox.tell, world.job_log
         self.controller, self.attempts, self.failures = world.inbox.resumed, 0, 0
         self.waits, self.output = False, world.facts.job_output
+        self.labels = world.facts.labels.setdefault(upload.job, {})
         self.program, self.maker = world.program(upload.job), world.engine.maker
         self.agent = world.engine.agents[upload.server]
         known = upload.source is not None and not world.out.get(upload.source)
@@ -53,8 +55,9 @@ class Carrier(threading.Thread):
         try:
             while self._wanted() and not self._copy():
                 time.sleep(_PATIENCE_S)
-            if self.log is not None and self.source is None and (warning := self.maker.warning(self.program)):
-                self.log(self.job, warning)
+            if self.log is not None and (sentence := warning(self.program, self.labels)):
+                self.labels.clear()  # told once
+                self.log(self.job, sentence)
         except TrainingError as error:
             if self.log is not None and (traceback := getattr(error, "traceback", "")):
                 self.log(self.job, traceback)
@@ -85,7 +88,7 @@ class Carrier(threading.Thread):
         """
         self.attempts += 1
         began, delay_s = time.monotonic(), self.upload.delay_s
-        contents = self._from_source() or self.maker.contents(self.program, self.upload.chunks, self._hear)
+        contents = self._from_source() or self.maker.contents(self.program, self.upload.chunks, self._hear, self.labels)
         total, sent = sum(len(content) for _, content in contents), 0
         for chunk, content in contents:
             for offset in range(0, len(content), _PIECE):

@@ -44,6 +44,8 @@ class Facts:
         By job, the mini-batches that its parameters held when it was last reported as stalled.
     upload_late_s
         Most by which an upload took longer than announced [s].
+    labels
+        By job and chunk, how often each label occurs, as far as this controller had the chunks made.
     job_event
         Called with (job, word, sentence) for what happens to a job's processes.
     job_output
@@ -58,6 +60,7 @@ class Facts:
         self.late_s: dict[int, float] = {}
         self.recovery_s: dict[int, float] = {}
         self.upload_late_s: dict[int, float] = {}
+        self.labels: dict[int, dict[int, dict[int, int]]] = {}
         self.devices: dict[int, set[tuple[int, str]]] = {}
         self.freed_s: list[float] = []
         self.stalled: dict[int, int] = {}
