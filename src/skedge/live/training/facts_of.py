@@ -6,23 +6,24 @@ A job shares its process with :mod:`.inside`, so it can send what it likes in pl
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-_STRICT = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False)
 _Count = Annotated[int, Field(ge=0, le=2**53)]
 _Seconds = Annotated[float, Field(ge=0, le=1e9)]
 _Text = Annotated[str, Field(max_length=1_000_000)]
 
 
-@with_config(_STRICT)
-class _Gpus(TypedDict):
+class _Facts(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore", allow_inf_nan=False, protected_namespaces=())
+
+
+class _Gpus(_Facts):
     gpus: _Count
 
 
-@with_config(_STRICT)
-class _Gradient(TypedDict):
+class _Gradient(_Facts):
     chunk: _Count
     step: _Count
     loss: float
@@ -32,63 +33,43 @@ class _Gradient(TypedDict):
     device: _Text
 
 
-@with_config(_STRICT)
-class _Loaded(TypedDict):
+class _Loaded(_Facts):
     version: _Count
     progress: list[_Count]
     module: _Text
 
 
-@with_config(_STRICT)
 class _Applied(_Loaded):
     seconds: _Seconds
     bytes: _Count
 
 
-@with_config(_STRICT)
-class _Dumped(TypedDict):
+class _Dumped(_Facts):
     version: _Count
     progress: list[_Count]
 
 
-@with_config(_STRICT)
-class _Losses(TypedDict):
+class _Losses(_Facts):
     losses: list[tuple[_Count, float]]
 
 
-@with_config(_STRICT)
-class _Contents(TypedDict):
+class _Contents(_Facts):
     sizes: list[_Count]
+    labels: list[tuple[_Count, list[tuple[int, _Count]]]]
 
 
-@with_config(_STRICT)
-class _Unlike(TypedDict):
-    unlike: tuple[_Count, float] | None
-
-
-@with_config(_STRICT)
-class _Accuracies(TypedDict):
+class _Accuracies(_Facts):
     accuracies: list[float]
     metric: _Text | None
 
 
-@with_config(_STRICT)
-class _Folder(TypedDict):
+class _Folder(_Facts):
     folder: Annotated[str, Field(pattern=r"^[0-9a-f]{1,64}$")]
 
 
-@with_config(_STRICT)
-class _Nothing(TypedDict):
-    pass
-
-
-_OF: dict[str, TypeAdapter[Any]] = {
-    method: TypeAdapter(facts)
-    for method, facts in (
-        ("gpus", _Gpus), ("gradient", _Gradient), ("load", _Loaded), ("apply", _Applied), ("dump", _Dumped),
-        ("losses", _Losses), ("contents", _Contents), ("unlike", _Unlike), ("accuracies", _Accuracies),
-        ("saved", _Losses), ("packages", _Folder), ("install", _Nothing),
-    )
+_OF: dict[str, type[_Facts]] = {
+    "gpus": _Gpus, "gradient": _Gradient, "load": _Loaded, "apply": _Applied, "dump": _Dumped, "losses": _Losses,
+    "contents": _Contents, "accuracies": _Accuracies, "saved": _Losses, "packages": _Folder, "install": _Facts,
 }  # fmt: skip
 
 
@@ -101,9 +82,8 @@ def checked(method: str, facts: dict[str, Any]) -> dict[str, Any]:
         Names the first that is missing or wrong.
     """
     try:
-        found: dict[str, Any] = _OF[method].validate_json(json.dumps(facts))
+        return _OF[method].model_validate_json(json.dumps(facts)).model_dump()
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "form"
         raise ValueError(f"its process answers {method!r} with a wrong {where}: {first['msg']}") from error
-    return found
