@@ -17,6 +17,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +85,11 @@ def steal_the_token_from_environments(of: Target) -> str | None:
 
 
 def steal_the_token_from_command_lines(of: Target) -> str | None:
-    lines = (Path(f"/proc/{pid}/cmdline").read_bytes() for pid in os.listdir("/proc") if pid.isdigit())
-    return _stolen(b"".join(lines))
+    lines = b""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            lines += Path(f"/proc/{pid}/cmdline").read_bytes()
+    return _stolen(lines)
 
 
 def steal_the_token_from_own_memory(of: Target) -> str | None:

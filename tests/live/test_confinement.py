@@ -249,6 +249,20 @@ def test_it_ends_with_the_process_that_it_was_forked_from(
     child.end()
 
 
+@pytest.mark.parametrize("confinement", BOTH)
+def test_what_a_job_has_started_ends_when_its_keeper_is_killed(
+    confinement: Confinement, nurseries: Callable[[Confinement], Nursery], tmp_path: Path
+) -> None:
+    """Whoever kills it: a trusted job may, and it cannot end anything then."""
+    child = nurseries(confinement).child(confinement)
+    with pytest.raises(TrainingError):
+        child.ask("load", program(tmp_path, _LEAVES), None)
+    waits(lambda: len(left_behind()) == 5)
+    os.kill(child.pid, signal.SIGKILL)
+    waits(lambda: not left_behind())
+    child.end()
+
+
 def waits(until: Callable[[], bool], seconds: float = 20) -> None:
     deadline = time.monotonic() + seconds
     while not until():

@@ -53,6 +53,9 @@ class Near:
         """Call a method; its limits are for processes."""
         return getattr(self.inside, method)(*given)
 
+    def kill(self) -> None:
+        """Do nothing: there is no process."""
+
     def end(self) -> None:
         """Do nothing: there is no process."""
 
@@ -312,9 +315,10 @@ def carried(monkeypatch: pytest.MonkeyPatch, handle: Any, piece: int = 2**18) ->
         uploads=uploads,
         inbox=SimpleNamespace(tell=told.append, resumed=0),
         job_log=lambda _, line: lines.append(line),
+        facts=SimpleNamespace(job_output=unheard),
         program=lambda _: OF,
         engine=SimpleNamespace(agents={0: handle}, maker=SimpleNamespace(
-            contents=lambda *_: [(0, framed(b"0123456789"))], warning=lambda _: None)),
+            contents=lambda *_, **__: [(0, framed(b"0123456789"))], warning=lambda _: None)),
         out={},
     )  # fmt: skip
     Carrier(world, uploads.add(0, 0, (0,), 0.0, 0)).run()
@@ -405,6 +409,25 @@ def test_a_mini_batch_that_waits_while_its_job_leaves_starts_no_process(
     assert len(started) == 1
     assert not at.computing
     assert not at.children.idle
+
+
+def test_a_mini_batch_whose_job_leaves_while_its_process_is_forked_asks_it_for_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What hangs would else stay until its limit: the job has left, and nobody kills that process any more."""
+    at, asked = agent(monkeypatch, tmp_path), list[str]()
+    monkeypatch.setattr(Near, "ask", lambda _, method, *__, **___: asked.append(method))
+
+    def child(*_: Any) -> Near:
+        at.forget("j")
+        return Near()
+
+    monkeypatch.setattr(at.children.nursery, "child", child)
+    at.gradient("j", b"", 0, 0, b"")
+    assert asked == []
+    assert not at.children.idle
+    assert not at.children.busy
+    assert not at.computing
 
 
 def test_what_is_computing_shrinks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

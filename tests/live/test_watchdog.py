@@ -47,12 +47,12 @@ class Trained:
         self.trainer.put(0, Team(0, tuple(range(chunks)), chunks))
 
     def runs(self, seconds: float = 60.0) -> list[Report]:
-        """Its reports, once it has ended."""
+        """Its reports but those of how long rounds take, once it has ended."""
         self.trainer.start()
         self.waits("failed", "result", seconds=seconds)
         self.trainer.close()
         self.trainer.join(timeout=30)
-        return self.reports
+        return [report for report in self.reports if report.what != "measured"]
 
     def waits(self, *what: str, seconds: float = 60.0) -> None:
         deadline = time.monotonic() + seconds

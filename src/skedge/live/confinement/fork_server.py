@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import os
 import selectors
+import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
+from . import kernel
 from .confinement import Confinement, from_json
 from .groups import JobGroup
-from .keeper import Ends, keep
+from .keeper import Ends, keep, reap
+from .processes import children, descendants
 from .warden import Ward, end_above_limits
 
 _SIZE = 4
@@ -39,7 +42,7 @@ def ask_for(control: socket.socket, confinement: Confinement, ends: Ends) -> int
 class ForkServer:
     """Forks a process for each request, until no client is left.
 
-    It must have one thread.
+    It must have one thread. What a keeper leaves that was itself killed falls to it, and is ended.
 
     Parameters
     ----------
@@ -55,15 +58,18 @@ class ForkServer:
         self.listening, self.body, self.alone_s = listening, body, alone_s
         self.ready = selectors.DefaultSelector()
         self.watched: dict[int, Ward] = {}
+        self.orphans = False
 
     def run(self) -> None:
         """Serve clients."""
+        kernel.adopt_orphans()
         self.ready.register(self.listening, selectors.EVENT_READ, self._accept)
         alone_since = time.monotonic()
         while len(self.ready.get_map()) > 1 or time.monotonic() - alone_since < self.alone_s:
-            for key, _ in self.ready.select(LOOK_S if self.watched else self.alone_s):
+            for key, _ in self.ready.select(LOOK_S if self.watched or self.orphans else self.alone_s):
                 key.data()
             end_above_limits(self.watched.values())
+            self.orphans = self.orphans and _end_orphans(self.watched)
             if len(self.ready.get_map()) > 1:
                 alone_since = time.monotonic()
 
@@ -104,7 +110,18 @@ class ForkServer:
         os.close(file)
         process.word.close()
         os.waitpid(process.keeper, 0)
+        self.orphans = True
         JobGroup(process.confinement).leave()
+
+
+def _end_orphans(keepers: Collection[int]) -> bool:
+    """Kill the children of this process that are no keepers, and what they have started; whether there was one."""
+    orphans = set(children().get(os.getpid(), ())).difference(keepers)
+    for pid in (pid for orphan in orphans for pid in (orphan, *descendants(orphan))):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    reap(*keepers)
+    return bool(orphans)
 
 
 def _request(client: socket.socket) -> tuple[list[int], Confinement]:

@@ -87,9 +87,11 @@ def keep(confinement: Confinement, ends: Ends, body: Callable[[], None]) -> NoRe
     except Exception as error:  # whatever it is, the client is told
         _refuse(ends, error)
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        _end_descendants()
-        os._exit(0)
+        try:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        finally:  # whatever a signal just before that has raised
+            _end_descendants()
+            os._exit(0)
 
 
 def _end_once(_number: int, _frame: FrameType | None) -> None:
@@ -237,14 +239,14 @@ def _watch(pid: int, connection: int) -> bool:
     waits.register(process, select.POLLIN)
     waits.register(connection, select.POLLRDHUP)
     while not (ready := waits.poll(_REAP_S * 1000)):
-        _reap(pid)
+        reap(pid)
     return process in dict(ready)
 
 
-def _reap(pid: int) -> None:
-    """Reap orphans that have ended; `pid` is waited for by its file."""
+def reap(*watched: int) -> None:
+    """Reap orphans that have ended; `watched` children are waited for by their files."""
     with suppress(ChildProcessError):
-        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid != pid:
+        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid not in watched:
             os.waitpid(ended.si_pid, 0)
 
 

@@ -142,11 +142,13 @@ class Agent:
         EndedError
             If the job's code ends its process.
         """
-        with self._alone(job, chunk) as alone:
-            if not alone:
+        with self._turn(job, chunk) as turn:
+            if turn is None:
                 return {"computing": chunk}, b""
             prepare_s, first_s, further_s = limits
             with self.children.of(job, program, chunk, (str(self.folder / job),)) as child:
+                if turn.left:  # before the process could be killed with those of its job
+                    return {"computing": chunk}, b""
                 limit_s = further_s if child.calls else first_s
                 given = (program, str(self._path(job, chunk)), chunk, step, state, child.device)
                 return child.ask("gradient", *given, limit_s=limit_s, prepare_s=prepare_s)
@@ -172,13 +174,13 @@ class Agent:
         return self.folder / job / f"{chunk:06d}.pt"
 
     @contextmanager
-    def _alone(self, job: str, chunk: int) -> Iterator[bool]:
-        """Whether no other thread computes a mini-batch of the chunk, which this one may then do."""
+    def _turn(self, job: str, chunk: int) -> Iterator[_Turn | None]:
+        """The turn of this thread to compute a mini-batch of the chunk; None if another one does."""
         mine = _Turn()
         with self.lock:
             alone = self.computing.setdefault((job, chunk), mine) is mine
         try:
-            yield alone
+            yield mine if alone else None
         finally:
             with self.lock:
                 if self.computing.get((job, chunk)) is mine:
