@@ -14,6 +14,10 @@ _KILOBYTE = 1024
 _RESERVED = 2
 """Memory that a process may reserve at most, as a multiple of what its job may use: what grows at once stops there."""
 
+_FURTHER, _NICE = 2, 10
+"""Processes that a job may start at most, as a multiple of what it may have; and by how much it stands behind the
+service where they want the same CPU."""
+
 _ENDED_FIRST = 1000
 """Of ``oom_score_adj``: where the machine's memory ends, processes of jobs are ended before all others."""
 
@@ -27,9 +31,11 @@ def limit(usage: Usage, group: str, *, alone: bool) -> None:
         True if all processes of its user are of this job.
     """
     Path("/proc/self/oom_score_adj").write_text(str(_ENDED_FIRST), encoding="ascii")
+    os.nice(_NICE)
     _set(resource.RLIMIT_CORE, 0)
     if alone and usage.processes is not None:
-        _set(resource.RLIMIT_NPROC, usage.processes + 1)  # one more: the first process of the namespace
+        # more than it may: what starts more is seen, and told, before the kernel refuses to start any
+        _set(resource.RLIMIT_NPROC, _FURTHER * usage.processes)
     if usage.disk_mb is not None:
         _set(resource.RLIMIT_FSIZE, int(usage.disk_mb * _MEGABYTE))
     if (memory_mb := usage.most_memory_mb) is not None:
