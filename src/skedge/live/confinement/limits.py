@@ -14,6 +14,9 @@ _KILOBYTE = 1024
 _RESERVED = 2
 """Memory that a process may reserve at most, as a multiple of what its job may use: what grows at once stops there."""
 
+_OPEN_FILES = 1024
+"""Files that a process of a confined job may have open: what lies in pipes and sockets is memory of no process."""
+
 _ENDED_FIRST = 1000
 """Of ``oom_score_adj``: where the machine's memory ends, processes of jobs are ended before all others."""
 
@@ -28,6 +31,8 @@ def limit(usage: Usage, group: str, *, alone: bool) -> None:
     """
     Path("/proc/self/oom_score_adj").write_text(str(_ENDED_FIRST), encoding="ascii")
     _set(resource.RLIMIT_CORE, 0)
+    if alone:
+        _set(resource.RLIMIT_NOFILE, _OPEN_FILES)
     if alone and usage.processes is not None:
         _set(resource.RLIMIT_NPROC, usage.processes + 1)  # one more: the first process of the namespace
     if usage.disk_mb is not None:
