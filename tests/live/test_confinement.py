@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -22,6 +24,7 @@ from skedge.core.errors import InputError, TrainingError
 from skedge.live.confinement import groups
 from skedge.live.confinement.check import check_platform
 from skedge.live.confinement.confinement import CONFINED, Confinement, Usage, confinement_of, from_json
+from skedge.live.confinement.fork_server import ForkServer
 from skedge.live.confinement.limits import cpus_of
 from skedge.live.control.limits import Limits
 from skedge.live.training import apart
@@ -124,6 +127,79 @@ def _files(folder: str) -> list[str]:
 
 
 @confines
+def test_folders_that_are_on_the_import_path_by_chance_are_not_shown(tmp_path: Path) -> None:
+    """The home of the service's user, as an ordinary user too, and the current folder; neither is on it by intent."""
+    if os.geteuid():
+        pytest.skip("only root can be another user")
+    home, here, named = (tmp_path / name for name in ("home", "here", "named"))
+    for folder in (home, here, named):
+        folder.mkdir()
+        (folder / "module.py").write_text("")
+    for folder in (*tmp_path.parents[:3], tmp_path, home, here, named):
+        folder.chmod(folder.stat().st_mode | 0o055)
+    script = f"""
+import os, pwd, socket, sys
+from pathlib import Path
+from types import SimpleNamespace
+from attacked import NOBODY, become
+from skedge.live.confinement import kernel
+from skedge.live.confinement.confinement import CONFINED
+from skedge.live.confinement.keeper import Ends, keep
+from skedge.live.private import private_folder
+become(NOBODY)
+kernel.set_dumpable(dumpable=True)  # as after a program is executed
+homes = {{NOBODY: "{home}"}}
+pwd.getpwuid = lambda uid: SimpleNamespace(pw_dir=homes[uid])
+sys.path += ["{home}", "{here}", "{named}"]
+ours, theirs = socket.socketpair()
+said, word = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+look = lambda: os.write(theirs.fileno(), " ".join(sorted(os.listdir("{tmp_path}"))).encode())
+if os.fork() == 0:
+    keep(CONFINED, Ends(theirs.fileno(), word.fileno(), 1), look)
+word.close()
+theirs.close()
+print(ours.recv(1000).decode(), said.recv(1000).decode(), sep=";")
+"""
+    path = os.pathsep.join(filter(None, [*sys.path, str(Path(__file__).parent)]))
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script], env={**os.environ, "PYTHONPATH": path}, cwd=here, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == ["named;its process has ended with status 0"], done.stderr
+
+
+@confines
+def test_a_confined_job_has_few_files_and_no_room_beside_its_places(says: Callable[..., str]) -> None:
+    body = """
+import resource
+said = [resource.getrlimit(resource.RLIMIT_NOFILE)]
+said += [os.statvfs(place).f_files for place in ("/tmp", "/dev/shm")]
+for place in ("/dev/planted", "/planted", "/etc/planted"):
+    try:
+        open(place, "w")
+    except OSError as error:
+        said.append(error.errno)
+open("/dev/null", "w").write("x")
+"""
+    assert says(CONFINED, body) == str([(1024, 1024), 100_000, 100_000, *[errno.EROFS] * 3])
+
+
+@confines
+def test_a_confined_job_has_sockets_of_its_network_alone(says: Callable[..., str]) -> None:
+    body = """
+said = []
+for family in (1, 2, 10, 16, 17, 38, 40):
+    try:
+        socket.socket(family, socket.SOCK_DGRAM if family < 16 else socket.SOCK_RAW).close()
+        said.append(0)
+    except OSError as error:
+        said.append(error.errno)
+said += [len(socket.socketpair())]
+"""
+    assert says(CONFINED, body) == str([0, 0, 0, *[errno.EAFNOSUPPORT] * 4, 2])
+
+
+@confines
 def test_loaders_with_processes_of_their_own_work(says: Callable[..., str]) -> None:
     """They share tensors by files in shared memory, and answer by sockets."""
     body = """
@@ -161,9 +237,45 @@ except OSError as error:
         except OSError:
             names, body = (
                 replace(CONFINED, connect=(f"127.0.0.1:{port}",)),
-                body.replace("localhost.localdomain", "127.0.0.2"),
+                body.replace("127.0.0.1", "127.0.0.2").replace("localhost.localdomain", "127.0.0.1"),
             )
         assert says(names, body) == "(b'HELLO', 111)"
+
+
+@confines
+def test_a_job_reaches_an_address_that_it_names_by_its_number(tmp_path: Path) -> None:
+    """192.0.2.7 is nobody's: what answers here is the machine's side, told another target for it."""
+    script = """
+import os, socket
+from skedge.live.confinement import forward, keeper
+from skedge.live.confinement.confinement import Confinement
+from skedge.live.confinement.keeper import Ends, keep
+listening = socket.create_server(("127.0.0.1", 0))
+reach, place = socket.create_connection, listening.getsockname()
+forward._accept.__globals__["socket"].create_connection = lambda target, timeout: (
+    reach(place if target == ("192.0.2.7", 443) else target)
+)
+ours, theirs = socket.socketpair()
+said, word = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+def ask():
+    with reach(("192.0.2.7", 443), timeout=10) as one:
+        os.write(theirs.fileno(), one.recv(100))
+
+if os.fork() == 0:
+    keep(Confinement(trusted=False, connect=("192.0.2.7:443",)), Ends(theirs.fileno(), word.fileno(), 1), ask)
+word.close()
+theirs.close()
+listening.settimeout(10)
+listening.accept()[0].sendall(b"hello")
+print(ours.recv(100), said.recv(1000).decode())
+"""
+    path = os.pathsep.join(filter(None, sys.path))
+    done = subprocess.run(
+        [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.stdout == "b'hello' its process has ended with status 0\n", done.stderr
 
 
 @confines
@@ -270,6 +382,83 @@ def waits(until: Callable[[], bool], seconds: float = 20) -> None:
         time.sleep(0.01)
 
 
+def test_a_keeper_that_is_told_to_end_while_it_ends_still_ends_what_its_job_has_left() -> None:
+    """The signal comes just before it would be ignored."""
+    script = f"""
+import os, signal, socket, time
+from skedge.live.confinement import keeper
+from skedge.live.confinement.confinement import Confinement
+ignore, late = signal.signal, []
+
+def told(number, how):
+    if number == signal.SIGTERM and how is signal.SIG_IGN and not late:
+        late.append(how)
+        os.kill(os.getpid(), signal.SIGTERM)
+    return ignore(number, how)
+
+def leave():
+{"".join(f"    {line}" + chr(10) for line in _LEAVES.strip().splitlines())}
+
+ours, theirs = socket.socketpair()
+said, word = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+pid = os.fork()
+if pid == 0:
+    signal.signal = told
+    keeper.keep(Confinement(), keeper.Ends(theirs.fileno(), word.fileno(), os.dup(2)), leave)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+    path = os.pathsep.join(filter(None, sys.path))
+    done = subprocess.run(
+        [sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, text=True,
+        check=True,
+    )  # fmt: skip
+    assert done.stdout == "0\n"
+    assert not left_behind()
+
+
+@pytest.mark.parametrize("lacks", ["fork", "pidfd_open"])
+def test_where_no_process_can_be_started_the_client_is_told_and_others_are_served(
+    lacks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = socket.socketpair()
+    listening = socket.socket(socket.AF_UNIX)
+    server = ForkServer(listening, lambda _: time.sleep(600), 0.0)
+    real, lacking, own = getattr(os, lacks), [1], os.getpid()
+
+    def scarce(*arguments: int) -> int:
+        if os.getpid() == own and lacking and lacking.pop():
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return int(real(*arguments))
+
+    monkeypatch.setattr(os, lacks, scarce)
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # as the process that jobs' are forked from has it
+    got = []
+    for _ in range(2):
+        connection, job = socket.socketpair()
+        said, word = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        content = Confinement().as_json()
+        numbers = [job.fileno(), word.fileno(), os.open(os.devnull, os.O_WRONLY)]
+        socket.send_fds(ours, [len(content).to_bytes(4, "little") + content], numbers)
+        os.close(numbers[-1])
+        job.close()
+        word.close()
+        server._answer(theirs)
+        got.append((int.from_bytes(ours.recv(4), "little"), connection, said))
+    signal.signal(signal.SIGTERM, before)
+    (none, ended, why), (pid, running, _) = got
+    assert none == 0
+    assert ended.recv(1) == b""
+    assert why.recv(1000).decode().startswith("no process can be started for the job: ")
+    assert list(server.watched) == [pid]
+    running.close()
+    ((key, _),) = server.ready.select(20)
+    key.data()
+    assert not server.watched
+    for one in (ours, theirs, listening, ended, why, got[1][2]):
+        one.close()
+    server.ready.close()
+
+
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
@@ -333,6 +522,31 @@ def test_a_job_has_a_group_where_the_service_has_been_given_a_tree(tree: Path, t
     assert one.sentence() == ""
     (one.folder / "memory.events").write_text("oom 3\noom_kill 1\n")
     assert re.search("more memory than the 100 MB that a job may use on a server: skedge up", one.sentence())
+    later = groups.JobGroup(Confinement(group="edge/a", usage=Usage(100, 8, 2, 5)))
+    later.enter()
+    assert later.sentence() == "", "that was another process of the job, before"
+
+
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.ENODEV])
+def test_a_group_that_is_removed_while_a_process_enters_is_made_again(
+    number: int, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last process of the job leaves between two steps of the next one, twice."""
+    (tmp_path / "cgroup").write_text("0::/skedge.service/skedge-service\n")
+    one = groups.JobGroup(Confinement(group="edge/a", usage=Usage(100)))
+    write, removed = groups._write, []
+
+    def removing(file: Path, value: int | str) -> None:
+        if file.name == "cgroup.procs" and len(removed) < 2:
+            removed.append(shutil.rmtree(file.parent))
+            raise OSError(number, os.strerror(number), str(file))
+        write(file, value)
+
+    monkeypatch.setattr(groups, "_write", removing)
+    one.enter()
+    assert one.folder is not None
+    assert (one.folder / "cgroup.procs").read_text() == f"{os.getpid()}\n"
+    assert (one.folder / "memory.max").exists()
 
 
 @pytest.mark.parametrize("lacks", ["delegation", "controllers", "version 2"])
@@ -436,9 +650,9 @@ def test_where_jobs_cannot_be_confined_up_ends_with_that_line(monkeypatch: pytes
     assert JobOptions(trust_jobs=True).confinement().trusted
 
 
-@pytest.mark.parametrize("wrong", ["data.test", ":80", "data.test:0", "data.test:65536", "data.test:http"])
+@pytest.mark.parametrize("wrong", ["data.test", ":80", "data.test:0", "data.test:65536", "data.test:http", "[::2]:443"])
 def test_an_address_that_is_none_is_refused(wrong: str) -> None:
     from skedge.cli.job_options import JobOptions
 
-    with pytest.raises(InputError, match=r"--allow-connect .*must be HOST:PORT"):
+    with pytest.raises(InputError, match=r"--allow-connect .*must (be HOST:PORT|name a host)"):
         JobOptions(trust_jobs=True, allow_connect=[wrong]).confinement()

@@ -11,9 +11,7 @@ import typer
 from skedge.core.errors import InputError
 from skedge.live.confinement.check import check_platform
 from skedge.live.confinement.confinement import OF_SERVICE, Confinement
-from skedge.live.confinement.forward import host_and_port
-
-_PORTS = 1 << 16
+from skedge.live.confinement.forward import fault_of
 
 
 @dataclass(frozen=True)
@@ -57,6 +55,7 @@ class JobOptions:
             trusted=self.trust_jobs,
             readable=tuple(str(path.absolute()) for path in self.readable or ()),
             connect=tuple(self.allow_connect or ()),
+            started_in=str(Path.cwd()),
             usage=replace(
                 OF_SERVICE,
                 memory_mb=self.job_memory_mb,
@@ -68,6 +67,5 @@ class JobOptions:
 
 
 def _check_address(address: str) -> None:
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < host_and_port(address)[1] < _PORTS:
-        raise InputError(f"--allow-connect {address}: must be HOST:PORT, such as data.example.org:443")
+    if fault := fault_of(address):
+        raise InputError(f"--allow-connect {address}: {fault}")

@@ -145,7 +145,7 @@ def up(
     save_settings(state, Settings(**{**asdict(wanted), "track": track}, id=mark, limits=kept, jobs=confinement))
     for name in (ADDRESS, STARTING):
         (state / name).unlink(missing_ok=True)
-    command = [sys.executable, "-m", "skedge.live.control.daemon", str(lock), str(state.absolute())]
+    command = [sys.executable, "-P", "-m", "skedge.live.control.daemon", str(lock), str(state.absolute())]
     if foreground:
         os.set_inheritable(lock, True)
         os.execv(sys.executable, command)  # noqa: S606 - this process becomes the supervisor

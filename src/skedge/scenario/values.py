@@ -64,7 +64,10 @@ _RANGE = {
 
 Name = Annotated[str, Field(min_length=1)]
 Requirement = Annotated[str, Field(pattern=r"^[A-Za-z0-9][^\r\n]*$", max_length=500)]
-Address = Annotated[str, Field(pattern=r"^[A-Za-z0-9.\[\]:_-]+:[0-9]{1,5}$", max_length=300)]
+_PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+"""1 to 65535."""
+
+Address = Annotated[str, Field(pattern=rf"^[A-Za-z0-9.\[\]:_-]+:{_PORT}$", max_length=300)]
 Number = Annotated[float, BeforeValidator(no_bool)]
 Count = Annotated[int, Field(le=2**53), BeforeValidator(no_bool)]
 Duration = Annotated[float, Field(ge=0, le=LONGEST_S), BeforeValidator(duration_s), WithJsonSchema(_ANY_DURATION)]

@@ -1,26 +1,30 @@
 """System calls that the code of a confined job must not make, as a filter of the kernel (seccomp, BPF).
 
 What they would give: mounts and namespaces of its own (a file system in memory without a limit), memory that belongs to
-no process and so is not counted, another process's memory, keys of the kernel, more of the kernel to attack.
+no process and so is not counted, another process's memory, keys of the kernel, sockets that are not of the job's
+network, more of the kernel to attack.
 """
 
 from __future__ import annotations
 
 import errno
+import socket
 import struct
 
 from . import kernel
 
 _CALLS: dict[str, dict[str, int]] = {
     "x86_64": {
-        "clone": 56, "clone3": 435, "shmget": 29, "msgget": 68, "ptrace": 101, "pivot_root": 155, "mount": 165,
+        "clone": 56, "clone3": 435, "socket": 41, "socketpair": 53,
+        "shmget": 29, "msgget": 68, "ptrace": 101, "pivot_root": 155, "mount": 165,
         "umount2": 166, "sched_setaffinity": 203, "add_key": 248, "request_key": 249, "keyctl": 250, "unshare": 272,
         "perf_event_open": 298, "name_to_handle_at": 303, "open_by_handle_at": 304, "setns": 308,
         "process_vm_readv": 310, "process_vm_writev": 311, "kcmp": 312, "memfd_create": 319, "bpf": 321,
         "userfaultfd": 323,
     },
     "aarch64": {
-        "clone": 220, "clone3": 435, "shmget": 194, "msgget": 186, "ptrace": 117, "pivot_root": 41, "mount": 40,
+        "clone": 220, "clone3": 435, "socket": 198, "socketpair": 199,
+        "shmget": 194, "msgget": 186, "ptrace": 117, "pivot_root": 41, "mount": 40,
         "umount2": 39, "sched_setaffinity": 122, "add_key": 217, "request_key": 218, "keyctl": 219, "unshare": 97,
         "perf_event_open": 241, "name_to_handle_at": 264, "open_by_handle_at": 265, "setns": 268,
         "process_vm_readv": 270, "process_vm_writev": 271, "kcmp": 272, "memfd_create": 279, "bpf": 280,
@@ -38,6 +42,9 @@ _NAMESPACES = (
     kernel.NEW_USER | kernel.NEW_MOUNT | kernel.NEW_PID | kernel.NEW_NET | kernel.NEW_IPC | kernel.NEW_UTS
     | kernel.NEW_CGROUP
 )  # fmt: skip
+_FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)
+"""Of sockets; those of others reach the host of a virtual machine (AF_VSOCK), or the kernel itself."""
+
 _OTHER_ABI = 0x40000000
 """First number of the calls of x32."""
 
@@ -58,7 +65,7 @@ def refusing() -> bytes:
     if kernel.MACHINE not in _CALLS:
         raise kernel.RefusedError(f"a filter of system calls on {kernel.MACHINE}", errno.ENOSYS)
     calls = dict(_CALLS[kernel.MACHINE])
-    clone, clone3 = calls.pop("clone"), calls.pop("clone3")
+    clone, clone3, one_socket, two_sockets = (calls.pop(name) for name in ("clone", "clone3", "socket", "socketpair"))
     program = [
         _step(_LOAD, _MACHINE),
         _step(_EQUAL, _ARCHITECTURE[kernel.MACHINE], yes=1),
@@ -73,6 +80,12 @@ def refusing() -> bytes:
     for number in (*calls.values(), *_NEWER.values()):
         program += [_step(_EQUAL, number, no=1), _step(_RETURN, _ERROR | errno.EPERM)]
     program += [
+        _step(_EQUAL, one_socket, yes=1),
+        _step(_EQUAL, two_sockets, no=len(_FAMILIES) + 3),
+        _step(_LOAD, _FIRST),
+        *(_step(_EQUAL, family, yes=len(_FAMILIES) - place) for place, family in enumerate(_FAMILIES)),
+        _step(_RETURN, _ERROR | errno.EAFNOSUPPORT),
+        _step(_RETURN, _ALLOW),
         _step(_EQUAL, clone, no=3),
         _step(_LOAD, _FIRST),
         _step(_ANY_BIT, _NAMESPACES, no=1),

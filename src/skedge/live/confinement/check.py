@@ -24,7 +24,7 @@ def check_platform() -> None:
     InputError
         If they cannot.
     """
-    command = [sys.executable, "-m", "skedge.live.confinement"]
+    command = [sys.executable, "-P", "-m", "skedge.live.confinement"]
     asked = subprocess.run(command, capture_output=True, text=True, timeout=_CHECK_S, check=False)  # noqa: S603 - our own module
     if asked.returncode:
         lines = (asked.stdout or asked.stderr).strip().splitlines() or ["jobs cannot be confined here"]

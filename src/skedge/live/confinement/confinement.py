@@ -63,6 +63,8 @@ class Confinement:
         What the job alone may read, in spite of `hidden`: its chunks, its packages.
     writable
         A folder that they may write; empty: none but a temporary one.
+    started_in
+        The operator's current folder: it is on Python's import path by chance, and shown only if it is `readable`.
     network
         True: they have the machine's network, as pip needs it, which runs without the job's code.
     """
@@ -75,6 +77,7 @@ class Confinement:
     group: str = ""
     own: tuple[str, ...] = ()
     writable: str = ""
+    started_in: str = ""
     network: bool = False
 
     def of(self, job: str, own: tuple[str, ...] = (), connect: tuple[str, ...] = ()) -> Confinement:

@@ -7,6 +7,7 @@ import pwd
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from glob import glob
 from pathlib import Path
 
@@ -24,12 +25,18 @@ _LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "f
 """Links in ``/dev``."""
 _TEMPORARY, _SHARED = "/tmp", "/dev/shm"  # noqa: S108 - the job's own
 _OLD = "/.old"
+_PACKAGE = Path(__file__).parents[2]
+"""skedge itself."""
+
+_FILES = 100_000
+"""Most files in a temporary place: each takes memory of the kernel, even an empty one."""
+
 _DISK_MB = 1000.0
 _MEGABYTE = 10**6
 
 
 def change_root(confinement: Confinement, uid: int, names: Sequence[tuple[str, str]]) -> None:
-    """Leave the machine's files for those that a confined process may see.
+    """Leave the machine's files for those that a confined process may see: :func:`with_programs` has added to them.
 
     The caller has all capabilities in its namespace of mounts, and is the first process of its pid namespace.
 
@@ -40,10 +47,11 @@ def change_root(confinement: Confinement, uid: int, names: Sequence[tuple[str, s
     names
         Addresses and names of hosts that the job may connect to.
     """
-    readable, own = _real(_readable(confinement)), _real(confinement.own)
+    readable, own = _real(confinement.readable), _real(confinement.own)
     hidden = sorted((os.path.realpath(path) for path in confinement.hidden), key=len)
     _leave_machine()
-    size = f"mode=1777,size={int((confinement.usage.disk_mb or _DISK_MB) * _MEGABYTE)}"
+    disk_bytes = int((confinement.usage.disk_mb or _DISK_MB) * _MEGABYTE)
+    size = f"mode=1777,size={disk_bytes},nr_inodes={_FILES}"
     for path, options in ((_TEMPORARY, size), ("/dev", "mode=755,size=1m"), (_SHARED, size)):
         _mount_memory(path, options)
     for path in ("/proc", "/etc"):
@@ -62,22 +70,35 @@ def change_root(confinement: Confinement, uid: int, names: Sequence[tuple[str, s
         _show(os.path.realpath(confinement.writable), writable=True)
     kernel.detach(_OLD)
     os.rmdir(_OLD)
-    for path in (*masks, "/"):
+    for path in (*masks, "/dev", "/"):
         kernel.restrict(path, recursive=False)
     os.chdir(_TEMPORARY)
 
 
+def with_programs(confinement: Confinement) -> Confinement:
+    """A confinement that names all that may be read: programs and Python with the import path, too.
+
+    To be called before the process leaves its user namespace, in which it is another user, with another home.
+    """
+    return replace(confinement, readable=tuple(_readable(confinement)))
+
+
 def _readable(confinement: Confinement) -> Iterator[str]:
-    """What is shown: programs, Python with the import path, and what the operator names."""
     yield from _SYSTEM
     yield from (f"/etc/{name}" for name in (*_SETTINGS, *(["resolv.conf"] if confinement.network else [])))
-    yield from (sys.prefix, sys.base_prefix, sys.exec_prefix)
-    too_much = {Path("/"), Path(_TEMPORARY)}
-    with suppress(KeyError):  # a user whom the machine does not know, as in a container, has no home
-        home = Path(pwd.getpwuid(os.getuid()).pw_dir)
-        too_much |= {home, *home.parents}
+    yield from (sys.prefix, sys.base_prefix, sys.exec_prefix, str(_PACKAGE))
+    too_much = _too_much(confinement)
     yield from (entry for entry in sys.path if entry and Path(entry).resolve() not in too_much)
     yield from confinement.readable
+
+
+def _too_much(confinement: Confinement) -> set[Path]:
+    """Folders that may be on the import path by chance: a program's current folder is, and Ray adds its driver's."""
+    inner = [Path(_TEMPORARY), Path.cwd(), *map(Path, filter(None, [confinement.started_in]))]
+    with suppress(KeyError):  # a user whom the machine does not know, as in a container, has no home
+        inner.append(Path(pwd.getpwuid(os.getuid()).pw_dir))
+    places = [path.resolve() for path in inner]
+    return {*places, *(parent for place in places for parent in place.parents)}
 
 
 def _real(paths: Iterable[str]) -> list[tuple[str, str]]:

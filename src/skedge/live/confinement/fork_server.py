@@ -88,19 +88,35 @@ class ForkServer:
             self.ready.unregister(client)
             client.close()
             return
-        ends = Ends(*files)
-        pid = os.fork()
-        if pid == 0:
-            keep(confinement, ends, lambda: self.body(ends.connection))
-        # the process has its own copies: open ones here would hide that it has ended
-        os.close(ends.connection)
-        os.close(ends.output)
-        self._watch(Ward(pid, confinement, socket.socket(fileno=ends.word)))
+        pid = self._forked(confinement, Ends(*files))
         with suppress(OSError):  # the client has ended, and the process's connection with it
             client.send(pid.to_bytes(_SIZE, "little"))
 
+    def _forked(self, confinement: Confinement, ends: Ends) -> int:
+        """Process id of a new keeper; 0 if the machine has no room for one."""
+        word = socket.socket(fileno=ends.word)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                keep(confinement, ends, lambda: self.body(ends.connection))
+            self._watch(Ward(pid, confinement, word))
+        except OSError as error:  # no more processes, or no more open files
+            ends.say(f"no process can be started for the job: {error.strerror}")
+            word.close()
+            return 0
+        finally:  # the process has its own copies: open ones here would hide that it has ended
+            os.close(ends.connection)
+            os.close(ends.output)
+        return pid
+
     def _watch(self, process: Ward) -> None:
-        file = os.pidfd_open(process.keeper)
+        """Notice the end of a process; it is ended at once if that cannot be."""
+        try:
+            file = os.pidfd_open(process.keeper)
+        except OSError:
+            os.kill(process.keeper, signal.SIGTERM)
+            os.waitpid(process.keeper, 0)
+            raise
         self.watched[process.keeper] = process
         self.ready.register(file, selectors.EVENT_READ, lambda: self._ended(process, file))
 

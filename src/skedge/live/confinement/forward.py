@@ -11,6 +11,8 @@ import selectors
 import signal
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
+from ipaddress import IPv4Address
 from typing import NoReturn
 
 from . import kernel
@@ -18,12 +20,30 @@ from . import kernel
 _PIECE = 1 << 16
 _CONNECT_S = 30.0
 _WAITING = 64
+_PORTS = 1 << 16
 
 
 def host_and_port(address: str) -> tuple[str, int]:
     """The parts of ``HOST:PORT``."""
     host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port)
+    return host, int(port)
+
+
+def is_ipv4(host: str) -> bool:
+    """Whether a host is named by its IPv4 address."""
+    with suppress(ValueError):
+        return bool(IPv4Address(host))
+    return False
+
+
+def fault_of(address: str) -> str:
+    """What is wrong with an address that a job is to connect to; empty if nothing is."""
+    host, _, port = address.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < _PORTS:
+        return "must be HOST:PORT, such as data.example.org:443"
+    if ":" in host or "[" in host:
+        return "must name a host or an IPv4 address: jobs have no IPv6 addresses but ::1"
+    return ""
 
 
 class Forwards:
@@ -40,7 +60,7 @@ class Forwards:
     def __init__(self, connect: Sequence[str]) -> None:
         self.targets = [host_and_port(address) for address in connect]
         hosts = list(dict.fromkeys(host for host, _ in self.targets))
-        self.names = [(f"127.0.0.{number + 2}", host) for number, host in enumerate(hosts)]
+        self.names = [(host if is_ipv4(host) else f"127.0.1.{n}", host) for n, host in enumerate(hosts, 1)]
         self.control, theirs = socket.socketpair()
         if self.targets and os.fork() == 0:
             _forward(theirs, self.control, self.targets)
@@ -49,6 +69,9 @@ class Forwards:
     def listen(self) -> None:
         """Listen on the job's loopback device for each address."""
         of = {host: address for address, host in self.names}
+        for number, (address, host) in enumerate(self.names):
+            if address == host and not address.startswith("127."):
+                kernel.add_loopback_address(address, number)
         for host, port in self.targets:
             with socket.create_server((of[host], port), backlog=_WAITING) as listening:
                 socket.send_fds(self.control, [b"l"], [listening.fileno()])

@@ -7,6 +7,7 @@ the jobs on a server are beside it.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from contextlib import suppress
@@ -22,6 +23,9 @@ _DELEGATED = ("user.delegate", "trusted.delegate")
 
 _PERIOD_US = 100_000
 _MEGABYTE = 10**6
+_ENTER_TIMES = 100
+"""How often a process tries to enter a group that is removed meanwhile."""
+
 _TEMPORARY_PLACES = 2
 """Places in memory where a confined process writes files."""
 
@@ -56,11 +60,14 @@ class JobGroup:
     ----------
     folder
         None if there is no group.
+    ended
+        Processes of the group that the kernel had ended for their memory when this one entered.
     """
 
     def __init__(self, confinement: Confinement) -> None:
         own = own_group()
         self.usage = confinement.usage
+        self.ended = 0
         self.folder: Path | None = None
         if own is not None and own.name == _SERVICE and confinement.group:
             name = hashlib.sha256(confinement.group.encode()).hexdigest()[:16]
@@ -68,32 +75,47 @@ class JobGroup:
 
     def enter(self) -> None:
         """Move this process into the group, which has the limits of the job."""
-        if self.folder is None:
-            return
-        self.folder.mkdir(exist_ok=True)
+        left = _ENTER_TIMES
+        while self.folder is not None and left:
+            left -= 1
+            try:
+                self._enter(self.folder)
+                left = 0
+            except OSError as error:  # another process of the job was the last, and the group is removed meanwhile
+                if error.errno not in (errno.ENOENT, errno.ENODEV) or not left:
+                    raise
+
+    def _enter(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
         for file, value in _limits(self.usage).items():
-            _write(self.folder / file, value)
-        _write(self.folder / "cgroup.procs", os.getpid())
+            _write(folder / file, value)
+        self.ended = _ended_for_memory(folder)
+        _write(folder / "cgroup.procs", os.getpid())
 
     def sentence(self) -> str:
-        """What the kernel has ended a process of the group for; empty if it has not."""
+        """What the kernel has ended a process of the group for since :meth:`enter`; empty if it has not."""
         if self.folder is None:
             return ""
-        with suppress(FileNotFoundError):  # another process of the job was the last
-            events = dict(line.split() for line in (self.folder / "memory.events").read_text("ascii").splitlines())
-            if int(events.get("oom_kill", 0)):
-                most = f"{self.usage.most_memory_mb or 0:.0f} MB"
-                return (
-                    f"its processes and temporary files use more memory than the {most} that a job may use on a "
-                    "server: skedge up --job-memory-mb"
-                )
-        return ""
+        if _ended_for_memory(self.folder) <= self.ended:
+            return ""
+        return (
+            f"its processes and temporary files use more memory than the {self.usage.most_memory_mb or 0:.0f} MB that "
+            "a job may use on a server: skedge up --job-memory-mb"
+        )
 
     def leave(self) -> None:
         """Remove the group, unless other processes of the job are in it."""
         if self.folder is not None:
             with suppress(OSError):
                 self.folder.rmdir()
+
+
+def _ended_for_memory(folder: Path) -> int:
+    """Processes of a group that the kernel has ended for their memory; 0 if the group is gone."""
+    with suppress(FileNotFoundError):
+        events = dict(line.split() for line in (folder / "memory.events").read_text("ascii").splitlines())
+        return int(events.get("oom_kill", 0))
+    return 0
 
 
 def _limits(usage: Usage) -> dict[str, int | str]:

@@ -28,7 +28,7 @@ from typing import NamedTuple, NoReturn
 
 from . import calls, kernel
 from .confinement import Confinement
-from .files import change_root
+from .files import change_root, with_programs
 from .forward import Forwards
 from .groups import JobGroup
 from .limits import limit
@@ -84,12 +84,13 @@ def keep(confinement: Confinement, ends: Ends, body: Callable[[], None]) -> NoRe
         else:
             _keep_confined(confinement, ends, body)
         ends.say(group.sentence())
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     except Exception as error:  # whatever it is, the client is told
         _refuse(ends, error)
     finally:
-        try:
+        try:  # a signal may come before it is ignored: its exception must not leave what follows undone
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        finally:  # whatever a signal just before that has raised
+        finally:
             _end_descendants()
             os._exit(0)
 
@@ -151,6 +152,7 @@ def _end_descendants() -> None:
 
 def _keep_confined(confinement: Confinement, ends: Ends, body: Callable[[], None]) -> None:
     filtering = calls.refusing()
+    confinement = with_programs(confinement)
     uid = _FIRST_UID + os.getpid()
     as_root = os.geteuid() == 0 and _is_mapped(uid)
     forwards = Forwards(confinement.connect)

@@ -29,6 +29,7 @@ _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 _CAPABILITIES = 64
 _CAPABILITY_VERSION = 0x20080522
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1
+_SET_ADDRESS, _SET_NETMASK = 0x8916, 0x891C
 
 MACHINE = platform.machine()
 
@@ -153,6 +154,14 @@ def loopback_up() -> None:
         request = struct.pack("16sh22x", b"lo", 0)
         _, flags = struct.unpack("16sh22x", fcntl.ioctl(asked, _GET_FLAGS, request))
         fcntl.ioctl(asked, _SET_FLAGS, struct.pack("16sh22x", b"lo", flags | _UP))
+
+
+def add_loopback_address(address: str, number: int) -> None:
+    """Give the loopback device of this network namespace one more IPv4 address; `number` tells them apart."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        for request, value in ((_SET_ADDRESS, address), (_SET_NETMASK, "255.255.255.255")):
+            place = struct.pack("=HH4s8x", socket.AF_INET, 0, socket.inet_aton(value))
+            fcntl.ioctl(asked, request, struct.pack("16s16s8x", f"lo:{number}".encode(), place))
 
 
 def _mount(source: str, path: str, kind: str | None, flags: int, options: str | None = None) -> None:

@@ -18,6 +18,9 @@ _FURTHER, _NICE = 2, 10
 """Processes that a job may start at most, as a multiple of what it may have; and by how much it stands behind the
 service where they want the same CPU."""
 
+_OPEN_FILES = 1024
+"""Files that a process of a confined job may have open: what lies in pipes and sockets is memory of no process."""
+
 _ENDED_FIRST = 1000
 """Of ``oom_score_adj``: where the machine's memory ends, processes of jobs are ended before all others."""
 
@@ -33,6 +36,8 @@ def limit(usage: Usage, group: str, *, alone: bool) -> None:
     Path("/proc/self/oom_score_adj").write_text(str(_ENDED_FIRST), encoding="ascii")
     os.nice(_NICE)
     _set(resource.RLIMIT_CORE, 0)
+    if alone:
+        _set(resource.RLIMIT_NOFILE, _OPEN_FILES)
     if alone and usage.processes is not None:
         # more than it may: what starts more is seen, and told, before the kernel refuses to start any
         _set(resource.RLIMIT_NPROC, _FURTHER * usage.processes)

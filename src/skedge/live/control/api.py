@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Header, Query, Request
@@ -97,7 +98,8 @@ def make_api(service: Service, token: str) -> FastAPI:
         return _told_of_keys(idempotency_key, lambda: service.submit(spec, idempotency_key))
 
     def cancel(job: str) -> JSONResponse:
-        return _cancelled(service, job)
+        waits = audit.of("cancel", partial(_cancelled, service))(job=job)
+        return JSONResponse({"waits": waits}, 202) if waits else JSONResponse(None)
 
     def resubmit(job: str, idempotency_key: Annotated[str, Header()] = "") -> str:
         sight_of(service).check(job)
@@ -143,7 +145,7 @@ def make_api(service: Service, token: str) -> FastAPI:
         ("GET", "/jobs", queue),
         ("GET", "/jobs/{job}", _describe(service)),
         ("GET", "/jobs/{job}/workers", _workers_of(service)),
-        ("POST", "/jobs/{job}/cancel", audit.of("cancel", cancel)),
+        ("POST", "/jobs/{job}/cancel", cancel),
         ("POST", "/jobs/{job}/resubmit", audit.of("resubmit", resubmit)),
         ("GET", "/events", events),
         ("POST", "/whatif", ask_what_if),
@@ -230,12 +232,11 @@ def _no_such(request: Request, error: Exception) -> JSONResponse:
     return problem(error.status_code, f"{request.method} {request.url.path}: {error.detail}")
 
 
-def _cancelled(service: Service, job: str) -> JSONResponse:
-    """The answer to a request to cancel a job: 202 with a sentence if that waits until the journal can be written."""
+def _cancelled(service: Service, job: str) -> str | None:
+    """Cancel a job; returns a sentence if that waits until the journal can be written."""
     sight_of(service).check(job)
     waits = service.cancel(job)
-    sentence = f"job {job!r} will be cancelled: that waits, as {waits}"
-    return JSONResponse({"waits": sentence}, 202) if waits else JSONResponse(None)
+    return f"job {job!r} will be cancelled: that waits, as {waits}" if waits else None
 
 
 def _told_of_keys(key: str, submit: Callable[[], str]) -> str:

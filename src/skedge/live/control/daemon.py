@@ -59,7 +59,7 @@ def supervise(state: Path, lock: int) -> int:
         with (state / LOG).open("ab") as log:
             status = Supervisor(state, log, ended, lock, embedded=embedded).run()
             if not embedded and status not in (0, WRONG):
-                command = [sys.executable, "-m", "skedge.live.control.sweep", str(state)]
+                command = [sys.executable, "-P", "-m", "skedge.live.control.sweep", str(state)]
                 subprocess.run(command, stdout=log, stderr=log, timeout=_END_S, check=False)  # noqa: S603 - our own module
             return status
     finally:
@@ -130,7 +130,7 @@ class Supervisor:
 
     def _started(self, module: str) -> _Process:
         return subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", module, str(self.state)],
+            [sys.executable, "-P", "-m", module, str(self.state)],
             stdin=subprocess.PIPE,
             stdout=self.log,
             stderr=self.log,

@@ -220,7 +220,7 @@ class Snapshots(threading.Thread):
                 self._make()
 
     def _make(self) -> None:
-        process = subprocess.Popen([sys.executable, "-m", _PROCESS, str(self.state)])  # noqa: S603 - our own module
+        process = subprocess.Popen([sys.executable, "-P", "-m", _PROCESS, str(self.state)])  # noqa: S603 - our own module
         while process.poll() is None:
             if self.ended.wait(_LOOK_S):
                 process.terminate()

@@ -213,6 +213,24 @@ class Child:
             if self._keeper is not None:
                 signal.pidfd_send_signal(self._keeper, signal.SIGTERM)
 
+    def wait(self, limit_s: float) -> None:
+        """Wait until its keeper has ended, and so all that it has started.
+
+        Raises
+        ------
+        TrainingError
+            If it has not after `limit_s` [s].
+        """
+        try:
+            file = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return
+        try:
+            if not wait([file], limit_s):
+                raise TrainingError(f"a process of a job has not ended after {limit_s:.3g} s")
+        finally:
+            os.close(file)
+
     def end(self) -> None:
         """Close the connection: the process is ended, with all that it has started."""
         with self._keeping:

@@ -83,8 +83,8 @@ class Inside:
         return {"folder": folder_of(requirements)}, b""
 
     def install(self, requirements: Sequence[str], folder: str, settings: Mapping[str, str]) -> tuple[Ack, bytes]:
-        """Install packages into a folder, with pip's settings in its environment."""
-        install(requirements, Path(folder), settings)
+        """Install packages into a folder, with pip's settings in its environment, and the network."""
+        install(requirements, Path(folder), settings, only_wheels=True)
         return {}, b""
 
     def gpus(self) -> tuple[Ack, bytes]:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _INSTALL_S = 600.0
 """Longest time for pip [s]."""
 
+_END_S = 60.0
+"""Longest time until its processes have ended [s]."""
+
 
 def confined(nursery: Nursery, job: str, program: bytes, own: tuple[str, ...] = ()) -> Confinement:
     """The confinement of a new process of a job; its packages are installed first.
@@ -59,6 +62,7 @@ def _install(nursery: Nursery, requirements: tuple[str, ...], aside: Path) -> No
         child.ask("install", requirements, str(aside), settings_of_pip(os.environ), limit_s=_INSTALL_S)
     finally:
         child.end()
+        child.wait(_END_S)
     for folder, folders, files in os.walk(aside):
         for name in (".", *folders, *files):  # its user has ended: another process may become that one
             os.chown(os.path.join(folder, name), os.geteuid(), os.getegid(), follow_symlinks=False)

@@ -109,13 +109,18 @@ def _fill_aside(place: Path, fill: Callable[[Path], object]) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def install(requirements: Sequence[str], folder: Path, settings: Mapping[str, str]) -> None:
+def install(
+    requirements: Sequence[str], folder: Path, settings: Mapping[str, str], *, only_wheels: bool = False
+) -> None:
     """Install into an empty folder.
 
     Parameters
     ----------
     settings
         Of pip, by environment variable.
+    only_wheels
+        True: what is named, and what that depends on, is not built from its source, which would run its code; a file
+        or an address that is required itself still may be.
 
     Raises
     ------
@@ -128,7 +133,7 @@ def install(requirements: Sequence[str], folder: Path, settings: Mapping[str, st
         [
             sys.executable, "-P", "-m", "pip", "--python", str(folder / "bin" / "python"),
             "--disable-pip-version-check", "install", "--no-input", "--progress-bar=off",
-            "--constraint", str(folder / "pins.txt"), "--",
+            "--constraint", str(folder / "pins.txt"), *(["--only-binary=:all:"] if only_wheels else []), "--",
             *requirements,
         ],
         env={**os.environ, **settings, "PYTHONPATH": os.pathsep.join(_installed())},  # what is installed here counts
