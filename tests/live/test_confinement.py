@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import shutil
@@ -10,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -31,6 +33,7 @@ from skedge.live.training import apart
 from skedge.live.training.apart import Children, Nursery, environment, sent
 from skedge.live.training.child import EndedError
 from skedge.live.training.code import pack
+from skedge.live.training.packages import install
 from skedge.live.training.program import Program
 
 
@@ -609,6 +612,26 @@ except OSError as error:
     cache = tmp_path / ".cache" / "skedge" / "packages"
     assert {path.stat().st_uid for path in cache.rglob("*")} == {os.geteuid()}, "no later process of a job owns them"
     assert not list(cache.glob("*.partial-*"))
+
+
+@pytest.mark.parametrize("only_wheels", [True, False])
+def test_what_is_named_is_not_built_from_its_source_for_a_confined_job(tmp_path: Path, only_wheels: bool) -> None:
+    """A source's build runs its code; here it only leaves a file."""
+    ran = tmp_path / "ran"
+    files = {
+        "pyproject.toml": '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
+        "backend.py": f"open({str(ran)!r}, 'w').close()\n",
+        "PKG-INFO": "Metadata-Version: 2.1\nName: sourced\nVersion: 1.0\n",
+    }
+    with tarfile.open(tmp_path / "sourced-1.0.tar.gz", "w:gz") as archive:
+        for name, text in files.items():
+            entry = tarfile.TarInfo(f"sourced-1.0/{name}")
+            entry.size = len(text)
+            archive.addfile(entry, io.BytesIO(text.encode()))
+    settings = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
+    with pytest.raises(TrainingError, match=r"train.pip: sourced: cannot be installed"):
+        install(["sourced"], tmp_path / "packages", settings, only_wheels=only_wheels)
+    assert ran.exists() != only_wheels
 
 
 # -- a machine that confines nothing -----------------------------------------------------------------------------------
