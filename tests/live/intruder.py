@@ -300,6 +300,7 @@ def fork_without_end(of: Target) -> str | None:
     while count < 4 * of["processes"]:
         if os.fork() == 0:
             time.sleep(600)
+        time.sleep(0.02)  # it is counted four times a second
         count += 1
     return f"{count} processes"
 

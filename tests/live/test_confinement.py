@@ -25,7 +25,7 @@ from wheels import wheel
 from skedge.core.errors import InputError, TrainingError
 from skedge.live.confinement import groups
 from skedge.live.confinement.check import check_platform
-from skedge.live.confinement.confinement import CONFINED, Confinement, Usage, confinement_of, from_json
+from skedge.live.confinement.confinement import CONFINED, TRUSTED, Confinement, Usage, confinement_of, from_json
 from skedge.live.confinement.fork_server import ForkServer
 from skedge.live.confinement.limits import cpus_of
 from skedge.live.control.limits import Limits
@@ -679,3 +679,14 @@ def test_an_address_that_is_none_is_refused(wrong: str) -> None:
 
     with pytest.raises(InputError, match=r"--allow-connect .*must (be HOST:PORT|name a host)"):
         JobOptions(trust_jobs=True, allow_connect=[wrong]).confinement()
+
+
+def test_a_confined_job_names_only_addresses_that_the_operator_allows_and_a_trusted_one_any() -> None:
+    """At submission, too: the check is the confinement's."""
+    allowed = replace(CONFINED, connect=("data.test:80",))
+    allowed.check_connect(["data.test:80"])
+    TRUSTED.check_connect(["anything:1"])
+    with pytest.raises(
+        InputError, match=r"train.connect: other:80: is no address .*--allow-connect.* \(data.test:80\)"
+    ):
+        allowed.check_connect(["data.test:80", "other:80"])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+from skedge.core.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,21 @@ class Confinement:
     def of(self, job: str, own: tuple[str, ...] = (), connect: tuple[str, ...] = ()) -> Confinement:
         """That of the processes of a job, which may read what is its own and connect to what it names."""
         return replace(self, group=f"{self.group}/{job}", own=own, connect=connect)
+
+    def check_connect(self, addresses: Collection[str]) -> None:
+        """Check that a job may name these addresses; trusted jobs have the network.
+
+        Raises
+        ------
+        InputError
+            Names the first that it may not.
+        """
+        for address in () if self.trusted else addresses:
+            if address not in self.connect:
+                raise InputError(
+                    f"train.connect: {address}: is no address that `skedge up --allow-connect` names "
+                    f"({', '.join(self.connect) or 'none'})"
+                )
 
     def as_json(self) -> bytes:
         """Its JSON form."""

@@ -190,6 +190,7 @@ class Submissions:
         self.limits.check_work(job_of(form).chunks, form.epochs, form.minibatches)
         assert form.train is not None  # noqa: S101 - a job spec has been checked for it
         self.limits.check_pip(form.train.pip)
+        self.world.engine.confinement.check_connect(form.train.connect)
         self.limits.check_factory(form.train.factory, self._modules(form.train.code))
         form = form.model_copy(update={"id": self._free_name(form.id)})
         scenario = self.kernel.scenario

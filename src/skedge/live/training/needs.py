@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from skedge.core.errors import TrainingError
+from skedge.core.errors import InputError, TrainingError
 from skedge.live.confinement.confinement import Confinement
 
 from .packages import install_at, packages, settings_of_pip
@@ -36,8 +36,10 @@ def confined(nursery: Nursery, job: str, program: bytes, own: tuple[str, ...] = 
     if base.trusted:
         return base.of(job)
     of: Program = pickle.loads(program)  # noqa: S301 - of the controller
-    if wrong := [address for address in of.connect if address not in base.connect]:
-        raise TrainingError(f"train.connect: {wrong[0]}: is no address that `skedge up --allow-connect` names")
+    try:
+        base.check_connect(of.connect)
+    except InputError as error:
+        raise TrainingError(str(error)) from error
     places = (_packages_of(nursery, tuple(of.pip)),) if of.pip else ()
     return base.of(job, (*own, *places), tuple(of.connect))
 

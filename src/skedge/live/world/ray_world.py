@@ -35,6 +35,7 @@ from skedge.core.model import Placement
 from skedge.core.network import upload_delay
 from skedge.core.scenario import Scenario
 from skedge.core.time import SECOND
+from skedge.live.confinement.confinement import TRUSTED
 from skedge.live.control.journal import SqlJournal
 from skedge.live.engine import Engine
 from skedge.live.training.maker import Calls
@@ -64,6 +65,7 @@ class NoEngine:
     acts = False
     url = ""
     lost: frozenset[int] = frozenset()
+    confinement = TRUSTED
     limits = WATCH
 
     def __init__(self, servers: int) -> None:
