@@ -316,7 +316,7 @@ def logs(
     tail: Annotated[int | None, typer.Option(help="Number of lines to print, from the end.", min=1)] = None,
     follow: Annotated[bool, typer.Option(help="Keep running, and print new lines until the job has left.")] = False,
 ) -> None:
-    """Print the log of a job: the decisions about it, its losses and failures; or what one of its workers printed."""
+    """Print the log of a job, or what one of its workers printed."""
     of = {} if worker is None else {"worker": worker}
     text, at = _log(state, job, of, 0)
     sys.stdout.write("".join(text if tail is None else text[-tail:]))

@@ -20,8 +20,9 @@ from skedge.live.confinement.confinement import TRUSTED, Confinement
 from skedge.live.durable import make_folder, put_in_place
 
 from .apart import Children
-from .child import LIMIT_S, PREPARE_S, Ack
+from .child import LIMIT_S, Ack
 from .framing import whole
+from .watch import PREPARE_S
 
 GROUPS = {
     "health": ("warm", "pid", "found"),

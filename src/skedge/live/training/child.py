@@ -20,15 +20,13 @@ from skedge.live.confinement.keeper import ENDED
 
 from .facts_of import checked
 from .output import PrintPipe
+from .watch import PREPARE_S
 
 Ack = dict[str, Any]
 """Facts about a call in JSON types, small enough to be fetched while tensors stay where they are."""
 
 LIMIT_S = 300.0
 """Longest duration of one call of a job's code [s]."""
-
-PREPARE_S = 600.0
-"""Longest time in which a process installs the job's packages, imports its code and calls its factory [s]."""
 
 Printed = tuple[str, str] | tuple[()]
 """A worker of a job, and what its process has printed in a call; empty if nothing."""

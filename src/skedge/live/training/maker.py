@@ -15,9 +15,10 @@ from skedge.live.confinement.confinement import TRUSTED, Confinement
 
 from .answers import DEATHS, died
 from .apart import Children, sent
-from .child import LIMIT_S, PREPARE_S, Ack, EndedError, Printed
+from .child import LIMIT_S, Ack, EndedError, Printed
 from .program import Program
 from .ray_errors import CallError, FailedError, answer, translated
+from .watch import PREPARE_S
 
 _PATIENCE_S, _LOST_S = 0.2, 120.0
 """Pause before a call that was lost is repeated, and how long it is [s]."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .child import PREPARE_S
+PREPARE_S = 600.0
+"""Longest time in which a process installs the job's packages, imports its code and calls its factory [s]."""
 
 
 @dataclass(frozen=True)
