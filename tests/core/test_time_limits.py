@@ -169,6 +169,24 @@ def test_the_world_is_told_only_when_the_time_changes() -> None:
     assert [(order.job, order.time / SECOND) for order in told] == [(0, 20)]
 
 
+@pytest.mark.parametrize(
+    ("ran", "said", "message"),
+    [
+        ({}, {"max_run_time_s": 4.0}, "reaches its time limit at 4 s, and does not fail then"),
+        ({"max_run_time_s": 4.0}, {}, "fails at 4 s by its time limit, which is reached never"),
+        ({"max_run_time_s": 4.0}, {"max_run_time_s": 3.0}, "fails at 4 s by its time limit, which is reached at 3 s"),
+    ],
+)
+@pytest.mark.parametrize("policy", ["fifo", "aonline"])
+def test_a_record_of_a_job_with_other_limits_violates_m43(
+    policy: str, ran: dict[str, float], said: dict[str, float], message: str
+) -> None:
+    """The record of a run of the same job with other limits, or with none."""
+    done = run(scenario(job("a", **ran)), policy)
+    found = replace(done, scenario=scenario(job("a", **said))).verify()
+    assert [(violation.rule, violation.job, violation.message) for violation in found] == [("M43", "a", message)]
+
+
 @pytest.mark.parametrize("field", [MAX_WAIT, MAX_RUN_TIME])
 @pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_limit_is_above_0_and_finite(field: str, wrong: float) -> None:
