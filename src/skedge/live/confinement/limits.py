@@ -14,9 +14,9 @@ _KILOBYTE = 1024
 _RESERVED = 2
 """Memory that a process may reserve at most, as a multiple of what its job may use: what grows at once stops there."""
 
-_FURTHER, _NICE = 2, 10
-"""Processes that a job may start at most, as a multiple of what it may have; and by how much it stands behind the
-service where they want the same CPU."""
+_FURTHER, _NICE = 2, 5
+"""Processes that a confined job may start at most, as a multiple of what it may have; and by how much it stands behind
+the service where they want the same CPU."""
 
 _OPEN_FILES = 1024
 """Files that a process of a confined job may have open: what lies in pipes and sockets is memory of no process."""
@@ -34,9 +34,9 @@ def limit(usage: Usage, group: str, *, alone: bool) -> None:
         True if all processes of its user are of this job.
     """
     Path("/proc/self/oom_score_adj").write_text(str(_ENDED_FIRST), encoding="ascii")
-    os.nice(_NICE)
     _set(resource.RLIMIT_CORE, 0)
     if alone:
+        os.nice(_NICE)
         _set(resource.RLIMIT_NOFILE, _OPEN_FILES)
     if alone and usage.processes is not None:
         # more than it may: what starts more is seen, and told, before the kernel refuses to start any
