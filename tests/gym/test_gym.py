@@ -124,6 +124,14 @@ def test_a_job_that_can_never_be_trained_is_refused_with_its_reason(tmp_path):
         gymnasium.make(NAMES[0], scenario=file, instances=1)
 
 
+def test_jobs_with_limits_of_their_time_are_refused(tmp_path):
+    """One that fails leaves early: without it the return would rise."""
+    file = tmp_path / "limited.yaml"
+    file.write_text(yaml.safe_dump(full_storage(max_run_time_s=3)))
+    with pytest.raises(InputError, match="rewards are of jobs that may take any time: leave out their limits"):
+        gymnasium.make(NAMES[0], scenario=file, instances=1)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_no_return_is_above_its_documented_maximum(seed, tmp_path):
     """Storage that is full most of the time, servers that fail, any actions: every job is trained, at most -1."""

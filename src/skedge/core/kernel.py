@@ -62,8 +62,7 @@ class Kernel(State):
         for order in self.policy.decide(event, self.view) or ():  # 2: the policy sees the effect of each order
             apply(self, order)  # 3 and 4
             orders.append(order)
-        self._check_answer(event, orders)
-        orders += self.limits.orders(self, event, orders)
+        orders += self._completed(event, orders)
         if self.journal is not None:
             self.journal.append(event, orders)  # 5
         return orders
@@ -72,10 +71,11 @@ class Kernel(State):
         """For copies, which forecasts are made on: without the journal and with an empty record, as both grow."""
         return {**vars(self), "journal": None, "record": self.record.emptied(self.plans)}
 
-    def _check_answer(self, event: Event, orders: list[Order]) -> None:
-        """Check the conditions on all orders of one event together."""
+    def _completed(self, event: Event, orders: list[Order]) -> list[Order]:
+        """Check the conditions on all orders of one event together; returns the kernel's own orders that follow."""
         self._check_ps(event)
         self._check_idle(event, orders)
+        return list(self.limits.orders(self, event, orders))
 
     def _check_idle(self, event: Event, orders: list[Order]) -> None:
         """Reject a policy that keeps waking without ordering anything: the run would not end."""

@@ -100,8 +100,7 @@ class AskedKernel(Kernel):
             else:
                 apply(self, said)
                 orders.append(said)
-        self._check_answer(event, orders)
-        return orders
+        return orders + self._completed(event, orders)
 
 
 def squashed(ratio: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -14,6 +14,7 @@ from gymnasium import spaces
 from skedge.core.errors import InputError
 from skedge.core.events import Event
 from skedge.core.scenario import Scenario
+from skedge.core.time_limits import has_time_limits
 from skedge.core.wording import did_you_mean
 from skedge.optimum.problems import Reference, reference
 from skedge.run import Run, offers, run
@@ -120,6 +121,8 @@ class SchedulingEnv(gymnasium.Env[Observation, np.int64]):
             lacking = self.policy.needs - offers(scenario)
             if lacking:
                 raise InputError(f"{scenario.name}: this environment needs {', '.join(sorted(lacking))}")
+            if has_time_limits(scenario):  # a job that fails leaves early, which would be rewarded
+                raise InputError(f"{scenario.name}: rewards are of jobs that may take any time: leave out their limits")
             found = reference(scenario, (self.problem,))
             if found is None:
                 raise InputError(f"{scenario.name}: there is no bound of problem {self.problem!r}")
