@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from skedge.compare import Comparison, compare
-from skedge.core.scenario import Scenario
+from skedge.core.model.scenario import Scenario
 from skedge.scenario.file import scenario_from_dict, shipped
 
 POLICIES = "srtf;aonline;preemptive;tiresias;fifo:backfill=true;fifo"

@@ -55,7 +55,7 @@ def _write(test: str, seconds: float, codes: dict[int, CodeType]) -> None:
 
 
 def function_name(code: CodeType) -> str | None:
-    """``core/kernel.py:Kernel.handle`` of a function, or of what is nested in it; None of other files."""
+    """``core/kernel/kernel.py:Kernel.handle`` of a function, or of what is nested in it; None of other files."""
     if not any(folder in code.co_filename for folder in FOLDERS):
         return None
     path = "/".join(code.co_filename.split(os.sep)[-2:])

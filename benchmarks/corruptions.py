@@ -19,8 +19,8 @@ from functools import partial
 
 import numpy as np
 
-from skedge.core.model import Cluster, Physics
-from skedge.core.scenario import Jobs, Scenario
+from skedge.core.model.cluster import Cluster, Physics
+from skedge.core.model.scenario import Jobs, Scenario
 from skedge.run import Run, run
 from skedge.testing import resource_scenarios, site_scenario, small_scenario
 from skedge.testing.corruptions import fuzz, lines

@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from skedge.core.drive import drive
 from skedge.core.events import Event, Order
-from skedge.core.kernel import Journal, Kernel
-from skedge.core.scenario import Scenario
+from skedge.core.kernel.drive import drive
+from skedge.core.kernel.kernel import Journal, Kernel
+from skedge.core.model.scenario import Scenario
 from skedge.run import prepared
 from skedge.scenario.file import scenario_from_dict, scenario_of
 from skedge.sim.world import SimulatedWorld

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from skedge.core.scenario import Scenario
+from skedge.core.model.scenario import Scenario
 from skedge.optimum.solvers import Found, Rows, cp_milp, milp
 from skedge.policies.dorm import policy
 from skedge.policies.dorm.applications import Partition, PartitionProblem, problem

@@ -15,7 +15,7 @@ import time
 from dataclasses import replace
 from statistics import median
 
-from skedge.core.kernel import Kernel
+from skedge.core.kernel.kernel import Kernel
 from skedge.run import prepared
 from skedge.scenario.file import scenario_of
 from skedge.sim.forecasts import Forecasts

@@ -27,9 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "live"))
 import test_heterogeneity as by
 
 from skedge.analysis.intervals import Estimate, bounded, estimate
-from skedge.core.model import Cluster, Floats, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Cluster, Floats, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
 from skedge.live.control.session import train
 from skedge.live.engine import Engine
 from skedge.live.training.checkpoint import Checkpoints

@@ -28,8 +28,8 @@ import yaml
 from skedge.analysis.intervals import estimate
 from skedge.cli.profile import scenario_text
 from skedge.core.errors import SkedgeError
-from skedge.core.scenario import Scenario
-from skedge.core.time import SECOND
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import SECOND
 from skedge.live.control.session import programs, train
 from skedge.live.engine import Engine
 from skedge.live.measure import announced, profile

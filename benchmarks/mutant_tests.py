@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 COMPILERS = {"compiled", "lean", "unlocked", "inlined"}
-"""Decorators of `core/jit.py`."""
+"""Decorators of `platform/jit.py`."""
 
 
 @dataclass(frozen=True)
 class Test:
-    """A test, its CPU time, and the functions that it calls, as ``core/kernel.py:Kernel.handle``."""
+    """A test, its CPU time, and the functions that it calls, as ``core/kernel/kernel.py:Kernel.handle``."""
 
     name: str
     seconds: float

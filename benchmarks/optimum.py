@@ -19,8 +19,8 @@ from typing import Literal
 import numpy as np
 
 from skedge.core.errors import InputError, SkedgeError
-from skedge.core.model import Cluster, Physics
-from skedge.core.scenario import Jobs, Scenario
+from skedge.core.model.cluster import Cluster, Physics
+from skedge.core.model.scenario import Jobs, Scenario
 from skedge.optimum.problems import PROBLEMS, covering
 from skedge.optimum.sites.problem import optimum_of_sites
 from skedge.optimum.types import Optimum

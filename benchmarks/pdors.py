@@ -24,8 +24,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from skedge.core.model import Floats
-from skedge.core.value import Sigmoid
+from skedge.core.model.cluster import Floats
+from skedge.core.model.value import Sigmoid
 from skedge.policies.oasis.on_resources import Oasis, oasis_prices
 from skedge.policies.pdors.admission import Admission
 from skedge.policies.pdors.alg4 import PdorsAdmission, PdorsParams, pdors_prices

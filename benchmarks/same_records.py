@@ -25,8 +25,8 @@ import polars as pl
 import yaml
 
 from skedge.core.errors import SkedgeError
+from skedge.core.model.scenario import Scenario
 from skedge.core.registry import make_policy, registered
-from skedge.core.scenario import Scenario
 from skedge.run import offers, run
 from skedge.scenario.file import scenario_from_dict, shipped
 

@@ -32,7 +32,7 @@ import numpy as np
 import yaml
 
 from skedge.analysis.intervals import Estimate
-from skedge.core.scenario import Scenario
+from skedge.core.model.scenario import Scenario
 from skedge.report.pictures import standalone
 from skedge.run import run
 from skedge.scenario.file import scenario_from_dict, shipped

@@ -5,8 +5,8 @@ from least_loaded import LeastLoaded
 from pydantic import Field
 
 from skedge.core.events import CLOUD, Dispatch
+from skedge.core.model.time import SECOND
 from skedge.core.policy import Params
-from skedge.core.time import SECOND
 
 
 class SpillParams(Params):

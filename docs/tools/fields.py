@@ -1,8 +1,8 @@
 """What the program knows of its files, for readers and editors: tables of fields in the pages, and the JSON schemas.
 
-``python docs/tools/fields.py`` writes them: the fields of a job (:mod:`skedge.core.job_fields`) into
-``docs/scenarios.md``, the columns of the record (:mod:`skedge.core.record_fields`) into ``docs/run-folder.md``, and the
-schemas into the package.
+``python docs/tools/fields.py`` writes them: the fields of a job (:mod:`skedge.core.model.job_fields`) into
+``docs/scenarios.md``, the columns of the record (:mod:`skedge.core.record.record_fields`) into ``docs/run-folder.md``,
+and the schemas into the package.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 import polars as pl
 
 import skedge
-from skedge.core.fields import Each, Maybe, Number, Pair, Rule, text
-from skedge.core.job_fields import EVERY, JOB_FIELDS, JobField
-from skedge.core.record_fields import RECORD
-from skedge.core.schedule import schema
+from skedge.core.model.fields import Each, Maybe, Number, Pair, Rule, text
+from skedge.core.model.job_fields import EVERY, JOB_FIELDS, JobField
+from skedge.core.record.record_fields import RECORD
+from skedge.core.record.schedule import schema
 from skedge.scenario.schema import SCHEMAS
 
 DOCS = Path(__file__).resolve().parents[1]

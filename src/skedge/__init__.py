@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from .compare import compare
     from .comparison.comparison import Comparison
     from .core.errors import SkedgeError
-    from .core.model import Cluster, Job, Physics, Server, job_table
+    from .core.model.cluster import Cluster, Job, Physics, Server, job_table
+    from .core.model.scenario import Jobs, Scenario
     from .core.registry import make_policy
-    from .core.scenario import Jobs, Scenario
     from .explain import Explanation, explain
     from .run import Run, run
     from .scenario.file import default_scenario, load_scenario

@@ -8,8 +8,8 @@ import signal
 import sys
 import threading
 
-from .core.heap import share_heap
-from .core.signals import held_back
+from .platform.malloc import share_heap
+from .platform.signals import held_back
 
 
 def main() -> None:

@@ -23,10 +23,10 @@ from .comparison.comparison import Comparison, Failure, Times
 from .comparison.entrants import Entrant, entrants_of
 from .comparison.rates import add_rates
 from .core.errors import InputError, SkedgeError
-from .core.jit import interpreted
+from .core.model.scenario import Jobs, Scenario
 from .core.policy import AnyPolicy
-from .core.scenario import Jobs, Scenario
 from .optimum.problems import Reference, ReferencePart, covering, parts, reference, reference_of, reference_part
+from .platform.jit import interpreted
 from .run import Run, run
 from .runs.kept import Kept
 from .runs.meta import folder_name, registered_meta

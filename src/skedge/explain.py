@@ -12,14 +12,14 @@ from typing import Any
 
 import polars as pl
 
-from .core.drive import drive_to_end
 from .core.errors import InputError
 from .core.events import Allocate, Dispatch, Event, Order, Postpone, Reject, Reserve, Suspend, Transfer
-from .core.kernel import Kernel
-from .core.model import Cluster
+from .core.kernel.drive import drive_to_end
+from .core.kernel.kernel import Kernel
+from .core.model.cluster import Cluster
+from .core.model.time import SECOND
+from .core.model.wording import some_of
 from .core.policy import Policy, View
-from .core.time import SECOND
-from .core.wording import some_of
 from .optimum.types import PLANNED
 from .run import Run, prepared
 from .sim.failures import world_of

@@ -18,12 +18,12 @@ from .analysis.metrics.metrics import metrics_of_parts
 from .analysis.verify.parts import has_parts, verify_parts
 from .analysis.verify.verify import Violation
 from .core.events import Event
-from .core.heap import give_back
+from .core.model.scenario import Scenario
 from .core.policy import AnyPolicy, Policy
+from .core.record.schedule import Schedule, schema
+from .core.record.stored import Steps, StoredScenario, StoredTables
 from .core.registry import policy_of
-from .core.scenario import Scenario
-from .core.schedule import Schedule, schema
-from .core.stored import Steps, StoredScenario, StoredTables
+from .platform.malloc import give_back
 from .quick.chunks.simulate import takes
 from .quick.chunks.stream import covers, stream
 from .run import Run, broken_inputs, must_be_known, prepared, write_meta

@@ -23,17 +23,17 @@ from .analysis.metrics.metrics import metrics, utilisation
 from .analysis.verify.names import known_rows
 from .analysis.verify.rules import Findings
 from .analysis.verify.verify import Violation, verify
-from .core.drive import drive_to_end
 from .core.errors import PolicyError, RunFolderError, ScenarioError, SkedgeError
 from .core.events import Event
-from .core.heap import give_back
-from .core.kernel import Journal, Kernel
-from .core.kinds import kind_of
+from .core.kernel.drive import drive_to_end
+from .core.kernel.kernel import Journal, Kernel
+from .core.model.kinds import kind_of
+from .core.model.scenario import Scenario
 from .core.policy import AnyPolicy, Need, Policy
+from .core.record.schedule import Schedule, schema
 from .core.registry import make_policy, policy_of, registered
-from .core.scenario import Scenario
-from .core.schedule import Schedule, schema
-from .core.signals import held_back
+from .platform.malloc import give_back
+from .platform.signals import held_back
 from .report.build import ReportRun, build_report, unique
 from .report.notebook import displayed
 from .report.plots import Plots

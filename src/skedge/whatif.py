@@ -22,13 +22,13 @@ import numpy as np
 import polars as pl
 
 from .core.errors import InputError
-from .core.kernel import Kernel
-from .core.kinds import kind_of
-from .core.model import Cluster, Server
+from .core.kernel.kernel import Kernel
+from .core.model.cluster import Cluster, Server
+from .core.model.kinds import kind_of
+from .core.model.scenario import Jobs, Scenario
+from .core.model.time import SECOND, ticks, whole_slots
 from .core.policy import AnyPolicy
 from .core.registry import spec_of
-from .core.scenario import Jobs, Scenario
-from .core.time import SECOND, ticks, whole_slots
 from .run import Run, prepared, run
 from .scenario.file import job_from_spec, job_of, server_from
 from .sim.failures import world_of

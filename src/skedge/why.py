@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .core.engine.lanes import ARRIVE, JOB, RANK, SEQ
 from .core.events import CLOUD, OUT_OF_SERVICE
-from .core.job_fields import Kind
-from .core.kernel import Kernel
-from .core.lanes.lanes import ARRIVE, JOB, RANK, SEQ
-from .core.model import Ints
-from .core.sharing import Sharing
-from .core.size import megabytes
-from .core.state import DISPATCHED, REJECTED, WAITING
-from .core.time import SECOND
+from .core.kernel.kernel import Kernel
+from .core.kernel.state import DISPATCHED, REJECTED, WAITING
+from .core.model.cluster import Ints
+from .core.model.job_fields import Kind
+from .core.model.sharing import Sharing
+from .core.model.size import megabytes
+from .core.model.time import SECOND
 
 TOKENS = {
     "running": "it runs",

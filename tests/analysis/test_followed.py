@@ -11,7 +11,7 @@ from skedge.analysis.columns import columns
 from skedge.analysis.verify import followed, gangs, orders, ps, same
 from skedge.analysis.verify.followed import Followed
 from skedge.analysis.verify.verify import Violation, verify
-from skedge.core.schedule import Schedule
+from skedge.core.record.schedule import Schedule
 from skedge.run import Run, run
 from skedge.testing import small_scenario
 from skedge.testing.corruptions import corrupt

@@ -7,8 +7,8 @@ import pytest
 
 from builders.small_records import DISPATCH, GANG, S, again, both, dispatched, drop, edit, gangs, scenario
 from skedge.analysis.metrics.metrics import metrics, utilisation
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
 from skedge.run import run
 
 SLOT_OF_5_S = Physics(slot=5 * S, slotted=True)

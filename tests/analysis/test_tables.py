@@ -52,8 +52,8 @@ def test_uploads_are_counted_a_few_dispatches_at_a_time(monkeypatch: pytest.Monk
     """The chunks that a dispatch sends to each server, in any number of ranges of the dispatches."""
     scenario, tables = scenario_of("demo-divisible"), []
     for most, sparse in ((2**22, 16), (1, 16), (10 * len(scenario.cluster.servers), 16), (2**22, 0)):
-        monkeypatch.setattr("skedge.core.record._MOST_PAIRS", most)
-        monkeypatch.setattr("skedge.core.record._SPARSE", sparse)
+        monkeypatch.setattr("skedge.core.record.record._MOST_PAIRS", most)
+        monkeypatch.setattr("skedge.core.record.record._SPARSE", sparse)
         tables.append(run(scenario, "aonline").schedule.uploads)
     assert all(table.equals(tables[0]) for table in tables)
     sent = run(scenario, "aonline").schedule.decisions.filter(pl.col("verb") == "dispatch")

@@ -26,8 +26,8 @@ from builders.verify_resources import PLANTED as ON_RESOURCES
 from builders.verify_sites import PLANTED as AT_SITES
 from builders.verify_strict import PLANTED as ONCE_PAST
 from skedge.analysis.verify.verify import RULES, verify
-from skedge.core.model import Physics
-from skedge.core.schedule import Schedule
+from skedge.core.model.cluster import Physics
+from skedge.core.record.schedule import Schedule
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from conftest import Said
 from skedge.core import kernel, model
 from skedge.core.errors import OrderError, ScenarioError
 from skedge.core.events import Event, Order, WakeAt
-from skedge.core.model import Physics
+from skedge.core.model.cluster import Physics
 from skedge.core.policy import Basis, View
 from skedge.run import Run, run
 from skedge.testing import resource_scenarios, site_scenario, small_scenario

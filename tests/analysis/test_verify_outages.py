@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 
 from builders.failing import broken, fail, failing, job
-from skedge.core.model import Physics, Server
-from skedge.core.scenario import Scenario
-from skedge.core.schedule import Schedule
-from skedge.core.sharing import Sharing, Tenant
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Physics, Server
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.sharing import Sharing, Tenant
+from skedge.core.model.time import SECOND
+from skedge.core.record.schedule import Schedule
 from skedge.large import LargeRun, opened
 from skedge.run import Run, run
 from skedge.scenario.file import scenario_of

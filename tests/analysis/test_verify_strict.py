@@ -24,8 +24,8 @@ from builders.verify_strict import (
 from conftest import Said
 from skedge.analysis.verify.verify import RULES
 from skedge.core.errors import InputError
-from skedge.core.model import Physics
-from skedge.core.schedule import Schedule
+from skedge.core.model.cluster import Physics
+from skedge.core.record.schedule import Schedule
 from skedge.run import Run, run
 from skedge.testing import resource_scenarios, site_scenario, small_scenario
 from skedge.testing.corruptions import corrupt, fuzz

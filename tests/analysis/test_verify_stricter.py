@@ -8,7 +8,7 @@ from functools import cache
 import polars as pl
 import pytest
 
-from skedge.core.model import Physics
+from skedge.core.model.cluster import Physics
 from skedge.run import Run, run
 from skedge.testing import resource_scenarios, site_scenario, small_scenario
 

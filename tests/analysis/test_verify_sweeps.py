@@ -9,7 +9,7 @@ import pytest
 
 from skedge.analysis import sweeps
 from skedge.analysis.sweeps import bounds, counts, in_groups, merged, overlapping, sums, totals
-from skedge.core.time import NEVER
+from skedge.core.model.time import NEVER
 
 
 def intervals(rng: np.random.Generator, *, in_order: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -6,10 +6,10 @@ import numpy as np
 import polars as pl
 from numpy.random import Generator, default_rng
 
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.schedule import Schedule, schema
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
+from skedge.core.record.schedule import Schedule, schema
 from skedge.report.build import ReportRun, ReportTable
 
 MINUTE = 60 * SECOND

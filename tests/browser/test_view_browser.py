@@ -14,7 +14,7 @@ import pytest
 from waiting import until
 
 from builders.paths import ROOT
-from skedge.core.time import SECOND
+from skedge.core.model.time import SECOND
 from skedge.explain import explain
 from skedge.run import Run, prepared, run
 from skedge.scenario.file import load_scenario

@@ -28,7 +28,7 @@ from oracles.product import (
     runs_of_run,
     scenario_of,
 )
-from skedge.core.time import SECOND
+from skedge.core.model.time import SECOND
 from skedge.policies.aonline.policy import AOnline
 
 F = Fraction

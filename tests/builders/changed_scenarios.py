@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from skedge.core.model import Cluster, Server
-from skedge.core.network import upload_row
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.schedule import Schedule
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Cluster, Server
+from skedge.core.model.network import upload_row
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
+from skedge.core.record.schedule import Schedule
 
 TIMES = {
     "start", "end", "compute_from", "time", "arrival", "admitted", "first_start", "completion", "jct", "from", "to",

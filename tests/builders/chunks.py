@@ -5,8 +5,8 @@ from __future__ import annotations
 from builders.aonline_property import seeded_pick
 from builders.gang_policies import random_physics
 from oracles.instances import Pick, one_of
-from skedge.core.model import Cluster, Job, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
+from skedge.core.model.cluster import Cluster, Job, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
 
 
 def instance(seed: int) -> Scenario:

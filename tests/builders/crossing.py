@@ -18,12 +18,12 @@ import polars as pl
 from numpy.random import Generator
 
 from skedge.core.errors import SkedgeError
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.sharing import Sharing, Tenant
-from skedge.core.stored import StoredScenario
-from skedge.core.time import SECOND
-from skedge.core.time_limits import PREFIX
+from skedge.core.kernel.time_limits import PREFIX
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.sharing import Sharing, Tenant
+from skedge.core.model.time import SECOND
+from skedge.core.record.stored import StoredScenario
 from skedge.large import inputs_of, opened, run_into, stored_in
 from skedge.run import Run, run
 from skedge.scenario.save import save_scenario

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from skedge.analysis.verify.verify import Violation
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.sharing import Sharing
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.sharing import Sharing
+from skedge.core.model.time import SECOND
 from skedge.run import Run
 from skedge.sim.failures import Failures
 

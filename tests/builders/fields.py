@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from skedge.core.errors import InputError
-from skedge.core.latency import Exponential
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.value import Sigmoid
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.latency import Exponential
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.value import Sigmoid
 from skedge.run import run
 
 HOSTILE = [

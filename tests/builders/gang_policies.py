@@ -11,10 +11,10 @@ import polars as pl
 
 from oracles.instances import Pick, one_of
 from oracles.product import Run, play
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
 from skedge.core.registry import make_policy
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
 
 SERVERS = ((1, 1),)
 """(workers, PSs) of each server: here one server with one worker."""

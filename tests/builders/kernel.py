@@ -16,10 +16,10 @@ from skedge.core.events import (
     Order,
     ps_in,
 )
-from skedge.core.kernel import Kernel
-from skedge.core.model import Cluster, Job, Server, job_table
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.model.cluster import Cluster, Job, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.policy import Basis, View
-from skedge.core.scenario import Jobs, Scenario
 
 # lanes 0, 1 (gpu of s0), 2 (gpu of s1), 3 (tpu of s1); PS slots 0 (cpu of s0), 1 (cpu of s1), 2 (mem of s1)
 A, B, C = range(3)

@@ -11,12 +11,12 @@ from builders.resource_scenarios import SLOT, resource_scenario
 from oracles import plain_dorm, plain_optimus
 from oracles.plain_dorm import Tenant
 from oracles.plain_machines import Asks, filling, one_more, pss
-from skedge.core.drive import drive_to_end
 from skedge.core.events import Event, Order
-from skedge.core.kernel import Kernel
-from skedge.core.model import Cluster, Server
+from skedge.core.kernel.drive import drive_to_end
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.model.cluster import Cluster, Server
+from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.policy import View
-from skedge.core.scenario import Jobs, Scenario
 from skedge.policies.dorm.policy import Dorm
 from skedge.run import Run, run
 from skedge.sim.world import SimulatedWorld

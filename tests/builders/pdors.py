@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume
 
 from oracles import plain_pdors as plain
-from skedge.core.model import Floats
-from skedge.core.value import Sigmoid
+from skedge.core.model.cluster import Floats
+from skedge.core.model.value import Sigmoid
 from skedge.policies.oasis.on_resources import Oasis
 from skedge.policies.pdors.admission import Admission
 from skedge.policies.pdors.alg4 import PdorsAdmission, PdorsParams, pdors_prices

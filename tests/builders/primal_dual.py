@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
-from skedge.core.value import Sigmoid
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
+from skedge.core.model.value import Sigmoid
 
 SLOT = 3600 * SECOND
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
-from skedge.core.value import Sigmoid
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
+from skedge.core.model.value import Sigmoid
 
 SLOT = 3600 * SECOND
 RESOURCES = ("gpu", "cpu", "memory")

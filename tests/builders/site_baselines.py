@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skedge.core.latency import Linear
+from skedge.core.model.latency import Linear
 from skedge.policies.oasis.at_sites import SiteOasis, SiteOasisParams, site_prices
 from skedge.policies.okita.sites import SiteJob, Sites
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from skedge.core.latency import Exponential, Linear, Piecewise
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.latency import Exponential, Linear, Piecewise
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
 
 SLOT = 10 * SECOND
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
 from skedge.policies.okita.sites import SiteJob, Sites
 
 SLOT = 100 * SECOND

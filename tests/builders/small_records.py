@@ -22,9 +22,9 @@ from typing import Any
 
 import polars as pl
 
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.schedule import Schedule, schema
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.record.schedule import Schedule, schema
 
 S = 1_000_000
 SERVERS = ["s0", "s1", "cloud"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from skedge.core.schedule import Schedule
+from skedge.core.record.schedule import Schedule
 from skedge.run import Run, run
 from skedge.scenario.file import default_scenario
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from skedge.core.schedule import Schedule
+from skedge.core.record.schedule import Schedule
 
 Change = Callable[[Schedule], Schedule]
 

@@ -17,8 +17,8 @@ import pytest
 
 import skedge
 from skedge.cli.main import COMMANDS, LazyCommand
-from skedge.core.jit import CompiledFunction
-from skedge.core.network import Delays, upload_delay, upload_row
+from skedge.core.model.network import Delays, upload_delay, upload_row
+from skedge.platform.jit import CompiledFunction
 from skedge.testing import small_scenario
 
 

@@ -18,8 +18,8 @@ from skedge.compare import compare, compare_small
 from skedge.comparison import MOST_SEEDS
 from skedge.comparison.comparison import Comparison
 from skedge.core.errors import InputError, PolicyError, SkedgeError
-from skedge.core.model import Cluster, Job, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
+from skedge.core.model.cluster import Cluster, Job, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
 from skedge.optimum.problems import Reference
 from skedge.optimum.types import Bound
 from skedge.policies.gangs.srtf import Srtf

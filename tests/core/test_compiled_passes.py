@@ -15,7 +15,7 @@ from skedge.analysis.supplies import supplies
 from skedge.analysis.verify.each import check_begins, follow_jobs
 from skedge.analysis.verify.names import known_rows
 from skedge.analysis.verify.rules import Findings
-from skedge.core.model import Ints
+from skedge.core.model.cluster import Ints
 from skedge.policies.gangs.preemptive import merged
 from skedge.policies.gangs.srtf import rank
 from skedge.run import Run, run

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from skedge.core.errors import ScenarioError, StuckError
-from skedge.core.kernel import Kernel
+from skedge.core.kernel.kernel import Kernel
 from skedge.run import prepared
 from skedge.scenario.file import scenario_from_dict
 from skedge.sim.failures import world_of

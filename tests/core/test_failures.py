@@ -10,9 +10,9 @@ import pytest
 
 from builders.failing import broken, fail, failing, job, two_servers
 from skedge.core.errors import ScenarioError, SkedgeError
-from skedge.core.model import Cluster, Job, Physics, Server
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Cluster, Job, Physics, Server
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
 from skedge.explain import explain
 from skedge.quick.chunks.stream import covers
 from skedge.quick.which import loop_for

@@ -23,11 +23,11 @@ from builders.fields import (
 )
 from builders.paths import ROOT
 from skedge.core.errors import ScenarioError
-from skedge.core.job_fields import JOB_FIELDS, JobColumns, JobField
-from skedge.core.latency import Exponential, Linear, Piecewise
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs
-from skedge.core.value import Sigmoid
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.job_fields import JOB_FIELDS, JobColumns, JobField
+from skedge.core.model.latency import Exponential, Linear, Piecewise
+from skedge.core.model.scenario import Jobs
+from skedge.core.model.value import Sigmoid
 from skedge.run import run
 from skedge.scenario.file import job_of, load_scenario
 from skedge.scenario.save import save_scenario

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from skedge.core.kernel import Kernel
-from skedge.core.time import SECOND
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.model.time import SECOND
 from skedge.run import prepared
 from skedge.scenario.file import default_scenario
 from skedge.sim.forecasts import Forecasts

@@ -19,16 +19,16 @@ from builders.small_records import Change, again, both, drop
 from golden.gang_cases import CASES, HOUR
 from oracles.product import play
 from skedge.analysis.verify.verify import verify
-from skedge.core.apply import apply
-from skedge.core.books.gangs import Gangs
+from skedge.core.engine.gangs import Gangs
 from skedge.core.errors import OrderError
 from skedge.core.events import Allocate, Event, Order, Suspend, Upload, WakeAt, ps_in
-from skedge.core.kernel import Kernel
-from skedge.core.model import Physics
+from skedge.core.kernel.apply import apply
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.model.cluster import Physics
+from skedge.core.model.time import SECOND
 from skedge.core.policy import View
+from skedge.core.record.schedule import Schedule
 from skedge.core.registry import make_policy
-from skedge.core.schedule import Schedule
-from skedge.core.time import SECOND
 
 S = SECOND
 

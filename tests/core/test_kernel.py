@@ -13,13 +13,6 @@ import pytest
 
 from builders.kernel import A, B, C, S, Script, after_arrivals, again, allocate, arrival, dispatch, handled, scenario
 from oracles.product import play
-from skedge.core import apply as apply_module
-from skedge.core import kernel as kernel_module
-from skedge.core.absorb import absorb
-from skedge.core.apply import apply
-from skedge.core.books import books, slots, storage
-from skedge.core.decisions import Dispatches
-from skedge.core.drive import drive_to_end
 from skedge.core.errors import OrderError, PolicyError, SkedgeError, StateError
 from skedge.core.events import (
     CLOUD,
@@ -38,12 +31,19 @@ from skedge.core.events import (
     WakeAt,
     ps_in,
 )
-from skedge.core.job_fields import JobColumns
-from skedge.core.kernel import Kernel
+from skedge.core.kernel import apply as apply_module
+from skedge.core.kernel import books, slots, storage
+from skedge.core.kernel import kernel as kernel_module
+from skedge.core.kernel.absorb import absorb
+from skedge.core.kernel.apply import apply
+from skedge.core.kernel.drive import drive_to_end
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.model.job_fields import JobColumns
+from skedge.core.model.scenario import Jobs
+from skedge.core.model.size import UNLIMITED
 from skedge.core.policy import View
+from skedge.core.record.decisions import Dispatches
 from skedge.core.registry import make_policy
-from skedge.core.scenario import Jobs
-from skedge.core.size import UNLIMITED
 from skedge.sim.world import SimulatedWorld
 
 # -- orders -----------------------------------------------------------------------------------------------------------

@@ -9,9 +9,9 @@ import pytest
 
 from skedge.core.errors import ScenarioError
 from skedge.core.events import Event, Order
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.policy import View
-from skedge.core.scenario import Jobs, Scenario
 from skedge.policies.fifo.policy import Fifo
 from skedge.run import run
 from skedge.scenario.file import load_scenario

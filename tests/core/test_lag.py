@@ -12,11 +12,11 @@ from numpy.random import Generator, default_rng
 
 from skedge.core.errors import ScenarioError
 from skedge.core.events import Dispatch, Event, LaneFacts
-from skedge.core.kernel import Kernel
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
 from skedge.core.registry import make_policy
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
 from skedge.run import Run, run
 
 GPUS = {"worker:gpu": 1, "ps:cpu": 9}

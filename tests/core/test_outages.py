@@ -9,13 +9,13 @@ import pytest
 
 from builders.kernel import A, B, S, Script, after_arrivals, again, allocate, arrival, dispatch, handled
 from builders.kernel import scenario as two_servers
-from skedge.core.absorb import absorb
+from skedge.core.engine.lanes import COUNT, JOB
 from skedge.core.errors import OrderError, PolicyError, StateError
 from skedge.core.events import CLOUD, OUT_OF_SERVICE, Allocate, AssignPS, Dispatch, Event, Order, ps_in
-from skedge.core.kernel import Kernel
-from skedge.core.lanes.lanes import COUNT, JOB
-from skedge.core.scenario import Scenario
-from skedge.core.state import DISPATCHED
+from skedge.core.kernel.absorb import absorb
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.kernel.state import DISPATCHED
+from skedge.core.model.scenario import Scenario
 from skedge.run import for_service, prepared
 from skedge.sim.what_if import InCloud, Present
 from skedge.sim.world import CLOUD_ENDS, CLOUD_STARTS, WAKE, SimulatedWorld

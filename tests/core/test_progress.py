@@ -10,13 +10,13 @@ import pytest
 
 from builders.paths import CASES
 from skedge.core import kernel as kernel_of
-from skedge.core.drive import drive_to_end
 from skedge.core.errors import StuckError
 from skedge.core.events import Event, Order, Postpone, WakeAt
-from skedge.core.kernel import Kernel
+from skedge.core.kernel.drive import drive_to_end
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import SECOND
 from skedge.core.policy import Basis, View
-from skedge.core.scenario import Scenario
-from skedge.core.time import SECOND
 from skedge.run import prepared, run
 from skedge.scenario.file import scenario_from_dict, scenario_of
 from skedge.sim import progress

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from oracles.instances import Pick, one_of
 from oracles.plain_aonline import Chunk, Cost, Mode, calculate_q, completions, timeline
-from skedge.core.lanes.ahead import cost_ahead, look_ahead
-from skedge.core.lanes.lanes import (
+from skedge.core.engine.ahead import cost_ahead, look_ahead
+from skedge.core.engine.lanes import (
     ARRIVE,
     CHUNKS,
     COUNT,
@@ -36,7 +36,7 @@ from skedge.core.lanes.lanes import (
     send,
     with_room,
 )
-from skedge.core.lanes.projection import (
+from skedge.core.engine.projection import (
     EQ5,
     FRACTIONAL,
     MARGINAL,

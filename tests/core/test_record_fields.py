@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from builders.paths import ROOT
-from skedge.core.record_fields import KEY, RECORD, job_labels
-from skedge.core.schedule import Schedule, schema
+from skedge.core.record.record_fields import KEY, RECORD, job_labels
+from skedge.core.record.schedule import Schedule, schema
 from skedge.run import run
 from skedge.runs.meta import _MAY_HAVE
 from skedge.scenario.file import default_scenario

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skedge.core.drive import drive_to_end
 from skedge.core.errors import OrderError, ScenarioError
 from skedge.core.events import Allocate, Event, Order, WakeAt
-from skedge.core.kernel import Kernel
-from skedge.core.model import Cluster, Job, Physics, Placement, Server, job_table
+from skedge.core.kernel.drive import drive_to_end
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.model.cluster import Cluster, Job, Physics, Placement, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.speed import ceil_almost
+from skedge.core.model.time import SECOND
+from skedge.core.model.value import Sigmoid
 from skedge.core.policy import Basis, View
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.speed import ceil_almost
-from skedge.core.time import SECOND
-from skedge.core.value import Sigmoid
 from skedge.sim.world import SimulatedWorld
 
 SLOT = 3600 * SECOND

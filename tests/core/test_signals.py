@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from skedge.core.jit import CompiledFunction
-from skedge.core.signals import unwind, unwinding
+from skedge.platform.jit import CompiledFunction
+from skedge.platform.signals import unwind, unwinding
 
 ENDS = [(signal.SIGINT, KeyboardInterrupt, None), (signal.SIGTERM, SystemExit, 143), (signal.SIGHUP, SystemExit, 129)]
 

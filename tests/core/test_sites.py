@@ -15,17 +15,17 @@ from oracles.site_instances import draw_jobs, draw_sites
 from oracles.sites_alone import Alone
 from skedge.analysis.columns import columns
 from skedge.analysis.metrics.costs import moved_mb
-from skedge.core.apply import apply
 from skedge.core.errors import OrderError, PolicyError, ScenarioError
 from skedge.core.events import Allocate, Event, Order, Reject, Suspend, Transfer, Upload, WakeAt
-from skedge.core.kernel import Kernel
-from skedge.core.latency import Linear
-from skedge.core.model import Physics
+from skedge.core.kernel.apply import apply
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.kernel.state import FINISHED, REJECTED
+from skedge.core.model.cluster import Physics
+from skedge.core.model.latency import Linear
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
 from skedge.core.policy import Basis
 from skedge.core.registry import make_policy
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.state import FINISHED, REJECTED
-from skedge.core.time import SECOND
 from skedge.policies.oasis.at_sites import SiteOasis, SiteOasisParams, site_prices
 from skedge.policies.okita.alg1 import Okita
 from skedge.policies.okita.baselines import SiteDrf, SiteFifo

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skedge.analysis.verify.verify import verify
-from skedge.core.books.storage import Storage
 from skedge.core.errors import OrderError
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
+from skedge.core.kernel.storage import Storage
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.size import whole_bytes
 from skedge.core.policy import View
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.size import whole_bytes
 from skedge.policies.aonline.policy import AOnline
 from skedge.policies.aonline.waiting import Need, StorageQueue
 from skedge.run import Run, run

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import skedge.policies
-from skedge.core.model import Cluster, Server
-from skedge.core.ties import better
+from skedge.core.model.cluster import Cluster, Server
+from skedge.core.model.ties import better
 
 HERE = Path(skedge.policies.__path__[0])
 OF_THEIR_OWN = {

@@ -18,12 +18,12 @@ from builders.resource_scenarios import resource_scenario
 from builders.sites import POLICIES as SITE_POLICIES
 from skedge.core.errors import ScenarioError
 from skedge.core.events import EndAt
-from skedge.core.kernel import Kernel
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.sharing import Sharing, Tenant
-from skedge.core.time import SECOND
-from skedge.core.time_limits import MAX_RUN_TIME, MAX_WAIT
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.kernel.time_limits import MAX_RUN_TIME, MAX_WAIT
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.sharing import Sharing, Tenant
+from skedge.core.model.time import SECOND
 from skedge.large import inputs_of, stored_in
 from skedge.quick.which import loop_for
 from skedge.run import Run, prepared, run

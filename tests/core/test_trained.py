@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from skedge.core.events import Event, LaneFacts
-from skedge.core.kernel import Kernel
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
 from skedge.run import prepared
 from skedge.sim.failures import world_of
 from skedge.sim.trained import believe_trained

@@ -11,10 +11,10 @@ import pytest
 from builders.paths import CASES
 from skedge.core.errors import SkedgeError
 from skedge.core.events import Dispatch, Event
-from skedge.core.kernel import Kernel
-from skedge.core.model import Cluster, Job, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.model.cluster import Cluster, Job, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
 from skedge.run import Run, prepared, run
 from skedge.scenario.file import scenario_of
 from skedge.sim.lanes import SWITCHES, TOUCHED

@@ -11,11 +11,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-import skedge.core.scenario
+import skedge.core.model.scenario
 from builders.fields import KINDS, on_slots
 from skedge.core.errors import ScenarioError
-from skedge.core.model import Cluster, Job, job_table
-from skedge.core.scenario import Jobs, Scenario
+from skedge.core.model.cluster import Cluster, Job, job_table
+from skedge.core.model.scenario import Jobs, Scenario
 
 
 def jobs_of(parts: dict[str, Any]) -> list[Job]:
@@ -115,8 +115,8 @@ def test_an_added_job_is_derived_and_the_others_are_not_again(monkeypatch: pytes
     scenario = at_once(parts, [replace(parts["job"], id=f"j{i}", arrival_s=float(i)) for i in range(50)])
     assert len(scenario.delays.key) == 50
     hashed: list[str] = []
-    of_text = skedge.core.scenario._hash
-    monkeypatch.setattr(skedge.core.scenario, "_hash", lambda text: hashed.append(text) or of_text(text))
+    of_text = skedge.core.model.scenario._hash
+    monkeypatch.setattr(skedge.core.model.scenario, "_hash", lambda text: hashed.append(text) or of_text(text))
     assert len(scenario.with_job(replace(parts["job"], id="new", arrival_s=50.0)).delays.key) == 51
     assert [text for text in hashed if text.startswith("upload")] == ["upload:7:new"]
 

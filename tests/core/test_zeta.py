@@ -19,8 +19,8 @@ from builders.small_records import LIVE, SERVERS, S, dispatched, edit, scenario,
 from skedge.analysis.verify.verify import verify
 from skedge.core.errors import OrderError
 from skedge.core.events import CLOUD, AssignPS, Event, ps_in
-from skedge.core.kernel import Kernel
-from skedge.core.schedule import Schedule, schema
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.record.schedule import Schedule, schema
 from skedge.sim.what_if import Present
 
 RANK = 18 * S

@@ -14,20 +14,20 @@ import pytest
 from numba.core.errors import TypingError
 
 from builders.paths import ROOT
-from skedge.core.kernel import Kernel
-from skedge.core.lanes.lanes import bring_to
+from skedge.core.engine.lanes import bring_to
+from skedge.core.kernel.kernel import Kernel
 from skedge.run import prepared
 from skedge.testing import small_scenario
 
 PLANTED = [
-    ("policies/gangs/srtf.py", "from skedge.core.kernel import Kernel"),
-    ("policies/aonline/policy.py", "from skedge.core.books.slots import Slots"),
-    ("policies/dorm/policy.py", "from skedge.core.state import State"),
+    ("policies/gangs/srtf.py", "from skedge.core.kernel.kernel import Kernel"),
+    ("policies/aonline/policy.py", "from skedge.core.kernel.slots import Slots"),
+    ("policies/dorm/policy.py", "from skedge.core.kernel.state import State"),
     ("policies/drf/policy.py", "import time"),
-    ("analysis/verify/rules.py", "from skedge.core.kernel import Kernel"),
-    ("analysis/metrics/metrics.py", "from skedge.core.record import Record"),
+    ("analysis/verify/rules.py", "from skedge.core.kernel.kernel import Kernel"),
+    ("analysis/metrics/metrics.py", "from skedge.core.record.record import Record"),
     ("core/events.py", "import random"),
-    ("core/speed.py", "from skedge.sim.world import SimulatedWorld"),
+    ("core/model/speed.py", "from skedge.sim.world import SimulatedWorld"),
     ("optimum/linear.py", "from skedge.live.engine import Engine"),
     ("run.py", "from skedge.cli.main import app"),
 ]

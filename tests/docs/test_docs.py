@@ -161,8 +161,8 @@ def test_the_classes_and_files_that_the_page_names_are_there_and_are_what_it_say
 
 def test_the_numbers_of_the_page_are_right() -> None:
     """Two methods besides a name, three optional things, 2**62 for no limit, the lanes' parameters."""
+    from skedge.core.model.size import UNLIMITED
     from skedge.core.policy import LaneRule
-    from skedge.core.size import UNLIMITED
 
     assert "It is a class with a name and two methods" in PAGE
     tree = ast.parse(EXAMPLES["least_loaded.py"])
@@ -179,7 +179,7 @@ def test_the_numbers_of_the_page_are_right() -> None:
 
 def test_the_columns_of_jobs_that_the_page_names_are_there() -> None:
     """Every name in the row of `jobs` is a column that policies see."""
-    from skedge.core.job_fields import JobColumns
+    from skedge.core.model.job_fields import JobColumns
 
     row = next(line for line in PAGE.splitlines() if line.startswith("| `jobs` |"))
     columns = set(JobColumns.__dataclass_fields__)
@@ -199,8 +199,8 @@ def test_least_loaded_begins_each_chunk_where_it_can_begin_first(examples: None)
     """By hand: chunks of 4 s, lanes with delays 0 and 10 s: at 0, 4, 8 s, then far at 10 s, then near at 12 s."""
     from least_loaded import LeastLoaded
 
-    from skedge.core.model import Cluster, Job, Server, job_table
-    from skedge.core.scenario import Jobs, Scenario
+    from skedge.core.model.cluster import Cluster, Job, Server, job_table
+    from skedge.core.model.scenario import Jobs, Scenario
 
     cluster = Cluster([Server(name, capacity={"worker:gpu": 1, "ps:cpu": 1}) for name in ("near", "far")])
     job = Job("j", 0.0, epochs=1, chunks=5, minibatches=1, minibatch_s=4.0, upload_s={"near": 0.0, "far": 10.0})

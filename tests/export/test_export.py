@@ -14,8 +14,8 @@ import polars as pl
 import pytest
 
 from builders.small_records import dispatched, gangs, scenario
-from skedge.core.model import Physics
-from skedge.core.schedule import Schedule
+from skedge.core.model.cluster import Physics
+from skedge.core.record.schedule import Schedule
 from skedge.export.batsim import COLUMNS, intervals, jobs_table, summary
 from skedge.export.chrome import events
 from skedge.export.workers import workers_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from skedge.core.latency import Exponential, LatencyCost, Linear
+from skedge.core.model.latency import Exponential, LatencyCost, Linear
 from skedge.policies.okita.sites import SiteJob
 
 

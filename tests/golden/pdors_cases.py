@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from skedge.core.value import Sigmoid
+from skedge.core.model.value import Sigmoid
 from skedge.policies.pdors.job import TrainingJob
 
 Row = tuple[int, int, str, tuple[tuple[int, int, int], ...], float]

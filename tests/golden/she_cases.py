@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import HOUR, SECOND
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import HOUR, SECOND
 
 H = HOUR // SECOND
 """A slot [s]."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from skedge.core.model import Cluster, Server
+from skedge.core.model.cluster import Cluster, Server
 from skedge.live.engine import Engine
 from skedge.live.loopback import on_loopback
 

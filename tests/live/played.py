@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator, default_rng
 
-from skedge.core.drive import drive
-from skedge.core.model import Cluster, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
+from skedge.core.kernel.drive import drive
+from skedge.core.model.cluster import Cluster, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
 from skedge.live.control.journal import SqlJournal
 from skedge.live.control.limits import Limits
 from skedge.live.control.service import Service

@@ -32,10 +32,10 @@ from starlette.routing import Route
 from skedge.cli import requests as commands
 from skedge.cli.requests import NoAnswerError, ask
 from skedge.core.errors import InputError
-from skedge.core.model import Cluster, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.sharing import Sharing, Tenant
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Cluster, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.sharing import Sharing, Tenant
+from skedge.core.model.time import SECOND
 from skedge.live.control.api import V1, _stream, make_api
 from skedge.live.control.guard import Guard
 from skedge.live.control.journal import SqlJournal

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from conftest import SERVERS
-from skedge.core.model import Cluster, Job, Physics, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Cluster, Job, Physics, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
 from skedge.live.control.session import train
 from skedge.live.engine import Engine
 from skedge.live.training.program import Program

@@ -15,11 +15,11 @@ import polars as pl
 import pytest
 
 from conftest import SERVERS
-from skedge.core.latency import Exponential
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
-from skedge.core.value import Sigmoid
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.latency import Exponential
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
+from skedge.core.model.value import Sigmoid
 from skedge.live.control.journal import SqlJournal
 from skedge.live.control.session import LiveRun, train
 from skedge.live.engine import Engine

@@ -11,9 +11,9 @@ import pytest
 
 from conftest import SERVERS
 from skedge.core.errors import StateError
-from skedge.core.model import Cluster, Job, Physics, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Cluster, Job, Physics, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
 from skedge.live.control.journal import SqlJournal
 from skedge.live.training.assignment import Assignment, Command, FencedError, Note, UnattachedError
 from skedge.live.training.coach import Coach

@@ -9,9 +9,9 @@ from typing import Literal
 import pytest
 
 from skedge.core.events import Allocate, Suspend, ps_in
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import NEVER
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import NEVER
 from skedge.live.training.team import Team
 from skedge.live.world.gang_work import GangWork
 from skedge.live.world.runs_log import RunsLog

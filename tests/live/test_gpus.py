@@ -12,7 +12,7 @@ import torch
 
 from skedge.cli.service import up
 from skedge.core.errors import InputError, SkedgeError
-from skedge.core.model import Cluster, Server
+from skedge.core.model.cluster import Cluster, Server
 from skedge.live.gpus import Gpus, check_device, offered
 from skedge.live.training import apart, inside
 from skedge.live.training.agent import Agent

@@ -14,9 +14,9 @@ import pytest
 import torch
 from torch import nn
 
-from skedge.core.model import Cluster, Job, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Cluster, Job, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
 from skedge.live.training.chunk_data import ChunkData
 from skedge.live.training.inside import Inside
 from skedge.live.training.labels import unlike, warning

@@ -16,11 +16,11 @@ import sqlalchemy as sql
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
-from skedge.core.drive import drive_to_end
 from skedge.core.errors import InputError, StateError
 from skedge.core.events import Event, LaneFacts
-from skedge.core.kernel import Kernel
-from skedge.core.scenario import Scenario
+from skedge.core.kernel.drive import drive_to_end
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.model.scenario import Scenario
 from skedge.live.control.journal import LateEntryError, SqlJournal, encode
 from skedge.live.control.journal_chain import DamagedError, Entry
 from skedge.live.control.journal_tables import ENTRIES as _ENTRIES

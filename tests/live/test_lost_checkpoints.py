@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from conftest import SERVERS
-from skedge.core.model import Cluster, Job, Physics, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Cluster, Job, Physics, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
 from skedge.live.control.session import LiveRun, train
 from skedge.live.engine import Engine
 from skedge.live.training.checkpoint import Checkpoints, Life, OutlivedError

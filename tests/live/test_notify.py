@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from skedge.core.events import CANCELLED, Allocate, Event, Suspend, ps_in
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
 from skedge.live.control import notify
 from skedge.live.control.notify import Message, Notifier, Receiver, add_receiver, messages, send
 

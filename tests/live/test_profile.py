@@ -11,9 +11,9 @@ import yaml
 from conftest import SERVERS
 from skedge.cli.profile import scenario_text
 from skedge.core.errors import TrainingError
-from skedge.core.model import Cluster, Job, Physics, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Cluster, Job, Physics, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
 from skedge.live.engine import Engine
 from skedge.live.measure import MINIBATCHES, Speed, announced, profile, server_types, slowest
 from skedge.live.training.program import Program

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from skedge.core.time import SECOND
+from skedge.core.model.time import SECOND
 from skedge.live.control.retention import Retention
 from skedge.live.training.checkpoint import Checkpoints, Life
 

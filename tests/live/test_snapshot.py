@@ -13,8 +13,8 @@ import pytest
 from numpy.random import default_rng
 from played import LIMITS, Played, empty, journal_in
 
-from skedge.core.model import Cluster, Server
-from skedge.core.scenario import Scenario
+from skedge.core.model.cluster import Cluster, Server
+from skedge.core.model.scenario import Scenario
 from skedge.live.control.journal import SqlJournal
 from skedge.live.control.record_parts import RECORD, add_part
 from skedge.live.control.settings import CLUSTER, Settings, save_settings

@@ -18,7 +18,7 @@ from test_api import SPEC, Controller, _nothing_is_sent  # noqa: F401 - a fixtur
 
 from skedge.cli.requests import key_of
 from skedge.core.errors import InputError
-from skedge.core.sharing import Sharing, Tenant
+from skedge.core.model.sharing import Sharing, Tenant
 from skedge.live.control.api import _stream
 from skedge.live.control.limits import Limits
 from skedge.live.control.sight import OTHERS, Sight

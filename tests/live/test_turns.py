@@ -9,9 +9,9 @@ import pytest
 
 from conftest import SERVERS
 from skedge.core.events import CLOUD, Dispatch, Event
-from skedge.core.model import Cluster, Job, Physics, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Cluster, Job, Physics, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
 from skedge.live.training.program import Program
 from skedge.live.training.team import Team, Teams
 from skedge.live.world.inputs import Report, ServerChanged

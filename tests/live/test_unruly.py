@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import unruly
 
-from skedge.core.escape import escaped, one_line
+from skedge.core.model.escape import escaped, one_line
 from skedge.live.training.agent import Agent
 from skedge.live.training.apart import sent
 from skedge.live.training.child import EndedError, JobError, StalledError

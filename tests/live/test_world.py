@@ -11,10 +11,10 @@ import pytest
 
 from conftest import SERVERS
 from skedge.core.events import Allocate, Suspend
-from skedge.core.latency import Linear
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.latency import Linear
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
 from skedge.live.control.journal import SqlJournal
 from skedge.live.control.limits import Limits
 from skedge.live.control.service import Service

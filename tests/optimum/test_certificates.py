@@ -9,9 +9,9 @@ from builders.optimum import tiny_utility
 from oracles.chunk_instances import plain, tiny_scenario
 from oracles.plain_chunks import least_total
 from oracles.plain_utility import most_utility
-from skedge.core.model import Cluster, Job, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Cluster, Job, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
 from skedge.optimum.certificates import certificate_of_chunks, certificate_of_utility, final_prices, mean_beta
 from skedge.optimum.pools.pools import pools
 from skedge.run import run

@@ -9,9 +9,9 @@ import pytest
 
 from oracles.chunk_instances import plain, tiny_scenario
 from oracles.plain_chunks import least_total
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
 from skedge.optimum.chunks.bounds import chunk_bounds, grid
 from skedge.optimum.pools.flow import transport
 from skedge.optimum.pools.pools import JobPool, pools

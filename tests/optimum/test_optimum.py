@@ -14,10 +14,10 @@ from oracles.chunk_instances import plain, tiny_scenario
 from oracles.plain_chunks import least_total
 from oracles.plain_utility import most_utility
 from skedge.compare import compare
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
-from skedge.core.value import Sigmoid
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
+from skedge.core.model.value import Sigmoid
 from skedge.optimum.chunks.bounds import chunk_bounds
 from skedge.optimum.chunks.problem import SOLVERS as CHUNK_SOLVERS
 from skedge.optimum.chunks.problem import optimum_of_chunks

@@ -11,9 +11,9 @@ import pytest
 from oracles.plain_gangs import least_total_of_gangs
 from oracles.she_instances import small
 from skedge.core.errors import InputError
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import HOUR, SECOND
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import HOUR, SECOND
 from skedge.explain import explain
 from skedge.optimum.chunks.bounds import chunk_bounds
 from skedge.optimum.gangs.bounds import gang_bounds

@@ -18,10 +18,10 @@ from golden import okita_cases
 from oracles.plain_sites import least_cost
 from skedge.compare import compare
 from skedge.core.errors import InputError
-from skedge.core.latency import LatencyCost, Linear, Piecewise
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.latency import LatencyCost, Linear, Piecewise
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
 from skedge.optimum.linear import dual_value, relaxed
 from skedge.optimum.sites import alone as site_alone
 from skedge.optimum.sites import problem as site_problem

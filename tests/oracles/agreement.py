@@ -31,7 +31,7 @@ from oracles.plain_sites import least_cost
 from oracles.plain_utility import most_utility
 from oracles.she_instances import small
 from skedge.core.errors import InputError
-from skedge.core.time import HOUR, SECOND
+from skedge.core.model.time import HOUR, SECOND
 from skedge.optimum.chunks.problem import SOLVERS as CHUNK_SOLVERS
 from skedge.optimum.chunks.problem import optimum_of_chunks
 from skedge.optimum.gangs.problem import SOLVERS as GANG_SOLVERS

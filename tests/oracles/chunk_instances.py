@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from oracles.plain_chunks import PlainJob
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.network import upload_row
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.network import upload_row
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
 
 
 def tiny_scenario(seed: int, *, slotted: bool = True, most_jobs: int = 4, workers: int = 3) -> Scenario:

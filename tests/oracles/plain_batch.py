@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from skedge.core.network import upload_delay
-from skedge.core.scenario import Scenario
+from skedge.core.model.network import upload_delay
+from skedge.core.model.scenario import Scenario
 
 INFINITE = math.inf
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from skedge.core.scenario import Scenario
-from skedge.core.time import ticks
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import ticks
 
 Where = dict[int, int]
 """Workers by server."""

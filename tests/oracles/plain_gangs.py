@@ -8,8 +8,8 @@ from fractions import Fraction
 from itertools import product
 from math import ceil, inf
 
-from skedge.core.network import upload_row
-from skedge.core.scenario import Scenario
+from skedge.core.model.network import upload_row
+from skedge.core.model.scenario import Scenario
 
 Held = Counter[tuple[str, int, str, int]]
 """Workers and PSs of a type that are taken on a server in a slot."""

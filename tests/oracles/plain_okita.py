@@ -12,7 +12,7 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import Any
 
-from skedge.core.latency import Exponential, Linear, Piecewise
+from skedge.core.model.latency import Exponential, Linear, Piecewise
 from skedge.policies.okita.alg1 import OkitaParams
 from skedge.policies.okita.sites import SiteJob, Sites
 

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from itertools import product
 from math import floor
 
-from skedge.core.scenario import Scenario
+from skedge.core.model.scenario import Scenario
 
 Left = tuple[tuple[int, ...], ...]
 Use = tuple[tuple[tuple[int, ...], int], ...]

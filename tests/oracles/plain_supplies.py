@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 
 from skedge.analysis.columns import Columns
-from skedge.core.model import Ints
-from skedge.core.schedule import COPIES, SUPPLIES
+from skedge.core.model.cluster import Ints
+from skedge.core.record.schedule import COPIES, SUPPLIES
 
 
 def supplies(c: Columns) -> pl.DataFrame:

@@ -8,7 +8,7 @@ from functools import cache
 from itertools import product
 from math import ceil
 
-from skedge.core.scenario import Scenario
+from skedge.core.model.scenario import Scenario
 
 Placement = tuple[tuple[int, ...], tuple[int, ...]]
 """Workers and PSs by machine."""

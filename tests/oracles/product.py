@@ -11,13 +11,13 @@ import polars as pl
 from oracles.plain_aonline import CLOUD, Instance, Result
 from skedge.analysis.metrics.metrics import metrics
 from skedge.analysis.verify.verify import verify
-from skedge.core.drive import drive_to_end
-from skedge.core.kernel import Kernel
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
+from skedge.core.kernel.drive import drive_to_end
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
 from skedge.core.policy import Policy
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.schedule import Schedule
-from skedge.core.time import SECOND
+from skedge.core.record.schedule import Schedule
 from skedge.sim.world import SimulatedWorld
 
 HOUR = 3600 * SECOND

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import HOUR, SECOND
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import HOUR, SECOND
 
 SLOT_S = HOUR // SECOND
 

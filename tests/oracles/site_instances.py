@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.random import Generator
 
-from skedge.core.latency import Exponential, LatencyCost, Linear, Piecewise
+from skedge.core.model.latency import Exponential, LatencyCost, Linear, Piecewise
 from skedge.policies.okita.sites import SiteJob, Sites
 
 

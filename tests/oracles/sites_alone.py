@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 
 from skedge.core.errors import ScenarioError, StateError
-from skedge.core.model import Ints
-from skedge.core.ties import SLACK
+from skedge.core.model.cluster import Ints
+from skedge.core.model.ties import SLACK
 from skedge.policies.okita.dta import Transfers
 from skedge.policies.okita.sites import SiteJob, Sites
 from skedge.policies.okita.slots import Decision, SiteScheduler

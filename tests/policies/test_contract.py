@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from skedge.core.events import CLOUD, Allocate, AssignPS, Dispatch, Event, Order, ps_in
+from skedge.core.model.scenario import Scenario
 from skedge.core.policy import Basis, LaneRule, Policy, View
 from skedge.core.registry import make_policy, registered
-from skedge.core.scenario import Scenario
 from skedge.policies.gangs.base import GangPolicy
 from skedge.testing import (
     ContractError,

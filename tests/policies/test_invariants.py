@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from builders.changed_scenarios import assert_same, pinned, renamed, scaled, with_server
-from skedge.core.model import Physics, Server
+from skedge.core.model.cluster import Physics, Server
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import SECOND
+from skedge.core.record.schedule import Schedule
 from skedge.core.registry import make_policy, registered
-from skedge.core.scenario import Scenario
-from skedge.core.schedule import Schedule
-from skedge.core.time import SECOND
 from skedge.run import offers, run
 from skedge.testing import resource_scenario, site_scenario, small_scenario
 

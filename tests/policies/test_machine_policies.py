@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from builders.resource_scenarios import SLOT, resource_scenario, resource_scenarios
-from skedge.core.drive import drive_to_end
 from skedge.core.errors import PolicyError, SolverError
 from skedge.core.events import Event, Order
-from skedge.core.kernel import Kernel
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
+from skedge.core.kernel.drive import drive_to_end
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.policy import Policy, View
-from skedge.core.scenario import Jobs, Scenario
 from skedge.explain import explain
 from skedge.policies.dorm import policy as dorm_module
 from skedge.policies.dorm.applications import Partition, fair_shares, shares

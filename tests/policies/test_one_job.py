@@ -9,11 +9,11 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from skedge.core.latency import Linear
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
-from skedge.core.value import Sigmoid
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.latency import Linear
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
+from skedge.core.model.value import Sigmoid
 from skedge.run import Run, run
 
 SLOT = 10 * SECOND

@@ -19,10 +19,10 @@ from oracles.plain_batch import Setting, a_online
 from oracles.plain_gang_policies import Interval, preemptive, rows_of, srtf, tiresias
 from oracles.product import Run, play
 from oracles.she_instances import small
-from skedge.core.model import Physics
+from skedge.core.model.cluster import Physics
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import SECOND
 from skedge.core.registry import make_policy
-from skedge.core.scenario import Scenario
-from skedge.core.time import SECOND
 from skedge.quick.simulate import simulate
 from skedge.run import prepared
 

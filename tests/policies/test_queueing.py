@@ -11,9 +11,9 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import t as student
 
-from skedge.core.model import Cluster, Job, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Cluster, Job, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
 from skedge.run import run
 
 MEAN = 100.0

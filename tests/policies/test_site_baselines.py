@@ -14,7 +14,7 @@ from builders.sites import POLICIES
 from oracles.site_instances import draw_jobs, draw_sites
 from oracles.sites_alone import Alone, after, bandwidth_cost, run
 from skedge.core.errors import ScenarioError
-from skedge.core.latency import Exponential, Linear
+from skedge.core.model.latency import Exponential, Linear
 from skedge.policies.oasis.at_sites import site_prices
 from skedge.policies.okita.baselines import SiteDrf, SiteFifo, even
 from skedge.policies.okita.dta import whole_chunks

@@ -11,7 +11,7 @@ from builders.resource_scenarios import resource_scenario
 from builders.sites import POLICIES, TOGETHER, scenario_of, with_ps_needs
 from oracles.site_instances import draw_jobs, draw_sites
 from skedge.core.errors import PolicyError, ScenarioError
-from skedge.core.latency import Linear
+from skedge.core.model.latency import Linear
 from skedge.policies.okita.sites import SiteJob, Sites
 from skedge.run import Run, run
 

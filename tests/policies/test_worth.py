@@ -17,12 +17,12 @@ from conftest import Said
 from skedge.analysis.metrics.metrics import metrics, utilisation
 from skedge.core.errors import ScenarioError, TraceError
 from skedge.core.events import Event, Reject, Reserve
-from skedge.core.kernel import Kernel
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.schedule import Schedule, schema
-from skedge.core.time import SECOND
-from skedge.core.value import Sigmoid
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
+from skedge.core.model.value import Sigmoid
+from skedge.core.record.schedule import Schedule, schema
 from skedge.run import run
 from skedge.scenario.file import check_chunks, default_scenario, load_cluster_file, load_jobs, scenario_from_dict
 from skedge.traces.makers.synthetic import at_slots

@@ -11,7 +11,7 @@ import pytest
 from builders.gang_policies import job, random_scenarios, scenario
 from skedge.core.errors import PolicyError
 from skedge.core.events import Event
-from skedge.core.scenario import Scenario
+from skedge.core.model.scenario import Scenario
 from skedge.quick.batches.simulate import covers, simulate
 from skedge.run import prepared, run
 from skedge.scenario.file import scenario_of

@@ -10,12 +10,12 @@ from functools import partial
 import pytest
 
 from builders.chunks import instance
+from skedge.core.engine import lanes
 from skedge.core.errors import PolicyError
 from skedge.core.events import Event
-from skedge.core.lanes import lanes
-from skedge.core.model import Cluster
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.schedule import Schedule
+from skedge.core.model.cluster import Cluster
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.record.schedule import Schedule
 from skedge.policies.aonline.policy import AOnline
 from skedge.quick.chunks.simulate import covers, simulate
 from skedge.quick.chunks.state import make_books, make_case, with_room

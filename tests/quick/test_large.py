@@ -18,11 +18,11 @@ from skedge.analysis.metrics.metrics import metrics, metrics_of_parts
 from skedge.analysis.verify.parts import has_parts, verify_parts
 from skedge.analysis.verify.verify import Violation, verify
 from skedge.core.errors import PolicyError
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.schedule import Schedule
-from skedge.core.stored import StoredScenario, StoredTables
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
+from skedge.core.record.schedule import Schedule
+from skedge.core.record.stored import StoredScenario, StoredTables
 from skedge.large import LargeRun, inputs_of, opened
 from skedge.quick.chunks.simulate import simulate
 from skedge.quick.chunks.stream import _Window, covers, stream
@@ -301,7 +301,7 @@ def test_the_command_reads_the_jobs_of_a_large_table_as_they_arrive(
     file = str(save_scenario(scenario_of("demo-divisible"), tmp_path / "scenario"))
     whole = skedge("run", file, "--policy", "aonline", "--out", str(tmp_path / "whole"))
     monkeypatch.setattr("skedge.large.CHUNKS", 1)
-    monkeypatch.setattr("skedge.core.stored.CHUNKS", 3000)
+    monkeypatch.setattr("skedge.core.record.stored.CHUNKS", 3000)
     read = list[int]()
     part = StoredScenario.part
     monkeypatch.setattr(
@@ -334,7 +334,7 @@ def test_a_damaged_large_record_has_no_metrics(
     skedge: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("skedge.large.CHUNKS", 1)
-    monkeypatch.setattr("skedge.core.stored.CHUNKS", 3000)
+    monkeypatch.setattr("skedge.core.record.stored.CHUNKS", 3000)
     folder = tmp_path / "run"
     assert skedge("run", "demo-divisible", "--policy", "aonline", "--out", str(folder)).code == 0
     jobs = pl.read_parquet(folder / "tables" / "jobs.parquet")

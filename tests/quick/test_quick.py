@@ -11,7 +11,7 @@ import pytest
 from builders.gang_policies import random_scenarios
 from builders.paths import CASES
 from skedge.core.events import Event
-from skedge.core.scenario import Scenario
+from skedge.core.model.scenario import Scenario
 from skedge.quick.gangs import times
 from skedge.quick.simulate import covers, simulate
 from skedge.run import prepared, run

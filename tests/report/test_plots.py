@@ -20,7 +20,7 @@ import report_samples as samples
 
 from skedge.compare import compare
 from skedge.core.errors import InputError
-from skedge.core.time import SECOND
+from skedge.core.model.time import SECOND
 from skedge.optimum.types import Bound, Optimum
 from skedge.report import notebook, plots
 from skedge.report.pictures import standalone

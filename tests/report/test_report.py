@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT / "tests" / "browser"))
 
 import report_samples as samples
 
-from skedge.core.time import SECOND
+from skedge.core.model.time import SECOND
 from skedge.report.bars import busiest_window, choose_bars, merge_adjacent
 from skedge.report.build import ReportRun, ReportTable, build_report, write_report
 from skedge.report.curves import jct_distribution, over_time

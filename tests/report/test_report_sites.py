@@ -11,11 +11,11 @@ import pytest
 
 from skedge.analysis.columns import columns
 from skedge.analysis.metrics.costs import moved_mb, transfer_cost
-from skedge.core.latency import Linear
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.schedule import Schedule, schema
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.latency import Linear
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
+from skedge.core.record.schedule import Schedule, schema
 from skedge.report.build import ReportRun, build_report
 from skedge.report.site_flows import flows
 from skedge.report.site_picture import ARROWS, site_picture

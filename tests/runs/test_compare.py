@@ -20,10 +20,10 @@ from skedge.comparison.columns import COLUMNS
 from skedge.comparison.comparison import Comparison, Times
 from skedge.core.errors import InputError, PolicyError, ScenarioError
 from skedge.core.events import Event, Order
-from skedge.core.jit import interpreted
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.policy import View
-from skedge.core.scenario import Jobs, Scenario
+from skedge.platform.jit import interpreted
 from skedge.policies.gangs.srtf import Srtf
 from skedge.policies.gangs.tiresias import Tiresias
 from skedge.run import Run, run

@@ -12,10 +12,10 @@ import pytest
 from builders.gang_policies import job as gang
 from builders.gang_policies import scenario as of_gangs
 from skedge.core.errors import InputError
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
 from skedge.core.registry import make_policy
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
 from skedge.explain import explain
 from skedge.run import Run, run
 from skedge.testing import small_scenario
@@ -100,7 +100,7 @@ def test_delay_waiting_processing_and_others_sum_to_q(scenario: str, mode: str) 
 
 
 def upload_s(result: Run, job: int, server: int | None) -> float:
-    from skedge.core.network import upload_delay
+    from skedge.core.model.network import upload_delay
 
     return int(upload_delay(result.scenario.delays, job, server)) / SECOND
 

@@ -14,7 +14,7 @@ import pytest
 
 from skedge.compare import compare
 from skedge.core.errors import InputError, SkedgeError
-from skedge.core.scenario import Scenario
+from skedge.core.model.scenario import Scenario
 from skedge.run import Run, run
 from skedge.runs.kept import Kept
 from skedge.runs.sweep import Point, Where, carry_out, key_of

@@ -19,12 +19,12 @@ import skedge
 from skedge.core import jit
 from skedge.core.errors import OrderError, PolicyError, RunFolderError, SkedgeError
 from skedge.core.events import Event, ps_in
-from skedge.core.jit import compiled
-from skedge.core.job_fields import JOB_SCHEMA
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.schedule import Schedule, schema
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.job_fields import JOB_SCHEMA
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
+from skedge.core.record.schedule import Schedule, schema
+from skedge.platform.jit import compiled
 from skedge.run import Run, prepared, run
 from skedge.runs.stopwatch import Stopwatch, compiled_s
 from skedge.scenario.file import load_scenario, scenario_of
@@ -124,7 +124,7 @@ def test_saving_over_a_folder_is_refused_and_leaves_it(tmp_path: Path) -> None:
 
 
 def test_a_run_folder_has_the_tables_of_the_model_page(folder: Path) -> None:
-    """Columns and types are those of skedge.core.schedule."""
+    """Columns and types are those of skedge.core.record.schedule."""
     loaded = Run.load(folder)
     expected = schema(loaded.scenario.cluster.server_ids)
     assert {n: dict(t.schema) for n, t in loaded.schedule.tables().items()} == expected
@@ -232,7 +232,7 @@ def test_a_policy_is_told_what_a_scenario_lacks() -> None:
 
 def delays(scenario: Scenario) -> dict[str, list[int]]:
     """Upload delay of every job to every server, by job."""
-    from skedge.core.network import upload_delay
+    from skedge.core.model.network import upload_delay
 
     servers = range(len(scenario.cluster.servers))
     return {

@@ -6,7 +6,7 @@ import pytest
 
 from builders.kernel import A, B, S, Script, after_arrivals, allocate, arrival, dispatch, handled, scenario
 from skedge.core.events import CANCELLED, CLOUD, Event, Reject, Reserve, Suspend
-from skedge.core.kernel import Kernel
+from skedge.core.kernel.kernel import Kernel
 from skedge.why import TOKENS, Why, why
 
 

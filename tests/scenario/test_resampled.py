@@ -9,8 +9,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from skedge.core.model import Cluster, Job, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
+from skedge.core.model.cluster import Cluster, Job, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
 from skedge.run import run
 from skedge.scenario.file import load_scenario
 from skedge.scenario.resampled import origin_of, resampled, window_of

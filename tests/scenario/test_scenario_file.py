@@ -15,11 +15,11 @@ import yaml
 import skedge
 from builders.paths import ROOT
 from skedge.core.errors import ScenarioError, TraceError
-from skedge.core.job_fields import JOB_SCHEMA
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.network import upload_delay, upload_row
-from skedge.core.scenario import Scenario
-from skedge.core.time import HOUR, SECOND
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.job_fields import JOB_SCHEMA
+from skedge.core.model.network import upload_delay, upload_row
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import HOUR, SECOND
 from skedge.scenario.file import (
     default_scenario,
     job_from_spec,

@@ -12,8 +12,8 @@ import pytest
 
 from builders.paths import TRACES
 from skedge.core.errors import ScenarioError
-from skedge.core.latency import Exponential, Linear, Piecewise
-from skedge.core.scenario import Scenario
+from skedge.core.model.latency import Exponential, Linear, Piecewise
+from skedge.core.model.scenario import Scenario
 from skedge.run import run
 from skedge.scenario.file import default_scenario, load_scenario, scenario_from_dict
 from skedge.scenario.save import save_scenario

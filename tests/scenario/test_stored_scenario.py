@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 
 from skedge.core.errors import ScenarioError
-from skedge.core.model import Job, job_table
-from skedge.core.network import upload_row
-from skedge.core.scenario import Scenario
-from skedge.core.stored import StoredScenario
+from skedge.core.model.cluster import Job, job_table
+from skedge.core.model.network import upload_row
+from skedge.core.model.scenario import Scenario
+from skedge.core.record.stored import StoredScenario
 from skedge.scenario.file import load_scenario, scenario_in_parts
 
 CLUSTER = """

@@ -8,10 +8,10 @@ import pytest
 
 from builders.paths import TRACES
 from skedge.core.errors import TraceError
-from skedge.core.job_fields import JOB_SCHEMA
-from skedge.core.model import Cluster, Server
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import ticks
+from skedge.core.model.cluster import Cluster, Server
+from skedge.core.model.job_fields import JOB_SCHEMA
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import ticks
 from skedge.traces.makers.synthetic import philly_like
 from skedge.traces.makers.workload import (
     DATA_MB,

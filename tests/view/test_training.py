@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 
 from skedge.core.errors import InputError
-from skedge.core.scenario import Scenario
-from skedge.core.schedule import Schedule
-from skedge.core.time import SECOND
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import SECOND
+from skedge.core.record.schedule import Schedule
 from skedge.run import run
 from skedge.testing import small_scenario
 from skedge.view.training import MOST, means, training

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.random import default_rng
 
-from skedge.core.model import Floats
+from skedge.core.model.cluster import Floats
 
 FEWEST = 5
 """Minimum number of seeds for an interval: with fewer, its width is mostly random."""

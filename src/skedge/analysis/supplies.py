@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from skedge.core.jit import compiled, inlined
-from skedge.core.kinds import kind_of
-from skedge.core.model import Bools, Ints
-from skedge.core.schedule import COPIES, SUPPLIES
+from skedge.core.model.cluster import Bools, Ints
+from skedge.core.model.kinds import kind_of
+from skedge.core.record.schedule import COPIES, SUPPLIES
+from skedge.platform.jit import compiled, inlined
 
 from .columns import Columns, once
 from .sweeps import Small

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from skedge.core.jit import compiled, lean, unlocked
-from skedge.core.model import Floats, Ints
-from skedge.core.time import NEVER
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.time import NEVER
+from skedge.platform.jit import compiled, lean, unlocked
 
 Small = NDArray[np.int32]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from skedge.core.model import Bools, Floats, Ints
+from skedge.core.model.cluster import Bools, Floats, Ints
 
 from .columns import Array, Columns
 from .sweeps import counts

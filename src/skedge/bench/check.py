@@ -14,8 +14,8 @@ from zipfile import BadZipFile, ZipFile
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from skedge.core.errors import InputError, SkedgeError
+from skedge.core.model.wording import in_our_words
 from skedge.core.registry import registered, spec_of
-from skedge.core.wording import in_our_words
 from skedge.run import Run, prepared
 
 from .result import FORMAT, Score, records_of, score

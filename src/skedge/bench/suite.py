@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from skedge.core.errors import InputError
-from skedge.core.scenario import Scenario
+from skedge.core.model.scenario import Scenario
 from skedge.optimum.problems import PROBLEMS, Reference
 from skedge.optimum.types import Bound, best_bound
 from skedge.scenario.file import scenario_from_dict

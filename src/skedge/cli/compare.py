@@ -13,7 +13,7 @@ import typer
 
 from skedge.comparison import MOST_SEEDS
 from skedge.core.errors import InputError
-from skedge.core.signals import held_back
+from skedge.platform.signals import held_back
 from skedge.runs.parallel import started_ahead
 
 from .demo_cases import DEMO_POLICIES

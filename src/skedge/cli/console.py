@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from skedge.comparison.columns import is_censored
-from skedge.core.escape import escaped
-from skedge.core.wording import ELASTIC
+from skedge.core.model.escape import escaped
+from skedge.core.model.wording import ELASTIC
 
 
 class _Escaping(Console):

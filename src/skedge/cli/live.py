@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from skedge.core.errors import InputError
-from skedge.core.time import SECOND
+from skedge.core.model.time import SECOND
 from skedge.live.gpus import check_device
 from skedge.report.build import ReportRun, build_report, write_report
 from skedge.run import Run, new_folder

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from skedge.core.errors import SkedgeError
-from skedge.core.signals import held_back, unwinding
+from skedge.platform.signals import held_back, unwinding
 
 SECTIONS = {
     "Simulation": {
@@ -188,7 +188,7 @@ def _readable(error: typer.BadParameter) -> str:
     """The message of an error: where it is Pydantic's, the value and what would be right."""
     from pydantic import ValidationError  # noqa: PLC0415 - typer has imported it, but not before a value is read
 
-    from skedge.core.wording import in_our_words  # noqa: PLC0415 - only for errors
+    from skedge.core.model.wording import in_our_words  # noqa: PLC0415 - only for errors
 
     if not isinstance(error.__cause__, ValidationError):
         return error.message

@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from skedge.core.errors import InputError
-from skedge.core.scenario import Scenario
+from skedge.core.model.scenario import Scenario
 from skedge.optimum.problems import problem_of
 from skedge.optimum.types import Bound, Optimum, best_bound
 from skedge.run import new_folder

@@ -15,7 +15,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from skedge.core.errors import InputError
-from skedge.core.time import SECOND
+from skedge.core.model.time import SECOND
 from skedge.report.build import write_report
 from skedge.scenario.file import scenario_of, shipped, trainings
 

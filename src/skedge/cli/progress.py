@@ -11,8 +11,8 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from skedge.core.events import Event
-from skedge.core.jit import watchers
-from skedge.core.time import SECOND
+from skedge.core.model.time import SECOND
+from skedge.platform.jit import watchers
 from skedge.runs.kept import Kept
 
 from .console import duration, err

@@ -16,7 +16,7 @@ import typer
 from rich.table import Column, Table
 
 from skedge.core.errors import InputError, SkedgeError
-from skedge.core.escape import escaped
+from skedge.core.model.escape import escaped
 from skedge.live.control.local_socket import reaching
 from skedge.live.control.states import STATES, WAITING
 from skedge.live.control.tls import trusting

@@ -12,9 +12,9 @@ import typer
 from rich.progress import Progress
 from rich.table import Table
 
+from skedge.core.model.scenario import Scenario
 from skedge.core.policy import Policy
-from skedge.core.scenario import Scenario
-from skedge.core.stored import StoredScenario
+from skedge.core.record.stored import StoredScenario
 from skedge.large import LargeRun, inputs_of, run_into, stored_in
 from skedge.run import Run, new_folder
 from skedge.run import run as run_policy

@@ -21,8 +21,8 @@ import typer
 import yaml
 
 from skedge.core.errors import InputError, SkedgeError
-from skedge.core.kinds import kind_of
-from skedge.core.scenario import Scenario
+from skedge.core.model.kinds import kind_of
+from skedge.core.model.scenario import Scenario
 from skedge.live.control.audit import AUDIT, Audit
 from skedge.live.control.limits import Limits
 from skedge.live.control.settings import (

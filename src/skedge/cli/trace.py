@@ -13,7 +13,7 @@ from rich.bar import Bar
 from rich.table import Table
 
 from skedge.core.errors import TraceError
-from skedge.core.kinds import kind_of
+from skedge.core.model.kinds import kind_of
 from skedge.report.build import write_report
 from skedge.report.histograms import Histogram, histograms
 from skedge.report.trace_page import trace_page

@@ -12,8 +12,8 @@ import polars as pl
 from skedge.analysis.intervals import FEWEST, Estimate, bounded, estimate
 from skedge.analysis.verify.verify import Violation
 from skedge.core.errors import SkedgeError
-from skedge.core.model import Floats
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Floats
+from skedge.core.model.time import SECOND
 from skedge.optimum.problems import Reference
 from skedge.report.build import ReportTable, build_report
 from skedge.report.notebook import displayed

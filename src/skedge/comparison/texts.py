@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skedge.analysis.intervals import FEWEST
-from skedge.core.wording import ELASTIC
+from skedge.core.model.wording import ELASTIC
 
 from .columns import VALUE_COLUMNS
 

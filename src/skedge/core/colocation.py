@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .events import Allocate
-from .scenario import Scenario
+from .model.scenario import Scenario
 
 
 def colocated(scenario: Scenario, order: Allocate) -> int:

@@ -1,8 +1,8 @@
 """Facts, which worlds report to policies, and orders, which policies return.
 
 Both are batches: one :class:`Event` holds everything that happened at one instant, one :class:`Dispatch` all chunks of
-a job. Jobs, servers, lanes and PS slots are numbers: see :class:`~skedge.core.scenario.Jobs` and
-:class:`~skedge.core.model.Cluster`.
+a job. Jobs, servers, lanes and PS slots are numbers: see :class:`~skedge.core.model.scenario.Jobs` and
+:class:`~skedge.core.model.cluster.Cluster`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .model import Floats, Ints, Placement
+from .model.cluster import Floats, Ints, Placement
 
 CLOUD = -1
 """Stands for the cloud in place of a lane or a PS slot."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from .kinds import kind_of
-from .time import SECOND
+from .model.kinds import kind_of
+from .model.time import SECOND
 
 if TYPE_CHECKING:
-    from .model import Physics
-    from .scenario import Scenario
+    from .model.cluster import Physics
+    from .model.scenario import Scenario
 
 
 def scenario_facts(scenario: Scenario) -> dict[str, str]:

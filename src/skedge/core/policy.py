@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, run
 from pydantic import BaseModel, ConfigDict
 
 from .events import Event, Order
-from .job_fields import JobColumns
-from .latency import LatencyCost
-from .model import Cluster, Floats, Ints, Physics
-from .value import Sigmoid
+from .model.cluster import Cluster, Floats, Ints, Physics
+from .model.job_fields import JobColumns
+from .model.latency import LatencyCost
+from .model.value import Sigmoid
 
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-    from .lanes.lanes import Lanes
-    from .scenario import Scenario
-    from .state import State
+    from .engine.lanes import Lanes
+    from .kernel.state import State
+    from .model.scenario import Scenario
 
 
 class Params(BaseModel):
@@ -444,13 +444,13 @@ class View:
     def belief(self, lanes: Ints, weights: Ints | None = None) -> Lanes:
         """The announced state of all lanes, read-only, with those in `lanes` updated to the present.
 
-        For the costs of :mod:`skedge.core.lanes.projection` and, if `weights` are given, those of
-        :mod:`skedge.core.lanes.ahead`. Other lanes may show an earlier state.
+        For the costs of :mod:`skedge.core.engine.projection` and, if `weights` are given, those of
+        :mod:`skedge.core.engine.ahead`. Other lanes may show an earlier state.
         """
         return self._state.believed(lanes, weights)
 
     def delays(self) -> Any:
-        """Upload delays of the arrived jobs, for compiled searches (:mod:`skedge.core.network`)."""
+        """Upload delays of the arrived jobs, for compiled searches (:mod:`skedge.core.model.network`)."""
         return self._state.past_delays()
 
     def next_seq(self) -> int:

@@ -10,8 +10,8 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from .errors import PolicyError
+from .model.wording import did_you_mean, in_our_words
 from .policy import AnyPolicy, Need, Policy
-from .wording import did_you_mean, in_our_words
 
 
 def registered() -> dict[str, EntryPoint]:

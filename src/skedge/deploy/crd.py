@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from skedge.core.errors import InputError
-from skedge.core.wording import did_you_mean
+from skedge.core.model.wording import did_you_mean
 
 Schema = dict[str, Any]
 

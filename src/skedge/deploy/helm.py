@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from skedge.core.scenario import Scenario
+from skedge.core.model.scenario import Scenario
 
 from .kuberay import NAME, ManifestSettings, as_yaml, manifests
 

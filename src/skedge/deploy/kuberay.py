@@ -20,8 +20,8 @@ from typing import Any
 import yaml
 
 from skedge.core.errors import InputError
-from skedge.core.model import PS, WORKER, Server
-from skedge.core.scenario import Scenario
+from skedge.core.model.cluster import PS, WORKER, Server
+from skedge.core.model.scenario import Scenario
 from skedge.live.control.health import HEALTH
 from skedge.scenario.save import cluster_fields
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import polars as pl
 
-from skedge.core.scenario import Scenario
-from skedge.core.schedule import Schedule
-from skedge.core.time import SECOND
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import SECOND
+from skedge.core.record.schedule import Schedule
 
 from .workers import workers_of
 

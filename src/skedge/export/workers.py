@@ -14,8 +14,8 @@ from operator import itemgetter
 import numpy as np
 import polars as pl
 
-from skedge.core.model import Cluster
-from skedge.core.scenario import Scenario
+from skedge.core.model.cluster import Cluster
+from skedge.core.model.scenario import Scenario
 
 _CLOUD = -1, -1
 """Key of the pool of the cloud's workers."""

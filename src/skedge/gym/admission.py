@@ -15,10 +15,10 @@ from typing import ClassVar
 import numpy as np
 
 from skedge.core.events import Allocate, Event, Reject, pairs
-from skedge.core.model import Cluster, Floats
+from skedge.core.model.cluster import Cluster, Floats
+from skedge.core.model.speed import servers_for
+from skedge.core.model.value import Sigmoid
 from skedge.core.policy import Need, View
-from skedge.core.speed import servers_for
-from skedge.core.value import Sigmoid
 
 from .asking import Asked, Asking, Question
 

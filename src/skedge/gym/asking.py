@@ -8,11 +8,11 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from skedge.core.absorb import absorb
-from skedge.core.apply import apply
 from skedge.core.events import Event, Order
-from skedge.core.kernel import Kernel
-from skedge.core.model import Cluster
+from skedge.core.kernel.absorb import absorb
+from skedge.core.kernel.apply import apply
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.model.cluster import Cluster
 from skedge.core.policy import Basis, View
 
 Observation = NDArray[np.float32]
@@ -89,7 +89,7 @@ class AskedKernel(Kernel):
     policy: Asking
 
     def asked(self, event: Event) -> Generator[Question, int, list[Order]]:
-        """As :meth:`~skedge.core.kernel.Kernel.handle`; yields the questions of the policy."""
+        """As :meth:`~skedge.core.kernel.kernel.Kernel.handle`; yields the questions of the policy."""
         event = absorb(self, event)
         asked, answer = self.policy.questions(event, self.view), None
         orders: list[Order] = []

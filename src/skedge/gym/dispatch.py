@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from skedge.core.engine.lanes import COUNT, EACH, LEFT, RANK, Lanes
 from skedge.core.events import CLOUD, Dispatch, Event
-from skedge.core.lanes.lanes import COUNT, EACH, LEFT, RANK, Lanes
-from skedge.core.model import Cluster, Floats, Ints, Physics
+from skedge.core.model.cluster import Cluster, Floats, Ints, Physics
+from skedge.core.model.size import UNLIMITED
 from skedge.core.policy import Promises, View
-from skedge.core.size import UNLIMITED
 from skedge.policies.aonline.policy import AOnline
 from skedge.policies.aonline.waiting import Need
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from skedge.core.errors import SkedgeError
-from skedge.core.model import Cluster
-from skedge.core.signals import unwind
+from skedge.core.model.cluster import Cluster
 from skedge.live.control.health import HEALTH
 from skedge.live.gpus import Gpus
+from skedge.platform.signals import unwind
 
 from .loopback import on_loopback
 from .stale import EmbeddedRay, end_stale

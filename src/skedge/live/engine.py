@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from skedge.core.errors import SkedgeError
-from skedge.core.kinds import kind_of
-from skedge.core.model import Cluster
+from skedge.core.model.cluster import Cluster
+from skedge.core.model.kinds import kind_of
 from skedge.live.confinement.confinement import TRUSTED, Confinement
 from skedge.live.gpus import Gpus, offered
 from skedge.live.training.agent import GROUPS, Agent

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from skedge.core.errors import InputError, SkedgeError
-from skedge.core.model import Cluster
+from skedge.core.model.cluster import Cluster
 
 Device = Literal["cpu", "cuda", "auto"]
 """Where agents compute: on the CPU; on GPUs, which every server must have; or on GPUs where a server has some."""

@@ -33,9 +33,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from skedge.core.errors import TrainingError
-from skedge.core.model import Cluster
-from skedge.core.scenario import Scenario
-from skedge.core.speed import MBIT_PER_MB
+from skedge.core.model.cluster import Cluster
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.speed import MBIT_PER_MB
 from skedge.live.training.apart import sent
 from skedge.live.training.checkpoint import Life
 from skedge.live.training.program import Program

@@ -19,9 +19,9 @@ from time import process_time
 
 import numpy as np
 
-from skedge.core.model import Floats
-from skedge.core.scenario import Scenario
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Floats
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import SECOND
 from skedge.optimum.chunks.bounds import grid
 from skedge.optimum.pools.pools import JobPool, pools
 from skedge.optimum.pools.prices import Grid, value

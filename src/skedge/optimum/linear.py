@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from skedge.core.model import Floats
+from skedge.core.model.cluster import Floats
 
 from .solvers import Rows
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from skedge.core.errors import PolicyError
 from skedge.core.events import CLOUD, Allocate, Dispatch, Event, Order, Reject, Suspend, Upload, WakeAt, ps_in
-from skedge.core.model import Ints, Placement
+from skedge.core.model.cluster import Ints, Placement
 from skedge.core.policy import Basis, LaneRule, Need, Promises, View
 from skedge.optimum.gangs.model import PlannedGang
 from skedge.optimum.utility.milp import Slots

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import polars as pl
 
 from skedge.core.errors import InputError
-from skedge.core.job_fields import Kind
-from skedge.core.scenario import Scenario
-from skedge.core.schedule import Schedule
-from skedge.core.wording import did_you_mean
+from skedge.core.model.job_fields import Kind
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.wording import did_you_mean
+from skedge.core.record.schedule import Schedule
 from skedge.optimum.chunks.bounds import chunk_bounds, number_of_pools
 from skedge.optimum.chunks.problem import optimum_of_chunks
 from skedge.optimum.gangs.bounds import gang_bounds

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from skedge.core.errors import InputError, SkedgeError
+from skedge.core.model.scenario import Scenario
 from skedge.core.policy import Policy
-from skedge.core.scenario import Scenario
 from skedge.run import Run, run
 
 from .types import MET, Attempt, Bound, Optimum, Sense, best_bound

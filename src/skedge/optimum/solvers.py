@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from skedge.core.errors import InputError
-from skedge.core.model import Floats
+from skedge.core.model.cluster import Floats
 
 T = TypeVar("T")
 INSTALL = "exact optima need the extra `optimum`: pip install 'skedge[optimum]'"

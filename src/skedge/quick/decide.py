@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from skedge.core.jit import inlined, lean
-from skedge.core.kept_data import Stored
-from skedge.core.model import Ints
-from skedge.core.size import UNLIMITED
-from skedge.core.time import NEVER
+from skedge.core.engine.kept_data import Stored
+from skedge.core.model.cluster import Ints
+from skedge.core.model.size import UNLIMITED
+from skedge.core.model.time import NEVER
+from skedge.platform.jit import inlined, lean
 from skedge.policies.gangs.placement import Changes, Gang, carry_from, scan
 from skedge.policies.gangs.srtf import rank
 from skedge.policies.gangs.tiresias import (

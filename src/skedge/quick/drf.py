@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from skedge.core.jit import compiled
-from skedge.core.model import Ints
-from skedge.core.network import upload_delay
-from skedge.core.time import NEVER
+from skedge.core.model.cluster import Ints
+from skedge.core.model.network import upload_delay
+from skedge.core.model.time import NEVER
+from skedge.platform.jit import compiled
 from skedge.policies.drf.progressive_filling import level_filling
 from skedge.policies.gangs.placement import forgive, place
 

@@ -1,6 +1,6 @@
 """Workers that begin one by one, each when its own data are there: an allocation begins and ends, compiled.
 
-As :mod:`.gangs` for gangs, with the functions of :mod:`skedge.core.books.shares` for the workers of a job.
+As :mod:`.gangs` for gangs, with the functions of :mod:`skedge.core.engine.shares` for the workers of a job.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.books.shares import begin, done, end_of, joined_at, uploads
-from skedge.core.jit import compiled
-from skedge.core.model import Ints
-from skedge.core.network import upload_delay
-from skedge.core.schedule import VERBS
+from skedge.core.engine.shares import begin, done, end_of, joined_at, uploads
+from skedge.core.model.cluster import Ints
+from skedge.core.model.network import upload_delay
+from skedge.core.record.schedule import VERBS
+from skedge.platform.jit import compiled
 
 from .gangs import note_decision, put, release, set_zeta, times
 from .state import (
@@ -51,7 +51,7 @@ class Crews(NamedTuple):
     Attributes
     ----------
     rows
-        (server, workers, begin [µs]), as :mod:`skedge.core.books.shares` has them.
+        (server, workers, begin [µs]), as :mod:`skedge.core.engine.shares` has them.
     size
         Number of rows, shape ``(1,)``.
     of

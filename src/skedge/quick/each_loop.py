@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from skedge.core.jit import compiled
-from skedge.core.time import NEVER
+from skedge.core.model.time import NEVER
+from skedge.platform.jit import compiled
 
 from .decide import admit, leave
 from .drf import fill

@@ -1,16 +1,16 @@
 """An allocation of a gang begins and ends: the books, its progress, and the rows of the record, compiled.
 
-As the kernel and the simulated world do it together (:mod:`skedge.core.kernel`, :mod:`skedge.core.books`,
+As the kernel and the simulated world do it together (:mod:`skedge.core.kernel.kernel`, :mod:`skedge.core.engine.gangs`,
 :mod:`skedge.sim.holding`).
 """
 
 from __future__ import annotations
 
-from skedge.core.jit import inlined, lean
-from skedge.core.kept_data import Stored, entry
-from skedge.core.model import Ints
-from skedge.core.network import upload_delay
-from skedge.core.schedule import VERBS
+from skedge.core.engine.kept_data import Stored, entry
+from skedge.core.model.cluster import Ints
+from skedge.core.model.network import upload_delay
+from skedge.core.record.schedule import VERBS
+from skedge.platform.jit import inlined, lean
 
 from .state import (
     ADMITTED,
@@ -77,7 +77,7 @@ def _supply(case: GangCase, books: GangBooks, stored: Stored, job: int, now: int
         if before < n:
             stored.workers[at], stored.ready[at] = n, now + upload_delay(case.delays, job, server)
         ready = max(ready, stored.ready[at])
-        # shares by cumulated counts, as in core/books/shares.py, so that the rows are equal
+        # shares by cumulated counts, as in core/engine/shares.py, so that the rows are equal
         lacking = chunks * (given + n) // workers - chunks * (given + min(n, before)) // workers
         given += n
         if lacking > 0:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from skedge.core.jit import lean
-from skedge.core.model import Ints
-from skedge.core.time import NEVER
+from skedge.core.model.cluster import Ints
+from skedge.core.model.time import NEVER
+from skedge.platform.jit import lean
 
 from .decide import decide
 from .gangs import drop, finish, tidy

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from skedge.core.jit import compiled
-from skedge.core.model import Ints
+from skedge.core.model.cluster import Ints
+from skedge.platform.jit import compiled
 from skedge.policies.gangs.preemptive import Room, estimate, merged, take
 
 from .decide import MOVED, PREEMPTED, all_ps

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from skedge.core.model import Floats, Ints
+from skedge.core.model.cluster import Floats, Ints
 
 
 def buffer_of(rows: Ints | Floats) -> Any:

@@ -9,14 +9,14 @@ import numpy as np
 
 from skedge.core.errors import SkedgeError
 from skedge.core.events import Event
-from skedge.core.jit import CompiledFunction
-from skedge.core.kinds import kind_of
-from skedge.core.model import Ints
-from skedge.core.plans import Plans
+from skedge.core.kernel.plans import Plans
+from skedge.core.model.cluster import Ints
+from skedge.core.model.kinds import kind_of
+from skedge.core.model.scenario import Scenario
 from skedge.core.policy import Policy
-from skedge.core.record import Record
-from skedge.core.scenario import Scenario
-from skedge.core.schedule import Schedule
+from skedge.core.record.record import Record
+from skedge.core.record.schedule import Schedule
+from skedge.platform.jit import CompiledFunction
 from skedge.policies.drf.policy import Drf
 from skedge.policies.fifo.policy import Fifo
 from skedge.policies.gangs.edge import NO_PS_ON_EDGE, too_few
@@ -144,7 +144,7 @@ def _choice(scenario: Scenario, policy: Policy) -> PolicyState:
 
 
 def _record(scenario: Scenario, case: GangCase, arrays: dict[str, Ints], policy: int) -> Schedule:
-    """The tables, made of the rows as :class:`~skedge.core.record.Record` and the world's log make them.
+    """The tables, made of the rows as :class:`~skedge.core.record.record.Record` and the world's log make them.
 
     The largest of the `arrays` of the books goes as soon as its table is made, so that both are not there for long.
     """

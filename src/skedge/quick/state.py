@@ -6,12 +6,12 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from skedge.core.jit import lean
-from skedge.core.kept_data import Stored, empty_stored, with_space
-from skedge.core.model import Floats, Ints
-from skedge.core.network import Delays
-from skedge.core.scenario import Scenario
-from skedge.core.time import NEVER, whole_slots
+from skedge.core.engine.kept_data import Stored, empty_stored, with_space
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.network import Delays
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import NEVER, whole_slots
+from skedge.platform.jit import lean
 from skedge.policies.gangs.placement import Gang, Rule, Scratch, make_scratch
 from skedge.policies.gangs.tiresias import Attained, Clocks, no_clocks, with_clocks
 

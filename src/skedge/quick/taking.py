@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.jit import compiled
-from skedge.core.kept_data import Stored, empty_stored, store_all, with_space
-from skedge.core.model import Ints
-from skedge.core.scenario import Scenario
+from skedge.core.engine.kept_data import Stored, empty_stored, store_all, with_space
+from skedge.core.model.cluster import Ints
+from skedge.core.model.scenario import Scenario
+from skedge.platform.jit import compiled
 from skedge.policies.gangs.preemptive import JobState
 
 from .decide import RANK, ps_for

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from skedge.core.events import Event
+from skedge.core.kernel.time_limits import has_time_limits
+from skedge.core.model.scenario import Scenario
 from skedge.core.policy import Policy
-from skedge.core.scenario import Scenario
-from skedge.core.schedule import Schedule
-from skedge.core.time_limits import has_time_limits
+from skedge.core.record.schedule import Schedule
 
 from . import simulate as gangs
 from .batches import simulate as batches

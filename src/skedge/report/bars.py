@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from skedge.core.model import Ints
+from skedge.core.model.cluster import Ints
 
 _COLUMNS = ("job", "chunk", "server", "lane", "workers", "start", "compute_from", "end", "preempted")
 

@@ -23,9 +23,9 @@ import numpy as np
 import polars as pl
 
 from skedge.core.facts import scenario_facts
-from skedge.core.model import Ints
-from skedge.core.scenario import Scenario
-from skedge.core.schedule import Schedule
+from skedge.core.model.cluster import Ints
+from skedge.core.model.scenario import Scenario
+from skedge.core.record.schedule import Schedule
 
 from .bars import Bars, choose_bars
 from .curves import jct_distribution, over_time

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from skedge.core.model import Floats
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Floats
+from skedge.core.model.time import SECOND
 
 POINTS = 2000
 """Most distinct x of a chart that are kept as they are."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from skedge.core.model import Ints
+from skedge.core.model.cluster import Ints
 
 NONE = -1
 """How a missing value is written in a column that :func:`packed` takes."""

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from skedge.core.errors import InputError
-from skedge.core.scenario import Scenario
-from skedge.core.time import SECOND
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import SECOND
 
 from .bars import choose_bars
 from .build import ReportRun

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from skedge.core.model import Ints
-from skedge.core.scenario import Scenario
+from skedge.core.model.cluster import Ints
+from skedge.core.model.scenario import Scenario
 
 from .encode import whole
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from skedge.core.model import Floats
-from skedge.core.scenario import Scenario
-from skedge.core.schedule import Schedule
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Floats
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import SECOND
+from skedge.core.record.schedule import Schedule
 
 _HOUR = 3600 * SECOND
 

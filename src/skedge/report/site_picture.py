@@ -13,9 +13,9 @@ from html import escape
 
 import numpy as np
 
-from skedge.core.model import Floats
-from skedge.core.scenario import Scenario
-from skedge.core.schedule import Schedule
+from skedge.core.model.cluster import Floats
+from skedge.core.model.scenario import Scenario
+from skedge.core.record.schedule import Schedule
 
 from .site_flows import Flows, flows
 from .site_places import Places, place

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skedge.core.model import Floats
+from skedge.core.model.cluster import Floats
 
 LEAST_FIT = 1 / 3
 """Least part of the distances that the plane must represent; below it the sites are placed on a circle."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from skedge.core.scenario import Scenario
-from skedge.core.schedule import Schedule
+from skedge.core.model.scenario import Scenario
+from skedge.core.record.schedule import Schedule
 
 from .site_flows import Flows, flows
 from .site_picture import ARROWS, drawn

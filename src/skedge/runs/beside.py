@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, cast
 
-from skedge.core.signals import unwind
+from skedge.platform.signals import unwind
 
 _PATIENCE_S = 10.0
 """How long the process may take to end before it is killed [s]."""

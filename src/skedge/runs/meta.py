@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from skedge.core.errors import PolicyError, RunFolderError
-from skedge.core.kinds import kind_of
+from skedge.core.model.kinds import kind_of
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import SECOND
 from skedge.core.policy import Policy
 from skedge.core.registry import make_policy, spec_of
-from skedge.core.scenario import Scenario
-from skedge.core.time import SECOND
 
 FORMAT = 2
 """Version of the run folder's format."""

@@ -20,7 +20,7 @@ import cloudpickle
 from joblib.externals.loky.backend.context import get_context
 
 from skedge.core.errors import InputError, SkedgeError
-from skedge.core.signals import held_back
+from skedge.platform.signals import held_back
 
 from .cluster import check_answers
 

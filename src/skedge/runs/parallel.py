@@ -24,7 +24,7 @@ from joblib import effective_n_jobs
 from joblib.externals.loky import get_reusable_executor
 from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
-from skedge.core.signals import held_back
+from skedge.platform.signals import held_back
 
 _START_S, _PAUSE_S, _IDLE_S, _LOOK_S, _ALIVE_S = 20.0, 0.05, 300, 0.05, 1.0
 """Time limit for the start of processes, pause asked of each, idle time after which one ends, time after which it is

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from skedge.core.drive import World
 from skedge.core.events import Event, Order
-from skedge.core.jit import watchers
+from skedge.core.kernel.drive import World
 from skedge.core.policy import Policy, View
+from skedge.platform.jit import watchers
 
 STAGES = {
     "start": "starting Python and importing",

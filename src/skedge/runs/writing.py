@@ -11,8 +11,8 @@ from threading import Thread
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from skedge.core.record_fields import labels
-from skedge.core.schedule import Columns
+from skedge.core.record.record_fields import labels
+from skedge.core.record.schedule import Columns
 
 ROWS = 2**19
 """Rows of a row group."""

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.random import Generator, default_rng
 
 from skedge.core.errors import ScenarioError
-from skedge.core.model import MOST_SERVERS, MOST_SLOTS, PS, WORKER, Ints, Server
+from skedge.core.model.cluster import MOST_SERVERS, MOST_SLOTS, PS, WORKER, Ints, Server
 from skedge.traces.makers.synthetic import philly_like_machines
 from skedge.traces.readers.philly import read_machines
 

@@ -1,4 +1,4 @@
-"""Scenario files: YAML to :class:`~skedge.core.scenario.Scenario`; :mod:`skedge.scenario.save` is the inverse.
+"""Scenario files: YAML to :class:`~skedge.core.model.scenario.Scenario`; :mod:`skedge.scenario.save` is the inverse.
 
 The form of a file is :mod:`skedge.scenario.schema`. Everything that is drawn (trace, jobs, cluster) depends on the seed
 alone, each through a random stream of its own: more jobs do not change a cluster with a fixed number of servers, and
@@ -20,11 +20,11 @@ import polars as pl
 from pydantic import ValidationError
 
 from skedge.core.errors import InputError, ScenarioError, TraceError
-from skedge.core.model import PS, WORKER, Cluster, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.stored import StoredScenario
-from skedge.core.time import ticks
-from skedge.core.wording import did_you_mean, some_of
+from skedge.core.model.cluster import PS, WORKER, Cluster, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import ticks
+from skedge.core.model.wording import did_you_mean, some_of
+from skedge.core.record.stored import StoredScenario
 from skedge.traces.makers.workload import RESTORE_S
 
 from .cluster_draw import draw_cluster, drawn_types

@@ -13,9 +13,9 @@ import polars as pl
 from numpy.random import Generator, default_rng
 
 from skedge.core.errors import ScenarioError, TraceError
-from skedge.core.job_fields import EXTRA_SCHEMA, JOB_SCHEMA, Job, job_table
-from skedge.core.latency import KINDS, LatencyCost
-from skedge.core.value import Sigmoid
+from skedge.core.model.job_fields import EXTRA_SCHEMA, JOB_SCHEMA, Job, job_table
+from skedge.core.model.latency import KINDS, LatencyCost
+from skedge.core.model.value import Sigmoid
 from skedge.traces.csv_lines import check_rows
 from skedge.traces.formats import read_trace
 from skedge.traces.frame import GPU, Trace, stretched

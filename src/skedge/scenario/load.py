@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from skedge.core.job_fields import Floats
-from skedge.core.scenario import Scenario
-from skedge.core.speed import minibatch_seconds
+from skedge.core.model.job_fields import Floats
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.speed import minibatch_seconds
 
 BUSY = (0.1, 0.9)
 """The busy window: the quantiles of the arrivals between which it lies; all arrivals if these are one instant."""

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from skedge.core.wording import did_you_mean, in_our_words
+from skedge.core.model.wording import did_you_mean, in_our_words
 
 from .schema import COSTS, ScenarioForm
 

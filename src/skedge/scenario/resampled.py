@@ -18,8 +18,8 @@ import numpy as np
 import polars as pl
 from numpy.random import default_rng
 
-from skedge.core.model import Floats, Ints
-from skedge.core.scenario import Jobs, Scenario
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.scenario import Jobs, Scenario
 
 from .file import Source, scenario_form, scenario_of, shipped
 

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from skedge.core.errors import ScenarioError
-from skedge.core.model import Cluster
+from skedge.core.model.cluster import Cluster
 
 from .load import work_s
 from .schema import WorkloadForm

@@ -14,12 +14,12 @@ from typing import Any
 import polars as pl
 import yaml
 
-from skedge.core.model import PS, WORKER, Cluster, Server
-from skedge.core.record_fields import job_labels
-from skedge.core.scenario import Scenario
-from skedge.core.sharing import Tenant
-from skedge.core.stored import StoredScenario
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import PS, WORKER, Cluster, Server
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.sharing import Tenant
+from skedge.core.model.time import SECOND
+from skedge.core.record.record_fields import job_labels
+from skedge.core.record.stored import StoredScenario
 
 
 def save_scenario(scenario: Scenario, folder: Path | str) -> Path:

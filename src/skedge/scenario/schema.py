@@ -18,11 +18,11 @@ from pydantic import (
     model_validator,
 )
 
-from skedge.core import fields
-from skedge.core.fields import Each, Maybe, Pair, Rule
-from skedge.core.job_fields import JOB_FIELDS, JobField
-from skedge.core.model import MOST_SERVERS
-from skedge.core.sharing import Sharing, Tenant
+from skedge.core.model import fields
+from skedge.core.model.cluster import MOST_SERVERS
+from skedge.core.model.fields import Each, Maybe, Pair, Rule
+from skedge.core.model.job_fields import JOB_FIELDS, JobField
+from skedge.core.model.sharing import Sharing, Tenant
 from skedge.traces.formats import FORMATS
 from skedge.traces.readers.mapping import TraceMapping
 
@@ -53,7 +53,7 @@ class _Form(BaseModel):
 
 
 class PhysicsForm(_Form):
-    """Physics of the world: see :class:`skedge.core.model.Physics`."""
+    """Physics of the world: see :class:`skedge.core.model.cluster.Physics`."""
 
     slotted: bool = False
     colocation: Literal["cloud", "one_server"] = "cloud"
@@ -190,7 +190,7 @@ class TenantForm(_Form):
 
 
 class SharingForm(_Form):
-    """How tenants and priority classes share the workers; see :class:`skedge.core.sharing.Sharing`."""
+    """How tenants and priority classes share the workers; see :class:`skedge.core.model.sharing.Sharing`."""
 
     tenants: dict[Name, TenantForm] = {}
     min_runtime: Duration = Field(0.0, description="a job keeps its workers for so long, whoever waits")
@@ -285,7 +285,7 @@ class TrainForm(_Form):
 
 
 class UtilityForm(_Form):
-    """Utility of a job: height / (1 + exp(steepness (slots - target))); see :class:`skedge.core.value.Sigmoid`."""
+    """Utility of a job: height / (1 + exp(steepness (slots - target))); :class:`skedge.core.model.value.Sigmoid`."""
 
     height: Number = Field(gt=0, description="theta1")
     steepness: Number = Field(0.0, description="theta2 [1/slot], 0 or more")
@@ -301,7 +301,7 @@ class UtilityForm(_Form):
 
 
 class LatencyForm(_Form):
-    """Cost of a job's response time in slots; see :mod:`skedge.core.latency`."""
+    """Cost of a job's response time in slots; see :mod:`skedge.core.model.latency`."""
 
     kind: Literal["exponential", "linear", "piecewise"]
     tau: Number | None = Field(None, gt=0, description="exponential: cost at time 0; linear: cost per slot")
@@ -370,7 +370,7 @@ _JobFields: Any = create_model("_JobFields", __base__=_Form, **_made)
 
 
 class JobForm(_JobFields):
-    """A job: see :class:`skedge.core.job_fields.Job`; `upload` is its `upload_s`, `train` is only for live runs."""
+    """A job: :class:`skedge.core.model.job_fields.Job`; `upload` is its `upload_s`, `train` is only for live runs."""
 
     if TYPE_CHECKING:  # the fields are made of the rows, so a type checker does not know their names
 

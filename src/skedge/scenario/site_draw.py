@@ -10,8 +10,8 @@ import polars as pl
 from numpy.random import Generator, default_rng
 
 from skedge.core.errors import ScenarioError, TraceError
-from skedge.core.files import no_device
-from skedge.core.model import Floats, Server
+from skedge.core.model.cluster import Floats, Server
+from skedge.platform.files import no_device
 from skedge.traces.csv_lines import check_rows
 
 from .schema import CostDrawForm, Costs

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from skedge.core.model import Cluster
-from skedge.core.sharing import Sharing, Tenant
+from skedge.core.model.cluster import Cluster
+from skedge.core.model.sharing import Sharing, Tenant
 
 _NAMES = ("tenant", "priority")
 

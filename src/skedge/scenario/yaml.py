@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from skedge.core.errors import ScenarioError
-from skedge.core.files import no_device
+from skedge.platform.files import no_device
 
 
 class _NoneTwice(yaml.constructor.SafeConstructor):

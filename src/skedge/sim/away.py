@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from skedge.core.network import upload_delay
-from skedge.core.scenario import Scenario
+from skedge.core.model.network import upload_delay
+from skedge.core.model.scenario import Scenario
 
 from .runs import RunLog
 

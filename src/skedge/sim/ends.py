@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from skedge.core.events import EndAt
-from skedge.core.time import NEVER
+from skedge.core.model.time import NEVER
 
 from . import lanes as truth_of
 from .agenda import JOB_FAILS

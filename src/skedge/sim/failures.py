@@ -16,16 +16,16 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 from numpy.random import Generator
 
-from skedge.core.books.books import Books
+from skedge.core.engine.lanes import ARRIVE, COUNT, HEAD, JOB, LEFT, UNKNOWN, group_of, send, with_room
 from skedge.core.errors import SkedgeError
 from skedge.core.events import CLOUD, Dispatch, Event, Order, Reject
-from skedge.core.jit import lean
-from skedge.core.kernel import Kernel
-from skedge.core.lanes.lanes import ARRIVE, COUNT, HEAD, JOB, LEFT, UNKNOWN, group_of, send, with_room
-from skedge.core.model import Ints
-from skedge.core.network import upload_delay
-from skedge.core.scenario import Scenario
-from skedge.core.time import NEVER
+from skedge.core.kernel.books import Books
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.model.cluster import Ints
+from skedge.core.model.network import upload_delay
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import NEVER
+from skedge.platform.jit import lean
 
 from . import lanes as truth_of
 from .agenda import CLOUD_ENDS, CLOUD_STARTS

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.time import SECOND
+from skedge.core.model.time import SECOND
 
 SHARE = 0.8
 """Share of the completions that an interval should hold."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import TYPE_CHECKING
 
-from skedge.core.books.site_work import UntrainedChunks
 from skedge.core.colocation import colocated
 from skedge.core.errors import StateError
 from skedge.core.events import Allocate, Transfer
-from skedge.core.job_fields import Kind
-from skedge.core.model import Placement
+from skedge.core.kernel.site_work import UntrainedChunks
+from skedge.core.model.cluster import Placement
+from skedge.core.model.job_fields import Kind
 
 from .agenda import GANG_ENDS
 from .site_progress import SiteProgress

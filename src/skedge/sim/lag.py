@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.jit import inlined
-from skedge.core.model import Ints
+from skedge.core.model.cluster import Ints
+from skedge.platform.jit import inlined
 
 
 class Lag(NamedTuple):

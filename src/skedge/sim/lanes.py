@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.jit import inlined, lean
-from skedge.core.lanes.lanes import (
+from skedge.core.engine.lanes import (
     CHUNKS,
     EACH,
     HEAD,
@@ -24,8 +23,9 @@ from skedge.core.lanes.lanes import (
     next_arrival,
     pick,
 )
-from skedge.core.model import Ints
-from skedge.core.time import NEVER
+from skedge.core.model.cluster import Ints
+from skedge.core.model.time import NEVER
+from skedge.platform.jit import inlined, lean
 
 from .lag import Lag, bounded, end_epoch, is_held, make_lag, to_epoch_end
 
@@ -349,7 +349,7 @@ def _is_displaced(w: Truth, lane: int, job: int) -> int:
 
 @inlined
 def _pick_allowed(w: Truth, lane: int) -> int:
-    """Like :func:`~skedge.core.lanes.lanes.pick`, for chunks not too far ahead; -1 if all are. Adds no overhead."""
+    """Like :func:`~skedge.core.engine.lanes.pick`, for chunks not too far ahead; -1 if all are. Adds no overhead."""
     lanes = w.lanes
     if lanes.preemptive == 0 and w.open_chunk[lane] >= 0:
         job, chunk = w.open_job[lane], w.open_chunk[lane]

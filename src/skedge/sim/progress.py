@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from skedge.core.engine.lanes import COUNT, EACH, JOB, LEFT, Lanes
 from skedge.core.errors import StuckError
 from skedge.core.events import Allocate, Dispatch, Event, Order, Postpone, Reserve, Suspend, Transfer, Upload
-from skedge.core.lanes.lanes import COUNT, EACH, JOB, LEFT, Lanes
-from skedge.core.model import Ints
-from skedge.core.network import upload_row
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Ints
+from skedge.core.model.network import upload_row
+from skedge.core.model.time import SECOND
 
 if TYPE_CHECKING:
     from .world import SimulatedWorld

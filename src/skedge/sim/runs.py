@@ -11,12 +11,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from skedge.core.books.gangs import Gangs
-from skedge.core.books.shares import joined_at
-from skedge.core.model import Bools, Floats, Ints, Placement
-from skedge.core.scenario import Scenario
-from skedge.core.schedule import schema, server_column
-from skedge.core.time import NEVER
+from skedge.core.engine.gangs import Gangs
+from skedge.core.engine.shares import joined_at
+from skedge.core.model.cluster import Bools, Floats, Ints, Placement
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import NEVER
+from skedge.core.record.schedule import schema, server_column
 
 from .lanes import RUN_CHUNK, RUN_END, RUN_JOB, RUN_LANE, RUN_PREEMPTED, RUN_START
 

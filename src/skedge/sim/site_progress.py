@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from skedge.core.books.gangs import Gangs
-from skedge.core.books.site_work import UntrainedChunks
-from skedge.core.model import Placement
-from skedge.core.scenario import Scenario
+from skedge.core.engine.gangs import Gangs
+from skedge.core.kernel.site_work import UntrainedChunks
+from skedge.core.model.cluster import Placement
+from skedge.core.model.scenario import Scenario
 
 from .runs import RunLog
 

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from skedge.core.engine.lanes import COUNT, EACH, JOB, LEFT, UNKNOWN, bring_to
 from skedge.core.events import CLOUD
-from skedge.core.kernel import Kernel
-from skedge.core.lanes.lanes import COUNT, EACH, JOB, LEFT, UNKNOWN, bring_to
-from skedge.core.model import Floats
-from skedge.core.state import DISPATCHED
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.kernel.state import DISPATCHED
+from skedge.core.model.cluster import Floats
 
 
 def believe_trained(kernel: Kernel, shares: Mapping[int, Floats], now: int) -> None:

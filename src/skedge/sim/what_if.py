@@ -11,16 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from skedge.core.drive import drive
+from skedge.core.engine.lanes import COUNT, JOB, Lanes, bring_to
 from skedge.core.errors import StuckError
 from skedge.core.events import CANCELLED, CLOUD, Dispatch, Event, Order, Reserve, WakeAt
-from skedge.core.kernel import Kernel
-from skedge.core.lanes.lanes import COUNT, JOB, Lanes, bring_to
-from skedge.core.model import Ints, Job
-from skedge.core.network import upload_delay, upload_row
-from skedge.core.scenario import Scenario
-from skedge.core.state import DISPATCHED
-from skedge.core.time import SECOND, whole_slots
+from skedge.core.kernel.drive import drive
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.kernel.state import DISPATCHED
+from skedge.core.model.cluster import Ints, Job
+from skedge.core.model.network import upload_delay, upload_row
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import SECOND, whole_slots
 
 from .agenda import CLOUD_ENDS, CLOUD_STARTS, WAKE
 from .lanes import SWITCHES, TOUCHED

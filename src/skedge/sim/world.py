@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from skedge.core.books.gangs import Gangs
+from skedge.core.engine.gangs import Gangs
+from skedge.core.engine.lanes import NO_LINKS, group_of, send, send_chunks, with_room
 from skedge.core.events import (
     CLOUD,
     Allocate,
@@ -24,11 +25,10 @@ from skedge.core.events import (
     Upload,
     WakeAt,
 )
-from skedge.core.lanes.lanes import NO_LINKS, group_of, send, send_chunks, with_room
-from skedge.core.model import Ints, Placement
-from skedge.core.network import upload_delay
-from skedge.core.scenario import Scenario
-from skedge.core.time import NEVER, whole_slots
+from skedge.core.model.cluster import Ints, Placement
+from skedge.core.model.network import upload_delay
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import NEVER, whole_slots
 
 from . import lanes as truth_of
 from .agenda import CLOUD_ENDS, CLOUD_STARTS, GANG_ENDS, JOB_FAILS, SLOT_ENDS, WAKE, Entry, remove
@@ -42,7 +42,7 @@ _NO_FACTS = LaneFacts()
 
 
 class SimulatedWorld:
-    """One simulation of `scenario`; pass it with a kernel to :func:`skedge.core.drive.drive`."""
+    """One simulation of `scenario`; pass it with a kernel to :func:`skedge.core.kernel.drive.drive`."""
 
     def __init__(self, scenario: Scenario, *, preemptive: bool = True, bound_lag: bool = True) -> None:
         jobs, physics = scenario.jobs, scenario.physics

@@ -19,7 +19,7 @@ from itertools import pairwise
 import numpy as np
 
 from skedge.analysis.intervals import FEWEST, Estimate, bounded
-from skedge.core.model import Floats
+from skedge.core.model.cluster import Floats
 
 LEVEL = 0.05
 """Probability that any verdict of a study is wrong."""

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from skedge.analysis.metrics.metrics import utilisation
 from skedge.core.errors import SkedgeError
-from skedge.core.scenario import Scenario
-from skedge.core.time import SECOND
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import SECOND
 from skedge.optimum.problems import problem_of
 from skedge.optimum.types import best_bound
 from skedge.run import Run, run

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from skedge.core.errors import InputError, SkedgeError
-from skedge.core.model import Cluster
-from skedge.core.scenario import Scenario
+from skedge.core.model.cluster import Cluster
+from skedge.core.model.scenario import Scenario
 from skedge.live.control.session import LiveRun, programs, train
 from skedge.live.engine import Engine
 from skedge.run import Run, run

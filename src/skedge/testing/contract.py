@@ -11,13 +11,13 @@ from dataclasses import fields, is_dataclass, replace
 import numpy as np
 import polars as pl
 
-from skedge.core.drive import drive_to_end
 from skedge.core.errors import OrderError, SkedgeError
 from skedge.core.events import Event, Order
-from skedge.core.kernel import Kernel
+from skedge.core.kernel.drive import drive_to_end
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import whole_slots
 from skedge.core.policy import Policy
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import whole_slots
 from skedge.run import Run, prepared, run
 from skedge.sim.world import SimulatedWorld
 

@@ -16,7 +16,7 @@ import polars as pl
 import polars.selectors as cs
 from numpy.random import Generator
 
-from skedge.core.schedule import Schedule
+from skedge.core.record.schedule import Schedule
 from skedge.run import Run
 
 TIMES = ("start", "compute_from", "end", "time", "from", "to", "made_at", "broken_at")

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from skedge.core.errors import InputError
-from skedge.core.schedule import Schedule
+from skedge.core.record.schedule import Schedule
 from skedge.run import Run, run
 
 

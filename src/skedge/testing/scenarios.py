@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from skedge.core.latency import Exponential, Linear, Piecewise
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.latency import Exponential, Linear, Piecewise
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.value import Sigmoid
 from skedge.core.policy import Policy
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.value import Sigmoid
 from skedge.run import offers
 
 

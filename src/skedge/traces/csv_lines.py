@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from skedge.core.errors import TraceError
-from skedge.core.job_fields import Ints
+from skedge.core.model.job_fields import Ints
 
 _BLOCK = 2**22
 """Bytes looked at together."""

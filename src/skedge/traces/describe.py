@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from skedge.core.model import Floats
+from skedge.core.model.cluster import Floats
 
 from .frame import Trace
 

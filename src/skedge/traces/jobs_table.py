@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.random import Generator
 
-from skedge.core.job_fields import JOB_SCHEMA, PS_NEEDS, WORKER_NEEDS, Floats
+from skedge.core.model.job_fields import JOB_SCHEMA, PS_NEEDS, WORKER_NEEDS, Floats
 
 from .frame import LABELS
 

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from skedge.core.errors import TraceError
-from skedge.core.files import no_device
+from skedge.platform.files import no_device
 
 from .csv_lines import first_row, line_numbers
 

@@ -11,8 +11,8 @@ import polars as pl
 
 from skedge.core.errors import InputError
 from skedge.core.facts import scenario_facts
-from skedge.core.sharing import share_of
-from skedge.core.time import SECOND
+from skedge.core.model.sharing import share_of
+from skedge.core.model.time import SECOND
 from skedge.explain import explain
 from skedge.report.build import unique
 from skedge.report.curves import jct_distribution

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from skedge.core.model import Floats, Ints
-from skedge.core.scenario import Scenario
-from skedge.core.schedule import Schedule
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.scenario import Scenario
+from skedge.core.record.schedule import Schedule
 from skedge.report.build import ReportRun, run_views
 
 BARS = 200_000

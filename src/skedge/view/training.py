@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 
 from skedge.core.errors import InputError
-from skedge.core.scenario import Scenario
-from skedge.core.schedule import Schedule
-from skedge.core.time import SECOND
-from skedge.core.wording import did_you_mean
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import SECOND
+from skedge.core.model.wording import did_you_mean
+from skedge.core.record.schedule import Schedule
 
 MOST = 500
 """Most points of a curve."""

@@ -37,8 +37,8 @@ from oracles.product import (
     completions_of_run,
 )
 from skedge.core.errors import PolicyError
-from skedge.core.model import Physics
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Physics
+from skedge.core.model.time import SECOND
 
 bounded = settings(
     max_examples=50, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)

@@ -24,8 +24,8 @@ from oracles.product import (
     runs_of_run,
     scenario_of,
 )
-from skedge.core.speed import minibatch_seconds
-from skedge.core.time import SECOND
+from skedge.core.model.speed import minibatch_seconds
+from skedge.core.model.time import SECOND
 from skedge.policies.aonline.policy import AOnline
 
 FAR = 1000

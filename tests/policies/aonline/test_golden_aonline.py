@@ -7,7 +7,7 @@ import pytest
 from golden.aonline_cases import CASES, Case
 from oracles.plain_aonline import CLOUD, Result, a_online, fractional_beta, fractional_flow
 from oracles.product import HOUR, Run, alphas_of_run, chunks_of_run, play, ps_of_run, runs_of_run, scenario_of
-from skedge.core.time import SECOND
+from skedge.core.model.time import SECOND
 from skedge.policies.aonline.policy import AOnline
 
 all_cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from skedge.core.errors import SolverError
-from skedge.core.speed import servers_for
+from skedge.core.model.speed import servers_for
 from skedge.policies.common.round_robin import pieces, round_robin
 from skedge.policies.dorm.applications import Applications, Bounds, Partition, fair_shares, shares
 from skedge.policies.dorm.partition import partition, pools

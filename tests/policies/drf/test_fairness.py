@@ -15,13 +15,13 @@ from builders.gang_policies import job, random_scenarios, scenario, where
 from builders.paths import TRACES
 from oracles.product import play
 from skedge.cli.main import app
-from skedge.core.drive import drive_to_end
 from skedge.core.events import Event
-from skedge.core.kernel import Kernel
-from skedge.core.model import Cluster, Physics, Server, job_table
+from skedge.core.kernel.drive import drive_to_end
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.model.cluster import Cluster, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
 from skedge.core.registry import make_policy
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.time import SECOND
 from skedge.policies.drf.progressive_filling import ONE_PS, level_filling, progressive_filling
 from skedge.scenario.file import default_scenario, load_scenario
 from skedge.sim.world import SimulatedWorld

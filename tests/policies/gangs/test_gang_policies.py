@@ -28,13 +28,13 @@ from builders.paths import CASES
 from oracles.instances import one_of
 from oracles.plain_gang_policies import beyond_nine_tenths
 from oracles.product import Run, play
-from skedge.core.drive import drive_to_end
 from skedge.core.events import Event
-from skedge.core.kernel import Kernel
-from skedge.core.model import Job, Physics
+from skedge.core.kernel.drive import drive_to_end
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.model.cluster import Job, Physics
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import NEVER, SECOND, ticks
 from skedge.core.registry import make_policy
-from skedge.core.scenario import Scenario
-from skedge.core.time import NEVER, SECOND, ticks
 from skedge.policies.gangs.placement import Gang, place
 from skedge.policies.gangs.tiresias import (
     attained,

@@ -7,8 +7,8 @@ import pytest
 
 from golden.gang_cases import CASES, HOUR, Case
 from oracles.product import Run, play
+from skedge.core.model.time import SECOND
 from skedge.core.registry import make_policy
-from skedge.core.time import SECOND
 
 all_cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 

@@ -12,10 +12,10 @@ import pytest
 from numpy.random import default_rng
 
 from skedge.core.errors import PolicyError, ScenarioError
-from skedge.core.model import Cluster, Job, Physics, Server, job_table
-from skedge.core.scenario import Jobs, Scenario
-from skedge.core.sharing import Sharing, Tenant
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.sharing import Sharing, Tenant
+from skedge.core.model.time import SECOND
 from skedge.run import Run, run
 from skedge.scenario.file import load_scenario
 from skedge.scenario.save import save_scenario

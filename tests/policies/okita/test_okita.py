@@ -18,8 +18,8 @@ from golden.okita_cases import MIGRATE
 from oracles.site_instances import draw_jobs, draw_sites
 from oracles.sites_alone import Alone, bandwidth_cost, run
 from skedge.core.errors import ScenarioError, StateError
-from skedge.core.latency import Exponential, LatencyCost, Linear, Piecewise
-from skedge.core.model import Floats, Ints
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.latency import Exponential, LatencyCost, Linear, Piecewise
 from skedge.policies.okita.alg1 import Okita, OkitaParams, priorities
 from skedge.policies.okita.dta import send, transfer
 from skedge.policies.okita.osf import every_plan

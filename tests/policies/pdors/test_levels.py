@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from skedge.core.speed import ceil_almost
-from skedge.core.value import Sigmoid
+from skedge.core.model.speed import ceil_almost
+from skedge.core.model.value import Sigmoid
 from skedge.policies.oasis.on_resources import Oasis, oasis_prices
 from skedge.policies.pdors.admission import Admission
 from skedge.policies.pdors.alg4 import PdorsAdmission, pdors_prices

@@ -25,9 +25,9 @@ from builders.pdors import (
 from golden.pdors_cases import CASES
 from oracles import plain_pdors as plain
 from skedge.core.errors import ScenarioError, SolverError
-from skedge.core.speed import ceil_almost, servers_for
-from skedge.core.ties import better
-from skedge.core.value import Sigmoid
+from skedge.core.model.speed import ceil_almost, servers_for
+from skedge.core.model.ties import better
+from skedge.core.model.value import Sigmoid
 from skedge.policies.oasis.on_resources import Oasis, oasis_prices
 from skedge.policies.pdors import alg4 as pdors
 from skedge.policies.pdors.admission import Admission, AdmissionAnswer, prefix_table

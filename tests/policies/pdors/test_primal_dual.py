@@ -16,11 +16,11 @@ from builders.primal_dual import SLOT, one, system
 from conftest import Said
 from skedge.core.errors import PolicyError, ScenarioError, SolverError
 from skedge.core.events import Event, Order, Reject
-from skedge.core.kernel import Kernel
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.model.scenario import Jobs
+from skedge.core.model.value import Sigmoid
 from skedge.core.policy import View
 from skedge.core.registry import make_policy
-from skedge.core.scenario import Jobs
-from skedge.core.value import Sigmoid
 from skedge.explain import explain
 from skedge.policies.pdors import alg4 as pdors
 from skedge.policies.pdors.alg4 import PdOrs

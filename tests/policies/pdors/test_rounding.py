@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from skedge.core.errors import PolicyError
-from skedge.core.model import Floats, Ints
+from skedge.core.model.cluster import Floats, Ints
 from skedge.policies.pdors.rounding import cover_bound, cover_gain, packing_bound, packing_gain, parts, round_each
 
 DRAWS = 20_000

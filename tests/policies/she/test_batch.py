@@ -17,10 +17,10 @@ from oracles.plain_batch import Decision, Plan, Setting, System, a_online
 from oracles.product import Run, play
 from oracles.she_instances import small
 from skedge.core.errors import PolicyError
-from skedge.core.model import Physics
+from skedge.core.model.cluster import Physics
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import SECOND
 from skedge.core.registry import make_policy
-from skedge.core.scenario import Scenario
-from skedge.core.time import SECOND
 from skedge.explain import explain
 from skedge.policies.she import deployment
 from skedge.policies.she.deployment import COST_C, COST_D, NO_PLAN, Ask

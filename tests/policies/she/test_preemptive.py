@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from builders.gang_policies import job, random_scenarios, run, scenario, where
-from skedge.core.drive import drive_to_end
+from skedge.core.engine.kept_data import empty_stored
 from skedge.core.events import Event
-from skedge.core.kept_data import empty_stored
-from skedge.core.kernel import Kernel
-from skedge.core.model import Physics
-from skedge.core.network import upload_row
-from skedge.core.time import NEVER, SECOND
+from skedge.core.kernel.drive import drive_to_end
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.model.cluster import Physics
+from skedge.core.model.network import upload_row
+from skedge.core.model.time import NEVER, SECOND
 from skedge.policies.gangs.preemptive import JobState, Preemptive, Room, take
 from skedge.sim.world import SimulatedWorld
 

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from builders.paths import TRACES
+from skedge.core.model.scenario import Scenario
 from skedge.core.registry import make_policy
-from skedge.core.scenario import Scenario
 from skedge.run import run
 from skedge.scenario.file import default_scenario, scenario_from_dict, shipped
 from skedge.testing import check_policy

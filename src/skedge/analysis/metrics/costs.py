@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from skedge.analysis.columns import Columns
-from skedge.core.model import Floats
+from skedge.core.model.cluster import Floats
 
 Numbers = dict[str, float | int | None]
 

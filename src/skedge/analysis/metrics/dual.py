@@ -6,7 +6,7 @@ import numpy as np
 
 from skedge.analysis.columns import Columns, once
 from skedge.analysis.sweeps import bounds
-from skedge.core.time import SECOND
+from skedge.core.model.time import SECOND
 
 
 @once

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from skedge.analysis.columns import Columns, columns
 from skedge.analysis.sweeps import merged
-from skedge.core.job_fields import Kind
-from skedge.core.model import Ints
-from skedge.core.scenario import Scenario
-from skedge.core.schedule import Schedule
-from skedge.core.stored import Steps, StoredScenario, StoredTables
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Ints
+from skedge.core.model.job_fields import Kind
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import SECOND
+from skedge.core.record.schedule import Schedule
+from skedge.core.record.stored import Steps, StoredScenario, StoredTables
 
 from .costs import costs
 from .sums import Sums, added, cloud_of, finished, sums

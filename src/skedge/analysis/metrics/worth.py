@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skedge.analysis.columns import Columns
-from skedge.core.model import Floats, Ints
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.time import SECOND
 
 from .sums import Sums
 

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from skedge.analysis.columns import Columns
 from skedge.analysis.sweeps import in_groups, plain
 from skedge.analysis.zeta import Zeta
-from skedge.core.jit import inlined, lean, unlocked
-from skedge.core.model import Floats, Ints
-from skedge.core.network import upload_delays
-from skedge.core.scenario import Scenario
-from skedge.core.ties import RESTATED
-from skedge.core.time import NEVER, SECOND
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.network import upload_delays
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.ties import RESTATED
+from skedge.core.model.time import NEVER, SECOND
+from skedge.platform.jit import inlined, lean, unlocked
 
 from .lanes import ByLane, OnLanes
 from .rules import Findings

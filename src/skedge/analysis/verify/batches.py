@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from skedge.analysis.columns import Columns, end_times, failure_times, gang_orders, once
-from skedge.core.model import PS, WORKER
-from skedge.core.ties import TOLERANCE
-from skedge.core.time import NEVER
+from skedge.core.model.cluster import PS, WORKER
+from skedge.core.model.ties import TOLERANCE
+from skedge.core.model.time import NEVER
 
 from .rules import Findings
 

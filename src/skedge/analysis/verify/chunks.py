@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from skedge.analysis.columns import Array, Columns, Table, failure_times, gang_intervals, next_outage, ready_times
 from skedge.analysis.sweeps import bounds, counts, overlapping, sums, totals
 from skedge.analysis.zeta import Zeta
-from skedge.core.model import Floats, Ints
-from skedge.core.time import NEVER
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.time import NEVER
 
 from .lag import Lags
 from .rules import MOST_WORK_ERROR, Findings, Say

@@ -9,11 +9,11 @@ import polars as pl
 
 from skedge.analysis.columns import Array, Columns, end_times, next_outage
 from skedge.analysis.sweeps import Groups, in_groups
-from skedge.core.jit import compiled, unlocked
-from skedge.core.model import Bools, Ints
-from skedge.core.network import upload_delays
-from skedge.core.size import UNLIMITED, megabytes
-from skedge.core.ties import NOISE
+from skedge.core.model.cluster import Bools, Ints
+from skedge.core.model.network import upload_delays
+from skedge.core.model.size import UNLIMITED, megabytes
+from skedge.core.model.ties import NOISE
+from skedge.platform.jit import compiled, unlocked
 
 from .rules import Findings
 

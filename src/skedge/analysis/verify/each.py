@@ -14,9 +14,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from skedge.analysis.columns import ROWS, Columns, gang_rows, not_gangs
-from skedge.core.jit import compiled, inlined
-from skedge.core.model import Ints
-from skedge.core.network import upload_delay, upload_delays
+from skedge.core.model.cluster import Ints
+from skedge.core.model.network import upload_delay, upload_delays
+from skedge.platform.jit import compiled, inlined
 
 from .rules import Findings
 

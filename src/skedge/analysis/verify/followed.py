@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from skedge.analysis.columns import Columns, gang_holdings, gang_intervals, once
 from skedge.analysis.supplies import supplies
 from skedge.analysis.sweeps import in_groups
-from skedge.core.jit import compiled, inlined
-from skedge.core.model import Bools, Ints
-from skedge.core.network import Delays, upload_delay
-from skedge.core.schedule import VERBS
+from skedge.core.model.cluster import Bools, Ints
+from skedge.core.model.network import Delays, upload_delay
+from skedge.core.record.schedule import VERBS
+from skedge.platform.jit import compiled, inlined
 
 ALLOCATE, SUSPEND = (VERBS.index(verb) for verb in ("allocate", "suspend"))
 _OTHERS = ("upload", "assign_ps", "fail")

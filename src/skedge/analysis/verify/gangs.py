@@ -16,10 +16,10 @@ from skedge.analysis.columns import (
 )
 from skedge.analysis.supplies import supplies
 from skedge.analysis.sweeps import Small, in_groups, in_order
-from skedge.core.jit import lean
-from skedge.core.model import Bools, Ints
-from skedge.core.network import upload_delays
-from skedge.core.time import NEVER
+from skedge.core.model.cluster import Bools, Ints
+from skedge.core.model.network import upload_delays
+from skedge.core.model.time import NEVER
+from skedge.platform.jit import lean
 
 from .each import check_begins
 from .followed import followed

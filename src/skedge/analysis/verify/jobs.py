@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from skedge.analysis.columns import Columns, Table, failure_times, next_outage, once
 from skedge.analysis.sweeps import bounds, counts
-from skedge.core.model import Ints
-from skedge.core.time import NEVER
-from skedge.core.time_limits import PREFIX
+from skedge.core.kernel.time_limits import PREFIX
+from skedge.core.model.cluster import Ints
+from skedge.core.model.time import NEVER
 
 from .chunks import Chunks
 from .rules import Findings, Say

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from skedge.core.model import Ints
-from skedge.core.time import NEVER
+from skedge.core.model.cluster import Ints
+from skedge.core.model.time import NEVER
 
 from .rules import Findings
 

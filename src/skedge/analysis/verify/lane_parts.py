@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 
 from skedge.analysis.columns import Columns, Table
-from skedge.core.model import Ints
-from skedge.core.stored import NUMBER
+from skedge.core.model.cluster import Ints
+from skedge.core.record.stored import NUMBER
 
 from .lanes import OnLanes, chosen
 

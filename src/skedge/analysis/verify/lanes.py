@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from skedge.analysis.columns import Array, Columns, failure_times, next_outage
 from skedge.analysis.sweeps import LaneQueue, LaneRuns, LaneService, in_groups, lane_service, read_only
-from skedge.core.model import Ints
-from skedge.core.time import NEVER
+from skedge.core.model.cluster import Ints
+from skedge.core.model.time import NEVER
 
 from .chunks import Chunks
 from .lag import Lags

@@ -11,10 +11,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from skedge.analysis.columns import Columns, Table, columns
-from skedge.core.model import PS, WORKER
-from skedge.core.scenario import Scenario
-from skedge.core.schedule import VERBS, Schedule
-from skedge.core.stored import NUMBER
+from skedge.core.model.cluster import PS, WORKER
+from skedge.core.model.scenario import Scenario
+from skedge.core.record.schedule import VERBS, Schedule
+from skedge.core.record.stored import NUMBER
 
 from .rules import Findings
 

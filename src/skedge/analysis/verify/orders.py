@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 
 from skedge.analysis.columns import Array, Columns, Table, failure_times, gang_intervals, gang_orders
-from skedge.core.model import Bools, Ints
-from skedge.core.time import NEVER
+from skedge.core.model.cluster import Bools, Ints
+from skedge.core.model.time import NEVER
 
 from .followed import followed
 from .rules import Findings

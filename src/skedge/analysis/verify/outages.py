@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from skedge.analysis.columns import Columns
-from skedge.core.model import Ints
-from skedge.core.scenario import Scenario
-from skedge.core.time import NEVER
+from skedge.core.model.cluster import Ints
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import NEVER
 
 from .rules import Findings
 

@@ -19,11 +19,11 @@ import polars as pl
 
 from skedge.analysis.columns import columns_of_some
 from skedge.analysis.metrics.dual import sum_alpha_s, sum_beta_s
-from skedge.core.model import Ints
-from skedge.core.scenario import Scenario
-from skedge.core.schedule import Schedule
-from skedge.core.size import UNLIMITED
-from skedge.core.stored import NUMBER, Steps, StoredScenario, StoredTables
+from skedge.core.model.cluster import Ints
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.size import UNLIMITED
+from skedge.core.record.schedule import Schedule
+from skedge.core.record.stored import NUMBER, Steps, StoredScenario, StoredTables
 
 from .alpha import check_cloud_alpha, check_lane_alpha, check_lemma_4
 from .lane_parts import LaneParts, lane_edges

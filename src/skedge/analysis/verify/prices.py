@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from skedge.analysis.columns import Columns, Table
-from skedge.core.model import Floats
-from skedge.core.ties import RESTATED, SAME
+from skedge.core.model.cluster import Floats
+from skedge.core.model.ties import RESTATED, SAME
 
 from .rules import Findings
 

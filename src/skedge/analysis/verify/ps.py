@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from skedge.analysis.columns import Columns, next_outage, ps_rows
 from skedge.analysis.sweeps import in_groups, merged, uncovered
 from skedge.analysis.zeta import Zeta
-from skedge.core.model import Bools, Ints
-from skedge.core.time import NEVER
+from skedge.core.model.cluster import Bools, Ints
+from skedge.core.model.time import NEVER
 
 from .outages import absent
 from .rules import Findings

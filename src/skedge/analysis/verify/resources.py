@@ -6,8 +6,8 @@ import numpy as np
 import polars as pl
 
 from skedge.analysis.columns import Columns, gang_intervals
-from skedge.core.model import Floats, Ints
-from skedge.core.ties import FITS
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.ties import FITS
 
 from .rules import Findings
 

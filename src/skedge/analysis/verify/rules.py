@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from skedge.core.model import Ints
-from skedge.core.scenario import Scenario
-from skedge.core.stored import StoredScenario
+from skedge.core.model.cluster import Ints
+from skedge.core.model.scenario import Scenario
+from skedge.core.record.stored import StoredScenario
 
 Say = Callable[[int], str]
 """Returns the message for the violation in a row."""

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from skedge.analysis.columns import Columns, gang_holdings, gang_intervals, gang_orders, once, ps_rows
-from skedge.core.model import Ints
+from skedge.core.model.cluster import Ints
 
 from .followed import followed
 

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from skedge.analysis.columns import Columns, gang_intervals
-from skedge.core.sharing import Sharing
+from skedge.core.model.sharing import Sharing
 
 from .outages import absent
 from .rules import Findings

@@ -13,9 +13,9 @@ import numpy as np
 import polars as pl
 
 from skedge.analysis.columns import Columns, failure_times
-from skedge.core.model import Ints
-from skedge.core.ties import NOISE
-from skedge.core.time import NEVER
+from skedge.core.model.cluster import Ints
+from skedge.core.model.ties import NOISE
+from skedge.core.model.time import NEVER
 
 from .rules import Findings
 

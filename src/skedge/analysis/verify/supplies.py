@@ -10,8 +10,8 @@ import polars as pl
 from skedge.analysis.columns import Columns, gang_intervals, once
 from skedge.analysis.supplies import supplies
 from skedge.analysis.sweeps import Small, in_groups, plain
-from skedge.core.jit import compiled
-from skedge.core.model import Bools, Ints
+from skedge.core.model.cluster import Bools, Ints
+from skedge.platform.jit import compiled
 
 from .rules import Findings
 

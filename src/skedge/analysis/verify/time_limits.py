@@ -7,8 +7,8 @@ from collections import defaultdict
 import numpy as np
 
 from skedge.analysis.columns import Columns, end_times, gang_intervals
-from skedge.core.time import NEVER, SECOND
-from skedge.core.time_limits import PREFIX, TimeLimit, seen_at, time_limits
+from skedge.core.kernel.time_limits import PREFIX, TimeLimit, seen_at, time_limits
+from skedge.core.model.time import NEVER, SECOND
 
 from .rules import Findings
 

@@ -13,8 +13,8 @@ from typing import Any
 from skedge.analysis.columns import Columns
 from skedge.analysis.metrics.dual import sum_alpha_s, sum_beta_s
 from skedge.analysis.zeta import Zeta
-from skedge.core.scenario import Scenario
-from skedge.core.schedule import Schedule
+from skedge.core.model.scenario import Scenario
+from skedge.core.record.schedule import Schedule
 
 from .alpha import check_cloud_alpha, check_lane_alpha, check_lemma_4
 from .batches import check_batches

@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 
 from skedge.analysis.columns import Columns, Table, failure_times, gang_intervals, gang_rows
-from skedge.core.model import Floats, Ints
-from skedge.core.ties import NOISE
-from skedge.core.time import NEVER
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.ties import NOISE
+from skedge.core.model.time import NEVER
 
 from .chunks import Chunks
 from .rules import MOST_WORK_ERROR, Findings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from skedge.core.errors import InputError
-from skedge.core.sharing import share_of
+from skedge.core.model.sharing import share_of
 from skedge.live.training.code import changes
 
 from .service import Service

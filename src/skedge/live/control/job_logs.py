@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from skedge.core.errors import InputError
-from skedge.core.escape import escaped
+from skedge.core.model.escape import escaped
 
 PIECE = 2**20
 """Most bytes of one answer."""

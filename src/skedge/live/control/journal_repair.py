@@ -20,7 +20,7 @@ from pathlib import Path
 import sqlalchemy as sql
 
 from skedge.core.errors import InputError, SkedgeError, StateError
-from skedge.core.time import SECOND
+from skedge.core.model.time import SECOND
 from skedge.live.durable import flush, make_folder, put_in_place
 from skedge.live.training.checkpoint import Checkpoints
 from skedge.live.world.inputs import Resumed, Submitted, to_json

@@ -14,7 +14,7 @@ from prometheus_client import Counter as Counted
 from prometheus_client.core import GaugeMetricFamily, Histogram
 
 from skedge.core.events import CANCELLED, Allocate, Event, Order, Suspend
-from skedge.core.time import SECOND
+from skedge.core.model.time import SECOND
 
 _WAITS = (0.1, 1, 10, 60, 300, 1800, 3600, 6 * 3600, 24 * 3600)
 _DECISIONS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1)

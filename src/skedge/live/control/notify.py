@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from skedge.core.errors import InputError
-from skedge.core.escape import one_line
 from skedge.core.events import CANCELLED, Event, Order
-from skedge.core.scenario import Scenario
-from skedge.core.time import SECOND
-from skedge.core.wording import did_you_mean
+from skedge.core.model.escape import one_line
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import SECOND
+from skedge.core.model.wording import did_you_mean
 from skedge.live.private import write_aside
 
 from .metrics import preempted

@@ -15,8 +15,8 @@ from fastapi import FastAPI, Response
 from starlette.exceptions import HTTPException
 
 from skedge.core.facts import scenario_facts
-from skedge.core.scenario import Scenario
-from skedge.core.schedule import Schedule
+from skedge.core.model.scenario import Scenario
+from skedge.core.record.schedule import Schedule
 from skedge.view.assets import HEADERS, PAGE, page_file
 from skedge.view.shapes import lanes, site_map
 from skedge.view.training import training

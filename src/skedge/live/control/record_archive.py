@@ -12,8 +12,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 from skedge.core.errors import InputError
-from skedge.core.scenario import Scenario
-from skedge.core.schedule import Schedule
+from skedge.core.model.scenario import Scenario
+from skedge.core.record.schedule import Schedule
 from skedge.runs.writing import write_table
 
 from .submissions import BusyError

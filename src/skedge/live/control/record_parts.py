@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from skedge.core.record_fields import labels
+from skedge.core.record.record_fields import labels
 
 if TYPE_CHECKING:
     from .service import Service

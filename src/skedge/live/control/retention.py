@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from skedge.core.time import SECOND
+from skedge.core.model.time import SECOND
 from skedge.live.training.checkpoint import Checkpoints
 
 _DAY_S = 86_400

@@ -1,8 +1,8 @@
 """The service: a run that accepts jobs while it is running, and answers questions about them.
 
-It is the loop of :func:`skedge.core.drive.drive` over the same kernel and live world. A request of an operator is an
-input like any other: journaled, then processed. Questions are answered between two inputs, by the controller's thread,
-so that each answer sees one consistent state.
+It is the loop of :func:`skedge.core.kernel.drive.drive` over the same kernel and live world. A request of an operator
+is an input like any other: journaled, then processed. Questions are answered between two inputs, by the controller's
+thread, so that each answer sees one consistent state.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from skedge.core.drive import drive
 from skedge.core.errors import InputError, StateError
 from skedge.core.events import Event, Order
-from skedge.core.kernel import Kernel
-from skedge.core.scenario import Scenario
-from skedge.core.time import SECOND
+from skedge.core.kernel.drive import drive
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import SECOND
 from skedge.live.engine import Engine
 from skedge.live.training.checkpoint import Checkpoints
 from skedge.live.world.inputs import Cancelled, ServerChanged

@@ -11,12 +11,12 @@ from typing import Any
 
 import polars as pl
 
-from skedge.core.drive import drive_to_end
 from skedge.core.errors import InputError
 from skedge.core.events import Event
-from skedge.core.kernel import Kernel
-from skedge.core.kinds import kind_of
-from skedge.core.scenario import Scenario
+from skedge.core.kernel.drive import drive_to_end
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.model.kinds import kind_of
+from skedge.core.model.scenario import Scenario
 from skedge.live.engine import Engine
 from skedge.live.training.code import CODE, Codes, pack
 from skedge.live.training.program import Program, program_of

@@ -15,9 +15,9 @@ import numpy as np
 import polars as pl
 
 from skedge.core.errors import InputError
-from skedge.core.scenario import Scenario
-from skedge.core.schedule import Schedule
-from skedge.core.sharing import share_of
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.sharing import share_of
+from skedge.core.record.schedule import Schedule
 from skedge.whatif import what_if, written
 
 from .code_told import code_of

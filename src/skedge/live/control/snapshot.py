@@ -30,8 +30,8 @@ import polars as pl
 import sqlalchemy as sql
 
 import skedge
+from skedge.core.model.scenario import Scenario
 from skedge.core.policy import Policy
-from skedge.core.scenario import Scenario
 from skedge.live.private import write_aside
 
 from .journal import SqlJournal

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from skedge.core.escape import one_line
 from skedge.core.events import CANCELLED, CLOUD, EndAt, Event, Order, Transfer
-from skedge.core.kernel import Kernel
-from skedge.core.model import Floats
-from skedge.core.sharing import share_of
-from skedge.core.state import REJECTED
-from skedge.core.time import SECOND
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.kernel.state import REJECTED
+from skedge.core.model.cluster import Floats
+from skedge.core.model.escape import one_line
+from skedge.core.model.sharing import share_of
+from skedge.core.model.time import SECOND
 from skedge.live.world.ray_world import RayWorld
 from skedge.sim.trained import believe_trained
 from skedge.sim.what_if import Present

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from skedge.core.errors import InputError, ScenarioError
-from skedge.core.job_fields import NOBODY
-from skedge.core.kernel import Kernel
-from skedge.core.model import job_table
-from skedge.core.scenario import Scenario
-from skedge.core.time import SECOND
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.model.cluster import job_table
+from skedge.core.model.job_fields import NOBODY
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import SECOND
 from skedge.live.training.code import CODE, Codes, digest, files_in, lost, modules_in
 from skedge.live.training.program import Program, program_of
 from skedge.live.world.inputs import Submitted

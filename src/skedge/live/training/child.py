@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from skedge.core.errors import TrainingError
-from skedge.core.escape import escaped, lines_of
+from skedge.core.model.escape import escaped, lines_of
 from skedge.live.confinement.keeper import ENDED
 
 from .facts_of import checked

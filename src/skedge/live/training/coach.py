@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from skedge.core.time import SECOND
+from skedge.core.model.time import SECOND
 from skedge.live.world.inputs import Report
 
 from .assignment import Assignment, Attached, Command, FencedError, News, Note, UnattachedError, Who

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from skedge.core.time import SECOND
+from skedge.core.model.time import SECOND
 
 from .answers import Answers
 from .assignment import Assignment, Note

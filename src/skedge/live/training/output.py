@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from skedge.core.escape import escaped
+from skedge.core.model.escape import escaped
 
 MOST = 2**16
 """Most bytes of a process's output that are kept of one call: the last ones."""

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from skedge.core.errors import TrainingError
-from skedge.core.kinds import kind_of
+from skedge.core.model.kinds import kind_of
 
 from .code import digest, install, installed
 from .failures import told
 from .packages import add_packages
 
 if TYPE_CHECKING:
-    from skedge.core.model import Cluster
+    from skedge.core.model.cluster import Cluster
     from skedge.scenario.schema import TrainForm
 
     from .training import Training

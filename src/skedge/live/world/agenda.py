@@ -5,8 +5,8 @@ from __future__ import annotations
 from heapq import heappop, heappush
 
 from skedge.core.events import EndAt, Reserve, WakeAt
-from skedge.core.model import Ints
-from skedge.core.time import NEVER
+from skedge.core.model.cluster import Ints
+from skedge.core.model.time import NEVER
 
 
 class Agenda:

@@ -1,6 +1,6 @@
 """Which chunk is on which lane of a live cluster: the controller's view of what really runs.
 
-The rule is that of :mod:`skedge.core.lanes.lanes`: of the chunks that have arrived, the best rank runs first. The
+The rule is that of :mod:`skedge.core.engine.lanes`: of the chunks that have arrived, the best rank runs first. The
 difference is that a displaced chunk leaves only when its mini-batch is finished, so it *holds* its lane until the
 trainer reports that. If lanes preempt, the chunks of a job that were dispatched to a lane together hold it together:
 they are a *team*, and take turns.

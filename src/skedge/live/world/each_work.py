@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from skedge.core.colocation import colocated
 from skedge.core.events import Allocate
-from skedge.core.model import Placement
-from skedge.core.time import NEVER
+from skedge.core.model.cluster import Placement
+from skedge.core.model.time import NEVER
 from skedge.live.training.team import Team
 
 from .gang_board import GangBoard, HeldWorkers, WorkerGroup, part, shares

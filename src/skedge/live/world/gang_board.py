@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from skedge.core.model import Placement
-from skedge.core.time import NEVER
+from skedge.core.model.cluster import Placement
+from skedge.core.model.time import NEVER
 
 
 @dataclass
@@ -62,7 +62,7 @@ class GangBoard:
     held
         Allocations by job.
     kept
-        True if data stay where they were brought, as in :class:`skedge.core.books.gangs.Gangs`.
+        True if data stay where they were brought, as in :class:`skedge.core.engine.gangs.Gangs`.
     stock
         Workers whose data were brought, with the uploads that they wait for, by job and server.
     groups

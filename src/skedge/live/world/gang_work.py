@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from skedge.core.colocation import colocated
 from skedge.core.events import Allocate, Event, Suspend, Upload
-from skedge.core.model import Placement
-from skedge.core.time import NEVER
+from skedge.core.model.cluster import Placement
+from skedge.core.model.time import NEVER
 from skedge.live.training.team import Team
 
 from .each_work import EachWork

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from skedge.core.errors import SkedgeError
-from skedge.core.time import SECOND
+from skedge.core.model.time import SECOND
 from skedge.live.control.journal import SqlJournal
 
 from .inputs import Due, Input, Report, Resumed, from_json, to_json

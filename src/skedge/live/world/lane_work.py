@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skedge.core.events import CLOUD, Dispatch, Event, LaneFacts
-from skedge.core.model import Ints, Placement
-from skedge.core.network import upload_delay
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Ints, Placement
+from skedge.core.model.network import upload_delay
+from skedge.core.model.time import SECOND
 from skedge.live.training.team import Team
 from skedge.sim.what_if import InCloud
 

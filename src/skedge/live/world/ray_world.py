@@ -31,10 +31,10 @@ from skedge.core.events import (
     WakeAt,
     ps_in,
 )
-from skedge.core.model import Placement
-from skedge.core.network import upload_delay
-from skedge.core.scenario import Scenario
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Placement
+from skedge.core.model.network import upload_delay
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import SECOND
 from skedge.live.confinement.confinement import TRUSTED
 from skedge.live.control.journal import SqlJournal
 from skedge.live.engine import Engine
@@ -83,7 +83,7 @@ class NoEngine:
 
 
 class RayWorld:
-    """One live run of `scenario`; give it with a kernel to :func:`skedge.core.drive.drive`.
+    """One live run of `scenario`; give it with a kernel to :func:`skedge.core.kernel.drive.drive`.
 
     Parameters
     ----------

@@ -9,8 +9,8 @@ from typing import Any
 
 import polars as pl
 
-from skedge.core.model import Placement
-from skedge.core.schedule import schema
+from skedge.core.model.cluster import Placement
+from skedge.core.record.schedule import schema
 
 
 @dataclass

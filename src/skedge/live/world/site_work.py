@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from skedge.core.events import Allocate, Event, Suspend, Transfer
-from skedge.core.model import Placement
-from skedge.core.speed import whole_chunks
+from skedge.core.model.cluster import Placement
+from skedge.core.model.speed import whole_chunks
 from skedge.live.training.team import Team
 
 from .inputs import ENDS, Report, ServerChanged

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from skedge.core.events import Allocate, Event, Suspend, Transfer
-from skedge.core.job_fields import Kind
-from skedge.core.model import Placement
-from skedge.core.scenario import Scenario
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Placement
+from skedge.core.model.job_fields import Kind
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import SECOND
 
 from .inputs import Report, ServerChanged
 from .ray_world import RayWorld

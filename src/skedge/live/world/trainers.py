@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from skedge.core.time import SECOND
+from skedge.core.model.time import SECOND
 from skedge.live.training.assignment import Assignment, Attached, Command, Note
 from skedge.live.training.checkpoint import Checkpoints
 from skedge.live.training.child import Printed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from skedge.core.time import SECOND
+from skedge.core.model.time import SECOND
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from skedge.core.model import Ints
+from skedge.core.model.cluster import Ints
 from skedge.optimum.solvers import Found, cp_solve, cp_tools
 
 from .model import ChunkModel, ChunkPlan

@@ -20,7 +20,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from skedge.core.model import Floats, Ints
+from skedge.core.model.cluster import Floats, Ints
 from skedge.optimum.solvers import Found, Rows, milp
 
 from .model import ChunkModel, ChunkPlan

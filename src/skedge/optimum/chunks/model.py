@@ -21,10 +21,10 @@ from itertools import groupby
 import numpy as np
 
 from skedge.core.events import CLOUD
-from skedge.core.model import Ints
-from skedge.core.network import upload_row
-from skedge.core.scenario import Scenario
-from skedge.core.time import NEVER, whole_slots
+from skedge.core.model.cluster import Ints
+from skedge.core.model.network import upload_row
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import NEVER, whole_slots
 from skedge.optimum.pools.pools import JobPool
 
 

@@ -12,8 +12,8 @@ from time import perf_counter
 
 import numpy as np
 
-from skedge.core.scenario import Scenario
-from skedge.core.time import SECOND
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import SECOND
 from skedge.optimum.certificates import certificate_of_chunks
 from skedge.optimum.planned import PlannedChunks
 from skedge.optimum.pools.pools import JobPool, pools

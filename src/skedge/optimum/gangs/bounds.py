@@ -15,8 +15,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from skedge.core.scenario import Scenario
-from skedge.core.time import NEVER
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import NEVER
 from skedge.optimum.chunks.bounds import bounds_on
 from skedge.optimum.pools.pools import JobPool, pools
 from skedge.optimum.types import Bound

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from skedge.core.events import CLOUD
-from skedge.core.model import Floats
+from skedge.core.model.cluster import Floats
 from skedge.optimum.solvers import Found, Rows, milp
 
 from .model import GangJob, GangModel, GangPlan, Mode, mode_of

@@ -23,10 +23,10 @@ from functools import cached_property
 import numpy as np
 
 from skedge.core.events import CLOUD
-from skedge.core.model import Ints, Placement
-from skedge.core.network import upload_row
-from skedge.core.scenario import Scenario
-from skedge.core.time import NEVER, whole_slots
+from skedge.core.model.cluster import Ints, Placement
+from skedge.core.model.network import upload_row
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import NEVER, whole_slots
 from skedge.run import Run
 
 

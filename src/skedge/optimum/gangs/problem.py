@@ -9,9 +9,9 @@ from time import perf_counter
 import numpy as np
 import polars as pl
 
-from skedge.core.scenario import Scenario
-from skedge.core.schedule import Schedule
-from skedge.core.time import SECOND
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import SECOND
+from skedge.core.record.schedule import Schedule
 from skedge.optimum.planned import PlannedGangs
 from skedge.optimum.search import Objective, Solved, SolverModel, carried_out, policies_runs, search
 from skedge.optimum.solvers import Found

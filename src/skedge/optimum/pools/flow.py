@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from skedge.core.model import Floats
+from skedge.core.model.cluster import Floats
 
 from .pools import JobPool
 from .prices import Grid, value

@@ -29,10 +29,10 @@ from typing import Literal
 
 import numpy as np
 
-from skedge.core.model import Floats, Ints
-from skedge.core.network import upload_row
-from skedge.core.scenario import Scenario
-from skedge.core.time import whole_slots
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.network import upload_row
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import whole_slots
 
 Family = Literal["chunks", "work"]
 """The schedules that a bound covers."""

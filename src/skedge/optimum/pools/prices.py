@@ -30,8 +30,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.jit import compiled, inlined, lean
-from skedge.core.model import Floats, Ints
+from skedge.core.model.cluster import Floats, Ints
+from skedge.platform.jit import compiled, inlined, lean
 
 from .pools import JobPool
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from skedge.core.jit import compiled
-from skedge.core.model import Floats
+from skedge.core.model.cluster import Floats
+from skedge.platform.jit import compiled
 
 from .pools import JobPool
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from skedge.core.model import Floats
+from skedge.core.model.cluster import Floats
 from skedge.optimum.utility.columns_lp import columns
 from skedge.optimum.utility.job_slots import JobSlots
 

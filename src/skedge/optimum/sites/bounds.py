@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from time import process_time
 
-from skedge.core.scenario import Scenario
+from skedge.core.model.scenario import Scenario
 from skedge.optimum.linear import relaxed
 from skedge.optimum.types import ROUNDING, Bound
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skedge.core.model import Floats, Ints
+from skedge.core.model.cluster import Floats, Ints
 from skedge.optimum.solvers import Rows
 
 from .alone import Alone

@@ -11,7 +11,7 @@ from typing import ClassVar
 from numpy.random import Generator
 
 from skedge.core.events import Allocate, Event, Order, Reject, Suspend, Transfer, WakeAt
-from skedge.core.model import Cluster, Ints, Physics, Placement
+from skedge.core.model.cluster import Cluster, Ints, Physics, Placement
 from skedge.core.policy import Basis, Need, View
 from skedge.optimum.types import PLANNED
 

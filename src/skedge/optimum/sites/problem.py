@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from time import perf_counter, process_time
 
 from skedge.core.errors import InputError
-from skedge.core.scenario import Scenario
+from skedge.core.model.scenario import Scenario
 from skedge.optimum.search import Objective, Solved, SolverModel, all_finished, carried_out, policies_runs, search
 from skedge.optimum.solvers import whole_solvers
 from skedge.optimum.types import MET, Attempt, Bound, Optimum

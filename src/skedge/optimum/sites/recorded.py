@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from skedge.core.model import Floats, Ints
-from skedge.core.speed import whole_chunks
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.speed import whole_chunks
 from skedge.run import Run
 
 from .milp import SitePlan

@@ -17,10 +17,10 @@ from functools import cached_property
 
 import numpy as np
 
-from skedge.core.model import Floats, Ints
-from skedge.core.scenario import Scenario
-from skedge.core.speed import whole_chunks
-from skedge.core.ties import FITS
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.speed import whole_chunks
+from skedge.core.model.ties import FITS
 
 
 @dataclass(frozen=True, eq=False)

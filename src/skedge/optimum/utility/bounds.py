@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from time import process_time
 
-from skedge.core.scenario import Scenario
+from skedge.core.model.scenario import Scenario
 from skedge.optimum.types import ROUNDING, Bound
 
 from .columns_lp import alone, columns

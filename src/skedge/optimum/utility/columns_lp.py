@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.jit import compiled
-from skedge.core.model import Floats
+from skedge.core.model.cluster import Floats
 from skedge.optimum.types import MET
+from skedge.platform.jit import compiled
 
 from .job_slots import JobSlots
 

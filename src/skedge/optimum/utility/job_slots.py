@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skedge.core.model import Floats
-from skedge.core.network import upload_row
-from skedge.core.scenario import Scenario
-from skedge.core.speed import servers_for
-from skedge.core.ties import FITS
-from skedge.core.time import whole_slots
+from skedge.core.model.cluster import Floats
+from skedge.core.model.network import upload_row
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.speed import servers_for
+from skedge.core.model.ties import FITS
+from skedge.core.model.time import whole_slots
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skedge.core.model import Floats, Placement
-from skedge.core.scenario import Scenario
+from skedge.core.model.cluster import Floats, Placement
+from skedge.core.model.scenario import Scenario
 from skedge.optimum.solvers import Rows
 
 from .job_slots import JobSlots, most_inside

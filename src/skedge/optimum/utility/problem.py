@@ -11,8 +11,8 @@ import numpy as np
 from skedge.analysis.columns import columns
 from skedge.analysis.metrics.worth import utility_of
 from skedge.core.errors import InputError
-from skedge.core.model import Floats
-from skedge.core.scenario import Scenario
+from skedge.core.model.cluster import Floats
+from skedge.core.model.scenario import Scenario
 from skedge.optimum.certificates import certificate_of_utility
 from skedge.optimum.planned import PlannedPlacements
 from skedge.optimum.search import Objective, Solved, SolverModel, carried_out, policies_runs, search

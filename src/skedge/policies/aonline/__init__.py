@@ -16,8 +16,8 @@ for the printed Q (ERRATA J23, J24, see ``docs/errata.md``); with ``q_mode=fract
 
 1. ``policy.py``: Alg. 1, one decision; Alg. 5, A_ps, whose search for a free slot is in ``a_ps.py``, compiled.
 2. ``a_greedy.py``: Alg. 2, A_greedy, and Alg. 3, Q of a worker and of the cloud; compiled. How a queue is projected to
-   the arrival of a chunk is in :mod:`skedge.core.lanes.projection`; how Q follows from what a lane will do, without a
-   projection for each chunk, is in :mod:`skedge.core.lanes.ahead`.
+   the arrival of a chunk is in :mod:`skedge.core.engine.projection`; how Q follows from what a lane will do, without a
+   projection for each chunk, is in :mod:`skedge.core.engine.ahead`.
 3. ``waiting.py``: the queue of the jobs that wait for storage (Sec. VI).
 4. ``explain.py``: the four terms of Eq. (5) of each candidate, for ``skedge explain``.
 
@@ -40,7 +40,7 @@ C_j                    :class:`.a_greedy.CostHeap`
 alpha_jd               ``Dispatch.alpha``                  s
 beta_sw(t)             sum of 1/D over a lane's chunks
 zeta_j                 1 iff the whole job is in the cloud
-A(t0), A_1, A_2        :func:`skedge.core.lanes.ahead.cost_ahead`
+A(t0), A_1, A_2        :func:`skedge.core.engine.ahead.cost_ahead`
 ====================== =================================== ==========
 
 **Deviations** from the printed pseudo-code, with their numbers in ``docs/errata.md``:

@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.jit import compiled, inlined, lean
-from skedge.core.lanes.ahead import cost_ahead, foreseen
-from skedge.core.lanes.lanes import ARRIVE, CHUNKS, COUNT, EACH, FIELDS, HEAD, JOB, LEFT, RANK, SEQ, Lanes
-from skedge.core.lanes.projection import (
+from skedge.core.engine.ahead import cost_ahead, foreseen
+from skedge.core.engine.lanes import ARRIVE, CHUNKS, COUNT, EACH, FIELDS, HEAD, JOB, LEFT, RANK, SEQ, Lanes
+from skedge.core.engine.projection import (
     FRACTIONAL,
     SATURATED,
     TOO_LARGE,
@@ -18,10 +17,11 @@ from skedge.core.lanes.projection import (
     delayed,
     insert_cost,
 )
-from skedge.core.model import Floats, Ints
-from skedge.core.network import Delays, upload_delay
-from skedge.core.size import UNLIMITED
-from skedge.core.ties import TOLERANCE
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.network import Delays, upload_delay
+from skedge.core.model.size import UNLIMITED
+from skedge.core.model.ties import TOLERANCE
+from skedge.platform.jit import compiled, inlined, lean
 
 CLOUD = -1
 
@@ -45,7 +45,7 @@ class JobChunks(NamedTuple):
     cloud_each
         p in the cloud, zeta = 0 and 1 [µs].
     mode
-        Reading of Q (:mod:`skedge.core.lanes.projection`).
+        Reading of Q (:mod:`skedge.core.engine.projection`).
     """
 
     job: int
@@ -152,7 +152,7 @@ class CostHeap(NamedTuple):
     arrive, placed
         t0 [µs], and the job's chunks on this lane so far.
     room
-        Two queues for :func:`~skedge.core.lanes.projection.insert_cost`.
+        Two queues for :func:`~skedge.core.engine.projection.insert_cost`.
     """
 
     exact: Ints

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from skedge.core.jit import lean
-from skedge.core.model import Ints
+from skedge.core.model.cluster import Ints
+from skedge.platform.jit import lean
 
 CLOUD = -1
 

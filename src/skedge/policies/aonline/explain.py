@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from skedge.core.lanes.lanes import CHUNKS, COUNT, EACH, FIELDS, HEAD, JOB, LEFT, RANK, Lanes
-from skedge.core.lanes.projection import (
+from skedge.core.engine.lanes import CHUNKS, COUNT, EACH, FIELDS, HEAD, JOB, LEFT, RANK, Lanes
+from skedge.core.engine.projection import (
     EQ5,
     FRACTIONAL,
     chunks_on,
@@ -18,11 +18,11 @@ from skedge.core.lanes.projection import (
     place,
     run_queue,
 )
-from skedge.core.model import Cluster, Ints
-from skedge.core.network import upload_delay
+from skedge.core.model.cluster import Cluster, Ints
+from skedge.core.model.network import upload_delay
+from skedge.core.model.ties import NOISE, SAME
+from skedge.core.model.time import SECOND
 from skedge.core.policy import View
-from skedge.core.ties import NOISE, SAME
-from skedge.core.time import SECOND
 
 from .a_greedy import JobChunks, cloud_cost, edge_cost, fill_group, is_better
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from skedge.core.engine.lanes import Lanes
+from skedge.core.engine.projection import EQ5, FRACTIONAL, MARGINAL, common_scale, weight_table
 from skedge.core.errors import PolicyError
 from skedge.core.events import CLOUD, AssignPS, Dispatch, Event, Order, Reject
-from skedge.core.lanes.lanes import Lanes
-from skedge.core.lanes.projection import EQ5, FRACTIONAL, MARGINAL, common_scale, weight_table
-from skedge.core.model import Cluster, Ints, Physics
+from skedge.core.model.cluster import Cluster, Ints, Physics
+from skedge.core.model.size import UNLIMITED
+from skedge.core.model.time import SECOND
 from skedge.core.policy import Basis, LaneRule, Params, Promises, View
-from skedge.core.size import UNLIMITED
-from skedge.core.time import SECOND
 
 from .a_greedy import CostHeap, JobChunks, count_postponed, greedy, make_cost_heap, take_room
 from .a_ps import first_free

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.jit import compiled
-from skedge.core.model import Floats, Ints
-from skedge.core.ties import SLACK
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.ties import SLACK
+from skedge.platform.jit import compiled
 
 _GONE = -1
 _ABOVE = 1 + SLACK

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from skedge.core.events import Allocate, Event, Order, Reject, Suspend, pairs
-from skedge.core.model import Cluster, Floats, Ints
+from skedge.core.model.cluster import Cluster, Floats, Ints
 from skedge.core.policy import View
 
 from .round_robin import round_robin

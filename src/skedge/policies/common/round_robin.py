@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from skedge.core.jit import compiled, inlined
-from skedge.core.model import Floats, Ints
-from skedge.core.speed import servers_for
-from skedge.core.ties import SLACK
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.speed import servers_for
+from skedge.core.model.ties import SLACK
+from skedge.platform.jit import compiled, inlined
 
 
 @inlined

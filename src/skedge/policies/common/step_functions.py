@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from skedge.core.jit import lean
-from skedge.core.model import Ints
+from skedge.core.model.cluster import Ints
+from skedge.platform.jit import lean
 
 _FIRST_ROOM = 8
 

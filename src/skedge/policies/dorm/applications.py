@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.model import Floats, Ints
+from skedge.core.model.cluster import Floats, Ints
 from skedge.policies.drf.progressive_filling import progressive_filling
 
 

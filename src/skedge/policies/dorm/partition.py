@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from skedge.core.errors import SolverError
-from skedge.core.model import Floats, Ints
+from skedge.core.model.cluster import Floats, Ints
 
 from .applications import Applications, Bounds, Partition, PartitionProblem, problem
 from .placement import packing

@@ -11,9 +11,9 @@ from pydantic import Field
 
 from skedge.core.errors import SolverError
 from skedge.core.events import Event, Order, Postpone
-from skedge.core.model import Cluster, Physics
+from skedge.core.model.cluster import Cluster, Physics
+from skedge.core.model.ties import NOISE
 from skedge.core.policy import Basis, Need, Params, Promises, View
-from skedge.core.ties import NOISE
 from skedge.policies.common.resource_jobs import ResourceJobs
 from skedge.policies.drf.progressive_filling import progressive_filling
 

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from skedge.core.errors import SolverError
-from skedge.core.model import Floats, Ints
-from skedge.core.speed import servers_for
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.speed import servers_for
 from skedge.policies.common.round_robin import pieces
 
 from .applications import Partition, PartitionProblem

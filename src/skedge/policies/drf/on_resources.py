@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from skedge.core.events import Event, Order
-from skedge.core.model import Cluster
+from skedge.core.model.cluster import Cluster
 from skedge.core.policy import View
 from skedge.policies.common.resource_jobs import ResourceJobs
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from skedge.core.events import Allocate, Event, Order, Suspend, ps_in
-from skedge.core.model import Cluster, Ints, Physics, Placement
+from skedge.core.model.cluster import Cluster, Ints, Physics, Placement
+from skedge.core.model.time import NEVER
 from skedge.core.policy import Params, View
-from skedge.core.time import NEVER
 from skedge.policies.gangs.edge import EdgePolicy
 from skedge.policies.gangs.placement import forgive, place
 

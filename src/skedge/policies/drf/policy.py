@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from skedge.core.model import Cluster, Physics
+from skedge.core.model.cluster import Cluster, Physics
 from skedge.core.policy import ByKind, Need, Promises, Started
 
 if TYPE_CHECKING:

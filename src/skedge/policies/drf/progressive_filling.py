@@ -11,10 +11,10 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from skedge.core.jit import compiled, inlined
-from skedge.core.model import Floats, Ints
-from skedge.core.speed import servers_for
-from skedge.core.ties import GRAIN
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.speed import servers_for
+from skedge.core.model.ties import GRAIN
+from skedge.platform.jit import compiled, inlined
 from skedge.policies.common.round_robin import give
 
 ONE_PS = 2.0**40

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from skedge.core.events import CLOUD, Allocate, Event, Order, Reject, Reserve, Upload, ps_in
-from skedge.core.jit import lean
-from skedge.core.model import Cluster, Ints, Physics
+from skedge.core.model.cluster import Cluster, Ints, Physics
+from skedge.core.model.time import NEVER
 from skedge.core.policy import Params, View
-from skedge.core.time import NEVER
+from skedge.platform.jit import lean
 from skedge.policies.common.step_functions import add, constant, wider
 from skedge.policies.gangs.edge import EdgePolicy
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from skedge.core.events import Allocate, Event, Order, pairs
-from skedge.core.model import Cluster
+from skedge.core.model.cluster import Cluster
 from skedge.core.policy import View
 from skedge.policies.common.resource_jobs import ResourceJobs
 from skedge.policies.common.round_robin import round_robin

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from skedge.core.errors import PolicyError
-from skedge.core.model import Cluster, Physics
+from skedge.core.model.cluster import Cluster, Physics
 from skedge.core.policy import ByKind, Need, Params, Promises, Started
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from skedge.core.events import Event, Order
-from skedge.core.model import Cluster, Physics
+from skedge.core.model.cluster import Cluster, Physics
 from skedge.core.policy import Params, View
 from skedge.policies.gangs.base import GangPolicy
 

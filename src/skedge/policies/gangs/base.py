@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from skedge.core.engine.kept_data import empty_stored, lose, with_space
 from skedge.core.events import Allocate, Event, Order, Reject, Suspend, WakeAt, ps_in
-from skedge.core.kept_data import empty_stored, lose, with_space
-from skedge.core.model import Cluster, Ints, Physics, Placement
+from skedge.core.model.cluster import Cluster, Ints, Physics, Placement
+from skedge.core.model.time import NEVER
 from skedge.core.policy import Params, View
-from skedge.core.time import NEVER
 
 from .edge import EdgePolicy
 from .placement import Changes, Gang, Rule, carry, make_scratch, select

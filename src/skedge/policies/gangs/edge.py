@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from skedge.core.events import CLOUD, OUT_OF_SERVICE, Allocate, Event, Order, Reject, ps_in
-from skedge.core.model import Cluster, Ints, Physics, Placement
+from skedge.core.model.cluster import Cluster, Ints, Physics, Placement
+from skedge.core.model.size import UNLIMITED
+from skedge.core.model.time import SECOND
 from skedge.core.policy import Basis, Promises, View
-from skedge.core.size import UNLIMITED
-from skedge.core.time import SECOND
 
 if TYPE_CHECKING:
     from numpy.random import Generator

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.jit import compiled, inlined, lean
-from skedge.core.kept_data import BLOCK, NONE, Stored, look_up, store
-from skedge.core.model import Ints
-from skedge.core.network import Delays, upload_delay
-from skedge.core.time import NEVER
+from skedge.core.engine.kept_data import BLOCK, NONE, Stored, look_up, store
+from skedge.core.model.cluster import Ints
+from skedge.core.model.network import Delays, upload_delay
+from skedge.core.model.time import NEVER
+from skedge.platform.jit import compiled, inlined, lean
 
 _STOPS = 2
 """Mark of a running job that stops."""

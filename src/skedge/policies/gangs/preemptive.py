@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from skedge.core.engine.kept_data import Stored, empty_stored, look_up, lose, store_all, with_space
 from skedge.core.events import Allocate, Event, Order, Suspend, pairs, ps_in
-from skedge.core.jit import compiled, inlined
-from skedge.core.kept_data import Stored, empty_stored, look_up, lose, store_all, with_space
-from skedge.core.model import Cluster, Ints, Physics
-from skedge.core.network import Delays, upload_delay
+from skedge.core.model.cluster import Cluster, Ints, Physics
+from skedge.core.model.network import Delays, upload_delay
+from skedge.core.model.time import NEVER
 from skedge.core.policy import View
-from skedge.core.time import NEVER
+from skedge.platform.jit import compiled, inlined
 
 from .edge import EdgePolicy
 from .placement import forgive

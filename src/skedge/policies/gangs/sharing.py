@@ -21,10 +21,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.model import Cluster, Ints
+from skedge.core.model.cluster import Cluster, Ints
+from skedge.core.model.sharing import Sharing
+from skedge.core.model.time import NEVER
 from skedge.core.policy import View
-from skedge.core.sharing import Sharing
-from skedge.core.time import NEVER
 
 from .placement import Changes, Gang
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from skedge.core.events import Event, Order
-from skedge.core.jit import lean
-from skedge.core.model import Cluster, Ints, Physics
+from skedge.core.model.cluster import Cluster, Ints, Physics
 from skedge.core.policy import View
+from skedge.platform.jit import lean
 
 from .base import GangPolicy
 

@@ -10,10 +10,10 @@ import numpy as np
 from pydantic import Field
 
 from skedge.core.events import Event, Order, WakeAt
-from skedge.core.jit import compiled, inlined, lean
-from skedge.core.model import Cluster, Floats, Ints, Physics
+from skedge.core.model.cluster import Cluster, Floats, Ints, Physics
+from skedge.core.model.time import NEVER, SECOND
 from skedge.core.policy import View
-from skedge.core.time import NEVER, SECOND
+from skedge.platform.jit import compiled, inlined, lean
 
 from .base import GangParams, GangPolicy
 from .placement import Gang

@@ -14,11 +14,11 @@ import numpy as np
 from pydantic import Field
 
 from skedge.core.errors import ScenarioError
-from skedge.core.jit import compiled
-from skedge.core.model import Floats, Ints
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.speed import whole_chunks
+from skedge.core.model.ties import NOISE, SLACK, TOLERANCE
 from skedge.core.policy import Params
-from skedge.core.speed import whole_chunks
-from skedge.core.ties import NOISE, SLACK, TOLERANCE
+from skedge.platform.jit import compiled
 from skedge.policies.okita.dta import transfer
 from skedge.policies.okita.sites import SiteJob, SitePlacement, Sites, room
 from skedge.policies.okita.slots import Decision, Progress, SiteScheduler, site_jobs, sites_of
@@ -26,7 +26,7 @@ from skedge.policies.pdors.admission import prefix_table
 from skedge.policies.pdors.prices import LEAST, CalibrationJobs, Ledger, Prices, calibrate, split
 
 if TYPE_CHECKING:
-    from skedge.core.scenario import Scenario
+    from skedge.core.model.scenario import Scenario
 
 
 class SiteOasisParams(Params):

@@ -8,10 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from skedge.core.errors import ScenarioError
-from skedge.core.jit import compiled
-from skedge.core.model import Floats, Ints
-from skedge.core.speed import ceil_almost, servers_for
-from skedge.core.ties import SLACK
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.speed import ceil_almost, servers_for
+from skedge.core.model.ties import SLACK
+from skedge.platform.jit import compiled
 from skedge.policies.pdors.admission import Admission, SlotPlan
 from skedge.policies.pdors.job import Completion, TrainingJob, value
 from skedge.policies.pdors.policy import PrimalDual

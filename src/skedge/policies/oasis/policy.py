@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from skedge.core.errors import PolicyError
-from skedge.core.model import Cluster, Physics
+from skedge.core.model.cluster import Cluster, Physics
 from skedge.core.policy import ByKind, Need, Params, Promises, Started
 from skedge.policies.pdors.prices import PrimalDualParams, frozen_prices
 
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-    from skedge.core.scenario import Scenario
+    from skedge.core.model.scenario import Scenario
 
 
 class OasisParams(PrimalDualParams):

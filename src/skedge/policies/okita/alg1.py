@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from skedge.core.model import Bools, Floats, Ints
-from skedge.core.ties import GRAIN, SLACK, better
+from skedge.core.model.cluster import Bools, Floats, Ints
+from skedge.core.model.ties import GRAIN, SLACK, better
 
 from .dta import transfer
 from .osf import Search, TentativePlan, every_plan, least, osf, window_length

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from skedge.core.model import Floats, Ints
-from skedge.core.speed import whole_chunks
-from skedge.core.ties import NOISE
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.speed import whole_chunks
+from skedge.core.model.ties import NOISE
 from skedge.policies.drf.progressive_filling import ONE_PS, progressive_filling
 
 from .dta import Transfers, send

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.jit import compiled
-from skedge.core.model import Floats, Ints
-from skedge.core.speed import whole_chunks
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.speed import whole_chunks
+from skedge.platform.jit import compiled
 
 from .sites import Sites
 

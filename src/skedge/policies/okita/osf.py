@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skedge.core.jit import compiled
-from skedge.core.model import Floats, Ints
-from skedge.core.speed import ceil_almost
-from skedge.core.ties import better
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.speed import ceil_almost
+from skedge.core.model.ties import better
+from skedge.platform.jit import compiled
 
 from .dta import gather, share, transfer
 from .pa import Rooms, Weights, fill, place, rooms

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from pydantic import Field
 
-from skedge.core.jit import compiled
-from skedge.core.model import Floats, Ints
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.ties import GRAIN, SLACK, better
 from skedge.core.policy import Params
-from skedge.core.ties import GRAIN, SLACK, better
+from skedge.platform.jit import compiled
 
 from .sites import SiteJob, SitePlacement, Sites, room
 

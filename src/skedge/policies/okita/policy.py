@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from skedge.core.events import Event, Order
-from skedge.core.model import Cluster, Physics
+from skedge.core.model.cluster import Cluster, Physics
 from skedge.core.policy import Basis, Need, Params, View
 
 from .alg1 import Okita, OkitaDecision, OkitaParams

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from skedge.core.errors import ScenarioError
-from skedge.core.latency import LatencyCost
-from skedge.core.model import Floats, Ints, check_transfer_cost
-from skedge.core.speed import ceil_almost
-from skedge.core.ties import SLACK
+from skedge.core.model.cluster import Floats, Ints, check_transfer_cost
+from skedge.core.model.latency import LatencyCost
+from skedge.core.model.speed import ceil_almost
+from skedge.core.model.ties import SLACK
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,16 +10,16 @@ import numpy as np
 
 from skedge.core.errors import ScenarioError
 from skedge.core.events import Allocate, Event, Order, Postpone, Reject, Suspend, Transfer, WakeAt, pairs
-from skedge.core.job_fields import JobColumns
-from skedge.core.latency import LatencyCost
-from skedge.core.model import Cluster, Floats, Ints, Physics, Placement
+from skedge.core.model.cluster import Cluster, Floats, Ints, Physics, Placement
+from skedge.core.model.job_fields import JobColumns
+from skedge.core.model.latency import LatencyCost
 from skedge.core.policy import View
 
 from .dta import Transfers
 from .sites import SiteJob, SitePlacement, Sites, check_job
 
 if TYPE_CHECKING:
-    from skedge.core.scenario import Scenario
+    from skedge.core.model.scenario import Scenario
 
 Verb = Literal["keep", "migrate", "delay", "run"]
 """``keep`` the tentative plan, ``migrate`` to what is left, ``delay``; ``run`` where there are no tentative plans."""

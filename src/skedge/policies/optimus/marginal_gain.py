@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.jit import compiled, inlined
-from skedge.core.model import Floats, Ints
-from skedge.core.speed import servers_for
-from skedge.core.ties import NOISE, TOLERANCE
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.speed import servers_for
+from skedge.core.model.ties import NOISE, TOLERANCE
+from skedge.platform.jit import compiled, inlined
 from skedge.policies.common.round_robin import fits, round_robin
 
 
@@ -87,8 +87,8 @@ def allocate(d: Demands, free: Floats, total: Floats, extra_ps: bool, skip: bool
     """How many workers and PSs each job gets of `free`, the cluster's resources added up.
 
     First each job gets 1 worker and 1 PS, in order, if that fits. Then the task of the largest marginal gain is added,
-    at a tie (:mod:`skedge.core.ties`) that of the first job, until none is above 0, or the one that was picked does not
-    fit (with `skip`: then its job drops out).
+    at a tie (:mod:`skedge.core.model.ties`) that of the first job, until none is above 0, or the one that was picked
+    does not fit (with `skip`: then its job drops out).
 
     Parameters
     ----------

@@ -9,10 +9,10 @@ import numpy as np
 from pydantic import Field
 
 from skedge.core.events import Event, Order, WakeAt
-from skedge.core.model import Cluster, Floats, Physics
+from skedge.core.model.cluster import Cluster, Floats, Physics
+from skedge.core.model.speed import MBIT_PER_MB
+from skedge.core.model.time import SECOND
 from skedge.core.policy import Basis, Need, Params, Promises, View
-from skedge.core.speed import MBIT_PER_MB
-from skedge.core.time import SECOND
 from skedge.policies.common.resource_jobs import ResourceJobs
 
 from .marginal_gain import Demands, allocate, place

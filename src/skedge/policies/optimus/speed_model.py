@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skedge.core.errors import InputError
-from skedge.core.model import Floats, Ints
+from skedge.core.model.cluster import Floats, Ints
 
 if TYPE_CHECKING:
     from numpy.random import Generator

@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 
 from skedge.core.errors import SolverError
-from skedge.core.jit import compiled
-from skedge.core.model import Floats, Ints
-from skedge.core.ties import TOLERANCE, better
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.ties import TOLERANCE, better
+from skedge.platform.jit import compiled
 
 from .job import Completion, Levels, TrainingJob, levels_of, value
 from .prices import Ledger, Prices, check_cluster

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from skedge.core.jit import compiled
-from skedge.core.model import Floats, Ints
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.speed import ceil_almost, servers_for
+from skedge.core.model.ties import SLACK, better
 from skedge.core.policy import Params
-from skedge.core.speed import ceil_almost, servers_for
-from skedge.core.ties import SLACK, better
+from skedge.platform.jit import compiled
 
 from .admission import Admission, SlotPlan
 from .job import Completion, Levels, TrainingJob, value

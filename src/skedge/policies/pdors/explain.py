@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from skedge.core.model import Cluster
+from skedge.core.model.cluster import Cluster
 
 from .admission import AdmissionAnswer, SlotPlan
 from .job import TrainingJob

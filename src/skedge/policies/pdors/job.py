@@ -31,12 +31,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from skedge.core.errors import ScenarioError
-from skedge.core.job_fields import JobColumns
-from skedge.core.model import Floats, Ints, Physics
-from skedge.core.speed import MBIT_PER_MB, ceil_almost
-from skedge.core.ties import NOISE, SAME
-from skedge.core.time import SECOND
-from skedge.core.value import Sigmoid
+from skedge.core.model.cluster import Floats, Ints, Physics
+from skedge.core.model.job_fields import JobColumns
+from skedge.core.model.speed import MBIT_PER_MB, ceil_almost
+from skedge.core.model.ties import NOISE, SAME
+from skedge.core.model.time import SECOND
+from skedge.core.model.value import Sigmoid
 
 Completion = Literal["end", "index"]
 """u is taken of the end of the last slot less the arrival, t~ + 1 - a, or of its index, t~ - a, as printed."""

@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.jit import compiled
-from skedge.core.model import Floats, Ints
-from skedge.core.ties import SAME
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.ties import SAME
+from skedge.platform.jit import compiled
 
 DONE, GAVE_UP = 0, 1
 """How :func:`sweep` ends; after GAVE_UP the levels that are left have the value nan."""

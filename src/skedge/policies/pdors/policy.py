@@ -14,10 +14,10 @@ import numpy as np
 
 from skedge.core.errors import PolicyError, ScenarioError
 from skedge.core.events import Allocate, Event, Order, Piece, Price, Reject, Reserve, Suspend
-from skedge.core.model import Cluster, Floats, Ints, Physics, Placement
+from skedge.core.model.cluster import Cluster, Floats, Ints, Physics, Placement
+from skedge.core.model.speed import servers_for
+from skedge.core.model.ties import SLACK
 from skedge.core.policy import Basis, Need, Params, Promises, View
-from skedge.core.speed import servers_for
-from skedge.core.ties import SLACK
 
 from .admission import Admission, AdmissionAnswer, Plan, SlotPlan
 from .explain import as_tables
@@ -27,7 +27,7 @@ from .prices import Prices, PrimalDualParams, frozen_prices
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-    from skedge.core.scenario import Scenario
+    from skedge.core.model.scenario import Scenario
 
 
 class Allocation(NamedTuple):

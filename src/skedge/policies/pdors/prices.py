@@ -14,9 +14,9 @@ import numpy as np
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
 from skedge.core.errors import PolicyError, ScenarioError
-from skedge.core.model import Cluster, Floats, Ints
+from skedge.core.model.cluster import Cluster, Floats, Ints
+from skedge.core.model.ties import SLACK
 from skedge.core.policy import Params
-from skedge.core.ties import SLACK
 
 from .job import Completion, TrainingJob
 

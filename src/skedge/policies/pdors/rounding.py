@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from skedge.core.errors import PolicyError, SolverError
-from skedge.core.jit import compiled, lean
-from skedge.core.model import Floats, Ints
-from skedge.core.speed import ceil_almost, servers_for
-from skedge.core.ties import SLACK
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.speed import ceil_almost, servers_for
+from skedge.core.model.ties import SLACK
+from skedge.platform.jit import compiled, lean
 
 if TYPE_CHECKING:
     from numpy.random import Generator

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from skedge.core.model import Cluster, Physics
+from skedge.core.model.cluster import Cluster, Physics
 
 from .policy import Batch, PricedParams
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.jit import compiled, lean
-from skedge.core.model import Floats, Ints
-from skedge.core.ties import TOLERANCE
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.ties import TOLERANCE
+from skedge.platform.jit import compiled, lean
 
 from .prices import Book, price, room, window_price
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from skedge.core.model import Ints
-from skedge.core.time import SECOND
+from skedge.core.model.cluster import Ints
+from skedge.core.model.time import SECOND
 
 from .deployment import COST_C, COST_D, NO_PLAN, Ask, Deployment, cost_c
 from .prices import Book, window_price

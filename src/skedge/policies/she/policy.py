@@ -24,9 +24,9 @@ from skedge.core.events import (
     WakeAt,
     ps_in,
 )
-from skedge.core.model import PS, WORKER, Bools, Cluster, Floats, Ints, Physics, Placement
+from skedge.core.model.cluster import PS, WORKER, Bools, Cluster, Floats, Ints, Physics, Placement
+from skedge.core.model.time import NEVER, SECOND
 from skedge.core.policy import Basis, Params, Promises, View
-from skedge.core.time import NEVER, SECOND
 
 from .deployment import (
     COST_C,

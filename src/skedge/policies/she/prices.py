@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.jit import lean
-from skedge.core.model import Floats, Ints
+from skedge.core.model.cluster import Floats, Ints
+from skedge.platform.jit import lean
 from skedge.policies.common.step_functions import add, constant, wider
 
 

@@ -9,10 +9,10 @@ import math
 
 import numpy as np
 
-from skedge.core.jit import compiled, inlined, lean
-from skedge.core.model import Ints
-from skedge.core.network import upload_delay
-from skedge.core.schedule import VERBS
+from skedge.core.model.cluster import Ints
+from skedge.core.model.network import upload_delay
+from skedge.core.record.schedule import VERBS
+from skedge.platform.jit import compiled, inlined, lean
 from skedge.policies.common.step_functions import add
 from skedge.policies.she.deployment import (
     COST_C,

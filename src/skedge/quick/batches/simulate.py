@@ -8,15 +8,15 @@ from typing import cast
 import numpy as np
 
 from skedge.core.events import Event
-from skedge.core.jit import CompiledFunction
-from skedge.core.kinds import kind_of
-from skedge.core.model import PS as PS_NAME
-from skedge.core.model import WORKER, Bools, Floats, Ints
-from skedge.core.plans import PlanRow, Plans
+from skedge.core.kernel.plans import PlanRow, Plans
+from skedge.core.model.cluster import PS as PS_NAME
+from skedge.core.model.cluster import WORKER, Bools, Floats, Ints
+from skedge.core.model.kinds import kind_of
+from skedge.core.model.scenario import Scenario
 from skedge.core.policy import Policy
-from skedge.core.record import Record
-from skedge.core.scenario import Scenario
-from skedge.core.schedule import COPIES, VERBS, Schedule
+from skedge.core.record.record import Record
+from skedge.core.record.schedule import COPIES, VERBS, Schedule
+from skedge.platform.jit import CompiledFunction
 from skedge.policies.she.batchsche import BatchSche
 from skedge.policies.she.policy import Batch, no_server_has
 from skedge.policies.she.prices import Book
@@ -161,7 +161,7 @@ class _Batches:
     # -- the record ----------------------------------------------------------------------------------------------
 
     def schedule(self) -> Schedule:
-        """The tables, made of the rows as :class:`~skedge.core.record.Record` and the world's log make them."""
+        """The tables, made of the rows as :class:`~skedge.core.record.record.Record` and the world's log make them."""
         scenario, books, at = self.scenario, self.books, self.books.at
         record, log = Record(scenario, self._plans()), RunLog(scenario)
         rows, values = self._decisions()

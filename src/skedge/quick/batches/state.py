@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.jit import lean
-from skedge.core.model import Floats, Ints
-from skedge.core.network import Delays
-from skedge.core.scenario import Scenario
-from skedge.core.time import whole_slots
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.network import Delays
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import whole_slots
+from skedge.platform.jit import lean
 from skedge.policies.she.deployment import PlanComparison
 from skedge.policies.she.policy import Batch
 from skedge.policies.she.prices import Book

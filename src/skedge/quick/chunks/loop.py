@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from skedge.core.jit import compiled, inlined, lean
-from skedge.core.lanes.ahead import foreseen, look_ahead
-from skedge.core.lanes.lanes import CHUNKS as OF_CHUNKS
-from skedge.core.lanes.lanes import EACH as OF_EACH
-from skedge.core.lanes.lanes import JOB, LEFT, RANK, SEQ, believe_finished, bring_to, send_chunks
-from skedge.core.lanes.projection import fill_weights
-from skedge.core.network import upload_delay
-from skedge.core.time import NEVER
+from skedge.core.engine.ahead import foreseen, look_ahead
+from skedge.core.engine.lanes import CHUNKS as OF_CHUNKS
+from skedge.core.engine.lanes import EACH as OF_EACH
+from skedge.core.engine.lanes import JOB, LEFT, RANK, SEQ, believe_finished, bring_to, send_chunks
+from skedge.core.engine.projection import fill_weights
+from skedge.core.model.network import upload_delay
+from skedge.core.model.time import NEVER
+from skedge.platform.jit import compiled, inlined, lean
 from skedge.policies.aonline.a_greedy import CLOUD, JobChunks, count_postponed, greedy
 from skedge.policies.aonline.a_ps import first_free
 from skedge.quick.gangs import drop, put

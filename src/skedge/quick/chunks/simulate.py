@@ -8,17 +8,17 @@ from typing import cast
 import numpy as np
 import polars as pl
 
-from skedge.core.decisions import Dispatches
 from skedge.core.errors import StateError
 from skedge.core.events import Event, Reject
-from skedge.core.jit import CompiledFunction
-from skedge.core.plans import Plans
+from skedge.core.kernel.plans import Plans
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.size import UNLIMITED
+from skedge.core.model.time import SECOND
 from skedge.core.policy import Policy
-from skedge.core.record import Record
-from skedge.core.scenario import Scenario
-from skedge.core.schedule import Schedule
-from skedge.core.size import UNLIMITED
-from skedge.core.time import SECOND
+from skedge.core.record.decisions import Dispatches
+from skedge.core.record.record import Record
+from skedge.core.record.schedule import Schedule
+from skedge.platform.jit import CompiledFunction
 from skedge.policies.aonline.policy import NO_WORKER, AOnline, no_ps_left
 from skedge.sim.lanes import RUNS
 from skedge.sim.runs import RunLog
@@ -118,7 +118,7 @@ def in_cloud(books: LaneBooks, log: RunLog, first: int) -> None:
 
 
 def _record(scenario: Scenario, books: LaneBooks, runs: pl.DataFrame) -> Schedule:
-    """The tables, made of the rows as :class:`~skedge.core.record.Record` makes them."""
+    """The tables, made of the rows as :class:`~skedge.core.record.record.Record` makes them."""
     record, sent = Record(scenario, Plans()), books.jobs[:, SENT]
     for job in np.flatnonzero(sent < 0).tolist():
         record.reject(int(books.jobs[job, ARRIVAL]), Reject(job, NO_WORKER))

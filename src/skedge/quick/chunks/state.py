@@ -8,14 +8,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from skedge.core.jit import inlined, lean
-from skedge.core.lanes.lanes import FIELDS, Lanes, empty_lanes
-from skedge.core.lanes.lanes import with_room as with_longer_lanes
-from skedge.core.lanes.projection import common_scale
-from skedge.core.model import Floats, Ints
-from skedge.core.network import Delays
-from skedge.core.scenario import Scenario
-from skedge.core.time import whole_slots
+from skedge.core.engine.lanes import FIELDS, Lanes, empty_lanes
+from skedge.core.engine.lanes import with_room as with_longer_lanes
+from skedge.core.engine.projection import common_scale
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.network import Delays
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import whole_slots
+from skedge.platform.jit import inlined, lean
 from skedge.policies.aonline.a_greedy import CostHeap, make_cost_heap
 from skedge.policies.aonline.policy import MODES, AOnline
 from skedge.sim.lanes import Truth, make_truth

@@ -14,16 +14,16 @@ import numpy as np
 import polars as pl
 
 from skedge.core.events import Event, Reject
-from skedge.core.model import Bools, Ints
-from skedge.core.plans import Plans
+from skedge.core.kernel.plans import Plans
+from skedge.core.kernel.time_limits import MAX_RUN_TIME, MAX_WAIT, has_time_limits
+from skedge.core.model.cluster import Bools, Ints
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.size import UNLIMITED
+from skedge.core.model.time import NEVER
 from skedge.core.policy import Policy
-from skedge.core.record import Record
-from skedge.core.scenario import Scenario
-from skedge.core.schedule import schema
-from skedge.core.size import UNLIMITED
-from skedge.core.stored import StoredScenario
-from skedge.core.time import NEVER
-from skedge.core.time_limits import MAX_RUN_TIME, MAX_WAIT, has_time_limits
+from skedge.core.record.record import Record
+from skedge.core.record.schedule import schema
+from skedge.core.record.stored import StoredScenario
 from skedge.policies.aonline.policy import NO_WORKER, AOnline
 from skedge.runs.writing import GrowingTable, growing, write_table
 from skedge.sim.lanes import RUN_END, RUN_JOB, RUN_START, RUNS, SWITCHES

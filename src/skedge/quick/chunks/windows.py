@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from skedge.core.lanes.lanes import JOB, Lanes
-from skedge.core.model import Ints
-from skedge.core.scenario import Scenario
+from skedge.core.engine.lanes import JOB, Lanes
+from skedge.core.model.cluster import Ints
+from skedge.core.model.scenario import Scenario
 from skedge.sim.lag import make_lag
 from skedge.sim.lanes import SWITCHES, Truth
 

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
-from skedge.core.model import Floats
+from skedge.core.model.cluster import Floats
 from skedge.studies.figure import Figure, Line
 from skedge.studies.judge import Part
 from skedge.studies.outcome import Cell, Outcome, mean_of, points, shown, slope

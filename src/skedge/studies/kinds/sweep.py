@@ -18,7 +18,7 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from skedge.core.errors import InputError
-from skedge.core.model import Floats
+from skedge.core.model.cluster import Floats
 from skedge.studies.figure import Figure, Line
 from skedge.studies.judge import Part, by_ranks
 from skedge.studies.outcome import Cell, Outcome, mean_of, points, shown, slope

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.random import Generator
 
-from skedge.core.job_fields import DATA
+from skedge.core.model.job_fields import DATA
 from skedge.traces.frame import check_frame
 from skedge.traces.jobs_table import OF_A_PS, OF_A_WORKER, Counts, Range, drawn_needs, jobs_table
 

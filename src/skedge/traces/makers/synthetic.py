@@ -24,7 +24,7 @@ import polars as pl
 from numpy.random import Generator
 
 from skedge.core.errors import TraceError
-from skedge.core.model import Floats, Ints
+from skedge.core.model.cluster import Floats, Ints
 from skedge.traces.frame import check_frame, from_first_submit, stretched
 
 HOUR_S = 3600.0

@@ -15,7 +15,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from skedge.core.errors import TraceError
-from skedge.core.model import Floats, Ints
+from skedge.core.model.cluster import Floats, Ints
 from skedge.traces.frame import check_frame
 from skedge.traces.jobs_table import OF_A_PS, OF_A_WORKER, Counts, Range, drawn_needs, jobs_table
 

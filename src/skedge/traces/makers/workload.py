@@ -3,8 +3,8 @@
 The trace's own work is used in two ways: as gangs of the GPUs requested (:func:`rigid_jobs`), or divided into as many
 chunks as JSAC'22's models have (:func:`divisible_jobs`). Both draw the same numbers from the same generator.
 
-A jobs table has the columns :data:`~skedge.core.job_fields.JOB_SCHEMA`. Random values are drawn column by column from
-one generator, in a fixed order.
+A jobs table has the columns :data:`~skedge.core.model.job_fields.JOB_SCHEMA`. Random values are drawn column by column
+from one generator, in a fixed order.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import polars as pl
 from numpy.random import Generator
 
 from skedge.core.errors import TraceError
-from skedge.core.model import Floats, Ints
-from skedge.core.speed import MBIT_PER_MB
+from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.speed import MBIT_PER_MB
 from skedge.traces.frame import check_frame
 from skedge.traces.jobs_table import Counts, Range, jobs_table
 

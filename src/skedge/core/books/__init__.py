@@ -1,1 +1,0 @@
-"""The books of the kernel: slots, resources, storage, gangs and work at sites."""

@@ -1,0 +1,1 @@
+"""The mechanics: lanes, allocations, data on servers; compiled."""

@@ -1,0 +1,1 @@
+"""The cycle: events are absorbed, the policy decides, its orders are checked and applied."""

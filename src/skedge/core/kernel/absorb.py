@@ -1,0 +1,152 @@
+"""Facts absorbed: an event of the world changes what the scheduler knows. Step 1 of :meth:`.kernel.Kernel.handle`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from skedge.core.engine.lanes import believe_finished, believe_gone, believe_lost, believe_slower
+from skedge.core.errors import StateError
+from skedge.core.events import CLOUD, Event
+from skedge.core.model.cluster import Placement
+
+from .state import DISPATCHED, FINISHED, WAITING, State
+
+
+def absorb(state: State, event: Event) -> Event:
+    """Write the facts of `event` into `state`; the event returned lists the jobs affected as well.
+
+    Raises
+    ------
+    StateError
+        If a fact is impossible.
+    """
+    if event.time < state.now:
+        raise StateError(f"a fact of {event.time} µs came after {state.now} µs")
+    state.now = event.time
+    chunks = event.chunks
+    wrong = believe_finished(state.belief, chunks.time, chunks.lane, chunks.job) if len(chunks.time) else -1
+    if wrong >= 0:
+        raise StateError(f"lane {chunks.lane[wrong]} cannot have finished a chunk of job {chunks.job[wrong]}")
+    # what was trained before who completed: a completion is checked against the chunks that are left
+    for job, done in event.trained:
+        state.books.trained(job, done)
+    for job in event.finished:
+        _finish(state, job)
+    for job, reason in event.failed:
+        if state.status[job] == DISPATCHED:
+            believe_gone(state.belief, job, state.now)
+        _finish(state, job)
+        state.record.fail(state.now, job, reason)
+    for job in event.arrived:
+        if job != state.arrived:
+            raise StateError(f"job {job} arrived before job {state.arrived}")
+        state.status[job] = WAITING
+        state.arrived += 1
+    # a job whose last chunk in service was displaced returns its PS before the orders of this event take PSs
+    for job in event.paused:
+        state.running.discard(job)
+        state.release_ps(job)
+    state.running.update(event.started)
+    for job, factor in event.measured:
+        _measure(state, job, factor)
+    if event.servers or event.lost:
+        event = _servers_changed(state, event)
+    return _with_broken_plans(state, event)
+
+
+def _measure(state: State, job: int, factor: float) -> None:
+    """Correct the announced speed of a job; ranks are frozen at dispatch, so the order on lanes does not change."""
+    if state.status[job] not in (WAITING, DISPATCHED):
+        return
+    present = state.factor.get(job, 1.0)
+    state.factor[job] = factor
+    # a view that a policy or a forecast has kept must not change
+    state.chunk_time = state.chunk_time.copy()
+    state.chunk_time[job] = np.maximum(1, (state.scenario.chunk_time[job] * factor).astype(np.int64))
+    believe_slower(state.belief, job, factor / present, state.now)
+    state.gangs.stretch(job, factor / present, state.now)
+
+
+def _servers_changed(state: State, event: Event) -> Event:
+    """Take servers out of service or back into it; the event returned lists the jobs affected."""
+    # all servers first: a job with workers on two that leave together is interrupted once, and not moved to the other
+    for server, why in event.servers:
+        _serve(state, server, why)
+    interrupted, without_ps = [], []
+    for server, why in event.servers:
+        if why:
+            interrupted += _interrupt(state, server, why)
+            without_ps += _without_ps(state, server)
+    for server, why in event.servers:
+        state.books.serve(server, back=not why)
+    for job, chunks in event.lost:
+        _lose(state, job, chunks)
+    return replace(event, interrupted=tuple(sorted(interrupted)), without_ps=tuple(sorted(without_ps)))
+
+
+def _serve(state: State, server: int, why: str) -> None:
+    cluster, back = state.scenario.cluster, not why
+    if state.in_service[server] == back:
+        raise StateError(f"server {cluster.label(server)!r} is already {'in' if back else 'out of'} service")
+    state.in_service[server] = back
+    state.record.server(state.now, server, why)
+    if not back:
+        state.gangs.forget(server)
+        state.books.storage.lose(server)
+
+
+def _interrupt(state: State, server: int, why: str) -> list[int]:
+    """Suspend the gangs with workers or their PS on `server`; returns these jobs."""
+    hit = [job for job, where in state.gangs.placed.items() if _stands_on(state, job, where, server)]
+    for job in hit:
+        state.books.release(job)
+        state.release_ps(job)
+        state.gangs.suspend(job, state.now)
+        state.running.discard(job)
+        state.record.decisions.add(state.now, job, "suspend", why, server)
+    return hit
+
+
+def _stands_on(state: State, job: int, where: Placement, server: int) -> bool:
+    return server in state.books.ps_servers(job) or any(server == other for other, _ in where)
+
+
+def _without_ps(state: State, server: int) -> list[int]:
+    """Release the PSs on `server`; returns the jobs that had them."""
+    hit = [job for job in state.books.ps_of if server in state.books.ps_servers(job)]
+    for job in hit:
+        state.release_ps(job)
+    return hit
+
+
+def _lose(state: State, job: int, chunks: tuple[int, ...]) -> None:
+    there = dict[int, bool]()  # chunks that take turns are counted by the lane's work: fewer may be left
+    for lane in state.sent[job][list(chunks)].tolist():
+        # of chunks that take turns on a lane the first takes them all off the belief; the others find none left
+        there[lane] = lane == CLOUD or believe_lost(state.belief, lane, job, state.now) or there.get(lane, False)
+    if not all(there.values()):
+        raise StateError(f"a chunk of job {job} is reported lost, but it is on no lane")
+    state.lost.setdefault(job, set()).update(chunks)
+
+
+def _finish(state: State, job: int) -> None:
+    if state.status[job] not in (WAITING, DISPATCHED):
+        raise StateError(f"job {job} finished, but it is not in the system")
+    state.status[job] = FINISHED
+    if job in state.gangs.placed:
+        state.books.release(job)
+    state.gangs.finish(job)
+    state.running.discard(job)
+    state.sent.pop(job, None)
+    state.lost.pop(job, None)
+    state.release_ps(job)
+    state.books.storage.forget(job)
+
+
+def _with_broken_plans(state: State, event: Event) -> Event:
+    broken = [job for job in state.plans.ended(state.now) if state.status[job] == WAITING]
+    for job in broken:
+        state.plans.breaks(job, state.now)
+    return replace(event, broken=tuple(broken)) if broken else event

@@ -1,0 +1,221 @@
+"""Orders checked against the rules of ``docs/model.md`` and applied. Steps 3 and 4 of :meth:`.kernel.Kernel.handle`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from skedge.core.engine.lanes import NO_LINKS, group_of, send_chunks, with_room
+from skedge.core.engine.shares import in_order, rows_of
+from skedge.core.errors import OrderError
+from skedge.core.events import (
+    CLOUD,
+    Allocate,
+    AssignPS,
+    Dispatch,
+    Order,
+    Postpone,
+    Price,
+    Reject,
+    Reserve,
+    Suspend,
+    Transfer,
+    Upload,
+    WakeAt,
+    ps_in,
+)
+from skedge.core.model.time import NEVER
+
+from .state import DISPATCHED, FINISHED, REJECTED, State
+
+
+def apply(state: State, order: Order) -> None:
+    """Check `order` and apply it to `state`.
+
+    Raises
+    ------
+    OrderError
+        If the order breaks a rule.
+    """
+    known = _APPLY.get(type(order))
+    if known is None:
+        raise OrderError("M1", f"{order!r} is not an order")
+    known(state, order)
+
+
+def _in_system(state: State, job: int) -> None:
+    if not 0 <= job < state.arrived:
+        raise OrderError("M2", f"job {job} has not arrived by {state.now} µs")
+    if state.status[job] in (FINISHED, REJECTED):
+        raise OrderError("M2", f"job {state.name(job)!r} has left the system")
+
+
+def _dispatch(state: State, order: Dispatch) -> None:
+    job, jobs, cluster = order.job, state.scenario.jobs, state.scenario.cluster
+    _in_system(state, job)
+    name, lane = jobs.ids[job], order.lane
+    chunks = range(jobs.chunks[job]) if order.chunks is None else order.chunks
+    if order.chunks is not None and not set(order.chunks) <= state.lost.get(job, set()):
+        raise OrderError("M6", f"job {name!r}: chunks {order.chunks} are not all lost: no migration")
+    if order.chunks is None and (state.status[job] == DISPATCHED or job in state.gangs.data):
+        raise OrderError("M6", f"job {name!r} is dispatched or allocated already: no migration")
+    if not len(lane) == len(order.alpha) == len(order.postponed) == len(chunks):
+        raise OrderError("M6", f"job {name!r} has {len(chunks)} chunks to place; the dispatch places {len(lane)}")
+    edge = lane[lane != CLOUD]
+    if len(edge) < len(lane) and cluster.cloud is None:
+        raise OrderError("M3", f"job {name!r} is sent to the cloud, which this cluster does not have")
+    if len(edge) and (edge.min() < 0 or edge.max() >= cluster.lanes):
+        raise OrderError("M3", f"job {name!r} is sent to a lane that does not exist")
+    if (cluster.lane_type[edge] != jobs.worker_type[job]).any():
+        raise OrderError("M3", f"job {name!r} is sent to a lane of another worker type")
+    out = cluster.lane_server[edge[~state.in_service[cluster.lane_server[edge]]]].tolist()
+    if len(edge) < len(lane) and cluster.cloud is not None and not state.in_service[cluster.cloud]:
+        out.append(cluster.cloud)
+    if out:
+        raise OrderError("M25", f"job {name!r} is sent to {cluster.label(out[0])!r}, which is out of service")
+    state.books.storage.store(job, edge)
+    state.belief = with_room(state.belief)
+    group = group_of(job, state.dispatches, order.rank, int(state.chunk_time[job, 0]), int(jobs.chunks[job]))
+    send_chunks(state.belief, group, lane, cluster.lane_server, state.scenario.delays, state.now, NO_LINKS)
+    state.status[job] = DISPATCHED
+    if order.chunks is None:
+        state.sent[job] = lane
+    else:
+        # the record keeps the array of the first dispatch
+        state.sent[job] = state.sent[job].copy()
+        state.sent[job][list(chunks)] = lane
+        state.lost[job] -= set(chunks)
+    state.dispatches += 1
+    state.record.dispatch(state.now, order)
+
+
+def _allocate(state: State, order: Allocate) -> None:
+    job = order.job
+    _in_system(state, job)
+    if state.status[job] == DISPATCHED:
+        raise OrderError("M6", f"job {state.name(job)!r} is dispatched: it cannot be allocated")
+    if isinstance(order.ps, int | np.integer):
+        text = "an allocation has (place, PSs) pairs, such as ps_in(slot)"
+        raise OrderError("M12", f"job {state.name(job)!r} is given {order.ps!r} as PS; {text}")
+    if job in state.gangs.started and (job in state.gangs.parts) == order.gang:
+        raise OrderError("M24", f"job {state.name(job)!r} is a gang in some allocations and not in others")
+    # an allocation replaces the one before: what the job holds counts as free while the new one is checked
+    if job in state.gangs.placed:
+        state.books.release(job)
+        state.release_ps(job)
+        state.gangs.suspend(job, state.now)
+    state.books.take(job, order)
+    state.record.take_ps(job, state.now)
+    before = state.books.place(state.gangs, order, state.now)
+    state.running.add(job)
+    state.record.allocate(state.now, order, before, state.books.decided_ps(order))
+
+
+def _suspend(state: State, order: Suspend) -> None:
+    _in_system(state, order.job)
+    if order.job not in state.gangs.placed:
+        raise OrderError("M24", f"job {state.name(order.job)!r} holds no workers: nothing to suspend")
+    state.books.release(order.job)
+    state.release_ps(order.job)
+    state.gangs.suspend(order.job, state.now)
+    state.running.discard(order.job)
+    state.record.decisions.add(state.now, order.job, "suspend", order.reason)
+
+
+def _assign_ps(state: State, order: AssignPS) -> None:
+    _in_system(state, order.job)
+    state.books.check_assign(order.job)
+    if order.job not in state.running or order.job in state.books.ps_of:
+        raise OrderError("M12", f"job {state.name(order.job)!r} does not run, or has a PS already")
+    cloud = state.scenario.cluster.cloud
+    # with no chunk on the edge a PS there would put the wide-area network into every update
+    if order.ps != CLOUD and state.wholly_in_cloud(order.job) and state.in_service[cloud]:
+        raise OrderError("M15", f"job {state.name(order.job)!r} is wholly in the cloud, so its PS must be there")
+    state.books.take_ps(order.job, ps_in(order.ps))
+    state.record.take_ps(order.job, state.now)
+
+
+def _transfer(state: State, order: Transfer) -> None:
+    _in_system(state, order.job)
+    state.books.transfer(order, state.now)
+    state.record.transfer(state.now, order)
+
+
+def _upload(state: State, order: Upload) -> None:
+    _in_system(state, order.job)
+    state.books.check_upload(order.job)
+    if state.status[order.job] == DISPATCHED or order.job in state.gangs.placed:
+        raise OrderError(
+            "M6",
+            f"job {state.name(order.job)!r} is running, so its data are already where it needs them",
+        )
+    where = rows_of(order.where)
+    if not in_order(where, np.ones_like(state.in_service)):
+        state.books.check_servers(order.job, order.where)
+    rule, most = state.books.most_workers(order.job)
+    workers = where[:, 1]
+    if not 1 <= workers.min() <= workers.max() <= most:
+        name = state.name(order.job)
+        raise OrderError(
+            rule, f"job {name!r}: data for {order.where!r}; on each server it can have 1 to {most} workers"
+        )
+    state.record.upload(state.now, order, state.gangs.upload(order.job, order.where, state.now))
+
+
+def _reserve(state: State, order: Reserve) -> None:
+    _in_system(state, order.job)
+    if not state.now <= order.start < order.end:
+        raise OrderError("M19", f"job {state.name(order.job)!r}: a plan must lie in the future")
+    if min(order.workers, order.ps) < 0 or order.workers + order.ps == 0:
+        raise OrderError("M1", f"job {state.name(order.job)!r}: a plan must hold a worker or a PS")
+    state.plans.reserve(order, state.now)
+    state.record.reserve(state.now, order)
+
+
+def _postpone(state: State, order: Postpone) -> None:
+    _in_system(state, order.job)
+    if state.status[order.job] == DISPATCHED or order.job in state.gangs.placed:
+        raise OrderError("M18", f"job {state.name(order.job)!r} has started and cannot be postponed")
+    state.record.decisions.add(state.now, order.job, "postpone", order.reason, value=order.value)
+
+
+def _price(state: State, order: Price) -> None:
+    _in_system(state, order.job)
+    for piece in order.pieces:
+        if not 0 <= piece.server < len(state.in_service) or not state.now <= piece.start < piece.end:
+            raise OrderError("M1", f"{piece!r}: a price must name an existing server and a future interval")
+        if not 0 <= piece.price < np.inf:
+            raise OrderError("M1", f"{piece!r}: a price must be finite and at least 0")
+    state.record.price(state.now, order)
+
+
+def _reject(state: State, order: Reject) -> None:
+    _in_system(state, order.job)
+    begun = order.job in state.gangs.started or order.job in state.gangs.data
+    if state.status[order.job] == DISPATCHED or begun:
+        raise OrderError("M18", f"job {state.name(order.job)!r} has started and cannot be rejected")
+    state.status[order.job] = REJECTED
+    state.record.reject(state.now, order)
+
+
+def _wake_at(state: State, order: WakeAt) -> None:
+    if not isinstance(order.time, int | np.integer) or not state.now < order.time < NEVER:
+        what = f"it must be a whole number above {state.now}, which is now"
+        raise OrderError("M1", f"cannot wake at {order.time} µs: {what}")
+
+
+_APPLY: dict[type, Any] = {
+    Dispatch: _dispatch,
+    Allocate: _allocate,
+    Suspend: _suspend,
+    AssignPS: _assign_ps,
+    Transfer: _transfer,
+    Upload: _upload,
+    Reserve: _reserve,
+    Postpone: _postpone,
+    Price: _price,
+    Reject: _reject,
+    WakeAt: _wake_at,
+}
+"""The function that checks and applies each kind of order."""

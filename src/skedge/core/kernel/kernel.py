@@ -1,0 +1,94 @@
+"""The kernel absorbs facts, asks the policy, and checks and applies its orders. Only the kernel writes cluster state.
+
+The cycle of one event:
+
+1. absorb the facts into the books (an impossible fact is an error of the world);
+2. ask the policy;
+3. check each order against the rules of ``docs/model.md``; a violation raises :class:`OrderError` with the rule's name;
+4. apply the order to the books;
+5. append the event and its orders to the journal.
+
+Between 4 and 5 it adds its own orders to end the jobs whose time is limited (``time_limits.py``).
+
+:func:`~skedge.core.kernel.drive.drive` then passes the orders to the world.
+
+Step 1 is in ``absorb.py``, steps 3 and 4 are in ``apply.py``; both change the :class:`~skedge.core.kernel.state.State`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from skedge.core.errors import OrderError
+from skedge.core.events import Event, Order, WakeAt
+from skedge.core.model.scenario import Scenario
+from skedge.core.policy import Policy, View
+
+from .absorb import absorb
+from .apply import apply
+from .state import State
+
+LONGEST_IDLE = 1_000_000
+"""Maximum number of consecutive wake-ups without an order while nothing else happens and no job runs."""
+
+
+class Journal(Protocol):
+    """Where events and their orders are written, in order."""
+
+    def append(self, event: Event, orders: list[Order]) -> None:
+        """Write one event and the orders that answered it."""
+
+
+class Kernel(State):
+    """The state of the cluster as known to the scheduler, with the cycle that changes it."""
+
+    def __init__(self, scenario: Scenario, policy: Policy, journal: Journal | None = None) -> None:
+        super().__init__(scenario, preemptive=policy.lanes.preemptive)
+        self.policy, self.journal, self.idle = policy, journal, 0
+        self.view = View(self)
+        policy.start(scenario.cluster, scenario.physics, scenario.rng("policy"))
+
+    def handle(self, event: Event) -> list[Order]:
+        """The policy's orders for `event`, checked, applied to the books and journalled.
+
+        Raises
+        ------
+        StateError
+            If a fact is impossible, which is an error of the world.
+        OrderError
+            If an order breaks a rule. The run cannot continue: the orders before it are already applied to the books.
+        """
+        event = absorb(self, event)  # 1
+        orders: list[Order] = []
+        for order in self.policy.decide(event, self.view) or ():  # 2: the policy sees the effect of each order
+            apply(self, order)  # 3 and 4
+            orders.append(order)
+        orders += self._completed(event, orders)
+        if self.journal is not None:
+            self.journal.append(event, orders)  # 5
+        return orders
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies, which forecasts are made on: without the journal and with an empty record, as both grow."""
+        return {**vars(self), "journal": None, "record": self.record.emptied(self.plans)}
+
+    def _completed(self, event: Event, orders: list[Order]) -> list[Order]:
+        """Check the conditions on all orders of one event together; returns the kernel's own orders that follow."""
+        self._check_ps(event)
+        self._check_idle(event, orders)
+        return list(self.limits.orders(self, event, orders))
+
+    def _check_idle(self, event: Event, orders: list[Order]) -> None:
+        """Reject a policy that keeps waking without ordering anything: the run would not end."""
+        idle = not self.running and event.only_woke and all(isinstance(order, WakeAt) for order in orders)
+        self.idle = self.idle + 1 if idle else 0
+        if self.idle > LONGEST_IDLE:
+            what = f"policy {self.policy.name!r} was woken {self.idle} times in a row, and ordered nothing"
+            raise OrderError("M1", f"{what}: it must order something, or wait for something to happen")
+
+    def _check_ps(self, event: Event) -> None:
+        if not event.started or not self.in_service.all():
+            return  # out of service may be all PSs
+        for job in event.started:
+            if job in self.running and job not in self.books.ps_of:
+                raise OrderError("M12", f"job {self.name(job)!r} runs at {self.now} µs and has no PS")

@@ -1,0 +1,77 @@
+"""The plans of the jobs: workers and PSs that a policy has reserved for a time to come. Plans are not binding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from skedge.core.events import Reserve
+
+
+@dataclass(slots=True)
+class PlanRow:
+    """What a plan reserves on one server, from `start` to `end` [µs]; a row of the table of plans.
+
+    Attributes
+    ----------
+    made
+        When it was ordered [µs].
+    broken
+        When the job was found unfinished at the end of the plan [µs]; None: it was not.
+    """
+
+    job: int
+    server: int
+    workers: int
+    ps: int
+    start: int
+    end: int
+    made: int
+    broken: int | None = None
+
+
+class Plans:
+    """The newest plan of each job; all reservations of a job at one instant are one plan.
+
+    Attributes
+    ----------
+    rows
+        All rows ever made, in order: the table of plans.
+    newest
+        The rows of the newest plan, by job.
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[PlanRow] = []
+        self.newest: dict[int, list[PlanRow]] = {}
+        self._ends: list[tuple[int, int]] = []
+
+    def reserve(self, order: Reserve, now: int) -> None:
+        """Add a row to the plan of its job; an older plan is replaced."""
+        row = PlanRow(order.job, order.server, order.workers, order.ps, order.start, order.end, now)
+        self.rows.append(row)
+        same = [other for other in self.newest.get(order.job, ()) if other.made == now]
+        self.newest[order.job] = [*same, row]
+        heappush(self._ends, (order.end, order.job))
+
+    def start(self, job: int) -> int:
+        """Start of the newest plan of `job` [µs]."""
+        return min(row.start for row in self.newest[job])
+
+    def end(self, job: int) -> int:
+        """End of the newest plan of `job` [µs]."""
+        return max(row.end for row in self.newest[job])
+
+    def ended(self, now: int) -> list[int]:
+        """Jobs whose newest plan ends by `now`, and was not returned before, in order of its end."""
+        found = dict[int, None]()
+        while self._ends and self._ends[0][0] <= now:
+            end, job = heappop(self._ends)
+            if job not in found and self.end(job) == end:
+                found[job] = None
+        return list(found)
+
+    def breaks(self, job: int, now: int) -> None:
+        """Mark the newest plan of `job` as broken."""
+        for row in self.newest[job]:
+            row.broken = now

@@ -1,0 +1,69 @@
+"""Work at sites: chunks are trained slot by slot at the site that stores them (Okita).
+
+One ledger serves the kernel's books and the simulated truth. In a slot, y workers of a job at a site train
+floor(rho y / E) whole chunks (O11), or all that are there if those are fewer; a part of a chunk does not count. Chunks
+move between sites instantly. :class:`~skedge.core.engine.gangs.Gangs` keeps the workers held.
+"""
+
+from __future__ import annotations
+
+from skedge.core.model.cluster import Floats, Ints, Placement
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.speed import whole_chunks
+
+
+class UntrainedChunks:
+    """The untrained chunks.
+
+    Attributes
+    ----------
+    rate
+        Chunks that one worker trains per slot, shape ``(jobs,)``.
+    left
+        By job: untrained chunks by site, shape ``(servers,)``. The arrays are replaced, never changed in place.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.rate: Floats = scenario.slot_chunks
+        self.left: list[Ints] = list(scenario.jobs.data)
+        self._moved: dict[int, tuple[int, set[tuple[int, int]]]] = {}
+
+    def extend(self, scenario: Scenario) -> None:
+        """Add the jobs that follow the present ones."""
+        self.rate = scenario.slot_chunks
+        self.left += list(scenario.jobs.data[len(self.left) :])
+
+    def returns(self, job: int, source: int, target: int, now: int) -> bool:
+        """Whether this move returns data to a site that they have left at `now`, directly or via other sites (M31)."""
+        time, moved = self._moved.get(job, (now, set()))
+        reached, left = {target}, [target] if time == now else []
+        while left:
+            site = left.pop()
+            further = {b for a, b in moved if a == site} - reached
+            reached |= further
+            left += further
+        return source in reached
+
+    def move(self, job: int, source: int, target: int, chunks: int, now: int) -> None:
+        """Move `chunks` chunks, all present at `source`, at `now` [µs]."""
+        time, moved = self._moved.get(job, (now, set()))
+        # only the moves of this instant are kept: at a later one chunks may come back
+        self._moved[job] = now, {*(moved if time == now else ()), (source, target)}
+        left = self.left[job].copy()
+        left[source] -= chunks
+        left[target] += chunks
+        self.left[job] = left
+
+    def trains(self, job: int, where: Placement) -> Placement:
+        """(site, chunks) pairs that these workers train in a slot; sites with none are omitted."""
+        rate, left = float(self.rate[job]), self.left[job]
+        done = ((site, min(int(left[site]), whole_chunks(rate, n))) for site, n in where)
+        return tuple((site, chunks) for site, chunks in done if chunks > 0)
+
+    def trained(self, job: int, done: Placement) -> bool:
+        """Record trained chunks; returns whether none are left."""
+        left = self.left[job].copy()
+        for site, chunks in done:
+            left[site] -= chunks
+        self.left[job] = left
+        return not left.any()

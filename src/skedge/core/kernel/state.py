@@ -1,0 +1,152 @@
+"""What the scheduler knows of the cluster and its jobs. The kernel writes it; policies read it through their view."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skedge.core.engine.ahead import look_ahead
+from skedge.core.engine.gangs import Gangs
+from skedge.core.engine.lanes import Lanes, bring_to, empty_lanes, read_only
+from skedge.core.events import CLOUD
+from skedge.core.model.cluster import Ints
+from skedge.core.model.job_fields import JobColumns
+from skedge.core.model.network import Delays, upload_delay, upload_row
+from skedge.core.model.scenario import Scenario
+from skedge.core.record.record import Record
+
+from .books import books_for
+from .plans import Plans
+from .time_limits import TimeLimits
+
+WAITING, DISPATCHED, FINISHED, REJECTED = range(4)
+"""States of a job that has arrived; a failed job counts as finished."""
+
+
+class State:
+    """State of the cluster and of the jobs that have arrived, as known to the scheduler.
+
+    The knowledge of the lanes is a *belief*: announced durations, corrected by facts.
+
+    Attributes
+    ----------
+    now
+        The time of the last event [µs].
+    arrived, dispatches
+        Numbers of jobs that have arrived, and of dispatches.
+    status
+        State of each job that has arrived: waiting, dispatched, finished or rejected.
+    belief
+        State of the lanes: as announced, corrected by facts.
+    gangs
+        Allocations and their announced remaining work.
+    chunk_time, factor
+        Time to train a chunk by job and zeta [µs]: as announced, corrected by facts; measured time / announced time.
+    in_service
+        Whether each server is in service, shape ``(servers,)``.
+    plans
+        The reservations of the jobs.
+    books
+        Workers and PSs held by each job, data stored, and at sites the chunks left to train.
+    running
+        Jobs that hold workers or have a chunk in service.
+    sent, lost
+        Lane of each chunk of the dispatched jobs; chunks whose server is out of service, which wait for a re-dispatch.
+    record
+        The tables of the run that the kernel makes: decisions, PSs, plans.
+    limits
+        How much of their limited time the jobs have used.
+    """
+
+    def __init__(self, scenario: Scenario, *, preemptive: bool) -> None:
+        self.scenario, physics = scenario, scenario.physics
+        self.now, self.arrived, self.dispatches = 0, 0, 0
+        self.status = np.full(len(scenario.jobs), -1, np.int64)
+        self._columns: JobColumns | None = None
+        self._shown = 0
+        self.chunk_time, self.factor = scenario.chunk_time, dict[int, float]()
+        overhead, kept = physics.checkpoint_overhead, physics.data == "kept"
+        self.belief: Lanes = empty_lanes(scenario.cluster.lanes, preemptive=preemptive, overhead=overhead)
+        self.gangs = Gangs(scenario.announced_work, scenario.delays, physics.step, overhead, kept)
+        self.in_service = np.ones(len(scenario.cluster.servers), np.bool_)
+        self.books = books_for(scenario, self.in_service)
+        self.running: set[int] = set()
+        self.sent: dict[int, Ints] = {}
+        self.lost: dict[int, set[int]] = {}
+        self.plans = Plans()
+        self.record = Record(scenario, self.plans)
+        self.limits = TimeLimits(scenario)
+
+    def extend(self, scenario: Scenario) -> None:
+        """Add jobs submitted during the run: `scenario` lists them after the present jobs."""
+        self.limits.extend(scenario, len(self.scenario.jobs))
+        self.status = np.append(self.status, np.full(len(scenario.jobs) - len(self.scenario.jobs), -1))
+        self.chunk_time = np.concatenate([self.chunk_time, scenario.chunk_time[len(self.chunk_time) :]])
+        self.scenario, self._columns = scenario, None
+        self.books.extend(scenario)
+        self.gangs.extend(scenario.announced_work, scenario.delays)
+        self.record.extend(scenario)
+
+    def release_ps(self, job: int) -> None:
+        """Release the PSs of `job`, if it has any, and record how long they served it."""
+        ps = self.books.release_ps(job)
+        if ps is not None:
+            self.record.release_ps(job, ps, self.now)
+
+    # -- what is asked of it -------------------------------------------------------------------------------------
+
+    def name(self, job: int) -> str:
+        """Id of `job`."""
+        return self.scenario.jobs.ids[job]
+
+    def believed(self, lanes: Ints, weights: Ints | None = None) -> Lanes:
+        """The belief, read-only, with `lanes` updated to the present, and what they will do if there are `weights`."""
+        bring_to(self.belief, lanes, self.now)
+        if weights is not None:
+            look_ahead(self.belief, lanes, self.now, weights)
+        return read_only(self.belief)
+
+    def columns(self) -> JobColumns:
+        """The columns of the jobs that have arrived, read-only."""
+        if self._columns is None or self._shown != self.arrived:
+            self._columns, self._shown = self.scenario.jobs.first(self.arrived), self.arrived
+        return self._columns
+
+    def active(self) -> Ints:
+        """Jobs in the system, ascending."""
+        status = self.status[: self.arrived]
+        return np.flatnonzero((status == WAITING) | (status == DISPATCHED))
+
+    def in_system(self, job: int) -> bool:
+        """Whether `job` has arrived and not left."""
+        return self.status[job] in (WAITING, DISPATCHED)
+
+    def is_running(self, job: int) -> bool:
+        """Whether `job` holds workers or has a chunk in service."""
+        return job in self.running
+
+    def wholly_in_cloud(self, job: int) -> bool:
+        """Whether the last dispatch of every chunk was to the cloud: zeta of a dispatched job (M10)."""
+        return job in self.sent and bool((self.sent[job] == CLOUD).all())
+
+    def upload_delay(self, job: int, server: int) -> int:
+        """Upload delay of a chunk of `job` to `server` [µs]."""
+        return int(upload_delay(self.scenario.delays, job, server))
+
+    def upload_delays(self, job: int) -> Ints:
+        """Upload delay of a chunk of `job` to each server [µs]."""
+        return upload_row(self.scenario.delays, job)
+
+    def past_delays(self) -> Delays:
+        """Upload delays of the jobs that have arrived."""
+        d, n = self.scenario.delays, self.arrived
+        return d._replace(lo=d.lo[:n], hi=d.hi[:n], key=d.key[:n], given=d.given[:n])
+
+    def validate_state(self) -> None:
+        """Recompute what the books keep in two forms, and compare.
+
+        Raises
+        ------
+        StateError
+            If the free workers, PS slots or storage are inconsistent with the holdings.
+        """
+        self.books.validate()

@@ -1,1 +1,0 @@
-"""Queues of the lanes and their projection into the future, compiled."""

@@ -1,0 +1,528 @@
+"""A scenario in memory: cluster, jobs and physics, and what the worlds and the verifier derive from them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.random import Generator, default_rng
+
+from skedge.core.errors import ScenarioError
+from skedge.core.facts import facts_html
+
+from .cluster import Cluster, Floats, Ints, Job, Physics, job_table
+from .fields import Number, Rule, made_of, settle, text
+from .job_checks import (
+    UTILITY,
+    checked,
+    data_of,
+    floats,
+    in_order,
+    labels_of,
+    needs,
+    numeric,
+    schema_of,
+    tenants_of,
+)
+from .job_fields import EXTRA_SCHEMA, JOB_SCHEMA, PS_NEEDS, WORKER_NEEDS, JobColumns
+from .kinds import kind_of
+from .latency import LatencyCost, latency_from
+from .network import Delays
+from .size import whole_bytes
+from .speed import chunk_ticks, minibatch_seconds
+from .time import LONGEST_S, SECOND, seconds, ticks, whole_slots
+from .value import Sigmoid
+
+_MOST_WORK_S = 1e12
+"""Maximum total work of the jobs [worker-seconds]: times must stay well within 62 bits of µs."""
+
+_MOST_MINIBATCHES = 1e18
+"""Maximum total number of mini-batches: they are counted in 64 bits."""
+
+_MOST_CHUNKS = 1e8
+"""Maximum total number of chunks: each takes at least one row of the record."""
+
+_MOST_FAILURES = 1e7
+"""Maximum number of failures of servers in the shortest run that there can be."""
+
+_MOST_TIMES = 1e6
+"""Maximum number of times that a waiting job ages while one job is trained."""
+
+Rows = slice | Ints
+"""Some of the jobs, by number."""
+
+
+class Jobs(JobColumns):
+    """The announced jobs: the columns that policies may see, and what the worlds and the verifier need besides.
+
+    Attributes
+    ----------
+    frame
+        The checked table: columns :data:`~skedge.core.model.job_fields.JOB_SCHEMA`, and optional ones of any value.
+    ids
+        Names of the jobs.
+    most_workers
+        Maximum number of workers: D_j, or F_i on servers with resources.
+    max_lag
+        Maximum number of epochs by which a chunk may lead the job's slowest; 0 for no limit.
+    names
+        The users and GPU types, by the numbers in `user` and `gpu_type`.
+    given
+        Upload delays given individually [s], by job id and server id.
+    """
+
+    def __init__(
+        self,
+        frame: pl.DataFrame,
+        cluster: Cluster,
+        given: Mapping[str, Mapping[str, float]] | None = None,
+        *,
+        ordered: bool = False,
+    ) -> None:
+        """Check the rows of `frame`, and put them in order unless they are `ordered`."""
+        frame, kind = checked(frame, cluster), kind_of(cluster)
+        kind.check_jobs(frame, cluster)
+        self.frame = f = frame if ordered else in_order(frame)
+        self.ids: list[str] = f["id"].to_list()
+        as_announced = {name: numeric(f, name) for name in _AS_ANNOUNCED}
+        most = as_announced[kind.most_workers]
+        labels = {name: labels_of(f, name) for name in LABELS}
+        super().__init__(
+            **as_announced
+            | {name: numbers for name, (_, numbers) in labels.items()}
+            | {
+                "arrival": ticks(floats(f, "arrival_s")),
+                "minibatches": numeric(f, "epochs") * numeric(f, "minibatches"),
+                "workers": np.minimum(numeric(f, "workers"), most),
+                "worker_type": _type_index(f["worker_type"], cluster.worker_types),
+                "ps_type": _type_index(f["ps_type"], cluster.ps_types),
+                "tenant": tenants_of(f, cluster),
+                "chunk_bytes": whole_bytes(as_announced["chunk_mb"]),
+                "worker_needs": needs(f, WORKER_NEEDS, cluster.resources),
+                "ps_needs": needs(f, PS_NEEDS, cluster.resources),
+                "data": data_of(f, cluster),
+            }
+        )
+        self.names = {name: texts for name, (texts, _) in labels.items()}
+        self.most_workers: Ints = most
+        self.max_lag: Ints = numeric(f, "max_lag")
+        self.given = dict(given or {})
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def followed_by(self, later: Jobs) -> Jobs:
+        """These jobs and then `later` ones of the same cluster; both have been checked, and nothing is checked again.
+
+        Raises
+        ------
+        ScenarioError
+            If a job of `later` has the id of an earlier one, or does not arrive after all others.
+        """
+        _check_later(self, later)
+        both = self.with_rest(later)
+        vars(both)["index"] = self.index | {name: len(self) + i for name, i in later.index.items()}
+        return both
+
+    def with_rest(self, later: Jobs) -> Jobs:
+        """As :meth:`followed_by`, of jobs that are known to fit."""
+        both = object.__new__(Jobs)
+        kept = {name: of for name, of in vars(self).items() if name != "index"}
+        vars(both).update({name: _joined(of, getattr(later, name)) for name, of in kept.items()})
+        for label in LABELS:
+            _number_again(both, label, self, later)
+        return both
+
+    def only(self, rows: Rows) -> Jobs:
+        """The jobs of these rows, in order; nothing is checked again."""
+        part = object.__new__(Jobs)
+        vars(part).update({name: _only(of, rows) for name, of in vars(self).items() if name != "index"})
+        return part
+
+    def arriving(self, time_s: float) -> Jobs:
+        """These jobs, all arriving at this time [s]."""
+        moved = object.__new__(Jobs)
+        frame = self.frame.with_columns(arrival_s=pl.lit(time_s))
+        vars(moved).update(vars(self) | {"frame": frame, "arrival": ticks(floats(frame, "arrival_s"))})
+        return moved
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """Index of each job by its id."""
+        return {name: i for i, name in enumerate(self.ids)}
+
+    @cached_property
+    def utility(self) -> list[Sigmoid | None]:
+        """Value of each job as a function of its training time in slots; None where not specified."""
+        if "utility_height" not in self.frame.columns:
+            return [None] * len(self)
+        rows = self.frame.select(UTILITY).rows()
+        return [None if row[0] is None else Sigmoid(*row) for row in rows]
+
+    @cached_property
+    def latency(self) -> list[LatencyCost | None]:
+        """Cost of each job's response time; None where not specified."""
+        names = [name for name in self.frame.columns if name.startswith("latency")]
+        if not names:
+            return [None] * len(self)
+        return [latency_from(row) for row in self.frame.select(names).iter_rows(named=True)]
+
+    def minibatch_seconds(self, *, colocated: bool) -> Floats:
+        """1 / n_j [s], Eq. (1)."""
+        rate = self.internal_mbps if colocated else self.bandwidth_mbps
+        share = self.ratio / self.batch
+        return minibatch_seconds(self.minibatch_s, self.ps_update_s, self.gradient_mb, rate, share=share)
+
+
+LABELS = ("user", "gpu_type")
+"""Columns of texts without a meaning of their own, which policies see as numbers."""
+
+_SCHEMA = JOB_SCHEMA | EXTRA_SCHEMA
+_AS_ANNOUNCED = [f.name for f in fields(JobColumns) if _SCHEMA.get(f.name, str) is not str]
+"""The columns that are numbers of the jobs table."""
+
+
+def _check_later(jobs: Jobs, later: Jobs) -> None:
+    for name in later.ids:
+        if name in jobs.index:
+            raise ScenarioError(f"job {name!r}: id = {name!r}; it must be unique; it is used twice")
+    if len(jobs) and len(later) and later.arrival[0] <= jobs.arrival[-1]:
+        arrival = later.frame["arrival_s"][0]
+        raise ScenarioError(f"job {later.ids[0]!r}: arrival_s = {arrival}; it must be after all other jobs'")
+
+
+def _number_again(both: Jobs, label: str, first: Jobs, then: Jobs) -> None:
+    """Give the texts of `then` the numbers that they have in `first`, and new ones after those."""
+    place = {text: i for i, text in enumerate(first.names[label])} if len(first) else {}
+    of_later = [place.setdefault(text, len(place)) for text in then.names[label]]
+    later = np.array(of_later, np.int64)[getattr(then, label)] if len(then) else np.empty(0, np.int64)
+    both.names = both.names | {label: tuple(place)}
+    vars(both)[label] = np.concatenate([getattr(first, label), later])
+
+
+def _joined(first: Any, then: Any) -> Any:
+    """One table, array, list or mapping after the other."""
+    match first:
+        case pl.DataFrame():
+            both = pl.concat([first, then], how="diagonal", rechunk=True)
+            return both.select(list(schema_of(both)))
+        case np.ndarray():
+            return np.concatenate([first, then])
+        case Delays():
+            return first.followed_by(then)
+        case dict():
+            return first | then
+        case _:
+            return first + then
+
+
+def _only(of: Any, rows: Rows) -> Any:
+    """What a table, array or list has of the jobs of these rows; a mapping is by id, and stays whole."""
+    match of:
+        case Delays():
+            return of.only(rows)
+        case dict():
+            return of
+        case list() if not isinstance(rows, slice):
+            return [of[row] for row in rows.tolist()]
+        case _:
+            return of[rows]
+
+
+def _type_index(column: pl.Series, types: tuple[str, ...]) -> Ints:
+    place = {t: i for i, t in enumerate(types)}
+    return np.array([place.get(t, -1) for t in column.to_list()], np.int64)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Cluster, jobs, physics and seed; everything derived from them is computed once.
+
+    The seed drives the upload delays, the true durations (``estimate_error``) and the policies' generators. Each has
+    its own stream, so that adding a consumer does not change the others.
+
+    `source` describes the origin of the jobs: the number of trace rows taken, omitted and changed. Nothing is computed
+    from it.
+    """
+
+    cluster: Cluster
+    jobs: Jobs
+    physics: Physics = field(default_factory=Physics)
+    seed: int = 0
+    name: str = "scenario"
+    source: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Reject more work or chunks than times and tables can hold; the error names the job that exceeds the limit."""
+        settle(self, _SCENARIO, "scenario")
+        f, jobs, physics = self.jobs.frame, self.jobs, self.physics
+        each = jobs.minibatch_seconds(colocated=False) * (1 + physics.estimate_error) / physics.speedup
+        chunks = floats(f, "chunks")
+        _within(jobs, "chunks", chunks, _MOST_CHUNKS)
+        minibatches = chunks * floats(f, "epochs") * floats(f, "minibatches")
+        _within(jobs, "chunks x epochs x minibatches", minibatches, _MOST_MINIBATCHES)
+        work = minibatches * each
+        parts = "minibatch_s + ps_update_s + 2 gradient_mb / bandwidth_mbps"
+        kind = kind_of(self.cluster)
+        _within(jobs, f"chunks x epochs x minibatches x ({parts}{kind.share})", work, _MOST_WORK_S)
+        kind.check(self)
+        self._check_often(minibatches)
+        if jobs.max_lag.any():
+            self._check_lag(jobs.ids[int(np.flatnonzero(jobs.max_lag)[0])])
+
+    @property
+    def count(self) -> int:
+        """Number of jobs."""
+        return len(self.jobs)
+
+    def without_jobs(self) -> Scenario:
+        """The scenario with no jobs."""
+        return self.of_rows(*job_table([]))
+
+    def _repr_html_(self) -> str:
+        """The settings, as Jupyter shows them."""
+        return facts_html(self)
+
+    def _check_often(self, minibatches: Floats) -> None:
+        """Reject failures or ageing that come far more often than a run of these jobs can need."""
+        physics, sharing, cluster = self.physics, self.cluster.sharing, self.cluster
+        if not len(self.jobs):
+            return
+        each = self.jobs.minibatch_seconds(colocated=True) / (1 + physics.estimate_error) / physics.speedup
+        work, alone = minibatches * each, minibatches * each / self.jobs.most_workers
+        # of one job, as those of a service's life may be of any number
+        longest = float(alone.max())
+        if sharing is not None and sharing.ageing_s is not None:
+            _often(f"cluster.sharing.ageing_s = {sharing.ageing_s:g}", "a waiting job ages", longest / sharing.ageing_s)
+        if physics.mtbf is not None:
+            # the least time that edge servers have to be in service; none where all can be trained in the cloud
+            needed = 0.0 if cluster.cloud is not None else max(float(work.sum()) / max(cluster.lanes, 1), longest)
+            ends = max(float((floats(self.jobs.frame, "arrival_s") + alone).max()), needed)
+            edge, up, out = len(cluster.servers), max(physics.mtbf, physics.step), max(physics.mttr, physics.step)
+            failures = edge * max(ends / (up + out), needed / up) * SECOND
+            _often(
+                f"physics.mtbf = {physics.mtbf / SECOND:g} s", f"the servers ({edge}) fail", failures, _MOST_FAILURES
+            )
+
+    def _check_lag(self, job: str) -> None:
+        """Check that time is continuous and restoring free: a chunk that is ahead stops between epochs, at no cost."""
+        if self.physics.slotted:
+            raise ScenarioError(f"physics.slotted: is true; max_lag (job {job!r}) goes with continuous time")
+        if self.physics.checkpoint_overhead:
+            overhead = seconds(self.physics.checkpoint_overhead)
+            raise ScenarioError(f"physics.checkpoint_overhead: {overhead:g} s; it must be 0 with max_lag (job {job!r})")
+
+    def with_job(self, job: Job) -> Scenario:
+        """The scenario with one more job, after the others.
+
+        Raises
+        ------
+        ScenarioError
+            If the job does not fit the cluster, its id is already used, or it does not arrive after all others.
+        """
+        return self.with_rows(*job_table([job]))
+
+    def with_rows(self, frame: pl.DataFrame, given: Mapping[str, Mapping[str, float]]) -> Scenario:
+        """The scenario with the jobs of a table, and their upload delays, after the others (:meth:`with_job`)."""
+        return self.followed_by(self.of_rows(frame, given))
+
+    def of_rows(self, frame: pl.DataFrame, given: Mapping[str, Mapping[str, float]]) -> Scenario:
+        """The scenario with the jobs of a table, and their upload delays, instead of its own."""
+        return replace(self, jobs=Jobs(frame, self.cluster, given))
+
+    def followed_by(self, later: Scenario) -> Scenario:
+        """The scenario with the jobs of `later`, which is the same otherwise, after its own.
+
+        Raises
+        ------
+        ScenarioError
+            If a job's id is already used, it does not arrive after all others, or all together are too much work.
+        """
+        if not len(self.jobs):
+            return later
+        both = replace(self, jobs=self.jobs.followed_by(later.jobs))
+        vars(both).update(self._derived_with(later))
+        return both
+
+    def with_rest(self, later: Scenario) -> Scenario:
+        """As :meth:`followed_by`, of jobs that are known to fit."""
+        both = object.__new__(Scenario)
+        vars(both).update(vars(self) | self._derived_with(later) | {"jobs": self.jobs.with_rest(later.jobs)})
+        return both
+
+    def _derived_with(self, later: Scenario) -> dict[str, Any]:
+        """The derived values, which are per job, of these jobs and `later` ones."""
+        return {name: _joined(vars(self)[name], getattr(later, name)) for name in self._derived()}
+
+    def _derived(self) -> set[str]:
+        """The names of the derived values that there are so far."""
+        return vars(self).keys() - {f.name for f in fields(self)}
+
+    def arriving(self, time_s: float) -> Scenario:
+        """The scenario with all jobs arriving at this time [s]; nothing is checked again."""
+        moved = object.__new__(Scenario)
+        vars(moved).update(vars(self) | {"jobs": self.jobs.arriving(time_s)})  # nothing derived depends on arrivals
+        return moved
+
+    def with_next(self, whole: Scenario) -> Scenario:
+        """The scenario with one more job of `whole`, of whose jobs it has the first ones; nothing is checked again."""
+        more, first = object.__new__(Scenario), slice(0, len(self.jobs) + 1)
+        vars(more).update(vars(self) | {name: _only(getattr(whole, name), first) for name in self._derived()})
+        vars(more)["jobs"] = whole.jobs.only(first)
+        return more
+
+    def only(self, rows: Rows) -> Scenario:
+        """The scenario with the jobs of these rows alone, in order; nothing is checked again."""
+        part = object.__new__(Scenario)
+        vars(part).update(vars(self) | {name: _only(getattr(self, name), rows) for name in self._derived()})
+        vars(part)["jobs"] = self.jobs.only(rows)
+        return part
+
+    @cached_property
+    def chunk_time(self) -> Ints:
+        """Announced time to train a chunk, p [µs], by job and zeta, shape ``(jobs, 2)``."""
+        return self.chunk_times(np.ones(len(self.jobs)))
+
+    @cached_property
+    def true_chunk_time(self) -> Ints:
+        """True time to train a chunk [µs], by job and zeta, shape ``(jobs, 2)``; for the world and the verifier."""
+        return self.chunk_time if (self.true_factor == 1).all() else self.chunk_times(self.true_factor)
+
+    @cached_property
+    def exact_chunk_time(self) -> Ints:
+        """True time to train a chunk before rounding to slots [µs], by job and zeta, shape ``(jobs, 2)``."""
+        return self.chunk_times(self.true_factor, whole=False)
+
+    @cached_property
+    def slot_chunks(self) -> Floats:
+        """Chunks that one worker trains per slot, for all epochs: rho / E of Okita, shape ``(jobs,)``."""
+        each = self.jobs.minibatches * self.jobs.minibatch_seconds(colocated=False) / self.physics.speedup
+        return self.physics.slot / SECOND / each
+
+    @cached_property
+    def announced_work(self) -> Ints:
+        """Announced work of a gang, D p before rounding to slots [worker-µs], by job and zeta, shape ``(jobs, 2)``.
+
+        On servers with resources it is V x, where chunks play no role: :func:`~skedge.core.model.speed.work_ticks`.
+        """
+        return kind_of(self.cluster).work(self, np.ones(len(self.jobs)))
+
+    @cached_property
+    def true_work(self) -> Ints:
+        """True work of a gang [worker-µs], by job and zeta, shape ``(jobs, 2)``."""
+        return kind_of(self.cluster).work(self, self.true_factor)
+
+    @cached_property
+    def true_factor(self) -> Floats:
+        """Ratio of true to announced duration, by job."""
+        error = self.physics.estimate_error
+        if error == 0:
+            return np.ones(len(self.jobs))
+        unit = np.array([_unit(f"duration:{self.seed}:{name}") for name in self.jobs.ids])
+        return (1 + error) ** (2 * unit - 1)
+
+    def chunk_times(self, factor: Floats, *, whole: bool = True) -> Ints:
+        """Time to train a chunk [µs], by job and zeta, for durations of `factor` times the announced.
+
+        `whole`: rounded up to slots if time is slotted.
+        """
+        jobs, physics = self.jobs, self.physics
+        return np.stack(
+            [
+                chunk_ticks(
+                    jobs.minibatches,
+                    jobs.minibatch_seconds(colocated=zeta) * factor,
+                    speedup=physics.speedup,
+                    slot=physics.slot,
+                    slotted=physics.slotted and whole,
+                )
+                for zeta in (False, True)
+            ],
+            axis=1,
+        )
+
+    @cached_property
+    def delays(self) -> Delays:
+        """Upload delays, for :func:`~skedge.core.model.network.upload_delay`."""
+        f, physics = self.jobs.frame, self.physics
+        ranges = np.zeros((2, len(self.jobs), 2), np.int64)
+        if physics.charge_upload:
+            for i, end in enumerate(("lo", "hi")):
+                for k, kind in enumerate(("edge", "cloud")):
+                    ranges[i, :, k] = whole_slots(ticks(floats(f, f"upload_{kind}_{end}_s")), physics.step)
+        cloud = np.array([s.far for s in self.cluster.servers], np.int64)
+        key = _keys(f"upload:{self.seed}:{name}" for name in self.jobs.ids)
+        servers = _keys(f"server:{s.id}" for s in self.cluster.servers)
+        return Delays(ranges[0], ranges[1], key, servers, cloud, physics.step, self._given_delays())
+
+    def _given_delays(self) -> Ints:
+        given = self.jobs.given
+        if not given or not self.physics.charge_upload:
+            return np.empty((0, 0), np.int64)
+        table = np.full((len(self.jobs), len(self.cluster.servers)), -1, np.int64)
+        place = {name: i for i, name in enumerate(self.cluster.server_ids)}
+        for job, by_server in given.items():
+            for server, delay in by_server.items():
+                if server not in place:
+                    raise ScenarioError(
+                        f"job {job!r}: upload_s names server {server!r}, which the cluster does not have"
+                    )
+                if not 0 <= delay <= LONGEST_S:
+                    raise ScenarioError(
+                        f"job {job!r}: upload_s[{server}] = {delay}; it must be from 0 to {LONGEST_S:g}"
+                    )
+                table[self.jobs.index[job], place[server]] = ticks(delay)
+        return np.where(table > 0, whole_slots(table, self.physics.step), table)
+
+    def rng(self, purpose: str) -> Generator:
+        """A separate random generator for `purpose`, derived from the scenario's seed."""
+        return default_rng([self.seed, _bits(purpose) % 2**32])
+
+
+_SCENARIO: dict[str, Rule] = {
+    "cluster": made_of(Cluster),
+    "jobs": made_of(Jobs),
+    "physics": made_of(Physics),
+    "seed": Number("a whole number, at least 0 and below 2**53", 0, 2**53, whole=True),
+    "name": text,
+}
+
+
+def _often(field: str, what: str, times: float, most: float = _MOST_TIMES) -> None:
+    """Reject a field by which something happens too many times."""
+    if times > most:
+        raise ScenarioError(
+            f"{field}: {what} {times:.2g} times while the jobs are trained; give a longer time, with which it is "
+            f"{most:g} times at most"
+        )
+
+
+def _within(jobs: Jobs, what: str, of_job: Floats, most: float) -> None:
+    total = np.cumsum(of_job)
+    if len(total) and total[-1] > most:
+        job = int(np.argmax(total > most))
+        raise ScenarioError(
+            f"job {jobs.ids[job]!r}: {what} = {of_job[job]:g}; with the jobs before it, it must be at most {most:g}"
+        )
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=8).digest()
+
+
+def _keys(texts: Iterable[str]) -> Ints:
+    """64 bits of each text."""
+    return np.frombuffer(b"".join(map(_hash, texts)), "<i8").astype(np.int64)
+
+
+def _bits(text: str) -> int:
+    return int.from_bytes(_hash(text), "little")
+
+
+def _unit(text: str) -> float:
+    return (_bits(text) >> 11) / 2**53

@@ -1,0 +1,170 @@
+"""The decisions of a run, collected as they are made, and their table."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from skedge.core.events import CLOUD, Dispatch
+from skedge.core.model.cluster import Bools, Cluster, Floats, Ints
+
+from .schedule import VERBS, Columns, or_null, server_column
+
+_CODES = {verb: code for code, verb in enumerate(VERBS)}
+_NONE = float("nan")
+"""A value that is not given."""
+
+Small = NDArray[np.int32]
+
+
+class Dispatches(NamedTuple):
+    """The dispatches of a run as columns.
+
+    Attributes
+    ----------
+    time, job, rank, again, reason
+        Of each dispatch; `again`: a re-dispatch.
+    sizes
+        Number of its chunks.
+    chunk, lane, postponed, alpha
+        Of each of its chunks; alpha in seconds.
+    """
+
+    time: Ints
+    job: Ints
+    rank: Ints
+    again: Bools
+    reason: list[str]
+    sizes: Ints
+    chunk: Small | Ints
+    lane: Small | Ints
+    postponed: Small | Ints
+    alpha: Floats
+
+    @staticmethod
+    def of(orders: Sequence[tuple[int, Dispatch]]) -> Dispatches:
+        """The columns of (time, order) pairs."""
+        return Dispatches(
+            np.array([now for now, _ in orders], np.int64),
+            np.array([order.job for _, order in orders], np.int64),
+            np.array([order.rank for _, order in orders], np.int64),
+            np.array([order.chunks is not None for _, order in orders], np.bool_),
+            [order.reason for _, order in orders],
+            np.array([len(order.lane) for _, order in orders], np.int64),
+            _joined([range(len(o.lane)) if o.chunks is None else o.chunks for _, o in orders]),
+            _joined([order.lane for _, order in orders]),
+            _joined([order.postponed for _, order in orders]),
+            np.concatenate([np.empty(0), *(order.alpha for _, order in orders)]),
+        )
+
+
+class Decisions:
+    """The decisions of one run: dispatches as orders, whose rows are made at the end, and the others as rows.
+
+    Attributes
+    ----------
+    orders
+        (time, order) of each dispatch.
+    rows, values
+        Of each other decision (time, job, verb, server, workers, reason) as numbers, flat; and its value.
+    reasons
+        Number of each reason.
+    """
+
+    def __init__(self, cluster: Cluster, schema: Columns) -> None:
+        self.cluster, self.schema = cluster, schema
+        self.orders: list[tuple[int, Dispatch]] = []
+        self.rows, self.values = array("q"), array("d")
+        self.reasons: dict[str, int] = {}
+
+    def add(
+        self,
+        now: int,
+        job: int,
+        verb: str,
+        reason: str,
+        server: int | None = None,
+        value: float | None = None,
+        workers: int = -1,
+    ) -> None:
+        """Add a decision without a chunk; `workers` -1 means that it has no number of workers."""
+        code = self.reasons.setdefault(reason, len(self.reasons))
+        self.rows.extend((now, job, _CODES[verb], -1 if server is None else server, workers, code))
+        self.values.append(_NONE if value is None else value)
+
+    def add_each(self, now: int, job: int, verb: str, reason: str, where: Ints, value: float | None = None) -> None:
+        """Add a decision with a row for each server and number of workers of `where`."""
+        rows = np.empty((len(where), 6), np.int64)
+        rows[:] = now, job, _CODES[verb], -1, -1, self.reasons.setdefault(reason, len(self.reasons))
+        rows[:, 3:5] = where
+        self.rows.frombytes(rows.tobytes())
+        self.values.extend(array("d", [_NONE if value is None else value]) * len(where))
+
+    def servers(self, d: Dispatches) -> Small:
+        """Server of each dispatched chunk."""
+        cluster = self.cluster
+        cloud = -1 if cluster.cloud is None else cluster.cloud
+        servers: Small = np.append(cluster.lane_server, cloud).astype(np.int32)[d.lane]  # CLOUD is -1: the last one
+        return servers
+
+    # -- the table -----------------------------------------------------------------------------------------------
+
+    def table(self, dispatches: Dispatches | None = None) -> pl.DataFrame:
+        """The decisions so far, in order; `dispatches`: those of a compiled run, which makes no orders."""
+        sent = Dispatches.of(self.orders) if dispatches is None else dispatches
+        parts = [*([self._of_dispatches(sent)] if len(sent.time) else []), self._others()]
+        full = pl.concat(parts) if len(parts) > 1 else parts[0]
+        return full if full["time"].is_sorted() else full.sort("time", maintain_order=True)
+
+    def _others(self) -> pl.DataFrame:
+        table, types = rows_of_buffer(self.rows, 6), self.schema
+        verbs = pl.Series(VERBS, dtype=pl.Enum(list(VERBS)))
+        reasons = pl.Series(list(self.reasons), dtype=pl.String).cast(pl.Categorical())
+        values, none = np.array(self.values), pl.Series([None], dtype=pl.Int32).new_from_index(0, len(table))
+        columns = {
+            "time": table[:, 0],
+            "job": table[:, 1],
+            "verb": verbs.gather(table[:, 2]),
+            "server": self._server(table[:, 3]),
+            "workers": or_null(table[:, 4]),
+            "reason": reasons.gather(table[:, 5]),
+            "value": pl.Series(values, dtype=pl.Float64).set(pl.Series(np.isnan(values)), None),
+        }
+        return pl.DataFrame({name: columns.get(name, none) for name in types}).cast(types)
+
+    def _of_dispatches(self, d: Dispatches) -> pl.DataFrame:
+        verbs = pl.Series(["dispatch", "redispatch"], dtype=pl.Enum(list(VERBS)))
+        reasons = pl.Series(d.reason, dtype=pl.String).cast(pl.Categorical())
+        of = np.repeat(np.arange(len(d.sizes), dtype=np.uint32), d.sizes)
+        lane = pl.Series(d.lane.astype(np.int32))
+        columns = {
+            "time": np.repeat(d.time, d.sizes),
+            "job": np.repeat(d.job.astype(np.int32), d.sizes),
+            "verb": verbs.gather(d.again.astype(np.uint32)).gather(of),
+            "chunk": d.chunk,
+            "lane": lane.set(lane == CLOUD, None),
+            "server": self._server(self.servers(d)),
+            "workers": pl.Series([None], dtype=pl.Int32).new_from_index(0, len(of)),
+            "rank": np.repeat(d.rank, d.sizes),
+            "postponed": d.postponed,
+            "value": d.alpha,
+            "reason": reasons.gather(of),
+        }
+        return pl.DataFrame(columns).cast(self.schema)
+
+    def _server(self, servers: Small | Ints) -> pl.Series:
+        return server_column(servers, self.cluster.server_ids)
+
+
+def rows_of_buffer(buffer: array[int], width: int) -> Ints:
+    """The numbers of a buffer as rows of `width`."""
+    return np.frombuffer(buffer, np.int64).reshape(-1, width) if len(buffer) else np.zeros((0, width), np.int64)
+
+
+def _joined(parts: Sequence[Ints | Sequence[int]]) -> Ints:
+    return np.concatenate([np.empty(0, np.int64), *(np.asarray(part, np.int64) for part in parts)])

@@ -1,0 +1,1 @@
+"""What skedge asks of the machine: compilation, signals, memory, files."""
