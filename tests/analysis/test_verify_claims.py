@@ -11,9 +11,10 @@ import polars as pl
 import pytest
 
 from conftest import Said
-from skedge.core import kernel, model
 from skedge.core.errors import OrderError, ScenarioError
 from skedge.core.events import Event, Order, WakeAt
+from skedge.core.kernel import kernel
+from skedge.core.model import cluster as model
 from skedge.core.model.cluster import Physics
 from skedge.core.policy import Basis, View
 from skedge.run import Run, run

@@ -79,7 +79,7 @@ def test_ctrl_c_waits_for_the_function_that_is_compiled() -> None:
     """An exception in the midst of it would leave numba with half a function."""
     ended = python("""
 import os, signal
-from skedge.core import jit
+from skedge.platform import jit
 twice = jit.compiled(lambda x: 2 * x)
 jit.watchers.append(lambda begins: begins and os.kill(os.getpid(), signal.SIGINT))
 try:

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import pytest
 
 from builders.paths import CASES
-from skedge.core import kernel as kernel_of
 from skedge.core.errors import StuckError
 from skedge.core.events import Event, Order, Postpone, WakeAt
+from skedge.core.kernel import kernel as kernel_of
 from skedge.core.kernel.drive import drive_to_end
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.scenario import Scenario

@@ -10,9 +10,9 @@ import pytest
 
 from builders.gang_policies import random_scenarios
 from builders.paths import CASES
+from skedge.core.engine.allocations import times
 from skedge.core.events import Event
 from skedge.core.model.scenario import Scenario
-from skedge.quick.gangs import times
 from skedge.quick.simulate import covers, simulate
 from skedge.run import prepared, run
 from skedge.scenario.file import scenario_of

@@ -16,7 +16,6 @@ import pytest
 import yaml
 
 import skedge
-from skedge.core import jit
 from skedge.core.errors import OrderError, PolicyError, RunFolderError, SkedgeError
 from skedge.core.events import Event, ps_in
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
@@ -24,6 +23,7 @@ from skedge.core.model.job_fields import JOB_SCHEMA
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
 from skedge.core.record.schedule import Schedule, schema
+from skedge.platform import jit
 from skedge.platform.jit import compiled
 from skedge.run import Run, prepared, run
 from skedge.runs.stopwatch import Stopwatch, compiled_s

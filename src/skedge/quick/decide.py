@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 
-from skedge.core.engine.kept_data import Stored
+import numpy as np
+
+from skedge.core.engine.agenda import WAKE, put
+from skedge.core.engine.allocations import NO_VALUE, allocate, is_colocated, reject, suspend
+from skedge.core.engine.ledger import COMPUTE_FROM, DEMAND, GANG, HELD, LEFT, NOW, PS, PS_TYPE, TYPE, Case, Ledger
 from skedge.core.model.cluster import Ints
 from skedge.core.model.size import UNLIMITED
 from skedge.core.model.time import NEVER
-from skedge.platform.jit import inlined, lean
+from skedge.platform.jit import compiled, inlined, lean
 from skedge.policies.gangs.placement import Changes, Gang, carry_from, scan
 from skedge.policies.gangs.srtf import rank
 from skedge.policies.gangs.tiresias import (
@@ -23,35 +27,24 @@ from skedge.policies.gangs.tiresias import (
 )
 from skedge.policies.gangs.tiresias import begin as begin_clocks
 
-from .gangs import begin, put, reject, suspend
 from .state import (
     ACTIVE,
     BEGINS,
     BEGUN,
     CHOSEN,
-    COMPUTE_FROM,
     DECIDED,
     FIFO,
     FINISHED,
     FURTHER,
-    HELD,
-    KIND,
-    LEFT,
     MOVES,
-    PS,
-    PS_KIND,
     RANKED,
     REMAINING,
-    SERVERS,
     SPARE,
     SRTF,
     STOPS,
     TIRESIAS,
     VERDICT,
     WAKE_AT,
-    WORKERS,
-    GangBooks,
-    GangCase,
     PolicyState,
 )
 
@@ -60,9 +53,9 @@ RANK, PREEMPTED, MOVED, NEVER_FITS_EDGE, NEVER_FITS, NO_PS_THERE = range(6)
 
 
 @lean
-def decide(case: GangCase, books: GangBooks, choice: PolicyState, now: int, first: int, last: int) -> None:
-    """Decide at `now`, when the jobs of the list FINISHED have completed, and `first` to ``last - 1`` have arrived."""
-    at, lists = choice.at, choice.lists
+def decide(case: Case, ledger: Ledger, choice: PolicyState, first: int, last: int) -> None:
+    """Decide when the jobs of the list FINISHED have completed, and `first` to ``last - 1`` have arrived."""
+    at, lists, now = choice.at, choice.lists, ledger.at[NOW]
     if choice.policy == TIRESIAS:
         held = lists[CHOSEN, : at[CHOSEN]]
         execute(held, choice.clocks, now - at[DECIDED])
@@ -71,18 +64,18 @@ def decide(case: GangCase, books: GangBooks, choice: PolicyState, now: int, firs
         at[DECIDED] = now
     leave(choice.gang.running, lists, at)
     for job in range(first, last):
-        if admit(case, books, choice.stored, job, now):
+        if admit(case, ledger, job, ledger.jobs[job, DEMAND]):
             lists[ACTIVE, at[ACTIVE]] = job
             at[ACTIVE] += 1
     if choice.policy == FIFO:
-        _fifo(case, books, choice)
+        _fifo(case, ledger, choice)
     elif choice.policy == SRTF:
-        _srtf(case, books, choice, now)
+        _srtf(case, ledger, choice, now)
     else:
-        _tiresias(case, books, choice, now)
-    _carry_out(case, books, choice, now)
+        _tiresias(case, ledger, choice, now)
+    _carry_out(case, ledger, choice)
     if choice.policy == TIRESIAS:
-        _wake(case.step, books, choice, now)
+        _wake(case.step, ledger, choice, now)
 
 
 # -- arrivals and departures -----------------------------------------------------------------------------------------
@@ -102,25 +95,31 @@ def leave(running: Ints, lists: Ints, at: Ints) -> None:
 
 
 @lean
-def admit(case: GangCase, books: GangBooks, stored: Stored, job: int, now: int) -> bool:
-    """Whether the edge can hold an arrival; what never fits goes to the cloud or is rejected."""
-    mine = books.jobs[job]
-    kind, k, ps = mine[KIND], mine[WORKERS], mine[PS_KIND]
+def admit(case: Case, ledger: Ledger, job: int, k: int) -> bool:
+    """Whether the edge can hold an arrival that needs `k` workers; else it goes to the cloud or is rejected."""
+    mine = ledger.jobs[job]
+    kind, ps = mine[TYPE], mine[PS_TYPE]
     fits = k <= (case.slots[kind] if kind >= 0 else 0)
     if case.cloud < 0 and not fits:
-        reject(books, job, now, NEVER_FITS)
+        reject(ledger, job, NEVER_FITS, NO_VALUE)
         return False
     if case.cloud < 0 and (ps < 0 or _number_of_ps(case, ps) == 0):
-        reject(books, job, now, NO_PS_THERE)
+        reject(ledger, job, NO_PS_THERE, NO_VALUE)
         return False
     if not fits:
-        books.placed[job, 0, 0], books.placed[job, 0, 1], mine[SERVERS] = case.cloud, k, 1
-        begin(case, books, stored, job, -1, now, NEVER_FITS_EDGE)
+        _to_cloud(case, ledger, job, k)
     return bool(fits)
 
 
+@compiled
+def _to_cloud(case: Case, ledger: Ledger, job: int, k: int) -> None:
+    """Have `job` hold `k` workers in the cloud, for good."""
+    where = np.array([[case.cloud, k]])
+    allocate(case, ledger, job, where, -1, is_colocated(case, where, -1), GANG, NEVER_FITS_EDGE, NO_VALUE)
+
+
 @inlined
-def _number_of_ps(case: GangCase, kind: int) -> int:
+def _number_of_ps(case: Case, kind: int) -> int:
     """The number of PS slots of a type."""
     # the last lists are those of all servers together, one per PS type
     of = len(case.ps_first) - 1 - case.ps_types + kind
@@ -131,19 +130,19 @@ def _number_of_ps(case: GangCase, kind: int) -> int:
 
 
 @lean
-def _fifo(case: GangCase, books: GangBooks, choice: PolicyState) -> None:
+def _fifo(case: Case, ledger: Ledger, choice: PolicyState) -> None:
     """Start the jobs at the head of the queue whose demand is free."""
     lists, at = choice.lists, choice.at
     at[RANKED] = _unmarked(lists[ACTIVE, : at[ACTIVE]], choice.gang.running, True, lists[RANKED])
     queue = lists[RANKED, : at[RANKED]]
-    _free_ps(case, books.ps_job, choice.scratch.ps_left)
-    _change(choice, queue, _verdicts(case, books, choice, queue), lists[CHOSEN, :0])
+    _free_ps(case, ledger.ps_job, choice.scratch.ps_left)
+    _change(choice, queue, _verdicts(case, ledger, choice, queue), lists[CHOSEN, :0])
 
 
 @lean
-def _srtf(case: GangCase, books: GangBooks, choice: PolicyState, now: int) -> None:
+def _srtf(case: Case, ledger: Ledger, choice: PolicyState, now: int) -> None:
     """Rank all jobs by remaining time and run as many as fit."""
-    lists, at, jobs = choice.lists, choice.at, books.jobs
+    lists, at, jobs = choice.lists, choice.at, ledger.jobs
     active, left, order = lists[ACTIVE, : at[ACTIVE]], lists[SPARE], lists[FURTHER]
     for i in range(len(active)):
         job = active[i]
@@ -154,11 +153,11 @@ def _srtf(case: GangCase, books: GangBooks, choice: PolicyState, now: int) -> No
         lists[RANKED, i] = order[i]
     all_ps(case, choice.scratch.ps_left)
     order = lists[RANKED, : at[RANKED]]
-    _change(choice, order, _verdicts(case, books, choice, order), lists[CHOSEN, : at[CHOSEN]])
+    _change(choice, order, _verdicts(case, ledger, choice, order), lists[CHOSEN, : at[CHOSEN]])
 
 
 @lean
-def _tiresias(case: GangCase, books: GangBooks, choice: PolicyState, now: int) -> None:
+def _tiresias(case: Case, ledger: Ledger, choice: PolicyState, now: int) -> None:
     """Promote all that are due, select; D2."""
     lists, at, gang, clocks = choice.lists, choice.at, choice.gang, choice.clocks
     jobs, waits, promotes = lists[ACTIVE, : at[ACTIVE]], lists[SPARE], not math.isinf(choice.knob)
@@ -168,7 +167,7 @@ def _tiresias(case: GangCase, books: GangBooks, choice: PolicyState, now: int) -
     while True:
         _sort(jobs, clocks)
         all_ps(case, choice.scratch.ps_left)
-        first = _verdicts(case, books, choice, jobs)
+        first = _verdicts(case, ledger, choice, jobs)
         if not promotes:
             break
         waiting = _unmarked(jobs, lists[VERDICT], False, waits)
@@ -209,7 +208,7 @@ def _sort(jobs: Ints, clocks: Clocks) -> None:
 
 
 @lean
-def _wake(step: int, books: GangBooks, choice: PolicyState, now: int) -> None:
+def _wake(step: int, ledger: Ledger, choice: PolicyState, now: int) -> None:
     """Ask for the next demotion or promotion of Tiresias-L."""
     lists, at, clocks, gang = choice.lists, choice.at, choice.clocks, choice.gang
     if at[WAKE_AT] <= now:
@@ -221,21 +220,21 @@ def _wake(step: int, books: GangBooks, choice: PolicyState, now: int) -> None:
         due = min(due, next_promotion(waits[:waiting], clocks, gang, choice.knob, now))
     if due < NEVER and now + due < at[WAKE_AT]:
         at[WAKE_AT] = max(now + math.ceil(due), now + 1)
-        put(books.agenda, books.at, -(-at[WAKE_AT] // step) * step, -1, 0)
+        put(ledger.agenda, ledger.at, -(-at[WAKE_AT] // step) * step, WAKE, -1, 0)
 
 
 # -- from a selection to allocations ---------------------------------------------------------------------------------
 
 
 @lean
-def all_ps(case: GangCase, left: Ints) -> None:
+def all_ps(case: Case, left: Ints) -> None:
     """Fill `left`: PS slots to give out by type, if all jobs are up for selection."""
     for kind in range(case.ps_types):
         left[kind] = UNLIMITED if case.cloud >= 0 else _number_of_ps(case, kind)
 
 
 @lean
-def _free_ps(case: GangCase, ps_job: Ints, left: Ints) -> None:
+def _free_ps(case: Case, ps_job: Ints, left: Ints) -> None:
     """Fill `left`: PS slots to give out by type, if running jobs are not up for selection."""
     first = len(case.ps_first) - 1 - case.ps_types
     all_ps(case, left)
@@ -246,7 +245,7 @@ def _free_ps(case: GangCase, ps_job: Ints, left: Ints) -> None:
 
 
 @lean
-def _verdicts(case: GangCase, books: GangBooks, choice: PolicyState, order: Ints) -> int:
+def _verdicts(case: Case, ledger: Ledger, choice: PolicyState, order: Ints) -> int:
     """Select among `order`; returns how many jobs at its beginning run on where they are.
 
     Those are the running jobs before the first one that waits: their workers are apart from each other, so each keeps
@@ -257,9 +256,9 @@ def _verdicts(case: GangCase, books: GangBooks, choice: PolicyState, order: Ints
         verdict[first] = -1
         scratch.ps_left[gang.ps_kind[order[first]]] -= 1
         first += 1
-    for server in range(len(books.free)):
+    for server in range(len(ledger.free)):
         for kind in range(len(scratch.total)):
-            scratch.free[server, kind] = scratch.unheld[server, kind] = books.free[server, kind]
+            scratch.free[server, kind] = scratch.unheld[server, kind] = ledger.free[server, kind]
     for n in range(first, len(order)):
         job = order[n]
         if gang.running[job]:
@@ -267,11 +266,11 @@ def _verdicts(case: GangCase, books: GangBooks, choice: PolicyState, order: Ints
                 scratch.free[gang.servers[job, i], gang.kind[job]] += gang.counts[job, i]
     for kind in range(len(scratch.total)):
         scratch.total[kind] = 0
-        for server in range(len(books.free)):
+        for server in range(len(ledger.free)):
             scratch.total[kind] += scratch.free[server, kind]
             if choice.rule.keep_running == 0:
                 scratch.unheld[server, kind] = scratch.free[server, kind]
-    scan(order, first, gang, choice.stored, choice.rule, scratch, case.delays, verdict)
+    scan(order, first, gang, ledger.data, choice.rule, scratch, case.delays, verdict)
     return first
 
 
@@ -287,52 +286,52 @@ def _change(choice: PolicyState, order: Ints, first: int, held: Ints) -> None:
 
 
 @lean
-def _carry_out(case: GangCase, books: GangBooks, choice: PolicyState, now: int) -> None:
+def _carry_out(case: Case, ledger: Ledger, choice: PolicyState) -> None:
     """First all suspensions, then all placements; a job that is moved keeps its PS."""
-    gang, stored, lists, at = choice.gang, choice.stored, choice.lists, choice.at
-    moves, kept = lists[MOVES, : at[MOVES]], lists[SPARE]
+    gang, lists, at = choice.gang, choice.lists, choice.at
+    moves, present_ps = lists[MOVES, : at[MOVES]], lists[SPARE]
     for job in lists[STOPS, : at[STOPS]]:
-        suspend(case, books, job, now, PREEMPTED)
+        suspend(case, ledger, job, PREEMPTED)
     for i, job in enumerate(moves):
-        kept[i] = books.jobs[job, PS]
-        suspend(case, books, job, now, MOVED)
+        present_ps[i] = ledger.jobs[job, PS]
+        suspend(case, ledger, job, MOVED)
     for i, job in enumerate(moves):
-        _place(books, gang, job)
-        begin(case, books, stored, job, kept[i], now, RANK)
+        where = choice.where[: _place(gang, job, choice.where)]
+        ps = present_ps[i]
+        allocate(case, ledger, job, where, ps, is_colocated(case, where, ps), GANG, RANK, NO_VALUE)
     for job in lists[BEGINS, : at[BEGINS]]:
-        _place(books, gang, job)
-        ps = ps_for(case, books, job, books.placed[job, : books.jobs[job, SERVERS]])
-        begin(case, books, stored, job, ps, now, RANK)
-
-
-@lean
-def _place(books: GangBooks, gang: Gang, job: int) -> None:
-    """Note the placement that the policy has chosen, by server."""
-    placed = books.placed[job]
-    for i in range(gang.used[job]):
-        server, k = gang.servers[job, i], i
-        while k > 0 and placed[k - 1, 0] > server:
-            placed[k, 0], placed[k, 1] = placed[k - 1, 0], placed[k - 1, 1]
-            k -= 1
-        placed[k, 0], placed[k, 1] = server, gang.counts[job, i]
-    books.jobs[job, SERVERS] = gang.used[job]
-
-
-@lean
-def ps_for(case: GangCase, books: GangBooks, job: int, where: Ints) -> int:
-    """A free PS slot of the job's type: on a server of its placement `where`, else of lowest number, else the cloud."""
-    kind = books.jobs[job, PS_KIND]
-    if kind < 0:
-        return -1
-    for i in range(len(where)):
-        slot = _free_slot(case, books.ps_job, where[i, 0] * case.ps_types + kind)
-        if slot >= 0:
-            return slot
-    return _free_slot(case, books.ps_job, len(case.ps_first) - 1 - case.ps_types + kind)
+        where = choice.where[: _place(gang, job, choice.where)]
+        ps = ps_for(case, ledger, job, where)
+        allocate(case, ledger, job, where, ps, is_colocated(case, where, ps), GANG, RANK, NO_VALUE)
 
 
 @inlined
-def _free_slot(case: GangCase, ps_job: Ints, of: int) -> int:
+def _place(gang: Gang, job: int, where: Ints) -> int:
+    """Fill the first rows of `where` with the placement that the policy has chosen, by server; returns how many."""
+    for i in range(gang.used[job]):
+        server, k = gang.servers[job, i], i
+        while k > 0 and where[k - 1, 0] > server:
+            where[k, 0], where[k, 1] = where[k - 1, 0], where[k - 1, 1]
+            k -= 1
+        where[k, 0], where[k, 1] = server, gang.counts[job, i]
+    return gang.used[job]
+
+
+@lean
+def ps_for(case: Case, ledger: Ledger, job: int, where: Ints) -> int:
+    """A free PS slot of the job's type: on a server of its placement `where`, else of lowest number, else the cloud."""
+    kind = ledger.jobs[job, PS_TYPE]
+    if kind < 0:
+        return -1
+    for i in range(len(where)):
+        slot = _free_slot(case, ledger.ps_job, where[i, 0] * case.ps_types + kind)
+        if slot >= 0:
+            return slot
+    return _free_slot(case, ledger.ps_job, len(case.ps_first) - 1 - case.ps_types + kind)
+
+
+@inlined
+def _free_slot(case: Case, ps_job: Ints, of: int) -> int:
     """The first free PS slot of a list; -1 if there is none."""
     found = -1
     for i in range(case.ps_first[of], case.ps_first[of + 1]):

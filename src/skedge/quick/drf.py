@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from skedge.core.engine.data import look_up
+from skedge.core.engine.ledger import PS, Case, Ledger
 from skedge.core.model.cluster import Ints
 from skedge.core.model.network import upload_delay
 from skedge.core.model.time import NEVER
@@ -12,12 +14,12 @@ from skedge.policies.drf.progressive_filling import level_filling
 from skedge.policies.gangs.placement import forgive, place
 
 from .decide import PREEMPTED, all_ps
-from .state import ACTIVE, DATA, PS, GangBooks, GangCase
+from .state import ACTIVE
 from .taking import Taking, allocate, suspend_each
 
 
 @compiled
-def fill(case: GangCase, books: GangBooks, taking: Taking, now: int) -> None:
+def fill(case: Case, ledger: Ledger, taking: Taking) -> None:
     """Fill from zero; first take workers from shrinking jobs, then give them to growing jobs."""
     held = taking.held
     jobs = taking.lists[ACTIVE, : taking.at[ACTIVE]]
@@ -31,20 +33,20 @@ def fill(case: GangCase, books: GangBooks, taking: Taking, now: int) -> None:
     for n in np.flatnonzero(counts < present):
         job = jobs[n]
         if counts[n] == 0:
-            suspend_each(case, books, taking, job, now, PREEMPTED)
+            suspend_each(case, ledger, taking, job, PREEMPTED)
         else:
             where = _nearest(held.own[job], counts[n], _delays(case, job))
-            allocate(case, books, taking, job, where, books.jobs[job, PS], now)
+            allocate(case, ledger, taking, job, where, ledger.jobs[job, PS])
     for n in np.flatnonzero(counts > present):
         job = jobs[n]
-        allocate(case, books, taking, job, _where(case, books, taking, job, counts[n]), books.jobs[job, PS], now)
+        allocate(case, ledger, taking, job, _where(case, ledger, taking, job, counts[n]), ledger.jobs[job, PS])
 
 
 @compiled
-def _where(case: GangCase, books: GangBooks, taking: Taking, job: int, n: int) -> Ints:
+def _where(case: Case, ledger: Ledger, taking: Taking, job: int, n: int) -> Ints:
     """`n` workers by server: those it has, or where its data are if it has none, and further ones."""
-    held, delays, there = taking.held, _delays(case, job), _supplied(books, job, len(taking.capacity))
-    room = books.free[:, held.kind[job]].copy()
+    held, delays, there = taking.held, _delays(case, job), _supplied(ledger, job, len(taking.capacity))
+    room = ledger.free[:, held.kind[job]].copy()
     if held.running[job]:
         where = held.own[job].copy()
     else:
@@ -74,7 +76,7 @@ def _nearest(where: Ints, n: int, delays: Ints) -> Ints:
 
 
 @compiled
-def _delays(case: GangCase, job: int) -> Ints:
+def _delays(case: Case, job: int) -> Ints:
     """Upload delay of a job to each server [µs]."""
     out = np.empty(len(case.delays.cloud), np.int64)
     for s in range(len(out)):
@@ -83,10 +85,8 @@ def _delays(case: GangCase, job: int) -> Ints:
 
 
 @compiled
-def _supplied(books: GangBooks, job: int, servers: int) -> Ints:
+def _supplied(ledger: Ledger, job: int, n_servers: int) -> Ints:
     """Of how many workers of a job each server has the data."""
-    there, at = np.zeros(servers, np.int64), books.jobs[job, DATA]
-    while at >= 0:
-        there[books.data[at, 0]] += books.data[at, 1]
-        at = books.data[at, 3]
+    there = np.empty(n_servers, np.int64)
+    look_up(ledger.data, job, there)
     return there

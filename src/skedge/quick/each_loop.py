@@ -2,60 +2,58 @@
 
 from __future__ import annotations
 
+from skedge.core.engine.agenda import tidy
+from skedge.core.engine.allocations import finish
+from skedge.core.engine.ledger import ARRIVED, DONE, NOW, Case, Ledger, has_room
+from skedge.core.engine.step import n_arrivals, next_time, room_for_event, take_due
 from skedge.core.model.time import NEVER
 from skedge.platform.jit import compiled
 
 from .decide import admit, leave
 from .drf import fill
-from .each import SIZE, finish_each
-from .gangs import finish, tidy
-from .loop import FULL, OVER, PAUSED, arrivals_at, happening, next_time
+from .loop import FULL, OVER, PAUSED
 from .preemptive import take_in_turn
-from .state import ACTIVE, ARRIVED, COMPLETED, DONE, DRF, FINISHED, NOW, GangBooks, GangCase, has_room, room
+from .state import ACTIVE, COMPLETED, DRF, FINISHED
 from .taking import Taking
 
 
 @compiled
-def advance_taking(case: GangCase, books: GangBooks, taking: Taking, events: int) -> int:
+def advance_taking(case: Case, ledger: Ledger, taking: Taking, events: int) -> int:
     """Go on for at most this number of events; as :func:`.loop.advance`."""
-    at, done, crews = books.at, taking.lists[FINISHED], taking.crews
+    at, finished = ledger.at, taking.lists[FINISHED]
     for _ in range(events):
-        now = at[NOW] = next_time(books.jobs, books.agenda, at)
-        if now == NEVER:
+        at[NOW] = next_time(ledger)
+        if at[NOW] == NEVER:
             return OVER
-        arrivals = arrivals_at(books.jobs, at)
-        more = room(case.slots, at, arrivals)
-        if not has_room(books, taking.stored, more) or len(crews.rows) - crews.size[0] < more:
+        arrivals = n_arrivals(ledger)
+        if not has_room(ledger, room_for_event(case, ledger, arrivals)):
             return FULL
-        happening(books.agenda, at, books.jobs, done, taking.at)
-        finished, first = taking.at[FINISHED], at[ARRIVED]
+        n_finished, woke = take_due(ledger, finished)
+        first = at[ARRIVED]
         at[ARRIVED] += arrivals
-        if finished > 0 or arrivals > 0:
-            for i in range(finished):
-                if crews.of[done[i], SIZE] > 0:
-                    finish_each(case, books, crews, done[i], now)
-                else:
-                    finish(case, books, done[i], now)
-                taking.lists[COMPLETED, at[DONE]] = done[i]
+        if woke or n_finished > 0 or arrivals > 0:
+            for i in range(n_finished):
+                finish(case, ledger, finished[i])
+                taking.lists[COMPLETED, at[DONE]] = finished[i]
                 at[DONE] += 1
-            _decide(case, books, taking, now, first, at[ARRIVED])
-            taking.at[FINISHED] = 0
-            tidy(books.agenda, at, books.jobs)
+            taking.at[FINISHED] = n_finished
+            _decide(case, ledger, taking, first, at[ARRIVED])
+            tidy(ledger)
     return PAUSED
 
 
 @compiled
-def _decide(case: GangCase, books: GangBooks, taking: Taking, now: int, first: int, last: int) -> None:
+def _decide(case: Case, ledger: Ledger, taking: Taking, first: int, last: int) -> None:
     """Decide when the jobs of the list FINISHED have completed, and `first` to ``last - 1`` have arrived."""
     lists, at, held = taking.lists, taking.at, taking.held
     leave(held.running, lists, at)
     for i in range(at[FINISHED]):
         held.stale[lists[FINISHED, i]] = 1
     for job in range(first, last):
-        if admit(case, books, taking.stored, job, now):
+        if admit(case, ledger, job, taking.demand[job]):
             lists[ACTIVE, at[ACTIVE]] = job
             at[ACTIVE] += 1
     if taking.policy == DRF:
-        fill(case, books, taking, now)
+        fill(case, ledger, taking)
     else:
-        take_in_turn(case, books, taking, now)
+        take_in_turn(case, ledger, taking)

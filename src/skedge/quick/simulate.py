@@ -7,6 +7,23 @@ from typing import Any, cast
 
 import numpy as np
 
+from skedge.core.engine.allocations import REJECT
+from skedge.core.engine.ledger import (
+    ADMITTED,
+    DECISIONS,
+    DEMAND,
+    DONE,
+    NOW,
+    PS_ROWS,
+    RUNS,
+    TYPE,
+    UPLOADS,
+    Case,
+    make_case,
+    make_ledger,
+    with_room,
+)
+from skedge.core.engine.step import room_for_event
 from skedge.core.errors import SkedgeError
 from skedge.core.events import Event
 from skedge.core.kernel.plans import Plans
@@ -28,38 +45,10 @@ from skedge.sim.runs import RunLog
 
 from .decide import MOVED, NEVER_FITS_EDGE, NO_PS_THERE, PREEMPTED, RANK
 from .each_loop import advance_taking
-from .gangs import REJECT
 from .loop import FULL, OVER, advance
 from .rows import buffer_of, set_reasons
-from .state import (
-    ACTIVE,
-    ADMITTED,
-    COMPLETED,
-    DECISIONS,
-    DONE,
-    DRF,
-    FIFO,
-    KIND,
-    NOW,
-    PREEMPTIVE,
-    PS_ROWS,
-    RUNS,
-    SRTF,
-    TIRESIAS,
-    UPLOADS,
-    WORKERS,
-    GangBooks,
-    GangCase,
-    PolicyState,
-    choice_with_room,
-    make_books,
-    make_case,
-    make_choice,
-    room,
-    width_of,
-    with_room,
-)
-from .taking import ask_for_one, make_taking, taking_with_room
+from .state import ACTIVE, COMPLETED, DRF, FIFO, PREEMPTIVE, SRTF, TIRESIAS, PolicyState, make_choice
+from .taking import make_taking
 
 EVENTS = 20_000
 """Events between two reports of progress."""
@@ -103,32 +92,22 @@ def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], Non
         Called now and then with the present and the jobs that have completed since the last call.
     """
     reported, which = 0, _POLICIES[type(policy)]
-    case, books, choice = _start(scenario, policy, which)
-    go_on, with_space = kernel_of(policy), taking_with_room if which in _EACH else choice_with_room
-    while (why := go_on(case, books, choice, EVENTS)) != OVER:
+    case, ledger = make_case(scenario), make_ledger(scenario)
+    choice = make_taking(scenario, which) if which in _EACH else _choice(scenario, policy)
+    advance_run = kernel_of(policy)
+    while (why := advance_run(case, ledger, choice, EVENTS)) != OVER:
         if why == FULL:
             # rows of what arrives are counted for all jobs: they may arrive together
-            more = room(case.slots, books.at, len(books.jobs))
-            books, choice = with_room(books, more), with_space(choice, more)
+            ledger = with_room(ledger, room_for_event(case, ledger, len(ledger.jobs)))
         elif progress is not None:
-            done = choice.lists[COMPLETED, reported : books.at[DONE]].tolist()
-            reported += len(done)
-            progress(Event(int(books.at[NOW]), finished=tuple(done)))
+            finished = choice.lists[COMPLETED, reported : ledger.at[DONE]].tolist()
+            reported += len(finished)
+            progress(Event(int(ledger.at[NOW]), finished=tuple(finished)))
     if choice.at[ACTIVE] > 0:
         raise SkedgeError(f"policy {policy.name!r} left {choice.at[ACTIVE]} jobs unanswered in the compiled loop")
-    arrays = books._asdict()
-    del books, choice
-    return _record(scenario, case, arrays, which)
-
-
-def _start(scenario: Scenario, policy: Policy, which: int) -> tuple[GangCase, GangBooks, Any]:
-    """The arrays before the first event."""
-    case = make_case(scenario)
-    if which in _EACH:
-        books = make_books(scenario, 1)
-        ask_for_one(case, books)
-        return case, books, make_taking(scenario, which)
-    return case, make_books(scenario, width_of(scenario)), _choice(scenario, policy)
+    rows, at, jobs = ledger.rows._asdict(), ledger.at, ledger.jobs
+    del ledger, choice
+    return _record(scenario, case, rows, at, jobs, which)
 
 
 def _choice(scenario: Scenario, policy: Policy) -> PolicyState:
@@ -143,24 +122,26 @@ def _choice(scenario: Scenario, policy: Policy) -> PolicyState:
     return make_choice(scenario, which, rule, attained(limit_s), knob)
 
 
-def _record(scenario: Scenario, case: GangCase, arrays: dict[str, Ints], policy: int) -> Schedule:
+def _record(
+    scenario: Scenario, case: Case, rows: dict[str, Ints], at: Ints, jobs: Ints, policy: int
+) -> Schedule:  # fmt: skip
     """The tables, made of the rows as :class:`~skedge.core.record.record.Record` and the world's log make them.
 
-    The largest of the `arrays` of the books goes as soon as its table is made, so that both are not there for long.
+    The largest of the `rows` go as soon as their table is made, so that both are not there for long.
     """
-    record, log, at, jobs = Record(scenario, Plans()), RunLog(scenario), arrays["at"], arrays["jobs"]
-    log.gang_rows = buffer_of(arrays.pop("runs")[: at[RUNS]])
+    record, log = Record(scenario, Plans()), RunLog(scenario)
+    log.gang_rows = buffer_of(rows.pop("runs")[: at[RUNS]])
     runs = log.table()
     del log
-    decisions = _with_reasons(case, arrays["decisions"][: at[DECISIONS]], jobs, policy, record)
+    decisions = _with_reasons(case, rows["decisions"][: at[DECISIONS]], jobs, policy, record)
     record.decisions.rows, record.decisions.values = buffer_of(decisions), buffer_of(np.full(len(decisions), np.nan))
-    record.ps, record.gang_uploads = buffer_of(arrays["ps"][: at[PS_ROWS]]), buffer_of(arrays["uploads"][: at[UPLOADS]])
+    record.ps, record.gang_uploads = buffer_of(rows["ps"][: at[PS_ROWS]]), buffer_of(rows["uploads"][: at[UPLOADS]])
     started = np.flatnonzero(jobs[:, ADMITTED] >= 0)
     record.admitted = dict(zip(started.tolist(), jobs[started, ADMITTED].tolist(), strict=True))
     return record.schedule(runs)
 
 
-def _with_reasons(case: GangCase, rows: Ints, jobs: Ints, policy: int, record: Record) -> Ints:
+def _with_reasons(case: Case, rows: Ints, jobs: Ints, policy: int, record: Record) -> Ints:
     """The decisions with the record's numbers of reasons; each rejection has its own."""
     fixed = {RANK: _RANKS[policy], PREEMPTED: "preempted", MOVED: "moved", NEVER_FITS_EDGE: "never_fits_edge"}
 
@@ -176,8 +157,8 @@ def _with_reasons(case: GangCase, rows: Ints, jobs: Ints, policy: int, record: R
     return rows
 
 
-def _why(case: GangCase, row: Ints, reason: int) -> str:
+def _why(case: Case, row: Ints, reason: int) -> str:
     """The reason of a rejection of the job with this row."""
     if reason == NO_PS_THERE:
         return NO_PS_ON_EDGE
-    return too_few(int(row[WORKERS]), int(case.slots[row[KIND]]) if row[KIND] >= 0 else 0)
+    return too_few(int(row[DEMAND]), int(case.slots[row[TYPE]]) if row[TYPE] >= 0 else 0)

@@ -6,20 +6,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.engine.kept_data import Stored, empty_stored, store_all, with_space
+from skedge.core.engine import allocations
+from skedge.core.engine.allocations import NO_VALUE
+from skedge.core.engine.ledger import ELASTIC, NO_PS, Case, Ledger
 from skedge.core.model.cluster import Ints
 from skedge.core.model.scenario import Scenario
 from skedge.platform.jit import compiled
 from skedge.policies.gangs.preemptive import JobState
 
 from .decide import RANK, ps_for
-from .each import Crews, begin_each, crews_with_room, no_crews, stop
-from .gangs import SUSPEND, note_decision
-from .state import CHUNKS, KIND, NO_PS, PS, WORKERS, GangBooks, GangCase
 
 
 class Taking(NamedTuple):
-    """The state of the policy, and the workers of its jobs.
+    """The state of the policy.
 
     Attributes
     ----------
@@ -27,22 +26,21 @@ class Taking(NamedTuple):
         PREEMPTIVE or DRF.
     capacity
         Workers by (server, type).
+    demand
+        Workers with which each job runs: one, but one for each chunk where it can only go to the cloud.
     work
-        Announced work by zeta [worker-µs], shape ``(jobs, 2)``.
-    held, stored
-        As Preemptive has them; DRF uses a part of it.
-    crews
-        The workers.
+        Announced work, not co-located and co-located [worker-µs], shape ``(jobs, 2)``.
+    held
+        As Preemptive has it; DRF uses a part of it.
     lists, at
         Likewise as :class:`.state.PolicyState` has them.
     """
 
     policy: int
     capacity: Ints
+    demand: Ints
     work: Ints
     held: JobState
-    stored: Stored
-    crews: Crews
     lists: Ints
     at: Ints
 
@@ -50,44 +48,28 @@ class Taking(NamedTuple):
 def make_taking(scenario: Scenario, policy: int) -> Taking:
     """The policy before the first event."""
     cluster, jobs = scenario.cluster, scenario.jobs
-    count = len(jobs)
-    wide = {"own": (count, len(cluster.servers)), "left": (count, 2)}
-    held = JobState(*(np.zeros(wide.get(name, count), np.int64) for name in JobState._fields))
+    n_jobs, slots = len(jobs), np.append(cluster.workers.sum(axis=0), 0)
+    wide = {"own": (n_jobs, len(cluster.servers)), "left": (n_jobs, 2)}
+    held = JobState(*(np.zeros(wide.get(name, n_jobs), np.int64) for name in JobState._fields))
     held.kind[:], held.most[:], held.ps_kind[:] = jobs.worker_type, jobs.chunks, np.maximum(jobs.ps_type, 0)
     held.ps_server[:], held.stale[:] = -1, 1
-    stored, work = with_space(empty_stored(), count, 0), np.array(scenario.announced_work)
-    lists, at = np.zeros((12, count), np.int64), np.zeros(10, np.int64)
-    return Taking(policy, cluster.workers, work, held, stored, no_crews(count), lists, at)
-
-
-def taking_with_room(taking: Taking, more: int) -> Taking:
-    """The same with room for at most `more` further entries and workers."""
-    stored = with_space(taking.stored, len(taking.stored.first), more)
-    return taking._replace(stored=stored, crews=crews_with_room(taking.crews, more))
-
-
-def ask_for_one(case: GangCase, books: GangBooks) -> None:
-    """Let each job ask for one worker, but for one per chunk where it can only go to the cloud."""
-    table = books.jobs
-    kind = table[:, KIND]
-    on_edge = (kind >= 0) & (np.append(case.slots, 0)[kind] > 0)
-    table[:, WORKERS] = np.where(on_edge | (case.cloud < 0), 1, table[:, CHUNKS])
+    on_edge = (jobs.worker_type >= 0) & (slots[jobs.worker_type] > 0)
+    demand = np.where(on_edge | (cluster.cloud is None), 1, jobs.chunks)
+    lists, at = np.zeros((12, n_jobs), np.int64), np.zeros(10, np.int64)
+    return Taking(policy, cluster.workers, demand, np.array(scenario.announced_work), held, lists, at)
 
 
 @compiled
-def allocate(case: GangCase, books: GangBooks, taking: Taking, job: int, workers: Ints, ps: int, now: int) -> None:
+def allocate(case: Case, ledger: Ledger, taking: Taking, job: int, workers: Ints, ps: int) -> None:
     """Let `job` hold these `workers`, by server, and the PS `ps`, or one that it does not have yet (NO_PS)."""
     held, where = taking.held, rows_of(workers)
-    if books.jobs[job, PS] != NO_PS:
-        stop(case, books, taking.crews, job, now)
     if ps == NO_PS:
-        ps = ps_for(case, books, job, where)
+        ps = ps_for(case, ledger, job, where)
     server = int(case.ps_places[ps]) if ps >= 0 else -1
-    store_all(taking.stored, job, workers)
     held.own[job], held.running[job], held.ran[job], held.ps_server[job] = workers, 1, 1, server
     held.low[job], held.high[job] = where[0, 0], where[len(where) - 1, 0] + 1
     held.zeta[job] = 1 if case.one_server and len(where) == 1 and where[0, 0] == server else 0
-    begin_each(case, books, taking.crews, job, where, ps, held.zeta[job], now, RANK)
+    allocations.allocate(case, ledger, job, where, ps, held.zeta[job], ELASTIC, RANK, NO_VALUE)
 
 
 @compiled
@@ -102,8 +84,7 @@ def rows_of(workers: Ints) -> Ints:
 
 
 @compiled
-def suspend_each(case: GangCase, books: GangBooks, taking: Taking, job: int, now: int, reason: int) -> None:
+def suspend_each(case: Case, ledger: Ledger, taking: Taking, job: int, reason: int) -> None:
     """Take all workers and the PS from `job`, which no order continues."""
-    note_decision(books, now, job, SUSPEND, -1, -1, reason)
-    stop(case, books, taking.crews, job, now)
+    allocations.suspend(case, ledger, job, reason)
     taking.held.running[job], taking.held.ps_server[job] = 0, -1

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from builders.gang_policies import job, random_scenarios, run, scenario, where
-from skedge.core.engine.kept_data import empty_stored
+from skedge.core.engine.ledger import no_data
 from skedge.core.events import Event
 from skedge.core.kernel.drive import drive_to_end
 from skedge.core.kernel.kernel import Kernel
@@ -170,7 +170,7 @@ def test_the_compiled_scan_is_the_plain_one() -> None:
         )
         plain = Room(workers.copy(), room.ps_left.copy(), room.ps_free.copy(), room.one_server, room.restore, 0)
         plan, zeta = own * running[:, None], np.zeros(jobs, np.int64)
-        who, plans, besides = take(np.arange(jobs), held, empty_stored(), room, delays)
+        who, plans, besides = take(np.arange(jobs), held, no_data(), room, delays)
         assert (plans != plan[who]).any(axis=1).all(), "only what changes is returned"
         plan[who], zeta[who] = plans, besides
         for j in range(jobs):

@@ -7,7 +7,7 @@ A gang is the workers of a job that begin together: its whole demand k_j or noth
 
 1. ``edge.py``: jobs in the system, what goes to the cloud, which PS a job gets: for every policy of this folder.
 2. ``base.py``: gangs: from an order of the jobs to those that run, and to orders.
-3. ``placement.py``: on which servers a gang runs; compiled. Where its data are: ``core/engine/kept_data.py``.
+3. ``placement.py``: on which servers a gang runs; compiled. Where its data are: ``core/engine/data.py``.
 4. ``srtf.py``, ``tiresias.py``: how each orders the jobs.
 5. ``preemptive.py``: shortest job first, worker by worker.
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from skedge.core.engine.kept_data import empty_stored, lose, with_space
+from skedge.core.engine.data import lose, with_space
+from skedge.core.engine.ledger import no_data
 from skedge.core.events import Allocate, Event, Order, Reject, Suspend, WakeAt, ps_in
 from skedge.core.model.cluster import Cluster, Ints, Physics, Placement
 from skedge.core.model.time import NEVER
@@ -54,7 +55,7 @@ class GangPolicy(EdgePolicy):
         """Begin a run."""
         super().start(cluster, physics, rng)
         none, nowhere = np.zeros(0, np.int64), np.zeros((0, 1), np.int64)
-        self.gang, self.stored = Gang(none, none, none, nowhere, nowhere, none, none), empty_stored()
+        self.gang, self.stored = Gang(none, none, none, nowhere, nowhere, none, none), no_data()
         self.known = 0
         self.held: Ints = none
         self.rule = Rule(

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.engine.kept_data import BLOCK, NONE, Stored, look_up, store
+from skedge.core.engine.data import look_up, store
+from skedge.core.engine.ledger import BLOCK, EMPTY, Data
 from skedge.core.model.cluster import Ints
 from skedge.core.model.network import Delays, upload_delay
 from skedge.core.model.time import NEVER
@@ -104,9 +105,7 @@ def make_scratch(servers: int, types: int, ps_types: int, workers: int) -> Scrat
 
 
 @lean
-def select(
-    order: Ints, gang: Gang, stored: Stored, rule: Rule, scratch: Scratch, delays: Delays, verdict: Ints
-) -> None:
+def select(order: Ints, gang: Gang, stored: Data, rule: Rule, scratch: Scratch, delays: Delays, verdict: Ints) -> None:
     """Scan the jobs in `order`, giving each its whole demand if that is left; others wait.
 
     Parameters
@@ -120,7 +119,7 @@ def select(
 
 @lean
 def scan(
-    order: Ints, first: int, gang: Gang, stored: Stored, rule: Rule, scratch: Scratch, delays: Delays, verdict: Ints
+    order: Ints, first: int, gang: Gang, stored: Data, rule: Rule, scratch: Scratch, delays: Delays, verdict: Ints
 ) -> None:
     """:func:`select` from job number `first` of `order` on; the scratch has what is left for these."""
     filled = left = 0
@@ -213,7 +212,7 @@ def _unheld(kind: int, scratch: Scratch) -> int:
 
 
 @lean
-def _place_anew(job: int, gang: Gang, stored: Stored, rule: Rule, scratch: Scratch, delays: Delays, filled: int) -> int:
+def _place_anew(job: int, gang: Gang, stored: Data, rule: Rule, scratch: Scratch, delays: Delays, filled: int) -> int:
     """Place a job whose demand is left somewhere; returns on how many servers."""
     kind, k = gang.kind[job], gang.workers[job]
     if rule.keep_running == 0 or _unheld(kind, scratch) < k:
@@ -232,15 +231,15 @@ def _place_anew(job: int, gang: Gang, stored: Stored, rule: Rule, scratch: Scrat
 
 
 @inlined
-def _nearest_for_all(job: int, k: int, stored: Stored, rule: Rule, room: Ints, delays: Delays) -> int:
+def _nearest_for_all(job: int, k: int, stored: Data, rule: Rule, room: Ints, delays: Delays) -> int:
     """The server of least (delay, server) that holds all `k` workers, -1 if none does: :func:`place` for one server."""
     best, least = -1, NEVER
-    at = stored.first[job] if rule.kept else NONE
-    while at != NONE:
+    at = stored.first[job] if rule.kept else EMPTY
+    while at != EMPTY:
         for i in range(BLOCK * at, BLOCK * (at + 1)):
             server = stored.server[i]
             # its data are there, for all workers
-            if server != NONE and room[server] >= k and stored.workers[i] >= k and (best < 0 or server < best):
+            if server != EMPTY and room[server] >= k and stored.workers[i] >= k and (best < 0 or server < best):
                 best, least = server, 0
         at = stored.following[at]
     if least == 0 and delays.given.shape[0] == 0 and min(delays.lo[job, 0], delays.lo[job, 1]) > 0:
@@ -444,7 +443,7 @@ class Changes(NamedTuple):
 
 
 @compiled
-def carry(order: Ints, verdict: Ints, held: Ints, gang: Gang, stored: Stored, scratch: Scratch) -> Changes:
+def carry(order: Ints, verdict: Ints, held: Ints, gang: Gang, stored: Data, scratch: Scratch) -> Changes:
     """Compare a selection with the jobs that ran, `held`; note it in `gang` and `stored`. See :func:`select`."""
     n = len(order)
     changes = Changes(np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64))

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from skedge.core.engine.kept_data import Stored, empty_stored, look_up, lose, store_all, with_space
+from skedge.core.engine.data import look_up, lose, store_all, with_space
+from skedge.core.engine.ledger import Data, no_data
 from skedge.core.events import Allocate, Event, Order, Suspend, pairs, ps_in
 from skedge.core.model.cluster import Cluster, Ints, Physics
 from skedge.core.model.network import Delays, upload_delay
@@ -101,7 +102,7 @@ class Preemptive(EdgePolicy):
         super().start(cluster, physics, rng)
         wide = {"own": (0, len(cluster.servers)), "left": (0, 2)}
         self.held = JobState(*(np.zeros(wide.get(name, 0), np.int64) for name in JobState._fields))
-        self.stored, self.known = empty_stored(), 0
+        self.stored, self.known = no_data(), 0
         self.ranked: Ints = np.empty(0, np.int64)
 
     def demand(self, job: int, view: View) -> tuple[int, int]:
@@ -241,7 +242,7 @@ def merged(ranked: Ints, anew: Ints, estimate: Ints, stale: Ints) -> Ints:
 
 
 @compiled
-def take(ranked: Ints, held: JobState, stored: Stored, room: Room, delays: Delays) -> tuple[Ints, Ints, Ints]:
+def take(ranked: Ints, held: JobState, stored: Data, room: Room, delays: Delays) -> tuple[Ints, Ints, Ints]:
     """Let the jobs take workers in their order; returns the jobs whose workers change, with what they take.
 
     Returns
@@ -305,7 +306,7 @@ def _unchanged(job: int, held: JobState, plan: Ints) -> bool:
 
 @compiled
 def _take(
-    job: int, held: JobState, stored: Stored, room: Room, delays: Delays, delay: Ints, there: Ints, plan: Ints
+    job: int, held: JobState, stored: Data, room: Room, delays: Delays, delay: Ints, there: Ints, plan: Ints
 ) -> int:
     """Let a job take of the `room`, which has workers for it; fills `plan`, returns whether it is beside its PS.
 

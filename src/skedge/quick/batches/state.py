@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skedge.core.engine.ledger import longer
 from skedge.core.model.cluster import Floats, Ints
 from skedge.core.model.network import Delays
 from skedge.core.model.scenario import Scenario
@@ -14,7 +15,6 @@ from skedge.platform.jit import lean
 from skedge.policies.she.deployment import PlanComparison
 from skedge.policies.she.policy import Batch
 from skedge.policies.she.prices import Book
-from skedge.quick.state import longer
 
 SINCE, UPLOADED, CHUNKS, TYPES, KIND, PS_KIND, FIRST, COUNT, PS, PS_SERVER, PLANNED, END = range(12)
 """Columns of ``BatchBooks.jobs``.

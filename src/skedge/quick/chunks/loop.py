@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+from skedge.core.engine.agenda import (
+    CLOUD_ENDS,
+    CLOUD_STARTS,
+    ENTRY_JOB,
+    ENTRY_KIND,
+    ENTRY_NUMBER,
+    ENTRY_TIME,
+    drop,
+    put,
+)
 from skedge.core.engine.ahead import foreseen, look_ahead
 from skedge.core.engine.lanes import CHUNKS as OF_CHUNKS
 from skedge.core.engine.lanes import EACH as OF_EACH
@@ -12,7 +22,6 @@ from skedge.core.model.time import NEVER
 from skedge.platform.jit import compiled, inlined, lean
 from skedge.policies.aonline.a_greedy import CLOUD, JobChunks, count_postponed, greedy
 from skedge.policies.aonline.a_ps import first_free
-from skedge.quick.gangs import drop, put
 from skedge.sim.lanes import DONE as COMPLETED
 from skedge.sim.lanes import FACT_JOB, FACT_LANE, FACT_TIME, FACTS, QUIET, SETTLED, SWITCHES, arrive_now, run
 from skedge.sim.lanes import FULL as NO_BUFFER
@@ -138,17 +147,18 @@ def _next(books: LaneBooks) -> int:
     now, at = NEVER, books.at
     if at[ARRIVED] < len(books.jobs):
         now = books.jobs[at[ARRIVED], ARRIVAL]
-    return min(now, books.agenda[0, 0]) if at[AGENDA] > 0 else now
+    return min(now, books.agenda[0, ENTRY_TIME]) if at[AGENDA] > 0 else now
 
 
 @lean
 def _happening(books: LaneBooks, now: int) -> None:
     """Completions, arrivals, and what happens in the cloud now."""
     at, truth = books.at, books.truth
-    while at[AGENDA] > 0 and books.agenda[0, 0] <= now:
-        job, chunks = books.agenda[0, 1], books.agenda[0, 2]
+    while at[AGENDA] > 0 and books.agenda[0, ENTRY_TIME] <= now:
+        job, chunks = books.agenda[0, ENTRY_JOB], books.agenda[0, ENTRY_NUMBER]
+        change = chunks if books.agenda[0, ENTRY_KIND] == CLOUD_STARTS else -chunks
         drop(books.agenda, at)
-        _in_cloud(books, job, chunks, now)
+        _in_cloud(books, job, change, now)
     for i in range(truth.size[COMPLETED]):
         _finish(books, truth.done[i], now)
     truth.size[COMPLETED] = 0
@@ -323,5 +333,5 @@ def _send_to_cloud(case: LaneCase, books: LaneBooks, job: int, chunks: int, now:
     end = start + mine[TRUE_EACH + mine[IN_CLOUD]]
     row[0], row[1], row[2], row[3], row[4] = job, chunks, start, end, mine[IN_CLOUD]
     books.at[CLOUD_ROWS] += 1
-    put(books.agenda, books.at, -(-start // step) * step, job, chunks)
-    put(books.agenda, books.at, -(-end // step) * step, job, -chunks)
+    put(books.agenda, books.at, -(-start // step) * step, CLOUD_STARTS, job, chunks)
+    put(books.agenda, books.at, -(-end // step) * step, CLOUD_ENDS, job, chunks)

@@ -37,14 +37,14 @@ NO_PS = -2
 """
 
 (
-    ARRIVED, AGENDA, COMING, NOW, UNSETTLED, DONE, PS_ROWS, CLOUD_ROWS, DISPATCHES, IMPOSSIBLE, STUCK, BASE, PLACED,
-    MORE,
-) = range(14)  # fmt: skip
-"""Numbers of ``LaneBooks.at``: jobs that have been answered; length of the agenda (as :mod:`skedge.quick.gangs` has
-it); jobs that have arrived; the present [µs], and whether its instant is not settled; jobs completed; rows of two
-tables; dispatches; 1 after an impossible fact; 1 + the first job for which there is no PS; number of the first chunk
-of which the columns of the dispatches have a row; what is known of the places of the job at hand, 0: nothing; 1 if
-jobs follow that the books do not have yet."""
+    ARRIVED, AGENDA, SEQUENCE, COMING, NOW, UNSETTLED, DONE, PS_ROWS, CLOUD_ROWS, DISPATCHES, IMPOSSIBLE, STUCK, BASE,
+    PLACED, MORE,
+) = range(15)  # fmt: skip
+"""Numbers of ``LaneBooks.at``: jobs that have been answered; length of the agenda and entries made so far
+(as :mod:`skedge.core.engine.agenda` has them); jobs that have arrived; the present [µs], and whether its instant is not
+settled; jobs completed; rows of two tables; dispatches; 1 after an impossible fact; 1 + the first job for which there
+is no PS; number of the first chunk of which the columns of the dispatches have a row; what is known of the places of
+the job at hand, 0: nothing; 1 if jobs follow that the books do not have yet."""
 
 
 class LaneCase(NamedTuple):
@@ -98,7 +98,7 @@ class LaneBooks(NamedTuple):
     ps_job
         The job of each PS slot, -1 if it is free.
     agenda
-        A heap of (time, job, chunks) for chunks in the cloud: they start, or end if `chunks` is negative.
+        Starts and ends of chunks in the cloud, as :mod:`skedge.core.engine.agenda` has them.
     lane, postponed, alpha
         Columns of the dispatches, by chunk from ``at[BASE]`` on; alpha in µs.
     order
@@ -168,7 +168,7 @@ def make_books(scenario: Scenario, case: LaneCase, *, preemptive: bool, most_row
         costs=make_cost_heap(cluster.lanes, _groups(belief)),
         weights=np.zeros(most + 1, np.int64),
         ps_job=np.full(len(cluster.ps_server), -1),
-        agenda=np.zeros((2 * len(jobs), 3), np.int64),
+        agenda=np.zeros((2 * len(jobs), 5), np.int64),
         lane=np.zeros(rows, np.int32),
         postponed=np.zeros(rows, np.int32),
         alpha=np.zeros(rows),
@@ -177,7 +177,7 @@ def make_books(scenario: Scenario, case: LaneCase, *, preemptive: bool, most_row
         cloud_runs=np.zeros((len(jobs), 5), np.int64),
         completed=np.zeros(len(jobs), np.int64),
         group=np.zeros(FIELDS, np.int64),
-        at=np.zeros(14, np.int64),
+        at=np.zeros(15, np.int64),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from skedge.core.engine.agenda import ENTRY_JOB
 from skedge.core.engine.lanes import JOB, Lanes
 from skedge.core.model.cluster import Ints
 from skedge.core.model.scenario import Scenario
@@ -41,9 +42,9 @@ def with_next(books: LaneBooks, scenario: Scenario, case: LaneCase, keep: Ints) 
     at[BASE] = jobs.chunks[:count].sum()
     ps = books.ps[: at[PS_ROWS]]
     ps[:, 0] = place[ps[:, 0]]
-    agenda = np.zeros((2 * len(jobs), 3), np.int64)
+    agenda = np.zeros((2 * len(jobs), 5), np.int64)
     agenda[: at[AGENDA]] = books.agenda[: at[AGENDA]]
-    agenda[: at[AGENDA], 1] = place[agenda[: at[AGENDA], 1]]
+    agenda[: at[AGENDA], ENTRY_JOB] = place[agenda[: at[AGENDA], ENTRY_JOB]]
     for lanes in [books.truth.lanes] + [books.belief] * (books.belief is not books.truth.lanes):
         _renumber(lanes, place)
     return books._replace(

@@ -1,0 +1,205 @@
+"""Where the data of jobs have been brought, for how many of their workers, and when they arrive; compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skedge.core.model.cluster import Ints
+from skedge.platform.jit import inlined, lean
+
+from .ledger import BLOCK, EMPTY, Data, longer, with_jobs
+
+
+def with_space(data: Data, n_jobs: int, more: int) -> Data:
+    """`data` with room for `n_jobs` jobs and `more` further blocks."""
+    if n_jobs > len(data.first):
+        data = with_jobs(data, n_jobs)
+    blocks = int(data.size[0]) + more
+    if blocks <= len(data.following):
+        return data
+    blocks = max(blocks, 64)
+    entries = {name: longer(getattr(data, name), BLOCK * blocks) for name in ("server", "workers", "ready")}
+    return data._replace(following=longer(data.following, blocks), **entries)
+
+
+@lean
+def new_entry(data: Data, job: int, server: int) -> int:
+    """A further entry of `job`, for `server`, without workers; the pool has room for a block."""
+    block = data.last[job]
+    i = BLOCK * (block + 1)
+    if block != EMPTY:
+        # behind the last entry that is in use, so that entries stay in the order in which data were brought
+        while i > BLOCK * block and data.server[i - 1] == EMPTY:
+            i -= 1
+    if block == EMPTY or i == BLOCK * (block + 1):
+        new = data.size[0]
+        data.size[0] += 1
+        for k in range(BLOCK * new, BLOCK * (new + 1)):
+            data.server[k] = EMPTY
+        data.following[new], data.last[job] = EMPTY, new
+        if block == EMPTY:
+            data.first[job] = new
+        else:
+            data.following[block] = new
+        i = BLOCK * new
+    data.server[i], data.workers[i] = server, 0
+    return i
+
+
+@inlined
+def entry(data: Data, job: int, server: int) -> int:
+    """The first entry of `job` for `server`; a new one has no workers."""
+    block = data.first[job]
+    while block != EMPTY:
+        for i in range(BLOCK * block, BLOCK * (block + 1)):
+            if data.server[i] == server:
+                return i
+        block = data.following[block]
+    return new_entry(data, job, server)
+
+
+@lean
+def store(data: Data, job: int, server: int, workers: int) -> None:
+    """Note that `server` has the data of at least `workers` workers of `job`."""
+    i = entry(data, job, server)
+    data.workers[i] = max(data.workers[i], workers)
+
+
+@lean
+def store_all(data: Data, job: int, workers: Ints) -> None:
+    """:func:`store` for each server of `workers`, by server."""
+    for server in range(len(workers)):
+        if workers[server] > 0:
+            store(data, job, server, workers[server])
+
+
+@lean
+def lose(data: Data, server: int) -> None:
+    """The data on `server` are lost."""
+    for i in range(BLOCK * data.size[0]):
+        if data.server[i] == server:
+            data.workers[i] = 0
+
+
+@inlined
+def look_up(data: Data, job: int, counts: Ints) -> None:
+    """Fill `counts`: for how many workers of `job` each server has data, or is receiving them."""
+    for server in range(len(counts)):
+        counts[server] = 0
+    block = data.first[job]
+    while block != EMPTY:
+        for i in range(BLOCK * block, BLOCK * (block + 1)):
+            if data.server[i] != EMPTY:
+                counts[data.server[i]] += data.workers[i]
+        block = data.following[block]
+
+
+@inlined
+def workers_on(data: Data, job: int, server: int) -> int:
+    """For how many workers of `job` the server has data, or is receiving them."""
+    total, block = 0, data.first[job]
+    while block != EMPTY:
+        for i in range(BLOCK * block, BLOCK * (block + 1)):
+            if data.server[i] == server:
+                total += data.workers[i]
+        block = data.following[block]
+    return total
+
+
+@inlined
+def on_server(data: Data, job: int, server: int, now: int) -> tuple[int, int, int]:
+    """The last entry of `job` for `server` (-1: none), how many workers have data there, and when all arrive [µs]."""
+    last, total, ready, block = EMPTY, 0, now, data.first[job]
+    while block != EMPTY:
+        for i in range(BLOCK * block, BLOCK * (block + 1)):
+            if data.server[i] == server:
+                last = i
+                if data.workers[i] > 0:
+                    total, ready = total + data.workers[i], max(ready, data.ready[i])
+        block = data.following[block]
+    return last, total, ready
+
+
+@lean
+def keep_only(data: Data, job: int, where: Ints, together: bool) -> None:
+    """Drop the data of `job` but those of the workers of `where`.
+
+    `together`: of a gang, all data of a server are there when the last ones are; else they are those that came first.
+    """
+    block = data.first[job]
+    while block != EMPTY:
+        for i in range(BLOCK * block, BLOCK * (block + 1)):
+            w = _row_of(where, data.server[i])
+            if w < 0:
+                data.workers[i] = 0
+            elif together and _is_last(data, block, i):
+                data.workers[i] = where[w, 1]
+            elif together:
+                data.workers[i] = 0
+            else:
+                data.workers[i] = min(data.workers[i], where[w, 1] - _before(data, job, i))
+        block = data.following[block]
+
+
+@inlined
+def _row_of(where: Ints, server: int) -> int:
+    """The row of `where` with this server; -1 if there is none."""
+    row = -1
+    for w in range(len(where)):
+        if where[w, 0] == server:
+            row = w
+    return row
+
+
+@lean
+def _is_last(data: Data, block: int, entry_number: int) -> bool:
+    """Whether this entry, in this block, is the job's last one for its server."""
+    last, server = True, data.server[entry_number]
+    first = entry_number + 1
+    while block != EMPTY:
+        for i in range(first, BLOCK * (block + 1)):
+            last = last and not (data.server[i] == server and data.workers[i] > 0)
+        block = data.following[block]
+        first = BLOCK * block
+    return last
+
+
+@lean
+def _before(data: Data, job: int, entry_number: int) -> int:
+    """For how many workers the job's entries before this one brought data to its server."""
+    total, block, server = 0, data.first[job], data.server[entry_number]
+    while block != EMPTY:
+        for i in range(BLOCK * block, BLOCK * (block + 1)):
+            if i == entry_number:
+                return total
+            if data.server[i] == server:
+                total += data.workers[i]
+        block = data.following[block]
+    return total
+
+
+def data_of(data: Data, job: int) -> dict[int, int]:
+    """For how many workers of `job` each server has data, or is receiving them, in the order of the first uploads."""
+    counts, block = dict[int, int](), int(data.first[job])
+    while block != EMPTY:
+        entries = slice(BLOCK * block, BLOCK * (block + 1))
+        for server, n in zip(data.server[entries].tolist(), data.workers[entries].tolist(), strict=True):
+            if server != EMPTY and n > 0:
+                counts[server] = counts.get(server, 0) + n
+        block = int(data.following[block])
+    return counts
+
+
+def forget(data: Data, job: int) -> None:
+    """Drop all data of a job that has left."""
+    data.first[job] = data.last[job] = EMPTY
+
+
+def has_data(data: Data, job: int) -> bool:
+    """Whether a server has data of `job`, or is receiving them."""
+    return bool(data.first[job] != EMPTY and data_of(data, job))
+
+
+def no_counts(n_servers: int) -> Ints:
+    """Room for :func:`look_up`."""
+    return np.zeros(n_servers, np.int64)

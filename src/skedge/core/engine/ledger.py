@@ -1,0 +1,327 @@
+"""The ledger of a run: what each job holds on the servers, what is left of its work, and the rows of the record.
+
+It is a few arrays, so that compiled functions can read and change them. Only the transitions of
+:mod:`.allocations` change it; the kernel calls them order by order (:mod:`.engine`), a compiled loop calls the same
+ones. Work is counted in worker-µs at the job's present co-location, and converted when that changes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from skedge.core.model.cluster import Bools, Floats, Ints
+from skedge.core.model.network import Delays
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import whole_slots
+from skedge.platform.jit import inlined, lean
+
+A = TypeVar("A", Ints, Floats)
+
+NO_PS = -2
+"""Stands for the PS of a job that has none; -1 is the cloud."""
+
+GANG, ELASTIC, AT_SITES = range(3)
+"""Styles of an allocation: all workers begin together; each when its data are there; slot by slot where data are."""
+
+(
+    ARRIVAL, DEMAND, TYPE, PS_TYPE, CHUNKS,
+    LEFT, TRUE_LEFT, HELD, COLOCATED, STYLE, COMPUTE_FROM, SINCE, STOPPED, VERSION, NUMBER, TRAINED,
+    FIRST, SIZE, ROOM, ADMITTED, PS, PS_SINCE,
+) = range(22)  # fmt: skip
+"""Columns of ``Ledger.jobs``.
+
+- ARRIVAL [µs, whole slots], DEMAND (k_j), TYPE of its workers and PS_TYPE (-1: none on the edge), CHUNKS (D_j).
+- LEFT, TRUE_LEFT: remaining work, announced and true [worker-µs], exact at SINCE. HELD: workers held, 0 while it is
+  suspended. COLOCATED: 1 if the present or last allocation is. STYLE of its allocations, -1 before the first.
+- COMPUTE_FROM: when the first of its workers begins computing [µs]. SINCE: when the allocation was made, STOPPED: when
+  the last one ended [µs], -1 if none has. VERSION: its number for the agenda, where an end with another number is
+  obsolete. NUMBER: its place in the order in which all allocations were made. TRAINED: the work that the last ended
+  allocation did [worker-µs].
+- FIRST, SIZE, ROOM: where its rows of ``Ledger.workers`` begin, how many there are, and how many have room there.
+- ADMITTED: its first allocation or dispatch [µs], -1 before it. PS: its PS slot (-1: in the cloud, NO_PS: none),
+  PS_SINCE: since when [µs].
+"""
+
+(ARRIVED, AGENDA, SEQUENCE, STALE, DONE, NOW, DECISIONS, PS_ROWS, UPLOADS, RUNS, WORKER_ROWS, ALLOCATIONS) = range(12)
+"""Numbers of ``Ledger.at``: jobs arrived; length of the agenda, entries made so far, its obsolete entries; jobs
+completed; the present [µs]; rows of the four tables and of ``Ledger.workers``; allocations made so far."""
+
+
+class Case(NamedTuple):
+    """What does not change during a run.
+
+    Attributes
+    ----------
+    delays
+        Upload delays.
+    slots
+        Workers of the edge by type.
+    ps_first, ps_list
+        PS slots in lists, ascending: list number ``server * types + type`` has those of a server and type, and the
+        lists behind have all of a type. List p is ``ps_list[ps_first[p] : ps_first[p + 1]]``.
+    ps_places, ps_type
+        Server and type of each PS slot; the last server is the cloud.
+    ps_types
+        Number of PS types, at least 1.
+    cloud
+        Number of the cloud; -1 if there is none.
+    step, overhead
+        Slot length and checkpoint overhead [µs].
+    one_server
+        1 if a job on one edge server with its PS there counts as co-located, too.
+    kept
+        1 if data stay on every server that received them until the job ends or the server is lost; 0 if only the data
+        of the last placement count.
+    on_slots
+        1 if workers and PSs are slots of a type; 0 if they are amounts of resources, which the ledger does not count.
+    simulated
+        1 in a simulation: ends are put on the agenda and runs are noted; 0 where a live world reports both.
+    """
+
+    delays: Delays
+    slots: Ints
+    ps_first: Ints
+    ps_list: Ints
+    ps_places: Ints
+    ps_type: Ints
+    ps_types: int
+    cloud: int
+    step: int
+    overhead: int
+    one_server: int
+    kept: int
+    on_slots: int
+    simulated: int
+
+
+class Data(NamedTuple):
+    """Where the data of jobs are: for each upload to a server the further workers whose data it brought.
+
+    The entries of a job are in blocks of one pool, in the order in which they were brought: block b has the entries
+    ``b * BLOCK`` and following, which are read together. Empty entries have server -1. A gang has one entry for each
+    server, as it waits for the last upload anyway.
+
+    Attributes
+    ----------
+    first, last
+        Oldest and newest block of each job, -1 if it has none.
+    server, workers, ready
+        Of an entry: where, for how many workers, and when they are there [µs].
+    following
+        Of a block: the job's next one, -1 if there is none.
+    size
+        Number of blocks, shape ``(1,)``.
+    """
+
+    first: Ints
+    last: Ints
+    server: Ints
+    workers: Ints
+    ready: Ints
+    following: Ints
+    size: Ints
+
+
+class Rows(NamedTuple):
+    """The rows of the record that transitions add.
+
+    Attributes
+    ----------
+    decisions, values
+        (time, job, verb, server, workers, reason), and the value of each, NaN if there is none.
+    ps
+        (job, slot, PSs, start, end).
+    uploads
+        (job, server, chunks, start).
+    runs
+        (job, server, workers, start, compute_from, end, work done, all workers of these rows, co-located, preempted).
+    """
+
+    decisions: Ints
+    values: Floats
+    ps: Ints
+    uploads: Ints
+    runs: Ints
+
+
+class Ledger(NamedTuple):
+    """The state of the allocations of all jobs.
+
+    Attributes
+    ----------
+    jobs
+        A row for each job; the columns are above.
+    announced, work
+        Total work by job, not co-located and co-located [worker-µs], shape ``(jobs, 2)``: as announced, and true.
+    workers
+        Workers of the present or last allocation of each job, in one pool: (server, workers, begin of computing [µs]).
+    data
+        Where data are.
+    free, capacity
+        Workers that no job holds, and those of the servers in service, by (server, type).
+    ps_job
+        The job of each PS slot, -1 if free.
+    in_service
+        Whether each server is in service.
+    agenda
+        A heap of (time, sequence, kind, job, number): see :mod:`.agenda`.
+    rows
+        The rows of the record.
+    at
+        Numbers; see above.
+    """
+
+    jobs: Ints
+    announced: Ints
+    work: Ints
+    workers: Ints
+    data: Data
+    free: Ints
+    capacity: Ints
+    ps_job: Ints
+    in_service: Bools
+    agenda: Ints
+    rows: Rows
+    at: Ints
+
+
+BLOCK = 8
+"""Entries of a block of ``Data``."""
+
+EMPTY = -1
+"""No block, no server."""
+
+
+# -- making and growing ----------------------------------------------------------------------------------------------
+
+
+def make_case(scenario: Scenario) -> Case:
+    """The case of a simulation of `scenario`."""
+    cluster, physics = scenario.cluster, scenario.physics
+    types, server, kind = max(1, len(cluster.ps_types)), cluster.ps_server, cluster.ps_type
+    n_lists, slots = len(cluster.servers) * types, np.arange(len(server))
+    key = np.concatenate([server * types + kind, n_lists + kind])
+    first, slot = _lists(key, n_lists + types, np.append(slots, slots))
+    return Case(
+        delays=scenario.delays,
+        slots=cluster.workers.sum(axis=0),
+        ps_first=first,
+        ps_list=slot,
+        ps_places=cluster.ps_places,
+        ps_type=cluster.ps_type.astype(np.int64),
+        ps_types=types,
+        cloud=-1 if cluster.cloud is None else cluster.cloud,
+        step=physics.step,
+        overhead=physics.checkpoint_overhead,
+        one_server=int(physics.colocation == "one_server"),
+        kept=int(physics.data == "kept"),
+        on_slots=int(cluster.kind == "slots"),
+        simulated=1,
+    )
+
+
+def _lists(key: Ints, n_lists: int, members: Ints) -> tuple[Ints, Ints]:
+    """Where the list of each value of `key` begins, and the lists of `members`, one after the other."""
+    first = np.concatenate([[0], np.cumsum(np.bincount(key, minlength=n_lists))])
+    return first.astype(np.int64), members[key.argsort(kind="stable")].astype(np.int64)
+
+
+def make_ledger(scenario: Scenario) -> Ledger:
+    """The ledger before the first event."""
+    cluster, n = scenario.cluster, len(scenario.jobs)
+    return Ledger(
+        jobs=job_rows(scenario, 0),
+        announced=np.array(scenario.announced_work),
+        work=np.array(scenario.true_work),
+        workers=np.zeros((0, 3), np.int64),
+        data=with_jobs(no_data(), n),
+        free=cluster.workers.copy(),
+        capacity=cluster.workers.copy(),
+        ps_job=np.full(len(cluster.ps_server), -1, np.int64),
+        in_service=np.ones(len(cluster.servers), np.bool_),
+        agenda=np.zeros((0, 5), np.int64),
+        rows=no_rows(),
+        at=np.zeros(12, np.int64),
+    )
+
+
+def job_rows(scenario: Scenario, first: int) -> Ints:
+    """The rows of the jobs from number `first` on, before their arrival."""
+    jobs = scenario.jobs
+    table = np.zeros((len(jobs) - first, 22), np.int64)
+    table[:, ARRIVAL] = whole_slots(jobs.arrival[first:], scenario.physics.step)
+    columns = (jobs.workers, jobs.worker_type, jobs.ps_type, jobs.chunks)
+    table[:, DEMAND : CHUNKS + 1] = np.column_stack([column[first:] for column in columns])
+    table[:, LEFT], table[:, TRUE_LEFT] = scenario.announced_work[first:, 0], scenario.true_work[first:, 0]
+    table[:, ADMITTED] = table[:, STYLE] = table[:, STOPPED] = -1
+    table[:, PS] = NO_PS
+    return table
+
+
+def no_rows() -> Rows:
+    """No rows."""
+    return Rows(np.zeros((0, 6), np.int64), np.zeros(0), *(np.zeros((0, width), np.int64) for width in (5, 4, 10)))
+
+
+def no_data() -> Data:
+    """No data anywhere, of no jobs."""
+    columns = {name: np.zeros(0, np.int64) for name in Data._fields}
+    return Data(**{**columns, "size": np.zeros(1, np.int64)})
+
+
+def with_jobs(data: Data, n: int) -> Data:
+    """`data` with room for `n` jobs."""
+    none = np.full(max(n - len(data.first), 0), EMPTY)
+    return data._replace(first=np.append(data.first, none), last=np.append(data.last, none))
+
+
+def longer(array: A, need: int) -> A:
+    """`array` with room for `need` rows; one that grows does so by half at least, and views of it must not be used."""
+    if len(array) < need:
+        # in place: the system moves a large array without copying it; what is new of it is filled with 0
+        array.resize((max(need, 3 * len(array) // 2), *array.shape[1:]), refcheck=False)
+    return array
+
+
+def with_room(ledger: Ledger, more: int) -> Ledger:
+    """The same with room for at most `more` further rows, entries and agenda items each."""
+    rows, data, at = ledger.rows, ledger.data, ledger.at.tolist()
+    blocks, decisions = int(data.size[0]) + more, at[DECISIONS] + more
+    if blocks > len(data.following):
+        blocks = max(blocks, 3 * len(data.following) // 2)
+        entries = {name: longer(getattr(data, name), BLOCK * blocks) for name in ("server", "workers", "ready")}
+        data = data._replace(following=longer(data.following, blocks), **entries)
+    return ledger._replace(
+        rows=Rows(
+            longer(rows.decisions, decisions), longer(rows.values, decisions), longer(rows.ps, at[PS_ROWS] + more),
+            longer(rows.uploads, at[UPLOADS] + more), longer(rows.runs, at[RUNS] + more),
+        ),
+        data=data,
+        workers=longer(ledger.workers, at[WORKER_ROWS] + more),
+        agenda=longer(ledger.agenda, at[AGENDA] + more),
+    )  # fmt: skip
+
+
+@lean
+def has_room(ledger: Ledger, more: int) -> bool:
+    """Whether every array that grows has room for `more` rows or entries."""
+    at, rows = ledger.at, ledger.rows
+    tables = min(len(rows.decisions) - at[DECISIONS], len(rows.values) - at[DECISIONS], len(rows.ps) - at[PS_ROWS])
+    others = min(len(rows.uploads) - at[UPLOADS], len(rows.runs) - at[RUNS], len(ledger.agenda) - at[AGENDA])
+    pools = min(len(ledger.workers) - at[WORKER_ROWS], len(ledger.data.following) - ledger.data.size[0])
+    return min(tables, others, pools) >= more
+
+
+@inlined
+def note_decision(
+    ledger: Ledger, job: int, verb: int, server: int, workers: int, reason: int, value: float
+) -> None:  # fmt: skip
+    """Add a row to the decisions, at the present."""
+    at, decisions = ledger.at, ledger.rows.decisions
+    n = at[DECISIONS]
+    decisions[n, 0], decisions[n, 1], decisions[n, 2] = at[NOW], job, verb
+    decisions[n, 3], decisions[n, 4], decisions[n, 5] = server, workers, reason
+    ledger.rows.values[n] = value
+    at[DECISIONS] = n + 1
