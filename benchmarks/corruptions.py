@@ -4,7 +4,7 @@
     python benchmarks/corruptions.py --count 2000 --runs FOLDER ...    # runs that are there, as those of `skedge live`
 
 Of what survives, by table, column and mutation: how often, which metrics it changes, and one of them. Exit code 1 if
-something survives that is not equivalent (:func:`skedge.testing.corruptions.equivalent`).
+something survives that is not equivalent (`equivalent` in `tests/builders/corruptions.py`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -23,7 +24,10 @@ from skedge.core.model.cluster import Cluster, Physics
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.run import Run, run
 from skedge.testing import resource_scenarios, site_scenario, small_scenario
-from skedge.testing.corruptions import fuzz, lines
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from builders.corruptions import fuzz, survivor_lines
 
 SLOTTED = Physics(slotted=True, slot=10_000_000)
 OVERHEAD = Physics(checkpoint_overhead=500_000)
@@ -84,13 +88,14 @@ def main() -> None:
     for kind, make in made.items():
         begun, seen = time.monotonic(), fuzz(make(), rng, each)
         survived = sum(times for times, _, _ in seen.open.values())
-        tried, found, left = tried + seen.tried, found + sum(seen.found.values()), left + survived
+        tried, found, left = tried + seen.tried, found + sum(seen.detected.values()), left + survived
         equivalent += seen.equivalent
         took = time.monotonic() - begun
         print(
-            f"{kind}: {seen.tried} tried, {sum(seen.found.values())} found, {survived} open, {took:.0f} s", flush=True
+            f"{kind}: {seen.tried} tried, {sum(seen.detected.values())} found, {survived} open, {took:.0f} s",
+            flush=True,
         )
-        for line in lines(seen):
+        for line in survivor_lines(seen):
             print("   ", line, flush=True)
     print(f"{tried} corruptions, {found} found; equivalent:")
     for why, times in equivalent.most_common():

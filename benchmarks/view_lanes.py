@@ -18,7 +18,7 @@ from playwright.sync_api import sync_playwright
 
 from builders.browsers import ARGS, CHROMIUM
 from skedge.run import Run
-from skedge.view.recorded import Recorded
+from skedge.view.recorded_runs import RecordedRuns
 from skedge.view.server import ViewServer
 
 FRAMES = """async (zoomed) => {
@@ -44,7 +44,7 @@ def main(bars: int) -> None:
     """Print the times for this number of bars."""
     world = samples.scenario(2000, servers=20, lanes=8)
     made = Run(world, {"policy": "made up"}, samples.huge(world, bars, 5))
-    answers = Recorded([made])
+    answers = RecordedRuns([made])
     began = time.perf_counter()
     _ = answers.lanes  # as the command does before it opens the page
     print(f"prepared in {time.perf_counter() - began:.2f} s")

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import sync_playwright
+from skedge.view.recorded import Recorded
 
 from skedge.run import Run
-from skedge.view.recorded import Recorded
 from skedge.view.server import ViewServer
 
 DOCS = Path(__file__).resolve().parents[1]

@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-import pickle
-import time
-import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
-from dataclasses import dataclass, replace
-from hashlib import blake2b
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from .analysis.intervals import FEWEST, import_statistics
-from .analysis.metrics.metrics import completion_of
-from .analysis.verify.verify import Violation
 from .comparison import MOST_SEEDS
-from .comparison.comparison import Comparison, Failure, Times
+from .comparison.comparison import Comparison
 from .comparison.entrants import Entrant, entrants_of
+from .comparison.points import (
+    BoundResult,
+    RunFailure,
+    RunResult,
+    Sample,
+    bound_points,
+    compile_small,
+    last_scenario,
+    make_run_folder,
+    run_point,
+    samples_of,
+    successes_among,
+)
 from .comparison.rates import add_rates
 from .core.errors import InputError, SkedgeError
-from .core.model.scenario import Jobs, Scenario
 from .core.policy import AnyPolicy
-from .optimum.problems import Reference, ReferencePart, covering, parts, reference, reference_of, reference_part
-from .platform.jit import interpreted
-from .run import Run, run
+from .optimum.problems import Reference, ReferencePart, reference_of
 from .runs.kept import Kept
-from .runs.meta import folder_name, registered_meta
-from .runs.sweep import Passing, Point, Where, carry_out, key_of
+from .runs.sweep import Point, Where, carry_out
 from .scenario.file import Source
-from .scenario.resampled import Origin, is_resampled, origin_of, window_of
-from .scenario.save import digest_of
+from .scenario.resampled import is_resampled, origin_of
 
 
 def compare(
@@ -66,7 +66,7 @@ def compare(
     verify
         Check every rule of the model on each record, in the process of the run.
     folder
-        Folder for the run folders, named by :func:`run_name`; None: runs are not written.
+        Folder for the run folders, named by :func:`~skedge.comparison.points.run_name`; None: runs are not written.
     ray
         Address of an existing Ray cluster that carries out the runs instead; the same skedge must be installed there.
     resume
@@ -91,12 +91,12 @@ def compare(
         seeds = range(origin.seed, origin.seed + seeds)
     if processes == 0 or processes < -1:
         raise InputError(f"processes: {processes}; it must be at least 1, or -1 for one per core")
-    kept = Kept(resume) if isinstance(resume, Path) else resume
-    where = Where(processes, ray, kept, joining=True)
-    samples = _samples([(source, origin, seed) for seed in seeds], where)
-    made, references = _results(samples, entrants, where, verify, folder, progress or _silent)
+    cache = Kept(resume) if isinstance(resume, Path) else resume
+    executor = Where(processes, ray, cache, joining=True)
+    samples = samples_of([(source, origin, seed) for seed in seeds], executor)
+    results, references = _results(samples, entrants, executor, verify, folder, progress or _silent)
     resampled = any(is_resampled(origin, seed) for seed in seeds)
-    return _comparison(made, references, entrants, verify=verify, resampled=resampled)
+    return _comparison(results, references, entrants, verify=verify, resampled=resampled)
 
 
 def _check_seeds(number: int) -> None:
@@ -116,165 +116,110 @@ def compare_small(
     """Run each policy on each scenario at each seed, all of which take a second or less a run, and verify it.
 
     One process compiles what runs do not use while another one compiles the policy.
+
+    Parameters
+    ----------
+    sources, policies, seeds
+        As for :func:`compare`; each policy is a name with parameters.
+    progress
+        Called with policy and seed after each run, and with ``bound`` and seed after each bound.
+
+    Returns
+    -------
+    list of Comparison
+        One for each source, in their order.
     """
     _check_seeds(len(seeds))
-    entrants, each = entrants_of(policies), len(seeds)
-    where = Where(joining=True)
-    wanted = [(source, origin_of(source), seed) for source in sources for seed in seeds]
-    samples = [replace(sample, i=sample.i % each) for sample in _samples(wanted, where)]
-    compiling = Point("kernels", _compile, (samples[0], entrants[0]))
-    made, references = _results(samples, entrants, where, True, None, progress or _silent, compiling)
-    parts = [slice(k * each, (k + 1) * each) for k in range(len(sources))]
+    entrants, n_seeds = entrants_of(policies), len(seeds)
+    executor = Where(joining=True)
+    sources_and_seeds = [(source, origin_of(source), seed) for source in sources for seed in seeds]
+    samples = [replace(sample, i=sample.i % n_seeds) for sample in samples_of(sources_and_seeds, executor)]
+    compiling = Point("kernels", compile_small, (samples[0], entrants[0]))
+    results, references = _results(samples, entrants, executor, True, None, progress or _silent, compiling)
+    parts = [slice(k * n_seeds, (k + 1) * n_seeds) for k in range(len(sources))]
     return [
-        _comparison({policy: ones[part] for policy, ones in made.items()}, references[part], entrants) for part in parts
+        _comparison({policy: runs[part] for policy, runs in results.items()}, references[part], entrants)
+        for part in parts
     ]
 
 
-def _silent(_what: str, _seed: int) -> None:
+def _silent(_policy: str, _seed: int) -> None:
     """Report no progress."""
 
 
-@dataclass(frozen=True)
-class _Sample:
-    """The scenario at the seed of number `i`: where it is from and, for points that are sent or kept, its digest.
-
-    `number` identifies a sample within a sweep, and `call` the sweep: a file may have changed since another one.
-    """
-
-    i: int
-    source: Source
-    origin: Origin
-    seed: int | None
-    number: int
-    call: int
-    digest: str = ""
-
-    def scenario(self) -> Scenario:
-        return window_of(self.source, self.seed, self.origin)
-
-
-def _samples(sources: Sequence[tuple[Source, Origin, int | None]], where: Where) -> list[_Sample]:
-    """The samples of these sources and seeds. Elsewhere than here the scenarios themselves are sent."""
-    call = time.monotonic_ns()
-    samples = [_Sample(i, source, origin, seed, i, call) for i, (source, origin, seed) in enumerate(sources)]
-    return samples if where.here else [_resolved(sample) for sample in samples]
-
-
-def _resolved(sample: _Sample) -> _Sample:
-    """The sample with its scenario itself."""
-    scenario = sample.scenario()
-    return replace(sample, source=scenario, origin=origin_of(scenario), digest=digest_of(scenario))
-
-
 def _results(
-    samples: Sequence[_Sample],
+    samples: Sequence[Sample],
     policies: Sequence[Entrant],
-    where: Where,
+    executor: Where,
     verify: bool,
     folder: Path | None,
     progress: Callable[[str, int], None],
     compiling: Point | None = None,
-) -> tuple[dict[str, list[_Made | _Failed]], tuple[Reference | None, ...]]:
+) -> tuple[dict[str, list[RunResult | RunFailure]], tuple[Reference | None, ...]]:
     """The results of the runs by policy, and the bound of each sample that holds for all its runs.
 
     Runs that are carried out elsewhere come back to be written.
     """
-    alike = [policy for policy in policies if policy.family == policies[0].family]
+    same_family = [policy for policy in policies if policy.family == policies[0].family]
+    # Runs of one name follow each other, so that a process reuses the code that it has compiled for the run before.
     points = [
-        _run_point(sample, policy, where, verify, folder)
-        for policy in (*alike, *(policy for policy in policies if policy not in alike))
+        run_point(sample, policy, executor, verify, folder)
+        for policy in (*same_family, *(policy for policy in policies if policy not in same_family))
         for sample in samples
     ]
     if compiling is not None:
-        points.insert(len(alike) * len(samples), compiling)
-    made: dict[int, dict[str, _Made | _Failed]] = {sample.number: {} for sample in samples}
+        points.insert(len(same_family) * len(samples), compiling)
+    results: dict[int, dict[str, RunResult | RunFailure]] = {sample.number: {} for sample in samples}
+    # Results come in any order; they are found again by sample, policy and part.
     bounds: dict[int, dict[int, ReferencePart | None]] = {sample.number: {} for sample in samples}
     by_number = {sample.number: sample for sample in samples}
 
-    def then(one: _Made | _Failed | _Bounded | None) -> list[Point]:
+    def next_points(result: RunResult | RunFailure | BoundResult | None) -> list[Point]:
         """The bounds of a sample when all its runs are made."""
-        if not isinstance(one, _Made | _Failed):
+        if not isinstance(result, RunResult | RunFailure):
             return []
-        made[one.number][one.policy] = one if isinstance(one, _Failed) or one.i == 0 else replace(one, run=None)
-        return _bound_points(by_number[one.number], made[one.number]) if len(made[one.number]) == len(policies) else []
+        if isinstance(result, RunResult) and result.i > 0:
+            result = replace(result, run=None)  # the report shows the runs of the first sample alone
+        of_sample = results[result.number]
+        of_sample[result.policy] = result
+        return bound_points(by_number[result.number], of_sample) if len(of_sample) == len(policies) else []
 
-    for one in _carried_out(points, where, "runs", then):
-        if isinstance(one, _Made | _Failed):
-            if isinstance(one, _Made) and folder is not None and one.run is not None and not where.here:
-                one.run.write(_new(folder, one.policy, one.seed))
-            progress(one.policy, one.seed)
-        elif one is not None:
+    for result in _execute(points, executor, "runs", next_points):
+        if isinstance(result, RunResult | RunFailure):
+            # Runs elsewhere cannot write into this machine's folder.
+            if isinstance(result, RunResult) and folder is not None and result.run is not None and not executor.here:
+                result.run.write(make_run_folder(folder, result.policy, result.seed))
+            progress(result.policy, result.seed)
+        elif result is not None:
             if len(samples) >= FEWEST:
                 import_statistics()  # here, as other processes, where there are any, compute bounds meanwhile
-            bounds[one.number][one.part] = one.bounds
-            first = _well(made[one.number].values())[0]
-            if len(bounds[one.number]) == first.parts:
+            bounds[result.number][result.part] = result.bounds
+            # A bound follows only from runs that ended well, so that there is one.
+            first = successes_among(results[result.number].values())[0]
+            if len(bounds[result.number]) == first.parts:
                 progress("bound", first.seed)
-    _last.clear()
-    runs = {policy.label: [made[sample.number][policy.label] for sample in samples] for policy in policies}
-    return runs, tuple(reference_of([of[part] for part in sorted(of)]) if of else None for of in bounds.values())
+    # With joining, this process has computed bounds too; its scenario would stay in memory.
+    last_scenario.clear()
+    runs = {policy.label: [results[sample.number][policy.label] for sample in samples] for policy in policies}
+    return runs, tuple(
+        reference_of([bound_parts[part] for part in sorted(bound_parts)]) if bound_parts else None
+        for bound_parts in bounds.values()
+    )
 
 
-def _well(made: Iterable[_Made | _Failed]) -> list[_Made]:
-    """The runs that ended well."""
-    return [one for one in made if isinstance(one, _Made)]
-
-
-def _carried_out(
-    points: Sequence[Point], where: Where, what: str, then: Callable[[Any], Sequence[Point]]
-) -> Iterator[_Made | _Failed | _Bounded | None]:
+def _execute(
+    points: Sequence[Point], executor: Where, label: str, next_points: Callable[[Any], Sequence[Point]]
+) -> Iterator[RunResult | RunFailure | BoundResult | None]:
     try:
-        with closing(carry_out(points, where, what, then)) as done:
-            yield from done
+        # Closed when an error or Ctrl-C ends the loop, so that no process goes on by itself.
+        with closing(carry_out(points, executor, label, next_points)) as results:
+            yield from results
     except BrokenProcessPool as error:
         raise SkedgeError("a run was ended from outside, perhaps for want of memory; try --processes 1") from error
 
 
-def _run_point(sample: _Sample, policy: Entrant, where: Where, verify: bool, folder: Path | None) -> Point:
-    if where.here:
-        return Point(f"{policy.label} {sample.number}", _one, (sample, policy, verify, folder, sample.i == 0))
-    keep = sample.i == 0 or folder is not None
-    key = key_of("compare", sample.digest, policy.label, policy.module(), sample.i, verify, keep)
-    return Point(key, _one, (sample, policy, verify, None, keep))
-
-
-def _bound_points(sample: _Sample, made: Mapping[str, _Made | _Failed]) -> list[Point]:
-    """The bounds on a sample that hold for all its runs that ended well, part by part."""
-    well = _well(made.values())
-    if not well:
-        return []
-    covered = tuple(sorted(set.intersection(*(set(one.covered) for one in well))))
-    return [
-        Point(key_of("bound", sample.digest, covered, part), _bound, (sample, covered, part))
-        for part in range(well[0].parts)
-    ]
-
-
-def _bound(sample: _Sample, covered: tuple[str, ...], part: int) -> _Bounded:
-    """The bounds of the problems `covered` on a part of the sample."""
-    key = sample.call, sample.number
-    if key not in _last:
-        _last.clear()
-        _last[key] = sample.scenario()
-    return _Bounded(sample.number, part, reference_part(_last[key], covered, part))
-
-
-_last: dict[tuple[int, int], Scenario] = {}
-"""The scenario of the last bound in this process: the next one is mostly of another part of it."""
-
-
-def _compile(sample: _Sample, policy: Entrant) -> None:
-    """Compile what verification and bounds use while another process compiles the policy: on the first job alone."""
-    full = sample.scenario()
-    small = replace(full, jobs=Jobs(full.jobs.frame.head(1), full.cluster, full.jobs.given))
-    with interpreted():
-        result = run(small, policy.fresh())
-    result.verify()
-    reference(small, covering(small, result.schedule, completion_of(registered_meta(result.meta))))
-
-
 def _comparison(
-    made: dict[str, list[_Made | _Failed]],
+    results: dict[str, list[RunResult | RunFailure]],
     references: tuple[Reference | None, ...],
     entrants: Sequence[Entrant],
     *,
@@ -282,124 +227,34 @@ def _comparison(
     resampled: bool = False,
 ) -> Comparison:
     """The comparison of the policies that never failed."""
-    well = {policy: _well(ones) for policy, ones in made.items()}
-    failures = tuple(one.failure for ones in made.values() for one in ones if isinstance(one, _Failed))
-    by_policy = {policy: ones for policy, ones in well.items() if len(ones) == len(made[policy])}
+    successes = {policy: successes_among(runs) for policy, runs in results.items()}
+    failures = tuple(result.failure for runs in results.values() for result in runs if isinstance(result, RunFailure))
+    # A mean over other seeds than the others' would not compare: one failure leaves a policy out.
+    by_policy = {policy: runs for policy, runs in successes.items() if len(runs) == len(results[policy])}
+    # Nothing is left to compare: the first error says why, with the trace of the process in which it arose.
     if not by_policy:
         if failures[0].trace:
             failures[0].error.add_note(failures[0].trace)
         raise failures[0].error
-    metrics = {policy: [one.metrics for one in ones] for policy, ones in by_policy.items()}
-    finished = {policy: [one.finished for one in ones] for policy, ones in by_policy.items()}
+    metrics = {policy: [result.metrics for result in runs] for policy, runs in by_policy.items()}
+    finished = {policy: [result.finished for result in runs] for policy, runs in by_policy.items()}
     add_rates(metrics, finished)
     for rows in metrics.values():
-        for row, to in zip(rows, references, strict=True):
-            row["bound_ratio"] = None if to is None else to.ratio(row[to.metric])
+        for row, bound in zip(rows, references, strict=True):
+            row["bound_ratio"] = None if bound is None else bound.ratio(row[bound.metric])
     first = next(iter(by_policy.values()))
-    same = len(first) > 1 and len({one.jobs for one in first}) == 1
+    # By hashes of arrivals and work: a function of the seed, or a file, may give the same jobs with every seed.
+    same = len(first) > 1 and len({result.jobs for result in first}) == 1
     return Comparison(
         tuple(by_policy),
-        tuple(one.seed for one in first),
+        tuple(result.seed for result in first),
         metrics,
-        tuple(run for ones in by_policy.values() if (run := ones[0].run) is not None),
+        tuple(run for runs in by_policy.values() if (run := runs[0].run) is not None),
         references,
-        {policy: [one.violations for one in ones] for policy, ones in by_policy.items()} if verify else None,
-        {policy: [one.times for one in ones] for policy, ones in by_policy.items()},
+        {policy: [result.violations for result in runs] for policy, runs in by_policy.items()} if verify else None,
+        {policy: [result.times for result in runs] for policy, runs in by_policy.items()},
         "resampled" if resampled else "same" if same else "drawn",
         finished,
         failures,
-        {one.label: may for one in entrants if (may := one.may_use_cloud()) is not None},
+        {entrant.label: may for entrant in entrants if (may := entrant.may_use_cloud()) is not None},
     )
-
-
-@dataclass(frozen=True)
-class _Made:
-    """The result that a process returns for a run: data for the comparison and, where it is wanted, the run itself.
-
-    `jobs` and `finished` are hashes: of what arrives when, and of which jobs finished.
-    """
-
-    policy: str
-    number: int
-    i: int
-    seed: int
-    metrics: dict[str, Any]
-    run: Run | None
-    covered: tuple[str, ...]
-    parts: int
-    violations: list[Violation]
-    times: Times
-    jobs: str
-    finished: str
-
-
-@dataclass(frozen=True)
-class _Failed(Passing):
-    """What a process returns for a run that ended with an error."""
-
-    policy: str
-    number: int
-    seed: int
-    failure: Failure
-
-
-@dataclass(frozen=True)
-class _Bounded:
-    """The bounds that a process returns for a part of a sample."""
-
-    number: int
-    part: int
-    bounds: ReferencePart | None
-
-
-def run_name(policy: str, seed: int) -> str:
-    """Name of a run's folder."""
-    return f"{folder_name(policy)}-seed{seed}"
-
-
-def _new(folder: Path, policy: str, seed: int) -> Path:
-    made = folder / run_name(policy, seed)
-    made.mkdir(parents=True)
-    return made
-
-
-def _one(sample: _Sample, policy: Entrant, verify: bool, folder: Path | None, keep: bool) -> _Made | _Failed:
-    scenario = sample.scenario()
-    try:
-        result, violations, times = _verified_run(scenario, policy, verify)
-    except (MemoryError, OSError):  # this machine's, which say nothing about the policy
-        raise
-    except Exception as error:
-        return _Failed(policy.label, sample.number, scenario.seed, _failure(policy.label, scenario.seed, error))
-    if folder is not None:
-        result.write(_new(folder, policy.label, scenario.seed))
-    covered = covering(result.scenario, result.schedule, completion_of(registered_meta(result.meta)))
-    if sample.i == 0:
-        _ = result.utilisation  # the report shows it, and it is computed here, beside other runs
-    return _Made(
-        policy.label, sample.number, sample.i, scenario.seed, result.metrics, result if keep else None, covered,
-        parts(scenario), violations, times, _hash(scenario.jobs.arrival, scenario.announced_work),
-        _hash(result.jobs["completion"].is_not_null().to_numpy()),
-    )  # fmt: skip
-
-
-def _verified_run(scenario: Scenario, policy: Entrant, verify: bool) -> tuple[Run, list[Violation], Times]:
-    begun = time.perf_counter()
-    result = run(scenario, policy.fresh())
-    simulated = time.perf_counter()
-    violations = result.verify() if verify else []
-    return result, violations, Times(result.decisions_s, simulated - begun, time.perf_counter() - simulated)
-
-
-def _failure(policy: str, seed: int, error: Exception) -> Failure:
-    """The failure, with the error in a form that goes to another process."""
-    trace = "" if isinstance(error, SkedgeError) else traceback.format_exc()
-    try:
-        pickle.loads(pickle.dumps(error))  # noqa: S301 - just pickled
-    except Exception:
-        error = SkedgeError(f"{type(error).__name__}: {error}")
-    return Failure(policy, seed, error, trace)
-
-
-def _hash(*arrays: np.ndarray[Any, Any]) -> str:
-    return blake2b(b"".join(array.tobytes() for array in arrays), digest_size=8).hexdigest()

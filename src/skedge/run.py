@@ -34,8 +34,8 @@ from .core.record.schedule import Schedule, schema
 from .core.registry import make_policy, policy_of, registered
 from .platform.malloc import give_back
 from .platform.signals import held_back
-from .report.build import ReportRun, build_report, unique
-from .report.notebook import displayed
+from .report.build import ReportRun, build_report, unique_labels
+from .report.notebook import notebook_html
 from .report.plots import Plots
 from .report.table import metrics_table
 from .runs.meta import broken_meta, meta_of, read_meta, registered_meta
@@ -125,7 +125,7 @@ class Run:
 
     def _repr_html_(self) -> str:
         """Metrics and lanes, as Jupyter shows them."""
-        return displayed(repr(self), metrics_table([(self.policy, self.metrics)]), [self.plot.lanes()])
+        return notebook_html(repr(self), metrics_table([(self.policy, self.metrics)]), [self.plot.lanes()])
 
     def verify(self, limit: int = 20) -> list[Violation]:
         """Violations of the rules of ``docs/model.md``; an empty list if there are none.
@@ -236,7 +236,7 @@ def report(runs: Sequence[Run], title: str, command: str) -> str:
 
 def side_by_side(runs: Sequence[Run]) -> list[ReportRun]:
     """Runs as reports and charts take them; those of one policy are told apart by numbers."""
-    labels = unique([run.policy for run in runs])
+    labels = unique_labels([run.policy for run in runs])
     return [run.shown(label) for label, run in zip(labels, runs, strict=True)]
 
 

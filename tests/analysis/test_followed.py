@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from builders.corruptions import corrupt
 from skedge.analysis.columns import columns
 from skedge.analysis.verify import followed, gangs, orders, ps, same
 from skedge.analysis.verify.followed import Followed
@@ -14,7 +15,6 @@ from skedge.analysis.verify.verify import Violation, verify
 from skedge.core.record.schedule import Schedule
 from skedge.run import Run, run
 from skedge.testing import small_scenario
-from skedge.testing.corruptions import corrupt
 
 POLICIES = ("srtf", "srtf:placement=literal", "tiresias", "fifo", "preemptive", "drf", "batch")
 

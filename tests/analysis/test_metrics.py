@@ -137,6 +137,18 @@ def test_utilisation_over_time() -> None:
     assert got["submitted"].to_list() == [3, 0, 1, 0, 0]
 
 
+def test_a_job_that_fails_is_in_the_system_until_then() -> None:
+    """One worker: the first job fails after 4 s of its 10; the second waits from 1 s on and runs from 4 to 14 s."""
+    cluster = Cluster([Server("n0", capacity={"worker:gpu": 1, "ps:cpu": 1})])
+    jobs = [Job(name, at, 1, 1, 10, 1.0, max_run_time_s=most) for name, at, most in (("a", 0, 4.0), ("b", 1, None))]
+    table, given = job_table(jobs)
+    done = run(Scenario(cluster, Jobs(table, cluster, given)), "fifo")
+    got = utilisation(done.scenario, done.schedule, points=8)
+    assert got["time_s"].to_list() == [0, 2, 4, 6, 8, 10, 12, 14]
+    assert got["running_jobs"].to_list() == [1, 1, 1, 1, 1, 1, 1, 0]
+    assert got["waiting_jobs"].to_list() == [0, 1, 0, 0, 0, 0, 0, 0]
+
+
 def test_a_job_with_a_part_of_its_work_in_the_cloud_counts_as_in_the_cloud() -> None:
     """Four chunks of 100 s: one on the only worker, three in the cloud, whose data take 50 s to come."""
     cluster = Cluster([Server("n0", capacity={"worker:gpu": 1, "ps:cpu": 1}), Server("cloud", "cloud")])

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from builders.corruptions import corrupt, fuzz
 from builders.verify_strict import (
     ANY,
     PLANTED,
@@ -28,7 +29,6 @@ from skedge.core.model.cluster import Physics
 from skedge.core.record.schedule import Schedule
 from skedge.run import Run, run
 from skedge.testing import resource_scenarios, site_scenario, small_scenario
-from skedge.testing.corruptions import corrupt, fuzz
 from skedge.testing.rerun import difference
 
 SLOTTED = Physics(slotted=True, slot=10_000_000)
@@ -220,8 +220,8 @@ def test_of_random_corruptions_only_equivalent_ones_survive(policy: str) -> None
     """A sample; ``benchmarks/corruptions.py`` has the rest."""
     seen = fuzz(done(policy), np.random.default_rng(11), 30)
     assert seen.open == {}
-    assert sum(seen.found.values()) >= 20
-    assert set(seen.found) <= set(RULES)
+    assert sum(seen.detected.values()) >= 20
+    assert set(seen.detected) <= set(RULES)
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def copied(measured: Path, tmp_path: Path) -> Path:
 def test_the_small_scenarios_and_their_bounds_are_still_what_is_stored() -> None:
     """Computed anew at the first seed; a hash that differs means a new version of the suite."""
     for task in tasks("small"):
-        anew, stored = task.frozen_anew(), task.frozen()
+        anew, stored = task.compute_frozen(), task.frozen()
         assert (anew.hash, anew.bound) == (stored.hash, stored.bound), task
         assert anew.value == pytest.approx(stored.value, rel=1e-9), task
 

@@ -19,7 +19,7 @@ from skedge.explain import explain
 from skedge.run import Run, prepared, run
 from skedge.scenario.file import load_scenario
 from skedge.testing import site_scenario, small_scenario
-from skedge.view.recorded import Recorded
+from skedge.view.recorded_runs import RecordedRuns
 from skedge.view.server import ViewServer
 
 VIEWS = {"lanes": "Lanes", "jobs": "Jobs", "why": "Why", "training": "Training", "map": "Servers", "compare": "Compare"}
@@ -32,7 +32,7 @@ def runs() -> list[Run]:
 
 
 def served(runs: list[Run]) -> Iterator[str]:
-    with ViewServer(Recorded(runs)) as server:
+    with ViewServer(RecordedRuns(runs)) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield server.url

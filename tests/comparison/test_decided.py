@@ -77,7 +77,7 @@ def test_policies_that_finish_different_jobs_have_no_rate_and_no_difference(
 def test_the_best_is_no_policy_that_finished_other_jobs() -> None:
     comparison = compare(twice_as_large, ["srtf", "aonline"], 5, processes=1)
     assert comparison.best("jct_mean_s") is None
-    assert comparison.best_in_the_mean in comparison.policies
+    assert comparison.best_mean_policy in comparison.policies
 
 
 LESS_WORK = (

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from builders.corruptions import corrupt
 from oracles import plain_supplies
 from skedge.analysis.columns import Columns, columns, not_gangs
 from skedge.analysis.supplies import supplies
@@ -20,7 +21,6 @@ from skedge.policies.gangs.preemptive import merged
 from skedge.policies.gangs.srtf import rank
 from skedge.run import Run, run
 from skedge.testing import small_scenario
-from skedge.testing.corruptions import corrupt
 
 bounded = settings(max_examples=200, deadline=None, derandomize=True, database=None)
 TIMES = st.lists(st.integers(0, 6), max_size=12)

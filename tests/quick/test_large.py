@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 
 from builders.chunks import instance
+from builders.corruptions import corrupt
 from skedge.analysis.metrics.metrics import metrics, metrics_of_parts
 from skedge.analysis.verify.parts import has_parts, verify_parts
 from skedge.analysis.verify.verify import Violation, verify
@@ -31,7 +32,6 @@ from skedge.runs.meta import registered_meta
 from skedge.runs.writing import write_table
 from skedge.scenario.file import scenario_in_parts, scenario_of
 from skedge.scenario.save import JOBS, save_scenario
-from skedge.testing.corruptions import corrupt
 
 POLICIES = ("aonline", "aonline:cloud=false", "aonline:preempt_running=false", "aonline:q_mode=eq5")
 

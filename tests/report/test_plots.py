@@ -70,7 +70,7 @@ def test_more_bars_than_are_drawn_are_said() -> None:
     world = samples.scenario(60)
     shown = Plots([samples.report_run("a", world, samples.chunked(world, 6, 1))])
     assert shown.lanes().spec["title"]["subtitle"] == ""
-    few = shown.lanes(most=40)
+    few = shown.lanes(max_bars=40)
     assert few.spec["title"]["subtitle"] == "the busiest window"
     assert 0 < len({(bar["job"], bar["start"]) for bar in _values(few)}) <= 40
 
@@ -89,7 +89,7 @@ def test_sixteen_policies_have_lines_of_their_own() -> None:
 @pytest.mark.parametrize("name", ["lanes", "jct", "utilisation"])
 def test_a_chart_needs_no_network(name: str, done: Run) -> None:
     """The specification has its data, and the drawing refers to nothing."""
-    bundle = done.plot.every()[name]._repr_mimebundle_()
+    bundle = done.plot.charts()[name]._repr_mimebundle_()
     assert set(bundle) == {MIME, "image/svg+xml", "text/plain"}
     assert set(bundle[MIME]["data"]) == {"values"}
     assert "<script" not in bundle["image/svg+xml"]
@@ -151,9 +151,9 @@ def test_runs_comparisons_optima_and_scenarios_show_themselves(done: Run) -> Non
 def test_names_cannot_become_markup() -> None:
     world = samples.scenario(3, ids=[HOSTILE, "b", "c"])
     shown = Plots([samples.report_run(HOSTILE, world, samples.chunked(world, 2, 1))])
-    for plot in shown.every().values():
+    for plot in shown.charts().values():
         assert "<img" not in plot.svg()
-    html = notebook.displayed(
+    html = notebook.notebook_html(
         HOSTILE, notebook.ReportTable(("policy", "b"), [[HOSTILE, 1.0]]), [shown.lanes()], HOSTILE
     )
     assert HOSTILE not in html
@@ -166,7 +166,7 @@ def test_a_run_with_nothing_in_it_is_drawn(count: int) -> None:
     world = samples.scenario(count)
     empty = samples.chunked(world, 0, 1)
     shown = Plots([samples.report_run("a", world, empty)])
-    for plot in shown.every().values():
+    for plot in shown.charts().values():
         assert plot.svg().startswith("<svg")
 
 

@@ -25,8 +25,8 @@ from skedge.core.model.time import SECOND
 from skedge.report.bars import busiest_window, choose_bars, merge_adjacent
 from skedge.report.build import ReportRun, ReportTable, build_report, write_report
 from skedge.report.curves import jct_distribution, over_time
-from skedge.report.encode import packed, unpacked, whole
-from skedge.report.rows import pack
+from skedge.report.encode import int_column, pack_ints, unpack_ints
+from skedge.report.rows import assign_rows
 from skedge.report.table import table_view
 
 HOSTILE = [
@@ -46,7 +46,7 @@ def _data(page: str) -> dict[str, Any]:
 
 
 def _column(view: dict[str, Any], name: str) -> list[int]:
-    values: list[int] = unpacked(view[name]).tolist()
+    values: list[int] = unpack_ints(view[name]).tolist()
     return values
 
 
@@ -134,7 +134,7 @@ def test_bars_are_the_schedules_runs(runs: list[ReportRun], page: str) -> None:
         bars = view["gantt"]["bars"]
         table = run.schedule.runs.sort("start", "server", "lane", "job", "chunk")
         for name in ("job", "chunk", "server", "workers", "start", "preempted"):
-            assert _column(bars, name) == whole(table, name).tolist()
+            assert _column(bars, name) == int_column(table, name).tolist()
         assert _column(bars, "length") == (table["end"] - table["start"]).to_list()
         assert _column(bars, "wait") == (table["compute_from"] - table["start"]).to_list()
         assert view["gantt"]["window"] is None
@@ -162,8 +162,8 @@ def test_settings_and_scenario_are_in_the_page(page: str) -> None:
 def test_every_lane_has_one_row_and_bars_of_a_row_do_not_overlap(page: str) -> None:
     for view in _data(page)["runs"]:
         gantt = view["gantt"]
-        start, length = (unpacked(gantt["bars"][c]) for c in ("start", "length"))
-        row, height, bar = (unpacked(gantt["pieces"][c]) for c in ("row", "height", "bar"))
+        start, length = (unpack_ints(gantt["bars"][c]) for c in ("start", "length"))
+        row, height, bar = (unpack_ints(gantt["pieces"][c]) for c in ("row", "height", "bar"))
         assert set(bar.tolist()) == set(range(len(start)))
         by_row: dict[int, list[tuple[int, int]]] = {}
         for r, h, b in zip(row.tolist(), height.tolist(), bar.tolist(), strict=True):
@@ -178,18 +178,18 @@ def test_every_lane_has_one_row_and_bars_of_a_row_do_not_overlap(page: str) -> N
 
 def test_a_gang_has_as_many_rows_as_workers(page: str) -> None:
     gantt = _data(page)["runs"][1]["gantt"]
-    held = np.bincount(unpacked(gantt["pieces"]["bar"]), weights=unpacked(gantt["pieces"]["height"]))
-    assert held.tolist() == unpacked(gantt["bars"]["workers"]).tolist()
+    held = np.bincount(unpack_ints(gantt["pieces"]["bar"]), weights=unpack_ints(gantt["pieces"]["height"]))
+    assert held.tolist() == unpack_ints(gantt["bars"]["workers"]).tolist()
 
 
 def test_pack_splits_a_gang_only_where_no_rows_lie_side_by_side() -> None:
     start, end = np.array([0, 0, 0, 5]), np.array([10, 5, 10, 9])
-    row, height, bar = pack(start, end, np.array([1, 1, 1, 2]), slots=4)
+    row, height, bar = assign_rows(start, end, np.array([1, 1, 1, 2]), slots=4)
     # Rows 0 and 2 are busy until 10; the last needs 2 of rows 1 and 3.
     assert list(zip(row.tolist(), height.tolist(), bar.tolist(), strict=True)) == [
         (0, 1, 0), (1, 1, 1), (2, 1, 2), (1, 1, 3), (3, 1, 3),
     ]  # fmt: skip
-    row, height, _ = pack(start, end, np.array([1, 1, 1, 2]), slots=0)
+    row, height, _ = assign_rows(start, end, np.array([1, 1, 1, 2]), slots=0)
     assert row.tolist() == [0, 1, 2, 3]
     assert height.tolist() == [1, 1, 1, 2]
 
@@ -210,7 +210,7 @@ def test_cap_is_honoured_and_stated(crowded: ReportRun) -> None:
     assert gantt["bars_total"] == merge_adjacent(crowded.schedule.runs.with_columns(pl.lit(1).alias("merged"))).height
     assert gantt["runs_shown"] == sum(_column(bars, "merged"))
     low, high = gantt["window"]
-    start, end = unpacked(bars["start"]), unpacked(bars["start"]) + unpacked(bars["length"])
+    start, end = unpack_ints(bars["start"]), unpack_ints(bars["start"]) + unpack_ints(bars["length"])
     assert ((start < high) & (end > low)).all()
 
 
@@ -280,9 +280,9 @@ def test_only_runs_that_touch_and_show_no_event_between_them_are_merged() -> Non
 
 def test_packed_columns_read_back_exactly() -> None:
     for values in ([], [-1], [0, -1, 255], [2**52, -1, 3]):
-        assert unpacked(packed(np.array(values, np.int64))).tolist() == values
+        assert unpack_ints(pack_ints(np.array(values, np.int64))).tolist() == values
     with pytest.raises(ValueError, match="-2"):
-        packed(np.array([-2]))
+        pack_ints(np.array([-2]))
 
 
 def test_distribution_counts_rejected_jobs_in_the_denominator() -> None:

@@ -15,9 +15,10 @@ import pytest
 from numpy.random import Generator
 
 from skedge.analysis.intervals import Estimate, bounded, estimate
-from skedge.compare import compare, compare_small, run_name
+from skedge.compare import compare, compare_small
 from skedge.comparison.columns import COLUMNS
 from skedge.comparison.comparison import Comparison, Times
+from skedge.comparison.points import run_name
 from skedge.core.errors import InputError, PolicyError, ScenarioError
 from skedge.core.events import Event, Order
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
@@ -64,7 +65,7 @@ def test_small_scenarios_compared_together_are_compared_as_each_alone() -> None:
         assert [one and one.bound.value for one in found.references] == [
             one and one.bound.value for one in alone.references
         ]
-        for mine, theirs in zip(found.first, alone.first, strict=True):
+        for mine, theirs in zip(found.first_runs, alone.first_runs, strict=True):
             assert all(mine.schedule.tables()[name].equals(table) for name, table in theirs.schedule.tables().items())
     assert sorted(done) == sorted((what, seed) for what in (*POLICIES, "bound") for _ in sources for seed in (3, 4))
 
@@ -174,8 +175,8 @@ def test_a_comparison_holds_the_metrics_of_the_single_runs() -> None:
             told = dict(comparison.metrics[policy][i])
             del told["jct_rate"], told["bound_ratio"]
             assert told == run(contended(seed), policy).metrics
-    assert [r.policy for r in comparison.first] == list(POLICIES)
-    assert {r.scenario.seed for r in comparison.first} == {3}
+    assert [r.policy for r in comparison.first_runs] == list(POLICIES)
+    assert {r.scenario.seed for r in comparison.first_runs} == {3}
 
 
 def test_another_policy_beside_it_changes_nothing_for_a_policy() -> None:
@@ -371,7 +372,7 @@ def test_a_run_that_breaks_a_rule_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         runs = made.schedule.runs.with_columns(end=pl.when(last).then(pl.col("end") + 10**6).otherwise(pl.col("end")))
         return replace(made, schedule=replace(made.schedule, runs=runs))
 
-    monkeypatch.setattr(sys.modules["skedge.compare"], "run", late)
+    monkeypatch.setattr(sys.modules["skedge.comparison.points"], "run", late)
     comparison = compare(contended, ["fifo"], [3, 4], processes=1)
     assert comparison.violations is not None
     assert comparison.violations["fifo"][0] == []

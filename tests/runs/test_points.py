@@ -24,7 +24,7 @@ from skedge.studies.kinds.sweep import Simulation
 from skedge.testing import small_scenario
 
 Skedge = Callable[..., Any]
-COMPARE = sys.modules["skedge.compare"]
+POINTS = sys.modules["skedge.comparison.points"]
 """The module; the package has the function of that name."""
 POLICIES = ("aonline", "srtf", "fifo")
 contended = partial(small_scenario, jobs=6)
@@ -48,15 +48,15 @@ def test_a_comparison_that_was_ended_continues_with_the_runs_that_are_left(
 ) -> None:
     plain = compare(contended, POLICIES, [3, 4], processes=1)
     given: dict[str, Any] = {"processes": 1, "resume": tmp_path / "kept"}
-    monkeypatch.setattr(COMPARE, "run", first := Counted(4, KeyboardInterrupt("ended half-way")))
+    monkeypatch.setattr(POINTS, "run", first := Counted(4, KeyboardInterrupt("ended half-way")))
     with pytest.raises(KeyboardInterrupt, match="ended half-way"):
         compare(contended, POLICIES, [3, 4], **given)
-    monkeypatch.setattr(COMPARE, "run", second := Counted())
+    monkeypatch.setattr(POINTS, "run", second := Counted())
     again = compare(contended, POLICIES, [3, 4], **given)
     assert (first.made, second.made) == (4, 2)
     assert (again.metrics, again.bound_text) == (plain.metrics, plain.bound_text)
     assert [one.jobs.equals(other.jobs) for one, other in zip(again.first, plain.first, strict=True)] == [True] * 3
-    monkeypatch.setattr(COMPARE, "run", third := Counted())
+    monkeypatch.setattr(POINTS, "run", third := Counted())
     compare(contended, POLICIES, [3, 4, 5], **given)
     assert third.made == 3, "a seed more is three runs more"
 
@@ -70,10 +70,10 @@ def test_a_failure_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             raise ZeroDivisionError("for want of a nail")
         return run(scenario, policy)
 
-    monkeypatch.setattr(COMPARE, "run", broken)
+    monkeypatch.setattr(POINTS, "run", broken)
     first = compare(contended, POLICIES, [3, 4], **given)
     assert [(one.policy, one.seed) for one in first.failures] == [("fifo", 4)]
-    monkeypatch.setattr(COMPARE, "run", counted := Counted())
+    monkeypatch.setattr(POINTS, "run", counted := Counted())
     again = compare(contended, POLICIES, [3, 4], **given)
     assert (again.failures, again.policies, counted.made) == ((), POLICIES, 1)
     assert again.metrics == compare(contended, POLICIES, [3, 4], processes=1).metrics
@@ -102,7 +102,7 @@ def test_a_kept_point_is_that_of_this_scenario_and_is_made_again_if_it_is_damage
     assert found[0] != found[1]
     for path in (tmp_path / "kept").iterdir():
         path.write_bytes(damaged(path.read_bytes()))
-    monkeypatch.setattr(COMPARE, "run", counted := Counted())
+    monkeypatch.setattr(POINTS, "run", counted := Counted())
     assert [compare(file, ["srtf"], **given).metrics for file in files] == found
     assert counted.made == 2
 
@@ -172,7 +172,7 @@ def test_an_interrupted_sweep_says_how_many_points_are_kept_and_the_next_how_man
     words = ("compare", small, "--policies", "srtf,fifo", "--seeds", 2, "--processes", 1, "--resume", kept)
     shown = ("--report", tmp_path / "r.html")
     with monkeypatch.context() as patched:
-        patched.setattr(COMPARE, "run", Counted(most, KeyboardInterrupt()))
+        patched.setattr(POINTS, "run", Counted(most, KeyboardInterrupt()))
         told = skedge(*words, *shown)
     assert (told.code, told.err.splitlines()[-1]) == (130, f"skedge: interrupted; {left.format(kept=kept)}")
     told = skedge(*words, *shown)

@@ -13,7 +13,7 @@ from skedge.core.model.time import SECOND
 from skedge.core.record.schedule import Schedule
 from skedge.run import run
 from skedge.testing import small_scenario
-from skedge.view.training import MOST, means, training
+from skedge.view.training import MOST, block_means, training
 
 
 def record(rows: list[tuple[int, int, int, float, bool]]) -> tuple[Scenario, Schedule]:
@@ -59,9 +59,9 @@ def test_long_curves_are_thinned_and_keep_their_ends() -> None:
 
 
 def test_means_of_few_pairs_are_the_pairs() -> None:
-    assert means([(1, 3.0), (2, 1.0)], 5) == [(1, 3), (2, 1)]
-    assert means([(1, 3.0), (2, 1.0)], 1) == [(2, 2)]
-    assert means([], 5) == []
+    assert block_means([(1, 3.0), (2, 1.0)], 5) == [(1, 3), (2, 1)]
+    assert block_means([(1, 3.0), (2, 1.0)], 1) == [(2, 2)]
+    assert block_means([], 5) == []
 
 
 def test_a_job_that_is_not_there_is_one_sentence() -> None:

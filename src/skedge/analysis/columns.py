@@ -25,7 +25,7 @@ from .sweeps import in_groups, read_only
 Array = NDArray[Any]
 T = TypeVar("T")
 
-_NUMBERED = {"verb": VERBS, "state": STATES}
+_ENUMERATED = {"verb": VERBS, "state": STATES}
 """Columns of which the values have these numbers, by order."""
 
 ROWS = 2**18
@@ -39,16 +39,16 @@ class Table:
 
     def __init__(self, frame: pl.DataFrame, cluster: Cluster) -> None:
         self._ids, self._length = cluster.server_ids, len(frame)
-        self._made: dict[str, Array] = {}
+        self._arrays: dict[str, Array] = {}
         self._frame: pl.DataFrame | None = frame
-        self._whole: tuple[Table, _Rows] | None = None
+        self._parent: tuple[Table, _Rows] | None = None
 
     @property
     def frame(self) -> pl.DataFrame:
         """The rows as a data frame."""
-        if self._frame is None and self._whole is not None:
-            whole, rows = self._whole
-            self._frame = whole.frame[rows]
+        if self._frame is None and self._parent is not None:
+            parent, rows = self._parent
+            self._frame = parent.frame[rows]
         assert self._frame is not None  # noqa: S101 - else it is a part of a table
         return self._frame
 
@@ -56,16 +56,18 @@ class Table:
         return self._length
 
     def __getitem__(self, name: str) -> Array:
-        if name not in self._made:
-            whole = self._whole
-            self._made[name] = read_only(_chosen(*whole, name)) if whole else _array(self.frame[name], self._ids)
-        return self._made[name]
+        if name not in self._arrays:
+            parent = self._parent
+            self._arrays[name] = (
+                read_only(_select_rows(*parent, name)) if parent else _array(self.frame[name], self._ids)
+            )
+        return self._arrays[name]
 
     def has(self, name: str, *values: str) -> NDArray[np.bool_]:
-        """Whether each row has one of these verbs, or states, in the column of this name."""
+        """True for the rows with one of `values`, which are verbs or states, in the column `name`."""
         column, has = self[name], np.zeros(len(self), bool)
         for value in values:
-            has |= column == _NUMBERED[name].index(value)
+            has |= column == _ENUMERATED[name].index(value)
         return has
 
     def slice(self, first: int, end: int) -> Table:
@@ -77,34 +79,37 @@ class Table:
         return self._part(len(rows), rows=rows)
 
     def _part(self, length: int, frame: pl.DataFrame | None = None, rows: _Rows | None = None) -> Table:
+        # Not by __init__, which takes a frame: a part reads a column from its parent when it is asked for it.
         part = object.__new__(Table)
-        part._ids, part._length, part._made, part._frame = self._ids, length, {}, frame
-        part._whole = None if rows is None else (self, rows)
+        part._ids, part._length, part._arrays, part._frame = self._ids, length, {}, frame
+        part._parent = None if rows is None else (self, rows)
         return part
 
     def parts(self) -> Iterator[tuple[int, Table]]:
-        """The rows, :data:`ROWS` at a time, with the number of the first: to need little memory."""
+        """Parts of :data:`ROWS` rows, each with the number of its first row: passes over parts need little memory."""
         for first in range(0, len(self), ROWS):
             yield first, self.slice(first, first + ROWS)
 
-    def only(self, keep: Array) -> Table:
-        """A table of the rows where `keep` is true; the same one if that is everywhere."""
-        if keep.all():
+    def only(self, mask: Array) -> Table:
+        """A table of the rows where `mask` is true; the same one if that is everywhere."""
+        if mask.all():
             return self
-        frame = self.frame.filter(pl.Series(keep))
+        frame = self.frame.filter(pl.Series(mask))
         return self._part(len(frame), frame)
 
 
-def _chosen(whole: Table, rows: _Rows, name: str) -> Array:
-    """These rows of a column."""
-    return whole[name][rows] if isinstance(rows, slice) else whole[name].take(rows)
+def _select_rows(parent: Table, rows: _Rows, name: str) -> Array:
+    """Some rows of a column."""
+    return parent[name][rows] if isinstance(rows, slice) else parent[name].take(rows)
 
 
 def _array(column: pl.Series, ids: list[str]) -> Array:
-    if column.name in _NUMBERED:
-        column = column.cast(pl.Enum(_NUMBERED[column.name]), strict=False).to_physical().cast(pl.Int8)
+    if column.name in _ENUMERATED:
+        # Not strict: a word of a damaged record that is no verb or state becomes null, and below -1.
+        column = column.cast(pl.Enum(_ENUMERATED[column.name]), strict=False).to_physical().cast(pl.Int8)
     elif column.dtype in (pl.String, pl.Categorical, pl.Enum):
         column = column.cast(pl.Enum(ids), strict=False).to_physical().cast(pl.Int32)
+    # to_numpy() of integers with nulls would give floats, which cannot hold every time in µs.
     if column.null_count():
         kind = column.dtype
         column = column.fill_null(value=np.nan if kind.is_float() else -1 if kind.is_numeric() else False)
@@ -145,13 +150,13 @@ def once(function: Callable[[Columns], T]) -> Callable[[Columns], T]:
     """Let `function` be computed once for the same :class:`Columns`; its callers must not change the result."""
 
     @wraps(function)
-    def kept(c: Columns) -> T:
+    def memoized(c: Columns) -> T:
         if function.__name__ not in c.derived:
             c.derived[function.__name__] = function(c)
-        found: T = c.derived[function.__name__]
-        return found
+        value: T = c.derived[function.__name__]
+        return value
 
-    return kept
+    return memoized
 
 
 def columns(scenario: Scenario, schedule: Schedule, late_s: Mapping[str, float] | None = None) -> Columns:
@@ -159,31 +164,33 @@ def columns(scenario: Scenario, schedule: Schedule, late_s: Mapping[str, float] 
 
     They are kept with the schedule, so that verification and metrics share what they derive from it.
     """
-    late = np.zeros(len(scenario.jobs), np.int64)
+    overrun = np.zeros(len(scenario.jobs), np.int64)
     if late_s:
-        late = ticks(np.array([late_s.get(name, 0.0) for name in scenario.jobs.ids], np.float64))
-    kept: Columns | None = schedule.kept.get("columns")
-    if kept is None or kept.scenario is not scenario or not np.array_equal(kept.late, late):
-        schedule.kept["columns"] = kept = _columns(scenario, schedule, late)
-    return kept
+        overrun = ticks(np.array([late_s.get(name, 0.0) for name in scenario.jobs.ids], np.float64))
+    shared: Columns | None = schedule.kept.get("columns")
+    # A schedule may be read again with another scenario, or with the overruns of a live run: then nothing is shared.
+    if shared is None or shared.scenario is not scenario or not np.array_equal(shared.late, overrun):
+        schedule.kept["columns"] = shared = _columns(scenario, schedule, overrun)
+    return shared
 
 
-def columns_of_some(scenario: Scenario, schedule: Schedule, jobs: int) -> Columns:
-    """The tables of a record with this number of jobs, of which `scenario` has none; no job is late."""
+def columns_of_part(scenario: Scenario, schedule: Schedule, jobs: int) -> Columns:
+    """The tables of a record with `jobs` jobs, none of which is in `scenario`; no job is late."""
     return _columns(scenario, schedule, np.broadcast_to(np.int64(0), jobs))
 
 
-def _columns(scenario: Scenario, schedule: Schedule, late: NDArray[np.int64]) -> Columns:
+def _columns(scenario: Scenario, schedule: Schedule, overrun: NDArray[np.int64]) -> Columns:
     cluster = scenario.cluster
     tables = {name: Table(frame, cluster) for name, frame in schedule.tables().items()}
-    pooled = schedule.runs["chunk"].is_null().to_numpy()
+    # A run of a gang has no chunk of its own: its workers train all chunks of the job together.
+    is_gang = schedule.runs["chunk"].is_null().to_numpy()
     return Columns(
         scenario,
-        late=late,
+        late=overrun,
         **tables,
         dispatches=tables["decisions"].only(tables["decisions"].has("verb", "dispatch", "redispatch")),
-        chunks=tables["runs"].only(~pooled),
-        gangs=tables["runs"].only(pooled),
+        chunks=tables["runs"].only(~is_gang),
+        gangs=tables["runs"].only(is_gang),
     )
 
 
@@ -192,6 +199,7 @@ def failure_times(c: Columns) -> NDArray[np.int64]:
     """Time of failure of each job [µs], NEVER for jobs that did not fail, shape ``(jobs,)``."""
     rows = np.flatnonzero(c.decisions.has("verb", "fail"))
     if not len(rows):
+        # A view of one number: mostly no job fails, and there may be millions.
         return np.broadcast_to(np.int64(NEVER), len(c.late))
     times = np.full(len(c.late), NEVER, np.int64)
     times[c.decisions["job"][rows]] = c.decisions["time"][rows]
@@ -199,26 +207,27 @@ def failure_times(c: Columns) -> NDArray[np.int64]:
 
 
 def end_times(c: Columns) -> NDArray[np.int64]:
-    """When each job completed or failed [µs], NEVER for jobs that did neither, shape ``(jobs,)``."""
+    """Time at which each job completed or failed [µs], NEVER for other jobs, shape ``(jobs,)``."""
     times = failure_times(c).copy()
-    done = c.jobs["completion"] >= 0
-    times[c.jobs["job"][done]] = c.jobs["completion"][done]
+    is_complete = c.jobs["completion"] >= 0
+    times[c.jobs["job"][is_complete]] = c.jobs["completion"][is_complete]
     return times
 
 
 def next_outage(c: Columns, server: Array, time: Array) -> NDArray[np.int64]:
-    """First time at or after each given time when the server goes out of service [µs]; NEVER if it does not."""
-    found = np.full(len(server), NEVER, np.int64)
-    for out, start in zip(c.outages["server"], c.outages["start"], strict=True):
-        found = np.where((server == out) & (start >= time), np.minimum(found, start), found)
-    return found
+    """First time at or after `time` at which each server goes out of service [µs]; NEVER if it does not."""
+    outage = np.full(len(server), NEVER, np.int64)
+    # Outages are few, rows may be millions: one vectorised pass an outage.
+    for server_out, start in zip(c.outages["server"], c.outages["start"], strict=True):
+        outage = np.where((server == server_out) & (start >= time), np.minimum(outage, start), outage)
+    return outage
 
 
 def ready_times(c: Columns) -> NDArray[np.int64]:
     """Arrival of each dispatched chunk at its server [µs]: decision + Delta_js, by row of `dispatches`."""
     d = c.dispatches
-    ready: NDArray[np.int64] = d["time"] + upload_delays(c.scenario.delays, d["job"], d["server"])
-    return ready
+    arrival: NDArray[np.int64] = d["time"] + upload_delays(c.scenario.delays, d["job"], d["server"])
+    return arrival
 
 
 class GangRows(NamedTuple):
@@ -245,12 +254,14 @@ def gang_rows(c: Columns) -> GangRows:
     t = c.gangs
     rows, _ = in_groups(t["job"], t["start"], len(c.scenario.jobs))
     job, start, server = (t[name][rows] for name in ("job", "start", "server"))
-    other = np.append(True, (job[1:] != job[:-1]) | (start[1:] != start[:-1]))[: len(rows)]
-    if (~other[1:] & (server[1:] < server[:-1])).any():
+    # `[: len(rows)]`: without rows there is no first one either.
+    new_allocation = np.append(True, (job[1:] != job[:-1]) | (start[1:] != start[:-1]))[: len(rows)]
+    # Policies list servers in order, so that this second sort is rarely needed.
+    if (~new_allocation[1:] & (server[1:] < server[:-1])).any():
         rows = rows[np.lexsort((server, start, job))]
         server = t["server"][rows]
-    moved = np.append(True, server[1:] != server[:-1])[: len(rows)]
-    return GangRows(rows, np.flatnonzero(other), np.flatnonzero(other | moved))
+    new_server = np.append(True, server[1:] != server[:-1])[: len(rows)]
+    return GangRows(rows, np.flatnonzero(new_allocation), np.flatnonzero(new_allocation | new_server))
 
 
 @once
@@ -266,18 +277,18 @@ def gang_intervals(c: Columns) -> pl.DataFrame:
     Columns: job, start, compute_from (of the first worker), end, workers, work, `spent` (worker time computing
     [worker-µs], in 128 bits), colocated, preempted, `server` (its first one) and `servers` (how many).
     """
-    t, by = c.gangs, gang_rows(c)
+    t, g = c.gangs, gang_rows(c)
     if not len(t):
         return pl.DataFrame(schema=_INTERVALS)
-    lead, on_server = by.rows[by.first], np.searchsorted(by.first_on_server, by.first)
+    first_rows, on_server = g.rows[g.first], np.searchsorted(g.first_on_server, g.first)
     columns = {
-        **{name: t[name][lead] for name in ("job", "start", "colocated", "preempted", "server")},
-        "compute_from": np.minimum.reduceat(t["compute_from"][by.rows], by.first),
-        "end": np.maximum.reduceat(t["end"][by.rows], by.first),
-        "workers": np.add.reduceat(t["workers"][by.rows].astype(np.int64), by.first),
-        "work": np.add.reduceat(t["work"][by.rows], by.first),
-        "spent": _spent(t, by),
-        "servers": np.diff(on_server, append=len(by.first_on_server)),
+        **{name: t[name][first_rows] for name in ("job", "start", "colocated", "preempted", "server")},
+        "compute_from": np.minimum.reduceat(t["compute_from"][g.rows], g.first),
+        "end": np.maximum.reduceat(t["end"][g.rows], g.first),
+        "workers": np.add.reduceat(t["workers"][g.rows].astype(np.int64), g.first),
+        "work": np.add.reduceat(t["work"][g.rows], g.first),
+        "spent": _compute_time(t, g),
+        "servers": np.diff(on_server, append=len(g.first_on_server)),
     }
     return pl.DataFrame(columns).select(list(_INTERVALS)).cast(pl.Schema(_INTERVALS))
 
@@ -289,15 +300,16 @@ _INTERVALS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _spent(t: Table, by: GangRows) -> pl.Series:
+def _compute_time(t: Table, g: GangRows) -> pl.Series:
     """Worker time computing of each allocation [worker-µs]."""
-    workers, time = t["workers"][by.rows].astype(np.int64), (t["end"] - t["compute_from"])[by.rows]
-    rows = np.diff(by.first, append=len(by.rows)).max()
+    workers, time = t["workers"][g.rows].astype(np.int64), (t["end"] - t["compute_from"])[g.rows]
+    # int64 as long as no sum can reach 2**62; otherwise 128 bits, where sums by group are differences of a running sum.
+    rows = np.diff(g.first, append=len(g.rows)).max()
     if float(workers.max()) * float(time.max()) * float(rows) < 2.0**62:
-        return pl.Series(np.add.reduceat(workers * time, by.first)).cast(pl.Int128)
-    until = pl.Series(workers).cast(pl.Int128) * pl.Series(time)
-    until = until.cum_sum().gather(np.append(by.first[1:], len(by.rows)) - 1)
-    return until - until.shift(fill_value=0)
+        return pl.Series(np.add.reduceat(workers * time, g.first)).cast(pl.Int128)
+    total = pl.Series(workers).cast(pl.Int128) * pl.Series(time)
+    total = total.cum_sum().gather(np.append(g.first[1:], len(g.rows)) - 1)
+    return total - total.shift(fill_value=0)
 
 
 @once
@@ -306,15 +318,15 @@ def gang_holdings(c: Columns) -> pl.DataFrame:
 
     Columns: `at` (row of the interval), job, start, server and `n` (workers held there).
     """
-    t, by = c.gangs, gang_rows(c)
-    lead = by.rows[by.first_on_server]
-    at = np.searchsorted(by.first, by.first_on_server, side="right") - 1
-    workers = t["workers"][by.rows].astype(np.int64)
-    n = np.add.reduceat(workers, by.first_on_server) if len(lead) else workers
-    return pl.DataFrame({"at": at, **{name: t[name][lead] for name in ("job", "start", "server")}, "n": n})
+    t, g = c.gangs, gang_rows(c)
+    first_rows = g.rows[g.first_on_server]
+    interval = np.searchsorted(g.first, g.first_on_server, side="right") - 1
+    workers = t["workers"][g.rows].astype(np.int64)
+    n = np.add.reduceat(workers, g.first_on_server) if len(first_rows) else workers
+    return pl.DataFrame({"at": interval, **{name: t[name][first_rows] for name in ("job", "start", "server")}, "n": n})
 
 
-_ON_GANGS = ["allocate", "allocate_each", "upload", "suspend", "assign_ps"]
+_GANG_VERBS = ["allocate", "allocate_each", "upload", "suspend", "assign_ps"]
 
 
 @once
@@ -325,12 +337,15 @@ def gang_orders(c: Columns) -> pl.DataFrame:
     order lists its servers in ascending order, each once, which shows where the next order begins.
     """
     d = c.decisions
-    rows = np.flatnonzero(d.has("verb", *_ON_GANGS))
+    rows = np.flatnonzero(d.has("verb", *_GANG_VERBS))
     table = pl.DataFrame({name: d[name][rows] for name in ("job", "time", "server", "workers")}).cast(pl.Int64)
     table = table.with_columns(verb=d.frame["verb"].gather(rows))
+    # A stable sort: within a job the order of the rows is the order made, which times alone do not tell.
     table = table.sort("job", maintain_order=True)
-    same = pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in ("job", "time", "verb"))
-    begins = ~(same & (pl.col("server") > pl.col("server").shift())).fill_null(value=False)
+    same_order = pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in ("job", "time", "verb"))
+    # Two orders of one instant with the same verb differ in that the second begins again at a lower server, or the
+    # same.
+    begins = ~(same_order & (pl.col("server") > pl.col("server").shift())).fill_null(value=False)
     return table.with_columns(order=begins.cum_sum())
 
 
@@ -343,5 +358,5 @@ def not_gangs(c: Columns) -> Array:
 
 
 def first_of_job(job: Array) -> NDArray[np.bool_]:
-    """Whether each row, in order of job, is the first one of its job."""
+    """True for the first row of each job, where rows are in order of job."""
     return np.concatenate([np.ones(min(1, len(job)), bool), job[1:] != job[:-1]])

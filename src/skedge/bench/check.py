@@ -1,4 +1,4 @@
-"""A result file checked again from its records."""
+"""The check of a result file against its records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .suite import SEEDS, SIZES, VERSION, Task, tasks
 
 
 class PolicyResult(BaseModel):
-    """What one policy scored, and where it comes from."""
+    """The scores of a policy, and the package that it comes from."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -56,32 +56,35 @@ def read_result(path: Path) -> Result:
         If it cannot be read, is of another format or suite, or does not have the tasks of its size, each once.
     """
     try:
-        found = Result.model_validate(json.loads(path.read_text(encoding="utf-8")))
+        result = Result.model_validate(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     except ValidationError as error:
         first = error.errors()[0]
-        at = ".".join(map(str, first["loc"]))
-        raise InputError(f"{path}: is not a result file: {at}: {in_our_words(first['msg'])}") from error
+        field = ".".join(map(str, first["loc"]))
+        raise InputError(f"{path}: is not a result file: {field}: {in_our_words(first['msg'])}") from error
     except ValueError as error:
         raise InputError(f"{path}: is not a result file: {error}") from error
-    _must_fit(path, found)
-    return found
+    _check_suite(path, result)
+    return result
 
 
-def _must_fit(path: Path, found: Result) -> None:
+def _check_suite(path: Path, result: Result) -> None:
     """Reject a result that is not one of this suite, or not of all its tasks."""
-    for name, is_, right in (("format", found.format, FORMAT), ("suite", found.suite, VERSION)):
-        if is_ != right:
-            raise InputError(f"{path}: {name} is {is_}; this skedge reads {name} {right}")
-    if found.size not in SIZES:
-        raise InputError(f"{path}: size is {found.size!r}; a suite has {', '.join(SIZES)}")
-    if not 1 <= found.seeds <= SEEDS[found.size]:
-        raise InputError(f"{path}: seeds is {found.seeds}; at size {found.size} it is 1 to {SEEDS[found.size]}")
-    todo = [(task.name, task.group, task.seed) for task in tasks(found.size, found.seeds)]
-    for one in found.policies:
-        if [(s.scenario, s.group, s.seed) for s in one.scores] != todo:
-            raise InputError(f"{path}: {one.policy} does not have the {len(todo)} scores of the suite, in its order")
+    for name, actual, expected in (("format", result.format, FORMAT), ("suite", result.suite, VERSION)):
+        if actual != expected:
+            raise InputError(f"{path}: {name} is {actual}; this skedge reads {name} {expected}")
+    if result.size not in SIZES:
+        raise InputError(f"{path}: size is {result.size!r}; a suite has {', '.join(SIZES)}")
+    if not 1 <= result.seeds <= SEEDS[result.size]:
+        raise InputError(f"{path}: seeds is {result.seeds}; at size {result.size} it is 1 to {SEEDS[result.size]}")
+    # The scores must be those of all tasks, in the suite's order: a file with the hard ones left out is refused.
+    task_keys = [(task.name, task.group, task.seed) for task in tasks(result.size, result.seeds)]
+    for policy in result.policies:
+        if [(s.scenario, s.group, s.seed) for s in policy.scores] != task_keys:
+            raise InputError(
+                f"{path}: {policy.policy} does not have the {len(task_keys)} scores of the suite, in its order"
+            )
 
 
 def check(path: Path) -> Result:
@@ -96,61 +99,71 @@ def check(path: Path) -> Result:
     SkedgeError
         If a record breaks a rule or is of another scenario or policy, or a score is not the record's.
     """
-    found = read_result(path)
-    with _unpacked(records_of(path)) as folder:
-        for one in found.policies:
-            for claimed in one.scores:
-                _check_score(path, one.policy, Task(claimed.scenario, found.size, claimed.seed), claimed, folder)
-    return found
+    result = read_result(path)
+    with _extract(records_of(path)) as folder:
+        for policy in result.policies:
+            for claimed_score in policy.scores:
+                _check_score(
+                    path,
+                    policy.policy,
+                    Task(claimed_score.scenario, result.size, claimed_score.seed),
+                    claimed_score,
+                    folder,
+                )
+    return result
 
 
-def _check_score(path: Path, policy: str, task: Task, claimed: Score, folder: Path) -> None:
-    where = f"{path}: {policy} on {task.name}, seed {task.seed}"
-    if claimed.record is None:
-        _check_absent(where, task, claimed)
+def _check_score(path: Path, policy: str, task: Task, claimed_score: Score, folder: Path) -> None:
+    place = f"{path}: {policy} on {task.name}, seed {task.seed}"
+    if claimed_score.record is None:
+        _check_absent(place, task, claimed_score)
         return
     try:
-        result = Run.load(_inside(folder, claimed.record))
-        right, named = score(task, result, claimed.record), _recorded(policy, result)
+        result = Run.load(_record_folder(folder, claimed_score.record))
+        recomputed, recorded_policy = score(task, result, claimed_score.record), _recorded_policy(policy, result)
     except SkedgeError as error:
-        raise SkedgeError(f"{where}: {str(error).replace(f'{folder}/', '')}") from error
-    if result.policy != named:
-        raise SkedgeError(f"{where}: the record is of policy {result.policy}")
-    for key, value in asdict(right).items():
-        if getattr(claimed, key) != value:
-            raise SkedgeError(f"{where}: {key} is {getattr(claimed, key)!r}; by the record it is {value!r}")
+        raise SkedgeError(f"{place}: {str(error).replace(f'{folder}/', '')}") from error
+    if result.policy != recorded_policy:
+        raise SkedgeError(f"{place}: the record is of policy {result.policy}")
+    for key, value in asdict(recomputed).items():
+        # Exactly equal: the same operations on the same record give the same floats on every machine.
+        if getattr(claimed_score, key) != value:
+            raise SkedgeError(f"{place}: {key} is {getattr(claimed_score, key)!r}; by the record it is {value!r}")
 
 
-def _recorded(policy: str, result: Run) -> str:
+def _recorded_policy(policy: str, result: Run) -> str:
     """The policy as its record names it, calibrated; of one that is not installed only the name can be compared."""
+    # Calibrated on the scenario, as when it ran: the record names the parameters that came out.
     if policy.partition(":")[0] in registered():
         return spec_of(prepared(policy, result.scenario))
     return result.policy if result.policy.partition(":")[0] == policy.partition(":")[0] else policy
 
 
-def _check_absent(where: str, task: Task, claimed: Score) -> None:
+def _check_absent(place: str, task: Task, claimed_score: Score) -> None:
     """Reject a score without a record."""
-    if claimed.score is not None or claimed.value is not None:
-        raise SkedgeError(f"{where}: score is {claimed.score!r} without a record")
-    if claimed.bound != task.reference().bound.value:
-        raise SkedgeError(f"{where}: bound is {claimed.bound!r}; the suite's is {task.reference().bound.value!r}")
+    if claimed_score.score is not None or claimed_score.value is not None:
+        raise SkedgeError(f"{place}: score is {claimed_score.score!r} without a record")
+    if claimed_score.bound != task.reference().bound.value:
+        raise SkedgeError(f"{place}: bound is {claimed_score.bound!r}; the suite's is {task.reference().bound.value!r}")
 
 
-def _inside(folder: Path, record: str) -> Path:
+def _record_folder(folder: Path, record: str) -> Path:
     """The folder of a record; a path that leads elsewhere is refused."""
-    found = (folder / record).resolve()
-    if not found.is_relative_to(folder.resolve()):
+    # Resolved first: the file may come from anybody, and name ../ or a link.
+    path = (folder / record).resolve()
+    if not path.is_relative_to(folder.resolve()):
         raise InputError(f"record {record!r}: is not in the zip file")
-    return found
+    return path
 
 
 @contextmanager
-def _unpacked(records: Path) -> Iterator[Path]:
+def _extract(records: Path) -> Iterator[Path]:
     """The zip file's content in a temporary folder."""
+    # The archive is untrusted, but extractall() never writes outside its folder.
     with TemporaryDirectory(prefix="skedge-bench-") as folder:
         try:
-            with ZipFile(records) as packed:
-                packed.extractall(folder)
+            with ZipFile(records) as archive:
+                archive.extractall(folder)
         except (OSError, BadZipFile) as error:
             raise InputError(f"{records}: the records cannot be read: {error}") from error
         yield Path(folder)

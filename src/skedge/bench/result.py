@@ -1,4 +1,4 @@
-"""A result file of the suite: what a policy scored, with its records in a zip file beside it.
+"""A result file of the suite: the scores of policies, with the records in a zip file beside it.
 
 Everything outside the key ``machine`` is the same on all machines.
 """
@@ -34,7 +34,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Score:
-    """What a policy reached on a task.
+    """The score of a policy on a task.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Score:
     record: str | None = None
 
 
-_SUPPOSES = {
+_BOUND_ASSUMPTIONS = {
     "lower": "not every job was finished, as the bound supposes",
     "higher": "the policy counts utility at other times than the ends of jobs, which the bound supposes",
 }
@@ -76,22 +76,26 @@ def score(task: Task, result: Run, record: str) -> Score:
     SkedgeError
         If the run is of another scenario, or its record breaks a rule.
     """
+    # The bound was proved for the frozen scenario: against another one a score would mean nothing.
     if hash_of(result.scenario) != task.frozen().hash:
         raise SkedgeError(f"{record}: the scenario is not the one of suite {VERSION} at size {task.size}")
     result.must_be_whole()
-    broken = result.verify(1)
-    if broken:
-        raise SkedgeError(f"{record}: the record breaks {broken[0].rule}: {broken[0].message}")
-    to, value = task.reference(), result.metrics[task.reference().metric]
-    held = covering(result.scenario, result.schedule, completion_of(registered_meta(result.meta)))
-    reached = _share(to, value) if to.problem in held else None
-    why = None if reached is not None else _SUPPOSES[to.sense]
-    return Score(task.name, task.group, task.seed, to.metric, value, to.bound.value, reached, why, record)
+    violations = result.verify(1)
+    if violations:
+        raise SkedgeError(f"{record}: the record breaks {violations[0].rule}: {violations[0].message}")
+    reference, value = task.reference(), result.metrics[task.reference().metric]
+    covered_problems = covering(result.scenario, result.schedule, completion_of(registered_meta(result.meta)))
+    # A bound holds only for runs that its problem covers, such as those that finish every job.
+    share = _share(reference, value) if reference.problem in covered_problems else None
+    reason = None if share is not None else _BOUND_ASSUMPTIONS[reference.sense]
+    return Score(
+        task.name, task.group, task.seed, reference.metric, value, reference.bound.value, share, reason, record
+    )
 
 
-def _share(of: Reference, value: float) -> float:
+def _share(reference: Reference, value: float) -> float:
     """The share of the bound that is reached."""
-    return of.bound.value / value if of.sense == "lower" else value / of.bound.value
+    return reference.bound.value / value if reference.sense == "lower" else value / reference.bound.value
 
 
 def measure(
@@ -129,13 +133,14 @@ def measure(
     specs = [spec_of(make_policy(policy)) for policy in policies]
     if len(set(specs)) < len(specs):
         raise PolicyError(f"policies: {', '.join(specs)}: name each once")
-    todo = tasks(size, seeds)
+    suite_tasks = tasks(size, seeds)
     _check_new(out)
+    # Beside the result, so that the records are moved within one file system.
     with TemporaryDirectory(prefix="skedge-bench-", dir=out.parent) as folder:
-        points = [Point("", _one, (spec, task, Path(folder))) for spec in specs for task in todo]
-        made = {}
-        for spec, task, one, seconds in carry_out(points, Where(processes), "runs"):
-            made[spec, task] = one, seconds
+        points = [Point("", _run_task, (spec, task, Path(folder))) for spec in specs for task in suite_tasks]
+        scores = {}
+        for spec, task, task_score, seconds in carry_out(points, Where(processes), "runs"):
+            scores[spec, task] = task_score, seconds
             (progress or _silent)(spec, task.seed)
         result = {
             "format": FORMAT,
@@ -143,8 +148,13 @@ def measure(
             "size": size,
             "seeds": seeds,
             "skedge": version("skedge"),
-            "policies": [{**_origin(spec), "scores": [asdict(made[spec, task][0]) for task in todo]} for spec in specs],
-            "machine": {**_machine(), "cpu_s": {spec: [made[spec, task][1] for task in todo] for spec in specs}},
+            "policies": [
+                {**_origin(spec), "scores": [asdict(scores[spec, task][0]) for task in suite_tasks]} for spec in specs
+            ],
+            "machine": {
+                **_machine(),
+                "cpu_s": {spec: [scores[spec, task][1] for task in suite_tasks] for spec in specs},
+            },
         }
         _write(out, result, Path(folder))
     return result
@@ -169,24 +179,30 @@ def records_of(out: Path) -> Path:
     return out.with_suffix(".zip")
 
 
-def _one(spec: str, task: Task, folder: Path) -> tuple[str, Task, Score, float]:
+def _run_task(spec: str, task: Task, folder: Path) -> tuple[str, Task, Score, float]:
     """The score of a policy on a task and the CPU time of the run [s]; its record is written into `folder`."""
-    scenario, to = task.scenario(), task.reference()
-    lacking = make_policy(spec).needs - offers(scenario)
-    if lacking:
-        why = f"the policy needs {', '.join(sorted(lacking))}"
-        return spec, task, Score(task.name, task.group, task.seed, to.metric, None, to.bound.value, None, why), 0.0
+    scenario, reference = task.scenario(), task.reference()
+    missing = make_policy(spec).needs - offers(scenario)
+    if missing:
+        reason = f"the policy needs {', '.join(sorted(missing))}"
+        return (
+            spec,
+            task,
+            Score(task.name, task.group, task.seed, reference.metric, None, reference.bound.value, None, reason),
+            0.0,
+        )
     record = f"{folder_name(spec)}/{task.name}-seed{task.seed}"
-    begun = time.process_time()
+    # CPU time: the runs share the machine with each other.
+    start_s = time.process_time()
     try:
         result = run(scenario, spec)
-        seconds = time.process_time() - begun
-        found = score(task, result, record)
+        seconds = time.process_time() - start_s
+        task_score = score(task, result, record)
     except SkedgeError as error:
         raise SkedgeError(f"{spec} on {task.name}, seed {task.seed}: {error}") from error
     (folder / record).mkdir(parents=True)
     result.write(folder / record)
-    return spec, task, found, round(seconds, 3)
+    return spec, task, task_score, round(seconds, 3)
 
 
 def _origin(spec: str) -> dict[str, str]:
@@ -202,11 +218,13 @@ def _machine() -> dict[str, Any]:
 
 def _write(out: Path, result: dict[str, Any], folder: Path) -> None:
     """Write the records, then the result that refers to them."""
-    aside = folder / "records.zip"
-    with ZipFile(aside, "w", ZIP_STORED) as records:  # its tables are compressed
-        for path in sorted(path for path in folder.rglob("*") if path.is_file() and path != aside):
+    zip_path = folder / "records.zip"
+    with ZipFile(zip_path, "w", ZIP_STORED) as records:  # its tables are compressed
+        # Sorted, as folders have no order of their own: the archive's is then the same everywhere.
+        for path in sorted(path for path in folder.rglob("*") if path.is_file() and path != zip_path):
             records.write(path, path.relative_to(folder))
-    text = folder / "result.json"
-    text.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n", encoding="utf-8", newline="\n")
-    shutil.move(aside, records_of(out))
-    shutil.move(text, out)
+    json_path = folder / "result.json"
+    json_path.write_text(json.dumps(result, indent=1, allow_nan=False) + "\n", encoding="utf-8", newline="\n")
+    # The records first: a result without them could not be checked.
+    shutil.move(zip_path, records_of(out))
+    shutil.move(json_path, out)

@@ -23,7 +23,7 @@ VERSION = 1
 """Version of the suite; results of different versions are not compared."""
 
 SIZES = ("small", "paper", "large")
-"""A minute a policy; the size of the papers' simulations; what needs a compiled policy."""
+"""small: a minute a policy; paper: the size of the papers' simulations; large: only for compiled policies."""
 
 SEEDS = {"small": 3, "paper": 3, "large": 1}
 """Seeds with a proved bound by size: 0, 1, ..."""
@@ -45,29 +45,31 @@ class Task:
     def scenario(self) -> Scenario:
         """Draw the scenario."""
         entry = _entries()[self.name]
-        content = _merged(entry["scenario"], entry["sizes"][self.size]) | {"name": self.name}
+        content = _deep_merge(entry["scenario"], entry["sizes"][self.size]) | {"name": self.name}
         return scenario_from_dict(content, f"suite {VERSION}, {self.name}", Path(), self.seed)
 
-    def frozen(self) -> Frozen:
-        """What is stored of it."""
-        return Frozen(**_stored()[self.size][self.name][self.seed])
+    def frozen(self) -> FrozenTask:
+        """The stored hash and bound of the task."""
+        return FrozenTask(**_stored()[self.size][self.name][self.seed])
 
     def reference(self) -> Reference:
         """Its stored bound, which scores are relative to."""
         frozen, problem = self.frozen(), _entries()[self.name]["problem"]
-        of = PROBLEMS[problem]
-        return Reference(problem, of.metric, of.sense, Bound(frozen.bound, frozen.value, 0.0))
+        definition = PROBLEMS[problem]
+        # 0.0 s: the bound was proved when the suite was frozen, not now.
+        return Reference(problem, definition.metric, definition.sense, Bound(frozen.bound, frozen.value, 0.0))
 
-    def frozen_anew(self) -> Frozen:
-        """What is to be stored of it, computed: its hash and the best bound that takes seconds."""
-        scenario, of = self.scenario(), PROBLEMS[_entries()[self.name]["problem"]]
-        best = best_bound(of.bounds(scenario, True), of.sense)
-        return Frozen(hash_of(scenario), best.name, best.value)
+    def compute_frozen(self) -> FrozenTask:
+        """Compute the hash and the bound to store: the best bound that takes seconds."""
+        scenario, definition = self.scenario(), PROBLEMS[_entries()[self.name]["problem"]]
+        # True: only bounds that take seconds, so that anyone can compute them again.
+        best = best_bound(definition.bounds(scenario, True), definition.sense)
+        return FrozenTask(hash_of(scenario), best.name, best.value)
 
 
 @dataclass(frozen=True)
-class Frozen:
-    """What does not change within a version of the suite: a scenario's hash, the bound's name and its value."""
+class FrozenTask:
+    """A scenario's hash, and the name and value of its bound; a version of the suite never changes them."""
 
     hash: str
     bound: str
@@ -91,22 +93,23 @@ def tasks(size: str, seeds: int = 1) -> list[Task]:
 
 def hash_of(scenario: Scenario) -> str:
     """Hash of a scenario's values; unlike a hash of its file it is the same with other versions of the libraries."""
-    given = {job: dict(delays) for job, delays in sorted(scenario.jobs.given.items())}
-    text = json.dumps([cluster_fields(scenario), given], sort_keys=True) + scenario.jobs.frame.write_ndjson()
+    delays_by_job = {job: dict(delays) for job, delays in sorted(scenario.jobs.given.items())}
+    # Of values in a fixed order, not of pickles or files: those differ between versions of polars.
+    text = json.dumps([cluster_fields(scenario), delays_by_job], sort_keys=True) + scenario.jobs.frame.write_ndjson()
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def frozen_table(sizes: tuple[str, ...] = SIZES) -> Iterator[tuple[Task, dict[str, Any]]]:
-    """Compute what is stored of each task anew."""
+    """Compute the stored hash and bound of each task again."""
     for size in sizes:
         for task in tasks(size, SEEDS[size]):
-            yield task, asdict(task.frozen_anew())
+            yield task, asdict(task.compute_frozen())
 
 
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with the values of `over`, mapping by mapping."""
-    both = {key: _merged(base[key], over[key]) for key in base if isinstance(over.get(key), Mapping)}
-    return {**base, **over, **both}
+def _deep_merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with the values of `overrides`, mapping by mapping."""
+    nested = {key: _deep_merge(base[key], overrides[key]) for key in base if isinstance(overrides.get(key), Mapping)}
+    return {**base, **overrides, **nested}
 
 
 def _file(suffix: str) -> Path:

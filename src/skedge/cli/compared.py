@@ -14,8 +14,9 @@ from typing import Any
 
 import typer
 
-from skedge.compare import compare, run_name
-from skedge.comparison.comparison import Comparison, Failure, plain
+from skedge.compare import compare
+from skedge.comparison.comparison import Comparison, Failure, estimate_fields
+from skedge.comparison.points import run_name
 from skedge.core.errors import InputError, PolicyError
 from skedge.report.build import write_report
 from skedge.run import new_folder
@@ -86,7 +87,7 @@ def write_page(path: Path, shown: Path, page: str) -> None:
 def _write(inside: Path, comparison: Comparison, keep: Keep) -> None:
     """Write a comparison's files other than the report; times have their own file."""
     if keep is Keep.best:
-        best = {run_name(comparison.best_in_the_mean, seed) for seed in comparison.seeds}
+        best = {run_name(comparison.best_mean_policy, seed) for seed in comparison.seeds}
         for folder in (inside / "runs").iterdir():
             if folder.name not in best:
                 shutil.rmtree(folder)
@@ -135,7 +136,7 @@ def numbers(comparison: Comparison) -> dict[str, Any]:
         "metrics": c.metrics,
         "bounds": bounds,
         "estimates": {p: {column: c.cell(p, column) for column in c.columns} for p in c.policies},
-        "differences": {"of": c.leading, "to": c.reference, "policies": differences},
+        "differences": {"of": c.leading_metric, "to": c.reference, "policies": differences},
         "decided_among": c.groups,
         "verified": None if c.violations is None else not any(map(any, c.violations.values())),
         "violations": _violations(c),
@@ -146,8 +147,8 @@ def numbers(comparison: Comparison) -> dict[str, Any]:
 
 def _difference(comparison: Comparison, policy: str) -> dict[str, Any] | None:
     """The difference to the reference; ``decided`` is its sign where it is significant, else 0."""
-    less = plain(comparison.difference(policy, comparison.leading))
-    return less and less | {"decided": comparison.sign(policy, comparison.leading)}
+    less = estimate_fields(comparison.difference(policy, comparison.leading_metric))
+    return less and less | {"decided": comparison.sign(policy, comparison.leading_metric)}
 
 
 def _failure(failure: Failure) -> dict[str, Any]:

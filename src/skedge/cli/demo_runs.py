@@ -39,13 +39,13 @@ def carry_out_demo(folder: Path, seed: int | None, seeds: int, *, as_json: bool)
         for table in demo_tables(found, out.width):
             out.print(table)
         out.print(demo_text(found), soft_wrap=True)
-        _print_hints(folder, found["rigid"].first[0])
+        _print_hints(folder, found["rigid"].first_runs[0])
     fail_on_broken(*found.values())
 
 
 def _write(folder: Path, comparison: Comparison, title: str) -> None:
     folder.mkdir()
-    for policy, result in zip(comparison.policies, comparison.first, strict=True):
+    for policy, result in zip(comparison.policies, comparison.first_runs, strict=True):
         made = folder / folder_name(policy)
         made.mkdir()
         result.write(made)

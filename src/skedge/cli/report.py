@@ -40,6 +40,6 @@ def report(
 def _draw(runs: list[Run], folder: Path) -> None:
     """Write the charts of `runs` into a new folder."""
     with new_folder(folder) as inside:
-        for name, plot in Plots(side_by_side(runs)).every().items():
+        for name, plot in Plots(side_by_side(runs)).charts().items():
             plot.save(inside / name)
     out.print(f"pictures: {folder}", soft_wrap=True)

@@ -186,7 +186,7 @@ def _columns(comparison: Comparison) -> dict[str, str]:
 
 
 def _shown_cell(comparison: Comparison, policy: str, column: str) -> Text:
-    c, leading = comparison, comparison.leading
+    c, leading = comparison, comparison.leading_metric
     if column == _DIFFERENCE:
         return _difference(c, policy)
     least = "≥ " if c.is_censored(policy, column) else ""
@@ -220,7 +220,7 @@ def _range(column: str, value: Estimate) -> str:
 
 def _difference(comparison: Comparison, policy: str) -> Text:
     """The difference to the reference: a mean with half its interval, or that it is none."""
-    column, value = comparison.leading, comparison.difference(policy, comparison.leading)
+    column, value = comparison.leading_metric, comparison.difference(policy, comparison.leading_metric)
     if value is None:
         return Text("–")
     if comparison.is_equal(policy, column):

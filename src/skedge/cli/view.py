@@ -10,7 +10,7 @@ import typer
 
 from skedge.core.errors import InputError
 from skedge.run import load_whole
-from skedge.view.recorded import Recorded
+from skedge.view.recorded_runs import RecordedRuns
 from skedge.view.server import ViewServer
 
 from .console import out
@@ -22,7 +22,7 @@ def view(
     no_open: Annotated[bool, typer.Option("--no-open", help="Print the address and open no browser.")] = False,
 ) -> None:
     """View recorded runs in the browser: lanes, jobs, decisions, servers and a comparison; until Ctrl-C."""
-    answers = Recorded([load_whole(folder) for folder in folders])
+    answers = RecordedRuns([load_whole(folder) for folder in folders])
     _ = answers.lanes  # made before the page asks
     try:
         server = ViewServer(answers, port)

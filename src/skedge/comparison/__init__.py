@@ -1,4 +1,4 @@
-"""Policies compared: their metrics by seed, what of them is decided, and sentences on both."""
+"""Comparison of policies: metrics by seed, significant differences, and sentences on both."""
 
 MOST_SEEDS = 10_000
 """Greatest number of seeds of a comparison or a study."""

@@ -39,13 +39,13 @@ _CENSORED = {"training_time_p50_s": ("censored_share", 0.5)}
 """Metrics that are bounds from below from this share of jobs on that were cut off at the horizon."""
 
 
-def of_finished(column: str) -> bool:
-    """Whether a metric compares only where the same jobs finished: all but few, as work left undone costs nothing."""
+def needs_same_jobs(column: str) -> bool:
+    """Whether a metric compares only where the same jobs finished: most do, as work left undone costs nothing."""
     return column not in _OF_ALL
 
 
 def limits(column: str) -> tuple[float, float]:
-    """The least and the largest value that a metric can have."""
+    """Smallest and largest possible value of a metric."""
     if column == "bound_ratio":
         return 1.0, inf
     return 0.0, 1.0 if column.endswith("_share") or column == "utilisation_mean" else inf
@@ -53,5 +53,6 @@ def limits(column: str) -> tuple[float, float]:
 
 def is_censored(column: str, row: Mapping[str, float | None]) -> bool:
     """Whether a metric of a run is a bound from below, as the horizon cut off what it measures."""
-    share, least = _CENSORED.get(column, ("", 0.0))
-    return (row.get(share) or 0.0) >= least if share else False
+    share, threshold = _CENSORED.get(column, ("", 0.0))
+    # A median is known as long as less than half of the values are cut off.
+    return (row.get(share) or 0.0) >= threshold if share else False

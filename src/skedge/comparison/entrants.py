@@ -1,4 +1,4 @@
-"""The policies that a comparison is between."""
+"""The policies of a comparison."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ class Entrant:
     """A policy that is compared, and its name there; an object of a policy serves one run, so each run has a copy."""
 
     label: str
-    given: AnyPolicy
+    policy: AnyPolicy
 
     @property
     def family(self) -> str:
         """The policy's name without parameters."""
         return self.label.partition(":")[0]
 
-    def fresh(self) -> AnyPolicy:
+    def new_policy(self) -> AnyPolicy:
         """The policy for a run."""
-        return self.given if isinstance(self.given, str) else deepcopy(self.given)
+        return self.policy if isinstance(self.policy, str) else deepcopy(self.policy)
 
     def may_use_cloud(self) -> bool | None:
         """Whether it may use the cloud; None if that is not declared."""
-        return getattr(policy_of(self.given), "may_use_cloud", None)
+        return getattr(policy_of(self.policy), "may_use_cloud", None)
 
     def module(self) -> str:
         """The source of the policy's module, as a kept point holds for the same policy only."""
-        return Path(inspect.getfile(type(policy_of(self.given)))).read_text(encoding="utf-8")
+        return Path(inspect.getfile(type(policy_of(self.policy)))).read_text(encoding="utf-8")
 
 
 def entrants_of(policies: Sequence[AnyPolicy]) -> list[Entrant]:
@@ -48,14 +48,15 @@ def entrants_of(policies: Sequence[AnyPolicy]) -> list[Entrant]:
     """
     if not policies:
         raise PolicyError("policies: the list is empty; name at least one")
-    seen: dict[tuple[str, str], str] = {}
+    labels: dict[tuple[str, str], str] = {}
     entrants = []
-    for given in policies:
-        made = policy_of(given)
-        label, same = given if isinstance(given, str) else spec_of(made), (made.name, repr(made.params))
-        if same in seen:
-            other = "is named twice" if label == seen[same] else f"is the same as {seen[same]!r}"
-            raise PolicyError(f"policies: {label!r} {other}; name each once")
-        seen[same] = label
-        entrants.append(Entrant(label, given))
+    for policy in policies:
+        instance = policy_of(policy)
+        # By name and parameters: a policy named with a default written out is the same policy.
+        label, key = policy if isinstance(policy, str) else spec_of(instance), (instance.name, repr(instance.params))
+        if key in labels:
+            problem = "is named twice" if label == labels[key] else f"is the same as {labels[key]!r}"
+            raise PolicyError(f"policies: {label!r} {problem}; name each once")
+        labels[key] = label
+        entrants.append(Entrant(label, policy))
     return entrants

@@ -27,5 +27,6 @@ def add_rates(by_policy: Mapping[str, Sequence[dict[str, Any]]], finished: Mappi
     reference = reference_among(tuple(by_policy))
     base = [row["jct_total_s"] for row in by_policy[reference]]
     for policy, rows in by_policy.items():
-        for row, to, same in zip(rows, base, map(eq, finished[policy], finished[reference]), strict=True):
-            row["jct_rate"] = row["jct_total_s"] / to if same and to else None
+        # Row by row is seed by seed: both policies had the same jobs.
+        for row, base_total, same_jobs in zip(rows, base, map(eq, finished[policy], finished[reference]), strict=True):
+            row["jct_rate"] = row["jct_total_s"] / base_total if same_jobs and base_total else None

@@ -1,4 +1,4 @@
-"""The sentences below a comparison: of what the intervals are, and what its numbers do not say by themselves."""
+"""The sentences below a comparison: the kind of its intervals, and what else a reader of its numbers must know."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _UNITS = {"jct_total_s": " s of total JCT", "utility_total": " of total utility"
 
 
 def sentences(c: Comparison) -> list[str]:
-    """All that apply."""
-    made = (
+    """The sentences that apply, in their order."""
+    parts = (
         failed_text(c), interval_text(c), bound_text(c), unfinished_text(c), idle_text(c), cloud_text(c),
         upload_text(c), elastic_text(c), verified_text(c),
     )  # fmt: skip
-    return [text for text in made if text]
+    return [text for text in parts if text]
 
 
 def elastic_text(c: Comparison) -> str:
-    """That some jobs are no gangs that every policy could hold, where that was asked for."""
-    return ELASTIC if c.first[0].scenario.source.get("elastic") else ""
+    """A sentence on jobs that not every policy can hold as gangs, where the scenario has them."""
+    return ELASTIC if c.first_runs[0].scenario.source.get("elastic") else ""
 
 
 def failed_text(c: Comparison) -> str:
-    """Which policies are left out, with their first errors."""
+    """The policies that are left out, with their first errors."""
     first = {failure.policy: failure for failure in reversed(c.failures)}
     times = {policy: sum(failure.policy == policy for failure in c.failures) for policy in first}
     return "; ".join(
@@ -47,6 +47,7 @@ def interval_text(c: Comparison) -> str:
     """The kind of the intervals, or why there is none; empty for one seed."""
     if len(c.seeds) < 2:
         return ""
+    # Before all other cases: statistics of equal numbers would be true and mislead.
     if _identical(c):
         return "every seed gave the same runs, as nothing is drawn here: no interval and no *"
     if c.seeding == "same":
@@ -54,17 +55,17 @@ def interval_text(c: Comparison) -> str:
             "the jobs are the same for every seed, which draws upload delays and the like around them, so that seeds "
             "are no samples of a workload: means without intervals, and no *"
         )
-    again = (
+    sampling = (
         "the scenario's own seed has the trace as it is, others draw its jobs again in blocks of consecutive arrivals"
         if c.seeding == "resampled"
         else ""
     )
     if len(c.seeds) < FEWEST:
-        few = f"means over seeds; no intervals with fewer than {FEWEST} seeds"
-        return "; ".join(filter(None, (few, again)))
-    if again:
+        text = f"means over seeds; no intervals with fewer than {FEWEST} seeds"
+        return "; ".join(filter(None, (text, sampling)))
+    if sampling:
         return (
-            f"means over seeds; {again}; 95 % intervals of Student's t are of one such window, so more seeds do not "
+            f"means over seeds; {sampling}; 95 % intervals of Student's t are of one such window, so more seeds do not "
             f"narrow them; differences to {c.reference} on equal seeds, * where their intervals do not contain 0"
         )
     return (
@@ -83,6 +84,7 @@ def bound_text(c: Comparison) -> str:
     bounds = [r for r in c.references if r is not None]
     if not bounds or all(c.estimate(policy, "bound_ratio") is None for policy in c.policies):
         return ""
+    # Another bound may be the best with another seed; each is named once.
     names = ", ".join(dict.fromkeys(f"{r.bound.name!r} of {r.problem!r}" for r in bounds))
     value = np.mean([r.bound.value for r in bounds])
     unit = _UNITS[bounds[0].metric]
@@ -92,11 +94,11 @@ def bound_text(c: Comparison) -> str:
 
 def unfinished_text(c: Comparison) -> str:
     """Unfinished jobs by policy; empty if all jobs finish, or if utilities are compared."""
-    if VALUE_COLUMNS[0] in c.columns or not c.unfinished:
+    if VALUE_COLUMNS[0] in c.columns or not c.unfinished_shares:
         return ""
-    short = ", ".join(f"{policy} {left:.1%}" for policy, left in c.unfinished.items())
-    apart = "" if _same_jobs(c) else "; where two policies finished different jobs, there is no rate and no difference"
-    return f"jobs not finished, which count in no time and no cost: {short}{apart}"
+    listing = ", ".join(f"{policy} {fraction:.1%}" for policy, fraction in c.unfinished_shares.items())
+    caveat = "" if _same_jobs(c) else "; where two policies finished different jobs, there is no rate and no difference"
+    return f"jobs not finished, which count in no time and no cost: {listing}{caveat}"
 
 
 def _same_jobs(c: Comparison) -> bool:
@@ -105,16 +107,17 @@ def _same_jobs(c: Comparison) -> bool:
 
 
 def idle_text(c: Comparison) -> str:
-    """Said where nothing contends."""
+    """A sentence for scenarios without contention; else empty."""
     rows = [row for rows in c.metrics.values() for row in rows]
     idle = all(row.get("queueing_mean_s") == 0 and not row["preemptions"] and not row["rejected"] for row in rows)
     return "no job ever waited: policies cannot differ in the order of jobs, only in where jobs run" if idle else ""
 
 
 def cloud_text(c: Comparison) -> str:
-    """Which policies may use the cloud; empty if all may or none may, or nothing was trained there."""
+    """The policies that may use the cloud; empty if all may or none may, or nothing was trained there."""
     if len(c.groups) < 2:
         return ""
+    # Of the two groups the first one may not use the cloud (Comparison.groups).
     without, within = (", ".join(group) for group in c.groups)
     return (
         f"{within} may use the cloud, which has neither an end nor a price; {without} may not, but for jobs that fit "
@@ -128,10 +131,10 @@ def upload_text(c: Comparison) -> str:
     means = {policy: share.mean for policy, share in shares.items() if share is not None and share.mean > 0}
     if not means:
         return ""
-    least, most = (end(means, key=lambda policy: means[policy]) for end in (min, max))
-    low, high = f"{means[least]:.1%}", f"{means[most]:.1%}"
+    lowest, highest = (end(means, key=lambda policy: means[policy]) for end in (min, max))
+    low, high = f"{means[lowest]:.1%}", f"{means[highest]:.1%}"
     return f"waiting for uploads is {low} of JCT" if low == high else (
-        f"waiting for uploads is from {low} of JCT ({least}) to {high} ({most})"
+        f"waiting for uploads is from {low} of JCT ({lowest}) to {high} ({highest})"
     )  # fmt: skip
 
 
@@ -143,13 +146,13 @@ def verified_text(c: Comparison) -> str:
     """The result of the verification."""
     if c.violations is None:
         return "not verified"
-    broken = [
-        f"{policy} with seed {seed}: {', '.join(dict.fromkeys(v.rule for v in found))}"
+    breaches = [
+        f"{policy} with seed {seed}: {', '.join(dict.fromkeys(v.rule for v in violations))}"
         for policy, by_seed in c.violations.items()
-        for seed, found in zip(c.seeds, by_seed, strict=True)
-        if found
+        for seed, violations in zip(c.seeds, by_seed, strict=True)
+        if violations
     ]
-    if broken:
-        return f"rules broken by {'; '.join(broken)}"
+    if breaches:
+        return f"rules broken by {'; '.join(breaches)}"
     runs = len(c.policies) * len(c.seeds)
     return f"{runs} {'run' if runs == 1 else 'runs'}, every rule verified"

@@ -43,15 +43,17 @@ def jobs_table(scenario: Scenario, schedule: Schedule) -> pl.DataFrame:
     ``execution_time`` the time between, pauses included. ``allocated_resources`` are all workers that it ever held
     (:mod:`skedge.export.workers`), as intervals: ``0-3 7``.
     """
+    # One column of lists, so that the workers of a job are a single group_by away.
     runs = schedule.runs.with_columns(held=pl.Series(workers_of(scenario, schedule.runs), dtype=pl.List(pl.Int64)))
     ran = runs.group_by("job").agg(
         starting_time=_seconds(pl.col("start").min()),
         finish_time=_seconds(pl.col("end").max()),
         held=pl.col("held").explode().unique().sort(),
     )
+    # From the left, so that jobs that never ran have a line, and lines stand in the order of the jobs.
     table = schedule.jobs.select("job", "id", "arrival", "state").join(ran, on="job", how="left", maintain_order="left")
     state = pl.col("state").cast(pl.String)
-    held = [intervals(numbers or []) for numbers in table["held"].to_list()]
+    worker_sets = [intervals(numbers or []) for numbers in table["held"].to_list()]
     table = table.with_columns(
         job_id="id",
         workload_name=pl.lit(scenario.name),
@@ -61,12 +63,13 @@ def jobs_table(scenario: Scenario, schedule: Schedule) -> pl.DataFrame:
         requested_time=pl.lit(-1),
         success=(state == "finished").cast(pl.Int8),
         final_state=state.replace_strict(STATES),
-        allocated_resources=pl.Series(held, dtype=pl.String),
+        allocated_resources=pl.Series(worker_sets, dtype=pl.String),
         consumed_energy=pl.lit(-1),
         metadata=pl.lit(""),
     )
     start, finish, submitted = (pl.col(name) for name in ("starting_time", "finish_time", "submission_time"))
     table = table.with_columns(
+        # Rounded again: a difference of two rounded floats has more digits than a µs.
         execution_time=(finish - start).round(6),
         waiting_time=(start - submitted).round(6),
         turnaround_time=(finish - submitted).round(6),
@@ -98,10 +101,10 @@ def summary(scenario: Scenario, schedule: Schedule, jobs: pl.DataFrame) -> dict[
     """
     edge_ids = [server.id for server in scenario.cluster.servers if server.kind == "edge"]
     edge = schedule.runs.filter(pl.col("server").cast(pl.String).is_in(edge_ids))
-    held = edge.select((pl.col("workers") * (pl.col("end") - pl.col("start"))).cast(pl.Float64).sum()).item() / SECOND
+    busy_s = edge.select((pl.col("workers") * (pl.col("end") - pl.col("start"))).cast(pl.Float64).sum()).item() / SECOND
     makespan = float(jobs["finish_time"].fill_null(0.0).to_numpy().max(initial=0.0))
-    left = jobs["final_state"].to_list()
-    count = {state: left.count(name) for state, name in STATES.items()}
+    states = jobs["final_state"].to_list()
+    count = {state: states.count(name) for state, name in STATES.items()}
     figures = {
         "slowdown": jobs["stretch"],
         "turnaround_time": jobs["turnaround_time"],
@@ -122,10 +125,11 @@ def summary(scenario: Scenario, schedule: Schedule, jobs: pl.DataFrame) -> dict[
         "nb_jobs_success": count["finished"],
         "nb_machine_switches": 0,
         "success_rate": count["finished"] / len(jobs) if len(jobs) else None,
-        "time_computing": held,
-        "time_idle": scenario.cluster.lanes * makespan - held,
+        "time_computing": busy_s,
+        "time_idle": scenario.cluster.lanes * makespan - busy_s,
         **dict.fromkeys(("time_sleeping", "time_switching_off", "time_switching_on", "time_unavailable"), 0),
     }
+    # Batsim writes the fields in this order.
     return dict(sorted(fields.items()))
 
 

@@ -27,36 +27,38 @@ _BLOCK = 10_000_000
 class _Pool:
     """Workers of one type on one server: the free ones, and those to be freed. The cloud has no limit."""
 
-    def __init__(self, numbers: list[int], more_from: int | None) -> None:
-        self.free, self.more = numbers, more_from
+    def __init__(self, numbers: list[int], first_extra: int | None) -> None:
+        self.free, self.next_number = numbers, first_extra
         self.busy: list[tuple[int, int]] = []
-        self.held: dict[tuple[int, int], set[int]] = {}
+        self.workers_until: dict[tuple[int, int], set[int]] = {}
 
     def keep(self, job: int, count: int, now: int) -> list[int]:
         """Up to `count` workers that `job` held until `now`."""
+        # Numbers whose runs have ended by now are free; a heap, so that the lowest is taken first.
         while self.busy and self.busy[0][0] <= now:
             heappush(self.free, heappop(self.busy)[1])
-        kept = sorted(self.held.get((job, now), ()))[:count]
-        if kept:
-            self.held[job, now].difference_update(kept)
-            self.free = [number for number in self.free if number not in kept]
+        workers = sorted(self.workers_until.get((job, now), ()))[:count]
+        if workers:
+            self.workers_until[job, now].difference_update(workers)
+            # They are free since `now`: what the job keeps is taken out again.
+            self.free = [number for number in self.free if number not in workers]
             heapify(self.free)
-        return kept
+        return workers
 
-    def fill(self, held: list[int], job: int, count: int, end: int) -> None:
-        """Extend `held` to `count` workers with free ones, and hold them until `end`."""
-        while len(held) < count:
-            held.append(self._next())
-        for number in held:
+    def fill(self, workers: list[int], job: int, count: int, end: int) -> None:
+        """Extend `workers` to `count` workers with free ones, and hold them until `end`."""
+        while len(workers) < count:
+            workers.append(self._take_free())
+        for number in workers:
             heappush(self.busy, (end, number))
-        self.held.setdefault((job, end), set()).update(held)
+        self.workers_until.setdefault((job, end), set()).update(workers)
 
-    def _next(self) -> int:
+    def _take_free(self) -> int:
         if self.free:
             return heappop(self.free)
-        assert self.more is not None, "a server has the workers that are held (M4)"  # noqa: S101 - checked on reading
-        self.more += 1
-        return self.more - 1
+        assert self.next_number is not None, "a server has the workers that are held (M4)"  # noqa: S101 - checked on reading
+        self.next_number += 1
+        return self.next_number - 1
 
 
 def workers_of(scenario: Scenario, runs: pl.DataFrame) -> list[list[int]]:
@@ -67,8 +69,10 @@ def workers_of(scenario: Scenario, runs: pl.DataFrame) -> list[list[int]]:
     cluster, kind = scenario.cluster, scenario.jobs.worker_type.tolist()
     out: list[list[int]] = [[] for _ in range(len(runs))]
     pools: dict[tuple[int, int], _Pool] = {}
+    # In two passes for each instant: first jobs keep what they held, then others fill up. In one, a job might take a
+    # number that another one, later in the table, has just held and keeps.
     for start, rows in groupby(_by_start(runs, cluster), itemgetter(0)):
-        begin: list[tuple[_Pool, int, int, int, int]] = []
+        starting: list[tuple[_Pool, int, int, int, int]] = []
         for _, row, job, server, lane, count, end in rows:
             if lane is not None:
                 out[row] = [lane]
@@ -77,8 +81,8 @@ def workers_of(scenario: Scenario, runs: pl.DataFrame) -> list[list[int]]:
             if key not in pools:
                 pools[key] = _Pool(*_numbers(cluster, *key))
             out[row] = pools[key].keep(job, count, start)
-            begin.append((pools[key], row, job, count, end))
-        for pool, row, job, count, end in begin:
+            starting.append((pools[key], row, job, count, end))
+        for pool, row, job, count, end in starting:
             pool.fill(out[row], job, count, end)
     return out
 

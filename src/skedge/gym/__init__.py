@@ -22,9 +22,9 @@ if find_spec("gymnasium") is None:
 import gymnasium
 
 from .admission import JobAdmitter
-from .asking import Question
 from .dispatch import ChunkDispatcher
 from .environment import SchedulingEnv
+from .interactive import Question
 
 __all__ = ["ChunkDispatcher", "JobAdmitter", "Question", "SchedulingEnv"]
 

@@ -23,16 +23,16 @@ from skedge.core.policy import Promises, View
 from skedge.policies.aonline.policy import AOnline
 from skedge.policies.aonline.waiting import Need
 
-from .asking import Asked, Asking, Question, squashed
+from .interactive import Decisions, InteractivePolicy, Question, squash
 
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-_MANY = 16
+_CHUNKS_SCALE = 16
 """Chunks of a job to which their number is relative."""
 
 
-class ChunkDispatcher(Asking):
+class ChunkDispatcher(InteractivePolicy):
     """Dispatches every chunk to the lane that `choose` names; PSs are those of A_online."""
 
     name: ClassVar[str] = "gym-dispatch"
@@ -53,7 +53,7 @@ class ChunkDispatcher(Asking):
         """The lanes, and the cloud."""
         return cluster.lanes + 1
 
-    def questions(self, event: Event, view: View) -> Asked:
+    def questions(self, event: Event, view: View) -> Decisions:
         """A question for each chunk to dispatch, the dispatches, and PSs for the jobs that begin.
 
         As under A_online, a job waits until there is room for all its chunks, in order of arrival.
@@ -61,82 +61,94 @@ class ChunkDispatcher(Asking):
         a_online = self.a_online
         for job in event.left:
             a_online.rank.pop(job, None)
+        # Jobs that waited come first, as in A_online: those that arrive now must not overtake them.
         if len(a_online.waiting) and (event.left or event.servers):
             a_online.waiting.remove_jobs(event.left)
-            yield from self._dispatched(0, view)
+            yield from self._dispatch_waiting(0, view)
         for job, lost in (*event.lost, *((job, None) for job in event.arrived)):
             impossible = a_online.impossible(job, view) if lost is None else None
+            # A job that fits nowhere would wait forever: it is rejected without a question.
             if impossible is not None:
                 yield impossible
                 continue
             a_online.waiting.add(a_online.need(job, lost, view))
-            yield from self._dispatched(len(a_online.waiting.needs) - 1, view)
+            yield from self._dispatch_waiting(len(a_online.waiting.needs) - 1, view)
         a_online.waiting.tidy()
         yield from a_online.assign_ps(event, view)
 
-    def _dispatched(self, start: int, view: View) -> Asked:
+    def _dispatch_waiting(self, start: int, view: View) -> Decisions:
         """The questions and dispatches of the waiting jobs from place `start` on that fit now."""
-        a_online, at = self.a_online, start - 1
-        while (at := a_online.waiting.next_fit(a_online.room(view), at + 1, anywhere=self._cloud(view))) >= 0:
-            yield from self._dispatch(a_online.waiting.remove(at), view)
+        a_online, place = self.a_online, start - 1
+        while (
+            place := a_online.waiting.next_fit(a_online.room(view), place + 1, anywhere=self._allows_cloud(view))
+        ) >= 0:
+            yield from self._dispatch(a_online.waiting.remove(place), view)
 
-    def _dispatch(self, need: Need, view: View) -> Asked:
+    def _dispatch(self, need: Need, view: View) -> Decisions:
         job, lane = need.job, np.zeros(need.chunks, np.int64)
-        mine, free = np.zeros(self.cluster.lanes + 1, np.int64), view.free_bytes.copy()
+        own_chunks, free = np.zeros(self.cluster.lanes + 1, np.int64), view.free_bytes.copy()
         for chunk in range(need.chunks):
             mask = self._possible(job, free, view)
-            chosen = yield Question(self._observed(job, mine, mask, view), mask)
-            lane[chunk] = CLOUD if chosen == self.cluster.lanes else chosen
-            mine[chosen] += 1
-            self._store(int(lane[chunk]), need.size, free)
+            action = yield Question(self._observation(job, own_chunks, mask, view), mask)
+            # The last action is the cloud, which is no lane.
+            lane[chunk] = CLOUD if action == self.cluster.lanes else action
+            own_chunks[action] += 1
+            self._take_storage(int(lane[chunk]), need.size, free)
+        # The rank of Alg. 2, D_j p_j: the job's own work, the least first. Chunks that are lost keep it.
         rank = self.a_online.rank.setdefault(job, int(view.jobs.chunks[job]) * int(view.chunk_time[job, 0]))
-        none = np.zeros(need.chunks)
-        yield Dispatch(job, lane, rank, none, none.astype(np.int64), "chosen", need.lost)
+        zeros = np.zeros(need.chunks)
+        yield Dispatch(job, lane, rank, zeros, zeros.astype(np.int64), "chosen", need.lost)
 
-    def _cloud(self, view: View) -> bool:
+    def _allows_cloud(self, view: View) -> bool:
         return self.a_online.may_send_to_cloud(view)
 
-    def _store(self, lane: int, size: int, free: Ints) -> None:
+    def _take_storage(self, lane: int, size: int, free: Ints) -> None:
         if lane != CLOUD and free[self.cluster.lane_server[lane]] != UNLIMITED:
             free[self.cluster.lane_server[lane]] -= size
 
-    def _possible(self, job: int, free: Ints, view: View) -> np.ndarray:
+    def _possible(self, job: int, free_bytes: Ints, view: View) -> np.ndarray:
         """Lanes of the job's worker type on servers in service with room for a chunk, and the cloud if there is one."""
         mask = np.zeros(self.cluster.lanes + 1, np.bool_)
         lanes = self.a_online.candidates(job, view)
-        mask[lanes] = free[self.cluster.lane_server[lanes]] >= view.jobs.chunk_bytes[job]
-        mask[-1] = self._cloud(view)
+        # By what is left after the chunks placed so far: one question may use up what the next would need.
+        mask[lanes] = free_bytes[self.cluster.lane_server[lanes]] >= view.jobs.chunk_bytes[job]
+        mask[-1] = self._allows_cloud(view)
         return mask
 
-    def _observed(self, job: int, mine: Ints, mask: np.ndarray, view: View) -> np.ndarray:
-        each, chunks = float(view.chunk_time[job, 0]), int(view.jobs.chunks[job])
-        ahead, behind, displaced = self._queues(chunks * int(each), view)
+    def _observation(self, job: int, own_chunks: Ints, mask: np.ndarray, view: View) -> np.ndarray:
+        chunk_time, chunks = float(view.chunk_time[job, 0]), int(view.jobs.chunks[job])
+        work_before, work_behind, displaced = self._queues(chunks * int(chunk_time), view)
         delay = view.upload_delays(job).astype(np.float64)
         columns = np.zeros((len(mask), self.features))
         columns[:-1, 0] = delay[self.cluster.lane_server]
         columns[-1, 0] = 0.0 if self.cluster.cloud is None else delay[self.cluster.cloud]
-        columns[:-1, 1] = ahead
-        columns[:-1, 1] += mine[:-1] * each
-        columns[:-1, 2], columns[:-1, 3] = behind, displaced * each
-        columns = squashed(columns / each)
+        columns[:-1, 1] = work_before
+        # Its own chunks have equal rank, and are served before the next one.
+        columns[:-1, 1] += own_chunks[:-1] * chunk_time
+        columns[:-1, 2], columns[:-1, 3] = work_behind, displaced * chunk_time
+        # In the job's own time: what matters is how much longer than it the queue is.
+        columns = squash(columns / chunk_time)
         columns[:, 4] = mask
-        columns[:, 5], columns[:, 6] = mine.sum() / chunks, min(chunks / _MANY, 1.0)
+        columns[:, 5], columns[:, 6] = own_chunks.sum() / chunks, min(chunks / _CHUNKS_SCALE, 1.0)
         return columns.astype(np.float32)
 
     def _queues(self, rank: int, view: View) -> tuple[Floats, Floats, Floats]:
         """On each lane: work of better or equal rank, work of worse rank [µs], and chunks of worse rank."""
         lanes = view.belief(np.arange(self.cluster.lanes))
-        better, worse = (_sums(lanes, rank, better=side) for side in (True, False))
+        better, worse = (_queue_sums(lanes, rank, better=side) for side in (True, False))
         return better[0], worse[0], worse[1]
 
 
-def _sums(lanes: Lanes, rank: int, *, better: bool) -> tuple[Floats, Floats]:
+def _queue_sums(lanes: Lanes, rank: int, *, better: bool) -> tuple[Floats, Floats]:
     """Work [µs] and chunks of the groups on each lane, or on the way to it, whose rank is at most, or above, `rank`."""
     work, chunks = np.zeros(len(lanes.waiting)), np.zeros(len(lanes.waiting))
+    # Chunks on the way to a lane will be served there as well.
     for table, count in ((lanes.rows, lanes.waiting), (lanes.transit, lanes.coming)):
-        there = np.arange(table.shape[1]) < count[:, None]
-        taken = there & ((table[:, :, RANK] <= rank) == better)
-        left = table[:, :, LEFT] + (table[:, :, COUNT] - 1) * table[:, :, EACH]
-        work += np.where(taken, left, 0).sum(axis=1)
-        chunks += np.where(taken, table[:, :, COUNT], 0).sum(axis=1)
+        # Tables are as wide as the longest queue; rows beyond a lane's count hold old groups.
+        exists = np.arange(table.shape[1]) < count[:, None]
+        counted = exists & ((table[:, :, RANK] <= rank) == better)
+        # Of a group of equal chunks one may be in service: it has LEFT, each of the others EACH.
+        work_left = table[:, :, LEFT] + (table[:, :, COUNT] - 1) * table[:, :, EACH]
+        work += np.where(counted, work_left, 0).sum(axis=1)
+        chunks += np.where(counted, table[:, :, COUNT], 0).sum(axis=1)
     return work, chunks

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from skedge.report.notebook import displayed
+from skedge.report.notebook import notebook_html
 from skedge.report.table import ReportTable
 from skedge.run import Run
 
@@ -131,4 +131,4 @@ class Optimum:
         rows = [[bound.name, f"{bound.value:.10g}", bound.note] for bound in self.bounds]
         title = f"{self.metric} = {self.value:.10g}: {word} (by {self.source})"
         note = f"no schedule is better than {self.bound.value:.10g} ({self.bound.name})"
-        return displayed(title, ReportTable(("bound", "value", "what it is"), rows), [self.run.plot.lanes()], note)
+        return notebook_html(title, ReportTable(("bound", "value", "what it is"), rows), [self.run.plot.lanes()], note)

@@ -48,7 +48,13 @@ class Bars:
 
 
 def choose_bars(runs: pl.DataFrame, servers: Sequence[str], cap: int) -> Bars:
-    """At most `cap` bars of `runs` (see :class:`Bars`)."""
+    """At most `cap` bars of `runs` (see :class:`Bars`).
+
+    Raises
+    ------
+    ValueError
+        If `cap` is below 1.
+    """
     if cap < 1:
         raise ValueError(f"bar cap: {cap}; it must be at least 1")
     frame = runs.select(_COLUMNS).with_columns(
@@ -56,19 +62,22 @@ def choose_bars(runs: pl.DataFrame, servers: Sequence[str], cap: int) -> Bars:
         pl.col("compute_from").fill_null(pl.col("start")),
         pl.lit(1, pl.Int32).alias("merged"),
     )
-    total, span = frame.height, _span(frame)
-    merge = total > cap
+    runs_total, span = frame.height, _span(frame)
+    # First what loses no moment of the schedule, then what does: merged bars before a window.
+    merge = runs_total > cap
     if merge:
         frame = merge_adjacent(frame)
     bars_total = frame.height
     window = busiest_window(_ints(frame, "start"), _ints(frame, "end"), cap) if bars_total > cap else None
     if window is not None:
         frame = frame.filter((pl.col("start") < window[1]) & (pl.col("end") > window[0]))
-    cut = frame.height > cap
-    if cut:
+    is_cut = frame.height > cap
+    if is_cut:
+        # More bars than the cap overlap even in the shortest window: the first lanes rather than parts of all.
         frame = frame.sort("server", "lane", "start", "job", "chunk").head(cap)
+    # `lay_out` gives rows to bars in order of start; the other keys make the page the same bytes every time.
     frame = frame.sort("start", "server", "lane", "job", "chunk")
-    return Bars(frame, total, bars_total, merge, window, cut, span)
+    return Bars(frame, runs_total, bars_total, merge, window, is_cut, span)
 
 
 def _span(frame: pl.DataFrame) -> tuple[int, int]:
@@ -84,6 +93,7 @@ def merge_adjacent(frame: pl.DataFrame) -> pl.DataFrame:
 
     A run that was preempted, and one that waits for its upload, end and begin a bar: both show in the chart.
     """
+    # Runs of a pool overlap, and their workers have no numbers: only on a lane can one run continue another.
     on_lane = frame.filter(pl.col("lane").is_not_null()).sort("lane", "start", "end")
     pooled = frame.filter(pl.col("lane").is_null())
     if on_lane.height == 0:
@@ -103,6 +113,7 @@ def _begins(on_lane: pl.DataFrame) -> np.ndarray[tuple[int], np.dtype[np.bool_]]
     lane, job, start, end = (_ints(on_lane, c) for c in ("lane", "job", "start", "end"))
     preempted = on_lane["preempted"].to_numpy()
     begins = np.ones(on_lane.height, np.bool_)
+    # A gap in which the lane is idle, another job or a preemption must stay visible.
     joins = (lane[1:] == lane[:-1]) & (job[1:] == job[:-1]) & (start[1:] == end[:-1]) & ~preempted[:-1]
     begins[1:] = ~joins | (_ints(on_lane, "compute_from")[1:] > start[1:])
     return begins
@@ -115,16 +126,19 @@ def busiest_window(start: Ints, end: Ints, cap: int) -> tuple[int, int]:
     cap allows. At the least it is 2 µs long, and may then hold more than `cap` bars.
     """
     starts, ends = np.sort(start), np.sort(end)
+    # Half of the cap leaves room for bars that began before the window and last into it.
     half = max(1, min(cap // 2, len(starts)))
     shortest = int(np.argmin(starts[half - 1 :] - starts[: len(starts) - half + 1]))
     centre = int(starts[shortest] + starts[shortest + half - 1]) // 2
 
-    def held(reach: int) -> int:
-        begun = np.searchsorted(starts, centre + reach, side="left")
-        return int(begun - np.searchsorted(ends, centre - reach, side="right"))
+    def n_bars(reach: int) -> int:
+        # Overlapping the window: begun before its end, less those that ended by its beginning.
+        n_begun = np.searchsorted(starts, centre + reach, side="left")
+        return int(n_begun - np.searchsorted(ends, centre - reach, side="right"))
 
     low, high = 1, int(ends[-1] - starts[0]) + 1
     while low < high:
+        # Rounded up, as `low` becomes `reach`: rounded down, the search would not end at high = low + 1.
         reach = (low + high + 1) // 2
-        low, high = (reach, high) if held(reach) <= cap else (low, reach - 1)
+        low, high = (reach, high) if n_bars(reach) <= cap else (low, reach - 1)
     return max(centre - low, 0), centre + low

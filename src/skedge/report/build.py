@@ -11,11 +11,9 @@ import base64
 import hashlib
 import html
 import os
-import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +27,9 @@ from skedge.core.record.schedule import Schedule
 
 from .bars import Bars, choose_bars
 from .curves import jct_distribution, over_time
-from .encode import finite, inert_json, packed, whole
+from .encode import finite_or_none, int_column, pack_ints, script_json
 from .rows import Layout, lay_out
+from .shell import asset, fill, gantt_section
 from .site_section import site_section
 from .table import ReportTable, metrics_table, table_view
 
@@ -44,6 +43,11 @@ _SCRIPTS = (
     "report.js",
 )  # fmt: skip
 """The page's own scripts, in the order in which they are embedded."""
+
+_GANTT_LABELS = {
+    "choice": "Policy", "group": "View", "taller": ' aria-label="Taller rows"',
+    "flatter": ' aria-label="Flatter rows"', "chart": "",
+}  # fmt: skip
 
 _UTILISATION = ("time_s", "busy_share", "waiting_jobs", "running_jobs", "submitted")
 
@@ -88,10 +92,17 @@ def build_report(
         At least one; they are drawn in the order given.
     comparison
         The table at the top; None: the runs' own metrics.
+    title
+        Heading of the page, as plain text.
     settings
         What a reader needs to repeat the report, by name: seed, versions. A setting named `command` is shown as one.
     bar_cap
         Most bars that the Gantt chart of a run embeds (:mod:`skedge.report.bars`); the page says what is left out.
+
+    Raises
+    ------
+    ValueError
+        If there is no run, a label is used twice, or a column of a run's utilisation is missing.
     """
     _check(runs)
     data = {
@@ -100,7 +111,7 @@ def build_report(
         "facts": _facts(runs),
         "comparison": table_view(comparison or metrics_table([(r.label, r.metrics) for r in runs])),
         "jct": jct_distribution([r.schedule.jobs for r in runs]),
-        "time": over_time([r.utilisation for r in runs], _submitting(runs)),
+        "time": over_time([r.utilisation for r in runs], _runs_of_distinct_arrivals(runs)),
         **run_views(runs, bar_cap),
     }
     return _page(title, data, site_section([(r.label, r.scenario, r.schedule) for r in runs]))
@@ -109,14 +120,15 @@ def build_report(
 def write_report(path: Path | str, page: str) -> None:
     """Write `page` beside `path` and rename it there, so that no half-written report is ever seen."""
     path = Path(path)
-    handle, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    # In the same folder: only within a file system does a rename replace the old report at once.
+    handle, temp_path = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as out:
-            out.write(page)
-        os.chmod(aside, 0o644)  # a temporary file is private, a report is for reading
-        os.replace(aside, path)
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(page)
+        os.chmod(temp_path, 0o644)  # a temporary file is private, a report is for reading
+        os.replace(temp_path, path)
     except BaseException:
-        Path(aside).unlink(missing_ok=True)
+        Path(temp_path).unlink(missing_ok=True)
         raise
 
 
@@ -124,22 +136,23 @@ def _check(runs: Sequence[ReportRun]) -> None:
     if not runs:
         raise ValueError("report: no runs; at least one is needed")
     labels = [r.label for r in runs]
-    twice = next((name for name in labels if labels.count(name) > 1), None)
-    if twice is not None:
-        raise ValueError(f"report: label {twice!r} is used twice; labels must be unique")
+    duplicate = next((name for name in labels if labels.count(name) > 1), None)
+    if duplicate is not None:
+        raise ValueError(f"report: label {duplicate!r} is used twice; labels must be unique")
     for run in runs:
         missing = [c for c in _UTILISATION if c not in run.utilisation.columns]
         if missing:
             raise ValueError(f"report: run {run.label!r}: utilisation has no column {missing[0]!r}")
 
 
-def unique(labels: Sequence[str]) -> list[str]:
-    """The labels, those that occur several times with their numbers."""
-    return [f"{one} ({i})" if labels.count(one) > 1 else one for i, one in enumerate(labels, 1)]
+def unique_labels(labels: Sequence[str]) -> list[str]:
+    """The labels, with a number each where a label occurs several times."""
+    return [f"{label} ({i})" if labels.count(label) > 1 else label for i, label in enumerate(labels, 1)]
 
 
-def _submitting(runs: Sequence[ReportRun]) -> list[int]:
+def _runs_of_distinct_arrivals(runs: Sequence[ReportRun]) -> list[int]:
     """Pick the first run of every set of arrivals: runs of one scenario see the same submissions."""
+    # Backwards, so that the first run of equal arrivals is the one that stays.
     first = {r.scenario.jobs.arrival.tobytes(): i for i, r in reversed(list(enumerate(runs)))}
     return sorted(first.values())
 
@@ -160,34 +173,37 @@ def _run_view(run: ReportRun, cap: int, names: dict[str, int]) -> dict[str, Any]
     bars = choose_bars(run.schedule.runs, run.scenario.cluster.server_ids, cap)
     layout = lay_out(bars.frame, run.scenario)
     jobs = run.schedule.jobs
-    kept = np.arange(jobs.height) if jobs.height <= cap else np.unique(whole(bars.frame, "job"))
+    # Of more jobs than the cap only those with a bar are listed: a page of millions of names opens in no browser.
+    job_rows = np.arange(jobs.height) if jobs.height <= cap else np.unique(int_column(bars.frame, "job"))
     return {
         "label": run.label,
-        "metrics": {key: finite(value) for key, value in run.metrics.items()},
+        "metrics": {key: finite_or_none(value) for key, value in run.metrics.items()},
         "servers": run.scenario.cluster.server_ids,
-        "jobs": _job_columns(jobs, kept, names),
+        "jobs": _job_columns(jobs, job_rows, names),
         "gantt": _gantt(bars, layout, run.scenario),
-        "uploads": _kept_rows(run, "uploads", bars, kept, cap),
-        "ps": _kept_rows(run, "ps", bars, kept, cap),
+        "uploads": _table_rows(run, "uploads", bars, job_rows, cap),
+        "ps": _table_rows(run, "ps", bars, job_rows, cap),
     }
 
 
-def _job_columns(jobs: pl.DataFrame, kept: Ints, names: dict[str, int]) -> dict[str, Any]:
-    frame = jobs[kept]
+def _job_columns(jobs: pl.DataFrame, job_rows: Ints, names: dict[str, int]) -> dict[str, Any]:
+    frame = jobs[job_rows]
     ids = frame["id"].to_list()
     reasons = zip(ids, frame["state"].cast(pl.String), frame["reason"], strict=True)
     return {
         "total": jobs.height,
-        "job": packed(kept),
-        "name": packed(np.array([names.setdefault(i, len(names)) for i in ids], np.int64)),
+        "job": pack_ints(job_rows),
+        # Names stand once in the page for all runs, which mostly have the same jobs: here are their numbers.
+        "name": pack_ints(np.array([names.setdefault(i, len(names)) for i in ids], np.int64)),
         "rejected": {str(k): reason or "" for k, (_, state, reason) in enumerate(reasons) if state == "rejected"},
-        **{c: packed(whole(frame, c)) for c in ("arrival", "first_start", "completion", "jct")},
+        **{c: pack_ints(int_column(frame, c)) for c in ("arrival", "first_start", "completion", "jct")},
     }
 
 
 def _gantt(bars: Bars, layout: Layout, scenario: Scenario) -> dict[str, Any]:
     frame = bars.frame
-    start, end, compute = (whole(frame, c) for c in ("start", "end", "compute_from"))
+    # Lengths instead of ends: small numbers take fewer bytes (pack_ints).
+    start, end, compute = (int_column(frame, c) for c in ("start", "end", "compute_from"))
     return {
         "span": bars.span,
         "window": bars.window,
@@ -196,53 +212,58 @@ def _gantt(bars: Bars, layout: Layout, scenario: Scenario) -> dict[str, Any]:
         "runs_total": bars.runs_total,
         "bars_total": bars.bars_total,
         "runs_shown": int(frame["merged"].sum()),
-        "groups": layout.described(scenario),
+        "groups": layout.group_views(scenario),
         "bars": {
-            **{c: packed(whole(frame, c)) for c in ("job", "chunk", "server", "workers", "preempted", "merged")},
-            "lane": packed(_lane_slots(whole(frame, "lane"), scenario)),
-            "start": packed(start),
-            "length": packed(end - start),
-            "wait": packed(np.clip(compute - start, 0, end - start)),
+            **{
+                c: pack_ints(int_column(frame, c)) for c in ("job", "chunk", "server", "workers", "preempted", "merged")
+            },
+            "lane": pack_ints(_lane_slots(int_column(frame, "lane"), scenario)),
+            "start": pack_ints(start),
+            "length": pack_ints(end - start),
+            "wait": pack_ints(np.clip(compute - start, 0, end - start)),
         },
-        "pieces": {"row": packed(layout.row), "height": packed(layout.height), "bar": packed(layout.bar)},
+        "pieces": {"row": pack_ints(layout.row), "height": pack_ints(layout.height), "bar": pack_ints(layout.bar)},
     }
 
 
 def _lane_slots(lane: Ints, scenario: Scenario) -> Ints:
     """Look up the number of each bar's lane on its server; -1 without a lane."""
+    # The appended -1 is where runs without a lane, of number -1, look up theirs.
     slots = np.append(scenario.cluster.lane_slot, -1)
     return np.where(lane < 0, -1, slots[np.minimum(lane, len(slots) - 1)])
 
 
-def _kept_rows(run: ReportRun, table: str, bars: Bars, kept: Ints, cap: int) -> dict[str, Any]:
+def _table_rows(run: ReportRun, table: str, bars: Bars, job_rows: Ints, cap: int) -> dict[str, Any]:
     """Choose at most `cap` rows of `uploads` or `ps`.
 
     All if they are few; otherwise those of the listed jobs in the bars' window.
     """
     frame: pl.DataFrame = getattr(run.schedule, table)
     total, server = frame.height, "to_server" if table == "uploads" else "server"
+    # Rows of jobs or times without a bar would have nothing to belong to in the page.
     if total > cap:
-        frame = frame.filter(pl.col("job").is_in(pl.Series(kept).implode()))
+        frame = frame.filter(pl.col("job").is_in(pl.Series(job_rows).implode()))
         if bars.window is not None:
             frame = frame.filter((pl.col("start") < bars.window[1]) & (pl.col("end") > bars.window[0]))
     frame = frame.sort("start", "job", "end").head(cap)
     frame = frame.with_columns(pl.col(server).cast(pl.Enum(run.scenario.cluster.server_ids)).alias("server"))
     view: dict[str, Any] = {
         "total": total,
-        "job": packed(whole(frame, "job")),
-        "server": packed(whole(frame, "server")),
+        "job": pack_ints(int_column(frame, "job")),
+        "server": pack_ints(int_column(frame, "server")),
     }
-    view["start"] = packed(whole(frame, "start"))
-    view["length"] = packed(whole(frame, "end") - whole(frame, "start"))
+    view["start"] = pack_ints(int_column(frame, "start"))
+    view["length"] = pack_ints(int_column(frame, "end") - int_column(frame, "start"))
     if table == "uploads":
-        view["chunks"] = packed(whole(frame, "chunks"))
+        view["chunks"] = pack_ints(int_column(frame, "chunks"))
         view["mb"] = frame["mb"].fill_null(0.0).round(3).to_list()
     else:
-        view["slot"] = packed(whole(frame, "slot"))
+        view["slot"] = pack_ints(int_column(frame, "slot"))
     return view
 
 
 def _page(title: str, data: Mapping[str, Any], sites: str) -> str:
+    # Stripped, as in the page: a hash is of the exact text between the tags of a script.
     vendor = asset("vendor/uPlot.iife.min.js").strip()
     script = "\n".join(['"use strict";', *(asset(name) for name in _SCRIPTS)]).strip()
     parts = {
@@ -253,18 +274,13 @@ def _page(title: str, data: Mapping[str, Any], sites: str) -> str:
         "vendor_css": asset("vendor/uPlot.min.css").strip(),
         "css": asset("report.css").strip(),
         "sites": sites,
-        "data": inert_json(data),
+        "gantt": gantt_section(_GANTT_LABELS),
+        "data": script_json(data),
         "vendor_js": vendor,
         "script": script,
     }
-    # One pass over the template, so that inserted text is never searched for names.
-    return re.sub(r"\{\{(\w+)\}\}", lambda m: parts[m[1]], asset("template.html"))
+    return fill(asset("template.html"), parts)
 
 
 def _hash(script: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
-
-
-def asset(name: str) -> str:
-    """A style sheet or script of the page, by its name."""
-    return files(__package__).joinpath(name).read_text("utf-8")

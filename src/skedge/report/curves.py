@@ -38,8 +38,10 @@ def jct_distribution(jobs: Sequence[pl.DataFrame]) -> dict[str, Any]:
     x = np.unique(np.concatenate([*times, np.empty(0)]))
     exact = len(x) <= POINTS
     if not exact:
+        # The axis is logarithmic. The last point is set, as one that is rounded down would miss the longest job.
         x = np.geomspace(x[0], x[-1], GRID)
         x[-1] = max(float(t[-1]) for t in times if len(t))
+    # "right": a job that took exactly x seconds has finished within x.
     shares = [np.searchsorted(t, x, side="right") / max(j.height, 1) for t, j in zip(times, jobs, strict=True)]
     return {"exact": exact, "x": x.tolist(), "share": [s.round(9).tolist() for s in shares]}
 
@@ -55,10 +57,11 @@ def over_time(tables: Sequence[pl.DataFrame], submitting: Sequence[int]) -> dict
     x = np.unique(np.concatenate([*(_floats(t, "time_s") for t in tables), np.empty(0)]))
     exact = len(x) <= POINTS
     if not exact:
+        # Without the last point: a value on the grid is a mean over the interval that begins there.
         x = np.linspace(x[0], x[-1], GRID + 1)[:-1]
     chart: dict[str, Any] = {"exact": exact, "x": x.tolist()}
     for name in ("busy_share", "waiting_jobs", "running_jobs"):
-        chart[name] = [_held(t, name, x, exact=exact) for t in tables]
+        chart[name] = [_values_at(t, name, x, exact=exact) for t in tables]
     chart["interval"] = _interval(float(x[-1] - x[0])) if len(x) else 1.0
     chart["submitted"] = [_submissions(tables[i], x, chart["interval"]) for i in submitting]
     chart["submitted_runs"] = list(submitting)
@@ -74,23 +77,26 @@ def _floats(table: pl.DataFrame, column: str) -> Floats:
     return table[column].cast(pl.Float64).fill_null(0.0).to_numpy().astype(np.float64)
 
 
-def _held(table: pl.DataFrame, column: str, x: Floats, *, exact: bool) -> list[float | None]:
+def _values_at(table: pl.DataFrame, column: str, x: Floats, *, exact: bool) -> list[float | None]:
     time, value = _floats(table, "time_s"), _floats(table, column)
     if len(time) == 0:
         return [None] * len(x)
     if exact:
-        at = np.searchsorted(time, x, side="right") - 1
-        read = value[np.maximum(at, 0)]
+        # A value holds from its row's time on: the last row at or before x.
+        row = np.searchsorted(time, x, side="right") - 1
+        y = value[np.maximum(row, 0)]
     else:
+        # Means by the integral, not by sampling: no peak between two points of the grid is lost.
         area = np.concatenate([[0.0], np.cumsum(value[:-1] * np.diff(time))])
         edges = np.append(x, 2 * x[-1] - x[-2])
-        read = np.diff(np.interp(edges, time, area)) / np.diff(edges)
-    inside = (x >= time[0]) & (x <= time[-1])
-    return [float(v) if keep else None for v, keep in zip(read.round(6), inside, strict=True)]
+        y = np.diff(np.interp(edges, time, area)) / np.diff(edges)
+    in_range = (x >= time[0]) & (x <= time[-1])
+    return [float(v) if is_defined else None for v, is_defined in zip(y.round(6), in_range, strict=True)]
 
 
 def _submissions(table: pl.DataFrame, x: Floats, interval: float) -> list[float]:
     """Jobs submitted in the interval that holds each of `x`."""
+    # Intervals are multiples of their length since 0, so that those of several runs coincide.
     of_row = np.floor(_floats(table, "time_s") / interval).astype(np.int64)
     of_x = np.floor(x / interval).astype(np.int64)
     counts = np.bincount(of_row, weights=_floats(table, "submitted"), minlength=int(of_x.max(initial=0)) + 1)

@@ -17,23 +17,23 @@ def can_draw() -> bool:
     return find_spec("vl_convert") is not None
 
 
-def standalone(drawn: str) -> str:
+def standalone(svg: str) -> str:
     """An SVG that needs no style sheet: each of the page's colours is replaced by its own."""
-    return _STYLED.sub(r"\1", drawn)
+    return _STYLED.sub(r"\1", svg)
 
 
-def write_pictures(drawn: str, stem: Path) -> list[Path]:
+def write_pictures(svg: str, stem: Path) -> list[Path]:
     """Write an SVG as ``stem.svg`` and, with the extra `figures`, ``stem.png``, at twice its size, and ``stem.pdf``.
 
     Returns the files.
     """
-    itself = standalone(drawn)
-    made: dict[str, bytes] = {".svg": itself.encode()}
+    plain_svg = standalone(svg)
+    contents: dict[str, bytes] = {".svg": plain_svg.encode()}
     if can_draw():
         import vl_convert  # noqa: PLC0415 - an extra
 
-        made |= {".png": vl_convert.svg_to_png(itself, scale=2), ".pdf": vl_convert.svg_to_pdf(itself)}
-    files = [stem.with_name(stem.name + suffix) for suffix in made]
-    for file, content in zip(files, made.values(), strict=True):
+        contents |= {".png": vl_convert.svg_to_png(plain_svg, scale=2), ".pdf": vl_convert.svg_to_pdf(plain_svg)}
+    files = [stem.with_name(stem.name + suffix) for suffix in contents]
+    for file, content in zip(files, contents.values(), strict=True):
         file.write_bytes(content)
     return files

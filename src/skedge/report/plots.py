@@ -20,7 +20,7 @@ from skedge.core.model.time import SECOND
 from .bars import choose_bars
 from .build import ReportRun
 from .curves import jct_distribution, over_time
-from .encode import whole
+from .encode import int_column
 from .palette import COLOURS, dash_of
 from .pictures import HINT, can_draw, write_pictures
 from .rows import Layout, lay_out
@@ -74,16 +74,16 @@ class Plot:
         InputError
             Without the extra `figures`, or if a file cannot be written.
         """
-        drawn = self.svg()
+        svg = self.svg()
         try:
-            return write_pictures(drawn, Path(stem))
+            return write_pictures(svg, Path(stem))
         except OSError as error:
             raise InputError(f"{error.filename or stem}: cannot be written: {error.strerror}") from error
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         """The specification, and the drawn chart for viewers that do not know Vega-Lite."""
-        drawn = {"image/svg+xml": self.svg()} if can_draw() else {}
-        return {MIME: dict(self.spec), **drawn, "text/plain": f"{self.spec['title']['text']} ({HINT})"}
+        images = {"image/svg+xml": self.svg()} if can_draw() else {}
+        return {MIME: dict(self.spec), **images, "text/plain": f"{self.spec['title']['text']} ({HINT})"}
 
 
 @dataclass(frozen=True)
@@ -100,25 +100,25 @@ class Plots:
 
     def jct(self) -> Plot:
         """Share of the submitted jobs that were finished within a time of their arrival, logarithmic."""
-        found = jct_distribution([run.schedule.jobs for run in self.runs])
+        data = jct_distribution([run.schedule.jobs for run in self.runs])
         x = {"field": "x", "type": "quantitative", "scale": {"type": "log"}, "title": "completion time [s]"}
-        return self._lines("Job completion times", found["x"], found["share"], x, "jobs finished")
+        return self._lines("Job completion times", data["x"], data["share"], x, "jobs finished")
 
     def utilisation(self) -> Plot:
         """Share of the edge workers held, over time; on servers with resources the mean share of the resources."""
-        found = over_time([run.utilisation for run in self.runs], [])
-        factor, unit = unit_of("time_s", found["x"][-1:])
+        data = over_time([run.utilisation for run in self.runs], [])
+        factor, unit = unit_of("time_s", data["x"][-1:])
         x = {"field": "x", "type": "quantitative", "title": f"time since the start [{unit}]"}
-        return self._lines("Utilisation", [t / factor for t in found["x"]], found["busy_share"], x, "lanes busy")
+        return self._lines("Utilisation", [t / factor for t in data["x"]], data["busy_share"], x, "lanes busy")
 
-    def lanes(self, policy: str | None = None, most: int = 5_000) -> Plot:
+    def lanes(self, policy: str | None = None, max_bars: int = 5_000) -> Plot:
         """The runs on their lanes over time, coloured by job.
 
         Parameters
         ----------
         policy
             Label of the run; None: the first one.
-        most
+        max_bars
             Most bars that are drawn; of more, adjacent runs of a job are one bar, then the busiest window is shown.
 
         Raises
@@ -129,9 +129,9 @@ class Plots:
         labels = [run.label for run in self.runs]
         if policy is not None and policy not in labels:
             raise InputError(f"policy {policy!r} is not among these runs: {', '.join(labels)}")
-        return _lanes(self.runs[0 if policy is None else labels.index(policy)], most)
+        return _lanes(self.runs[0 if policy is None else labels.index(policy)], max_bars)
 
-    def every(self) -> dict[str, Plot]:
+    def charts(self) -> dict[str, Plot]:
         """All charts by name: ``lanes`` of the first run, ``jct``, ``utilisation``."""
         return {"lanes": self.lanes(), "jct": self.jct(), "utilisation": self.utilisation()}
 
@@ -140,11 +140,12 @@ class Plots:
     ) -> Plot:
         labels = [run.label for run in self.runs]
         points = [
-            {"policy": label, "x": at, "y": value}
+            {"policy": label, "x": x_value, "y": value}
             for label, values in zip(labels, columns, strict=True)
-            for at, value in zip(x, values, strict=True)
+            for x_value, value in zip(x, values, strict=True)
         ]
         hues = [COLOURS[i % len(COLOURS)] for i in range(len(labels))]
+        # Vega-Lite has no empty dash; [1, 0] is a full line.
         dashes = [list(dash_of(i)) or [1, 0] for i in range(len(labels))]
         share = {"field": "y", "type": "quantitative", "title": y, "axis": {"format": "%"}, "scale": {"domain": [0, 1]}}
         encoding = {
@@ -153,6 +154,8 @@ class Plots:
             "color": _by_policy(labels, hues),
             "strokeDash": _by_policy(labels, dashes),
         }
+        # Steps, as a value holds until the next one; a sloping line would show jobs that finish between two
+        # completions.
         mark = {"type": "line", "interpolate": "step-after", "tooltip": True}
         return _plot(title, "", points, {"mark": mark, "encoding": encoding, "height": _HEIGHT})
 
@@ -163,7 +166,7 @@ def _by_policy(labels: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
     return {"field": "policy", "type": "nominal", "title": None, "scale": scale, "legend": legend}
 
 
-def _plot(title: str, subtitle: str, values: Sequence[Mapping[str, Any]], more: Mapping[str, Any]) -> Plot:
+def _plot(title: str, subtitle: str, values: Sequence[Mapping[str, Any]], properties: Mapping[str, Any]) -> Plot:
     return Plot(
         {
             "$schema": "https://vega.github.io/schema/vega-lite/v5.json",
@@ -171,32 +174,34 @@ def _plot(title: str, subtitle: str, values: Sequence[Mapping[str, Any]], more: 
             "width": _WIDTH,
             "background": "white",
             "data": {"values": list(values)},
-            **more,
+            **properties,
         }
     )
 
 
-def _lanes(run: ReportRun, most: int) -> Plot:
-    bars = choose_bars(run.schedule.runs, run.scenario.cluster.server_ids, most)
+def _lanes(run: ReportRun, max_bars: int) -> Plot:
+    bars = choose_bars(run.schedule.runs, run.scenario.cluster.server_ids, max_bars)
     layout, frame = lay_out(bars.frame, run.scenario), bars.frame
     factor, unit = unit_of("time_s", [bars.span[1] / SECOND])
-    start, end = (whole(frame, name) / (SECOND * factor) for name in ("start", "end"))
-    names, servers, jobs = run.schedule.jobs["id"].to_list(), run.scenario.cluster.server_ids, whole(frame, "job")
-    server = whole(frame, "server")
+    start, end = (int_column(frame, name) / (SECOND * factor) for name in ("start", "end"))
+    names, servers, jobs = run.schedule.jobs["id"].to_list(), run.scenario.cluster.server_ids, int_column(frame, "job")
+    server = int_column(frame, "server")
     pieces = [
         {
             "job": names[jobs[bar]], "server": servers[server[bar]], "start": float(start[bar]), "end": float(end[bar]),
+            # Twenty hues for any number of jobs: neighbours mostly differ, and the tooltip has the name.
             "row": row, "below": row + height, "hue": int(jobs[bar]) % _HUES,
         }
         for row, height, bar in zip(*(a.tolist() for a in (layout.row, layout.height, layout.bar)), strict=True)
     ]  # fmt: skip
     middles, texts = _server_names(layout, run.scenario)
-    across = {"type": "quantitative", "title": f"time since the start [{unit}]", "scale": {"zero": False}}
-    named = {"values": middles, "labelExpr": f"({texts})[datum.value]", "grid": False, "ticks": False}
+    x_axis = {"type": "quantitative", "title": f"time since the start [{unit}]", "scale": {"zero": False}}
+    # The axis is of row numbers: an expression puts the servers' names at the middles of their rows.
+    y_axis = {"values": middles, "labelExpr": f"({texts})[datum.value]", "grid": False, "ticks": False}
     encoding = {
-        "x": {"field": "start", **across},
+        "x": {"field": "start", **x_axis},
         "x2": {"field": "end"},
-        "y": {"field": "row", "type": "quantitative", "title": None, "axis": named, "scale": {"reverse": True}},
+        "y": {"field": "row", "type": "quantitative", "title": None, "axis": y_axis, "scale": {"reverse": True}},
         "y2": {"field": "below"},
         "color": {"field": "hue", "type": "nominal", "scale": {"scheme": "tableau20"}, "legend": None},
         "tooltip": [{"field": name} for name in ("job", "server", "start", "end")],
@@ -211,7 +216,7 @@ def _server_names(layout: Layout, scenario: Scenario) -> tuple[list[float], str]
     """The middle row of each group, and the names there as a JavaScript object."""
     ids = scenario.cluster.server_ids
     names = {
-        of.offset + of.rows / 2: f"{ids[of.server]} {described['type']}".rstrip()
-        for of, described in zip(layout.groups, layout.described(scenario), strict=True)
+        group.offset + group.rows / 2: f"{ids[group.server]} {description['type']}".rstrip()
+        for group, description in zip(layout.groups, layout.group_views(scenario), strict=True)
     }
     return list(names), json.dumps({f"{middle:g}": name for middle, name in names.items()})

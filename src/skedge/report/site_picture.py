@@ -66,21 +66,32 @@ def site_picture(scenario: Scenario, schedule: Schedule, widest_mb: float | None
     -------
     An ``svg`` element; "" if the cluster has no sites.
     """
-    found = flows(scenario, schedule)
-    return "" if found is None else drawn(scenario, found, place(found.cost), widest_mb)
+    site_flows = flows(scenario, schedule)
+    return "" if site_flows is None else draw_flows(scenario, site_flows, place(site_flows.cost), widest_mb)
 
 
-def drawn(scenario: Scenario, found: Flows, places: Places, widest_mb: float | None = None) -> str:
-    """Draw given flows at given places, as described in :func:`site_picture`."""
-    canvas = _Canvas(found, places, widest_mb or float(found.moved.max(initial=0.0)) or 1.0)
-    arrows = [canvas.arrow(*pair) for pair in reversed(found.pairs[:ARROWS])]
-    nodes = [canvas.node(i, _tooltip(scenario, found, i)) for i in range(len(found.names))]
-    inside = [*arrows, *nodes, *canvas.labels(), *canvas.legend()]
-    title = f"{len(found.names)} sites and the data moved between them, {_mb(float(found.moved.sum()))}"
+def draw_flows(scenario: Scenario, flows: Flows, places: Places, widest_mb: float | None = None) -> str:
+    """Draw flows between sites at their places, as described in :func:`site_picture`.
+
+    Parameters
+    ----------
+    scenario
+        Its servers' capacities are shown under the pointer.
+    flows, places
+        Those of the record, and those of its costs.
+    widest_mb
+        As for :func:`site_picture`.
+    """
+    canvas = _Canvas(flows, places, widest_mb or float(flows.moved_mb.max(initial=0.0)) or 1.0)
+    # Backwards: what is drawn later covers what is drawn before, and the widest arrows are to be on top.
+    arrows = [canvas.arrow(*pair) for pair in reversed(flows.pairs[:ARROWS])]
+    nodes = [canvas.node(i, _tooltip(scenario, flows, i)) for i in range(len(flows.names))]
+    elements = [*arrows, *nodes, *canvas.labels(), *canvas.legend()]
+    title = f"{len(flows.names)} sites and the data moved between them, {_mb(float(flows.moved_mb.sum()))}"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}" role="img" class="sites" '
         f'aria-label="{escape(title)}" font-family="system-ui, sans-serif" font-size="{_LABEL:.0f}" fill="{_INK}">'
-        f"{''.join(inside)}</svg>"
+        f"{''.join(elements)}</svg>"
     )
 
 
@@ -88,135 +99,152 @@ def drawn(scenario: Scenario, found: Flows, places: Places, widest_mb: float | N
 class _Canvas:
     """Maps sites and MB to positions and widths on the drawing."""
 
-    found: Flows
+    flows: Flows
     places: Places
     widest_mb: float
 
     def __post_init__(self) -> None:
-        self.round = self.places.fit is None
-        sites, work = len(self.found.names), self.found.work
-        letters = max(len(_short(name)) for name in self.found.names) if self.round else 0
-        self.at = _fitted(self.places.at, max(_EDGE, 20 + _LETTER * letters))
-        rim = 2 * math.pi * float(np.hypot(*(self.at[0] - _centre()))) if self.round and sites > 1 else math.inf
+        self.is_circle = self.places.fit is None
+        sites, work = len(self.flows.names), self.flows.worker_hours
+        # Around a circle names stand outside, so that the margin must hold the longest; in the plane they find a gap.
+        letters = max(len(_short_name(name)) for name in self.flows.names) if self.is_circle else 0
+        self.xy = _fit_to_canvas(self.places.xy, max(_EDGE, 20 + _LETTER * letters))
+        rim = 2 * math.pi * float(np.hypot(*(self.xy[0] - _centre()))) if self.is_circle and sites > 1 else math.inf
+        # Of three limits the least: easy to read, not too much of the picture for many sites, and no overlap on a
+        # circle.
         largest = min(18.0, 110.0 / math.sqrt(sites), 0.45 * rim / sites)
+        # Areas are compared, not radii: hence the root. 3.0 keeps a site without work visible.
         self.radius = np.maximum(largest * np.sqrt(work / (work.max(initial=0.0) or 1.0)), 3.0)
-        if not self.round:
-            self.at = _apart(self.at, self.radius)
-        self.at = self.at.round(_DIGITS)
-        between = self.found.cost[~np.eye(sites, dtype=bool)]
-        self.low, self.high = float(between.min(initial=math.inf)), float(between.max(initial=0.0))
+        if not self.is_circle:
+            self.xy = _separate(self.xy, self.radius)
+        # After this all coordinates are decimals, so that the same record gives the same bytes on all machines.
+        self.xy = self.xy.round(_DIGITS)
+        pair_costs = self.flows.cost[~np.eye(sites, dtype=bool)]
+        self.low, self.high = float(pair_costs.min(initial=math.inf)), float(pair_costs.max(initial=0.0))
 
     def arrow(self, a: int, b: int) -> str:
-        """The data moved from site `a` to site `b`."""
-        mb, unit = float(self.found.moved[a, b]), float(self.found.cost[a, b])
+        """The arrow of the data moved from site `a` to site `b`."""
+        mb, cost_per_mb = float(self.flows.moved_mb[a, b]), float(self.flows.cost[a, b])
         width = max(_WIDEST * min(mb / self.widest_mb, 1.0), _THINNEST)
-        names = f"{self.found.names[a]} → {self.found.names[b]}"
-        tooltip = f"{names}\n{_mb(mb)} moved at {unit:.4g} a MB: {_cost(mb * unit)}"
+        names = f"{self.flows.names[a]} → {self.flows.names[b]}"
+        tooltip = f"{names}\n{_mb(mb)} moved at {cost_per_mb:.4g} a MB: {_cost(mb * cost_per_mb)}"
+        # A quadratic Bézier curve; it ends with the direction from its control point, which the head continues.
         (x0, y0), (x1, y1), (x2, y2) = self._curve(a, b)
         head = min(5.0 + 1.3 * width, 0.7 * math.hypot(x2 - x0, y2 - y0))
-        along = _unit(x2 - x1, y2 - y1)
-        end = x2 - head * along[0], y2 - head * along[1]
-        tip = _head((x2, y2), along, head, 2.5 + 0.85 * width)
+        direction = _unit(x2 - x1, y2 - y1)
+        # The line stops where the head begins: a wide line would show beside the head's point.
+        end = x2 - head * direction[0], y2 - head * direction[1]
+        tip = _head((x2, y2), direction, head, 2.5 + 0.85 * width)
         path = f"M{x0:.1f} {y0:.1f}Q{x1:.1f} {y1:.1f} {end[0]:.1f} {end[1]:.1f}"
         return (
-            f'<g data-from="{escape(self.found.names[a])}" data-to="{escape(self.found.names[b])}" class="flow" '
+            f'<g data-from="{escape(self.flows.names[a])}" data-to="{escape(self.flows.names[b])}" class="flow" '
             f'opacity="0.8"><title>{escape(tooltip)}</title>'
-            f'<path d="{path}" fill="none" stroke="{self._colour(unit)}" stroke-width="{width:.2f}"/>'
+            f'<path d="{path}" fill="none" stroke="{self._colour(cost_per_mb)}" stroke-width="{width:.2f}"/>'
+            # Transparent and at least 8 wide: thin arrows are hard to point at.
             f'<path d="{path}" fill="none" stroke="transparent" stroke-width="{max(width, 8.0):.2f}"/>'
-            f'<polygon points="{tip}" fill="{self._colour(unit)}"/></g>'
+            f'<polygon points="{tip}" fill="{self._colour(cost_per_mb)}"/></g>'
         )
 
     def _curve(self, a: int, b: int) -> list[tuple[float, float]]:
         """Begin, bend and end of an arrow, from the rim of one site to that of the other."""
-        begin, end = self.at[a], self.at[b]
-        across = end - begin
-        middle = (begin + end) / 2 + _BEND * np.array([across[1], -across[0]])
-        if self.round:
+        start, end = self.xy[a], self.xy[b]
+        delta = end - start
+        # A quarter turn of the difference: to the left, seen along the arrow, so that a -> b and b -> a part.
+        middle = (start + end) / 2 + _BEND * np.array([delta[1], -delta[0]])
+        if self.is_circle:
             # Towards the middle, so that it is off the rim; only slightly if the sites are near each other.
-            middle += min(0.45, 0.2 + np.hypot(*across) / 900) * (_centre() - middle)
+            middle += min(0.45, 0.2 + np.hypot(*delta) / 900) * (_centre() - middle)
         rims = []
-        for i, beyond in ((a, 1.0), (b, 2.0)):
-            x, y = _unit(*(middle - self.at[i]))
-            rims.append(self.at[i] + (self.radius[i] + beyond) * np.array([x, y]))
+        for i, gap in ((a, 1.0), (b, 2.0)):
+            x, y = _unit(*(middle - self.xy[i]))
+            rims.append(self.xy[i] + (self.radius[i] + gap) * np.array([x, y]))
         return [(round(float(x), _DIGITS), round(float(y), _DIGITS)) for x, y in (rims[0], middle, rims[1])]
 
-    def _colour(self, unit: float) -> str:
+    def _colour(self, cost_per_mb: float) -> str:
         spread = self.high - self.low
-        third = min(int(3 * (unit - self.low) / spread), 2) if spread > 0 else 1
+        # The highest cost is at the end of the last third, not in a fourth.
+        third = min(int(3 * (cost_per_mb - self.low) / spread), 2) if spread > 0 else 1
         _, name, value = _COSTS[third]
         return f"var({name}, {value})"
 
     def node(self, i: int, tooltip: str) -> str:
-        """One site."""
-        x, y = self.at[i]
-        fill = _SITE if self.found.work[i] > 0 else _PAPER
+        """A site: its disc, with its numbers under the pointer."""
+        x, y = self.xy[i]
+        fill = _SITE if self.flows.worker_hours[i] > 0 else _PAPER
         return (
-            f'<g data-site="{escape(self.found.names[i])}"><title>{escape(tooltip)}</title>'
+            f'<g data-site="{escape(self.flows.names[i])}"><title>{escape(tooltip)}</title>'
             f"{_disc(x, y, self.radius[i], fill)}</g>"
         )
 
     def labels(self) -> list[str]:
         """Names of the sites, those between which the most data moved first, as long as there is room."""
-        through = self.found.moved.sum(0) + self.found.moved.sum(1)
-        order = np.argsort(-through, kind="stable").tolist()
-        if len(order) > (_CROWD_ROUND if self.round else _CROWD):
-            ends = {i for pair in self.found.pairs[:ARROWS] for i in pair}
+        traffic = self.flows.moved_mb.sum(0) + self.flows.moved_mb.sum(1)
+        order = np.argsort(-traffic, kind="stable").tolist()
+        if len(order) > (_CROWD_ROUND if self.is_circle else _CROWD):
+            ends = {i for pair in self.flows.pairs[:ARROWS] for i in pair}
             order = [i for i in order if i in ends]
-        return self._outside(order) if self.round else self._beside(order)
+        return self._radial_labels(order) if self.is_circle else self._side_labels(order)
 
-    def _outside(self, order: Sequence[int]) -> list[str]:
-        """Around the circle, each along its radius."""
-        made = []
+    def _radial_labels(self, order: Sequence[int]) -> list[str]:
+        """Names around the circle, each along its radius."""
+        texts = []
         for i in order:
-            x, y = self.at[i] - _centre()
-            far = (math.hypot(x, y) + self.radius[i] + 5) / (math.hypot(x, y) or 1.0)
+            x, y = self.xy[i] - _centre()
+            scale = (math.hypot(x, y) + self.radius[i] + 5) / (math.hypot(x, y) or 1.0)
             angle = math.degrees(math.atan2(y, x))
+            # On the left half a name would stand on its head: it is turned around and ends at its site.
             flipped = abs(angle) > 90
-            px, py = _centre() + far * np.array([x, y])
-            turned = f'transform="rotate({angle + 180 * flipped:.1f} {px:.1f} {py:.1f})" dominant-baseline="central"'
-            made.append(_text(px, py, _short(self.found.names[i]), "end" if flipped else "start", turned))
-        return made
+            px, py = _centre() + scale * np.array([x, y])
+            attributes = (
+                f'transform="rotate({angle + 180 * flipped:.1f} {px:.1f} {py:.1f})" dominant-baseline="central"'
+            )
+            texts.append(_text(px, py, _short_name(self.flows.names[i]), "end" if flipped else "start", attributes))
+        return texts
 
-    def _beside(self, order: Sequence[int]) -> list[str]:
-        """Beside their sites, covering no site, no other name and, if possible, no arrow's head."""
-        taken = [(x - r, y - r, x + r, y + r) for (x, y), r in zip(self.at.tolist(), self.radius.tolist(), strict=True)]
-        tips = [self._curve(*pair)[2] for pair in self.found.pairs[:ARROWS]]
+    def _side_labels(self, order: Sequence[int]) -> list[str]:
+        """Names beside their sites; they cover no site, no other name and, if possible, no arrow's head."""
+        occupied = [
+            (x - r, y - r, x + r, y + r) for (x, y), r in zip(self.xy.tolist(), self.radius.tolist(), strict=True)
+        ]
+        tips = [self._curve(*pair)[2] for pair in self.flows.pairs[:ARROWS]]
         heads = [(x - 7, y - 7, x + 7, y + 7) for x, y in tips]
-        made = []
+        texts = []
         for i in order:
-            name = _short(self.found.names[i])
-            boxes = [b for b in self._boxes(i, _LETTER * len(name)) if _inside(b) and not _covers(b, taken)]
-            box = next((b for b in boxes if not _covers(b, heads)), boxes[0] if boxes else None)
+            name = _short_name(self.flows.names[i])
+            # No name rather than one that covers another: the pointer shows it.
+            boxes = [b for b in self._boxes(i, _LETTER * len(name)) if _inside(b) and not _overlaps(b, occupied)]
+            box = next((b for b in boxes if not _overlaps(b, heads)), boxes[0] if boxes else None)
             if box is not None:
-                taken.append(box)
-                made.append(_text((box[0] + box[2]) / 2, box[3] - 3, name))
-        return made
+                occupied.append(box)
+                # 3 above the lower edge: the letters stand on a base line.
+                texts.append(_text((box[0] + box[2]) / 2, box[3] - 3, name))
+        return texts
 
-    def _boxes(self, i: int, wide: float) -> list[_Box]:
+    def _boxes(self, i: int, width: float) -> list[_Box]:
         """Candidate positions of a site's name: right, left, above or below."""
-        (x, y), r = self.at[i], self.radius[i] + 3
-        corners = ((x + r, y - 7), (x - r - wide, y - 7), (x - wide / 2, y - r - 13), (x - wide / 2, y + r))
-        return [(left, top, left + wide, top + 14) for left, top in corners]
+        (x, y), r = self.xy[i], self.radius[i] + 3
+        corners = ((x + r, y - 7), (x - r - width, y - 7), (x - width / 2, y - r - 13), (x - width / 2, y + r))
+        return [(left, top, left + width, top + 14) for left, top in corners]
 
     def legend(self) -> list[str]:
         """The legend of widths, colours and areas: three rows below the picture."""
-        y, left = _HEIGHT - _LEGEND + 30, (125.0, 345.0, 575.0)
+        y, column_x = _HEIGHT - _LEGEND + 30, (125.0, 345.0, 575.0)
         rows = [
             _text(8, y + 28 * k + 4, name, "start")
             for k, name in enumerate(("MB moved", "cost of a MB", "sites, work there"))
         ]
-        for x, mb in zip(left, _samples(self.widest_mb), strict=True):
+        for x, mb in zip(column_x, _samples(self.widest_mb), strict=True):
             rows += [
                 _stroke(x, y, _FAINT, max(_WIDEST * mb / self.widest_mb, _THINNEST)),
                 _text(x + 42, y + 4, _mb(mb), "start"),
             ]
-        for x, (colour, label) in zip(left, self._thirds(), strict=False):
+        for x, (colour, label) in zip(column_x, self._thirds(), strict=False):
             rows += [_stroke(x, y + 28, colour, 4), _text(x + 42, y + 32, label, "start")]
-        hours = float(self.found.work.max(initial=0.0))
+        hours = float(self.flows.worker_hours.max(initial=0.0))
         largest = float(self.radius.max(initial=3.0))
         for x, r, fill, label in (
-            (left[0], largest, _SITE, f"{hours:,.4g} worker-hours"),
-            (left[1], 4.0, _PAPER, "none"),
+            (column_x[0], largest, _SITE, f"{hours:,.4g} worker-hours"),
+            (column_x[1], 4.0, _PAPER, "none"),
         ):
             if fill == _PAPER or hours > 0:
                 rows += [_disc(x + 17, y + 56, r, fill), _text(x + 42, y + 60, label, "start")]
@@ -231,46 +259,52 @@ class _Canvas:
         return [(f"var({name}, {value})", f"{label}: {a:.3g} to {b:.3g}") for (label, name, value), a, b in ends]
 
 
-def _tooltip(scenario: Scenario, found: Flows, i: int) -> str:
+def _tooltip(scenario: Scenario, flows: Flows, i: int) -> str:
     """The numbers of one site."""
     capacity = ", ".join(f"{amount:g} {name}" for name, amount in scenario.cluster.servers[i].capacity.items())
-    here, away = float(found.moved[:, i].sum()), float(found.moved[i].sum())
+    inbound_mb, outbound_mb = float(flows.moved_mb[:, i].sum()), float(flows.moved_mb[i].sum())
     return (
-        f"{found.names[i]}: {capacity or 'no capacity'}\ndata at first: {_mb(float(found.stored[i]))}\n"
-        f"moved here: {_mb(here)}; moved away: {_mb(away)}\n"
-        f"held: workers for {found.work[i]:,.4g} h, parameter servers for {found.ps[i]:,.4g} h"
+        f"{flows.names[i]}: {capacity or 'no capacity'}\ndata at first: {_mb(float(flows.stored_mb[i]))}\n"
+        f"moved here: {_mb(inbound_mb)}; moved away: {_mb(outbound_mb)}\n"
+        f"held: workers for {flows.worker_hours[i]:,.4g} h, parameter servers for {flows.ps_hours[i]:,.4g} h"
     )
 
 
-def _fitted(at: Floats, edge: float) -> Floats:
+def _fit_to_canvas(xy: Floats, edge: float) -> Floats:
     """Positions on the drawing, with one scale for both axes and a margin of `edge`, shape ``(sites, 2)``."""
-    low, high = at.min(0), at.max(0)
+    low, high = xy.min(0), xy.max(0)
     room = np.array([_WIDTH, _HEIGHT - _LEGEND]) - 2 * edge
+    # All sites in one column, or in one place, have a range of 0: that axis sets no limit.
     with np.errstate(divide="ignore"):
         scale = float((room / (high - low)).min())
-    offset = (at - (low + high) / 2) * [1.0, -1.0]
+    # y grows downwards in SVG and upwards in `Places`.
+    offset = (xy - (low + high) / 2) * [1.0, -1.0]
     return _centre() + offset * (scale if math.isfinite(scale) else 0.0)
 
 
-def _apart(at: Floats, radius: Floats) -> Floats:
+def _separate(xy: Floats, radius: Floats) -> Floats:
     """Move sites until none overlaps another, each by a quarter of the distance that a pair lacks.
 
     Sites first move by a hundredth, each in its own direction, so that sites in one place or on a line can separate.
     """
-    least = radius[:, None] + radius + _GAP
-    np.fill_diagonal(least, 0.0)
-    turn = 2.4 * np.arange(len(at))
-    moved = at + 0.01 * np.column_stack([np.cos(turn), np.sin(turn)])
+    min_distance = radius[:, None] + radius + _GAP
+    np.fill_diagonal(min_distance, 0.0)
+    angle = 2.4 * np.arange(len(xy))
+    # 2.4 radians, about the golden angle: no two of the first sites get nearly the same direction.
+    positions = xy + 0.01 * np.column_stack([np.cos(angle), np.sin(angle)])
     for k in range(_ROUNDS):
-        across = moved[:, None] - moved
-        far = np.hypot(across[..., 0], across[..., 1])
-        short = np.maximum(least - far, 0.0)
-        if short.max(initial=0.0) < 1.0:
-            return moved if k else at
-        push = short / np.where(far > 0, far, 1.0) / 4
-        moved += (push[..., None] * across).sum(1)
-        moved = np.clip(moved, [_EDGE / 2] * 2, [_WIDTH - _EDGE / 2, _HEIGHT - _LEGEND - _EDGE / 2])
-    return moved
+        delta = positions[:, None] - positions
+        distance = np.hypot(delta[..., 0], delta[..., 1])
+        overlap = np.maximum(min_distance - distance, 0.0)
+        # In the first round unmoved places are returned: the hundredth is only needed if something overlaps.
+        if overlap.max(initial=0.0) < 1.0:
+            return positions if k else xy
+        # A quarter to each of the two per round: with many neighbours, half would move sites to and fro.
+        push = overlap / np.where(distance > 0, distance, 1.0) / 4
+        positions += (push[..., None] * delta).sum(1)
+        # Pushed sites stay in the picture; what they then overlap is pushed in the next round.
+        positions = np.clip(positions, [_EDGE / 2] * 2, [_WIDTH - _EDGE / 2, _HEIGHT - _LEGEND - _EDGE / 2])
+    return positions
 
 
 def _centre() -> Floats:
@@ -282,9 +316,9 @@ def _unit(x: float, y: float) -> tuple[float, float]:
     return x / size, y / size
 
 
-def _head(tip: tuple[float, float], along: tuple[float, float], length: float, half: float) -> str:
-    back = tip[0] - length * along[0], tip[1] - length * along[1]
-    side = -along[1] * half, along[0] * half
+def _head(tip: tuple[float, float], direction: tuple[float, float], length: float, half: float) -> str:
+    back = tip[0] - length * direction[0], tip[1] - length * direction[1]
+    side = -direction[1] * half, direction[0] * half
     points = (tip, (back[0] + side[0], back[1] + side[1]), (back[0] - side[0], back[1] - side[1]))
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
 
@@ -292,6 +326,7 @@ def _head(tip: tuple[float, float], along: tuple[float, float], length: float, h
 def _samples(widest: float) -> list[float]:
     """Up to three round amounts of MB, none above the widest."""
     size = 10.0 ** math.floor(math.log10(widest))
+    # 1e-9: if the logarithm was rounded up to a whole one, the power of ten itself must still be found.
     first = next(step for step in (5.0, 2.0, 1.0) if step * size <= widest * (1 + 1e-9)) * size
     return [first, first / 2, first / 5]
 
@@ -300,11 +335,11 @@ def _inside(box: _Box) -> bool:
     return box[0] >= 0 and box[1] >= 0 and box[2] <= _WIDTH and box[3] <= _HEIGHT - _LEGEND + 10
 
 
-def _covers(a: _Box, others: Sequence[_Box]) -> bool:
-    return any(a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3] for b in others)
+def _overlaps(box: _Box, boxes: Sequence[_Box]) -> bool:
+    return any(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in boxes)
 
 
-def _short(name: str) -> str:
+def _short_name(name: str) -> str:
     return name if len(name) <= _CHARACTERS else name[: _CHARACTERS - 1] + "…"
 
 
@@ -324,6 +359,8 @@ def _disc(x: float, y: float, radius: float, fill: str) -> str:
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="{fill}" stroke="{_INK}"/>'
 
 
-def _text(x: float, y: float, text: str, anchor: str = "middle", more: str = "") -> str:
+def _text(x: float, y: float, text: str, anchor: str = "middle", attributes: str = "") -> str:
+    # A rim in the colour of the paper, drawn below the letters: names stay legible on arrows. Without pointer events
+    # they do not cover the tooltips below.
     halo = f'stroke="{_PAPER}" stroke-width="3" paint-order="stroke" pointer-events="none"'
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {halo} {more}>{escape(text)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {halo} {attributes}>{escape(text)}</text>'

@@ -11,7 +11,7 @@ from skedge.core.model.cluster import Floats
 LEAST_FIT = 1 / 3
 """Least part of the distances that the plane must represent; below it the sites are placed on a circle."""
 
-_NONE = 1e-9
+_ZERO = 1e-9
 """Part of the largest eigenvalue, or coordinate, below which one counts as 0."""
 
 
@@ -21,19 +21,19 @@ class Places:
 
     Attributes
     ----------
-    at
+    xy
         x to the right and y upwards of each site, shape ``(sites, 2)``; on a circle its radius is 1, otherwise the
         unit is a cost of a MB.
     fit
-        Part of the distances that the plane represents, 0..1: 1 if they equal the costs, less `less`. None: the sites
-        are on a circle, in their order, and distance means nothing.
-    less
+        Part of the distances that the plane represents, 0..1: 1 if they equal the costs, less `cost_offset`. None: the
+        sites are on a circle, in their order, and distance means nothing.
+    cost_offset
         Amount subtracted from every cost.
     """
 
-    at: Floats
+    xy: Floats
     fit: float | None
-    less: float = 0.0
+    cost_offset: float = 0.0
 
 
 def place(cost: Floats) -> Places:
@@ -59,40 +59,54 @@ def place(cost: Floats) -> Places:
     ----------
     .. [1] W. S. Torgerson, "Multidimensional scaling: I. Theory and method", Psychometrika 17 (1952), 401-419.
     """
-    apart = (cost + cost.T) / 2
-    between = ~np.eye(len(cost), dtype=bool)
-    least = float(apart[between].min(initial=np.inf)) if len(cost) > 1 else 0.0
-    found = [made for less in (0.0, least) if (made := _scaled(apart - less * between, less)) is not None]
-    best = max(found, key=lambda made: made.fit or 0.0, default=None)
+    # A distance has no direction, a cost may: the mean of both.
+    distance = (cost + cost.T) / 2
+    off_diagonal = ~np.eye(len(cost), dtype=bool)
+    min_cost = float(distance[off_diagonal].min(initial=np.inf)) if len(cost) > 1 else 0.0
+    # What all pairs cost alike is no distance: taken off, the rest may fit a plane where the costs do not.
+    candidates = [
+        candidate
+        for offset in (0.0, min_cost)
+        if (candidate := _classical_scaling(distance - offset * off_diagonal, offset)) is not None
+    ]
+    best = max(candidates, key=lambda candidate: candidate.fit or 0.0, default=None)
     return _circle(len(cost)) if best is None or best.fit is None or best.fit < LEAST_FIT else best
 
 
-def _scaled(apart: Floats, less: float) -> Places | None:
+def _classical_scaling(distance: Floats, offset: float) -> Places | None:
     """Scale distances to the plane; None where no two eigenvectors are the first two."""
-    square = apart**2
-    centred = square - square.mean(0) - square.mean(1)[:, None] + square.mean()
+    # Torgerson's B by its entries: each row's and column's mean off, the whole mean on again.
+    squared = distance**2
+    centred = squared - squared.mean(0) - squared.mean(1)[:, None] + squared.mean()
     values, vectors = np.linalg.eigh(-centred / 2)
+    # eigh() ascends; the appended 0 is a third eigenvalue where there are two sites.
     values, vectors = np.append(values[::-1], 0.0), vectors[:, ::-1]
-    values[np.abs(values) <= _NONE * values[0]] = 0.0
-    if values[0] <= 0 or values[1] < 0 or (values[1] > 0 and values[1] - values[2] <= _NONE * values[0]):
+    # Rounding makes tiny eigenvalues of both signs out of 0, which must neither span an axis nor spoil the fit.
+    values[np.abs(values) <= _ZERO * values[0]] = 0.0
+    # Not unique: no spread, an imaginary axis, or a second and third eigenvalue that are equal, of which the library
+    # may return any rotation.
+    if values[0] <= 0 or values[1] < 0 or (values[1] > 0 and values[1] - values[2] <= _ZERO * values[0]):
         return None
-    at = vectors[:, :2] * np.sqrt(values[:2])
+    xy = vectors[:, :2] * np.sqrt(values[:2])
+    # Costs that are no distances have negative eigenvalues too: they count against the fit.
     fit = float(values[:2].sum() / np.abs(values).sum())
-    return Places(_upright(at, turn=values[0] - values[1] <= _NONE * values[0]), fit, less)
+    return Places(_orient(xy, rotate=values[0] - values[1] <= _ZERO * values[0]), fit, offset)
 
 
-def _upright(at: Floats, *, turn: bool) -> Floats:
+def _orient(xy: Floats, *, rotate: bool) -> Floats:
     """The same places mirrored, and rotated if requested, as described in :func:`place`."""
-    if turn:
-        x, y = at[_first(np.hypot(*at.T))]
-        at = at @ np.array([[x, -y], [y, x]]) / np.hypot(x, y)
-    x, y = (at[_first(np.abs(axis)), k] for k, axis in enumerate(at.T))
-    return at * [-1.0 if x > 0 else 1.0, -1.0 if y < 0 else 1.0]
+    if rotate:
+        # Equal axes span a plane, in which any rotation is as good: the first site off the centre chooses.
+        x, y = xy[_first_nonzero(np.hypot(*xy.T))]
+        xy = xy @ np.array([[x, -y], [y, x]]) / np.hypot(x, y)
+    x, y = (xy[_first_nonzero(np.abs(axis)), k] for k, axis in enumerate(xy.T))
+    # Eigenvectors are unique but for their signs, which differ between libraries.
+    return xy * [-1.0 if x > 0 else 1.0, -1.0 if y < 0 else 1.0]
 
 
-def _first(sizes: Floats) -> int:
-    """Number of the first that is not 0; 0 if all are."""
-    return int(np.argmax(sizes > np.sqrt(_NONE) * sizes.max()))
+def _first_nonzero(sizes: Floats) -> int:
+    """Index of the first size that is not 0; 0 if all are."""
+    return int(np.argmax(sizes > np.sqrt(_ZERO) * sizes.max()))
 
 
 def _circle(sites: int) -> Places:

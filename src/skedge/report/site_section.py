@@ -9,7 +9,7 @@ from skedge.core.model.scenario import Scenario
 from skedge.core.record.schedule import Schedule
 
 from .site_flows import Flows, flows
-from .site_picture import ARROWS, drawn
+from .site_picture import ARROWS, draw_flows
 from .site_places import Places, place
 
 ROWS = 12
@@ -23,25 +23,26 @@ _HINT = (
 
 def site_section(runs: Sequence[tuple[str, Scenario, Schedule]]) -> str:
     """Make the section as HTML for the runs (label, scenario, schedule) at sites; "" if there is none."""
-    found = [(label, scenario, flows(scenario, schedule)) for label, scenario, schedule in runs]
-    at_sites = [(label, scenario, sums) for label, scenario, sums in found if sums is not None]
+    runs_and_flows = [(label, scenario, flows(scenario, schedule)) for label, scenario, schedule in runs]
+    at_sites = [(label, scenario, sums) for label, scenario, sums in runs_and_flows if sums is not None]
     if not at_sites:
         return ""
-    widest = max(float(sums.moved.max(initial=0.0)) for _, _, sums in at_sites)
-    views = [_view(*run, widest, shown=i == 0) for i, run in enumerate(at_sites)]
+    # One scale for all policies: widths are to be compared between the pictures.
+    widest = max(float(sums.moved_mb.max(initial=0.0)) for _, _, sums in at_sites)
+    views = [_view(*run, widest, is_open=i == 0) for i, run in enumerate(at_sites)]
     return (
         '<section aria-labelledby="sites-title"><h2 id="sites-title">Sites and the data moved between them</h2>'
         f'<p class="hint">{escape(_HINT)}</p>{"".join(views)}</section>'
     )
 
 
-def _view(label: str, scenario: Scenario, sums: Flows, widest: float, *, shown: bool) -> str:
-    moved, places = float(sums.moved.sum()), place(sums.cost)
-    text = f"{moved:,.0f} MB moved between {len(sums.pairs):,} pairs of sites, for a cost of {sums.total_cost:,.2f}"
+def _view(label: str, scenario: Scenario, sums: Flows, widest: float, *, is_open: bool) -> str:
+    total_mb, places = float(sums.moved_mb.sum()), place(sums.cost)
+    text = f"{total_mb:,.0f} MB moved between {len(sums.pairs):,} pairs of sites, for a cost of {sums.total_cost:,.2f}"
     return (
-        f'<details class="flows"{" open" if shown else ""}>'
+        f'<details class="flows"{" open" if is_open else ""}>'
         f"<summary><strong>{escape(label)}</strong>: {text}</summary>"
-        f'<div class="beside"><div>{drawn(scenario, sums, places, widest or None)}'
+        f'<div class="beside"><div>{draw_flows(scenario, sums, places, widest or None)}'
         f'<p class="hint">{_caption(sums, places)}</p></div>{_table(sums)}</div></details>'
     )
 
@@ -51,7 +52,7 @@ def _caption(sums: Flows, places: Places) -> str:
     if places.fit is None:
         text = "On a circle, in their order: these costs are no distances in a plane."
     else:
-        above = f" above the least, {places.less:.3g}" if places.less else ""
+        above = f" above the least, {places.cost_offset:.3g}" if places.cost_offset else ""
         text = f"Distance stands for the cost of a MB{above}; the plane holds {places.fit:.0%} of it. "
         text += "Sites that would cover each other are moved apart."
     pairs = sums.pairs
@@ -69,8 +70,8 @@ def _table(sums: Flows) -> str:
         return "<p>No data were moved.</p>"
     heads = (("from", ""), ("to", ""), ("MB", "number"), ("cost of a MB", "number"), ("cost", "number"))
     top = "".join(f'<th scope="col" class="{kind}">{name}</th>' for name, kind in heads)
-    left = pairs[ROWS:]
-    last = [f"{len(left):,} other pairs", *_sums(sums, left)] if left else None
+    rest = pairs[ROWS:]
+    last = [f"{len(rest):,} other pairs", *_sums(sums, rest)] if rest else None
     foot = "" if last is None else f'<tfoot><tr><th colspan="2">{last[0]}</th>{_numbers(last[1:])}</tr></tfoot>'
     return (
         f'<div class="scroll"><table class="plain"><caption>Pairs with the most data moved</caption>'
@@ -86,9 +87,9 @@ def _row(sums: Flows, pair: tuple[int, int]) -> str:
 
 def _sums(sums: Flows, pairs: Sequence[tuple[int, int]]) -> list[str]:
     """MB, cost of a MB, and cost, of `pairs` together."""
-    moved = sum(float(sums.moved[pair]) for pair in pairs)
-    cost = sum(float(sums.moved[pair] * sums.cost[pair]) for pair in pairs)
-    return [f"{moved:,.1f}", f"{cost / moved:.4f}", f"{cost:,.2f}"]
+    mb = sum(float(sums.moved_mb[pair]) for pair in pairs)
+    cost = sum(float(sums.moved_mb[pair] * sums.cost[pair]) for pair in pairs)
+    return [f"{mb:,.1f}", f"{cost / mb:.4f}", f"{cost:,.2f}"]
 
 
 def _numbers(cells: Sequence[str]) -> str:

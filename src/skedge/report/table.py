@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .encode import finite
+from .encode import finite_or_none
 
 Cell = str | float | int | None | Mapping[str, float | None]
 """A text, a number, nothing, or ``{mean, low, high}``; with ``censored`` the number is a bound from below."""
@@ -92,9 +92,10 @@ def table_view(table: ReportTable) -> dict[str, Any]:
         title, better = _TITLES.get(key, (key, None))
         factor, unit = unit_of(key, [v for v in map(_value, column) if v is not None])
         columns.append({"title": title, "unit": unit, "better": better})
+        # All numbers of a column, and its intervals, with the same decimals: they are compared by eye.
         digits = _digits([v / factor for cell in column for v in _numbers(cell)])
         best = table.best.get(key, ())
-        cells.append([_shown(c, factor, digits, marked=j in best) for j, c in enumerate(column)])
+        cells.append([_cell_view(c, factor, digits, marked=j in best) for j, c in enumerate(column)])
     return {"columns": columns, "rows": [list(row) for row in zip(*cells, strict=True)], "note": table.note}
 
 
@@ -102,33 +103,35 @@ def _value(cell: Cell) -> float | None:
     if isinstance(cell, str) or cell is None:
         return None
     number = cell.get("mean") if isinstance(cell, Mapping) else cell
-    return None if number is None else finite(float(number))
+    return None if number is None else finite_or_none(float(number))
 
 
 def _numbers(cell: Cell) -> list[float]:
     """Mean and ends of the interval of a cell, as far as it has them."""
     parts = [cell.get(part) for part in ("mean", "low", "high")] if isinstance(cell, Mapping) else [_value(cell)]
-    return [v for v in map(finite, parts) if v is not None]
+    return [v for v in map(finite_or_none, parts) if v is not None]
 
 
 def unit_of(key: str, values: Sequence[float]) -> tuple[float, str]:
     """Divisor and name of the unit in which a column reads best."""
     if key in _SHARES:
         return 0.01, "%"
+    # The median decides: one huge value must not turn all others into 0.00 d.
     units = _TIME_UNITS if key.endswith("_s") else _SIZE_UNITS if key.endswith("_mb") else ((1.0, ""),)
     middle = float(np.median(np.abs(values))) if len(values) else 0.0
+    # From 2 of a unit on: 90 s reads better than 1.5 min, and 130 s worse than 2.17 min.
     return next(((f, name) for f, name in units if middle >= 2 * f), units[-1])
 
 
-def _shown(cell: Cell, factor: float, digits: int, *, marked: bool) -> dict[str, Any]:
+def _cell_view(cell: Cell, factor: float, digits: int, *, marked: bool) -> dict[str, Any]:
     value = _value(cell)
     if value is None:
         return {"text": cell if isinstance(cell, str) else "–", "sort": _number(cell)}
-    least = "≥ " if isinstance(cell, Mapping) and cell.get("censored") else ""
-    view: dict[str, Any] = {"text": least + _text(value / factor, digits), "sort": value, "exact": f"{value:.15g}"}
+    prefix = "≥ " if isinstance(cell, Mapping) and cell.get("censored") else ""
+    view: dict[str, Any] = {"text": prefix + _text(value / factor, digits), "sort": value, "exact": f"{value:.15g}"}
     if marked:
         view["best"] = True
-    low, high = (finite(cell.get(k)) for k in ("low", "high")) if isinstance(cell, Mapping) else (None, None)
+    low, high = (finite_or_none(cell.get(k)) for k in ("low", "high")) if isinstance(cell, Mapping) else (None, None)
     if low is not None and high is not None:
         view["interval"] = f"{_text(low / factor, digits)} … {_text(high / factor, digits)}"
         view["exact"] += f" [{low:.15g}, {high:.15g}]"
@@ -140,7 +143,8 @@ def _number(cell: Cell) -> float | str | None:
     if not isinstance(cell, str):
         return None
     try:
-        return finite(float(cell.replace(",", "").strip()))
+        # A text such as "1,234" is sorted as the number that it shows.
+        return finite_or_none(float(cell.replace(",", "").strip()))
     except ValueError:
         return cell
 
@@ -150,11 +154,13 @@ def _digits(values: Sequence[float]) -> int:
     middle = float(np.median(np.abs(values))) if len(values) else 0.0
     if middle == 0 or all(v == int(v) for v in values):
         return 0
+    # Four digits: the first is at 10^floor(log10), so three less that exponent stand after the point.
     return min(max(3 - math.floor(math.log10(middle)), 0), 9)
 
 
 def _text(value: float, digits: int) -> str:
     """Write `value` in groups of three; one too small for the column's decimals with its own."""
+    # Otherwise it would read 0.000, which it is not.
     if value and abs(value) < 10**-digits:
         return f"{value:.2g}"
     return f"{value:,.{digits}f}"

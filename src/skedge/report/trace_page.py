@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from importlib.resources import files
 
 from .histograms import Histogram
+from .shell import plain_page
 
 _ROW, _LEFT, _WIDTH, _RIGHT = 20, 150, 640, 90
 
 
 def trace_page(name: str, figures: Sequence[tuple[str, str]], pictures: Sequence[Histogram]) -> str:
     """The page of the trace `name`; `figures` are names and values, as the terminal shows them."""
-    style = files(__package__).joinpath("report.css").read_text("utf-8").strip()
-    drawn = "".join(f"<section><h2>{escape(one.title)}</h2>{bars(one)}</section>" for one in pictures)
-    listed = "".join(f"<tr><th>{escape(key)}</th><td class=number>{escape(value)}</td></tr>" for key, value in figures)
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(name)}</title>'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{style}</style></head>'
-        f'<body><h1>{escape(name)}</h1><main>{drawn}<section><h2>Figures</h2><div class="scroll"><table class="plain">'
-        f"<tbody>{listed}</tbody></table></div></section></main></body></html>\n"
-    )
+    charts = "".join(f"<section><h2>{escape(picture.title)}</h2>{bars(picture)}</section>" for picture in pictures)
+    rows = "".join(f"<tr><th>{escape(key)}</th><td class=number>{escape(value)}</td></tr>" for key, value in figures)
+    table = f'<div class="scroll"><table class="plain"><tbody>{rows}</tbody></table></div>'
+    return plain_page(name, f"{charts}<section><h2>Figures</h2>{table}</section>")
 
 
 def bars(picture: Histogram) -> str:

@@ -49,8 +49,8 @@ class MemoryJournal:
 def replay(journal: MemoryJournal, scenario: Scenario, policy: Policy) -> Iterator[tuple[list[Order], list[Order]]]:
     """Feed the journal's events to a fresh kernel; yields (orders written, orders given now) for each event."""
     kernel = Kernel(scenario, policy)
-    for event, written in journal.entries:
-        yield written, kernel.handle(event)
+    for event, recorded in journal.entries:
+        yield recorded, kernel.handle(event)
 
 
 def check_policy(make: Callable[[], Policy], scenarios: Sequence[Scenario] | None = None) -> None:
@@ -87,11 +87,11 @@ def check_policy(make: Callable[[], Policy], scenarios: Sequence[Scenario] | Non
     for scenario in scenarios_for(make()) if scenarios is None else scenarios:
         journal = MemoryJournal()
         first = _run(make, scenario, journal)
-        _holds(first)
-        _deterministic(first, _run(make, scenario))
-        _not_anticipating(first, make)
-        _not_clairvoyant(first, journal, make)
-        _replays(journal, scenario, make)
+        _check_rules(first)
+        _check_deterministic(first, _run(make, scenario))
+        _check_not_anticipating(first, make)
+        _check_not_clairvoyant(first, journal, make)
+        _check_replay(journal, scenario, make)
 
 
 def _run(make: Callable[[], Policy], scenario: Scenario, journal: MemoryJournal | None = None) -> Run:
@@ -103,49 +103,54 @@ def _run(make: Callable[[], Policy], scenario: Scenario, journal: MemoryJournal 
         raise ContractError("every arrival is answered", f"on {scenario.name}: {error}") from error
 
 
-def _holds(result: Run) -> None:
+def _check_rules(result: Run) -> None:
     violations = result.verify(limit=1)
     if violations:
         v = violations[0]
         raise ContractError("the record keeps the rules", f"{v.rule} {v.constraint}: job {v.job}: {v.message}")
 
 
-def _deterministic(first: Run, second: Run) -> None:
+def _check_deterministic(first: Run, second: Run) -> None:
     for name, table in first.schedule.tables().items():
         if not table.equals(second.schedule.tables()[name]):
             raise ContractError("deterministic", f"two runs with one seed differ in the table {name!r}")
 
 
-def _not_anticipating(full: Run, make: Callable[[], Policy]) -> None:
+def _check_not_anticipating(full_run: Run, make: Callable[[], Policy]) -> None:
     """Check ``never anticipating``; constants calibrated before the run stay when arrivals are dropped."""
-    scenario = full.scenario
+    scenario = full_run.scenario
     count = len(scenario.jobs)
-    for kept in sorted({count - 1, 3 * count // 4, count // 2, count // 4} - {0, count}):
-        frozen = prepared(make(), scenario)
-        short = _first_jobs(scenario, kept)
-        kernel = Kernel(short, frozen)
+    for n_jobs in sorted({count - 1, 3 * count // 4, count // 2, count // 4} - {0, count}):
+        # Constants come from the whole scenario: dropping arrivals must not calibrate another policy.
+        policy = prepared(make(), scenario)
+        shortened = _first_jobs(scenario, n_jobs)
+        kernel = Kernel(shortened, policy)
         try:
-            drive_to_end(kernel, SimulatedWorld(short, preemptive=frozen.lanes.preemptive))
+            drive_to_end(kernel, SimulatedWorld(shortened, preemptive=policy.lanes.preemptive))
         except SkedgeError as error:
-            raise ContractError("never anticipating", f"with the first {kept} jobs alone: {error}") from error
-        until = int(whole_slots(scenario.jobs.arrival[kept], scenario.physics.step))
-        if not _decided(full.schedule.decisions, until).equals(_decided(kernel.record.decisions.table(), until)):
+            raise ContractError("never anticipating", f"with the first {n_jobs} jobs alone: {error}") from error
+        # In slots an arrival is seen when the next slot begins: no decision before that can know of it.
+        end = int(whole_slots(scenario.jobs.arrival[n_jobs], scenario.physics.step))
+        if not _decisions_before(full_run.schedule.decisions, end).equals(
+            _decisions_before(kernel.record.decisions.table(), end)
+        ):
             raise ContractError(
                 "never anticipating",
-                f"on {scenario.name}: decisions before {until} µs change when job {scenario.jobs.ids[kept]!r} and "
+                f"on {scenario.name}: decisions before {end} µs change when job {scenario.jobs.ids[n_jobs]!r} and "
                 "those after it, all later, are dropped",
             )
 
 
-def _not_clairvoyant(full: Run, written: MemoryJournal, make: Callable[[], Policy]) -> None:
+def _check_not_clairvoyant(full_run: Run, recorded: MemoryJournal, make: Callable[[], Policy]) -> None:
     """Check ``never reads true durations``: until a fact differs, both runs give the policy the same input."""
-    scenario, count = full.scenario, len(full.scenario.jobs)
+    scenario, count = full_run.scenario, len(full_run.scenario.jobs)
     for first in sorted({0, count // 3, 2 * count // 3}):
-        other = _with_other_truth(scenario, first)
-        for (event, orders), (event_now, orders_now) in zip(written.entries, _played(other, make, scenario)):  # noqa: B905
-            if _plain(event) != _plain(event_now):
+        altered = _with_other_durations(scenario, first)
+        # Not strict: the runs may part, and one of them end earlier; what follows is not compared.
+        for (event, orders), (event_now, orders_now) in zip(recorded.entries, _play(altered, make, scenario)):  # noqa: B905
+            if _comparable(event) != _comparable(event_now):
                 break
-            if list(map(_plain, orders)) != list(map(_plain, orders_now)):
+            if list(map(_comparable, orders)) != list(map(_comparable, orders_now)):
                 raise ContractError(
                     "never reads true durations",
                     f"on {scenario.name}: orders at {event.time} µs change with the true durations of job "
@@ -153,17 +158,19 @@ def _not_clairvoyant(full: Run, written: MemoryJournal, make: Callable[[], Polic
                 )
 
 
-def _with_other_truth(scenario: Scenario, first: int) -> Scenario:
+def _with_other_durations(scenario: Scenario, first: int) -> Scenario:
     """`scenario` with other true durations of the jobs from `first` on, up to three times as long or as short."""
-    other = replace(scenario)
+    altered = replace(scenario)
     factor = 3.0 ** scenario.rng("other truth").uniform(-1, 1, len(scenario.jobs))
     factor[:first] = 1
-    other.__dict__["true_factor"] = scenario.true_factor * factor
-    return other
+    # The place of a cached property, set before it is computed: announced durations stay as they are.
+    altered.__dict__["true_factor"] = scenario.true_factor * factor
+    return altered
 
 
-def _played(scenario: Scenario, make: Callable[[], Policy], history: Scenario) -> Iterator[tuple[Event, list[Order]]]:
-    """The events of a run, each with its orders; the policy's constants are calibrated on `history`."""
+def _play(scenario: Scenario, make: Callable[[], Policy], history: Scenario) -> Iterator[tuple[Event, list[Order]]]:
+    """Run a policy; yields each event with its orders. The policy's constants are calibrated on `history`."""
+    # Calibrated on the original: with other true durations the constants would differ rightly.
     policy, journal = prepared(make(), history), MemoryJournal()
     kernel, world = Kernel(scenario, policy, journal), SimulatedWorld(scenario, preemptive=policy.lanes.preemptive)
     while (event := world.next_event()) is not None:
@@ -172,35 +179,35 @@ def _played(scenario: Scenario, make: Callable[[], Policy], history: Scenario) -
         yield journal.entries[-1]
 
 
-def _decided(decisions: pl.DataFrame, until: int) -> pl.DataFrame:
+def _decisions_before(decisions: pl.DataFrame, end: int) -> pl.DataFrame:
     columns = ["time", "job", "verb", "chunk", "lane", "server", "rank", "reason"]
-    return decisions.filter(pl.col("time") < until).select(columns).cast({"reason": pl.String})
+    return decisions.filter(pl.col("time") < end).select(columns).cast({"reason": pl.String})
 
 
 def _first_jobs(scenario: Scenario, count: int) -> Scenario:
-    kept = set(scenario.jobs.ids[:count])
-    given = {job: delays for job, delays in scenario.jobs.given.items() if job in kept}
-    jobs = Jobs(scenario.jobs.frame[:count], scenario.cluster, given)
+    ids = set(scenario.jobs.ids[:count])
+    delays_by_job = {job: delays for job, delays in scenario.jobs.given.items() if job in ids}
+    jobs = Jobs(scenario.jobs.frame[:count], scenario.cluster, delays_by_job)
     return Scenario(scenario.cluster, jobs, scenario.physics, scenario.seed, scenario.name)
 
 
-def _replays(journal: MemoryJournal, scenario: Scenario, make: Callable[[], Policy]) -> None:
-    for i, (written, given) in enumerate(replay(journal, scenario, _fresh(prepared(make(), scenario)))):
-        if [_plain(order) for order in written] != [_plain(order) for order in given]:
+def _check_replay(journal: MemoryJournal, scenario: Scenario, make: Callable[[], Policy]) -> None:
+    for i, (recorded, replayed) in enumerate(replay(journal, scenario, _new_policy(prepared(make(), scenario)))):
+        if [_comparable(order) for order in recorded] != [_comparable(order) for order in replayed]:
             raise ContractError(
                 "state is rebuilt by replay", f"orders on event {i} differ when the journal is replayed"
             )
 
 
-def _fresh(policy: Policy) -> Policy:
+def _new_policy(policy: Policy) -> Policy:
     """A new policy with the same parameters: a run folder keeps nothing else of a calibration."""
     return type(policy)(**policy.params.model_dump())
 
 
-def _plain(value: object) -> object:
+def _comparable(value: object) -> object:
     """An order or an event in a comparable form: arrays as lists."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     if not is_dataclass(value):
         return value
-    return (type(value).__name__, *(_plain(getattr(value, field.name)) for field in fields(value)))
+    return (type(value).__name__, *(_comparable(getattr(value, field.name)) for field in fields(value)))

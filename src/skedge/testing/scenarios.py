@@ -17,6 +17,7 @@ from skedge.run import offers
 def scenarios_for(policy: Policy) -> list[Scenario]:
     """The first of :func:`small_scenarios`, :func:`resource_scenarios`, :func:`site_scenarios` that fits the policy."""
     kinds = small_scenarios(), resource_scenarios(), site_scenarios()
+    # Scenarios of a kind offer the same, so that the first decides.
     return next((kind for kind in kinds if policy.needs <= offers(kind[0])), kinds[0])
 
 
@@ -32,7 +33,19 @@ def small_scenarios() -> list[Scenario]:
 
 
 def small_scenario(seed: int, *, jobs: int = 25, cloud: bool = True, physics: Physics | None = None) -> Scenario:
-    """A seeded scenario: a few servers with two worker types, and jobs that compete for them."""
+    """A seeded scenario: a few servers with two worker types, and jobs that compete for them.
+
+    Parameters
+    ----------
+    seed
+        Draws servers and jobs; the scenario's own seed too.
+    jobs
+        Number of jobs, 0 or more.
+    cloud
+        Add a cloud.
+    physics
+        None: the default.
+    """
     rng = np.random.default_rng(seed)
     servers = [
         Server(f"e{i}", capacity={"worker:a": int(a), "worker:b": int(b), "ps:p": 4})
@@ -41,8 +54,8 @@ def small_scenario(seed: int, *, jobs: int = 25, cloud: bool = True, physics: Ph
     if cloud:
         servers.append(Server("cloud", "cloud"))
     cluster = Cluster(servers)
-    table, given = job_table([_small_job(i, rng) for i in range(jobs)])
-    return Scenario(cluster, Jobs(table, cluster, given), physics or Physics(), seed, f"small-{seed}")
+    table, delays = job_table([_small_job(i, rng) for i in range(jobs)])
+    return Scenario(cluster, Jobs(table, cluster, delays), physics or Physics(), seed, f"small-{seed}")
 
 
 def resource_scenarios() -> list[Scenario]:
@@ -64,8 +77,8 @@ def resource_scenario(seed: int, *, physics: Physics, jobs: int = 20) -> Scenari
     cluster = Cluster(
         [Server(f"m{i}", capacity={"gpu": float(gpu), "memory": 4.5}) for i, gpu in enumerate(rng.integers(2, 6, 5))]
     )
-    table, given = job_table([_resource_job(i, physics, rng) for i in range(jobs)])
-    return Scenario(cluster, Jobs(table, cluster, given), physics, seed, f"resources-{seed}")
+    table, delays = job_table([_resource_job(i, physics, rng) for i in range(jobs)])
+    return Scenario(cluster, Jobs(table, cluster, delays), physics, seed, f"resources-{seed}")
 
 
 def _resource_job(i: int, physics: Physics, rng: np.random.Generator) -> Job:
@@ -98,13 +111,15 @@ def site_scenario(seed: int, *, sites: int = 5, jobs: int = 20) -> Scenario:
     """A seeded scenario: a few sites, one of them without capacity, and jobs with data at most of them."""
     rng = np.random.default_rng(seed)
     gpus = rng.integers(2, 6, sites)
+    # The second site, if there is one, has no GPU: jobs that need one must move the data away from there.
     gpus[1:2] = 0
     servers = [Server(f"m{i}", capacity={"gpu": float(gpu), "memory": 4.5}) for i, gpu in enumerate(gpus)]
+    # Above the diagonal, then mirrored: symmetric costs, and none within a site.
     cost = np.triu(rng.uniform(0.02, 0.08, (sites, sites)), 1)
     cluster = Cluster(servers, cost + cost.T)
-    table, given = job_table([_site_job(i, cluster.server_ids, rng) for i in range(jobs)])
+    table, delays = job_table([_site_job(i, cluster.server_ids, rng) for i in range(jobs)])
     physics = Physics(slotted=True, slot=_SITE_SLOT, horizon=12 * _SITE_SLOT)
-    return Scenario(cluster, Jobs(table, cluster, given), physics, seed, f"sites-{seed}")
+    return Scenario(cluster, Jobs(table, cluster, delays), physics, seed, f"sites-{seed}")
 
 
 _SITE_SLOT = 10_000_000
@@ -112,6 +127,7 @@ _SITE_SLOT = 10_000_000
 
 def _site_job(i: int, sites: list[str], rng: np.random.Generator) -> Job:
     data = rng.integers(0, 6, len(sites))
+    # At least one chunk somewhere, as a job has data.
     data[rng.integers(len(sites))] += 1
     return Job(
         id=str(i),
@@ -146,6 +162,7 @@ def _small_job(i: int, rng: np.random.Generator) -> Job:
         bandwidth_mbps=400.0,
         worker_type=str(rng.choice(["a", "b"])),
         ps_type="p",
+        # No more workers than chunks: each trains at least one.
         workers=int(rng.integers(1, chunks + 1)),
         chunk_mb=10.0,
         upload_edge_s=(0.0, 20.0),

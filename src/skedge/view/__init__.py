@@ -1,8 +1,8 @@
 """One page that shows a recorded run or a running service, and the few questions that it asks.
 
-`skedge view` answers them from run folders (:mod:`.recorded`), the service from its present state; the shapes are the
-same. All are ``GET``, below ``/v1``; times end in ``_s`` and are seconds since the start; `run` is the number of the
-run, of those that are viewed (a service has one). An error is an object with the sentence in `detail`.
+`skedge view` answers them from run folders (:mod:`.recorded_runs`), the service from its present state; the shapes are
+the same. All are ``GET``, below ``/v1``; times end in ``_s`` and are seconds since the start; `run` is the number of
+the run, of those that are viewed (a service has one). An error is an object with the sentence in `detail`.
 
 =========================== =======================================
 ``/view``                   `title`, `live`, `runs` (their labels), `facts` (pairs of name and value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
-from skedge.report.build import asset
+from skedge.report.shell import asset, fill, gantt_section
 
 PAGE = "index.html"
 
@@ -17,6 +17,8 @@ SHARED = (
     "gantt.js", "comparison.js", "explorer.js",
 )  # fmt: skip
 """The report's."""
+
+_GANTT_LABELS = {"choice": "Run", "group": "Zoom", "taller": "", "flatter": "", "chart": ' aria-label="Gantt chart"'}
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 
@@ -33,10 +35,13 @@ HEADERS = {
 @cache
 def page_file(name: str) -> tuple[str, str] | None:
     """Content type and text of a file of the page; None if it has no such file."""
+    # By lists, not by path: nothing that a request names reaches the file system.
     if name in SHARED:
         text = asset(f"vendor/{name}" if name.startswith("uPlot") else name)
     elif name == PAGE or name in OWN:
         text = files(__package__).joinpath("page", name).read_text("utf-8")
+        if name == PAGE:
+            text = fill(text, {"gantt": gantt_section(_GANTT_LABELS)})
     else:
         return None
     return f"{_TYPES[name.rpartition('.')[2]]}; charset=utf-8", text

@@ -17,10 +17,10 @@ from .assets import HEADERS, PAGE, page_file
 LOOPBACK = "127.0.0.1"
 
 
-class Viewed(Protocol):
-    """What is viewed."""
+class AnswerSource(Protocol):
+    """The source of the page's answers: recorded runs, or a service."""
 
-    def answer(self, path: str, asked: Mapping[str, str]) -> Any:
+    def answer(self, path: str, query: Mapping[str, str]) -> Any:
         """The answer to a question; None if there is no such question."""
 
 
@@ -33,9 +33,10 @@ class ViewServer(ThreadingHTTPServer):
         If the port is taken.
     """
 
+    # A browser keeps connections open: they must not keep the command from ending.
     daemon_threads = True
 
-    def __init__(self, answers: Viewed, port: int = 0) -> None:
+    def __init__(self, answers: AnswerSource, port: int = 0) -> None:
         super().__init__((LOOPBACK, port), _Handler)
         self.answers = answers
 
@@ -57,35 +58,35 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         if self.headers.get("Host", "").rpartition(":")[0] not in (LOOPBACK, "localhost"):
             # A page elsewhere whose name leads here would otherwise read the run
-            self._problem(403, "only this machine's own address is answered")
+            self._send_problem(403, "only this machine's own address is answered")
         elif parts.path == "/":
-            self._file(PAGE)
+            self._send_file(PAGE)
         elif parts.path.startswith("/view/"):
-            self._file(parts.path.removeprefix("/view/"))
+            self._send_file(parts.path.removeprefix("/view/"))
         else:
-            self._ask(unquote(parts.path), dict(parse_qsl(parts.query)))
+            self._answer(unquote(parts.path), dict(parse_qsl(parts.query)))
 
-    def _ask(self, path: str, asked: Mapping[str, str]) -> None:
+    def _answer(self, path: str, query: Mapping[str, str]) -> None:
         try:
-            answer = self.server.answers.answer(path, asked)
+            answer = self.server.answers.answer(path, query)
         except SkedgeError as error:
-            self._problem(400, str(error))
+            self._send_problem(400, str(error))
             return
         if answer is None:
-            self._problem(404, f"GET {path[:200]}: there is no such question")
+            self._send_problem(404, f"GET {path[:200]}: there is no such question")
         else:
             self._send(200, "application/json", json.dumps(answer, allow_nan=False))
 
-    def _file(self, name: str) -> None:
-        found = page_file(name)
-        if found is None:
-            self._problem(404, f"GET /view/{name[:200]}: the page has no such file")
+    def _send_file(self, name: str) -> None:
+        file = page_file(name)
+        if file is None:
+            self._send_problem(404, f"GET /view/{name[:200]}: the page has no such file")
         else:
-            self._send(200, *found)
+            self._send(200, *file)
 
-    def _problem(self, status: int, detail: str) -> None:
-        said = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
-        self._send(status, "application/problem+json", json.dumps(said))
+    def _send_problem(self, status: int, detail: str) -> None:
+        problem = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
+        self._send(status, "application/problem+json", json.dumps(problem))
 
     def _send(self, status: int, kind: str, text: str) -> None:
         body = text.encode()

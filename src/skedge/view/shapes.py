@@ -1,4 +1,4 @@
-"""Answers that are made of a scenario and the tables of its record, whole or so far."""
+"""Answers computed from a scenario and the tables of its record, complete or so far."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ BARS = 200_000
 
 def lanes(runs: Sequence[tuple[str, Scenario, Schedule]]) -> dict[str, Any]:
     """The bars of the runs (label, scenario, schedule), with the names of all jobs."""
-    return run_views([ReportRun(label, scenario, made, {}, pl.DataFrame()) for label, scenario, made in runs], BARS)
+    return run_views(
+        [ReportRun(label, scenario, schedule, {}, pl.DataFrame()) for label, scenario, schedule in runs], BARS
+    )
 
 
 def site_map(scenario: Scenario, schedule: Schedule, states: Sequence[str] = ()) -> dict[str, Any]:
@@ -33,6 +35,7 @@ def site_map(scenario: Scenario, schedule: Schedule, states: Sequence[str] = ())
             "kind": server.kind,
             "state": states[i] if states else "up",
             "workers": int(workers[i]),
+            # No share where the number of workers is not fixed: in the cloud, and on servers with resources.
             "busy": float(busy[i]) if workers[i] else None,
         }
         for i, server in enumerate(cluster.servers)
@@ -42,19 +45,20 @@ def site_map(scenario: Scenario, schedule: Schedule, states: Sequence[str] = ())
 
 def _busy(runs: pl.DataFrame, names: list[str], workers: Ints) -> Floats:
     """Share of the time from the first to the last run in which the workers of each server are held."""
-    held = np.zeros(len(names))
+    busy = np.zeros(len(names))
     if not runs.height:
-        return held
-    spent = (pl.col("workers") * (pl.col("end") - pl.col("start"))).sum()
-    sums = dict(runs.group_by(pl.col("server").cast(pl.String)).agg(spent).iter_rows())
+        return busy
+    worker_us = (pl.col("workers") * (pl.col("end") - pl.col("start"))).sum()
+    sums = dict(runs.group_by(pl.col("server").cast(pl.String)).agg(worker_us).iter_rows())
     span = int(runs["end"].max()) - int(runs["start"].min())  # type: ignore[arg-type]
     for i, name in enumerate(names):
-        held[i] = sums.get(name, 0) / max(int(workers[i]) * span, 1)
-    return held
+        # At least 1: a server may have no workers, and a record no duration.
+        busy[i] = sums.get(name, 0) / max(int(workers[i]) * span, 1)
+    return busy
 
 
 def _links(uploads: pl.DataFrame) -> list[dict[str, Any]]:
-    """Chunks and MB by pair; `from` is None for data that come from where they arise."""
+    """Chunks and MB by pair; `from` is None for data from where they arise."""
     sums = uploads.group_by(pl.col("from_site").alias("from"), pl.col("to_server").cast(pl.String).alias("to")).agg(
         pl.col("chunks").sum(), pl.col("mb").sum()
     )

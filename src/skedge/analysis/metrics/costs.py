@@ -19,17 +19,17 @@ def costs(c: Columns) -> Numbers:
     pi_i times the cost between its site and the PS's; and data moved, which is the size of the chunks times the cost
     between the sites.
     """
-    exchange, data = exchange_cost(c), transfer_cost(c)
+    exchange, transfers = exchange_cost(c), transfer_cost(c)
     latency, log10 = _latency(c)
-    moved = c.uploads.frame.filter(pl.col("from_site").is_not_null())["mb"].sum()
+    total_mb = c.uploads.frame.filter(pl.col("from_site").is_not_null())["mb"].sum()
     return {
-        "cost_total": latency + exchange + data,
+        "cost_total": latency + exchange + transfers,
         "cost_latency": latency,
         "cost_latency_log10": log10,
-        "cost_bandwidth": exchange + data,
+        "cost_bandwidth": exchange + transfers,
         "cost_exchange": exchange,
-        "cost_transfers": data,
-        "moved_mb": float(moved),
+        "cost_transfers": transfers,
+        "moved_mb": float(total_mb),
     }
 
 
@@ -38,16 +38,18 @@ def exchange_cost(c: Columns) -> float:
     cost, slot = _cost(c), c.scenario.physics.slot
     runs = c.gangs.frame.select("job", "start", "workers", "end").with_columns(site=pl.Series(c.gangs["server"]))
     ps = pl.DataFrame({"job": c.ps["job"], "start": c.ps["start"], "ps": c.ps["server"]})
-    both = runs.join(ps, on=["job", "start"], how="inner")
-    job, site, at = (both[name].to_numpy() for name in ("job", "site", "ps"))
-    slots = np.rint((both["end"] - both["start"]).to_numpy() / slot)
-    return float((cost[site, at] * c.scenario.jobs.exchange_mb[job] * both["workers"].to_numpy() * slots).sum())
+    # Allocations last one slot at sites, each with its own PS: (job, start) is the slot's pair of workers and PS.
+    frame = runs.join(ps, on=["job", "start"], how="inner")
+    job, site, ps_site = (frame[name].to_numpy() for name in ("job", "site", "ps"))
+    # Times are whole µs and slots too: rounding only removes the error of the division.
+    slots = np.rint((frame["end"] - frame["start"]).to_numpy() / slot)
+    return float((cost[site, ps_site] * c.scenario.jobs.exchange_mb[job] * frame["workers"].to_numpy() * slots).sum())
 
 
 def transfer_cost(c: Columns) -> float:
     """Sum over transfers of q^{r r'} delta g."""
-    moved = moved_mb(c)
-    return float((_cost(c) * moved).sum())
+    mb = moved_mb(c)
+    return float((_cost(c) * mb).sum())
 
 
 def moved_mb(c: Columns) -> Floats:
@@ -57,6 +59,7 @@ def moved_mb(c: Columns) -> Floats:
     table = np.zeros((len(ids), len(ids)))
     source = frame["from_site"].cast(pl.Enum(ids)).to_physical().to_numpy()
     target = frame["to_server"].cast(pl.Enum(ids)).to_physical().to_numpy()
+    # Not `table[source, target] += ...`, which would count a pair that occurs in several rows once.
     np.add.at(table, (source, target), frame["mb"].to_numpy())
     return table
 
@@ -74,6 +77,7 @@ def _latency(c: Columns) -> tuple[float, float | None]:
         f = c.scenario.jobs.latency[job]
         if completion >= 0 and f is not None:
             slots = float(completion - arrival) / slot
+            # f is capped near 1e300 (O24), so that the sum stays a number; logarithms are not, and show its size.
             total += f(slots)
             logs.append(f.log(slots))
     return total, float(np.logaddexp.reduce(logs) / np.log(10)) if logs else None

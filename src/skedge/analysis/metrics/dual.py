@@ -28,14 +28,18 @@ def sum_beta_s(c: Columns) -> float | None:
     never run are omitted.
     """
     d, jobs, first = c.dispatches, c.scenario.jobs, c.first_chunk
-    new = d.has("verb", "dispatch")
-    if not new.any():
+    # A chunk that is dispatched again, after an outage, counts once: beta knows when it was released and when it is
+    # done.
+    is_new = d.has("verb", "dispatch")
+    if not is_new.any():
         return None
-    run = first[c.chunks["job"]] + c.chunks["chunk"]
-    _, last, _ = bounds(run, c.chunks["start"], c.chunks["end"], int(first[-1]))
-    job, done = d["job"], last[first[d["job"]] + d["chunk"]]
-    counts = new & (done >= 0)
-    job, done = job[counts], done[counts]
+    number = first[c.chunks["job"]] + c.chunks["chunk"]
+    _, last_end, _ = bounds(number, c.chunks["start"], c.chunks["end"], int(first[-1]))
+    job, completion = d["job"], last_end[first[d["job"]] + d["chunk"]]
+    counts = is_new & (completion >= 0)
+    job, completion = job[counts], completion[counts]
+    # The integral of 1/D_j from r_j to the completion, chunk by chunk. In place, as there may be millions of chunks:
+    # `jobs.arrival[job]` is a copy already.
     share, response = (1 / jobs.chunks)[job], jobs.arrival[job]
-    share *= np.subtract(done, response, out=response)
+    share *= np.subtract(completion, response, out=response)
     return float(share.sum()) / SECOND

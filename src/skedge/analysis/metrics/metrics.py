@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from skedge.analysis.columns import Columns, columns
+from skedge.analysis.columns import Columns, columns, end_times
 from skedge.analysis.sweeps import merged
 from skedge.core.model.cluster import Ints
 from skedge.core.model.job_fields import Kind
@@ -26,8 +26,8 @@ from skedge.core.record.schedule import Schedule
 from skedge.core.record.stored import Steps, StoredScenario, StoredTables
 
 from .costs import costs
-from .sums import Sums, added, cloud_of, finished, sums
-from .worth import holdings, training_times, use_by_resource, utility_of, worth
+from .sums import Sums, add_sums, cloud_of, is_finished, sums
+from .utility import holdings, training_times, use_by_resource, utility_metrics, utility_of
 
 Metrics = dict[str, float | int | None]
 
@@ -39,35 +39,51 @@ def metrics(scenario: Scenario, schedule: Schedule, meta: Mapping[str, Any]) -> 
     """
     c = columns(scenario, schedule)
     window, times, utility = _window(c), [*job_times(c), training_times(c)], utility_of(c, completion_of(meta))
-    use = use_by_resource(c, *_held(c))
-    found = _of_sums(scenario, sums(c), times, window, utility, use, held=_held(c))
-    return found | _of_kind(c).costs(c)
+    use = use_by_resource(c, *_run_window(c))
+    values = _metrics_of_sums(scenario, sums(c), times, window, utility, use, run_window=_run_window(c))
+    return values | _kind_metrics(c).costs(c)
 
 
 def metrics_of_parts(
     scenario: StoredScenario, tables: StoredTables, meta: Mapping[str, Any], steps: Steps | None = None
 ) -> Metrics:
-    """As :func:`metrics`, for a record of dispatched chunks in its files, part by part of the jobs.
+    """The metrics of a record of dispatched chunks in its files, as :func:`metrics`, read part by part of the jobs.
 
-    Sums may differ in their last digits. `steps` is called after each part.
+    Parameters
+    ----------
+    scenario, tables
+        The jobs and the record in their files; jobs are read part by part.
+    meta
+        As for :func:`metrics`.
+    steps
+        Called after each part with what is done, the parts done, and their number.
+
+    Returns
+    -------
+    Metrics
+        Sums may differ from those of :func:`metrics` in their last digits, as they are added in another order.
     """
-    found, window, utility = list[Sums](), list[tuple[int, int]](), list[float | None]()
+    totals, windows, utilities = list[Sums](), list[tuple[int, int]](), list[float | None]()
     with TemporaryDirectory(prefix="skedge-times-", dir=tables.beside) as folder:
-        kept = [Path(folder) / name for name in ("jct", "slowdown", "training")]
+        # Quantiles need all times at once, which may not fit into memory beside the tables: they go to files.
+        paths = [Path(folder) / name for name in ("jct", "slowdown", "training")]
         for (_, part), rows in zip(scenario.parts(), tables.by_job(scenario), strict=True):
             c = columns(part, rows)
-            found = [reduce(added, found, sums(c))]
-            window.append((_window(c)[0], int(c.jobs["completion"].max(initial=-1))))
-            utility.append(utility_of(c, completion_of(meta)))
-            for file, times in zip(kept, [*job_times(c), training_times(c)], strict=True):
+            totals = [reduce(add_sums, totals, sums(c))]
+            # -1 for a part without a finished job: its first arrival, as in _window(c), may be after all completions.
+            windows.append((_window(c)[0], int(c.jobs["completion"].max(initial=-1))))
+            utilities.append(utility_of(c, completion_of(meta)))
+            for file, times in zip(paths, [*job_times(c), training_times(c)], strict=True):
                 with file.open("ab") as out:
                     times.tofile(out)
             if steps is not None:
-                steps("measuring parts", len(window), len(scenario.ranges))
-        first = min(first for first, _ in window)
-        whole = first, max(first, *(last for _, last in window))
-        total = None if None in utility else sum(of for of in utility if of is not None)
-        return _of_sums(scenario.base, found[0], [_mapped(file) for file in kept], whole, total, {})
+                steps("measuring parts", len(windows), len(scenario.ranges))
+        first = min(first for first, _ in windows)
+        full_window = first, max(first, *(last for _, last in windows))
+        total_utility = None if None in utilities else sum(value for value in utilities if value is not None)
+        return _metrics_of_sums(
+            scenario.base, totals[0], [_mapped(file) for file in paths], full_window, total_utility, {}
+        )
 
 
 def _mapped(file: Path) -> NDArray[np.float64]:
@@ -75,28 +91,28 @@ def _mapped(file: Path) -> NDArray[np.float64]:
     return np.memmap(file, np.float64, "r+") if file.stat().st_size else np.zeros(0)
 
 
-def _of_sums(
+def _metrics_of_sums(
     scenario: Scenario,
     s: Sums,
     times: Sequence[NDArray[np.float64]],
     window: tuple[int, int],
     utility: float | None,
     use: Metrics,
-    held: tuple[int, int] | None = None,
+    run_window: tuple[int, int] | None = None,
 ) -> Metrics:
-    """All metrics of a record but for the costs.
+    """All metrics of a record except costs.
 
     Parameters
     ----------
     scenario
         Its jobs are not looked at.
     times
-        JCTs and slowdowns of the finished jobs, and training times (:func:`.worth.training_times`); changed in place.
+        JCTs and slowdowns of the finished jobs, and training times (:func:`.utility.training_times`); changed in place.
     window
         First arrival and last completion [µs].
     utility, use
         Total utility, if there is one; use by resource.
-    held
+    run_window
         First arrival and last end of a run [µs]; None: as `window`.
     """
     jct, slowdown, training = times
@@ -107,11 +123,11 @@ def _of_sums(
         "preemptions": s.preemptions,
         "postponed_chunks": s.postponed_chunks,
         "migrations": s.migrations,
-        **_workers(scenario, s, held or window, use),
+        **_workers(scenario, s, run_window or window, use),
         **_communication(s),
         "sum_alpha_s": s.alpha_s,
         "sum_beta_s": s.beta_s,
-        **worth(utility, training, s),
+        **utility_metrics(utility, training, s),
     }
 
 
@@ -133,9 +149,10 @@ def job_times(c: Columns) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     The slowdown is the ratio of the JCT to the job's solo time, D_j p_j / k_j: k_j workers train without upload, at
     zeta = 0, not rounded to slots.
     """
-    t, done = c.jobs, finished(c)
-    job = t["job"][done]
-    jct = (t["completion"][done] - t["arrival"][done]) / SECOND
+    t, is_complete = c.jobs, is_finished(c)
+    job = t["job"][is_complete]
+    jct = (t["completion"][is_complete] - t["arrival"][is_complete]) / SECOND
+    # By true durations, not announced ones: the slowdown is a property of the run, whatever policies were told.
     solo = c.scenario.true_work[job, 0] / c.scenario.jobs.workers[job] / SECOND
     return jct, jct / solo
 
@@ -163,7 +180,7 @@ def _window(c: Columns) -> tuple[int, int]:
     return first, max(int(c.jobs["completion"].max(initial=-1)), first)
 
 
-def _held(c: Columns) -> tuple[int, int]:
+def _run_window(c: Columns) -> tuple[int, int]:
     """First arrival and last end of a run [µs], which a failed job may have after the last completion."""
     first, last = _window(c)
     return first, max(last, int(c.runs["end"].max(initial=-1)))
@@ -178,9 +195,9 @@ def _waiting(s: Sums, jct_s: float) -> Metrics:
     time, and that of each later allocation of a gang - over the total JCT.
     """
     return {
-        "queueing_mean_s": s.waited / s.ran / SECOND if s.ran else None,
-        "upload_time_mean_s": s.uploading / s.ran / SECOND if s.ran else None,
-        "upload_jct_share": s.awaiting_data / SECOND / jct_s if jct_s else None,
+        "queueing_mean_s": s.queueing_us / s.jobs_run / SECOND if s.jobs_run else None,
+        "upload_time_mean_s": s.upload_us / s.jobs_run / SECOND if s.jobs_run else None,
+        "upload_jct_share": s.data_wait_us / SECOND / jct_s if jct_s else None,
     }
 
 
@@ -189,15 +206,15 @@ def _workers(scenario: Scenario, s: Sums, window: tuple[int, int], use: Metrics)
 
     Utilisation: edge worker time held, including uploads of gangs, over workers x makespan (to the end of the last run
     if a failed job ran after the last completion); on servers with resources,
-    the mean over the resources of :func:`.worth.use_by_resource`, which are reported too. Waste: the fraction of all
+    the mean over the resources of :func:`.utility.use_by_resource`, which are reported too. Waste: the fraction of all
     worker time held, including the cloud's, that is due to rounding to slots: for a chunk its slots less its exact
     time, for a gang its computing time less its work; 0 in continuous time.
     """
     room = float(int(scenario.cluster.workers.sum()) * (window[1] - window[0]))
-    mean = s.held_at_edge / room if room else None
+    mean = s.edge_worker_us / room if room else None
     return {
         "utilisation_mean": float(np.mean([share or 0.0 for share in use.values()])) if use else mean,
-        "lane_waste_share": s.waste / s.held if s.held else None,
+        "lane_waste_share": s.rounding_us / s.worker_us if s.worker_us else None,
         **use,
     }
 
@@ -227,16 +244,17 @@ def utilisation(scenario: Scenario, schedule: Schedule, points: int = 200) -> pl
     """
     c = columns(scenario, schedule)
     t, jobs = c.runs, scenario.jobs
-    grid = np.linspace(*_held(c), points)
+    grid = np.linspace(*_run_window(c), points)
     _, start, end = merged(t["job"], t["start"], t["end"], len(jobs))
-    running = _present(grid, start, end)
-    left = np.where(c.jobs["completion"] >= 0, c.jobs["completion"], c.jobs["arrival"])
-    inside = _present(grid, c.jobs["arrival"], left)
+    running = _weight_at(grid, start, end)
+    # A rejected job is never in the system; a failed one is until it fails, and may run until then.
+    departure = np.where(c.jobs.has("state", "rejected"), c.jobs["arrival"], end_times(c)[c.jobs["job"]])
+    present = _weight_at(grid, c.jobs["arrival"], departure)
     return pl.DataFrame(
         {
             "time_s": grid / SECOND,
-            "busy_share": _of_kind(c).busy(c, grid),
-            "waiting_jobs": (inside - running).astype(np.int64),
+            "busy_share": _kind_metrics(c).busy(c, grid),
+            "waiting_jobs": (present - running).astype(np.int64),
             "running_jobs": running.astype(np.int64),
             "submitted": np.bincount(np.searchsorted(grid, c.jobs["arrival"], "right") - 1, minlength=points),
         }
@@ -246,45 +264,50 @@ def utilisation(scenario: Scenario, schedule: Schedule, points: int = 200) -> pl
 def _busy_workers(c: Columns, grid: NDArray[np.float64]) -> NDArray[np.float64]:
     """Fraction of the edge workers held at each time of `grid`."""
     t = c.runs
+    # The cloud has no fixed number of workers, so that no share of it can be held.
     edge = t["server"] != cloud_of(c)
-    held = _present(grid, t["start"][edge], t["end"][edge], t["workers"][edge])
-    return held / max(int(c.scenario.cluster.workers.sum()), 1)
+    workers = _weight_at(grid, t["start"][edge], t["end"][edge], t["workers"][edge])
+    return workers / max(int(c.scenario.cluster.workers.sum()), 1)
 
 
 def _busy_resources(c: Columns, grid: NDArray[np.float64]) -> NDArray[np.float64]:
     """Mean fraction of the resources held at each time of `grid`."""
     cluster = c.scenario.cluster
+    # `tiny`: no server may have any of a resource; nobody holds it then, and 0 / tiny is 0. Divided by the number of
+    # resources here, the sum over resources below is their mean.
     room = np.maximum(cluster.amounts.sum(axis=0), np.finfo(float).tiny) * len(cluster.resources)
-    parts = [_present(grid, start, end, (amount / room).sum(axis=1)) for start, end, amount in holdings(c)]
+    parts = [_weight_at(grid, start, end, (amount / room).sum(axis=1)) for start, end, amount in holdings(c)]
     return np.add(*parts)
 
 
-class _OfKind(NamedTuple):
-    """What is measured in another way on each kind of cluster."""
+class _KindMetrics(NamedTuple):
+    """The measures that depend on the kind of cluster."""
 
     busy: Callable[[Columns, NDArray[np.float64]], NDArray[np.float64]]
     costs: Callable[[Columns], Metrics]
 
 
-_OF_KIND: dict[Kind, _OfKind] = {
-    "slots": _OfKind(_busy_workers, lambda _: {}),
-    "resources": _OfKind(_busy_resources, lambda _: {}),
-    "sites": _OfKind(_busy_resources, costs),
+_KIND_METRICS: dict[Kind, _KindMetrics] = {
+    "slots": _KindMetrics(_busy_workers, lambda _: {}),
+    "resources": _KindMetrics(_busy_resources, lambda _: {}),
+    "sites": _KindMetrics(_busy_resources, costs),
 }
 
 
-def _of_kind(c: Columns) -> _OfKind:
-    return _OF_KIND[c.scenario.cluster.kind]
+def _kind_metrics(c: Columns) -> _KindMetrics:
+    return _KIND_METRICS[c.scenario.cluster.kind]
 
 
-def _present(
+def _weight_at(
     grid: NDArray[np.float64], start: Ints, end: Ints, weight: NDArray[Any] | None = None
 ) -> NDArray[np.float64]:
     """Total weight of the intervals [start, end) that contain each time of `grid`."""
-    return _reached(grid, start, weight) - _reached(grid, end, weight)
+    # Begun less ended. An interval that ends at a time of the grid does not contain it: both counts include that time.
+    return _weight_up_to(grid, start, weight) - _weight_up_to(grid, end, weight)
 
 
-def _reached(grid: NDArray[np.float64], time: Ints, weight: NDArray[Any] | None = None) -> NDArray[np.float64]:
+def _weight_up_to(grid: NDArray[np.float64], time: Ints, weight: NDArray[Any] | None = None) -> NDArray[np.float64]:
     """Total weight of the entries of `time` at or before each time of `grid`."""
+    # An event counts from the first time of the grid at or after it; those after the grid fall into an extra bin.
     place = np.searchsorted(grid, time)
     return np.cumsum(np.bincount(place, weights=weight, minlength=len(grid) + 1))[: len(grid)].astype(np.float64)

@@ -21,22 +21,22 @@ class Sums(NamedTuple):
 
     Attributes
     ----------
-    jobs_in_cloud, ran
+    jobs_in_cloud, jobs_run
         Jobs with any work in the cloud; jobs that ran.
-    waited, uploading
+    queueing_us, upload_us
         Their queueing time and upload time [µs].
-    awaiting_data
+    data_wait_us
         Time for which jobs wait for data [µs]: their upload time, and that of each later allocation of a gang.
     preemptions, postponed_chunks, migrations
         A preemption is a running chunk displaced before it is finished, or a gang that loses all its workers before its
         job is finished. A migration is an allocation of a gang, after its first, that requires data to be brought to
         some server (M7). A postponed chunk completes strictly later because of a dispatch (|A_2|).
-    held, held_at_edge, waste
+    worker_us, edge_worker_us, rounding_us
         Worker time held, on the edge alone, and due to rounding to slots [worker-µs].
     communication_s, upload_chunk_us, uploaded_mb
         Communication time [worker-seconds], upload delays of all chunks [µs], and data uploaded.
     work, work_in_cloud
-        Mini-batches trained, and in the cloud (:func:`_far`).
+        Mini-batches trained, and in the cloud (:func:`_in_cloud`).
     alpha_s, beta_s
         The sums of Lemma 4 [s]; None if there are none.
     jobs, finished, finished_after_horizon, rejected, failed
@@ -44,16 +44,16 @@ class Sums(NamedTuple):
     """
 
     jobs_in_cloud: int
-    ran: int
-    waited: float
-    uploading: float
-    awaiting_data: float
+    jobs_run: int
+    queueing_us: float
+    upload_us: float
+    data_wait_us: float
     preemptions: int
     postponed_chunks: int
     migrations: int
-    held: float
-    held_at_edge: float
-    waste: float
+    worker_us: float
+    edge_worker_us: float
+    rounding_us: float
     communication_s: float
     upload_chunk_us: float
     uploaded_mb: float
@@ -68,35 +68,35 @@ class Sums(NamedTuple):
     failed: int
 
 
-def added(one: Sums, other: Sums) -> Sums:
-    """The sums over the rows of both."""
-    return Sums(*(_sum(a, b) for a, b in zip(one, other, strict=True)))  # type: ignore[arg-type]
+def add_sums(a: Sums, b: Sums) -> Sums:
+    """The sums over the rows of two parts of a record."""
+    return Sums(*(_add(x, y) for x, y in zip(a, b, strict=True)))  # type: ignore[arg-type]
 
 
-def _sum(one: float | None, other: float | None) -> float | None:
-    return other if one is None else one if other is None else one + other
+def _add(x: float | None, y: float | None) -> float | None:
+    return y if x is None else x if y is None else x + y
 
 
 def sums(c: Columns) -> Sums:
     """The sums over the rows of `c`."""
-    start, upload = _begun(c)
-    ran = start >= 0
-    waited = (start - c.scenario.jobs.arrival - upload)[ran]
+    start, upload = _first_starts(c)
+    has_run = start >= 0
+    queueing_us = (start - c.scenario.jobs.arrival - upload)[has_run]
     preemptions, migrations = _interruptions(c)
-    held, at_edge = _held(c)
-    communication, work, in_cloud = _worked(c)
+    worker_us, edge_worker_us = _worker_time(c)
+    communication, work, in_cloud = _work_done(c)
     return Sums(
         jobs_in_cloud=_jobs_in_cloud(c),
-        ran=int(ran.sum()),
-        waited=float(waited.sum(dtype=np.float64)),
-        uploading=float(upload[ran].sum(dtype=np.float64)),
-        awaiting_data=float(upload[ran].sum(dtype=np.float64)) + _awaited_again(c),
+        jobs_run=int(has_run.sum()),
+        queueing_us=float(queueing_us.sum(dtype=np.float64)),
+        upload_us=float(upload[has_run].sum(dtype=np.float64)),
+        data_wait_us=float(upload[has_run].sum(dtype=np.float64)) + _later_data_waits(c),
         preemptions=preemptions,
         postponed_chunks=int(np.maximum(c.dispatches["postponed"], 0).sum(dtype=np.int64)),
         migrations=migrations,
-        held=held,
-        held_at_edge=at_edge,
-        waste=_waste(c),
+        worker_us=worker_us,
+        edge_worker_us=edge_worker_us,
+        rounding_us=_rounding(c),
         communication_s=communication,
         upload_chunk_us=float((c.uploads["end"] - c.uploads["start"]) @ c.uploads["chunks"]),
         uploaded_mb=float(c.uploads["mb"].sum()),
@@ -106,7 +106,7 @@ def sums(c: Columns) -> Sums:
         beta_s=sum_beta_s(c),
         jobs=len(c.scenario.jobs),
         finished=int(c.jobs.has("state", "finished").sum()),
-        finished_after_horizon=_finished_late(c),
+        finished_after_horizon=_finished_after_horizon(c),
         rejected=int(c.jobs.has("state", "rejected").sum()),
         failed=int(c.jobs.has("state", "failed", "cancelled").sum()),
     )
@@ -117,46 +117,49 @@ def cloud_of(c: Columns) -> int:
     return -2 if c.scenario.cluster.cloud is None else c.scenario.cluster.cloud
 
 
-def finished(c: Columns) -> NDArray[np.bool_]:
-    """Whether the job of each row of the jobs table finished."""
-    done: NDArray[np.bool_] = c.jobs["completion"] >= 0  # null for failed jobs
-    return done
+def is_finished(c: Columns) -> NDArray[np.bool_]:
+    """True for the rows of the jobs table whose job finished."""
+    is_complete: NDArray[np.bool_] = c.jobs["completion"] >= 0  # null for failed jobs
+    return is_complete
 
 
-def _finished_late(c: Columns) -> int | None:
-    """Jobs finished after the horizon, which ends the window of prices and plans, not the run; None without one."""
+def _finished_after_horizon(c: Columns) -> int | None:
+    """Number of jobs finished after the horizon, which ends prices and plans but not the run; None without one."""
     horizon = c.scenario.physics.horizon
     return None if horizon is None else int((c.jobs["completion"] > horizon).sum())
 
 
 def _jobs_in_cloud(c: Columns) -> int:
-    """Jobs that trained at least a part of a mini-batch in the cloud."""
-    return len(np.unique(c.runs["job"][_far(c) & (c.runs["work"] > 0)]))
+    """Number of jobs that trained at least a part of a mini-batch in the cloud."""
+    return len(np.unique(c.runs["job"][_in_cloud(c) & (c.runs["work"] > 0)]))
 
 
-def _far(c: Columns) -> NDArray[np.bool_]:
-    """Whether each row of the runs is on the cloud, or on a server as far away, which is a cloud of limited size."""
-    far = np.array([server.far for server in c.scenario.cluster.servers], np.bool_)
-    return np.asarray(far[c.runs["server"]])
+def _in_cloud(c: Columns) -> NDArray[np.bool_]:
+    """True for the runs in the cloud, or on a server as far away, which is a cloud of limited size."""
+    is_far = np.array([server.far for server in c.scenario.cluster.servers], np.bool_)
+    return np.asarray(is_far[c.runs["server"]])
 
 
-def _begun(c: Columns) -> tuple[Ints, Ints]:
-    """When each job first computes [µs], -1 if it does not, and its upload time [µs]."""
+def _first_starts(c: Columns) -> tuple[Ints, Ints]:
+    """First time at which each job computes [µs], -1 if it never does, and its upload time [µs]."""
     size = len(c.scenario.jobs)
     start, upload = np.full(size, -1, np.int64), np.zeros(size, np.int64)
     _first_chunks(c, start, upload)
     gang = gang_intervals(c).unique("job", keep="first", maintain_order=True)
-    who = gang["job"].to_numpy()
-    start[who] = gang["compute_from"].to_numpy()
-    upload[who] = start[who] - gang["start"].to_numpy()
+    # An allocation that ends before its data arrive has compute_from = end (M7): it counts as the start all the same.
+    job = gang["job"].to_numpy()
+    start[job] = gang["compute_from"].to_numpy()
+    upload[job] = start[job] - gang["start"].to_numpy()
     return start, upload
 
 
-def _awaited_again(c: Columns) -> float:
+def _later_data_waits(c: Columns) -> float:
     """Time for which gangs hold workers and wait for data in allocations after their first [µs]."""
-    again = gang_intervals(c).select("job", "start", "compute_from").filter(~pl.col("job").is_first_distinct())
-    there = c.uploads.frame.group_by("job", "start").agg(pl.col("end").max())
-    waits = again.join(there, on=["job", "start"]).select(pl.min_horizontal("end", "compute_from") - pl.col("start"))
+    later = gang_intervals(c).select("job", "start", "compute_from").filter(~pl.col("job").is_first_distinct())
+    # An allocation that brings data begins its uploads when it begins. A restart that loads a checkpoint computes later
+    # than its data arrive: only the wait for data is counted, hence the earlier of the two.
+    data = c.uploads.frame.group_by("job", "start").agg(pl.col("end").max())
+    waits = later.join(data, on=["job", "start"]).select(pl.min_horizontal("end", "compute_from") - pl.col("start"))
     return float(waits.to_series().sum())
 
 
@@ -167,11 +170,14 @@ def _first_chunks(c: Columns, start: Ints, upload: Ints) -> None:
         return
     first, _, _ = bounds(t["job"], t["start"], t["end"], len(start))
     rows = np.flatnonzero(t["start"] == first[t["job"]])
-    row = np.full(int(c.first_chunk[-1]), -1, np.int64)
-    row[(c.first_chunk[d["job"]] + d["chunk"])[::-1]] = np.arange(len(d))[::-1]
-    sent = row[c.first_chunk[t["job"][rows]] + t["chunk"][rows]]
-    rows, sent = rows[sent >= 0], sent[sent >= 0]
-    delay = (ready_times(c) - d["time"])[sent]
+    dispatch_of_chunk = np.full(int(c.first_chunk[-1]), -1, np.int64)
+    # Assigned in reverse, so that of a chunk dispatched several times the first dispatch remains.
+    dispatch_of_chunk[(c.first_chunk[d["job"]] + d["chunk"])[::-1]] = np.arange(len(d))[::-1]
+    dispatch = dispatch_of_chunk[c.first_chunk[t["job"][rows]] + t["chunk"][rows]]
+    # Chunks without a dispatch are in damaged records only; the verifier reports them.
+    rows, dispatch = rows[dispatch >= 0], dispatch[dispatch >= 0]
+    delay = (ready_times(c) - d["time"])[dispatch]
+    # Several chunks of a job may start first: the longest upload of theirs counts.
     np.maximum.at(upload, t["job"][rows], delay)
     start[t["job"][rows]] = t["start"][rows]
 
@@ -180,41 +186,48 @@ def _interruptions(c: Columns) -> tuple[int, int]:
     """Numbers of preemptions and migrations."""
     intervals = gang_intervals(c)
     start, end = intervals["start"].to_numpy(), intervals["end"].to_numpy()
-    again = ~first_of_job(intervals["job"].to_numpy())[1:]
-    suspended = int((again & (start[1:] > end[:-1])).sum())
-    brought = supplies(c).filter(pl.col("n") > pl.col("before"), pl.col("verb") != "upload")
-    moved = intervals[1:].filter(pl.Series(again))
-    moved = moved.join(brought, left_on=["job", "start"], right_on=["job", "time"], how="semi")
-    return int(c.chunks["preempted"].sum()) + suspended, len(moved)
+    same_job = ~first_of_job(intervals["job"].to_numpy())[1:]
+    # A gap between two allocations means that all workers were lost; adjacent ones are a change of their number.
+    suspended = int((same_job & (start[1:] > end[:-1])).sum())
+    # An allocation requires data where a server lacks those of some of its workers. Orders to upload, which come before
+    # an allocation, are no migration by themselves.
+    deliveries = supplies(c).filter(pl.col("n") > pl.col("before"), pl.col("verb") != "upload")
+    migrated = intervals[1:].filter(pl.Series(same_job))
+    migrated = migrated.join(deliveries, left_on=["job", "start"], right_on=["job", "time"], how="semi")
+    return int(c.chunks["preempted"].sum()) + suspended, len(migrated)
 
 
-def _held(c: Columns) -> tuple[float, float]:
+def _worker_time(c: Columns) -> tuple[float, float]:
     """Worker time held in all, and on the edge [worker-µs]."""
     t = c.runs
-    held = (t["end"] - t["start"]) * t["workers"]
-    return float(held.sum(dtype=np.float64)), float(held[t["server"] != cloud_of(c)].sum(dtype=np.float64))
+    worker_us = (t["end"] - t["start"]) * t["workers"]
+    return float(worker_us.sum(dtype=np.float64)), float(worker_us[t["server"] != cloud_of(c)].sum(dtype=np.float64))
 
 
-def _waste(c: Columns) -> float:
+def _rounding(c: Columns) -> float:
     scenario, t, g = c.scenario, c.chunks, c.gangs
     if not scenario.physics.slotted:
         return 0.0
-    done = ~t["preempted"]
-    zeta = t["colocated"][done].astype(np.int64)
-    spare = (scenario.true_chunk_time - scenario.exact_chunk_time)[t["job"][done], zeta]
-    last = c.jobs["job"][finished(c)]
-    spent = (
+    completed = ~t["preempted"]
+    zeta = t["colocated"][completed].astype(np.int64)
+    # true_chunk_time is in whole slots; a chunk that was displaced has not used its last slot, and wastes none.
+    spare = (scenario.true_chunk_time - scenario.exact_chunk_time)[t["job"][completed], zeta]
+    job = c.jobs["job"][is_finished(c)]
+    share_of_row = (
         (g["end"] - g["compute_from"]) * g["workers"] / scenario.true_work[g["job"], g["colocated"].astype(np.int64)]
     )
-    share = np.bincount(g["job"], weights=spent, minlength=len(scenario.jobs))
-    over = np.maximum(share - 1, 0) * scenario.true_work[:, 0]
-    return float(spare.sum(dtype=np.float64) + over[last].sum())
+    # By job, as a gang's work may be spread over many allocations at different zeta: its shares add up to 1 if nothing
+    # is lost to rounding.
+    share = np.bincount(g["job"], weights=share_of_row, minlength=len(scenario.jobs))
+    excess = np.maximum(share - 1, 0) * scenario.true_work[:, 0]
+    return float(spare.sum(dtype=np.float64) + excess[job].sum())
 
 
-def _worked(c: Columns) -> tuple[float, float, float]:
+def _work_done(c: Columns) -> tuple[float, float, float]:
     """Communication time [worker-seconds]; mini-batches trained, and in the cloud."""
     t, jobs = c.runs, c.scenario.jobs
-    each = jobs.minibatch_seconds(colocated=False) - jobs.minibatch_seconds(colocated=True)
-    apart = np.bincount(t["job"][~t["colocated"]], weights=t["work"][~t["colocated"]], minlength=len(jobs))
-    total, cloud = float(t["work"].sum()), float(t["work"][_far(c)].sum())
-    return float(apart @ each), total, cloud
+    # What a mini-batch takes longer at zeta = 0: the way of its gradients, 2 q_j / b_j in JSAC'22.
+    comm_s = jobs.minibatch_seconds(colocated=False) - jobs.minibatch_seconds(colocated=True)
+    work_apart = np.bincount(t["job"][~t["colocated"]], weights=t["work"][~t["colocated"]], minlength=len(jobs))
+    total, cloud = float(t["work"].sum()), float(t["work"][_in_cloud(c)].sum())
+    return float(work_apart @ comm_s), total, cloud

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from skedge.analysis.columns import columns_of_some
+from skedge.analysis.columns import columns_of_part
 from skedge.analysis.metrics.dual import sum_alpha_s, sum_beta_s
 from skedge.core.model.cluster import Ints
 from skedge.core.model.scenario import Scenario
@@ -85,7 +85,7 @@ def verify_parts(
     found = Findings(scenario, limit)
     mode, preemptive = _mode(meta), bool((meta.get("lanes") or {}).get("preemptive", True))
     with TemporaryDirectory(prefix="skedge-lanes-", dir=tables.beside) as folder:
-        whole = columns_of_some(scenario.base, tables.empty(), scenario.count)
+        whole = columns_of_part(scenario.base, tables.empty(), scenario.count)
         edges = lane_edges(_runs_by_lane(scenario, tables), 2 * scenario.most)
         lanes = LaneParts(Path(folder), whole, edges)
         of_jobs, parts = _OfJobs(meta, found, lanes, scenario.count), len(scenario.ranges) + len(edges) - 1
@@ -184,7 +184,7 @@ def _check_ps(
         last = pl.struct("server", "slot").is_last_distinct()
         serving = serving.filter((pl.col("end") > rows["start"][0]) | last, pl.col("slot").is_not_null())
         both = pl.concat([serving, rows])
-        c = columns_of_some(scenario.base, replace(empty, ps=both), scenario.count)
+        c = columns_of_part(scenario.base, replace(empty, ps=both), scenario.count)
         check_slot_use(c, found, 0, len(serving))
         if promised:
             job, new = c.ps["job"], np.arange(len(both)) >= len(serving)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from skedge.view.training import means
+from skedge.view.training import block_means
 
 from .inputs import Report
 
@@ -121,4 +121,4 @@ class Facts:
 
 def _kept(result: dict[str, Any]) -> dict[str, Any]:
     """The result of a job for ``run.json``, its losses as means of adjacent updates."""
-    return {**result, "losses": means(result["losses"], _LOSSES)}
+    return {**result, "losses": block_means(result["losses"], _LOSSES)}

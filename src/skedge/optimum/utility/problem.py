@@ -9,7 +9,7 @@ from time import perf_counter
 import numpy as np
 
 from skedge.analysis.columns import columns
-from skedge.analysis.metrics.worth import utility_of
+from skedge.analysis.metrics.utility import utility_of
 from skedge.core.errors import InputError
 from skedge.core.model.cluster import Floats
 from skedge.core.model.scenario import Scenario

@@ -38,13 +38,13 @@ class Corruption:
 
     Attributes
     ----------
-    what
+    kinds
         (table, column, mutation) of each change; the column is ``*`` where a row is changed as a whole.
     text
         Description of the changes.
     """
 
-    what: tuple[tuple[str, str, str], ...]
+    kinds: tuple[tuple[str, str, str], ...]
     text: str
     schedule: Schedule
 
@@ -57,7 +57,7 @@ class Survivors:
     ----------
     tried
         Number of corruptions that changed the record.
-    found
+    detected
         Number of those that the verifier detected, by rule.
     equivalent
         Number of equivalent survivors, by reason.
@@ -66,32 +66,32 @@ class Survivors:
     """
 
     tried: int = 0
-    found: Counter[str] = field(default_factory=Counter)
+    detected: Counter[str] = field(default_factory=Counter)
     equivalent: Counter[str] = field(default_factory=Counter)
     open: dict[tuple[tuple[str, str, str], ...], tuple[int, str, tuple[str, ...]]] = field(default_factory=dict)
 
 
 def fuzz(run: Run, rng: Generator, count: int, *, pairs: float = 0.3) -> Survivors:
     """Corrupt the record of `run` `count` times, a fraction `pairs` of them with two changes, and verify each."""
-    seen = Survivors()
-    while seen.tried < count:
+    survivors = Survivors()
+    while survivors.tried < count:
         corrupted = corrupt(run, rng, 1 + int(rng.random() < pairs))
         if corrupted is None:
             continue
-        seen.tried += 1
+        survivors.tried += 1
         changed = replace(run, schedule=corrupted.schedule)
         violations = changed.verify(limit=1)
         if violations:
-            seen.found.update({violations[0].rule})
+            survivors.detected.update({violations[0].rule})
             continue
-        why = equivalent(run, corrupted.schedule)
-        if why is not None:
-            seen.equivalent.update({why})
+        reason = equivalent(run, corrupted.schedule)
+        if reason is not None:
+            survivors.equivalent.update({reason})
             continue
-        times, text, differ = seen.open.get(corrupted.what, (0, corrupted.text, ()))
+        times, text, differ = survivors.open.get(corrupted.kinds, (0, corrupted.text, ()))
         differ = differ or changed_metrics(run.metrics, changed.metrics)
-        seen.open[corrupted.what] = times + 1, text, differ
-    return seen
+        survivors.open[corrupted.kinds] = times + 1, text, differ
+    return survivors
 
 
 def changed_metrics(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, ...]:
@@ -109,15 +109,15 @@ def equivalent(run: Run, changed: Schedule) -> str | None:
     An equally valid record is not what the policy did: ``skedge verify --replay`` detects it.
     """
     slot = run.scenario.physics.slot
-    is_, right = changed.tables(), run.schedule.tables()
-    if run.live and all(_near(is_[name], right[name], run.tolerance) for name in right):
+    changed_tables, tables = changed.tables(), run.schedule.tables()
+    if run.live and all(_near(changed_tables[name], tables[name], run.tolerance) for name in tables):
         return "as good: times of a live record within its tolerance"
-    for why, read in _READINGS.items():
+    for reason, read in _READINGS.items():
         if all(
-            _rows(name, read(name, is_[name]), slot).equals(_rows(name, read(name, right[name]), slot))
-            for name in right
+            _rows(name, read(name, changed_tables[name]), slot).equals(_rows(name, read(name, tables[name]), slot))
+            for name in tables
         ):
-            return why
+            return reason
     return None
 
 
@@ -129,8 +129,8 @@ def _near(a: pl.DataFrame, b: pl.DataFrame, tolerance: int) -> bool:
 
 
 def _close(a: pl.Series, b: pl.Series, tolerance: int) -> bool:
-    apart = (a - b).abs().to_numpy()
-    return a.is_null().equals(b.is_null()) and bool((np.nan_to_num(apart.astype(float)) <= tolerance).all())
+    difference = (a - b).abs().to_numpy()
+    return a.is_null().equals(b.is_null()) and bool((np.nan_to_num(difference.astype(float)) <= tolerance).all())
 
 
 def _rows(name: str, table: pl.DataFrame, slot: int) -> pl.DataFrame:
@@ -142,51 +142,51 @@ def _rows(name: str, table: pl.DataFrame, slot: int) -> pl.DataFrame:
     return words.sort(words.columns, nulls_last=True)
 
 
-def _but_ps(name: str, table: pl.DataFrame) -> pl.DataFrame:
+def _without_ps(name: str, table: pl.DataFrame) -> pl.DataFrame:
     return table.drop("server", "slot") if name == "ps" else table
 
 
-def _but_values(name: str, table: pl.DataFrame) -> pl.DataFrame:
-    sent = pl.col("verb").cast(pl.String).is_in(["dispatch", "redispatch"])
-    return table.with_columns(pl.when(sent).then("value")) if name == "decisions" else table
+def _without_values(name: str, table: pl.DataFrame) -> pl.DataFrame:
+    is_dispatch = pl.col("verb").cast(pl.String).is_in(["dispatch", "redispatch"])
+    return table.with_columns(pl.when(is_dispatch).then("value")) if name == "decisions" else table
 
 
-def _but_plans(name: str, table: pl.DataFrame) -> pl.DataFrame:
+def _without_plans(name: str, table: pl.DataFrame) -> pl.DataFrame:
     return table.drop("from", "to", "workers", "ps", "broken_at") if name == "plans" else table
 
 
-def _but_postponed(name: str, table: pl.DataFrame) -> pl.DataFrame:
+def _without_postponed(name: str, table: pl.DataFrame) -> pl.DataFrame:
     return table.filter(pl.col("verb").cast(pl.String) != "postpone") if name == "decisions" else table
 
 
-def _but_replaced(name: str, table: pl.DataFrame) -> pl.DataFrame:
+def _without_replaced(name: str, table: pl.DataFrame) -> pl.DataFrame:
     if name != "decisions":
         return table
     verb = pl.col("verb").cast(pl.String)
-    gives = verb.str.starts_with("allocate") | (verb == "assign_ps")
-    given_anew = verb.str.starts_with("allocate").any().over("job", "time")
-    table = table.filter(~((verb == "suspend") & given_anew))
+    is_allocation = verb.str.starts_with("allocate") | (verb == "assign_ps")
+    reallocated = verb.str.starts_with("allocate").any().over("job", "time")
+    table = table.filter(~((verb == "suspend") & reallocated))
     table = table.with_columns(pl.when(verb != "upload").then("workers"))
     table = table.filter((verb != "upload") | pl.struct("job", "time", "verb", "server").is_first_distinct())
-    brings = verb.str.starts_with("allocate").any().over("job", "time", "server")
-    table = table.filter(~((verb == "upload") & brings))
-    return table.filter(~gives | pl.struct("job", "time", "verb", "server").is_last_distinct())
+    delivered = verb.str.starts_with("allocate").any().over("job", "time", "server")
+    table = table.filter(~((verb == "upload") & delivered))
+    return table.filter(~is_allocation | pl.struct("job", "time", "verb", "server").is_last_distinct())
 
 
-def _but_all(name: str, table: pl.DataFrame) -> pl.DataFrame:
-    for reading in (_but_ps, _but_values, _but_plans, _but_postponed, _but_replaced):
+def _without_all(name: str, table: pl.DataFrame) -> pl.DataFrame:
+    for reading in (_without_ps, _without_values, _without_plans, _without_postponed, _without_replaced):
         table = reading(name, table)
     return table
 
 
 _READINGS: dict[str, Callable[[str, pl.DataFrame], pl.DataFrame]] = {
     "the same: rows in another order, the words of a reason": lambda _, table: table,
-    "as good: another free PS, which no policy's record has to justify": _but_ps,
-    "as good: a value that a policy found and nothing is computed of": _but_values,
-    "as good: a plan that its job keeps all the same": _but_plans,
-    "as good: a postponement, which nothing follows from": _but_postponed,
-    "as good: an order that another of its instant replaces, or that brings what is there": _but_replaced,
-    "as good: several of these": _but_all,
+    "as good: another free PS, which no policy's record has to justify": _without_ps,
+    "as good: a value that a policy found and nothing is computed of": _without_values,
+    "as good: a plan that its job keeps all the same": _without_plans,
+    "as good: a postponement, which nothing follows from": _without_postponed,
+    "as good: an order that another of its instant replaces, or that brings what is there": _without_replaced,
+    "as good: several of these": _without_all,
 }
 """Reasons for equivalence, each with the transformation under which the two records are equal."""
 
@@ -196,7 +196,7 @@ _READINGS: dict[str, Callable[[str, pl.DataFrame], pl.DataFrame]] = {
 
 def corrupt(run: Run, rng: Generator, changes: int = 1) -> Corruption | None:
     """Change the record `changes` times; None if that had no effect."""
-    schedule, what, texts = run.schedule, [], []
+    schedule, kinds, texts = run.schedule, [], []
     for _ in range(changes):
         name = _table(schedule, rng)
         kind = str(rng.choice(list(_MUTATIONS)))
@@ -205,10 +205,12 @@ def corrupt(run: Run, rng: Generator, changes: int = 1) -> Corruption | None:
             return None
         column, words, table = mutated
         schedule = replace(schedule, **{name: table})
-        what.append((name, column, kind))
+        kinds.append((name, column, kind))
         texts.append(f"{name}: {words}")
-    same = all(a.equals(b) for a, b in zip(run.schedule.tables().values(), schedule.tables().values(), strict=True))
-    return None if same else Corruption(tuple(sorted(what)), "; ".join(texts), schedule)
+    unchanged = all(
+        a.equals(b) for a, b in zip(run.schedule.tables().values(), schedule.tables().values(), strict=True)
+    )
+    return None if unchanged else Corruption(tuple(sorted(kinds)), "; ".join(texts), schedule)
 
 
 def _table(schedule: Schedule, rng: Generator) -> str:
@@ -222,11 +224,11 @@ def _row(table: pl.DataFrame, rng: Generator) -> int:
     return int(rng.integers(len(table)))
 
 
-def _with(table: pl.DataFrame, row: int, values: Mapping[str, Any]) -> pl.DataFrame:
+def _with_values(table: pl.DataFrame, row: int, values: Mapping[str, Any]) -> pl.DataFrame:
     """`table` with these values in one row."""
-    at = pl.int_range(pl.len()) == row
+    is_row = pl.int_range(pl.len()) == row
     return table.with_columns(
-        pl.when(at).then(pl.lit(value, dtype=_plain(table.schema[name]))).otherwise(_text(name, table.schema))
+        pl.when(is_row).then(pl.lit(value, dtype=_plain(table.schema[name]))).otherwise(_text(name, table.schema))
         .cast(table.schema[name]).alias(name)
         for name, value in values.items()
     )  # fmt: skip
@@ -244,13 +246,13 @@ def _change(table: pl.DataFrame, rng: Generator, run: Run) -> Mutated:
     """Change one value."""
     column, row = str(rng.choice(table.columns)), _row(table, rng)
     value, dtype = table[column][row], table.schema[column]
-    new = _other(column, value, dtype, rng, run)
-    if new == value:
+    changed = _other_value(column, value, dtype, rng, run)
+    if changed == value:
         return None
-    return column, f"{column}[{row}]: {value} -> {new}", _with(table, row, {column: new})
+    return column, f"{column}[{row}]: {value} -> {changed}", _with_values(table, row, {column: changed})
 
 
-def _other(column: str, value: Any, dtype: pl.DataType, rng: Generator, run: Run) -> Any:
+def _other_value(column: str, value: Any, dtype: pl.DataType, rng: Generator, run: Run) -> Any:
     if dtype == pl.Boolean:
         return not value
     if isinstance(dtype, pl.Enum):
@@ -271,7 +273,7 @@ def _null(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
     if table[column][row] is None:
         return None
     value = float("nan") if table.schema[column].is_float() and rng.random() < 0.5 else None
-    return column, f"{column}[{row}] -> {value}", _with(table, row, {column: value})
+    return column, f"{column}[{row}] -> {value}", _with_values(table, row, {column: value})
 
 
 def _swap(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
@@ -279,7 +281,7 @@ def _swap(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
     column, a, b = str(rng.choice(table.columns)), _row(table, rng), _row(table, rng)
     if table[column][a] == table[column][b]:
         return None
-    swapped = _with(_with(table, a, {column: table[column][b]}), b, {column: table[column][a]})
+    swapped = _with_values(_with_values(table, a, {column: table[column][b]}), b, {column: table[column][a]})
     return column, f"{column}[{a}] <-> [{b}]", swapped
 
 
@@ -304,11 +306,11 @@ def _move(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
 def _shift(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
     """Shift all times of a row."""
     names = [name for name in TIMES if name in table.columns]
-    row, by = _row(table, rng), int(rng.choice(_STEPS))
-    values = {name: table[name][row] + by for name in names if table[name][row] is not None}
+    row, step = _row(table, rng), int(rng.choice(_STEPS))
+    values = {name: table[name][row] + step for name in names if table[name][row] is not None}
     if not values:
         return None
-    return "*", f"[{row}] {table.row(row)} by {by} µs", _with(table, row, values)
+    return "*", f"[{row}] {table.row(row)} by {step} µs", _with_values(table, row, values)
 
 
 def _relabel(table: pl.DataFrame, rng: Generator, run: Run) -> Mutated:
@@ -326,7 +328,7 @@ def _relabel(table: pl.DataFrame, rng: Generator, run: Run) -> Mutated:
     if "lane" in table.columns and column == "server" and table["lane"][row] is not None:
         lanes = np.flatnonzero(run.scenario.cluster.lane_server == run.scenario.cluster.server_ids.index(value))
         values["lane"] = int(rng.choice(lanes)) if len(lanes) else None
-    return column, f"{column}[{row}] {table.row(row)} -> {values}", _with(table, row, values)
+    return column, f"{column}[{row}] {table.row(row)} -> {values}", _with_values(table, row, values)
 
 
 def _cut(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
@@ -338,17 +340,17 @@ def _cut(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
     a, b = table[start][row], table[end][row]
     if b is None or b - a < 2:
         return None
-    at = int(rng.integers(a + 1, b))
-    first, second = {end: at}, {start: at}
+    cut_us = int(rng.integers(a + 1, b))
+    first, second = {end: cut_us}, {start: cut_us}
     if "compute_from" in table.columns:
-        at = max(at, min(table["compute_from"][row], b - 1))
-        part = (at - table["compute_from"][row]) / max(b - table["compute_from"][row], 1)
-        first = {end: at, "work": table["work"][row] * part, "preempted": True}
-        second = {start: at, "compute_from": at, "work": table["work"][row] * (1 - part)}
+        cut_us = max(cut_us, min(table["compute_from"][row], b - 1))
+        part = (cut_us - table["compute_from"][row]) / max(b - table["compute_from"][row], 1)
+        first = {end: cut_us, "work": table["work"][row] * part, "preempted": True}
+        second = {start: cut_us, "compute_from": cut_us, "work": table["work"][row] * (1 - part)}
     if "chunks" in table.columns and table["chunks"][row] > 1:
         first, second = _halves(table, row)
-    two = pl.concat([_with(table[row : row + 1], 0, first), _with(table[row : row + 1], 0, second)])
-    return "*", f"[{row}] {table.row(row)} in two at {at}", pl.concat([table[:row], two, table[row + 1 :]])
+    two = pl.concat([_with_values(table[row : row + 1], 0, first), _with_values(table[row : row + 1], 0, second)])
+    return "*", f"[{row}] {table.row(row)} in two at {cut_us}", pl.concat([table[:row], two, table[row + 1 :]])
 
 
 def _halves(table: pl.DataFrame, row: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -367,18 +369,21 @@ def _merge(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
     later = [i for i in range(row + 1, len(table)) if table["job"][i] == table["job"][row]]
     if not later or table[end][row] is None:
         return None
-    other = later[0]
-    values: dict[str, Any] = {start: min(table[start][row], table[start][other])}
-    values[end] = max(table[end][row], table[end][other])
+    second = later[0]
+    values: dict[str, Any] = {start: min(table[start][row], table[start][second])}
+    values[end] = max(table[end][row], table[end][second])
     if "work" in table.columns:
-        values |= {"work": table["work"][row] + table["work"][other], "preempted": table["preempted"][other]}
+        values |= {"work": table["work"][row] + table["work"][second], "preempted": table["preempted"][second]}
     if "chunks" in table.columns:
-        values = {"chunks": table["chunks"][row] + table["chunks"][other], "mb": table["mb"][row] + table["mb"][other]}
-    merged = _with(table, row, values)
+        values = {
+            "chunks": table["chunks"][row] + table["chunks"][second],
+            "mb": table["mb"][row] + table["mb"][second],
+        }
+    row_of_both = _with_values(table, row, values)
     return (
         "*",
-        f"[{row}] and [{other}] of job {table['job'][row]} as one",
-        pl.concat([merged[:other], merged[other + 1 :]]),
+        f"[{row}] and [{second}] of job {table['job'][row]} as one",
+        pl.concat([row_of_both[:second], row_of_both[second + 1 :]]),
     )
 
 
@@ -389,8 +394,8 @@ def _invent(table: pl.DataFrame, rng: Generator, run: Run) -> Mutated:
     changed = _CHANGES[int(rng.integers(len(_CHANGES)))](longer[len(table) :], rng, run)
     if changed is None:
         return None
-    column, words, one = changed
-    return column, f"a row like [{row}] {table.row(row)}, {words}", pl.concat([table, one])
+    column, words, added_row = changed
+    return column, f"a row like [{row}] {table.row(row)}, {words}", pl.concat([table, added_row])
 
 
 def _forget(table: pl.DataFrame, rng: Generator, _: Run) -> Mutated:
@@ -409,8 +414,8 @@ _MUTATIONS: dict[str, Callable[[pl.DataFrame, Generator, Run], Mutated]] = {
 }  # fmt: skip
 
 
-def lines(seen: Survivors) -> Iterator[str]:
+def survivor_lines(survivors: Survivors) -> Iterator[str]:
     """The open survivors, one line each, most frequent first."""
-    for what, (times, text, differ) in sorted(seen.open.items(), key=lambda item: -item[1][0]):
-        where = " + ".join(f"{table}.{column} {kind}" for table, column, kind in what)
-        yield f"{times:5d}  {where}  [{', '.join(differ) or 'no metric'}]  e.g. {text}"
+    for kinds, (times, text, differ) in sorted(survivors.open.items(), key=lambda item: -item[1][0]):
+        place = " + ".join(f"{table}.{column} {kind}" for table, column, kind in kinds)
+        yield f"{times:5d}  {place}  [{', '.join(differ) or 'no metric'}]  e.g. {text}"

@@ -1,4 +1,4 @@
-"""Policies that put their decisions as questions, so that something outside may answer them one by one."""
+"""Policies that put their decisions as questions, which an environment or a function answers one by one."""
 
 from __future__ import annotations
 
@@ -38,36 +38,37 @@ class Question(NamedTuple):
 Choose = Callable[[Question], int]
 """Answers a question with the number of an action."""
 
-Asked = Generator[Question | Order, int, None]
+Decisions = Generator[Question | Order, int, None]
 """Yields orders, and questions, to which the number of an action is sent back."""
 
 
-class Asking(Basis):
+class InteractivePolicy(Basis):
     """Base of policies that ask; `choose` answers where the policy runs by itself, as in ``skedge.compare``."""
 
     features: int
 
     def __init__(self, choose: Choose | None = None) -> None:
         super().__init__()
+        # The environment answers itself and never calls it; by this default the contract of policies can be checked.
         self.choose = choose or first_possible
 
     def actions(self, cluster: Cluster) -> int:
         """Number of actions on `cluster`."""
         raise NotImplementedError
 
-    def questions(self, event: Event, view: View) -> Asked:
+    def questions(self, event: Event, view: View) -> Decisions:
         """The orders for `event`, and the questions that they depend on."""
         raise NotImplementedError
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """The orders for `event`, with every question answered by `choose`."""
-        asked, answer = self.questions(event, view), None
-        while (said := next_of(asked, answer)) is not None:
+        decisions, answer = self.questions(event, view), None
+        while (item := next_decision(decisions, answer)) is not None:
             answer = None
-            if isinstance(said, Question):
-                answer = int(self.choose(said))
+            if isinstance(item, Question):
+                answer = int(self.choose(item))
             else:
-                yield said
+                yield item
 
 
 def first_possible(question: Question) -> int:
@@ -75,34 +76,37 @@ def first_possible(question: Question) -> int:
     return int(question.mask.argmax())
 
 
-def next_of(asked: Asked, answer: int | None) -> Question | Order | None:
-    """What a policy says next; None at its end."""
+def next_decision(decisions: Decisions, answer: int | None) -> Question | Order | None:
+    """The next question or order of a policy; None at its end."""
     try:
-        return next(asked) if answer is None else asked.send(answer)
+        # A generator is begun with next(), and goes on after an order likewise; only a question takes an answer.
+        return next(decisions) if answer is None else decisions.send(answer)
     except StopIteration:
         return None
 
 
-class AskedKernel(Kernel):
+class InteractiveKernel(Kernel):
     """The kernel, with the cycle of an event interrupted at each question."""
 
-    policy: Asking
+    policy: InteractivePolicy
 
-    def asked(self, event: Event) -> Generator[Question, int, list[Order]]:
+    def handle_interactively(self, event: Event) -> Generator[Question, int, list[Order]]:
         """As :meth:`~skedge.core.kernel.kernel.Kernel.handle`; yields the questions of the policy."""
+        # The steps of Kernel.handle; between them orders are applied at once, as the next question depends on them.
         event = absorb(self, event)
-        asked, answer = self.policy.questions(event, self.view), None
+        decisions, answer = self.policy.questions(event, self.view), None
         orders: list[Order] = []
-        while (said := next_of(asked, answer)) is not None:
+        while (item := next_decision(decisions, answer)) is not None:
             answer = None
-            if isinstance(said, Question):
-                answer = yield said
+            if isinstance(item, Question):
+                answer = yield item
             else:
-                apply(self, said)
-                orders.append(said)
+                apply(self, item)
+                orders.append(item)
         return orders + self._completed(event, orders)
 
 
-def squashed(ratio: NDArray[np.float64]) -> NDArray[np.float64]:
+def squash(ratio: NDArray[np.float64]) -> NDArray[np.float64]:
     """Numbers of 0 or more, brought into [0, 1)."""
+    # Without a limit that some scenario might exceed, and finest where numbers are small.
     return ratio / (1 + ratio)

@@ -14,7 +14,7 @@ from skedge.core.facts import scenario_facts
 from skedge.core.model.sharing import share_of
 from skedge.core.model.time import SECOND
 from skedge.explain import explain
-from skedge.report.build import unique
+from skedge.report.build import unique_labels
 from skedge.report.curves import jct_distribution
 from skedge.report.table import metrics_table, table_view
 from skedge.run import Run
@@ -26,7 +26,7 @@ _STATES = {"finished": "COMPLETED", "rejected": "FAILED", "failed": "FAILED", "c
 """The service's states of jobs that have left, by those of the record."""
 
 
-class Recorded:
+class RecordedRuns:
     """Answers about `runs`, which are shown under unique labels.
 
     Parameters
@@ -37,18 +37,18 @@ class Recorded:
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.runs = runs
-        self.labels = unique([run.policy for run in runs])
+        self.labels = unique_labels([run.policy for run in runs])
         self.answers: Mapping[str, Callable[[Mapping[str, str]], Any]] = {
             "/v1/view": lambda _: self.overview(),
             "/v1/view/lanes": lambda _: self.lanes,
-            "/v1/view/map": lambda asked: self.map(_number(asked, "run")),
-            "/v1/view/compare": lambda _: self.compared,
-            "/v1/jobs": lambda asked: self.jobs(
-                _number(asked, "run"), _number(asked, "since"), _number(asked, "most", 1000)
+            "/v1/view/map": lambda query: self.map(_int_param(query, "run")),
+            "/v1/view/compare": lambda _: self.comparison,
+            "/v1/jobs": lambda query: self.jobs(
+                _int_param(query, "run"), _int_param(query, "since"), _int_param(query, "most", 1000)
             ),
         }
 
-    def answer(self, path: str, asked: Mapping[str, str]) -> Any:
+    def answer(self, path: str, query: Mapping[str, str]) -> Any:
         """The answer to a question; None if there is no such question.
 
         Raises
@@ -57,16 +57,19 @@ class Recorded:
             If a value is wrong, or there is no such run or job.
         """
         if path in self.answers:
-            return self.answers[path](asked)
-        before, question, job = path.rpartition("/v1/view/jobs/")
-        if question and job and not before:
-            at = asked.get("at_s")
-            return self.why(_number(asked, "run"), job, None if at is None else _seconds(at))
-        before, question, job = path.rpartition("/v1/view/training/")
-        return self.training(_number(asked, "run"), job) if question and job and not before else None
+            return self.answers[path](query)
+        # Nothing may stand before the question; what follows is a job's name, slashes included.
+        prefix, question, job = path.rpartition("/v1/view/jobs/")
+        if question and job and not prefix:
+            time_text = query.get("at_s")
+            return self.explain_job(
+                _int_param(query, "run"), job, None if time_text is None else _time_param(time_text)
+            )
+        prefix, question, job = path.rpartition("/v1/view/training/")
+        return self.training(_int_param(query, "run"), job) if question and job and not prefix else None
 
     def overview(self) -> dict[str, Any]:
-        """What is viewed."""
+        """Title, labels and settings of the runs."""
         facts = scenario_facts(self.runs[0].scenario)
         title = self.runs[0].scenario.name
         return {"title": title, "live": False, "runs": self.labels, "facts": list(facts.items())}
@@ -81,40 +84,42 @@ class Recorded:
         return site_map(self._run(run).scenario, self._run(run).schedule)
 
     @cached_property
-    def compared(self) -> dict[str, Any]:
+    def comparison(self) -> dict[str, Any]:
         """All runs side by side; a job's times are None where it did not finish, or is not in that run."""
         rows = [(label, run.metrics) for label, run in zip(self.labels, self.runs, strict=True)]
         times = [dict(run.jobs.select("id", pl.col("jct") / SECOND).iter_rows()) for run in self.runs]
-        names = dict.fromkeys(name for of in times for name in of)
+        # In order of the runs, each once: the jobs of two runs need not be the same.
+        names = dict.fromkeys(name for times_of_run in times for name in times_of_run)
         return {
             "labels": self.labels,
             "table": table_view(metrics_table(rows)),
             "jct": jct_distribution([run.jobs for run in self.runs]),
-            "jobs": [{"job": name, "jct_s": [of.get(name) for of in times]} for name in names],
+            "jobs": [{"job": name, "jct_s": [times_of_run.get(name) for times_of_run in times]} for name in names],
         }
 
-    def jobs(self, run: int, since: int, most: int) -> list[dict[str, Any]]:
-        """One row for each of the first `most` jobs from number `since` on."""
-        of = self._run(run)
-        some = of.jobs.slice(since, most)
-        mine = of.schedule.runs.filter(pl.col("job").is_in(some["job"].implode()))
-        at = pl.col("server").cast(pl.String).unique().sort()
-        used = {job: row for job, *row in mine.group_by("job").agg(at, pl.col("work").sum()).iter_rows()}
+    def jobs(self, run: int, since: int, limit: int) -> list[dict[str, Any]]:
+        """One row for each of the first `limit` jobs from number `since` on."""
+        record = self._run(run)
+        rows = record.jobs.slice(since, limit)
+        # Of the rows asked for alone: a page shows a thousand jobs of what may be a million.
+        job_runs = record.schedule.runs.filter(pl.col("job").is_in(rows["job"].implode()))
+        servers = pl.col("server").cast(pl.String).unique().sort()
+        usage = {job: row for job, *row in job_runs.group_by("job").agg(servers, pl.col("work").sum()).iter_rows()}
         return [
-            _job_row(row, *used.get(row["job"], ([], 0.0))) | share_of(of.scenario, row["job"])
-            for row in some.iter_rows(named=True)
+            _job_row(row, *usage.get(row["job"], ([], 0.0))) | share_of(record.scenario, row["job"])
+            for row in rows.iter_rows(named=True)
         ]
 
-    def why(self, run: int, job: str, at_s: float | None = None) -> dict[str, Any]:
+    def explain_job(self, run: int, job: str, at_s: float | None = None) -> dict[str, Any]:
         """The decision on a job with its terms (:func:`skedge.explain.explain`), and its timeline."""
-        found = explain(self._run(run), job, at_s)
-        said = {**found.__dict__, "timeline": found.timeline.to_dicts(), "help": []}
-        return json.loads(json.dumps(said, default=str))  # terms are a policy's own: what JSON lacks becomes text
+        explanation = explain(self._run(run), job, at_s)
+        fields = {**explanation.__dict__, "timeline": explanation.timeline.to_dicts(), "help": []}
+        return json.loads(json.dumps(fields, default=str))  # terms are a policy's own: what JSON lacks becomes text
 
     def training(self, run: int, job: str) -> dict[str, Any]:
         """How a job was trained; of a live run with its loss and accuracy."""
-        of = self._run(run)
-        return training(of.scenario, of.schedule, job, of.meta.get("training", {}).get(job, {}))
+        record = self._run(run)
+        return training(record.scenario, record.schedule, job, record.meta.get("training", {}).get(job, {}))
 
     def _run(self, number: int) -> Run:
         if number >= len(self.runs):
@@ -124,7 +129,7 @@ class Recorded:
 
 def _job_row(row: Mapping[str, Any], servers: list[str], work: float) -> dict[str, Any]:
     finished = row["state"] == "finished"
-    left = row["completion"] if finished else None
+    completion = row["completion"] if finished else None
     start = row["first_start"]
     forecast = dict.fromkeys(("forecast_s", "forecast_from_s", "forecast_to_s", "now_s"))
     return {
@@ -132,7 +137,8 @@ def _job_row(row: Mapping[str, Any], servers: list[str], work: float) -> dict[st
         "job": row["id"],
         "state": _STATES[row["state"]],
         "submitted_s": row["arrival"] / SECOND,
-        "ended_s": None if left is None else left / SECOND,
+        "ended_s": None if completion is None else completion / SECOND,
+        # Work that was lost in an outage is done again, and may add up to more than the job's.
         "progress": 1.0 if finished else min(work / row["work"], 1.0) if row["work"] else 0.0,
         "servers": servers,
         "start_s": None if start is None else start / SECOND,
@@ -143,18 +149,20 @@ def _job_row(row: Mapping[str, Any], servers: list[str], work: float) -> dict[st
     }
 
 
-def _number(asked: Mapping[str, str], name: str, default: int = 0) -> int:
-    text = asked.get(name, str(default))
+def _int_param(query: Mapping[str, str], name: str, default: int = 0) -> int:
+    text = query.get(name, str(default))
+    # isdigit() alone is true of digits that int() does not take, such as a superscript; 15 of them fit into an int64.
     if not (text.isascii() and text.isdigit() and len(text) <= 15):
         raise InputError(f"{name}: {text[:40]!r} is no whole number from 0 on")
     return int(text)
 
 
-def _seconds(text: str) -> float:
+def _time_param(text: str) -> float:
     try:
-        at = float(text)
+        seconds = float(text)
     except ValueError:
-        at = -1.0
-    if not 0 <= at < 1e12:
+        seconds = -1.0
+    # No comparison is true of nan, which float() reads: it ends here too.
+    if not 0 <= seconds < 1e12:
         raise InputError(f"at_s: {text[:40]!r} is no time in seconds")
-    return at
+    return seconds
