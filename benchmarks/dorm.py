@@ -105,8 +105,8 @@ def shifted(p: PartitionProgram, of: PartitionProblem) -> tuple[Any, Any, Any, R
     """The program with all variables integer and at least 0, and the present partition as its start."""
     from scipy.sparse import csr_array, vstack  # noqa: PLC0415
 
-    scale = np.where(p.whole == 1, 1.0, 1 / _FINE)
-    upper = np.where(p.whole == 1, p.high, _FINE * 10)
+    scale = np.where(p.integrality == 1, 1.0, 1 / _FINE)
+    upper = np.where(p.integrality == 1, p.high, _FINE * 10)
     rows = Rows.none()
     matrix = csr_array(vstack(p.rows))
     for i, limit in enumerate(np.concatenate(p.limits).tolist()):

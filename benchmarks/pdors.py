@@ -29,18 +29,16 @@ from skedge.core.model.value import Sigmoid
 from skedge.policies.oasis.on_resources import Oasis, oasis_prices
 from skedge.policies.pdors.admission import Admission
 from skedge.policies.pdors.alg4 import PdorsAdmission, PdorsParams, pdors_prices
+from skedge.policies.pdors.gains import cover_bound, cover_gain, packing_bound, packing_gain
 from skedge.policies.pdors.job import TrainingJob, levels_of
 from skedge.policies.pdors.parametric_lp import sweep
 from skedge.policies.pdors.prices import Ledger
 from skedge.policies.pdors.rounding import (
+    Relaxation,
     Subproblem,
-    cover_bound,
-    cover_gain,
-    packing_bound,
-    packing_gain,
-    parts,
     room_for,
     round_each,
+    split_parts,
     subproblem,
 )
 
@@ -99,7 +97,7 @@ def row(policy: str, machines: int, jobs: int, slots: int, levels: int | None, a
     utility, admitted = offer_all(scheduler, listed)
     spent = time.process_time() - start
     fit = sum(job.shortest(job.internal) <= slots - job.arrival for job in listed)
-    found = scheduler.found.tolist() if isinstance(scheduler, PdorsAdmission) else ""
+    found = scheduler.outcomes.tolist() if isinstance(scheduler, PdorsAdmission) else ""
     size = f"{policy:8} {machines:5} {jobs:4} {slots:4} {levels or 'auto':>6}"
     return f"{size} {spent:8.2f} {utility:9.2f} {admitted:4} {fit:4}  {found}"
 
@@ -114,7 +112,7 @@ def bounds(args: argparse.Namespace, delta: float = 0.1, draws: int = 10) -> Non
     for name in ("0.5", "1.0", "1.2", "eq29", "eq30"):
         held, gains, low, high = [], [], [], []
         for one in listed:
-            m = subproblem(capacity, prices, *one.demands)
+            m = subproblem(capacity, prices, *one.demands, one.ratio, one.batch)
             room = np.concatenate([room_for(capacity, demand) for demand in one.demands])
             packing = min(one.batch, float(room[room > 0].min()))
             for need, w, s in relaxations(m, one):
@@ -140,17 +138,17 @@ def relaxations(m: Subproblem, job: TrainingJob) -> Iterator[tuple[float, Floats
     needs = levels_of(job, (job.internal, job.external)).workers(job.external)[1:]
     needs = needs[needs <= job.batch]
     most, machines = len(needs), len(m.free)
-    w, s, value = np.zeros((most, machines)), np.zeros((most, machines)), np.zeros(most)
-    sweep(*m, job.ratio, needs, w, s, value)
-    for i in np.flatnonzero(np.isfinite(value)):
-        yield float(needs[i]), w[i], s[i]
+    relaxation = Relaxation(np.zeros(most), *np.zeros((2, most, machines)))
+    sweep(m, needs, relaxation)
+    for i in np.flatnonzero(np.isfinite(relaxation.cost)):
+        yield float(needs[i]), relaxation.w[i], relaxation.s[i]
 
 
 def holds(m: Subproblem, job: TrainingJob, need: float, w: Floats, s: Floats, rng: np.random.Generator) -> list[bool]:
     """Whether one rounding of (w, s) satisfies (24) and (25); (26) and the PS row; all."""
     drawn = np.zeros((2, len(w)), np.int64)
     for x, out in zip((w, s), drawn, strict=True):
-        out[:], part, fractional = parts(x)
+        out[:], part, fractional = split_parts(x)
         round_each(out.copy(), part, fractional, rng, out)
     load = np.outer(drawn[0], m.worker) + np.outer(drawn[1], m.ps)
     packs = bool((load <= m.free * (1 + 1e-9)).all() and drawn[0].sum() <= job.batch)

@@ -16,11 +16,11 @@ from oracles.sites_alone import Alone, after, bandwidth_cost, run
 from skedge.core.errors import ScenarioError
 from skedge.core.model.latency import Exponential, Linear
 from skedge.policies.oasis.at_sites import site_prices
-from skedge.policies.okita.baselines import SiteDrf, SiteFifo, even
+from skedge.policies.okita.baselines import SiteDrf, SiteFifo, even_split
 from skedge.policies.okita.dta import whole_chunks
 from skedge.policies.okita.sites import SiteJob, Sites
 from skedge.policies.okita.slots import Decision, SiteScheduler
-from skedge.policies.pdors.prices import LEAST
+from skedge.policies.pdors.prices import MIN_PRICE_RATIO
 
 FEW = settings(max_examples=60, deadline=None)
 seeds = st.integers(0, 2**32 - 1)
@@ -164,7 +164,7 @@ def test_equal_shares_are_whole_and_lose_nothing(seed: int) -> None:
     rng = np.random.default_rng(seed)
     left, workers = rng.integers(0, 50, 6), rng.integers(0, 4, 6)
     workers[rng.integers(6)] += 1
-    share = even(left, workers)
+    share = even_split(left, workers)
     assert share.sum() == left.sum()
     assert (np.abs(share - left.sum() * workers / workers.sum()) < 1).all()
     assert (share[workers == 0] == 0).all()
@@ -178,7 +178,7 @@ def test_prices_are_what_an_early_end_saves() -> None:
     jobs = [site_job(0), site_job(1, latency=Linear(20), arrival=1)]
     prices = site_prices(jobs, TWO, 5)
     assert prices.high.tolist() == [[30.0], [30.0]]
-    assert prices.low == pytest.approx([30 * LEAST] * 2)
+    assert prices.low == pytest.approx([30 * MIN_PRICE_RATIO] * 2)
     with pytest.raises(ScenarioError, match="no job to calibrate from"):
         site_prices([], TWO, 5)
     assert site_prices([site_job()], TWO, 1).at(np.ones((2, 1)), TWO.capacity).tolist() == [[0], [0]]

@@ -59,7 +59,7 @@ def allowed(apps: Applications, capacity: np.ndarray, bounds: Bounds, w: np.ndar
     loss = np.abs(shares(apps, w, s, dominant, capacity.sum(axis=0)) - fair).sum()
     return bool(
         (used <= capacity + 1e-9).all()
-        and (counts <= apps.most).all()
+        and (counts <= apps.max_workers).all()
         and servers.tolist() == want
         and (counts[apps.survivors] > 0).all()
         and changed.sum() <= bounds.changed
@@ -74,9 +74,10 @@ def brute_force(apps: Applications, capacity: np.ndarray, bounds: Bounds) -> flo
     for i in range(n):
         fit = [
             (np.array(w), np.array(s))
-            for w in product(range(int(apps.most[i]) + 1), repeat=machines)
-            for s in product(range(int(apps.most[i]) + 1), repeat=machines)
-            if sum(w) <= apps.most[i] and (np.outer(w, apps.worker[i]) + np.outer(s, apps.ps[i]) <= capacity).all()
+            for w in product(range(int(apps.max_workers[i]) + 1), repeat=machines)
+            for s in product(range(int(apps.max_workers[i]) + 1), repeat=machines)
+            if sum(w) <= apps.max_workers[i]
+            and (np.outer(w, apps.worker[i]) + np.outer(s, apps.ps[i]) <= capacity).all()
         ]
         options.append(fit)
     best = None
@@ -113,7 +114,7 @@ def test_pools_of_machines_give_a_partition_and_a_bound_around_the_optimum(
     capacity[:2] = capacity[:2].max(axis=0)
     best = optimal(apps, capacity, bounds)
     try:
-        found = partition(apps, capacity, bounds, cells=1 if one else 2 * len(apps.most), nodes=10**6, gap=0.0)
+        found = partition(apps, capacity, bounds, cells=1 if one else 2 * len(apps.max_workers), nodes=10**6, gap=0.0)
     except SolverError:
         return
     if found is None:
@@ -212,7 +213,9 @@ def test_with_loose_bounds_it_uses_at_least_what_drf_does(seed: int) -> None:
     apps, capacity = drawn(np.random.default_rng(seed), 4, 3, 4)
     found = optimal(apps._replace(workers=apps.workers * 0, servers=apps.servers * 0), capacity, LOOSE)
     assert found is not None
-    fair = progressive_filling(apps.worker, apps.ps, apps.ratio, apps.most, capacity.copy(), capacity.sum(axis=0))
+    fair = progressive_filling(
+        apps.worker, apps.ps, apps.ratio, apps.max_workers, capacity.copy(), capacity.sum(axis=0)
+    )
     assert utilisation(apps, capacity, *found[:2]) >= utilisation(apps, capacity, *fair) - 1e-6
 
 

@@ -23,7 +23,7 @@ from skedge.core.model.latency import Exponential, LatencyCost, Linear, Piecewis
 from skedge.policies.okita.alg1 import Okita, OkitaParams, priorities
 from skedge.policies.okita.dta import send, transfer
 from skedge.policies.okita.osf import every_plan
-from skedge.policies.okita.pa import Weights, place, rooms, terms
+from skedge.policies.okita.pa import Weights, place, site_rooms, terms
 from skedge.policies.okita.sites import SiteJob, SitePlacement, Sites
 from skedge.policies.okita.slots import Decision, Progress, SiteScheduler, free_after
 
@@ -279,7 +279,7 @@ def test_a_site_that_cannot_hold_the_ps_is_left_out() -> None:
     """Its workers would be fewer than none; a resource that a worker does not need does not limit it."""
     sites = Sites(np.array([[5.0, 0.0], [1.0, 2.0]]), TWO.cost)
     job = site_job(worker=(1, 0), ps=(0, 1))
-    found = place(sites, job, rooms(sites, job, job.chunks, sites.capacity, Weights()), 5)
+    found = place(sites, job, site_rooms(sites, job, job.chunks, sites.capacity, Weights()), 5)
     assert found is not None
     assert (found.workers.tolist(), found.ps) == ([5, 0], 1)
 
@@ -289,7 +289,7 @@ def test_on_request_workers_stand_near_the_ps() -> None:
     sites = Sites(np.array([[4.0, 0.0], [4.0, 1.0]]), TWO.cost)
     job, left = site_job(worker=(1, 0), ps=(0, 1), data=(4, 4)), np.array([4, 2])
     literal, near = (
-        place(sites, job, rooms(sites, job, left, sites.capacity, Weights(beta1=0, colocate=colocate)), 2)
+        place(sites, job, site_rooms(sites, job, left, sites.capacity, Weights(beta1=0, colocate=colocate)), 2)
         for colocate in (False, True)
     )
     assert literal is not None

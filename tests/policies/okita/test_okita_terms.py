@@ -11,16 +11,16 @@ from golden.okita_cases import DATA_TRANSFER, MIGRATE, PRIORITY, Case
 from oracles.sites_alone import run
 from skedge.explain import explain
 from skedge.policies.okita.alg1 import Okita, OkitaParams
-from skedge.policies.okita.explain import Explained, explained
+from skedge.policies.okita.explain import PlacementExplanation, explain_decision
 from skedge.policies.okita.sites import Sites
 from skedge.run import run as whole_run
 from skedge.testing import site_scenario
 
 
-def terms_of(case: Case, slot: int, job: int) -> Explained:
+def terms_of(case: Case, slot: int, job: int) -> PlacementExplanation:
     sites = Sites(np.array(case.capacity, float), np.array(case.cost, float))
     decisions = dict(run(Okita(sites, OkitaParams(**case.params)), case.jobs))[slot]
-    return explained(sites, OkitaParams(), {one.id: one for one in case.jobs}, slot, decisions, job)
+    return explain_decision(sites, OkitaParams(), {one.id: one for one in case.jobs}, slot, decisions, job)
 
 
 def test_the_enumeration_and_the_ps_sites_of_a_job_alone() -> None:

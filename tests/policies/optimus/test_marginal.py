@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from skedge.core.errors import InputError
 from skedge.policies.drf.progressive_filling import ONE_PS
 from skedge.policies.optimus.marginal_gain import Demands, allocate, iteration, place
-from skedge.policies.optimus.speed_model import fit, known, measure, terms
+from skedge.policies.optimus.speed_model import fit, measure, terms, true_coefficients
 
 bounded = settings(
     max_examples=100, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
@@ -28,7 +28,9 @@ def unit_demands(left: list[float], speed: list[np.ndarray], batch: int = 50) ->
 
 
 def drawn(rng: np.random.Generator, n: int) -> Demands:
-    speed = np.array([known(rng.uniform(1e-5, 1e-4), rng.uniform(30, 575), rng.uniform(1e4, 1e6)) for _ in range(n)])
+    speed = np.array(
+        [true_coefficients(rng.uniform(1e-5, 1e-4), rng.uniform(30, 575), rng.uniform(1e4, 1e6)) for _ in range(n)]
+    )
     worker, ps = rng.integers(1, 5, (n, 3)).astype(float), rng.integers(0, 4, (n, 3)).astype(float)
     ps[:, 0] += ps.sum(axis=1) == 0
     return Demands(worker, ps, rng.uniform(0.5, 5, n), rng.integers(1, 60, n), rng.uniform(10, 1e4, n), speed)
@@ -54,7 +56,7 @@ def test_least_squares_recover_the_coefficients(seed: int) -> None:
 def test_coefficients_are_never_negative(seed: int, noise: float) -> None:
     """Whatever the noise; the predicted times of the test runs are then positive too."""
     rng = np.random.default_rng(seed)
-    truth = known(rng.uniform(1e-5, 1e-4), rng.uniform(30, 575), rng.uniform(1e4, 1e6))
+    truth = true_coefficients(rng.uniform(1e-5, 1e-4), rng.uniform(30, 575), rng.uniform(1e4, 1e6))
     w, p, slots = measure(truth, 100.0, 8, noise, rng)
     found = fit(100.0, w, p, slots)
     assert (found >= 0).all()
@@ -63,7 +65,7 @@ def test_coefficients_are_never_negative(seed: int, noise: float) -> None:
 
 def test_the_fit_stands_in_for_the_truth_where_it_was_measured() -> None:
     """Eight noiseless runs of PD-ORS' own form, whose 1/p the paper's model lacks: off by 20 % at most."""
-    truth = known(5e-5, 300.0, 1e6)
+    truth = true_coefficients(5e-5, 300.0, 1e6)
     w, p, slots = measure(truth, 100.0, 8, 0.0, np.random.default_rng(3))
     assert terms(100.0, w, p) @ fit(100.0, w, p, slots) == pytest.approx(slots, rel=0.2)
 
@@ -71,7 +73,7 @@ def test_the_fit_stands_in_for_the_truth_where_it_was_measured() -> None:
 def test_pd_ors_time_is_its_equation_1() -> None:
     """With w/p = gamma an iteration of F samples takes F (tau + 2 g gamma/(b F)) / w."""
     tau, g, b, gamma, batch, w = 2e-5, 100.0, 4e5, 4.0, 80, 8
-    assert terms(batch, [w], [w / gamma]) @ known(tau, g, b) == pytest.approx(
+    assert terms(batch, [w], [w / gamma]) @ true_coefficients(tau, g, b) == pytest.approx(
         batch * (tau + 2 * g * gamma / (b * batch)) / w
     )
 
@@ -88,14 +90,14 @@ def test_too_few_samples_are_refused() -> None:
 @pytest.mark.parametrize("dust", [-1e-12, 0.0, 1e-12])
 def test_gains_that_differ_by_rounding_tie(dust: float) -> None:
     """Three equal jobs with a worker and a PS each and one worker more: the first has it, whatever the last digits."""
-    demands = unit_demands([1.0, 1.0 + dust, 1.0 + 2 * dust], [known(0.02, 0.0, 1.0)] * 3)
+    demands = unit_demands([1.0, 1.0 + dust, 1.0 + 2 * dust], [true_coefficients(0.02, 0.0, 1.0)] * 3)
     workers, servers = allocate(demands, np.array([7.0]), np.array([7.0]), False, False)
     assert workers.tolist() == [2, 1, 1]
     assert servers.tolist() == [1, 1, 1]
 
 
 def test_a_gain_that_is_larger_by_more_than_rounding_wins() -> None:
-    demands = unit_demands([1.0, 1.0 + 1e-8, 1.0], [known(0.02, 0.0, 1.0)] * 3)
+    demands = unit_demands([1.0, 1.0 + 1e-8, 1.0], [true_coefficients(0.02, 0.0, 1.0)] * 3)
     workers, _ = allocate(demands, np.array([7.0]), np.array([7.0]), False, False)
     assert workers.tolist() == [1, 2, 1]
 

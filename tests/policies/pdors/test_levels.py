@@ -15,7 +15,7 @@ from skedge.core.model.value import Sigmoid
 from skedge.policies.oasis.on_resources import Oasis, oasis_prices
 from skedge.policies.pdors.admission import Admission
 from skedge.policies.pdors.alg4 import PdorsAdmission, pdors_prices
-from skedge.policies.pdors.job import MOST, TrainingJob, levels_of
+from skedge.policies.pdors.job import MAX_LEVELS, TrainingJob, levels_of
 from skedge.run import run
 from skedge.scenario.file import default_scenario
 
@@ -86,7 +86,7 @@ def test_the_levels_make_the_job_complete_and_a_slot_loses_no_more_than_is_said(
     one = job(work, inside, inside * slower, batch)
     rates = (one.internal, one.external)
     levels = levels_of(one, rates)
-    assert levels.total <= MOST + 1
+    assert levels.total <= MAX_LEVELS + 1
     assert (levels.total - 1) * levels.quantum < work <= levels.total * levels.quantum * (1 + 1e-9)
     for rate in rates:
         needs = [ceil_almost(n) for n in levels.workers(rate).tolist()]
@@ -94,7 +94,7 @@ def test_the_levels_make_the_job_complete_and_a_slot_loses_no_more_than_is_said(
             done = max(levels.steps[i] for i, n in enumerate(needs) if n <= workers) * levels.quantum
             could = min(workers / rate, levels.total * levels.quantum)
             assert could - levels.quantum * (1 + 1e-6) <= done <= could * (1 + 1e-6)
-    if work * one.internal <= MOST:
+    if work * one.internal <= MAX_LEVELS:
         each = 1 / one.internal / levels.quantum
         assert each == pytest.approx(round(each)), "a worker on one machine does whole levels"
 
@@ -116,10 +116,10 @@ def test_rates_in_the_ratio_of_2_to_3_need_three_levels_a_worker() -> None:
 
 
 def test_much_work_is_counted_in_parts_of_itself() -> None:
-    one = job(10 * MOST + 7, 1.0, 1.5, 4)
+    one = job(10 * MAX_LEVELS + 7, 1.0, 1.5, 4)
     levels = levels_of(one, (one.internal, one.external))
-    assert (levels.total, levels.exact) == (MOST, False)
-    assert levels.quantum == one.work / MOST
+    assert (levels.total, levels.exact) == (MAX_LEVELS, False)
+    assert levels.quantum == one.work / MAX_LEVELS
 
 
 def test_a_number_of_levels_is_kept_as_it_was() -> None:

@@ -32,10 +32,11 @@ from skedge.policies.oasis.on_resources import Oasis, oasis_prices
 from skedge.policies.pdors import alg4 as pdors
 from skedge.policies.pdors.admission import Admission, AdmissionAnswer, prefix_table
 from skedge.policies.pdors.alg4 import PdorsAdmission, PdorsParams, pdors_prices
+from skedge.policies.pdors.gains import packing_gain
 from skedge.policies.pdors.job import TrainingJob
 from skedge.policies.pdors.parametric_lp import DONE, GAVE_UP, corners, sweep
-from skedge.policies.pdors.prices import LEAST, CalibrationJobs, Prices, calibrate, split
-from skedge.policies.pdors.rounding import packing_gain, relax, room_for, solve, subproblem
+from skedge.policies.pdors.prices import MIN_PRICE_RATIO, CalibrationJobs, Prices, calibrate, split
+from skedge.policies.pdors.rounding import Relaxation, Subproblem, relax, room_for, solve, subproblem
 
 FEW = settings(max_examples=60, deadline=None)
 TINY = settings(max_examples=25, deadline=None)
@@ -62,15 +63,14 @@ def test_the_sweep_finds_the_optimum_of_every_level(seed: int, alike: bool) -> N
     if not alike:
         load_at_random(scheduler, rng)
     job, ledger = jobs[0], scheduler.ledger
-    m = subproblem(ledger.free(0), ledger.price[0], *job.demands)
+    m = subproblem(ledger.free(0), ledger.price[0], *job.demands, job.ratio, job.batch)
     needs = np.sort(rng.uniform(0.01, 30, 6))
-    w, s = np.zeros((2, len(needs), len(capacity)))
-    value = np.zeros(len(needs))
-    assert sweep(*m, job.ratio, needs, w, s, value) == DONE
+    value, w, s = relaxation = Relaxation(np.zeros(len(needs)), *np.zeros((2, len(needs), len(capacity))))
+    assert sweep(m, needs, relaxation) == DONE
     for i, need in enumerate(needs):
         expected, _, _ = plain.relaxed(job, m.free.tolist(), ledger.price[0].tolist(), need)
         assert value[i] == pytest.approx(expected, rel=1e-9)
-        assert relax(m, need, job.ratio)[0] == pytest.approx(expected, rel=1e-9)
+        assert relax(m, need)[0] == pytest.approx(expected, rel=1e-9)
         if expected < np.inf:
             assert (np.outer(w[i], m.worker) + np.outer(s[i], m.ps) <= m.free * (1 + 1e-9)).all()
             assert (w[i].sum(), s[i].sum()) == pytest.approx((need, need / job.ratio), rel=1e-9)
@@ -86,18 +86,18 @@ def test_corners_are_those_drawn_by_hand() -> None:
 
 def test_a_machine_that_cannot_hold_one_worker_holds_none_in_the_relaxation() -> None:
     """P16: with 0.9 of a worker on each of three machines the relaxation without that rule has 1 worker."""
-    m = subproblem(np.full((3, 1), 0.9), np.ones((3, 1)), np.array([1.0]), np.array([0.1]))
-    assert relax(m, 1.0, 1.0)[0] == np.inf
+    m = subproblem(np.full((3, 1), 0.9), np.ones((3, 1)), np.array([1.0]), np.array([0.1]), 1.0, 1)
+    assert relax(m, 1.0)[0] == np.inf
     assert room_for(m.free, m.worker).tolist() == [0, 0, 0]
-    value = np.zeros(1)
-    assert sweep(*m, 1.0, np.array([1.0]), *np.zeros((2, 1, 3)), value) == DONE
-    assert value[0] == np.inf
+    relaxation = Relaxation(np.zeros(1), *np.zeros((2, 1, 3)))
+    assert sweep(m, np.array([1.0]), relaxation) == DONE
+    assert relaxation.cost[0] == np.inf
 
 
 def test_without_the_ps_row_no_ps_would_be_bought() -> None:
     """P1: W_1 = 3, gamma = 1, price 1 each: 3 workers alone cost 3; with PSs it is 6."""
-    m = subproblem(np.array([[10.0]]), np.array([[1.0]]), np.array([1.0]), np.array([1.0]))
-    assert relax(m, 3.0, 1.0)[0] == pytest.approx(6)
+    m = subproblem(np.array([[10.0]]), np.array([[1.0]]), np.array([1.0]), np.array([1.0]), 1.0, 5)
+    assert relax(m, 3.0)[0] == pytest.approx(6)
 
 
 @FEW
@@ -107,10 +107,10 @@ def test_where_a_kind_costs_nothing_no_more_of_it_is_taken_than_is_needed(seed: 
     rng = np.random.default_rng(seed)
     free, price = rng.integers(3, 30, (3, 2)).astype(float), np.zeros((3, 2))
     price[:, int(rng.integers(2))] = rng.uniform(0.1, 1, 3)
-    m = subproblem(free, price, np.array([1.0, 0.0]), np.array([0.0, 1.0]))
     need, ratio = float(rng.uniform(0.5, 8)), float(rng.choice([0.5, 1, 2, 3]))
-    cost, whole_w, whole_s = solve(m, need, ratio, 12)
-    _, w, s = relax(m, need, ratio)
+    m = subproblem(free, price, np.array([1.0, 0.0]), np.array([0.0, 1.0]), ratio, 12)
+    cost, whole_w, whole_s = solve(m, need)
+    _, w, s = relax(m, need)
     if cost < np.inf:
         assert whole_w.sum() == ceil_almost(need)
         assert whole_s.sum() == servers_for(ceil_almost(need), ratio)
@@ -377,8 +377,8 @@ def test_constants_are_those_of_the_formulas(seed: int) -> None:
     prices = pdors_prices(jobs, capacity, horizon)
     assert prices.high[0].tolist() == pytest.approx(high, rel=1e-9)
     assert prices.mu[0] == pytest.approx(mu, rel=1e-9)
-    assert prices.low[0] == pytest.approx(max(low, LEAST * max(high)), rel=1e-9)
-    if low > LEAST * max(high):
+    assert prices.low[0] == pytest.approx(max(low, MIN_PRICE_RATIO * max(high)), rel=1e-9)
+    if low > MIN_PRICE_RATIO * max(high):
         least = min(plain.utility(job, horizon - job.arrival) for job in jobs)
         assert make(jobs, capacity, horizon).dual <= least / 2 * (1 + 1e-9)
 
@@ -406,14 +406,14 @@ def test_constants_of_oasis_are_those_of_its_formulas_for_each_kind_of_machine(s
         least = min(job.utility(horizon - job.arrival) / (4 * mu * one) for job, one in zip(jobs, asked, strict=True))
         for machine in range(side, len(capacity), 2):
             assert prices.high[machine].tolist() == pytest.approx(high, rel=1e-9)
-            assert prices.low[machine] == pytest.approx(max(least, LEAST * max(high)), rel=1e-9)
+            assert prices.low[machine] == pytest.approx(max(least, MIN_PRICE_RATIO * max(high)), rel=1e-9)
 
 
 def test_the_gain_of_lemma_1_is_of_the_least_room_that_holds_one() -> None:
     """Eq. (29): W_b = min(F, least b/B above 0). Machines hold 0, 3 and 8 workers and 0, 6 and 16 PSs; F = 5: 3."""
     job = replace(CASES["prices_spread_work"].jobs[0], batch=5, worker=(2.0,), ps=(1.0,))
     made = make([job], np.array([[0.5], [6.0], [16.0]]), 4, gain="eq29", delta=0.1)
-    free = subproblem(np.array([[0.5], [6.0], [16.0]]), np.ones((3, 1)), *job.demands)
+    free = subproblem(np.array([[0.5], [6.0], [16.0]]), np.ones((3, 1)), *job.demands, job.ratio, job.batch)
     found = made._gains(job, free, np.array([1.0, 2.0]))
     assert found.tolist() == pytest.approx([packing_gain(0.1, 4, 3.0)] * 2)
 
@@ -535,10 +535,10 @@ def test_repair_makes_up_for_what_no_attempt_holds() -> None:
     """
     made, job = scarce()
     assert not made.offer(job).admitted
-    assert made.found.tolist() == [1, 0, 0, 0]
+    assert made.outcomes.tolist() == [1, 0, 0, 0]
     roomy = make([job], np.full((5, 1), 5.0), 1)
     answer = roomy.offer(job)
-    assert roomy.found.tolist() == [0, 0, 1, 0]
+    assert roomy.outcomes.tolist() == [0, 0, 1, 0]
     assert answer.plan is not None
     assert sum(answer.plan.slots[0].workers) == 6
 
@@ -573,8 +573,8 @@ def test_the_integer_program_finds_what_repair_misses(seed: int) -> None:
 def test_a_sweep_that_gives_up_leaves_its_levels_to_highs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer is the same as with HiGHS alone."""
 
-    def surrender(*given: Any) -> int:
-        given[-1][:] = np.nan
+    def surrender(problem: Subproblem, levels: Any, relaxation: Relaxation) -> int:
+        relaxation.cost[:] = np.nan
         return GAVE_UP
 
     case = CASES["rounding_with_integral_lp"]
@@ -604,11 +604,12 @@ def test_a_solver_that_fails_rejects_the_job_and_the_run_goes_on(theta: str) -> 
 def test_highs_names_what_is_neither_optimal_nor_infeasible() -> None:
     """A time limit, for both kinds of program."""
     rng = np.random.default_rng(1)
-    m = subproblem(rng.uniform(5, 9, (40, 3)), rng.uniform(1, 2, (40, 3)), np.array([1.0, 2, 1]), np.array([2.0, 1, 1]))
+    free, price = rng.uniform(5, 9, (40, 3)), rng.uniform(1, 2, (40, 3))
+    m = subproblem(free, price, np.array([1.0, 2, 1]), np.array([2.0, 1, 1]), 2.0, 50)
     with pytest.raises(SolverError, match="HiGHS"):
-        relax(m, 20.0, 2.0, limit=1e-12)
+        relax(m, 20.0, limit=1e-12)
     with pytest.raises(SolverError, match="HiGHS"):
-        solve(m, 20.0, 2.0, 50, limit=1e-12)
+        solve(m, 20.0, limit=1e-12)
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------------

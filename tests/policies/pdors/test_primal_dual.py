@@ -24,8 +24,8 @@ from skedge.core.registry import make_policy
 from skedge.explain import explain
 from skedge.policies.pdors import alg4 as pdors
 from skedge.policies.pdors.alg4 import PdOrs
-from skedge.policies.pdors.explain import least
-from skedge.policies.pdors.policy import Allocation, anywhere, reservations
+from skedge.policies.pdors.explain import smallest_true
+from skedge.policies.pdors.policy import Allocation, fallback_allocation, reservations
 from skedge.run import Run, prepared, run
 from skedge.scenario.file import default_scenario, load_scenario
 from skedge.scenario.save import save_scenario
@@ -94,8 +94,8 @@ def test_a_run_of_equal_slots_is_one_reservation() -> None:
 def test_anywhere_takes_the_first_machines_and_fewer_workers_where_not_all_fit() -> None:
     """3 workers of 2 and 2 PSs of 1 do not fit on 3 + 3; 2 workers and 1 PS do."""
     needs, last = (np.array([2.0]), np.array([1.0])), Allocation(((0, 3),), ((0, 2),))
-    assert anywhere(np.array([[3.0], [3.0]]), needs, last, 2.0) == Allocation(((0, 1), (1, 1)), ((0, 1),))
-    assert anywhere(np.array([[1.0], [1.0]]), needs, last, 2.0) is None
+    assert fallback_allocation(np.array([[3.0], [3.0]]), needs, last, 2.0) == Allocation(((0, 1), (1, 1)), ((0, 1),))
+    assert fallback_allocation(np.array([[1.0], [1.0]]), needs, last, 2.0) is None
 
 
 # -- constants ---------------------------------------------------------------------------------------------------------
@@ -352,7 +352,7 @@ def test_asking_for_terms_changes_no_decision() -> None:
     [(8, 100, 9, 9), (8, 100, 16, 16), (8, 100, 77, 77), (8, 100, 100, 100), (8, 100, 101, None), (0, 9, 5, 5)],
 )
 def test_the_least_number_is_found_by_doubling_and_bisection(low: int, most: int, first: int, found: int) -> None:
-    assert least(lambda n: n >= first, low, most) == found
+    assert smallest_true(lambda n: n >= first, low, most) == found
 
 
 def test_explain_shows_the_schedule_slot_by_slot() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from skedge.core.errors import PolicyError
 from skedge.core.model.cluster import Floats, Ints
-from skedge.policies.pdors.rounding import cover_bound, cover_gain, packing_bound, packing_gain, parts, round_each
+from skedge.policies.pdors.gains import cover_bound, cover_gain, packing_bound, packing_gain
+from skedge.policies.pdors.rounding import round_each, split_parts
 
 DRAWS = 20_000
 DELTA = 0.3
@@ -18,7 +19,7 @@ DELTA = 0.3
 
 def roundings(x: Floats, seed: int) -> Ints:
     """DRAWS roundings of x, one a row."""
-    rng, of = np.random.default_rng(seed), parts(x)
+    rng, of = np.random.default_rng(seed), split_parts(x)
     out = np.tile(of[0], (DRAWS, 1))
     for row in out:
         round_each(*of, rng, row)
@@ -45,7 +46,7 @@ def test_a_rounding_is_a_neighbour_and_right_on_average(x: float) -> None:
 def test_whole_numbers_draw_nothing() -> None:
     """Also those that an LP solver leaves 1e-8 away."""
     rng = np.random.default_rng(1)
-    low, part, fractional = parts(np.array([2.0, 3 - 1e-8, 4 + 1e-8]))
+    low, part, fractional = split_parts(np.array([2.0, 3 - 1e-8, 4 + 1e-8]))
     round_each(low, part, fractional, rng, out := low.copy())
     assert out.tolist() == [2, 3, 4]
     assert rng.random() == np.random.default_rng(1).random()

@@ -1,4 +1,4 @@
-"""What Dorm's program is given and what it gives: applications, bounds, shares and partitions."""
+"""Input and output of Dorm's program: applications, bounds, shares and partitions."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ class Applications(NamedTuple):
         alpha and beta, shape ``(applications, resources)``; a row has something above 0.
     ratio
         gamma: workers per PS, shape ``(applications,)``.
-    most
+    max_workers
         n_i: most workers, >= 1, shape ``(applications,)``.
     workers, servers
-        What each has now, shape ``(applications, machines)``.
+        Workers and PSs now, shape ``(applications, machines)``.
     """
 
     worker: Floats
     ps: Floats
     ratio: Floats
-    most: Ints
+    max_workers: Ints
     workers: Ints
     servers: Ints
 
     @property
     def survivors(self) -> np.ndarray:
-        """Which have something now, shape ``(applications,)``."""
+        """Mask of the applications that have workers now, shape ``(applications,)``."""
         return np.asarray(self.workers.any(axis=1))
 
 
@@ -46,14 +46,16 @@ class Bounds(NamedTuple):
 
 
 class PartitionProblem(NamedTuple):
-    """One solution's input.
+    """The input of one solution.
 
     Attributes
     ----------
+    apps, bounds
+        The applications, and the bounds of the solution.
     capacity
         Shape ``(machines, resources)``.
     dominant, fair
-        As of :func:`fair_shares`.
+        From :func:`fair_shares`: dominant resource and shat_i of each application.
     """
 
     apps: Applications
@@ -64,19 +66,19 @@ class PartitionProblem(NamedTuple):
 
     @property
     def price(self) -> Floats:
-        """What a unit of each resource adds to the utilisation, shape ``(resources,)``."""
+        """Utilisation that a unit of each resource adds, 1 / C^r, shape ``(resources,)``; 0 for an absent one."""
         total = self.capacity.sum(axis=0)
         return np.asarray(1 / np.where(total > 0, total, np.inf))
 
     @property
     def share_of_piece(self) -> Floats:
         """Share of its dominant resource that a worker and a PS of each application are, ``(2, applications)``."""
-        at, needs = np.arange(len(self.dominant)), np.stack([self.apps.worker, self.apps.ps])
-        return np.asarray(needs[:, at, self.dominant] / self.capacity.sum(axis=0)[self.dominant])
+        rows, needs = np.arange(len(self.dominant)), np.stack([self.apps.worker, self.apps.ps])
+        return np.asarray(needs[:, rows, self.dominant] / self.capacity.sum(axis=0)[self.dominant])
 
 
 class Partition(NamedTuple):
-    """A partition, and what is known of the best one.
+    """A partition, and a bound of the best one.
 
     Attributes
     ----------
@@ -85,7 +87,7 @@ class Partition(NamedTuple):
     use
         Its utilisation, a sum over the resources.
     bound
-        No partition's utilisation is above it.
+        Upper bound of the utilisation of every partition.
     """
 
     workers: Ints
@@ -106,14 +108,28 @@ def fair_shares(apps: Applications, capacity: Floats) -> tuple[Ints, Floats]:
     """
     total = capacity.sum(axis=0)
     safe = np.where(total > 0, total, np.inf)
+    # D3: fixed by gamma workers and their PS, as the dominant resource of the workers at hand is not linear in w and s
     dominant = ((apps.worker + apps.ps / apps.ratio[:, None]) / safe).argmax(axis=1)
+    # DRF pools the machines: shat_i is a share, whether or not it can be placed
     pooled = total[None, :].copy()
-    counts = progressive_filling(apps.worker, apps.ps, apps.ratio, apps.most, pooled, safe)
+    counts = progressive_filling(apps.worker, apps.ps, apps.ratio, apps.max_workers, pooled, safe)
     return dominant, shares(apps, *counts, dominant, total)
 
 
 def shares(apps: Applications, workers: Ints, servers: Ints, dominant: Ints, total: Floats) -> Floats:
-    """s_i of workers and PSs by machine, shape ``(applications,)``."""
+    """s_i, shape ``(applications,)``.
+
+    Parameters
+    ----------
+    apps
+        The applications.
+    workers, servers
+        Workers and PSs, shape ``(applications, machines)``.
+    dominant
+        Dominant resource of each application.
+    total
+        C^r, shape ``(resources,)``, > 0 for every dominant resource.
+    """
     rows = np.arange(len(dominant))
     used = workers.sum(axis=1) * apps.worker[rows, dominant] + servers.sum(axis=1) * apps.ps[rows, dominant]
     return np.asarray(used / total[dominant])

@@ -14,7 +14,7 @@ from skedge.core.model.cluster import Floats, Ints
 
 from .applications import Applications, Bounds, Partition, PartitionProblem, problem
 from .placement import packing
-from .program import room, solved
+from .program import room, solve
 
 
 def partition(
@@ -24,6 +24,8 @@ def partition(
 
     Parameters
     ----------
+    apps, capacity, bounds
+        The applications, the machines, shape ``(machines, resources)``, and the bounds.
     cells
         Largest number of applications x machines for which the program is solved machine by machine.
     nodes, gap
@@ -39,38 +41,50 @@ def partition(
     SolverError
         If HiGHS fails or knows no partition at the last node, or what it gives pools has no room on their machines.
     """
-    whole = problem(apps, capacity, bounds)
-    pool = pools(capacity, cells // len(apps.most))
-    # every machine is a pool of its own: the program's solution is a partition, and nothing has to be packed
+    machine_problem = problem(apps, capacity, bounds)
+    pool = pools(capacity, cells // len(apps.max_workers))
+    # D7; every machine is a pool of its own: the program's solution is a partition, and nothing has to be packed
     if pool.max() + 1 == len(capacity):
-        return solved(whole, room(whole, np.eye(len(capacity), dtype=np.int64)), nodes, gap)
+        return solve(machine_problem, room(machine_problem, np.eye(len(capacity), dtype=np.int64)), nodes, gap)
     # 1 where a machine is in a pool, shape (machines, pools): a product with it sums over the pool
     in_pool = np.eye(pool.max() + 1, dtype=np.int64)[pool]
     pooled = apps._replace(workers=apps.workers @ in_pool, servers=apps.servers @ in_pool)
-    plan = solved(whole._replace(apps=pooled, capacity=in_pool.T @ capacity), room(whole, in_pool), nodes, gap / 5)
-    return None if plan is None else _placed(whole, pooled, pool, plan)
+    plan = solve(
+        machine_problem._replace(apps=pooled, capacity=in_pool.T @ capacity),
+        room(machine_problem, in_pool),
+        nodes,
+        gap / 5,
+    )
+    return None if plan is None else _best_packing(machine_problem, pooled, pool, plan)
 
 
-def pools(capacity: Floats, most: int) -> Ints:
-    """The pool of each machine: its own if that are at most `most`, else that of its capacity, else the only one."""
+def pools(capacity: Floats, limit: int) -> Ints:
+    """The pool of each machine: one per machine if there are at most `limit`, else one per capacity, else one."""
     machines = len(capacity)
     equal = np.unique(capacity, axis=0, return_inverse=True)[1].ravel()
-    finer = [pool for pool in (np.arange(machines), equal) if pool.max() < most]
+    # the finest division that is small enough: the coarser the pools, the weaker the relaxation
+    finer = [pool for pool in (np.arange(machines), equal) if pool.max() < limit]
     return finer[0] if finer else np.zeros(machines, np.int64)
 
 
-def _placed(whole: PartitionProblem, pooled: Applications, pool: Ints, plan: Partition) -> Partition:
+def _best_packing(machine_problem: PartitionProblem, pooled: Applications, pool: Ints, plan: Partition) -> Partition:
     """The best of four packings: of `plan`, and of what it gives newcomers beside unchanged survivors.
 
     Each with the largest pieces first, by their largest part of a resource, and by the sum of their parts.
     """
-    parts = np.concatenate([whole.apps.worker, whole.apps.ps]) * whole.price
-    now = whole.apps.survivors[:, None]
-    kept = plan._replace(
-        workers=np.where(now, pooled.workers, plan.workers), servers=np.where(now, pooled.servers, plan.servers)
+    parts = np.concatenate([machine_problem.apps.worker, machine_problem.apps.ps]) * machine_problem.price
+    survives = machine_problem.apps.survivors[:, None]
+    # the changes of survivors may pack badly; without them only newcomers need room, and `packing` checks the bounds
+    newcomers_only = plan._replace(
+        workers=np.where(survives, pooled.workers, plan.workers),
+        servers=np.where(survives, pooled.servers, plan.servers),
     )
-    tried = [(what, size) for what in (kept, plan) for size in (parts.max(axis=1), parts.sum(axis=1))]
-    found = [one for what, size in tried if (one := packing(whole, pooled, pool, what, size))]
-    if not found:
+    variants = [
+        (candidate, size) for candidate in (newcomers_only, plan) for size in (parts.max(axis=1), parts.sum(axis=1))
+    ]
+    packings = [
+        packed for candidate, size in variants if (packed := packing(machine_problem, pooled, pool, candidate, size))
+    ]
+    if not packings:
         raise SolverError("the partition of pools of machines has no room on the machines")
-    return max(found, key=lambda one: one.use)
+    return max(packings, key=lambda packed: packed.use)

@@ -17,13 +17,17 @@ from skedge.policies.common.round_robin import fits, give
 from .applications import Applications, Partition, PartitionProblem
 
 
-def packing(of: PartitionProblem, pooled: Applications, pool: Ints, plan: Partition, size: Floats) -> Partition | None:
+def packing(
+    problem: PartitionProblem, pooled: Applications, pool: Ints, plan: Partition, size: Floats
+) -> Partition | None:
     """What `plan` changes, placed on the machines; everything else stays where it is.
 
     Parameters
     ----------
+    problem
+        The problem, machine by machine.
     pooled
-        The applications with what they have now by pool.
+        The applications with their workers and PSs now by pool.
     pool
         The pool of each machine, shape ``(machines,)``.
     plan
@@ -33,9 +37,9 @@ def packing(of: PartitionProblem, pooled: Applications, pool: Ints, plan: Partit
 
     Returns
     -------
-    None if that does not keep a bound, or leaves a survivor without worker.
+    None if the placement breaks a bound, or leaves a survivor without worker.
     """
-    apps, left = of.apps, of.capacity.copy()
+    apps, left = problem.apps, problem.capacity.copy()
     changed = ((plan.workers != pooled.workers) | (plan.servers != pooled.servers)).any(axis=1)
     rows = np.flatnonzero(changed)
     w, s = (np.where(changed[:, None], 0, now) for now in (apps.workers, apps.servers))
@@ -45,25 +49,25 @@ def packing(of: PartitionProblem, pooled: Applications, pool: Ints, plan: Partit
     seats = _seats(counts, np.tile(apps.survivors, 2))
     cells, order = np.zeros((len(counts), len(left)), np.int64), np.argsort(-size, kind="stable")
     # first a seat for each survivor: a large newcomer must not take the room of its last worker
-    for some in (seats, counts - seats):
-        pack(np.concatenate([apps.worker, apps.ps]), some, order, pool, left, of.price, cells)
+    for piece_counts in (seats, counts - seats):
+        pack(np.concatenate([apps.worker, apps.ps]), piece_counts, order, pool, left, problem.price, cells)
     w, s = w + cells[: len(w)], s + cells[len(w) :]
     trim(apps.worker, apps.ps, apps.ratio, rows, left, w, s)
     # the packing may leave pieces out: their room goes to jobs that change anyway, and to newcomers
     rows = np.flatnonzero(changed | ~apps.survivors)
-    rows = rows[np.argsort(-(apps.worker[rows] @ of.price), kind="stable")]
-    loss = fill(*apps[:4], rows, left, w, s, of.share_of_piece, of.fair, of.bounds.loss)
-    if loss > of.bounds.loss + NOISE or not w[apps.survivors].any(axis=1).all():
+    rows = rows[np.argsort(-(apps.worker[rows] @ problem.price), kind="stable")]
+    loss = fill(*apps[:4], rows, left, w, s, problem.share_of_piece, problem.fair, problem.bounds.loss)
+    if loss > problem.bounds.loss + NOISE or not w[apps.survivors].any(axis=1).all():
         return None
-    use = (w.sum(axis=1) @ apps.worker + s.sum(axis=1) @ apps.ps) @ of.price
+    use = (w.sum(axis=1) @ apps.worker + s.sum(axis=1) @ apps.ps) @ problem.price
     return Partition(w, s, float(use), plan.bound)
 
 
 def _seats(counts: Ints, survivors: np.ndarray) -> Ints:
-    """One piece of each kind of survivors, in the first pool where it has any: they must not lose their last."""
+    """One piece of each kind of survivors, in the first pool where the plan has any: a survivor keeps a worker."""
     seats, first = np.zeros_like(counts), (counts > 0).argmax(axis=1)
-    at = np.arange(len(counts))
-    seats[at, first] = survivors & (counts[at, first] > 0)
+    rows = np.arange(len(counts))
+    seats[rows, first] = survivors & (counts[rows, first] > 0)
     return seats
 
 
@@ -82,7 +86,7 @@ def pack(pieces: Floats, counts: Ints, order: Ints, pool: Ints, left: Floats, we
     pool
         The pool of each machine, shape ``(machines,)``.
     left
-        What is left, shape ``(machines, resources)``; used up in place.
+        Free capacity, shape ``(machines, resources)``; used up in place.
     weight
         Resources are compared in multiples of 1 / weight, shape ``(resources,)``.
     cells
@@ -91,7 +95,7 @@ def pack(pieces: Floats, counts: Ints, order: Ints, pool: Ints, left: Floats, we
     for kind in order:
         for p in range(counts.shape[1]):
             for _ in range(counts[kind, p]):
-                m = _machine(pieces[kind], p, pool, left, weight)
+                m = _best_machine(pieces[kind], p, pool, left, weight)
                 if m < 0:
                     break
                 left[m] -= pieces[kind]
@@ -99,7 +103,7 @@ def pack(pieces: Floats, counts: Ints, order: Ints, pool: Ints, left: Floats, we
 
 
 @inlined
-def _machine(need: Floats, p: int, pool: Ints, left: Floats, weight: Floats) -> int:
+def _best_machine(need: Floats, p: int, pool: Ints, left: Floats, weight: Floats) -> int:
     """The machine of pool `p` with room whose free resources are at the smallest angle to `need`; -1 if none."""
     best, largest = -1, -1.0
     for m in range(len(left)):
@@ -118,7 +122,19 @@ def _machine(need: Floats, p: int, pool: Ints, left: Floats, weight: Floats) -> 
 
 @compiled
 def trim(worker: Floats, ps: Floats, ratio: Floats, rows: Ints, left: Floats, w: Ints, s: Ints) -> None:
-    """Take workers without a PS, and PSs beyond max(1, ceil(w / gamma)), from the jobs `rows`."""
+    """Take workers without a PS, and PSs beyond max(1, ceil(w / gamma)) (D2), from the jobs `rows`.
+
+    Parameters
+    ----------
+    worker, ps, ratio
+        alpha, beta and gamma by job.
+    rows
+        The jobs that may be changed.
+    left
+        Free capacity, shape ``(machines, resources)``; added to in place.
+    w, s
+        Workers and PSs, shape ``(jobs, machines)``; changed in place.
+    """
     for i in rows:
         workers, servers = w[i].sum(), s[i].sum()
         # PSs first decide how many workers can stay; only then are PSs too many
@@ -136,17 +152,25 @@ def trim(worker: Floats, ps: Floats, ratio: Floats, rows: Ints, left: Floats, w:
 
 @compiled
 def fill(
-    worker: Floats, ps: Floats, ratio: Floats, most: Ints, rows: Ints, left: Floats, w: Ints, s: Ints,
+    worker: Floats, ps: Floats, ratio: Floats, max_workers: Ints, rows: Ints, left: Floats, w: Ints, s: Ints,
     shares: Floats, fair: Floats, bound: float,
 ) -> float:  # fmt: skip
     """Give the jobs `rows`, one after another, more workers and their PSs while there is room.
 
     Parameters
     ----------
+    worker, ps, ratio, max_workers
+        alpha, beta, gamma and n_i by job.
+    rows
+        The jobs that may get more, first to last.
+    left
+        Free capacity, shape ``(machines, resources)``; used up in place.
+    w, s
+        Workers and PSs, shape ``(jobs, machines)``; changed in place.
     shares
         Share of its dominant resource that a worker and a PS of each job are, shape ``(2, jobs)``.
     fair, bound
-        A worker that takes the sum of |s_i - shat_i| above `bound` is not given, unless the sum falls.
+        shat_i, and the bound of sum_i |s_i - shat_i|: a worker that raises the sum above it is not given.
 
     Returns
     -------
@@ -156,14 +180,15 @@ def fill(
     loss = np.abs(share - fair).sum()
     for i in rows:
         workers, servers = w[i].sum(), s[i].sum()
-        while workers < most[i]:
-            more = servers_for(workers + 1, ratio[i]) - servers
-            then = share[i] + shares[0, i] + more * shares[1, i]
-            after = loss - abs(share[i] - fair[i]) + abs(then - fair[i])
-            if after > max(bound, loss):
+        while workers < max_workers[i]:
+            extra_ps = servers_for(workers + 1, ratio[i]) - servers
+            share_after = share[i] + shares[0, i] + extra_ps * shares[1, i]
+            loss_after = loss - abs(share[i] - fair[i]) + abs(share_after - fair[i])
+            # the packing may have left the sum above the bound: then a worker must not raise it
+            if loss_after > max(bound, loss):
                 break
-            _, given = give(worker[i], ps[i], more, left, w[i], s[i], 0)
-            if not given:
+            _, placed = give(worker[i], ps[i], extra_ps, left, w[i], s[i], 0)
+            if not placed:
                 break
-            workers, servers, share[i], loss = workers + 1, servers + more, then, after
+            workers, servers, share[i], loss = workers + 1, servers + extra_ps, share_after, loss_after
     return loss

@@ -30,15 +30,15 @@ class DormParams(Params):
     Attributes
     ----------
     theta1
-        Bound of the fairness loss, as a part of its largest value 2 m.
+        Bound of the fairness loss, as a part of its largest value 2 m, m being the number of resources.
     theta2
         Bound of the changed jobs, as a part of those that run.
     whole
-        Whether theta1 2 m is rounded up, as in the paper: with few resources that is loose.
+        True: theta1 2 m is rounded up, as in the paper; with few resources that is loose.
     most_workers
-        Of a job, F_i aside.
+        Most workers of a job, F_i aside.
     nodes
-        Of the solver's tree, in one solution.
+        Nodes of the solver's tree in one solution (D5); not a time, so that a run is repeatable.
     gap
         Relative distance from the optimum at which the solver may end.
     cells
@@ -56,7 +56,7 @@ class DormParams(Params):
 
 
 class Dorm(Basis):
-    """Utilisation with bounds of fairness loss and adjustment overhead."""
+    """Dorm: the most utilisation within bounds of fairness loss and adjustment overhead."""
 
     name: ClassVar[str] = "dorm"
     needs: ClassVar[frozenset[Need]] = frozenset({"resources"})
@@ -80,26 +80,26 @@ class Dorm(Basis):
         if not len(self.jobs.active) or not (event.arrived or event.left or event.interrupted or event.servers):
             return
         apps = self.applications(view)
-        solved, reason = self._solved(apps, view)
-        found = None if solved is None else (solved.workers, solved.servers)
-        if solved is not None and solved.use > 0:
-            self.proved = {"utilisation": solved.use, "utilisation_at_most": solved.bound}
-        # no job runs, so an empty or missing partition would leave the cluster idle: DRF's is carried out
+        solution, reason = self._solution(apps, view)
+        allocation = None if solution is None else (solution.workers, solution.servers)
+        if solution is not None and solution.use > 0:
+            self.proved = {"utilisation": solution.use, "utilisation_at_most": solution.bound}
+        # D6: no job runs, so an empty or missing partition would leave the cluster idle: DRF's is carried out
         elif not apps.survivors.any():
-            demands = apps.worker, apps.ps, apps.ratio, apps.most
-            found = progressive_filling(*demands, view.amounts.copy(), self.jobs.total)
-        if found is None:
+            demands = apps.worker, apps.ps, apps.ratio, apps.max_workers
+            allocation = progressive_filling(*demands, view.amounts.copy(), self.jobs.total)
+        if allocation is None:
             waiting = self.jobs.active[~apps.survivors]
             yield from (Postpone(int(job), reason) for job in waiting)
             return
-        yield from self.jobs.settle(*found, view, "partition")
-        yield from (Postpone(int(job), "no_part_for_it") for job in self.jobs.active[~found[0].any(axis=1)])
+        yield from self.jobs.settle(*allocation, view, "partition")
+        yield from (Postpone(int(job), "no_part_for_it") for job in self.jobs.active[~allocation[0].any(axis=1)])
 
     def applications(self, view: View) -> Applications:
-        """The jobs in the system, as the program takes them."""
+        """The jobs in the system, as input of the program."""
         worker, ps, ratio, batch = self.jobs.demands(self.jobs.active, view)
-        most = np.minimum(batch, self.params.most_workers)
-        return Applications(worker, ps, ratio, most, *self.jobs.present(view))
+        max_workers = np.minimum(batch, self.params.most_workers)
+        return Applications(worker, ps, ratio, max_workers, *self.jobs.allocations(view))
 
     def bounds(self, apps: Applications) -> Bounds:
         """Bounds of the fairness loss and of the changed jobs."""
@@ -109,19 +109,21 @@ class Dorm(Basis):
         loss = self.params.theta1 * 2 * len(self.cluster.resources)
         return Bounds(_up(loss) if self.params.whole else loss, _up(self.params.theta2 * running))
 
-    def _solved(self, apps: Applications, view: View) -> tuple[Partition | None, str]:
-        """A partition, or the reason why there is none."""
-        p = self.params
+    def _solution(self, apps: Applications, view: View) -> tuple[Partition | None, str]:
+        """A partition, or None and the reason on record for the jobs that wait."""
+        params = self.params
         try:
-            found = partition(apps, view.amounts, self.bounds(apps), cells=p.cells, nodes=p.nodes, gap=p.gap)
+            solution = partition(
+                apps, view.amounts, self.bounds(apps), cells=params.cells, nodes=params.nodes, gap=params.gap
+            )
         except SolverError as error:
             return None, f"solver_failed: {error}"
-        return found, "no_partition: none keeps the bounds of fairness and overhead"
+        return solution, "no_partition: none keeps the bounds of fairness and overhead"
 
     def terms(self, job: int, view: View) -> dict[str, Any]:
-        """What the policy saw of `job`, the bounds, and the solution's utilisation beside its bound."""
-        known = self.jobs.active[np.isin(self.jobs.active, view.active)]
-        bounds = self._bounds(int((view.workers[known] > 0).sum()))
+        """The policy's view of `job`, the bounds, and the solution's utilisation beside its bound."""
+        jobs = self.jobs.active[np.isin(self.jobs.active, view.active)]
+        bounds = self._bounds(int((view.workers[jobs] > 0).sum()))
         return {
             **self.jobs.terms(job, view),
             **self.proved,

@@ -20,11 +20,11 @@ class DrfOnResources:
         self.jobs = ResourceJobs(cluster)
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
-        """Fill from zero."""
+        """Fill from zero at every event, and move the jobs whose allocation changes."""
         yield from self.jobs.admit(event, view)
         demands = self.jobs.demands(self.jobs.active, view)
-        filled = progressive_filling(*demands, view.amounts.copy(), self.jobs.total)
-        yield from self.jobs.settle(*filled, view, "fair_share")
+        counts = progressive_filling(*demands, view.amounts.copy(), self.jobs.total)
+        yield from self.jobs.settle(*counts, view, "fair_share")
 
     def terms(self, job: int, view: View) -> dict[str, Any]:
         """The policy's view of `job`."""

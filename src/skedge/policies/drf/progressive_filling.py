@@ -23,23 +23,23 @@ ONE_PS = 2.0**40
 
 @compiled
 def progressive_filling(
-    worker: Floats, ps: Floats, ratio: Floats, most: Ints, left: Floats, total: Floats
+    worker: Floats, ps: Floats, ratio: Floats, max_workers: Ints, left: Floats, total: Floats
 ) -> tuple[Ints, Ints]:  # fmt: skip
     """Workers and PSs that each job gets on each machine; ties go by row.
 
     Parameters
     ----------
     worker, ps
-        What each worker and each PS of a job takes, shape ``(jobs, resources)``, >= 0.
+        Demands of a worker and of a PS of each job, shape ``(jobs, resources)``, >= 0.
     ratio
         Workers that a PS serves, shape ``(jobs,)``, > 0: w workers have max(1, ceil(w / ratio)) PSs. ONE_PS for one PS.
-    most
+    max_workers
         Most workers of each job, shape ``(jobs,)``, >= 0.
     left
-        What there is to give, shape ``(machines, resources)``, inf without limit; used up in place. One machine for
-        resources that are pooled. Workers and PSs go to the machines in turn, to the next one that has room.
+        Free capacity, shape ``(machines, resources)``, inf without limit; used up in place. One machine for resources
+        that are pooled. Workers and PSs go to the machines in turn, to the next one that has room.
     total
-        What shares are parts of, shape ``(resources,)``, > 0; inf for a resource that does not count.
+        The whole of which shares are parts, shape ``(resources,)``, > 0; inf for a resource that does not count.
 
     Returns
     -------
@@ -50,29 +50,39 @@ def progressive_filling(
     Workers and PSs of a job that drops out stay with it: filling is monotone, so what does not fit now never will.
     O(grants * (machines * resources + log jobs)).
     """
-    workers = np.zeros((len(most), len(left)), np.int64)
-    servers = np.zeros((len(most), len(left)), np.int64)
-    counts = np.zeros((len(most), 2), np.int64)
-    queue = [(0, job) for job in range(len(most)) if most[job] > 0]
+    workers = np.zeros((len(max_workers), len(left)), np.int64)
+    servers = np.zeros((len(max_workers), len(left)), np.int64)
+    counts = np.zeros((len(max_workers), 2), np.int64)
+    queue = [(0, job) for job in range(len(max_workers)) if max_workers[job] > 0]
     heapify(queue)
     turn = 0
     while len(queue) > 0:
         _, job = heappop(queue)
-        more = servers_for(counts[job, 0] + 1, ratio[job]) - counts[job, 1]
-        turn, given = give(worker[job], ps[job], more, left, workers[job], servers[job], turn)
-        # its task does not fit now and so never will: it drops out, and the others go on
-        if not given:
+        extra_ps = servers_for(counts[job, 0] + 1, ratio[job]) - counts[job, 1]
+        turn, placed = give(worker[job], ps[job], extra_ps, left, workers[job], servers[job], turn)
+        # Sec. 4.2: its task does not fit now and so never will; it drops out, and the others continue
+        if not placed:
             continue
         counts[job, 0] += 1
-        counts[job, 1] += more
-        if counts[job, 0] < most[job]:
+        counts[job, 1] += extra_ps
+        if counts[job, 0] < max_workers[job]:
             heappush(queue, (dominant_share(worker[job], ps[job], counts[job, 0], counts[job, 1], total), job))
     return workers, servers
 
 
 @inlined
 def dominant_share(worker: Floats, ps: Floats, workers: int, servers: int, total: Floats) -> int:
-    """Largest part of any resource that the workers and PSs take, in multiples of 2^-40."""
+    """Largest part of any resource that the workers and PSs take, in multiples of 2^-40.
+
+    Parameters
+    ----------
+    worker, ps
+        Demands, shape ``(resources,)``.
+    workers, servers
+        Numbers of workers and PSs.
+    total
+        As in :func:`progressive_filling`.
+    """
     share = 0.0
     for r in range(len(total)):
         share = max(share, (workers * worker[r] + servers * ps[r]) / total[r])
@@ -81,8 +91,8 @@ def dominant_share(worker: Floats, ps: Floats, workers: int, servers: int, total
 
 
 @compiled
-def level_filling(jobs: Ints, kind: Ints, ps_kind: Ints, most: Ints, left: Ints, ps_left: Ints) -> Ints:
-    """What :func:`progressive_filling` gives where a worker takes one slot of a type, and a job's first one a PS slot.
+def level_filling(jobs: Ints, kind: Ints, ps_kind: Ints, max_workers: Ints, left: Ints, ps_left: Ints) -> Ints:
+    """:func:`progressive_filling` where a worker takes one slot of a type, and a job's first worker a PS slot too.
 
     Then all jobs of a type have the same share after the same number of workers, so it is filled level by level: every
     job gets its n-th worker before any gets its next one.
@@ -91,7 +101,7 @@ def level_filling(jobs: Ints, kind: Ints, ps_kind: Ints, most: Ints, left: Ints,
     ----------
     jobs
         The jobs in the order that decides ties.
-    kind, ps_kind, most
+    kind, ps_kind, max_workers
         Worker type, PS type (-1 counts as the first) and most workers, by job.
     left, ps_left
         Workers and PSs by type, used up in place.
@@ -100,13 +110,14 @@ def level_filling(jobs: Ints, kind: Ints, ps_kind: Ints, most: Ints, left: Ints,
     -------
     Workers of each of `jobs`.
     """
-    counts, level, given = np.zeros(len(jobs), np.int64), 0, True
-    while given:
-        given = False
+    # no heap is needed: within a level all jobs of a type have the same share
+    counts, level, progress = np.zeros(len(jobs), np.int64), 0, True
+    while progress:
+        progress = False
         for n in range(len(jobs)):
             job = jobs[n]
             # a job that missed a worker at an earlier level has dropped out: what is left only shrinks
-            if counts[n] < level or most[job] <= level or left[kind[job]] == 0:
+            if counts[n] < level or max_workers[job] <= level or left[kind[job]] == 0:
                 continue
             # the one PS of a job comes with its first worker
             if level == 0:
@@ -116,6 +127,6 @@ def level_filling(jobs: Ints, kind: Ints, ps_kind: Ints, most: Ints, left: Ints,
                 ps_left[ps] -= 1
             counts[n] += 1
             left[kind[job]] -= 1
-            given = True
+            progress = True
         level += 1
     return counts

@@ -22,16 +22,19 @@ class FifoOnResources:
 
     def __init__(self, params: Any, cluster: Cluster, rng: Generator) -> None:
         self.params, self.rng = params, rng
-        self.jobs, self.turn, self.drawn = ResourceJobs(cluster), 0, dict[int, int]()
+        self.jobs, self.turn, self.worker_counts = ResourceJobs(cluster), 0, dict[int, int]()
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """Draw the workers of arrivals, then start the jobs at the head of the queue that have room."""
         yield from self.jobs.admit(event, view)
         for job in sorted(set(event.arrived) & set(self.jobs.active.tolist())):
-            most = min(self.params.most_workers, int(view.jobs.batch[job]))
-            self.drawn[job] = self.jobs.fitting(job, int(self.rng.integers(1, most, endpoint=True)), view)
+            # never more than an empty cluster holds, or the job would block the queue for ever
+            max_workers = min(self.params.most_workers, int(view.jobs.batch[job]))
+            self.worker_counts[job] = self.jobs.count_fitting(
+                job, int(self.rng.integers(1, max_workers, endpoint=True)), view
+            )
         for job in self.jobs.active.tolist():
-            # it runs already, and keeps its workers to the end
+            # a job that runs keeps its workers to the end
             if view.workers[job] > 0:
                 continue
             order = self._begin(job, view)
@@ -42,16 +45,16 @@ class FifoOnResources:
                 return
 
     def _begin(self, job: int, view: View) -> Order | None:
-        """All workers and PSs of `job`, if there is room now."""
+        """The allocation of all workers and PSs of `job`, if there is room now; else None."""
         # on an empty cluster the round begins at the first server again
         turn = self.turn if view.workers.any() else 0
         worker, ps, ratio, _ = self.jobs.demands(np.array([job]), view)
-        placed, turn = round_robin(worker[0], ps[0], self.drawn[job], float(ratio[0]), view.free.copy(), turn)
-        if placed[0].sum() < self.drawn[job]:
+        placed, turn = round_robin(worker[0], ps[0], self.worker_counts[job], float(ratio[0]), view.free.copy(), turn)
+        if placed[0].sum() < self.worker_counts[job]:
             return None
         self.turn = turn
         return Allocate(job, pairs(placed[0]), pairs(placed[1]), "first_in_first_out")
 
     def terms(self, job: int, view: View) -> dict[str, Any]:
-        """What the policy saw of `job`."""
-        return {**self.jobs.terms(job, view), "workers_drawn": self.drawn.get(job)}
+        """The policy's view of `job`, with the number of workers drawn for it."""
+        return {**self.jobs.terms(job, view), "workers_drawn": self.worker_counts.get(job)}

@@ -23,7 +23,7 @@ from skedge.policies.okita.dta import transfer
 from skedge.policies.okita.sites import SiteJob, SitePlacement, Sites, room
 from skedge.policies.okita.slots import Decision, Progress, SiteScheduler, site_jobs, sites_of
 from skedge.policies.pdors.admission import prefix_table
-from skedge.policies.pdors.prices import LEAST, CalibrationJobs, Ledger, Prices, calibrate, split
+from skedge.policies.pdors.prices import MIN_PRICE_RATIO, CalibrationJobs, Ledger, Prices, calibrate, split
 
 if TYPE_CHECKING:
     from skedge.core.model.scenario import Scenario
@@ -44,8 +44,8 @@ class SiteOasisParams(Params):
     split_sites: bool = True
 
 
-class Booked(NamedTuple):
-    """One slot of a plan: y by site, the PS site."""
+class BookedSlot(NamedTuple):
+    """One slot of a plan: workers y by site, and the site of the PS."""
 
     workers: Ints
     ps: int
@@ -69,7 +69,7 @@ def site_prices(jobs: Sequence[SiteJob], sites: Sites, horizon: int) -> Prices:
         return Prices(np.ones(len(sites)), np.zeros_like(sites.capacity), ())
     high = np.divide(best[:, None], demand, out=np.zeros_like(demand), where=demand > 0).max(axis=0, initial=0.0)
     # a resource whose U is this small would have no price function above L; demand 0 leaves it unpriced
-    demand[:, high <= LEAST * high.max()] = 0.0
+    demand[:, high <= MIN_PRICE_RATIO * high.max()] = 0.0
     slots = np.array([float(job.most_workers(job.chunks)) for job in jobs])
     return calibrate(CalibrationJobs(demand, best, np.zeros(len(jobs)), slots), sites.capacity, horizon, factor=4)
 
@@ -81,14 +81,18 @@ def site_constants(scenario: Scenario) -> dict[str, tuple[float, ...]]:
 
 
 class SiteOasis(SiteScheduler):
-    """OASiS on some sites.
+    """OASiS in Okita's model: a plan is made on arrival and followed slot by slot.
 
     Parameters
     ----------
+    sites
+        Capacities and costs.
     horizon
-        T, the slots of the books to begin with.
+        T, the slots of the books to begin with (D9).
     prices
         The frozen constants.
+    params
+        See :class:`SiteOasisParams`.
     """
 
     def __init__(
@@ -97,7 +101,7 @@ class SiteOasis(SiteScheduler):
         super().__init__(sites)
         self.params = params or SiteOasisParams()
         self.ledger = Ledger(sites.capacity, horizon, prices)
-        self.plans: dict[int, dict[int, Booked]] = {}
+        self.plans: dict[int, dict[int, BookedSlot]] = {}
         self._hosts = hosts(len(sites), split_sites=self.params.split_sites)
 
     def arrive(self, job: SiteJob) -> None:
@@ -109,43 +113,47 @@ class SiteOasis(SiteScheduler):
     def decide(self, slot: int) -> list[Decision]:
         """Follow the plans; work left undone at the end of a plan, as a site was out of service, is planned again."""
         decisions = []
-        for at in self.active.values():
+        for progress in self.active.values():
             # the plan is over and the job is not: a site was out of service, so the rest is planned anew
-            if slot > max(self.plans[at.job.id]):
-                self._plan(at, slot)
-            booked = self.plans[at.job.id].get(slot)
+            if slot > max(self.plans[progress.job.id]):
+                self._plan(progress, slot)
+            booked = self.plans[progress.job.id].get(slot)
             if booked is None:
-                decisions.append(Decision(at.job.id, "delay", at.left))
+                decisions.append(Decision(progress.job.id, "delay", progress.left))
                 continue
-            cost = at.job.exchange_mb * float(self.sites.cost[:, booked.ps] @ booked.workers)
-            moved = transfer(self.sites, at.left, booked.workers, at.job.rate)
-            decisions.append(Decision(at.job.id, "run", at.left, SitePlacement(booked.workers, booked.ps, cost), moved))
+            # D8: the plan ignores bandwidth; what it costs is known only when the data move
+            cost = progress.job.exchange_mb * float(self.sites.cost[:, booked.ps] @ booked.workers)
+            moved = transfer(self.sites, progress.left, booked.workers, progress.job.rate)
+            decisions.append(
+                Decision(progress.job.id, "run", progress.left, SitePlacement(booked.workers, booked.ps, cost), moved)
+            )
         return decisions
 
-    def _plan(self, at: Progress, start: int) -> bool:
-        """Plan and book the remaining work from a slot on; returns whether there is a feasible schedule."""
-        job = at.job
+    def _plan(self, progress: Progress, start: int) -> bool:
+        """Plan and book the remaining work from a slot on; false if no empty slot holds any of it."""
+        job = progress.job
         empty = self._offer(job, self.sites.capacity, np.zeros_like(self.sites.capacity))
-        # a level must fit into one slot of empty sites, or no slot could do any work
-        quantum = min(-(-int(at.left.sum()) // self.params.levels), empty.chunks(job.rate))
+        # D7: a level must fit into one slot of empty sites, or no slot could do any work
+        quantum = min(-(-int(progress.left.sum()) // self.params.levels), empty.chunks(job.rate))
         if quantum == 0:
             return False
-        # no job is rejected here, so the books grow until the work fits in
-        while (plan := self._within(at, start, quantum)) is None:
-            self.ledger = longer(self.ledger)
+        # D4, D9: no job is rejected here, so the books grow until the work fits in
+        while (plan := self._schedule_within(progress, start, quantum)) is None:
+            self.ledger = doubled_books(self.ledger)
         self.plans[job.id] = plan
+        # prices rise with what is booked, as in step 3 of Alg. 1
         for slot, booked in plan.items():
             demand = SitePlacement(booked.workers, booked.ps, 0.0).demand(job)
             self.ledger.take(slot, np.arange(len(self.sites)), demand)
         return True
 
-    def _within(self, at: Progress, start: int, quantum: int) -> dict[int, Booked] | None:
+    def _schedule_within(self, progress: Progress, start: int, quantum: int) -> dict[int, BookedSlot] | None:
         """The schedule by slot, in levels of `quantum` chunks; None if the books cannot hold it."""
-        job, levels = at.job, -(-int(at.left.sum()) // quantum)
+        job, levels = progress.job, -(-int(progress.left.sum()) // quantum)
         slots = range(start, len(self.ledger.load))
-        # the books know nothing of sites out of service, so what is really there limits them too
-        there = self.sites.capacity
-        offers = [self._offer(job, np.minimum(self.ledger.free(t), there), self.ledger.price[t]) for t in slots]
+        # the books know nothing of sites out of service, so the capacity in service limits them too
+        in_service = self.sites.capacity
+        offers = [self._offer(job, np.minimum(self.ledger.free(t), in_service), self.ledger.price[t]) for t in slots]
         theta = np.full((len(offers), levels + 1), np.inf)
         for offer, costs in zip(offers, theta, strict=True):
             slot_costs(offer.order, offer.room, offer.price, offer.fixed, quantum, job.rate, costs)
@@ -153,35 +161,40 @@ class SiteOasis(SiteScheduler):
         prefix_table(theta, np.arange(levels + 1), total, last)
         plan, left = {}, levels
         # from the last slot back: `last` tells what a slot does, the rest is left to the slots before it
-        for after in range(self._end(job, start, total[:, -1]), -1, -1):
-            if last[after, left] > 0:
-                plan[start + after] = offers[after].booked(int(last[after, left]) * quantum, job.rate)
-                left -= int(last[after, left])
+        for offset in range(self._end(job, start, total[:, -1]), -1, -1):
+            if last[offset, left] > 0:
+                plan[start + offset] = offers[offset].booked(int(last[offset, left]) * quantum, job.rate)
+                left -= int(last[offset, left])
         return plan or None
 
     def _end(self, job: SiteJob, start: int, cost: Floats) -> int:
         """Slots from `start` to the end of the cheapest completion, -1 if there is none; a later one must be better."""
+        # D4: u = f(T - a) - f(x), so the largest u less cost is the least f(x) plus cost, whatever T is
         rise = job.latency.rise(1, start - job.arrival + np.arange(1, len(cost) + 1))
         best, end = np.inf, -1
-        for after in np.flatnonzero(np.isfinite(cost)):
-            if end < 0 or cost[after] + rise[after] < best - TOLERANCE * abs(best):
-                best, end = cost[after] + rise[after], int(after)
+        for offset in np.flatnonzero(np.isfinite(cost)):
+            if end < 0 or cost[offset] + rise[offset] < best - TOLERANCE * abs(best):
+                best, end = cost[offset] + rise[offset], int(offset)
         return end
 
     def _offer(self, job: SiteJob, free: Floats, price: Floats) -> Offer:
         """One slot as the job sees it."""
         worker, ps = job.demands
-        each, hosts = price @ worker, self._hosts
-        held = np.where(hosts[0], room(free, worker), 0)
+        worker_price, hosts = price @ worker, self._hosts
+        worker_room = np.where(hosts[0], room(free, worker), 0)
         # the PS comes out of its site's room, so a site that holds it has room for fewer workers
-        beside = np.where(hosts[0], room(np.maximum(free - ps, 0.0), worker), 0)
-        # a site may hold the PS only if some worker still finds room with the PS there
-        for_ps = hosts[1] & (free >= ps * (1 - SLACK)).all(axis=1) & (held.sum() - held + beside > 0)
-        if not for_ps.any():
-            return Offer(np.empty(0, np.int64), held, each, np.inf, -1)
-        at = int(np.argmin(np.where(for_ps, price @ ps, np.inf)))
-        held[at] = beside[at]
-        return Offer(np.argsort(each, kind="stable"), held, each, float(price[at] @ ps), at)
+        room_with_ps = np.where(hosts[0], room(np.maximum(free - ps, 0.0), worker), 0)
+        # D6: a site may hold the PS only if some worker still finds room with the PS there
+        ps_sites = (
+            hosts[1] & (free >= ps * (1 - SLACK)).all(axis=1) & (worker_room.sum() - worker_room + room_with_ps > 0)
+        )
+        if not ps_sites.any():
+            return Offer(np.empty(0, np.int64), worker_room, worker_price, np.inf, -1)
+        ps_site = int(np.argmin(np.where(ps_sites, price @ ps, np.inf)))
+        worker_room[ps_site] = room_with_ps[ps_site]
+        return Offer(
+            np.argsort(worker_price, kind="stable"), worker_room, worker_price, float(price[ps_site] @ ps), ps_site
+        )
 
 
 class Offer(NamedTuple):
@@ -207,15 +220,22 @@ class Offer(NamedTuple):
         """Most chunks that can be trained; 0 without room for a PS."""
         return sum(whole_chunks(rate, int(y)) for y in self.room) if self.ps >= 0 else 0
 
-    def booked(self, chunks: int, rate: float) -> Booked:
+    def booked(self, chunks: int, rate: float) -> BookedSlot:
         """The workers that train `chunks`."""
         workers = np.zeros(len(self.room), np.int64)
         slot_cost(self.order, self.room, self.price, chunks, rate, workers)
-        return Booked(workers, self.ps)
+        return BookedSlot(workers, self.ps)
 
 
 def hosts(sites: int, *, split_sites: bool) -> np.ndarray:
-    """Which sites may hold workers and which a PS, shape ``(2, sites)``.
+    """Masks of the sites that may hold workers and of those that may hold a PS (D5), shape ``(2, sites)``.
+
+    Parameters
+    ----------
+    sites
+        Number of sites.
+    split_sites
+        False: every site may hold both.
 
     Raises
     ------
@@ -233,7 +253,7 @@ def hosts(sites: int, *, split_sites: bool) -> np.ndarray:
     return np.stack([for_workers, ~for_workers])
 
 
-def longer(ledger: Ledger) -> Ledger:
+def doubled_books(ledger: Ledger) -> Ledger:
     """The same books for twice as many slots."""
     slots = len(ledger.load)
     doubled = Ledger(ledger.capacity, 2 * slots, ledger.prices)
@@ -245,7 +265,17 @@ def longer(ledger: Ledger) -> Ledger:
 def slot_costs(
     order: Ints, room: Ints, price: Floats, fixed: float, quantum: int, rate: float, theta: Floats
 ) -> None:  # fmt: skip
-    """theta(t, v) for all levels v of a slot; inf where they find no room."""
+    """theta(t, v) for all levels v of a slot; inf where they find no room.
+
+    Parameters
+    ----------
+    order, room, price, fixed
+        As in :class:`Offer`.
+    quantum, rate
+        Chunks of a level, and rho / E.
+    theta
+        Filled, shape ``(levels + 1,)``.
+    """
     theta[0] = 0.0
     nowhere = np.empty(0, np.int64)
     for v in range(1, len(theta)):
@@ -257,9 +287,20 @@ def slot_costs(
 
 @compiled
 def slot_cost(order: Ints, room: Ints, price: Floats, chunks: int, rate: float, workers: Ints) -> float:
-    """Price of workers that train `chunks`, the cheapest first; `workers` gets them by site, unless it is empty."""
+    """Price of the workers that train `chunks`, the cheapest first; inf if they find no room.
+
+    Parameters
+    ----------
+    order, room, price
+        As in :class:`Offer`.
+    chunks, rate
+        Chunks to train in the slot, and rho / E.
+    workers
+        Filled with the workers by site, unless it is empty.
+    """
     cost = 0.0
     for r in order:
+        # D7: a site trains whole chunks, floor(rate y), so the quotient may be a worker short
         count = min(room[r], int(np.ceil(chunks / rate - NOISE)))
         while count < room[r] and whole_chunks(rate, count) < chunks:
             count += 1

@@ -23,6 +23,17 @@ def oasis_prices(
 ) -> Prices:  # fmt: skip
     """U_1, L_1, eta_1 for the machines of workers and U_2, L_2, eta_2 for those of PSs.
 
+    Parameters
+    ----------
+    jobs
+        Those of the trace, or of a window of history.
+    capacity
+        Shape ``(machines, resources)``, at least two machines.
+    horizon
+        T [slots].
+    completion
+        The argument of u: ``end`` or ``index`` of the last slot.
+
     Raises
     ------
     ScenarioError
@@ -37,7 +48,7 @@ def oasis_prices(
     slots = np.array([float(ceil_almost(job.work * job.external)) for job in jobs])
     low, high = np.empty(len(capacity)), np.empty(capacity.shape)
     mu: list[float] = []
-    # the two sides share nothing, so each has its own U, L and eta
+    # D3: the two sides share nothing, so each has its own U, L and eta, over its own capacity
     for kind, side in enumerate((hosts, ~hosts)):
         demand = np.array([job.demands[kind] for job in jobs]).reshape(len(jobs), capacity.shape[1])
         prices = calibrate(CalibrationJobs(demand, best, worst, slots), capacity[side], horizon, factor=4)
@@ -50,46 +61,54 @@ class Oasis(Admission):
     """OASiS on a cluster; see :class:`~skedge.policies.pdors.admission.Admission` for the parameters."""
 
     def rates(self, job: TrainingJob) -> tuple[float, ...]:
-        """Always external."""
+        """x^(e) alone: no machine holds workers and PSs, so communication is always external."""
         return (job.external,)
 
     def slot_costs(self, job: TrainingJob) -> Floats:
-        """theta(t, v), exact."""
+        """theta(t, v), exact: with counts as the only unknowns the cheapest machines of each side are the optimum."""
+        # D1: PSs by the job's ratio; the steps of the levels keep w within the global batch F
         needs = self.levels(job).workers(job.external)
+        # level 0 takes nothing, not even the PS that max(1, .) would give it
         workers = np.array([0, *(max(1, ceil_almost(w)) for w in needs[1:].tolist())], np.int64)
         self._counts = np.stack([workers, [0, *(servers_for(w, job.ratio) for w in workers[1:].tolist())]])
-        slots, most = self.horizon - job.arrival, len(workers) - 1
-        theta = np.zeros((slots, most + 1))
+        slots, max_level = self.horizon - job.arrival, len(workers) - 1
+        theta = np.zeros((slots, max_level + 1))
         hosts = split(len(self.ledger.capacity))
         self._sides = (hosts, np.setdiff1d(np.arange(len(self.ledger.capacity)), hosts))
         for t in range(slots):
             # workers and PSs are on different machines: the cost of a slot is the sum of two independent ones
             for kind, side in enumerate(self._sides):
                 cheap, room, price = self._offers(job, job.arrival + t, kind, side)
-                for v in range(1, most + 1):
+                for v in range(1, max_level + 1):
                     theta[t, v] += fill(int(self._counts[kind, v]), cheap, room, price, np.empty(0, np.int64))
         return theta
 
     def placement(self, job: TrainingJob, slot: int, step: int, cost: float) -> SlotPlan:
-        """The cheapest machines of each side."""
-        found = np.zeros((2, len(self.ledger.capacity)), np.int64)
+        """The cheapest machines of each side, as priced by :meth:`slot_costs`.
+
+        Parameters
+        ----------
+        job, slot, step, cost
+            As in :meth:`skedge.policies.pdors.admission.Admission.placement`.
+        """
+        counts = np.zeros((2, len(self.ledger.capacity)), np.int64)
         for kind, side in enumerate(self._sides):
             cheap, room, price = self._offers(job, slot, kind, side)
-            taken = np.zeros(len(side), np.int64)
-            fill(int(self._counts[kind, step]), cheap, room, price, taken)
-            found[kind, side] = taken
-        at = np.flatnonzero(found.any(axis=0))
-        machines, workers, pss = (tuple(x.tolist()) for x in (at, *found[:, at]))
+            placed = np.zeros(len(side), np.int64)
+            fill(int(self._counts[kind, step]), cheap, room, price, placed)
+            counts[kind, side] = placed
+        used = np.flatnonzero(counts.any(axis=0))
+        machines, workers, pss = (tuple(x.tolist()) for x in (used, *counts[:, used]))
         levels = int(self.levels(job).steps[step])
         return SlotPlan(slot, levels, "external", machines, workers, pss, cost)
 
     def _offers(self, job: TrainingJob, slot: int, kind: int, side: Ints) -> tuple[Ints, Ints, Floats]:
-        """Of the machines of a side: order by price, then number; how many each can hold; price of one."""
+        """The machines of a side by price, then number; the pieces that each holds; the price of one piece."""
         demand = job.demands[kind]
-        asked = demand > 0
+        needed = demand > 0
         price = self.ledger.price[slot][side] @ demand
-        free = self.ledger.free(slot)[side][:, asked]
-        room = np.floor((free / demand[asked]).min(axis=1) + SLACK).astype(np.int64)
+        free = self.ledger.free(slot)[side][:, needed]
+        room = np.floor((free / demand[needed]).min(axis=1) + SLACK).astype(np.int64)
         return np.argsort(price, kind="stable"), room, price
 
 
@@ -112,15 +131,27 @@ class OasisOnResources(PrimalDual):
 
 
 @compiled
-def fill(count: int, order: Ints, room: Ints, price: Floats, taken: Ints) -> float:
-    """Cost of `count` pieces, the cheapest first, inf if there is no room; `taken` says where, if it has a length."""
+def fill(count: int, order: Ints, room: Ints, price: Floats, placed: Ints) -> float:
+    """Cost of `count` pieces on the cheapest machines, inf if there is no room.
+
+    Parameters
+    ----------
+    count
+        Workers or PSs, at least 0.
+    order
+        Machines by price.
+    room, price
+        Pieces that each machine holds, and the price of one, shape ``(machines,)``.
+    placed
+        Filled with the pieces of each machine, unless it is empty.
+    """
     cost = 0.0
     for h in order:
-        here = min(count, room[h])
-        cost += here * price[h]
-        if len(taken) > 0:
-            taken[h] = here
-        count -= here
+        n_machine = min(count, room[h])
+        cost += n_machine * price[h]
+        if len(placed) > 0:
+            placed[h] = n_machine
+        count -= n_machine
         if count == 0:
             return cost
     return np.inf

@@ -49,8 +49,10 @@ class OasisPolicy(ByKind):
         """The same policy with its constants set: if they were not, from the jobs of `scenario`."""
         if self.params.low is not None:
             return self
-        of = self.of_kind(scenario.cluster, resources=self._constants_on_resources, sites=self._constants_at_sites)
-        return OasisPolicy(**{**self.params.model_dump(), **of(scenario)})
+        constants = self.of_kind(
+            scenario.cluster, resources=self._constants_on_resources, sites=self._constants_at_sites
+        )
+        return OasisPolicy(**{**self.params.model_dump(), **constants(scenario)})
 
     def _constants_on_resources(self, scenario: Scenario) -> dict[str, Any]:
         from .on_resources import OasisOnResources  # noqa: PLC0415 - see ByKind
@@ -64,14 +66,20 @@ class OasisPolicy(ByKind):
         return site_constants(scenario)
 
     def on_resources(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
-        """OASiS on servers with resources."""
+        """OASiS on servers with resources.
+
+        Raises
+        ------
+        PolicyError
+            With ``split_sites=false``, which goes with sites.
+        """
         if not self.params.split_sites:
             raise PolicyError("oasis: split_sites=false goes with sites; on servers both kinds are always apart")
         from .on_resources import OasisOnResources  # noqa: PLC0415
 
-        made = OasisOnResources(self.params)
-        made.start(cluster, physics, rng)
-        return made
+        policy = OasisOnResources(self.params)
+        policy.start(cluster, physics, rng)
+        return policy
 
     def at_sites(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:  # noqa: ARG002
         """OASiS in Okita's model."""
@@ -80,7 +88,7 @@ class OasisPolicy(ByKind):
         from .at_sites import SiteOasis, SiteOasisParams  # noqa: PLC0415
 
         p = self.params
-        given = {} if p.levels == "auto" else {"levels": p.levels}
+        levels = {} if p.levels == "auto" else {"levels": p.levels}
         prices = frozen_prices(self.name, p, cluster, groups=1)
-        params = SiteOasisParams(split_sites=p.split_sites, **given)
+        params = SiteOasisParams(split_sites=p.split_sites, **levels)
         return SiteDriver(SiteOasis(sites_of(cluster), physics.slots or 1, prices, params), physics)

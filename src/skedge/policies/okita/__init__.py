@@ -13,7 +13,7 @@ do, for l = ceil(E M / (rho N)) slots, instead of waiting.
 
 **Guarantee.** Feasible for (2) (Theorem 1); no ratio is claimed. Each slot the first job runs, so all end.
 
-**Reading order.**
+**Reading order.** ``docs/examples/okita.py`` is Alg. 1 line by line, with the functions of these files.
 
 1. ``sites.py``: Sec. III, the model: sites, jobs, where a job stands in a slot.
 2. ``alg1.py``: Alg. 1, priorities, conflicts: keep, migrate or delay.

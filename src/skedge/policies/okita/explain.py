@@ -10,14 +10,14 @@ import numpy as np
 
 from .alg1 import OkitaDecision
 from .osf import TentativePlan, every_plan
-from .pa import Terms, Weights, exchange_costs, rooms, terms
+from .pa import Terms, Weights, exchange_costs, site_rooms, terms
 from .sites import SiteJob, SitePlacement, Sites
 from .slots import Decision, free_after
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One N of the enumeration: its l, and what the plan costs in bandwidth and latency."""
+    """One N of the enumeration (lines 5-8): its l, and the costs of its plan in bandwidth and latency."""
 
     workers: int
     slots: int
@@ -27,13 +27,13 @@ class Choice:
 
     @property
     def total(self) -> float:
-        """What is compared (Alg. 1 line 9)."""
+        """The cost that Alg. 1 line 9 compares."""
         return self.parameters + self.data + self.latency
 
 
 @dataclass(frozen=True, eq=False)
-class Explained:
-    """The reasons for a job's placement in a slot.
+class PlacementExplanation:
+    """The terms behind a job's placement in a slot.
 
     Attributes
     ----------
@@ -60,83 +60,102 @@ class Explained:
     runner_up: tuple[int, float] | None
 
 
-def explained(
+def explain_decision(
     sites: Sites, weights: Weights, jobs: dict[int, SiteJob], slot: int, decisions: Sequence[Decision], job: int
-) -> Explained:  # fmt: skip
-    """Explain what `decisions`, all of the slot in their order, have for a job.
+) -> PlacementExplanation:  # fmt: skip
+    """Explain the decision for a job, from the decisions of its slot.
+
+    Parameters
+    ----------
+    sites, weights
+        The sites as they were in the slot, and parameters of PA.
+    jobs, slot
+        All active jobs by id, and t.
+    decisions
+        All decisions of the slot, in their order: a migration saw what those before it left.
+    job
+        The id of the job.
 
     Raises
     ------
     KeyError
         If the job has no decision in this slot, or one that is not Okita's.
     """
-    turn, one = next(((i, one) for i, one in enumerate(decisions) if one.job == job), (-1, None))
-    if not isinstance(one, OkitaDecision) or one.tentative is None:
+    turn, decision = next(((i, decision) for i, decision in enumerate(decisions) if decision.job == job), (-1, None))
+    if not isinstance(decision, OkitaDecision) or decision.tentative is None:
         raise KeyError(job)
-    asked = jobs[job]
-    plan: TentativePlan | None = one.tentative
+    site_job = jobs[job]
+    plan: TentativePlan | None = decision.tentative
     free = sites.capacity
-    if one.verb == "migrate" and one.conflict is not None:
-        plan, free = one.conflict.migrated, free_after(sites, jobs, decisions[:turn])
+    if decision.verb == "migrate" and decision.conflict is not None:
+        plan, free = decision.conflict.migrated, free_after(sites, jobs, decisions[:turn])
     assert plan is not None  # noqa: S101 - a migrated job has a plan
-    costs = plan.slots * exchange_costs(sites, asked, rooms(sites, asked, one.left, free, weights), plan.workers)
-    others = np.flatnonzero(np.isfinite(costs) & (np.arange(len(sites)) != plan.placement.ps))
-    second = min(others.tolist(), key=lambda site: (costs[site], -site), default=None)
-    waited = slot - asked.arrival
-    return Explained(
-        decision=one,
+    rooms = site_rooms(sites, site_job, decision.left, free, weights)
+    costs = plan.slots * exchange_costs(sites, site_job, rooms, plan.workers)
+    other_sites = np.flatnonzero(np.isfinite(costs) & (np.arange(len(sites)) != plan.placement.ps))
+    runner_up = min(other_sites.tolist(), key=lambda site: (costs[site], -site), default=None)
+    waited = slot - site_job.arrival
+    return PlacementExplanation(
+        decision=decision,
+        # recomputed by the plain form, which shows every N; the search skips those that its bounds rule out
         choices=tuple(
-            Choice(found.workers, found.slots, found.parameters, found.data, asked.latency(waited + found.slots))
-            for found in every_plan(sites, asked, one.left, weights)
+            Choice(
+                tentative.workers,
+                tentative.slots,
+                tentative.parameters,
+                tentative.data,
+                site_job.latency(waited + tentative.slots),
+            )
+            for tentative in every_plan(sites, site_job, decision.left, weights)
         ),
         placement=plan.placement,
         slots=plan.slots,
-        quality=terms(sites, asked, one.left, free, weights),
+        quality=terms(sites, site_job, decision.left, free, weights),
         exchange=float(costs[plan.placement.ps]),
-        runner_up=None if second is None else (second, float(costs[second])),
+        runner_up=None if runner_up is None else (runner_up, float(costs[runner_up])),
     )
 
 
-def as_tables(found: Explained, ids: Sequence[str], name: Callable[[int], str]) -> dict[str, Any]:
+def as_tables(explanation: PlacementExplanation, ids: Sequence[str], name: Callable[[int], str]) -> dict[str, Any]:
     """The same in tables, sites by `ids` and jobs by `name`."""
-    one, stands = found.decision, found.placement
-    workers, workers_of = np.flatnonzero(stands.workers).tolist(), int(stands.workers.sum())
-    second = found.runner_up
+    decision, placement = explanation.decision, explanation.placement
+    worker_sites, n_workers = np.flatnonzero(placement.workers).tolist(), int(placement.workers.sum())
+    runner_up = explanation.runner_up
     table: dict[str, Any] = {
         "compares": "bandwidth cost and latency cost of a plan, by the number of its workers N",
-        "decision": one.verb,
-        "priority": one.priority,
-        "plan": f"workers {workers_of}, slots {found.slots}",
+        "decision": decision.verb,
+        "priority": decision.priority,
+        "plan": f"workers {n_workers}, slots {explanation.slots}",
         "by_workers": [
             {
                 "workers": c.workers, "slots": c.slots, "exchange": c.parameters, "transfers": c.data,
                 "latency": c.latency, "total": c.total,
             }
-            for c in sorted(found.choices, key=lambda one: one.total)
+            for c in sorted(explanation.choices, key=lambda choice: choice.total)
         ],
         "sites": [
             {
-                "site": ids[r], "workers": int(stands.workers[r]), "free": float(found.quality.free[r]),
-                "distance": float(found.quality.distance[r]), "data": float(found.quality.data[r]),
-                "Q": float(found.quality.total[r]),
+                "site": ids[r], "workers": int(placement.workers[r]), "free": float(explanation.quality.free[r]),
+                "distance": float(explanation.quality.distance[r]), "data": float(explanation.quality.data[r]),
+                "Q": float(explanation.quality.total[r]),
             }
-            for r in workers
+            for r in worker_sites
         ],
         "ps": [
             {"site": ids[site], "exchange": cost}
-            for site, cost in ((stands.ps, found.exchange), *([] if second is None else [second]))
+            for site, cost in ((placement.ps, explanation.exchange), *([] if runner_up is None else [runner_up]))
         ],
     }  # fmt: skip
-    if one.conflict is not None:
+    if decision.conflict is not None:
         table["conflict"] = [
             {
-                "with": name(one.conflict.occupant), "leaves_after_slots": one.conflict.release,
-                "migrating_costs": one.conflict.migrate_cost, "delaying_costs": one.conflict.delay_cost,
+                "with": name(decision.conflict.occupant), "leaves_after_slots": decision.conflict.release,
+                "migrating_costs": decision.conflict.migrate_cost, "delaying_costs": decision.conflict.delay_cost,
             }
         ]  # fmt: skip
-    if one.transfer is not None:
+    if decision.transfer is not None:
         table["moved"] = [
             {"from": ids[source], "to": ids[target], "chunks": chunks}
-            for source, target, chunks in one.transfer.moves.tolist()
+            for source, target, chunks in decision.transfer.moves.tolist()
         ]
     return table

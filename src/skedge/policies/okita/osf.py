@@ -24,8 +24,8 @@ from skedge.core.model.speed import ceil_almost
 from skedge.core.model.ties import better
 from skedge.platform.jit import compiled
 
-from .dta import gather, share, transfer
-from .pa import Rooms, Weights, fill, place, rooms
+from .dta import gather, transfer, workloads
+from .pa import SiteRooms, Weights, fill, place, site_rooms
 from .sites import SiteJob, SitePlacement, Sites
 
 _MARGIN = 4e-9
@@ -64,7 +64,8 @@ class TentativePlan:
 
 @compiled
 def window_length(chunks: float, rate: float, workers: int) -> int:
-    """Slots of a plan, l = ceil(E M / (rho N)), at least 1; `chunks` is M, `workers` N."""
+    """Slots of a plan, l = ceil(E M / (rho N)) of line 6, at least 1; `chunks` is M, `rate` rho / E, `workers` N."""
+    # D9 (O12): rounding down at the sites is not allowed for, so a plan may need a slot more
     return max(1, ceil_almost(chunks / rate / workers))
 
 
@@ -75,45 +76,68 @@ def window_lengths(chunks: float, rate: float, slots: Ints) -> None:
         slots[i] = window_length(chunks, rate, i + 1)
 
 
-def osf(sites: Sites, job: SiteJob, left: Ints, at: Rooms, count: int, slots: int) -> TentativePlan | None:
-    """The plan of `count` workers for `slots` slots in what :func:`.pa.rooms` has found, None without room.
+def osf(sites: Sites, job: SiteJob, left: Ints, rooms: SiteRooms, count: int, slots: int) -> TentativePlan | None:
+    """OSF: the plan of N workers for l slots, None without room.
 
-    The cost is that of PA over the window plus that of DTA over the window.
+    Its cost is that of PA plus that of DTA, both over the window (O13).
+
+    Parameters
+    ----------
+    sites, job
+        Costs between the sites, and the job.
+    left
+        M_i^r, chunks, shape ``(sites,)``.
+    rooms
+        From :func:`.pa.site_rooms`, for U of line 32: full capacities for a tentative plan, Av for a migration.
+    count, slots
+        N and l, both at least 1.
     """
-    placement = place(sites, job, at, count)
+    placement = place(sites, job, rooms, count)
     return None if placement is None else _plan(sites, job, left, slots, placement)
 
 
 def every_plan(sites: Sites, job: SiteJob, left: Ints, weights: Weights) -> list[TentativePlan]:
-    """The plans for N = 1, 2, ... as long as there are any, the job alone: the plain form, and what `explain` shows."""
-    at, found = rooms(sites, job, left, sites.capacity, weights), []
+    """The plans for N = 1, 2, ... of the job alone, lines 5-8: the plain form, and what `explain` shows.
+
+    Parameters
+    ----------
+    sites, job
+        All sites at full capacity, and the job.
+    left
+        M_i^r, chunks, shape ``(sites,)``, of a sum above 0.
+    weights
+        Parameters of PA.
+    """
+    rooms, plans = site_rooms(sites, job, left, sites.capacity, weights), []
     lengths = np.empty(job.most_workers(left), np.int64)
     window_lengths(float(left.sum()), job.rate, lengths)
     for count, slots in enumerate(lengths.tolist(), start=1):
-        plan = osf(sites, job, left, at, count, slots)
+        plan = osf(sites, job, left, rooms, count, slots)
+        # D7 (O26): a larger N finds no room either
         if plan is None:
             break
-        found.append(plan)
-    return found
+        plans.append(plan)
+    return plans
 
 
-def least(job: SiteJob, plans: list[TentativePlan], waited: int) -> TentativePlan | None:
-    """Alg. 1 line 9 over all `plans`, for a job that has waited `waited` slots."""
+def least_cost_plan(job: SiteJob, plans: list[TentativePlan], waited: int) -> TentativePlan | None:
+    """Alg. 1 line 9: the cheapest of `plans` for a job that has waited `waited` slots; None if there are none."""
     if not plans:
         return None
     costs = np.array([plan.bandwidth for plan in plans])
     slots = np.array([plan.slots for plan in plans])
-    return plans[first_least(costs + job.latency.rise(waited + slots.min(), waited + slots))]
+    # D8 (O24): latency costs as rises above the earliest end's, or all would be inf after 2,800 slots
+    return plans[first_minimum(costs + job.latency.rise(waited + slots.min(), waited + slots))]
 
 
 @compiled
-def first_least(costs: Floats) -> int:
-    """Index of the first cost that none is better than."""
-    at = 0
+def first_minimum(costs: Floats) -> int:
+    """Index of the first cost that no other is better than: ties go to the smallest N (D8)."""
+    best = 0
     for i in range(1, len(costs)):
-        if better(costs[i], costs[at]):
-            at = i
-    return at
+        if better(costs[i], costs[best]):
+            best = i
+    return best
 
 
 class Search:
@@ -121,37 +145,42 @@ class Search:
 
     Parameters
     ----------
+    sites, job
+        All sites at full capacity, and the job.
     left
-        M_i^r, shape ``(sites,)``; not to be changed.
+        M_i^r, chunks, shape ``(sites,)``; not to be changed.
+    weights
+        Parameters of PA.
     """
 
     def __init__(self, sites: Sites, job: SiteJob, left: Ints, weights: Weights) -> None:
-        self._of = (sites, job, left)
-        self._at = rooms(sites, job, left, sites.capacity, weights)
-        most = min(self._at.most, job.most_workers(left))
-        self._slots = np.empty(most, np.int64)
+        self._problem = (sites, job, left)
+        self._rooms = site_rooms(sites, job, left, sites.capacity, weights)
+        max_workers = min(self._rooms.max_workers, job.most_workers(left))
+        self._slots = np.empty(max_workers, np.int64)
         window_lengths(float(left.sum()), job.rate, self._slots)
-        self._exchange, self._ps = np.full(most, np.inf), np.full(most, -1)
-        self._data, self._bound = np.full(most, np.nan), np.zeros(most)
+        self._exchange, self._ps = np.full(max_workers, np.inf), np.full(max_workers, -1)
+        self._data, self._bound = np.full(max_workers, np.nan), np.zeros(max_workers)
         self._plans: dict[int, TentativePlan] = {}
-        if most > 0:
-            sweep(*self._at, sites.cost, job.exchange_mb, self._exchange, self._ps)
-            bounds(*self._at, self._ps, left, job.rate, self._slots, sites.least_cost, self._bound)
+        if max_workers > 0:
+            exchange_cost_by_count(self._rooms, sites.cost, job.exchange_mb, self._exchange, self._ps)
+            bounds(self._rooms, self._ps, left, job.rate, self._slots, sites.least_cost, self._bound)
 
     def best(self, waited: int) -> TentativePlan | None:
         """The tentative plan of a job that has waited `waited` slots; None if it can never run."""
         if len(self._slots) == 0:
             return None
-        sites, job, left = self._of
+        sites, job, left = self._problem
+        # all of line 9's cost but DTA's; of these only the latency depends on how long the job has waited
         fixed = self._exchange * self._slots + job.latency.rise(waited + self._slots.min(), waited + self._slots)
-        at = cheapest(
-            *self._at, self._ps, left, job.rate, self._slots, sites.donors, sites.cost, job.chunk_mb, fixed,
+        index = cheapest(
+            self._rooms, self._ps, left, job.rate, self._slots, sites.donors, sites.cost, job.chunk_mb, fixed,
             self._bound, self._data,
         )  # fmt: skip
-        if at not in self._plans:
-            placement = fill(sites, job, self._at, at + 1, int(self._ps[at]))
-            self._plans[at] = _plan(sites, job, left, int(self._slots[at]), placement)
-        return self._plans[at]
+        if index not in self._plans:
+            placement = fill(sites, job, self._rooms, index + 1, int(self._ps[index]))
+            self._plans[index] = _plan(sites, job, left, int(self._slots[index]), placement)
+        return self._plans[index]
 
 
 def _plan(sites: Sites, job: SiteJob, left: Ints, slots: int, placement: SitePlacement) -> TentativePlan:
@@ -160,32 +189,47 @@ def _plan(sites: Sites, job: SiteJob, left: Ints, slots: int, placement: SitePla
 
 
 @compiled
-def sweep(
-    order: Ints, room: Ints, beside: Ints, cost: Floats, exchange_mb: float, least: Floats, best_ps: Ints
+def exchange_cost_by_count(
+    rooms: SiteRooms, cost: Floats, exchange_mb: float, exchange: Floats, best_ps: Ints
 ) -> None:  # fmt: skip
-    """PA for N = 1 .. len(least) at once: cost of a slot's exchange, and the PS site; of equal ones the last."""
+    """PA for N = 1 .. len(exchange) at once: cost of a slot's exchange, and the PS site; of equal ones the last.
+
+    Parameters
+    ----------
+    rooms
+        Order and room of the sites; they do not depend on N.
+    cost
+        Of a MB from row to column, shape ``(sites, sites)``.
+    exchange_mb
+        pi_i, MB per slot.
+    exchange, best_ps
+        Filled, shape ``(N,)``: sum of q pi y in a slot, inf where N workers find no room, and r~.
+    """
+    order, room, room_with_ps = rooms
     for ps in range(len(room)):
-        if beside[ps] < 0:
+        if room_with_ps[ps] < 0:
             continue
-        done, total = 0, 0.0
+        # workers go to the sites in PA's order whatever N is, so one pass prices every N by its prefix
+        n_placed, total = 0, 0.0
         for r in order[ps if len(order) > 1 else 0]:
-            here = min(len(least) - done, beside[r] if r == ps else room[r])
-            each = cost[r, ps] * exchange_mb
-            for n in range(here):
-                so_far = total + each * (n + 1)
+            n_site = min(len(exchange) - n_placed, room_with_ps[r] if r == ps else room[r])
+            unit_cost = cost[r, ps] * exchange_mb
+            for n in range(n_site):
+                cost_n = total + unit_cost * (n + 1)
                 # as in PA, of equal costs the last PS site wins
-                if not better(least[done + n], so_far):
-                    least[done + n], best_ps[done + n] = so_far, ps
-            done, total = done + here, total + each * here
-            if done == len(least):
+                if not better(exchange[n_placed + n], cost_n):
+                    exchange[n_placed + n], best_ps[n_placed + n] = cost_n, ps
+            n_placed, total = n_placed + n_site, total + unit_cost * n_site
+            if n_placed == len(exchange):
                 break
 
 
 @compiled
-def _fill(order: Ints, room: Ints, beside: Ints, ps: int, count: int, workers: Ints) -> None:
+def _fill(order: Ints, room: Ints, room_with_ps: Ints, ps: int, count: int, workers: Ints) -> None:
+    """PA lines 9-11 for a PS site and an N that are known to fit."""
     workers[:] = 0
     for r in order[ps if len(order) > 1 else 0]:
-        workers[r] = min(count, beside[r] if r == ps else room[r])
+        workers[r] = min(count, room_with_ps[r] if r == ps else room[r])
         count -= workers[r]
         if count == 0:
             return
@@ -193,46 +237,77 @@ def _fill(order: Ints, room: Ints, beside: Ints, ps: int, count: int, workers: I
 
 @compiled
 def bounds(
-    order: Ints, room: Ints, beside: Ints, best_ps: Ints, left: Ints, rate: float, slots: Ints, least_cost: Floats,
-    bound: Floats,
+    rooms: SiteRooms, best_ps: Ints, left: Ints, rate: float, slots: Ints, least_cost: Floats, bound: Floats
 ) -> None:  # fmt: skip
-    """For each N at most what DTA costs per MB: what must leave, by the cheapest way out of its site."""
+    """Lower bound of DTA's cost per MB for each N: each chunk that must leave takes the cheapest way out of its site.
+
+    Parameters
+    ----------
+    rooms
+        Order and room of the sites.
+    best_ps
+        PS site of each N, shape ``(N,)``.
+    left
+        M_i^r, chunks, shape ``(sites,)``.
+    rate
+        rho / E.
+    slots
+        l of each N, shape ``(N,)``.
+    least_cost
+        Of a MB to another site, shape ``(sites,)``.
+    bound
+        Filled, shape ``(N,)``.
+    """
+    order, room, room_with_ps = rooms
     workers, trained = np.empty(len(room), np.int64), np.empty(len(room), np.int64)
     for i in range(len(bound)):
-        _fill(order, room, beside, best_ps[i], i + 1, workers)
-        share(left, workers, rate, slots[i], trained)
-        leaves, stays = 0.0, 0
+        _fill(order, room, room_with_ps, best_ps[i], i + 1, workers)
+        workloads(left, workers, rate, slots[i], trained)
+        moving_cost, untrained = 0.0, 0
         for r in range(len(left)):
-            leaves += least_cost[r] * max(0, left[r] - trained[r])
-            stays += left[r] - trained[r]
+            moving_cost += least_cost[r] * max(0, left[r] - trained[r])
+            untrained += left[r] - trained[r]
         # every surplus chunk must leave only if the window trains all chunks (sum of left - trained is 0)
-        bound[i] = leaves if stays == 0 else 0.0
+        bound[i] = moving_cost if untrained == 0 else 0.0
 
 
 @compiled
 def cheapest(
-    order: Ints, room: Ints, beside: Ints, best_ps: Ints, left: Ints, rate: float, slots: Ints, donors: Ints,
-    cost: Floats, chunk_mb: float, fixed: Floats, bound: Floats, data: Floats,
+    rooms: SiteRooms, best_ps: Ints, left: Ints, rate: float, slots: Ints, donors: Ints, cost: Floats, chunk_mb: float,
+    fixed: Floats, bound: Floats, data: Floats,
 ) -> int:  # fmt: skip
-    """N - 1 of the first N that no other is better than.
+    """N - 1 of the first N that no other is better than (Alg. 1 line 9).
 
-    `fixed` is all of the cost but DTA's; `data` is DTA's cost per MB where it has been computed, nan elsewhere, and is
-    filled in where it is needed.
+    Parameters
+    ----------
+    rooms, best_ps, left, rate, slots
+        As in :func:`bounds`.
+    donors, cost
+        As in :class:`.sites.Sites`.
+    chunk_mb
+        delta_i, MB.
+    fixed
+        All of the cost but DTA's, shape ``(N,)``.
+    bound
+        From :func:`bounds`.
+    data
+        DTA's cost per MB where it has been computed, nan elsewhere, shape ``(N,)``; filled in where it is needed.
     """
+    order, room, room_with_ps = rooms
     workers, trained = np.empty(len(room), np.int64), np.empty(len(room), np.int64)
     moves = np.empty((2 * len(room), 3), np.int64)
     limit, first = np.inf, int(np.argmin(fixed + chunk_mb * bound))
     total = np.full(len(fixed), np.inf)
     # the most promising N first: its cost rules out most of the others without DTA
-    for turn in range(-1, len(fixed)):
-        i = first if turn < 0 else turn
+    for step in range(-1, len(fixed)):
+        i = first if step < 0 else step
         if fixed[i] + chunk_mb * bound[i] > limit + _MARGIN * abs(limit):
             continue
         if np.isnan(data[i]):
-            _fill(order, room, beside, best_ps[i], i + 1, workers)
-            share(left, workers, rate, slots[i], trained)
+            _fill(order, room, room_with_ps, best_ps[i], i + 1, workers)
+            workloads(left, workers, rate, slots[i], trained)
             # DTA of Alg. 3; kept, as it does not depend on how long the job has waited
             _, data[i] = gather(left - trained, donors, cost, moves)
         total[i] = fixed[i] + chunk_mb * data[i]
         limit = min(limit, total[i])
-    return first_least(total)
+    return first_minimum(total)

@@ -10,7 +10,7 @@ from skedge.core.model.cluster import Cluster, Physics
 from skedge.core.policy import Basis, Need, Params, View
 
 from .alg1 import Okita, OkitaDecision, OkitaParams
-from .explain import as_tables, explained
+from .explain import as_tables, explain_decision
 from .slots import SiteDriver, sites_of
 
 if TYPE_CHECKING:
@@ -35,8 +35,11 @@ class OkitaPolicy(Basis):
 
     def terms(self, job: int, view: View) -> dict[str, Any]:
         """The enumeration over N, the chosen sites with Q's terms, the PS's cost, migrate or delay, what moved."""
-        d = self.driver
-        if not any(one.job == job and isinstance(one, OkitaDecision) and one.tentative for one in d.decided):
+        driver = self.driver
+        decisions = [d for d in driver.decisions if d.job == job and isinstance(d, OkitaDecision)]
+        if not any(decision.tentative for decision in decisions):
             return {"compares": "nothing: no placement on the sites is feasible"}
-        found = explained(d.there, self.params, d.jobs, d.slot, d.decided, job)
-        return as_tables(found, self.cluster.server_ids, view.job_id)
+        explanation = explain_decision(
+            driver.current_sites, self.params, driver.jobs, driver.slot, driver.decisions, job
+        )
+        return as_tables(explanation, self.cluster.server_ids, view.job_id)

@@ -18,14 +18,15 @@ from skedge.core.model.ties import SLACK
 
 @dataclass(frozen=True, eq=False)
 class Sites:
-    """Where jobs can be trained. A site may hold nothing: then its data are trained elsewhere.
+    """Sites with resources, and the cost of bandwidth between them. A site without capacity still has data.
 
     Attributes
     ----------
     capacity
-        Shape ``(sites, resources)``, finite, >= 0.
+        C_r^k, shape ``(sites, resources)``, finite, >= 0.
     cost
-        Of a MB from the row's site to the column's, shape ``(sites, sites)``, finite, >= 0, 0 on the diagonal.
+        q^{rr'}, of a MB from the row's site to the column's (O23), shape ``(sites, sites)``, finite, >= 0, 0 on the
+        diagonal.
     asymmetric
         True if the two directions may differ. The exchange between a worker and its PS then pays the way from the
         worker to the PS, as Eq. (1) has it.
@@ -66,8 +67,8 @@ class Sites:
     def least_cost(self) -> Floats:
         """Least cost of a MB to another site, shape ``(sites,)``; 0 for a single site."""
         # a site is no way out of itself
-        apart = self.cost + np.diag(np.full(len(self), np.inf))
-        return np.asarray(apart.min(axis=1)) if len(self) > 1 else np.zeros(1)
+        off_diagonal = self.cost + np.diag(np.full(len(self), np.inf))
+        return np.asarray(off_diagonal.min(axis=1)) if len(self) > 1 else np.zeros(1)
 
     @cached_property
     def donors(self) -> Ints:
@@ -157,21 +158,22 @@ class SitePlacement(NamedTuple):
     def demand(self, job: SiteJob) -> Floats:
         """What it takes, shape ``(sites, resources)``."""
         worker, ps = job.demands
-        taken = np.outer(self.workers, worker)
-        taken[self.ps] += ps
-        return taken
+        demand = np.outer(self.workers, worker)
+        demand[self.ps] += ps
+        return demand
 
 
 def room(free: Floats, demand: Floats) -> Ints:
-    """How many of `demand`, shape ``(resources,)``, each row of `free` holds; never below 0."""
-    asked = demand > 0
-    # the resource of which there is least decides
-    most = np.floor((free[:, asked] / demand[asked]).min(axis=1) + SLACK)
-    return np.maximum(most, 0).astype(np.int64)
+    """Number of pieces of `demand`, shape ``(resources,)``, that each row of `free` holds; never below 0."""
+    # O16: a resource that is not needed does not limit, and is not divided by
+    needed = demand > 0
+    # line 6 of Alg. 2: the scarcest resource decides; the slack keeps 3 x 0.1 within 0.3
+    counts = np.floor((free[:, needed] / demand[needed]).min(axis=1) + SLACK)
+    return np.maximum(counts, 0).astype(np.int64)
 
 
 def check_job(sites: Sites, job: SiteJob) -> None:
-    """Refuse a job that is not made for these sites.
+    """Reject a job that is not made for these sites.
 
     Raises
     ------

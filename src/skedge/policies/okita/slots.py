@@ -27,7 +27,7 @@ Verb = Literal["keep", "migrate", "delay", "run"]
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """What one job does in one slot.
+    """The placement and the transfers of one job in one slot.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Decision:
     placement
         y and s of the slot; None if the job is delayed.
     transfer
-        What is trained and what moves; None if the job is delayed.
+        d and g of the slot; None if the job is delayed.
     """
 
     job: int
@@ -55,7 +55,7 @@ class Progress:
     left
         M_i^r: chunks not yet trained where they lie, shape ``(sites,)``; replaced, never changed in place.
     parameters, data
-        Bandwidth cost paid so far.
+        Bandwidth cost paid so far, the two terms of Eq. (1).
     """
 
     job: SiteJob
@@ -83,7 +83,13 @@ class SiteScheduler:
     active: dict[int, Progress] = field(default_factory=dict, init=False)
 
     def decide(self, slot: int) -> Sequence[Decision]:
-        """A decision for every active job, in the order in which they were made."""
+        """Decide for every active job, in the scheduler's own order.
+
+        Parameters
+        ----------
+        slot
+            t, from 0.
+        """
         raise NotImplementedError
 
     def arrive(self, job: SiteJob) -> None:
@@ -104,18 +110,18 @@ class SiteScheduler:
         del self.active[job]
 
     def interrupted(self, job: int) -> None:
-        """A job has lost its workers, because a site of theirs is out of service."""
+        """Take note that a job has lost its workers, because a site of theirs is out of service."""
 
     def pay(self, decision: Decision) -> None:
-        """Add what a job that runs pays for bandwidth in the slot."""
+        """Add the bandwidth cost of the slot to a job that runs (line 24)."""
         if decision.placement is not None and decision.transfer is not None:
-            at = self.active[decision.job]
-            at.parameters += decision.placement.cost
-            at.data += at.job.chunk_mb * decision.transfer.cost_per_mb
+            progress = self.active[decision.job]
+            progress.parameters += decision.placement.cost
+            progress.data += progress.job.chunk_mb * decision.transfer.cost_per_mb
 
 
 def free_after(sites: Sites, jobs: dict[int, SiteJob], decisions: Iterable[Decision]) -> Floats:
-    """What is left of a slot after these decisions, shape ``(sites, resources)``; never below 0."""
+    """Av_r^k after these decisions of a slot, shape ``(sites, resources)``; never below 0."""
     free = sites.capacity.copy()
     for decision in decisions:
         if decision.placement is not None:
@@ -127,50 +133,61 @@ NEVER_FITS = "never_fits: a worker and its PS have no room on the sites, even on
 
 
 class SiteDriver:
-    """Drives a scheduler.
+    """Drives a scheduler slot by slot, and makes orders of its decisions.
+
+    Parameters
+    ----------
+    scheduler
+        Made for all sites.
+    physics
+        For the length of a slot [µs].
 
     Attributes
     ----------
-    decided
+    decisions
         The decisions of the last slot, in the order in which they were made.
     jobs
-        The scheduler's state of the jobs in the system.
-    there
-        The sites as they are now: those out of service have no capacity.
+        The announced jobs that are in the system, by row.
+    all_sites, current_sites
+        The sites, and the sites as they are now: those out of service have no capacity.
+    postponed
+        Jobs that wait and whose postponement has been ordered.
     slot
         The last slot that was decided.
     """
 
     def __init__(self, scheduler: SiteScheduler, physics: Physics) -> None:
         self.scheduler, self.physics = scheduler, physics
-        self.full = self.there = scheduler.sites
-        self.decided: Sequence[Decision] = ()
+        self.all_sites = self.current_sites = scheduler.sites
+        self.decisions: Sequence[Decision] = ()
         self.jobs: dict[int, SiteJob] = {}
-        self.waits: set[int] = set()
+        self.postponed: set[int] = set()
         self.slot = self.wake_at = -1
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """Take in arrivals and departures; at the beginning of a slot decide for all active jobs."""
         active, slot = self.scheduler.active, self.physics.slot
         if event.servers:
-            self.there = self.full if view.in_service.all() else replace(self.full, capacity=view.amounts.copy())
+            sites = self.all_sites
+            self.current_sites = sites if view.in_service.all() else replace(sites, capacity=view.amounts.copy())
         for job in event.left:
             self._forget(job)
         for job in event.interrupted:
             self.scheduler.interrupted(job)
         for job in event.arrived:
-            self.jobs[job] = made = site_job(job, view, self.physics)
-            self.scheduler.arrive(made)
+            self.jobs[job] = new_job = site_job(job, view, self.physics)
+            self.scheduler.arrive(new_job)
+        # decisions are made at slot boundaries alone, once each: an arrival within a slot waits for the next one
         if view.now % slot == 0 and view.now // slot > self.slot:
             self.slot = view.now // slot
-            for at in active.values():
-                left = view.chunks_left(at.job.id)
+            for progress in active.values():
+                left = view.chunks_left(progress.job.id)
                 # the same array as long as nothing was trained: Okita's tables are kept for it
-                at.left = at.left if (at.left == left).all() else left.copy()
+                progress.left = progress.left if (progress.left == left).all() else left.copy()
             # only decisions see sites out of service; arrivals are judged by all sites, which come back
-            self.scheduler.sites = self.there
-            self.decided = self.scheduler.decide(self.slot)
-            self.scheduler.sites = self.full
+            self.scheduler.sites = self.current_sites
+            self.decisions = self.scheduler.decide(self.slot)
+            self.scheduler.sites = self.all_sites
             yield from self._orders(view)
         for job in [job for job in self.jobs if job not in active]:
             self._forget(job)
@@ -181,67 +198,68 @@ class SiteDriver:
             yield WakeAt(self.wake_at)
 
     def terms(self, job: int, view: View) -> dict[str, Any]:
-        """What was decided for `job` in the last slot, and the other active jobs."""
+        """The decision for `job` in the last slot, and the other active jobs."""
         ids = view.cluster.server_ids
-        one = next((one for one in self.decided if one.job == job), None)
-        others = [
-            {"job": view.job_id(other), "workers": int(view.workers[other])} for other in self.jobs if other != job
-        ]
-        found: dict[str, Any] = {"compares": "the jobs in the system, in the order of arrival", "in_system": others}
-        if one is not None and one.placement is not None and one.transfer is not None:
-            workers, _ = where(one)
-            found |= {
+        decision = next((decision for decision in self.decisions if decision.job == job), None)
+        peers = [{"job": view.job_id(peer), "workers": int(view.workers[peer])} for peer in self.jobs if peer != job]
+        table: dict[str, Any] = {"compares": "the jobs in the system, in the order of arrival", "in_system": peers}
+        if decision is not None and decision.placement is not None and decision.transfer is not None:
+            workers, _ = allocation_pairs(decision)
+            table |= {
                 "sites": [{"site": ids[site], "workers": n} for site, n in workers],
-                "ps": ids[one.placement.ps],
-                "exchange_per_slot": one.placement.cost,
+                "ps": ids[decision.placement.ps],
+                "exchange_per_slot": decision.placement.cost,
                 "moved": [
                     {"from": ids[source], "to": ids[target], "chunks": chunks}
-                    for source, target, chunks in one.transfer.moves.tolist()
+                    for source, target, chunks in decision.transfer.moves.tolist()
                 ],
             }
-        return found
+        return table
 
     def _forget(self, job: int) -> None:
         self.scheduler.active.pop(job, None)
         self.jobs.pop(job, None)
-        self.waits.discard(job)
+        self.postponed.discard(job)
 
     def _orders(self, view: View) -> Iterator[Order]:
-        """Suspensions first, then allocations, then transfers."""
-        gets = {one.job: one for one in self.decided if self._stands(one, view)}
-        for one in self.decided:
-            held = view.placement(one.job)
-            if held and (one.job not in gets or (held, view.ps_placement(one.job)) != where(gets[one.job])):
-                yield Suspend(one.job, "moved" if one.job in gets else _why_not(one))
-            elif not held and one.job not in gets and one.job not in self.waits:
-                yield Postpone(one.job, _why_not(one))
-                self.waits.add(one.job)
-        for job, one in gets.items():
-            self.scheduler.pay(one)
-            self.waits.discard(job)
+        """Orders of the slot: suspensions, which free what allocations take, then allocations, then transfers."""
+        placed = {decision.job: decision for decision in self.decisions if self._in_service(decision, view)}
+        for decision in self.decisions:
+            allocation = view.placement(decision.job)
+            if allocation and (
+                decision.job not in placed
+                or (allocation, view.ps_placement(decision.job)) != allocation_pairs(placed[decision.job])
+            ):
+                yield Suspend(decision.job, "moved" if decision.job in placed else _delay_reason(decision))
+            elif not allocation and decision.job not in placed and decision.job not in self.postponed:
+                yield Postpone(decision.job, _delay_reason(decision))
+                self.postponed.add(decision.job)
+        for job, decision in placed.items():
+            self.scheduler.pay(decision)
+            self.postponed.discard(job)
             if not view.placement(job):
-                assert one.placement is not None  # noqa: S101 - it stands somewhere
-                yield Allocate(job, *where(one), one.verb, value=one.placement.cost)
-        for one in gets.values():
+                assert decision.placement is not None  # noqa: S101 - it stands somewhere
+                yield Allocate(job, *allocation_pairs(decision), decision.verb, value=decision.placement.cost)
+        for decision in placed.values():
             # after all suspensions and allocations: a job's data follow its workers
-            yield from self._transfers(one)
+            yield from self._transfers(decision)
 
-    def _stands(self, one: Decision, view: View) -> bool:
-        if one.placement is None:
+    def _in_service(self, decision: Decision, view: View) -> bool:
+        if decision.placement is None:
             return False
-        workers, ps = where(one)
+        workers, ps = allocation_pairs(decision)
         return all(view.in_service[site] for site, _ in (*workers, *ps))
 
-    def _transfers(self, one: Decision) -> Iterator[Order]:
-        assert one.transfer is not None  # noqa: S101 - every job that stands somewhere has its data seen to
-        mb, cost = self.jobs[one.job].chunk_mb, self.full.cost
-        for source, target, chunks in one.transfer.moves.tolist():
-            yield Transfer(one.job, source, target, chunks, "data", mb * chunks * float(cost[source, target]))
+    def _transfers(self, decision: Decision) -> Iterator[Order]:
+        assert decision.transfer is not None  # noqa: S101 - every job that stands somewhere has its data seen to
+        mb, cost = self.jobs[decision.job].chunk_mb, self.all_sites.cost
+        for source, target, chunks in decision.transfer.moves.tolist():
+            yield Transfer(decision.job, source, target, chunks, "data", mb * chunks * float(cost[source, target]))
 
 
-def _why_not(one: Decision) -> str:
-    """Why a job has no placement: it is delayed, or a site of its placement is out of service."""
-    return one.verb if one.placement is None else "out_of_service"
+def _delay_reason(decision: Decision) -> str:
+    """The reason on record for a job without placement: it is delayed, or one of its sites is out of service."""
+    return decision.verb if decision.placement is None else "out_of_service"
 
 
 def sites_of(cluster: Cluster) -> Sites:
@@ -250,7 +268,13 @@ def sites_of(cluster: Cluster) -> Sites:
 
 
 def site_job(job: int, view: View, physics: Physics) -> SiteJob:
-    """What a job announces."""
+    """What a job announces.
+
+    Raises
+    ------
+    ScenarioError
+        If the job has no latency cost.
+    """
     latency = view.latency(job)
     if latency is None:
         raise ScenarioError(f"job {view.job_id(job)!r}: latency is missing; a job at sites has a latency cost")
@@ -272,6 +296,7 @@ def _site_job(job: int, arrival: int, jobs: JobColumns, rate: float, latency: La
     return SiteJob(
         job,
         arrival,
+        # O11: below one chunk a slot, rounding down would leave every site without work for ever
         rate=max(rate, 1.0),
         chunk_mb=float(jobs.chunk_mb[job]),
         exchange_mb=float(jobs.exchange_mb[job]),
@@ -282,7 +307,7 @@ def _site_job(job: int, arrival: int, jobs: JobColumns, rate: float, latency: La
     )
 
 
-def where(one: Decision) -> tuple[Placement, Placement]:
-    """Workers and PS of a placed job."""
-    assert one.placement is not None  # noqa: S101 - it stands somewhere
-    return pairs(one.placement.workers), ((one.placement.ps, 1),)
+def allocation_pairs(decision: Decision) -> tuple[Placement, Placement]:
+    """Workers and PS of a placed job, as (site, count) pairs."""
+    assert decision.placement is not None  # noqa: S101 - it stands somewhere
+    return pairs(decision.placement.workers), ((decision.placement.ps, 1),)

@@ -15,7 +15,7 @@ from skedge.policies.common.round_robin import fits, round_robin
 
 
 class Demands(NamedTuple):
-    """What jobs ask for and how fast they are; rows are jobs in the order of their arrival.
+    """Demands and speeds of jobs; rows are jobs in the order of their arrival.
 
     Attributes
     ----------
@@ -41,13 +41,33 @@ class Demands(NamedTuple):
 
 @inlined
 def iteration(speed: Floats, batch: int, w: int, p: int) -> float:
-    """Slots of an iteration with w workers and p PSs."""
+    """Time t(p, w) of an iteration [slots], Eq. (4).
+
+    Parameters
+    ----------
+    speed
+        Coefficients of :mod:`.speed_model`, shape ``(6,)``.
+    batch
+        M.
+    w, p
+        Workers and PSs, both at least 1.
+    """
     return speed[0] * batch / w + speed[1] + speed[2] * w / p + speed[3] * w + speed[4] * p + speed[5] / p
 
 
 @inlined
 def weight(worker: Floats, ps: Floats, w: int, p: int, total: Floats) -> float:
-    """Part of the cluster's dominant resource that w workers and p PSs take."""
+    """Dominant share of w workers and p PSs (D3).
+
+    Parameters
+    ----------
+    worker, ps
+        Demands, shape ``(resources,)``.
+    w, p
+        Numbers of workers and PSs.
+    total
+        The cluster's resources, shape ``(resources,)``, > 0; inf for a resource that does not count.
+    """
     share = 0.0
     for r in range(len(total)):
         share = max(share, (w * worker[r] + p * ps[r]) / total[r])
@@ -55,47 +75,68 @@ def weight(worker: Floats, ps: Floats, w: int, p: int, total: Floats) -> float:
 
 
 @inlined
-def saved(now: float, then: float) -> float:
-    """Slots of an iteration that a task takes away; 0 if they are rounding."""
-    return 0.0 if abs(now - then) <= NOISE * now else now - then
+def time_saved(before: float, after: float) -> float:
+    """Reduction of an iteration's time by a task [slots]; 0 if it is rounding."""
+    return 0.0 if abs(before - after) <= NOISE * before else before - after
 
 
 @compiled
 def gain(d: Demands, job: int, w: int, p: int, extra_ps: bool, total: Floats) -> tuple[float, int, int]:
-    """The best next task of a job that has w workers and p PSs: its marginal gain, and the (workers, PSs) that it adds.
+    """The best next task of a job: its marginal gain, and the (workers, PSs) that it adds.
 
     Q (t(p, w) - t(p', w')) over the dominant share of the addition. A worker that would leave more than gamma workers
-    to a PS comes with PSs; with `extra_ps` a PS alone is a task too, and preferred at a tie. 0 where there is no task,
-    or where what it saves is rounding.
+    to a PS comes with PSs (D2). 0 where there is no task, or where the time that it saves is rounding.
+
+    Parameters
+    ----------
+    d, job
+        The jobs, and the row of one.
+    w, p
+        Its workers and PSs.
+    extra_ps
+        A PS alone is a task too (``servers=free``), and preferred at a tie.
+    total
+        As in :func:`weight`.
     """
-    now = iteration(d.speed[job], d.batch[job], w, p)
+    before = iteration(d.speed[job], d.batch[job], w, p)
     best, add_w, add_p = 0.0, 0, 0
     if extra_ps:
-        then = iteration(d.speed[job], d.batch[job], w, p + 1)
-        best, add_w, add_p = d.left[job] * saved(now, then) / weight(d.worker[job], d.ps[job], 0, 1, total), 0, 1
+        after = iteration(d.speed[job], d.batch[job], w, p + 1)
+        best, add_w, add_p = (
+            d.left[job] * time_saved(before, after) / weight(d.worker[job], d.ps[job], 0, 1, total),
+            0,
+            1,
+        )
     if w < d.batch[job]:
-        more = max(servers_for(w + 1, d.ratio[job]) - p, 0)
-        then = iteration(d.speed[job], d.batch[job], w + 1, p + more)
-        value = d.left[job] * saved(now, then) / weight(d.worker[job], d.ps[job], 1, more, total)
+        n_ps = max(servers_for(w + 1, d.ratio[job]) - p, 0)
+        after = iteration(d.speed[job], d.batch[job], w + 1, p + n_ps)
+        # Sec. 4: the gain in remaining time for each part of the dominant resource
+        value = d.left[job] * time_saved(before, after) / weight(d.worker[job], d.ps[job], 1, n_ps, total)
         if value > best * (1 + TOLERANCE):
-            best, add_w, add_p = value, 1, more
+            best, add_w, add_p = value, 1, n_ps
     return best, add_w, add_p
 
 
 @compiled
 def allocate(d: Demands, free: Floats, total: Floats, extra_ps: bool, skip: bool) -> tuple[Ints, Ints]:
-    """How many workers and PSs each job gets of `free`, the cluster's resources added up.
+    """Numbers of workers and PSs of each job, from the cluster's resources added up.
 
     First each job gets 1 worker and 1 PS, in order, if that fits. Then the task of the largest marginal gain is added,
     at a tie (:mod:`skedge.core.model.ties`) that of the first job, until none is above 0, or the one that was picked
-    does not fit (with `skip`: then its job drops out).
+    does not fit.
 
     Parameters
     ----------
+    d
+        The jobs.
     free
-        What there is, shape ``(resources,)``; used up in place.
+        The resources to give, shape ``(resources,)``; used up in place.
     total
-        What shares are parts of, shape ``(resources,)``, > 0; inf for a resource that does not count.
+        As in :func:`weight`.
+    extra_ps
+        As in :func:`gain`.
+    skip
+        True: a job whose task does not fit drops out, and the others continue.
 
     Returns
     -------
@@ -109,18 +150,18 @@ def allocate(d: Demands, free: Floats, total: Floats, extra_ps: bool, skip: bool
     heappop(queue)
     for job in range(jobs):
         first = servers_for(1, d.ratio[job])
-        _needed(need, d.worker[job], d.ps[job], 1, first)
+        _set_need(need, d.worker[job], d.ps[job], 1, first)
         if fits(need, free):
             free -= need
             counts[0, job], counts[1, job] = 1, first
             value, add_w, add_p = gain(d, job, 1, first, extra_ps, total)
             heappush(queue, (-value, job, add_w, add_p))
     while len(queue) > 0:
-        value, job, add_w, add_p = _first(queue)
+        value, job, add_w, add_p = _first_of_ties(queue)
         # gains are negated in the heap: no task that is left makes its job faster
         if value >= 0:
             break
-        _needed(need, d.worker[job], d.ps[job], add_w, add_p)
+        _set_need(need, d.worker[job], d.ps[job], add_w, add_p)
         if not fits(need, free):
             if skip:
                 continue
@@ -134,23 +175,23 @@ def allocate(d: Demands, free: Floats, total: Floats, extra_ps: bool, skip: bool
 
 
 @compiled
-def _first(queue: list[tuple[float, int, int, int]]) -> tuple[float, int, int, int]:
-    """Take the entry of the first job out of those whose gains tie with the largest; gains are negated."""
+def _first_of_ties(queue: list[tuple[float, int, int, int]]) -> tuple[float, int, int, int]:
+    """Pop the entry of the first job among those whose gains tie with the largest; gains are negated."""
     best = heappop(queue)
-    largest, near = best[0], [best]
-    near.pop()  # numba learns the type of the list from its entry
+    largest, tied = best[0], [best]
+    tied.pop()  # numba learns the type of the list from its entry
     while len(queue) > 0 and queue[0][0] * (1 + TOLERANCE) <= largest:
-        other = heappop(queue)
-        if other[1] < best[1]:
-            best, other = other, best
-        near.append(other)
-    for other in near:
-        heappush(queue, other)
+        entry = heappop(queue)
+        if entry[1] < best[1]:
+            best, entry = entry, best
+        tied.append(entry)
+    for entry in tied:
+        heappush(queue, entry)
     return best
 
 
 @inlined
-def _needed(need: Floats, worker: Floats, ps: Floats, w: int, p: int) -> None:
+def _set_need(need: Floats, worker: Floats, ps: Floats, w: int, p: int) -> None:
     for r in range(len(need)):
         need[r] = w * worker[r] + p * ps[r]
 
@@ -166,10 +207,14 @@ def place(d: Demands, workers: Ints, servers: Ints, free: Floats, total: Floats)
 
     Parameters
     ----------
+    d
+        The jobs.
     workers, servers
         From :func:`allocate`.
     free
         Shape ``(machines, resources)``; used up in place.
+    total
+        As in :func:`weight`.
 
     Returns
     -------
@@ -182,16 +227,17 @@ def place(d: Demands, workers: Ints, servers: Ints, free: Floats, total: Floats)
             continue
         # a stable order: of machines with as much free the lower one first
         order = np.argsort(-free[:, _dominant(d, job, workers[job], servers[job], total)], kind="mergesort")
-        spread = False
+        is_placed = False
         # on more machines than there are workers or PSs some would get nothing
         for k in range(1, min(machines, max(workers[job], servers[job])) + 1):
-            if not spread and _even(d, job, workers[job], servers[job], order[:k], free):
-                spread = True
+            if not is_placed and _fits_evenly(d, job, workers[job], servers[job], order[:k], free):
+                is_placed = True
                 for n in range(k):
-                    w[job, order[n]] = _part(workers[job], n, k)
-                    p[job, order[n]] = _part(servers[job], n, k)
-        if not spread:
-            _alternately(d, job, workers[job], servers[job], order, free, w[job], p[job])
+                    w[job, order[n]] = _even_count(workers[job], n, k)
+                    p[job, order[n]] = _even_count(servers[job], n, k)
+        if not is_placed:
+            _place_alternately(d, job, workers[job], servers[job], order, free, w[job], p[job])
+        # D6: better one worker wherever it fits than a job without any
         if w[job].sum() == 0:
             placed, _ = round_robin(d.worker[job], d.ps[job], 1, d.ratio[job], free, 0)
             w[job], p[job] = placed[0], placed[1]
@@ -202,28 +248,29 @@ def place(d: Demands, workers: Ints, servers: Ints, free: Floats, total: Floats)
 
 
 @inlined
-def _part(count: int, n: int, k: int) -> int:
-    """How many of `count` the n-th of k machines gets."""
+def _even_count(count: int, n: int, k: int) -> int:
+    """Part of `count` on the n-th of k machines; counts differ by at most one (D4)."""
     return count // k + (1 if n < count % k else 0)
 
 
 @compiled
 def _dominant(d: Demands, job: int, w: int, p: int, total: Floats) -> int:
+    """The resource of which the job takes the largest share; machines are ordered by it (D3)."""
     return int(np.argmax((w * d.worker[job] + p * d.ps[job]) / total))
 
 
 @compiled
-def _even(d: Demands, job: int, w: int, p: int, order: Ints, free: Floats) -> bool:
+def _fits_evenly(d: Demands, job: int, w: int, p: int, order: Ints, free: Floats) -> bool:
     need, k = np.empty(free.shape[1]), len(order)
     for n in range(k):
-        _needed(need, d.worker[job], d.ps[job], _part(w, n, k), _part(p, n, k))
+        _set_need(need, d.worker[job], d.ps[job], _even_count(w, n, k), _even_count(p, n, k))
         if not fits(need, free[order[n]]):
             return False
     return True
 
 
 @compiled
-def _alternately(d: Demands, job: int, w: int, p: int, order: Ints, free: Floats, at_w: Ints, at_p: Ints) -> None:
+def _place_alternately(d: Demands, job: int, w: int, p: int, order: Ints, free: Floats, at_w: Ints, at_p: Ints) -> None:
     """A PS, a worker, a PS, ... as long as one of them finds room; PSs that no worker needs are left out again."""
     put_w, put_p = 0, 0
     for _ in range(max(w, p)):
@@ -243,7 +290,7 @@ def _alternately(d: Demands, job: int, w: int, p: int, order: Ints, free: Floats
 def _first_fit(d: Demands, job: int, add_w: int, add_p: int, order: Ints, free: Floats, at_w: Ints, at_p: Ints) -> bool:
     need = np.empty(free.shape[1])
     for h in order:
-        _needed(need, d.worker[job], d.ps[job], at_w[h] + add_w, at_p[h] + add_p)
+        _set_need(need, d.worker[job], d.ps[job], at_w[h] + add_w, at_p[h] + add_p)
         if fits(need, free[h]):
             at_w[h] += add_w
             at_p[h] += add_p

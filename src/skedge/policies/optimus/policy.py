@@ -16,7 +16,7 @@ from skedge.core.policy import Basis, Need, Params, Promises, View
 from skedge.policies.common.resource_jobs import ResourceJobs
 
 from .marginal_gain import Demands, allocate, place
-from .speed_model import fit, known, measure
+from .speed_model import fit, measure, true_coefficients
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -30,7 +30,7 @@ class OptimusParams(Params):
     speed
         ``known``: the model's own; ``fitted``: from test runs on arrival.
     samples, noise
-        With ``fitted``: how many test runs, and the sigma of the logarithm of their times.
+        With ``fitted``: number of test runs, and the sigma of the logarithm of their times.
     servers
         ``ratio``: ceil(w / gamma) PSs; ``free``: more of them where they gain most.
     skip
@@ -72,8 +72,9 @@ class Optimus(Basis):
         for job in sorted(set(event.arrived) & set(self.jobs.active.tolist())):
             self.speeds[job] = self._speed(job, view)
         slot = self.physics.slot
-        late = event.woke and self.wake_at <= view.now  # in a live run the boundary has just passed
-        if (view.now % slot == 0 or late) and len(self.jobs.active):
+        missed_boundary = event.woke and self.wake_at <= view.now  # in a live run the boundary has just passed
+        if (view.now % slot == 0 or missed_boundary) and len(self.jobs.active):
+            # from scratch, whatever the jobs hold: the counts of the last slot play no part
             demands = self._demands(view)
             counts = allocate(
                 demands, view.amounts.sum(axis=0), self.jobs.total, self.params.servers == "free", self.params.skip
@@ -97,14 +98,15 @@ class Optimus(Basis):
         slot_s = self.physics.slot / SECOND
         sample_s = float(view.jobs.minibatch_s[job] + view.jobs.ps_update_s[job])
         mb_per_slot = float(view.jobs.bandwidth_mbps[job]) / MBIT_PER_MB * slot_s
-        truth = known(sample_s / slot_s, float(view.jobs.gradient_mb[job]), mb_per_slot)
+        # D7: the rate of external communication, wherever the tasks will stand
+        truth = true_coefficients(sample_s / slot_s, float(view.jobs.gradient_mb[job]), mb_per_slot)
         if self.params.speed == "known":
             return truth
         batch = float(view.jobs.batch[job])
         return fit(batch, *measure(truth, batch, self.params.samples, self.params.noise, self.rng))
 
     def terms(self, job: int, view: View) -> dict[str, Any]:
-        """What the policy saw of `job`, and how fast it takes it to be."""
+        """The policy's view of `job`, with the coefficients of its speed."""
         speed = self.speeds.get(job)
         coefficients = {} if speed is None else dict(zip("abcdef", speed.tolist(), strict=True))
         return {**self.jobs.terms(job, view), "slots_per_iteration": coefficients}

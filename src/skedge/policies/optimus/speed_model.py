@@ -29,12 +29,12 @@ _LARGEST = 10
 
 
 def terms(batch: float, workers: Floats | Ints, servers: Floats | Ints) -> Floats:
-    """What the coefficients are multiplied by, shape ``(samples, 6)``."""
+    """The terms of t(p, w) without their coefficients, shape ``(samples, 6)``."""
     w, p = np.asarray(workers, float), np.asarray(servers, float)
     return np.column_stack([batch / w, np.ones_like(w), w / p, w, p, 1 / p])
 
 
-def known(sample_slots: float, gradient_mb: float, mb_per_slot: float) -> Floats:
+def true_coefficients(sample_slots: float, gradient_mb: float, mb_per_slot: float) -> Floats:
     """Coefficients of PD-ORS' Eq. (1): a = tau, f = 2 g/b; shape ``(6,)``."""
     return np.array([sample_slots, 0.0, 0.0, 0.0, 0.0, 2 * gradient_mb / mb_per_slot])
 
@@ -58,7 +58,7 @@ def fit(batch: float, workers: Ints, servers: Ints, slots: Floats) -> Floats:
 
     Notes
     -----
-    Relative errors are minimised, rows being divided by what was measured: noise is a share of the time.
+    Relative errors are minimised, rows being divided by the measured times: noise is a share of the time.
     """
     from scipy.optimize import nnls  # noqa: PLC0415 - takes 0.3 s to import
 
@@ -67,11 +67,26 @@ def fit(batch: float, workers: Ints, servers: Ints, slots: Floats) -> Floats:
     rows = terms(batch, workers, servers)[:, :_FITTED] / slots[:, None]
     # columns of norm 1, since M/w and 1/p differ by orders of magnitude
     scale = np.linalg.norm(rows, axis=0)
-    found, _ = nnls(rows / scale, np.ones(len(slots)))
-    return np.append(found / scale, 0.0)
+    coefficients, _ = nnls(rows / scale, np.ones(len(slots)))
+    return np.append(coefficients / scale, 0.0)
 
 
 def measure(truth: Floats, batch: float, samples: int, noise: float, rng: Generator) -> tuple[Ints, Ints, Floats]:
-    """Test runs: w and p drawn from 1 to 10, and the iteration times, off by a log-normal factor of sigma `noise`."""
+    """Test runs: w and p drawn from 1 to 10, and the measured iteration times.
+
+    Parameters
+    ----------
+    truth
+        True coefficients, shape ``(6,)``.
+    batch
+        M.
+    samples
+        Number of test runs.
+    noise
+        Sigma of the log-normal factor by which the times are off.
+    rng
+        Draws w and p, then the noise.
+    """
+    # D5: w and p are independent of each other; with w = p the terms w/p and 1 could not be told apart
     w, p = rng.integers(1, _LARGEST, (2, samples), endpoint=True)
     return w, p, (terms(batch, w, p) @ truth) * np.exp(noise * rng.standard_normal(samples))

@@ -1,6 +1,6 @@
 """Alg. 1-3 of PD-ORS and OASiS: the offer, the best completion, the dynamic program over work levels.
 
-A policy derives from :class:`Admission` and says what v levels of work cost in slot t, theta(t, v).
+A policy derives from :class:`Admission` and gives the cost theta(t, v) of v levels of work in slot t.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class SlotPlan:
     Attributes
     ----------
     slot, quanta, kind
-        Which slot, how many work levels its workers do, ``internal`` (all on one machine) or ``external``.
+        The slot, the work levels done in it, and ``internal`` (all on one machine) or ``external``.
     machines, workers, ps
-        The machines that are used, ascending, and how many workers and PSs each holds.
+        The machines that are used, ascending, and the workers and PSs on each.
     cost
         At the prices before the job was admitted [utility].
     """
@@ -59,7 +59,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Charge:
-    """What a plan pays for one resource of one machine in one slot."""
+    """The charge of a plan for one resource of one machine in one slot."""
 
     slot: int
     machine: int
@@ -75,14 +75,14 @@ class Charge:
 
 @dataclass(frozen=True)
 class AdmissionAnswer:
-    """What became of an offered job, and why.
+    """The answer to an offered job, with its reasons.
 
     Attributes
     ----------
     job
         Its id.
     admitted
-        Whether it was.
+        x_i: true if the job is admitted.
     reason
         One sentence; its first word is one of ``admitted``, ``too_dear``, ``no_room``, ``never_fits``, ``solver``.
     plan
@@ -106,7 +106,7 @@ class AdmissionAnswer:
 
     @property
     def shortfall(self) -> float:
-        """The smallest rise of utility that would have admitted the job: 0 if it was, inf if no plan completes it."""
+        """The smallest rise of utility that would have admitted the job; 0 if it was, inf if no plan completes it."""
         if self.admitted:
             return 0.0
         return float((self.cost - self.utility).min(initial=np.inf))
@@ -126,20 +126,23 @@ def prefix_table(theta: Floats, steps: Ints, total: Floats, last: Ints) -> None:
         Filled, shape ``(slots, V' + 1)``: Theta, and the column of slot t that attains it (-1 if it is inf). Where the
         slots after t cannot make up for what is missing Theta is inf too: no completion needs it.
     """
+    # forward over the slots, where Alg. 3 recurses backward: row t is Theta(t, .), so one table serves every t~ (D1)
     total[:], last[:] = np.inf, -1
-    levels, most = total.shape[1] - 1, steps[theta.shape[1] - 1]
+    levels, max_step = total.shape[1] - 1, steps[theta.shape[1] - 1]
     for t in range(len(theta)):
         # less than `first` cannot become V' in the slots after t, more than `reach` cannot be done in those before
-        first, reach = max(0, levels - most * (len(theta) - 1 - t)), min(levels, most * (t + 1))
+        first, reach = max(0, levels - max_step * (len(theta) - 1 - t)), min(levels, max_step * (t + 1))
         for v in range(first, reach + 1):
             best, chosen = np.inf, -1
             for i in range(theta.shape[1]):
+                # D2: a slot may do more than is left, so the first step of v or more is the last to try;
                 # the step before does v already, so this one is the same at no lower cost
                 if i > 0 and steps[i - 1] >= v:
                     break
                 left = max(0, v - steps[i])
-                # before the first slot no work is done: Theta(-1, 0) = 0 and Theta(-1, v) = inf
+                # D1 (P2): before the first slot no work is done, Theta(a-1, 0) = 0 and Theta(a-1, v) = inf
                 rest = total[t - 1, left] if t > 0 else (0.0 if left == 0 else np.inf)
+                # D4 (P25): of equal costs the least work in the last slot
                 if better(theta[t, i] + rest, best):
                     best, chosen = theta[t, i] + rest, i
             total[t, v], last[t, v] = best, chosen
@@ -157,7 +160,14 @@ class Admission:
     prices
         The frozen constants.
     completion
-        What u is taken of.
+        The argument of u (P4): ``end`` or ``index`` of the last slot.
+
+    Attributes
+    ----------
+    ledger
+        What is allocated, and its prices.
+    payoffs
+        Sum of lambda_i over the admitted jobs.
 
     Raises
     ------
@@ -176,15 +186,25 @@ class Admission:
         raise NotImplementedError
 
     def placement(self, job: TrainingJob, slot: int, step: int, cost: float) -> SlotPlan:
-        """The placement that attains `cost` = theta(slot, v), v being number `step` of ``levels.steps``."""
+        """The placement that attains theta(t, v).
+
+        Parameters
+        ----------
+        job
+            The job of the last call of :meth:`slot_costs`.
+        slot, step
+            t, and the position of v in ``levels.steps``.
+        cost
+            theta(t, v), finite.
+        """
         raise NotImplementedError
 
     def rates(self, job: TrainingJob) -> tuple[float, ...]:
-        """Worker-slots per sample that a placement can have, the best first."""
+        """Worker-slots per sample of each kind of placement, the best first: x^(i), x^(e)."""
         raise NotImplementedError
 
     def levels(self, job: TrainingJob) -> Levels:
-        """In what the work of a job is counted."""
+        """The levels in which the work of a job is counted (D2, P3)."""
         return levels_of(job, self.rates(job))
 
     def offer(self, job: TrainingJob) -> AdmissionAnswer:
@@ -195,6 +215,7 @@ class Admission:
         ScenarioError
             As :meth:`answer`.
         """
+        # step 2 of Alg. 1, then step 3; a rejection, step 4, changes nothing
         answer = self.answer(job)
         if answer.admitted and answer.plan is not None:
             self._carry_out(job, answer.plan)
@@ -221,9 +242,9 @@ class Admission:
         prefix_table(theta, levels.steps, total, last)
         # every prefix of the slots has its own table row, so one pass serves all completions of Alg. 2
         cost = total[:, -1]
-        plan = self._best(job, theta, utility, cost, last)
+        plan = self._best_plan(job, theta, utility, cost, last)
         if plan is None:
-            return AdmissionAnswer(job.id, False, self._why_not(job), None, ends, utility, cost)
+            return AdmissionAnswer(job.id, False, self._rejection_reason(job), None, ends, utility, cost)
         # Alg. 1 step 4: a payoff of 0 is a rejection
         admitted = plan.payoff > 0
         return AdmissionAnswer(
@@ -235,8 +256,8 @@ class Admission:
         """D_I, Eq. (10): payoffs of the admitted jobs + sum of p C."""
         return self.payoffs + self.ledger.value
 
-    def _best(self, job: TrainingJob, theta: Floats, utility: Floats, cost: Floats, last: Ints) -> Plan | None:
-        """Alg. 2: the completion of the largest payoff, whatever its sign."""
+    def _best_plan(self, job: TrainingJob, theta: Floats, utility: Floats, cost: Floats, last: Ints) -> Plan | None:
+        """Alg. 2: the plan of the largest payoff, whatever its sign, for the explanation; Alg. 1 looks at the sign."""
         best, end = -np.inf, -1
         for t in range(len(theta)):
             payoff = utility[t] - cost[t]
@@ -252,30 +273,30 @@ class Admission:
                 slots.append(self.placement(job, job.arrival + t, step, float(theta[t, step])))
                 left = max(0, left - int(steps[step]))
         slots.reverse()
-        # the last slots may hold no work: the job is complete when its last used slot ends
+        # D3 (P21): the last slots may hold no work; the job is complete when its last used slot ends
         completion = slots[-1].slot + 1
         return Plan(tuple(slots), completion, float(utility[completion - 1 - job.arrival]), float(cost[end]))
 
     def _carry_out(self, job: TrainingJob, plan: Plan) -> None:
-        """Alg. 1 line 3."""
+        """Step 3 of Alg. 1: allocate the plan, and raise the prices with it."""
         self.payoffs += plan.payoff
-        for part in plan.slots:
-            self.ledger.take(part.slot, np.array(part.machines), _amounts(job, part))
+        for slot_plan in plan.slots:
+            self.ledger.take(slot_plan.slot, np.array(slot_plan.machines), _amounts(job, slot_plan))
 
     def _dearest(self, job: TrainingJob, plan: Plan, count: int = 5) -> tuple[Charge, ...]:
         charges = [
-            Charge(part.slot, h, r, float(amount), float(self.ledger.price[part.slot, h, r]))
-            for part in plan.slots
-            for h, row in zip(part.machines, _amounts(job, part), strict=True)
+            Charge(slot_plan.slot, h, r, float(amount), float(self.ledger.price[slot_plan.slot, h, r]))
+            for slot_plan in plan.slots
+            for h, row in zip(slot_plan.machines, _amounts(job, slot_plan), strict=True)
             for r, amount in enumerate(row)
             if amount > 0
         ]
         return tuple(sorted(charges, key=lambda c: -c.cost)[:count])
 
-    def _why_not(self, job: TrainingJob) -> str:
-        for what, demand in zip(("workers", "PSs"), job.demands, strict=True):
+    def _rejection_reason(self, job: TrainingJob) -> str:
+        for kind, demand in zip(("workers", "PSs"), job.demands, strict=True):
             if not (self.ledger.capacity >= demand).all(axis=1).any():
-                return f"never_fits: no server holds one of its {what}, even an empty one"
+                return f"never_fits: no server holds one of its {kind}, even an empty one"
         slots, needs = self.horizon - job.arrival, job.shortest(self.rates(job)[0])
         if needs > slots:
             return f"never_fits: it takes {needs} slots at best with a batch of {job.batch}; {slots} are left"
@@ -285,10 +306,10 @@ class Admission:
         return "no_room: what is free does not hold the workers and PSs that complete it"
 
 
-def _amounts(job: TrainingJob, part: SlotPlan) -> Floats:
-    """What a placement takes, shape ``(len(machines), resources)``."""
+def _amounts(job: TrainingJob, slot_plan: SlotPlan) -> Floats:
+    """Resources of a placement, alpha w + beta s, shape ``(len(machines), resources)``."""
     worker, ps = job.demands
-    return np.outer(part.workers, worker) + np.outer(part.ps, ps)
+    return np.outer(slot_plan.workers, worker) + np.outer(slot_plan.ps, ps)
 
 
 def _reason(plan: Plan, admitted: bool) -> str:

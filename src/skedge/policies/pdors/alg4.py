@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -15,18 +15,19 @@ from skedge.core.policy import Params
 from skedge.platform.jit import compiled
 
 from .admission import Admission, SlotPlan
+from .gains import cover_gain, packing_gain
 from .job import Completion, Levels, TrainingJob, value
 from .parametric_lp import DONE, sweep
 from .policy import PrimalDual
 from .prices import CalibrationJobs, Prices, PrimalDualParams, calibrate, check_cluster
 from .rounding import (
     MISSED,
-    ROUNDED,
+    NOT_ROUNDED,
+    PriceOrder,
+    Relaxation,
     Subproblem,
-    cover_gain,
     has_room,
     integral,
-    packing_gain,
     relax,
     room_for,
     solve,
@@ -43,8 +44,8 @@ class PdorsParams(PrimalDualParams):
     Attributes
     ----------
     theta
-        How the external case is solved: ``rounded`` as in Alg. 4, or ``exact``, as an integer program (small
-        clusters only; the theory's oracle).
+        Method for the external case: ``rounded`` as in Alg. 4, or ``exact``, as an integer program (small clusters
+        only; the theory's oracle).
     relaxation
         ``parametric``: all work levels of a slot in one sweep; ``highs``: one linear program each, the plain path.
     gain
@@ -74,9 +75,18 @@ class PdorsParams(PrimalDualParams):
 def pdors_prices(
     jobs: Sequence[TrainingJob], capacity: Floats, horizon: int, completion: Completion = "end"
 ) -> Prices:  # fmt: skip
-    """U^r, mu and L of PD-ORS, Eq. (13), (14), from the jobs of the trace or of a window of history.
+    """U^r, mu and L of PD-ORS, Eq. (13), (14).
 
-    P4: the argument of u is the least duration, not the least duration less a_i.
+    Parameters
+    ----------
+    jobs
+        Those of the trace, or of a window of history (P8).
+    capacity
+        C_h^r, shape ``(machines, resources)``.
+    horizon
+        T [slots].
+    completion
+        The argument of u: ``end`` or ``index`` of the last slot.
 
     Raises
     ------
@@ -85,8 +95,10 @@ def pdors_prices(
     """
     check_cluster(capacity, horizon, jobs)
     demand = np.array([sum(job.demands) for job in jobs]).reshape(len(jobs), capacity.shape[1])
+    # P4: u of the least duration; (13) subtracts a_i from it once more
     best = np.array([value(job, job.arrival + job.shortest(job.internal), completion) for job in jobs])
     worst = np.array([value(job, horizon, completion) for job in jobs])
+    # ceil(E K (tau + 2 g gamma / (b^(e) F))) of (14): worker-slots at the slower rate
     slots = np.array([float(ceil_almost(job.work * job.external)) for job in jobs])
     return calibrate(CalibrationJobs(demand, best, worst, slots), capacity, horizon, factor=2)
 
@@ -105,8 +117,9 @@ class PdorsAdmission(Admission):
 
     Attributes
     ----------
-    found
-        How the external placements were found, by the numbers of :mod:`.rounding`.
+    outcomes
+        Number of external placements by how they were found: ``MISSED``, ``ROUNDED``, ``REPAIRED`` and ``SHORT`` of
+        :mod:`.rounding` (D8).
     """
 
     def __init__(
@@ -115,86 +128,90 @@ class PdorsAdmission(Admission):
         self.params = params or PdorsParams()
         super().__init__(capacity, horizon, prices, self.params.completion)
         self.rng = rng
-        self.found = np.zeros(4, np.int64)
-        self._placed = np.zeros((0, 0, 2, len(capacity)), np.int32)
-        self._inside = np.zeros((0, 0), np.bool_)
+        self.outcomes = np.zeros(4, np.int64)
+        self._placements = np.zeros((0, 0, 2, len(capacity)), np.int32)
+        self._is_internal = np.zeros((0, 0), np.bool_)
 
     def rates(self, job: TrainingJob) -> tuple[float, ...]:
-        """On one machine, and elsewhere."""
+        """x^(i) on one machine, x^(e) elsewhere (Fact 1)."""
         return job.internal, job.external
 
     def slot_costs(self, job: TrainingJob) -> Floats:
         """theta(t, v) by Alg. 4, for all t and v."""
         levels = self.levels(job)
-        slots, most = self.horizon - job.arrival, len(levels.steps) - 1
-        if self._placed.shape[0] < slots or self._placed.shape[1] <= most:
-            self._placed = np.zeros((self.horizon, most + 1, 2, len(self.ledger.capacity)), np.int32)
-        self._inside = np.zeros((slots, most + 1), np.bool_)
-        theta = np.zeros((slots, most + 1))
+        slots, n_levels = self.horizon - job.arrival, len(levels.steps) - 1
+        # kept from offer to offer, as it is large (slots x levels x machines); `internal` clears what it fills
+        if self._placements.shape[0] < slots or self._placements.shape[1] <= n_levels:
+            self._placements = np.zeros((self.horizon, n_levels + 1, 2, len(self.ledger.capacity)), np.int32)
+        self._is_internal = np.zeros((slots, n_levels + 1), np.bool_)
+        theta = np.zeros((slots, n_levels + 1))
         for t in range(slots):
-            free = self.ledger.free(job.arrival + t)
-            m = subproblem(free, self.ledger.price[job.arrival + t], *job.demands)
-            self._slot(job, levels, m, theta[t], self._placed[t], self._inside[t])
+            free, price = self.ledger.free(job.arrival + t), self.ledger.price[job.arrival + t]
+            problem = subproblem(free, price, *job.demands, job.ratio, job.batch)
+            self._solve_slot(job, levels, problem, SlotTable(theta[t], self._placements[t], self._is_internal[t]))
         return theta
 
     def placement(self, job: TrainingJob, slot: int, step: int, cost: float) -> SlotPlan:
-        """What :meth:`slot_costs` has found."""
-        workers, ps = self._placed[slot - job.arrival, step]
-        at, levels = np.flatnonzero(workers + ps), int(self.levels(job).steps[step])
-        kind: Literal["internal", "external"] = "internal" if self._inside[slot - job.arrival, step] else "external"
-        return SlotPlan(
-            slot, levels, kind, tuple(at.tolist()), tuple(workers[at].tolist()), tuple(ps[at].tolist()), cost
-        )  # fmt: skip
+        """As :meth:`.admission.Admission.placement`; it was found by :meth:`slot_costs`.
 
-    def _slot(
-        self, job: TrainingJob, levels: Levels, m: Subproblem, theta: Floats, placed: Ints, inside: np.ndarray
-    ) -> None:  # fmt: skip
+        Parameters
+        ----------
+        job, slot, step, cost
+            As there.
+        """
+        workers, ps = self._placements[slot - job.arrival, step]
+        machines, levels = np.flatnonzero(workers + ps), int(self.levels(job).steps[step])
+        is_internal = self._is_internal[slot - job.arrival, step]
+        kind: Literal["internal", "external"] = "internal" if is_internal else "external"
+        counts = tuple(workers[machines].tolist()), tuple(ps[machines].tolist())
+        return SlotPlan(slot, levels, kind, tuple(machines.tolist()), *counts, cost)
+
+    def _solve_slot(self, job: TrainingJob, levels: Levels, problem: Subproblem, table: SlotTable) -> None:
         """Alg. 4 for one slot: theta(t, .), the cheaper one of the internal and the external case, with placements."""
-        internal(m.free, m.worker, m.ps, m.worker_price, m.ps_price, levels.workers(job.internal), job.ratio, job.batch,
-                 theta, placed, inside)  # fmt: skip
+        internal(problem, levels.workers(job.internal), table)
         needs = levels.workers(job.external)[1:]
         # (4): never more workers than F_i; needs grow with the level, so the levels that remain are the first ones
         needs = needs[needs <= job.batch * (1 + SLACK)]
-        most = len(needs)
-        if most == 0:
+        if len(needs) == 0:
             return
-        left = np.ones(most, np.bool_)
+        unsolved = np.ones(len(needs), np.bool_)
         if self.params.theta == "rounded":
-            bounds, w, s = self._relaxed(m, needs, job.ratio)
-            how = np.full(most, ROUNDED)
+            outcomes = np.full(len(needs), NOT_ROUNDED)
             external(
-                m.free, m.worker, m.ps, m.worker_price, m.ps_price, needs, job.ratio, job.batch, bounds, w, s,
-                self._gains(job, m, needs), self.params.tries, self.params.cover_soft, self.rng,
-                theta, placed, inside, how, self.found,
+                problem, needs, self._relaxed(problem, needs), self._gains(job, problem, needs),
+                self.params.tries, self.params.cover_soft, self.rng, table, outcomes,
             )  # fmt: skip
-            left = (how == MISSED) & self.params.milp_after_repair
-        for v in np.flatnonzero(left) + 1:
-            cost, whole_w, whole_s = solve(m, float(needs[v - 1]), job.ratio, job.batch, self.params.time_limit)
-            if better(cost, theta[v]):
-                theta[v], placed[v, 0], placed[v, 1], inside[v] = cost, whole_w, whole_s, False
+            self.outcomes += np.bincount(outcomes[outcomes != NOT_ROUNDED], minlength=len(self.outcomes))
+            unsolved = (outcomes == MISSED) & self.params.milp_after_repair
+        # all levels with `theta=exact`; with `milp_after_repair` those that rounding and repair missed (P15)
+        for v in np.flatnonzero(unsolved) + 1:
+            cost, workers, pss = solve(problem, float(needs[v - 1]), self.params.time_limit)
+            if better(cost, table.theta[v]):
+                table.theta[v], table.is_internal[v] = cost, False
+                table.placements[v, 0], table.placements[v, 1] = workers, pss
 
-    def _relaxed(self, m: Subproblem, needs: Floats, ratio: float) -> tuple[Floats, Floats, Floats]:
-        """Alg. 4 line 8, for all levels: optimum and a solution (w, s) by level."""
-        bounds = np.full(len(needs), np.nan)
-        w, s = np.zeros((2, len(needs), len(m.free)))
-        if self.params.relaxation == "parametric":
-            prices = (m.worker_price, m.ps_price)
-            # one parametric sweep solves the relaxation for all levels; where it stalls, each is solved by HiGHS below
-            if sweep(m.free, m.worker, m.ps, *prices, ratio, needs, w, s, bounds) == DONE:
-                return bounds, w, s
-        for i in np.flatnonzero(np.isnan(bounds)):
-            bounds[i], w[i], s[i] = relax(m, float(needs[i]), ratio, self.params.time_limit)
-        return bounds, w, s
+    def _relaxed(self, problem: Subproblem, needs: Floats) -> Relaxation:
+        """Alg. 4 line 8, for all levels."""
+        relaxation = Relaxation(np.full(len(needs), np.nan), *np.zeros((2, len(needs), len(problem.free))))
+        # one parametric sweep solves the relaxation for all levels; where it stalls, each is solved by HiGHS below
+        if self.params.relaxation == "parametric" and sweep(problem, needs, relaxation) == DONE:
+            return relaxation
+        for i in np.flatnonzero(np.isnan(relaxation.cost)):
+            solution = relax(problem, float(needs[i]), self.params.time_limit)
+            relaxation.cost[i], relaxation.w[i], relaxation.s[i] = solution
+        return relaxation
 
-    def _gains(self, job: TrainingJob, m: Subproblem, needs: Floats) -> Floats:
-        """G_delta by level."""
+    def _gains(self, job: TrainingJob, problem: Subproblem, needs: Floats) -> Floats:
+        """G_delta by level: a number, Eq. (29) or Eq. (30)."""
         gain, delta = self.params.gain, self.params.delta
         if gain == "eq30":
+            # P17: m = 2 cover rows, (26) and that of the PSs, whose W are W_1 and W_1 / gamma
             return np.array([cover_gain(delta, 2, min(need, need / job.ratio)) for need in needs])
         if gain == "eq29":
-            room = np.concatenate([room_for(m.free, m.worker), room_for(m.free, m.ps)])
+            room = np.concatenate([room_for(problem.free, problem.worker), room_for(problem.free, problem.ps)])
+            # W_2, without the machines that hold nothing: as printed a full machine makes it 0 (P16)
             least = min(float(job.batch), float(room[room > 0].min(initial=np.inf)))
-            return np.full(len(needs), packing_gain(delta, m.free.size + 1, least))
+            return np.full(len(needs), packing_gain(delta, problem.free.size + 1, least))
         return np.full(len(needs), float(gain))
 
 
@@ -213,59 +230,102 @@ class PdOrs(PrimalDual):
         return PdorsAdmission(capacity, horizon, prices, self.rng, self.params)
 
 
+class SlotTable(NamedTuple):
+    """theta(t, .) of one slot, filled by :func:`internal` and :func:`external`.
+
+    Attributes
+    ----------
+    theta
+        theta(t, v), shape ``(levels + 1,)``, theta(t, 0) = 0; inf where no placement was found.
+    placements
+        Workers and PSs that attain it, shape ``(levels + 1, 2, machines)``; may have more rows.
+    is_internal
+        Whether all of them are on one machine, shape ``(levels + 1,)``.
+    """
+
+    theta: Floats
+    placements: Ints
+    is_internal: np.ndarray
+
+
 @compiled
-def internal(
-    free: Floats, worker: Floats, ps: Floats, worker_price: Floats, ps_price: Floats, needs: Floats, ratio: float,
-    batch: int, theta: Floats, placed: Ints, inside: np.ndarray,
-) -> None:  # fmt: skip
+def internal(problem: Subproblem, needs: Floats, table: SlotTable) -> None:
     """Alg. 4 lines 2-7: for each level the cheapest machine that holds all, by (cost, number).
 
-    `needs` is W_1 by level, real; `worker` and `ps` are alpha and beta. theta[v] is inf where no machine holds them.
+    Parameters
+    ----------
+    problem
+        Problem (23).
+    needs
+        W_1 by level at the internal rate, real, shape ``(levels + 1,)``, ascending from 0.
+    table
+        Filled; theta is inf where no machine holds the workers and PSs.
     """
+    # unpacked once: every access to an array of a tuple counts a reference, in a loop over machines by levels
+    free, worker, ps, worker_price, ps_price, ratio, batch = problem
+    theta, placements, is_internal = table
     theta[0] = 0.0
     for v in range(1, len(theta)):
+        # D6 (P10, P11): w follows from the work, and s from w
         w = max(1, ceil_almost(needs[v]))
         s = servers_for(w, ratio)
-        best, at = np.inf, -1
+        best, machine = np.inf, -1
         # (4): F_i samples do not keep more than F_i workers busy
         if w <= batch:
             for h in range(len(free)):
                 cost = worker_price[h] * w + ps_price[h] * s
+                # the price first: most machines are ruled out without a look at what they hold
                 if better(cost, best) and has_room(free[h], worker, ps, w, s):
-                    best, at = cost, h
-        theta[v], inside[v] = best, at >= 0
-        placed[v] = 0
-        if at >= 0:
-            placed[v, 0, at], placed[v, 1, at] = w, s
+                    best, machine = cost, h
+        # D7 (P12, P13): lines 4-7 return here; the external case is still to come, and may be cheaper
+        theta[v], is_internal[v] = best, machine >= 0
+        placements[v] = 0
+        if machine >= 0:
+            placements[v, 0, machine], placements[v, 1, machine] = w, s
 
 
 @compiled
 def external(
-    free: Floats, worker: Floats, ps: Floats, worker_price: Floats, ps_price: Floats, needs: Floats, ratio: float,
-    batch: int, bounds: Floats, w_lp: Floats, s_lp: Floats, gains: Floats, tries: int, soft: bool, rng: Generator,
-    theta: Floats, placed: Ints, inside: np.ndarray, hows: Ints, found: Ints,
+    problem: Subproblem, needs: Floats, relaxation: Relaxation, gains: Floats, tries: int, soft: bool, rng: Generator,
+    table: SlotTable, outcomes: Ints,
 ) -> None:  # fmt: skip
-    """Alg. 4 lines 9-12 for each level: round, and keep the cheaper case; `hows` and `found` record how.
+    """Alg. 4 lines 9-12 for each level: round, and keep the cheaper case.
 
-    `needs` is W_1, `bounds` the optimum of the relaxation, `w_lp` and `s_lp` its solution, all by level; `worker` and
-    `ps` are alpha and beta. The rounding itself is :func:`.rounding.integral`.
+    Parameters
+    ----------
+    problem
+        Problem (23).
+    needs
+        W_1 by level at the external rate, real, shape ``(levels,)``; row i is level i + 1 of `table`.
+    relaxation
+        Its solution, by level.
+    gains, tries, soft
+        G_delta by level, S, ``cover_soft``.
+    rng
+        Draws the roundings, by level.
+    table
+        After :func:`internal`; changed where the external case is cheaper.
+    outcomes
+        Filled with how :func:`.rounding.integral` found a placement, shape ``(levels,)``; unchanged for levels that
+        were not rounded.
     """
     # a stable order: of equal prices the lower machine first
-    worker_order = np.argsort(worker_price, kind="mergesort")
-    ps_order = np.argsort(ps_price, kind="mergesort")
-    w, s = np.empty(len(free), np.int64), np.empty(len(free), np.int64)
+    order = PriceOrder(
+        np.argsort(problem.worker_price, kind="mergesort"), np.argsort(problem.ps_price, kind="mergesort")
+    )
+    machines = len(problem.free)
+    w, s = np.empty(machines, np.int64), np.empty(machines, np.int64)
+    theta, placements, is_internal = table
     for i in range(len(needs)):
-        v = i + 1
-        # no rounding costs less than the relaxation, so a level whose internal case is cheaper than that is done
-        if bounds[i] == np.inf or not (soft or better(bounds[i], theta[v])):
+        v, bound = i + 1, relaxation.cost[i]
+        # no rounding costs less than the relaxation, so a level whose internal case is cheaper than that is done (D7)
+        if bound == np.inf or not (soft or better(bound, theta[v])):
             continue
-        cost, how = integral(
-            w_lp[i], s_lp[i], needs[i], ratio, batch, gains[i], tries, soft, free, worker, ps, worker_price, ps_price,
-            worker_order, ps_order, rng, w, s,
-        )  # fmt: skip
-        hows[i] = how
-        found[how] += 1
-        if how != MISSED and better(cost, theta[v]):
-            theta[v], inside[v] = cost, False
-            for h in range(len(free)):
-                placed[v, 0, h], placed[v, 1, h] = w[h], s[h]
+        cost, outcome = integral(
+            problem, relaxation.w[i], relaxation.s[i], needs[i], gains[i], tries, soft, order, rng, w, s
+        )
+        outcomes[i] = outcome
+        if outcome != MISSED and better(cost, theta[v]):
+            theta[v], is_internal[v] = cost, False
+            for h in range(machines):
+                placements[v, 0, h], placements[v, 1, h] = w[h], s[h]

@@ -1,4 +1,4 @@
-"""Why PD-ORS and OASiS admitted a job or not: what they compared, in tables."""
+"""The terms behind an admission or rejection by PD-ORS and OASiS, in tables."""
 
 from __future__ import annotations
 
@@ -18,10 +18,19 @@ def as_tables(
 ) -> dict[str, Any]:  # fmt: skip
     """Utility against cost by completion, the best schedule, its dearest charges, what would have admitted the job.
 
-    Slots count from 0, completions are END times; `admits` as in :func:`would_admit`.
+    Slots count from 0, completions are END times.
+
+    Parameters
+    ----------
+    job, answer
+        The job that was offered, and the answer.
+    cluster
+        For the names of servers and resources.
+    admits
+        As in :func:`would_admit`.
     """
     ids, plan = cluster.server_ids, answer.plan
-    found: dict[str, Any] = {
+    table: dict[str, Any] = {
         "compares": "utility and cost of the cheapest schedule, by completion, at the run's prices",
         "answer": answer.reason,
         "would_admit": would_admit(job, answer, admits),
@@ -32,27 +41,27 @@ def as_tables(
         ],
     }
     if plan is not None:
-        found["schedule"] = [
+        table["schedule"] = [
             {
-                "slot": part.slot, "case": part.kind, "levels": part.quanta, "workers": sum(part.workers),
-                "ps": sum(part.ps), "cost": part.cost,
-                "workers + PSs by server": _where(part, ids),
+                "slot": slot_plan.slot, "case": slot_plan.kind, "levels": slot_plan.quanta,
+                "workers": sum(slot_plan.workers), "ps": sum(slot_plan.ps), "cost": slot_plan.cost,
+                "workers + PSs by server": _where(slot_plan, ids),
             }
-            for part in plan.slots
+            for slot_plan in plan.slots
         ]  # fmt: skip
-        found["dearest"] = [
+        table["dearest"] = [
             {
                 "slot": c.slot, "server": ids[c.machine], "resource": cluster.resources[c.resource],
                 "amount": c.amount, "price": c.price, "cost": c.cost,
             }
             for c in answer.dearest
         ]  # fmt: skip
-    return found
+    return table
 
 
-def _where(part: SlotPlan, ids: list[str]) -> str:
+def _where(slot_plan: SlotPlan, ids: list[str]) -> str:
     """Workers and PSs by machine, in a line."""
-    counts = zip(part.machines, part.workers, part.ps, strict=True)
+    counts = zip(slot_plan.machines, slot_plan.workers, slot_plan.ps, strict=True)
     return ", ".join(f"{ids[h]} {w}+{s}" for h, w, s in counts)
 
 
@@ -69,20 +78,23 @@ def would_admit(job: TrainingJob, answer: AdmissionAnswer, admits: Callable[[Tra
         return "a solver that ends in time, see the reason"
     if answer.plan is not None:
         return _height(job, answer)
-    batch = least(lambda n: admits(replace(job, batch=n)), job.batch, _MOST_BATCH * job.batch)
-    found = [] if batch is None else [f"a batch of {batch} instead of {job.batch}"]
-    # less work is a larger part left out
-    less = least(lambda n: admits(_part(job, _PARTS - n)), 0, _PARTS - 1)
-    if less is not None:
-        found.append(
-            f"{_part(job, _PARTS - less).work} mini-batches instead of {job.work} ({1 - less / _PARTS:.1%} of its work)"
-        )
-    now = job.levels
-    levels = None if now is None else least(lambda n: admits(replace(job, levels=n)), now, _MOST_LEVELS * now)
+    batch = smallest_true(lambda n: admits(replace(job, batch=n)), job.batch, _MOST_BATCH * job.batch)
+    changes = [] if batch is None else [f"a batch of {batch} instead of {job.batch}"]
+    # counted in thousandths left out, as `smallest_true` looks for the smallest number
+    left_out = smallest_true(lambda n: admits(_with_work(job, _PARTS - n)), 0, _PARTS - 1)
+    if left_out is not None:
+        work = _with_work(job, _PARTS - left_out).work
+        changes.append(f"{work} mini-batches instead of {job.work} ({1 - left_out / _PARTS:.1%} of its work)")
+    levels_now = job.levels
+    levels = (
+        None
+        if levels_now is None
+        else smallest_true(lambda n: admits(replace(job, levels=n)), levels_now, _MOST_LEVELS * levels_now)
+    )
     if levels is not None:
-        found.append(f"{levels} levels of work instead of {now} (the policy's `levels`)")
-    finer = "" if now is None else " nor finer levels"
-    return "; or ".join(found) or f"neither a larger batch nor less work{finer}"
+        changes.append(f"{levels} levels of work instead of {levels_now} (the policy's `levels`)")
+    finer = "" if levels_now is None else " nor finer levels"
+    return "; or ".join(changes) or f"neither a larger batch nor less work{finer}"
 
 
 _MOST_BATCH, _MOST_LEVELS, _PARTS = 4096, 4, 1000
@@ -90,30 +102,32 @@ _MOST_BATCH, _MOST_LEVELS, _PARTS = 4096, 4, 1000
 
 
 def _height(job: TrainingJob, answer: AdmissionAnswer) -> str:
-    """By how much the utility falls short, and the height that makes up for it: u is a multiple of theta1."""
+    """The shortfall of utility, and the height that makes up for it."""
+    # u is proportional to its height theta_1, so cost / utility is the factor that a completion needs
     reachable = [(c / u, int(end)) for end, u, c in zip(answer.ends, answer.utility, answer.cost, strict=True) if u > 0]
     factor, end = min(reachable)
     height = f"a height of more than {job.utility.height * factor:.6g} instead of {job.utility.height:g}"
     return f"utility higher by more than {answer.shortfall:.6g}; or {height}, to be complete by slot {end}"
 
 
-def _part(job: TrainingJob, parts: int) -> TrainingJob:
+def _with_work(job: TrainingJob, parts: int) -> TrainingJob:
     """A copy of the job scaled to `parts` / 1000 of its work."""
     return replace(job, work=max(1, job.work * parts // _PARTS))
 
 
-def least(holds: Callable[[int], bool], low: int, most: int) -> int | None:
-    """A number above `low`, at most `most`, for which `holds` is, while of the one before it it is not.
+def smallest_true(holds: Callable[[int], bool], low: int, limit: int) -> int | None:
+    """The smallest n in (low, limit] for which `holds(n)`; assumes that `holds` is monotone.
 
-    By doubling the distance, then bisection: the least there is, if `holds` changes once. None if no doubling holds.
+    By doubling the distance, then bisection. None if `holds` is false at every doubling. Where it is not monotone, n is
+    some number for which it holds while it does not hold for n - 1.
     """
     step = max(low, 1)
-    high = min(low + step, most)
+    high = min(low + step, limit)
     while not holds(high):
-        if high == most:
+        if high == limit:
             return None
         step *= 2
-        low, high = high, min(high + step, most)
+        low, high = high, min(high + step, limit)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if holds(middle) else (middle, high)

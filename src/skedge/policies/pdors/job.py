@@ -41,13 +41,13 @@ from skedge.core.model.value import Sigmoid
 Completion = Literal["end", "index"]
 """u is taken of the end of the last slot less the arrival, t~ + 1 - a, or of its index, t~ - a, as printed."""
 
-MOST = 2000
+MAX_LEVELS = 2000
 """Levels of a job's work, where they follow the job."""
 
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """What a user announces of a job; symbols and units in the module's table.
+    """A job as its user announces it; symbols and units in the module's table.
 
     The rate of a worker uses the nominal ratio, not the numbers that are really placed (P10).
 
@@ -97,16 +97,17 @@ class TrainingJob:
 
     @cached_property
     def internal(self) -> float:
-        """Worker-slots per sample with all workers and PSs on one machine: tau + 2 g gamma/(b^(i) F), Eq. (1), (2)."""
+        """Worker-slots per sample on one machine, x^(i) = tau + 2 g gamma/(b^(i) F): Eq. (1) with (2) and Fact 1."""
+        # P10: the nominal gamma; the numbers that are placed differ by rounding
         return self.sample_time + 2 * self.gradient_mb * self.ratio / (self.internal_mb * self.batch)
 
     @cached_property
     def external(self) -> float:
-        """The same otherwise, with b^(e)."""
+        """Worker-slots per sample on several machines, x^(e), with b^(e)."""
         return self.sample_time + 2 * self.gradient_mb * self.ratio / (self.external_mb * self.batch)
 
     def shortest(self, worker_slots_per_sample: float) -> int:
-        """Slots that V takes with as many workers as the batch feeds: ceil(V x / F)."""
+        """Slots that V takes with F workers, the most that the batch feeds (4): ceil(V x / F)."""
         return int(ceil_almost(self.work * worker_slots_per_sample / self.batch))
 
     @cached_property
@@ -122,16 +123,16 @@ def _finite(x: float) -> bool:
 def announced(
     job: int, arrival: int, jobs: JobColumns, utility: Sigmoid, physics: Physics, levels: int | None
 ) -> TrainingJob:
-    """The job of a scenario, as it is announced.
+    """The job of a scenario, as its user announces it.
 
     Parameters
     ----------
     job, arrival
         Its row, and the first slot in which it can run.
-    jobs
-        The announced jobs.
+    jobs, utility
+        The announced jobs, and u_i of this one.
     physics
-        For the slot, and for `colocation`: unless that is ``one_server``, all communication is external.
+        For the slot, `speedup` and `colocation`: unless that is ``one_server``, all communication is external.
     levels
         N_q; None: they follow the job.
     """
@@ -155,12 +156,13 @@ def announced(
 
 
 def value(job: TrainingJob, end: int, completion: Completion) -> float:
-    """Utility of a job that is complete at the END time `end`."""
+    """u_i of a job that is complete at the END time `end`."""
+    # P4: with `index` of t~ - a, the index of the last slot less the arrival, as printed
     return job.utility(end - job.arrival - (completion == "index"))
 
 
 class Levels(NamedTuple):
-    """Levels of a job's work.
+    """The units in which the dynamic program counts a job's work.
 
     Attributes
     ----------
@@ -169,9 +171,9 @@ class Levels(NamedTuple):
     total
         Levels that make the job complete.
     exact
-        Whether finer levels could not change anything.
+        True if finer levels could not change anything.
     steps
-        The numbers of levels that a slot is tried with, ascending from 0.
+        The numbers of levels tried in a slot, ascending from 0.
     """
 
     quantum: float
@@ -180,7 +182,7 @@ class Levels(NamedTuple):
     steps: Ints
 
     def workers(self, rate: float) -> Floats:
-        """Workers that each of `steps` needs at `rate` [worker-slots per sample], real."""
+        """W_1 of each of `steps` at `rate` [worker-slots per sample]: workers, real."""
         return np.asarray(self.quantum * rate * self.steps)
 
 
@@ -193,42 +195,42 @@ def levels_of(job: TrainingJob, rates: Sequence[float]) -> Levels:
     By default they follow the job. A worker does 1/x samples in a slot, x being x^(i) on one machine and x^(e)
     elsewhere:
 
-    - If the job needs at most :data:`MOST` worker-slots at the better rate, a worker does k whole levels in a slot at
-      that rate, and no work is lost by totaling levels. k is the least number for which a worker at the other rate
-      does whole levels too: then levels are *exact*, as they are where there is one rate. Where no such k keeps k
-      levels for each worker-slot, rounded up, within MOST, k is the largest that does: in a slot workers at the other
-      rate may lose a level, 1/k of what one worker does.
-    - If it needs more, a level is 1/MOST of its work, and a slot loses less than that.
+    - If the job needs at most :data:`MAX_LEVELS` worker-slots at the better rate, a worker does k whole levels in a
+      slot at that rate, and no work is lost by totaling levels. k is the least number for which a worker at the other
+      rate does whole levels too: then levels are *exact*, as they are where there is one rate. Where no such k keeps k
+      levels for each worker-slot, rounded up, within MAX_LEVELS, k is the largest that does: in a slot workers at the
+      other rate may lose a level, 1/k of what one worker does.
+    - If it needs more, a level is 1/MAX_LEVELS of its work, and a slot loses less than that.
 
     In a slot only those numbers of levels are tried of which one more would take a worker more, at one of the rates.
     """
     if job.levels is not None:
-        whole = math.ceil(job.work / job.levels)
-        total = math.ceil(job.work / whole)
-        return Levels(whole, total, exact=False, steps=np.arange(_largest(job, rates[0], whole, total) + 1))
-    each, exact = _per_worker(job, rates)
-    quantum = 1 / (rates[0] * each) if each else job.work / MOST
+        samples = math.ceil(job.work / job.levels)
+        total = math.ceil(job.work / samples)
+        return Levels(samples, total, exact=False, steps=np.arange(_largest_step(job, rates[0], samples, total) + 1))
+    levels_per_worker, exact = _per_worker(job, rates)
+    quantum = 1 / (rates[0] * levels_per_worker) if levels_per_worker else job.work / MAX_LEVELS
     total = max(1, int(ceil_almost(job.work / quantum)))
     return Levels(quantum, total, exact, _steps(job, rates, quantum, total))
 
 
-def _largest(job: TrainingJob, rate: float, quantum: float, total: int) -> int:
+def _largest_step(job: TrainingJob, rate: float, quantum: float, total: int) -> int:
     """Most levels that one slot can hold with w <= F, constraint (4)."""
-    most = min(total, int(job.batch / (quantum * rate)) + 1)
+    level = min(total, int(job.batch / (quantum * rate)) + 1)
     # the quotient may be off by rounding, so the count of workers decides
-    while most > 0 and ceil_almost(most * quantum * rate) > job.batch:
-        most -= 1
-    return most
+    while level > 0 and ceil_almost(level * quantum * rate) > job.batch:
+        level -= 1
+    return level
 
 
 def _per_worker(job: TrainingJob, rates: Sequence[float]) -> tuple[int, bool]:
     """Levels that a worker does in a slot at the best rate, 0 if less than one; whether they are exact."""
-    room = MOST // max(1, int(ceil_almost(job.work * rates[0])))
+    room = MAX_LEVELS // max(1, int(ceil_almost(job.work * rates[0])))
     slower = rates[0] / rates[-1]
     # k levels at the better rate are k * slower at the other: the least k that makes both whole
-    whole = Fraction(slower).limit_denominator(max(1, room))
-    exact = room > 0 and abs(float(whole) - slower) <= SAME * slower
-    return (whole.denominator if exact else room), exact
+    fraction = Fraction(slower).limit_denominator(max(1, room))
+    exact = room > 0 and abs(float(fraction) - slower) <= SAME * slower
+    return (fraction.denominator if exact else room), exact
 
 
 def _steps(job: TrainingJob, rates: Sequence[float], quantum: float, total: int) -> Ints:

@@ -24,17 +24,19 @@ from skedge.core.model.cluster import Floats, Ints
 from skedge.core.model.ties import SAME
 from skedge.platform.jit import compiled
 
-DONE, GAVE_UP = 0, 1
-"""How :func:`sweep` ends; after GAVE_UP the levels that are left have the value nan."""
+from .rounding import Relaxation, Subproblem
 
-_SMALL = 1e-11
+DONE, GAVE_UP = 0, 1
+"""End of :func:`sweep`; after GAVE_UP the levels that are left have the value nan."""
+
+_ZERO_PIVOT = 1e-11
 """A pivot below this, relative to its column, counts as 0."""
 
 
-_APART = 1e-9
+_SAME_CORNER = 1e-9
 """Corners closer than this are one."""
 
-_NOTHING = 1e-12
+_ZERO_PART = 1e-12
 """A part of a machine below this counts as 0."""
 
 
@@ -43,7 +45,7 @@ class LPColumns(NamedTuple):
 
     Attributes
     ----------
-    at, cost, owner
+    corner, cost, owner
         Corner (w, s), its cost and its class, by column; `columns[0]` of them.
     home, size
         Home column and number of machines, by class.
@@ -53,7 +55,7 @@ class LPColumns(NamedTuple):
         The two extra columns of the basis.
     """
 
-    at: Floats
+    corner: Floats
     cost: Floats
     owner: Ints
     columns: Ints
@@ -66,42 +68,57 @@ class LPColumns(NamedTuple):
 
 @compiled
 def corners(free: Floats, worker: Floats, ps: Floats, out: Floats) -> int:
-    """Corners of {alpha w + beta s <= free, w, s >= 0} by ascending w, (0, 0) first; returns their number.
+    """Corners of {alpha w + beta s <= free, w, s >= 0} by ascending w, (0, 0) first.
 
-    `out` has shape ``(resources + 3, 2)``. A kind of which not even one fits is left out (P16).
+    Parameters
+    ----------
+    free, worker, ps
+        Free capacity of a machine, alpha and beta, shape ``(resources,)``.
+    out
+        Filled with (w, s), shape ``(resources + 3, 2)``.
+
+    Returns
+    -------
+    Number of corners.
+
+    Notes
+    -----
+    A kind of which not even one fits is left out (P16).
     """
-    most_w = most_s = np.inf
+    max_w = max_s = np.inf
     line = -1
     for r in range(len(free)):
         if worker[r] > 0:
-            most_w = min(most_w, free[r] / worker[r])
-        if ps[r] > 0 and free[r] / ps[r] <= most_s:
+            max_w = min(max_w, free[r] / worker[r])
+        if ps[r] > 0 and free[r] / ps[r] <= max_s:
             steeper = line < 0 or worker[r] * ps[line] > worker[line] * ps[r]
             # at w = 0 the tightest resource binds; of several the steepest, as it is the one that binds for w > 0
-            if free[r] / ps[r] < most_s or steeper:
-                most_s, line = free[r] / ps[r], r
-    most_w = 0.0 if most_w < 1 - _APART else most_w
-    most_s = 0.0 if most_s < 1 - _APART else most_s
+            if free[r] / ps[r] < max_s or steeper:
+                max_s, line = free[r] / ps[r], r
+    max_w = 0.0 if max_w < 1 - _SAME_CORNER else max_w
+    max_s = 0.0 if max_s < 1 - _SAME_CORNER else max_s
     out[0] = 0.0
-    if most_w == 0.0 or most_s == 0.0:
-        out[1, 0], out[1, 1] = most_w, most_s
-        return 1 + int(most_w + most_s > 0)
-    out[1, 0], out[1, 1] = 0.0, most_s
+    if max_w == 0.0 or max_s == 0.0:
+        out[1, 0], out[1, 1] = max_w, max_s
+        return 1 + int(max_w + max_s > 0)
+    out[1, 0], out[1, 1] = 0.0, max_s
     n = 2
     while line >= 0:
         # along the line that binds, to where a steeper one begins to bind
-        w, after, slope = most_w, -1, worker[line] / ps[line]
+        w, next_line, slope = max_w, -1, worker[line] / ps[line]
         for r in range(len(free)):
             if ps[r] > 0 and worker[r] / ps[r] > slope * (1 + SAME):
-                cross = (free[r] / ps[r] - free[line] / ps[line]) / (worker[r] / ps[r] - slope)
-                if cross < w or (after >= 0 and cross == w and worker[r] * ps[after] > worker[after] * ps[r]):
-                    w, after = cross, r
-        if w - out[n - 1, 0] > _APART:
+                w_cross = (free[r] / ps[r] - free[line] / ps[line]) / (worker[r] / ps[r] - slope)
+                if w_cross < w or (
+                    next_line >= 0 and w_cross == w and worker[r] * ps[next_line] > worker[next_line] * ps[r]
+                ):
+                    w, next_line = w_cross, r
+        if w - out[n - 1, 0] > _SAME_CORNER:
             out[n, 0], out[n, 1] = w, max(0.0, (free[line] - worker[line] * w) / ps[line])
             n += 1
-        line = after
-    if out[n - 1, 1] > _APART:
-        out[n, 0], out[n, 1] = most_w, 0.0
+        line = next_line
+    if out[n - 1, 1] > _SAME_CORNER:
+        out[n, 0], out[n, 1] = max_w, 0.0
         n += 1
     else:
         out[n - 1, 1] = 0.0
@@ -110,7 +127,22 @@ def corners(free: Floats, worker: Floats, ps: Floats, out: Floats) -> int:
 
 @compiled
 def classes(free: Floats, worker_price: Floats, ps_price: Floats, out: Ints) -> int:
-    """Number machines by class: equal prices and equal free capacity; classes by their first machine. Their number."""
+    """Number the machines by class: equal prices and equal free capacity; classes by their first machine.
+
+    Parameters
+    ----------
+    free
+        Shape ``(machines, resources)``.
+    worker_price, ps_price
+        Shape ``(machines,)``.
+    out
+        Filled with the class of each machine.
+
+    Returns
+    -------
+    Number of classes.
+    """
+    # sorted by one price first: only machines of equal worker price are compared in pairs
     order = np.argsort(worker_price, kind="mergesort")
     first = np.empty(len(free), np.int64)
     run = 0
@@ -135,86 +167,84 @@ def classes(free: Floats, worker_price: Floats, ps_price: Floats, out: Ints) -> 
 
 
 @compiled
-def sweep(
-    free: Floats, worker: Floats, ps: Floats, worker_price: Floats, ps_price: Floats, ratio: float, levels: Floats,
-    w_out: Floats, s_out: Floats, value: Floats,
-) -> int:  # fmt: skip
+def sweep(problem: Subproblem, levels: Floats, relaxation: Relaxation) -> int:
     """Optimum of the relaxation for every W_1 of `levels`.
 
     Parameters
     ----------
-    free, worker, ps, worker_price, ps_price
-        As in :class:`.rounding.Subproblem`.
+    problem
+        Problem (23).
     levels
         W_1, ascending, above 0.
-    w_out, s_out
-        Filled with a solution, shape ``(len(levels), machines)``: the corner with the most workers, then PSs, on the
-        machine of lowest number of a class.
-    value
-        Filled with the optimum; inf where it is infeasible.
+    relaxation
+        Filled: the optimum, nan from the level at which the sweep gave up; of the solutions the corner with the most
+        workers, then PSs, on the machine of lowest number of a class.
 
     Returns
     -------
     DONE or GAVE_UP.
     """
-    c = _columns(free, worker, ps, worker_price, ps_price)
+    c, value = _columns(problem), relaxation.cost
     value[:] = np.inf
     # no machine holds a worker, or none holds a PS: no level above 0 is feasible
     if c.extra.min() < 0:
         return DONE
-    done, inverse, amount, rate = 0, np.empty((2, 2)), np.empty(2), np.empty(2)
+    n_done, inverse, amount, rate = 0, np.empty((2, 2)), np.empty(2), np.empty(2)
     # far more pivots than a sweep takes: a limit against cycling where several bases share a corner
     for _ in range(20 * c.columns[0] + 100):
         _invert(c, inverse)
-        _amounts(c, inverse, ratio, amount, rate)
-        until, leaves, of_home = _ratio_test(c, amount, rate)
-        while done < len(levels) and levels[done] <= until * (1 + SAME):
-            here = amount + levels[done] * rate
-            value[done] = _spread(c, here, worker_price, ps_price, w_out[done], s_out[done])
-            done += 1
-        if done == len(levels):
+        _amounts(c, inverse, problem.ratio, amount, rate)
+        limit, leaving, home_leaves = _ratio_test(c, amount, rate)
+        while n_done < len(levels) and levels[n_done] <= limit * (1 + SAME):
+            extras = amount + levels[n_done] * rate
+            value[n_done] = _spread(
+                c, extras, problem.worker_price, problem.ps_price, relaxation.w[n_done], relaxation.s[n_done]
+            )
+            n_done += 1
+        if n_done == len(levels):
             return DONE
-        if of_home:
-            k = c.owner[c.extra[leaves]]
+        if home_leaves:
+            k = c.owner[c.extra[leaving]]
             # the home leaves: it changes places with the extra, so that a basis stays one home per class and two extras
-            c.home[k], c.extra[leaves] = c.extra[leaves], c.home[k]
+            c.home[k], c.extra[leaving] = c.extra[leaving], c.home[k]
             _invert(c, inverse)
-        enters = _enter(c, inverse, leaves)
-        if enters < 0:
+        entering = _entering_column(c, inverse, leaving)
+        if entering < 0:
             return DONE
-        c.extra[leaves] = enters
-    value[done:] = np.nan
+        c.extra[leaving] = entering
+    value[n_done:] = np.nan
     return GAVE_UP
 
 
 @compiled
-def _columns(free: Floats, worker: Floats, ps: Floats, worker_price: Floats, ps_price: Floats) -> LPColumns:
+def _columns(problem: Subproblem) -> LPColumns:
     """All columns, every class at home in (0, 0), and the extras of the start (-1 where there is none)."""
-    of = np.empty(len(free), np.int64)
-    n, widest = classes(free, worker_price, ps_price, of), free.shape[1] + 3
+    free, worker, ps, worker_price, ps_price, _, _ = problem
+    class_of = np.empty(len(free), np.int64)
+    n, widest = classes(free, worker_price, ps_price, class_of), free.shape[1] + 3
     size, lead, tail, member = np.zeros(n), np.full(n, -1), np.full(n, -1), np.full(len(free), -1)
     for h in range(len(free)):
-        k = of[h]
+        k = class_of[h]
         if lead[k] < 0:
             lead[k] = h
         else:
             member[tail[k]] = h
         tail[k] = h
         size[k] += 1.0
-    at, cost, owner = np.empty((n * widest, 2)), np.empty(n * widest), np.empty(n * widest, np.int64)
+    corner, cost, owner = np.empty((n * widest, 2)), np.empty(n * widest), np.empty(n * widest, np.int64)
     home, extra, count = np.empty(n, np.int64), np.full(2, -1), 0
     cheapest = np.full(2, np.inf)
     for k in range(n):
         home[k] = count
         price = (worker_price[lead[k]], ps_price[lead[k]])
-        end = count + corners(free[lead[k]], worker, ps, at[count : count + widest])
+        end = count + corners(free[lead[k]], worker, ps, corner[count : count + widest])
         for j in range(count, end):
-            owner[j], cost[j] = k, price[0] * at[j, 0] + price[1] * at[j, 1]
+            owner[j], cost[j] = k, price[0] * corner[j, 0] + price[1] * corner[j, 1]
             for kind in range(2):
-                if at[j, kind] > 0 and at[j, 1 - kind] == 0 and price[kind] < cheapest[kind]:
+                if corner[j, kind] > 0 and corner[j, 1 - kind] == 0 and price[kind] < cheapest[kind]:
                     cheapest[kind], extra[kind] = price[kind], j
         count = end
-    return LPColumns(at, cost, owner, np.array([count]), home, size, lead, member, extra)
+    return LPColumns(corner, cost, owner, np.array([count]), home, size, lead, member, extra)
 
 
 @compiled
@@ -222,8 +252,8 @@ def _invert(c: LPColumns, inverse: Floats) -> None:
     """Invert the matrix whose columns are the extras, each less its class's home."""
     i, j = c.extra[0], c.extra[1]
     k, m = c.home[c.owner[i]], c.home[c.owner[j]]
-    w0, s0 = c.at[i, 0] - c.at[k, 0], c.at[i, 1] - c.at[k, 1]
-    w1, s1 = c.at[j, 0] - c.at[m, 0], c.at[j, 1] - c.at[m, 1]
+    w0, s0 = c.corner[i, 0] - c.corner[k, 0], c.corner[i, 1] - c.corner[k, 1]
+    w1, s1 = c.corner[j, 0] - c.corner[m, 0], c.corner[j, 1] - c.corner[m, 1]
     det = w0 * s1 - s0 * w1
     inverse[0, 0], inverse[0, 1] = s1 / det, -w1 / det
     inverse[1, 0], inverse[1, 1] = -s0 / det, w0 / det
@@ -234,8 +264,8 @@ def _amounts(c: LPColumns, inverse: Floats, ratio: float, amount: Floats, rate: 
     """Values of the extras as functions of W_1: amount + W_1 * rate."""
     w = s = 0.0
     for k in range(len(c.home)):
-        w += c.size[k] * c.at[c.home[k], 0]
-        s += c.size[k] * c.at[c.home[k], 1]
+        w += c.size[k] * c.corner[c.home[k], 0]
+        s += c.size[k] * c.corner[c.home[k], 1]
     for i in range(2):
         amount[i] = -inverse[i, 0] * w - inverse[i, 1] * s
         rate[i] = inverse[i, 0] + inverse[i, 1] / ratio
@@ -243,37 +273,38 @@ def _amounts(c: LPColumns, inverse: Floats, ratio: float, amount: Floats, rate: 
 
 @compiled
 def _ratio_test(c: LPColumns, amount: Floats, rate: Floats) -> tuple[float, int, bool]:
-    """Up to which W_1 no part of the basis is below 0; the extra that leaves then; whether its class's home leaves."""
-    until, leaves, of_home = np.inf, 0, False
+    """The W_1 up to which the basis is feasible, the extra that leaves there, and whether its class's home leaves."""
+    limit, leaving, home_leaves = np.inf, 0, False
     for i in range(2):
-        if rate[i] < -_SMALL and -amount[i] / rate[i] < until:
-            until, leaves, of_home = -amount[i] / rate[i], i, False
-    together = c.owner[c.extra[0]] == c.owner[c.extra[1]]
+        if rate[i] < -_ZERO_PIVOT and -amount[i] / rate[i] < limit:
+            limit, leaving, home_leaves = -amount[i] / rate[i], i, False
+    same_class = c.owner[c.extra[0]] == c.owner[c.extra[1]]
     for i in range(2):
-        a, r = (amount[0] + amount[1], rate[0] + rate[1]) if together else (amount[i], rate[i])
+        a, r = (amount[0] + amount[1], rate[0] + rate[1]) if same_class else (amount[i], rate[i])
         size = c.size[c.owner[c.extra[i]]]
         # the home's part is what the extras leave of its class, so it reaches 0 when they fill the class
-        if r > _SMALL and (size - a) / r < until:
-            until, of_home = (size - a) / r, True
+        if r > _ZERO_PIVOT and (size - a) / r < limit:
+            limit, home_leaves = (size - a) / r, True
             # of two extras of one class the fuller one takes the home's place
-            leaves = int(amount[1] + until * rate[1] > amount[0] + until * rate[0]) if together else i
-    return until, leaves, of_home
+            leaving = int(amount[1] + limit * rate[1] > amount[0] + limit * rate[0]) if same_class else i
+    return limit, leaving, home_leaves
 
 
 @compiled
-def _enter(c: LPColumns, inverse: Floats, leaves: int) -> int:
+def _entering_column(c: LPColumns, inverse: Floats, leaving: int) -> int:
     """The column that enters for the extra that leaves: least reduced cost per unit; -1 if there is none."""
+    # a and b are the dual prices of the two coupling rows, of a worker and of a PS
     a = b = 0.0
     for i in range(2):
-        over = c.cost[c.extra[i]] - c.cost[c.home[c.owner[c.extra[i]]]]
-        a += over * inverse[i, 0]
-        b += over * inverse[i, 1]
+        extra_cost = c.cost[c.extra[i]] - c.cost[c.home[c.owner[c.extra[i]]]]
+        a += extra_cost * inverse[i, 0]
+        b += extra_cost * inverse[i, 1]
     best, least = -1, np.inf
     for j in range(c.columns[0]):
         k = c.home[c.owner[j]]
-        w, s = c.at[j, 0] - c.at[k, 0], c.at[j, 1] - c.at[k, 1]
-        pivot = inverse[leaves, 0] * w + inverse[leaves, 1] * s
-        noise = _SMALL * (abs(inverse[leaves, 0] * w) + abs(inverse[leaves, 1] * s))
+        w, s = c.corner[j, 0] - c.corner[k, 0], c.corner[j, 1] - c.corner[k, 1]
+        pivot = inverse[leaving, 0] * w + inverse[leaving, 1] * s
+        noise = _ZERO_PIVOT * (abs(inverse[leaving, 0] * w) + abs(inverse[leaving, 1] * s))
         # dual simplex: the leaving part falls below 0, so only a negative entry can take its place
         if pivot >= -noise or j == c.extra[0] or j == c.extra[1]:
             continue
@@ -291,19 +322,20 @@ def _spread(
     """Write a basic solution by machine, each class filled from its lowest machine on; returns its cost."""
     w_out[:] = 0.0
     s_out[:] = 0.0
-    total, mine, part = 0.0, np.empty(3, np.int64), np.empty(3)
+    total, corner_ids, counts = 0.0, np.empty(3, np.int64), np.empty(3)
     for k in range(len(c.home)):
         # a class that is all in the corner (0, 0) holds nothing
-        idle = c.at[c.home[k], 0] == 0.0 and c.at[c.home[k], 1] == 0.0
+        idle = c.corner[c.home[k], 0] == 0.0 and c.corner[c.home[k], 1] == 0.0
         if idle and c.owner[c.extra[0]] != k and c.owner[c.extra[1]] != k:
             continue
-        mine[2], part[2] = c.home[k], c.size[k]
+        # the extras have the amounts of the basis, the home what they leave of the class's n machines
+        corner_ids[2], counts[2] = c.home[k], c.size[k]
         for i in range(2):
-            mine[i], part[i] = -1, 0.0
+            corner_ids[i], counts[i] = -1, 0.0
             if c.owner[c.extra[i]] == k:
-                mine[i], part[i] = c.extra[i], max(0.0, amount[i])
-                part[2] -= part[i]
-        _fill(c, c.lead[k], mine, part, w_out, s_out)
+                corner_ids[i], counts[i] = c.extra[i], max(0.0, amount[i])
+                counts[2] -= counts[i]
+        _fill(c, c.lead[k], corner_ids, counts, w_out, s_out)
         h = c.lead[k]
         while h >= 0 and w_out[h] + s_out[h] > 0:
             total += worker_price[h] * w_out[h] + ps_price[h] * s_out[h]
@@ -312,32 +344,37 @@ def _spread(
 
 
 @compiled
-def _fill(c: LPColumns, h: int, mine: Ints, part: Floats, w_out: Floats, s_out: Floats) -> None:
-    """Give `part` machines, from `h` on, the corners `mine`: the one with the most workers, then PSs, first."""
-    left = 1.0
+def _fill(c: LPColumns, h: int, corner_ids: Ints, counts: Floats, w_out: Floats, s_out: Floats) -> None:
+    """Give `counts` machines (real), from `h` on, the corners `corner_ids`, those with the most workers first."""
+    # room: the part of machine h that has no corner yet; a mixture of corners is a point of its polygon
+    room = 1.0
     for _ in range(3):
-        k = _fullest(c.at, mine)
-        if k < 0 or (c.at[mine[k], 0] == 0.0 and c.at[mine[k], 1] == 0.0):
+        k = _fullest(c.corner, corner_ids)
+        if k < 0 or (c.corner[corner_ids[k], 0] == 0.0 and c.corner[corner_ids[k], 1] == 0.0):
             break
-        while part[k] > _NOTHING and h >= 0:
-            here = min(part[k], left)
-            w_out[h] += here * c.at[mine[k], 0]
-            s_out[h] += here * c.at[mine[k], 1]
-            part[k] -= here
-            left -= here
-            if left <= _NOTHING:
-                h, left = c.member[h], 1.0
-        mine[k] = -1
+        while counts[k] > _ZERO_PART and h >= 0:
+            portion = min(counts[k], room)
+            w_out[h] += portion * c.corner[corner_ids[k], 0]
+            s_out[h] += portion * c.corner[corner_ids[k], 1]
+            counts[k] -= portion
+            room -= portion
+            if room <= _ZERO_PART:
+                h, room = c.member[h], 1.0
+        corner_ids[k] = -1
 
 
 @compiled
-def _fullest(at: Floats, mine: Ints) -> int:
-    """Which of the corners has the most workers, then PSs; -1 if none is left."""
+def _fullest(corner: Floats, corner_ids: Ints) -> int:
+    """The position of the corner with the most workers, then PSs; -1 if none is left."""
     best = -1
-    for k in range(len(mine)):
-        if mine[k] < 0:
+    for k in range(len(corner_ids)):
+        if corner_ids[k] < 0:
             continue
-        w, s = at[mine[k], 0], at[mine[k], 1]
-        if best < 0 or w > at[mine[best], 0] or (w == at[mine[best], 0] and s > at[mine[best], 1]):
+        w, s = corner[corner_ids[k], 0], corner[corner_ids[k], 1]
+        if (
+            best < 0
+            or w > corner[corner_ids[best], 0]
+            or (w == corner[corner_ids[best], 0] and s > corner[corner_ids[best], 1])
+        ):
             best = k
     return best

@@ -20,29 +20,31 @@ from skedge.core.policy import Params
 
 from .job import Completion, TrainingJob
 
-LEAST = 1e-12
+MIN_PRICE_RATIO = 1e-12
 """L is at least this part of the largest U: u_i(T - a_i) of a time-critical job can be 1e-40 (P6)."""
 
 
-def _listed(value: object) -> object:
+def _parse_numbers(value: object) -> object:
     try:
-        return [float(part) for part in value.split(";")] if isinstance(value, str) else value
+        return [float(text) for text in value.split(";")] if isinstance(value, str) else value
     except ValueError:
         raise ValueError("it must be numbers with semicolons between") from None
 
 
-def _joined(value: tuple[float, ...] | None) -> str | None:
+def _format_numbers(value: tuple[float, ...] | None) -> str | None:
     return None if value is None else ";".join(repr(x) for x in value)
 
 
-def _source(value: str) -> str:
+def _check_source(value: str) -> str:
     if value != "trace" and not (value.startswith("file:") and value != "file:"):
         raise ValueError("it must be trace, or file:<a scenario file or jobs table>")
     return value
 
 
 Numbers = Annotated[
-    tuple[float, ...], BeforeValidator(_listed), PlainSerializer(_joined, return_type=str, when_used="json")
+    tuple[float, ...],
+    BeforeValidator(_parse_numbers),
+    PlainSerializer(_format_numbers, return_type=str, when_used="json"),
 ]
 """Numbers, in text joined by semicolons."""
 
@@ -55,7 +57,7 @@ class PrimalDualParams(Params):
     levels
         N_q, work levels of the dynamic program; ``auto``: they follow the job (:func:`.job.levels_of`).
     completion
-        What u is taken of: ``end`` or ``index`` of the last slot.
+        The argument of u: ``end`` or ``index`` of the last slot.
     price_source
         The jobs that L, U and mu are calibrated from before the run: ``trace``, the scenario's own, or
         ``file:<path>``, those of another scenario file or jobs table: a window of history.
@@ -66,7 +68,7 @@ class PrimalDualParams(Params):
 
     levels: Literal["auto"] | Annotated[int, Field(ge=1)] = "auto"
     completion: Completion = "end"
-    price_source: Annotated[str, AfterValidator(_source)] = "trace"
+    price_source: Annotated[str, AfterValidator(_check_source)] = "trace"
     low: Numbers | None = None
     high: Numbers | None = None
     mu: Numbers | None = None
@@ -74,8 +76,8 @@ class PrimalDualParams(Params):
     @property
     def history(self) -> str:
         """The file of `price_source`, if constants are taken from it; empty for ``trace``, and if they are given."""
-        asked = self.low is None and self.price_source.startswith("file:")
-        return self.price_source.removeprefix("file:") if asked else ""
+        from_file = self.low is None and self.price_source.startswith("file:")
+        return self.price_source.removeprefix("file:") if from_file else ""
 
     @property
     def job_levels(self) -> int | None:
@@ -84,9 +86,9 @@ class PrimalDualParams(Params):
 
     @model_validator(mode="after")
     def _complete(self) -> PrimalDualParams:
-        given = [name for name in ("low", "high", "mu") if getattr(self, name) is not None]
-        if len(given) in (1, 2):
-            raise ValueError(f"low, high and mu go together; given is {' and '.join(given)}")
+        names = [name for name in ("low", "high", "mu") if getattr(self, name) is not None]
+        if len(names) in (1, 2):
+            raise ValueError(f"low, high and mu go together; given is {' and '.join(names)}")
         if self.low is None or self.high is None:
             return self
         if not np.isfinite([*self.low, *self.high, *(self.mu or ())]).all():
@@ -101,14 +103,14 @@ class PrimalDualParams(Params):
 
 
 class CalibrationJobs(NamedTuple):
-    """What the jobs of a calibration ask for and are worth; one row each.
+    """Demands and utilities of the jobs of a calibration, one row each.
 
     Attributes
     ----------
     demand
         alpha + beta (OASiS: alpha, or beta), shape ``(jobs, resources)``.
     best, worst
-        Utility if it ends as early as can be, and at the horizon.
+        Utility at the earliest possible end, and at the horizon.
     worker_slots
         ceil(E K x^(e)).
     """
@@ -151,7 +153,7 @@ class Prices:
         L at load 0, U at full load (and where there is no capacity), 0 for resources that are not priced.
         """
         share = np.divide(load, capacity, out=np.ones_like(load), where=capacity > 0)
-        # in logarithms, as L may be as little as 1e-12 of U (P6)
+        # Eq. (12) in logarithms, as L may be as little as 1e-12 of U (P6)
         low, priced = np.log(self.low)[:, None], self.high > 0
         span = np.log(self.high, out=np.zeros_like(self.high), where=priced) - low
         return np.where(priced, np.exp(low + share * span), 0.0)
@@ -181,16 +183,18 @@ def calibrate(jobs: CalibrationJobs, capacity: Floats, horizon: int, factor: flo
         If no job is given, or the U of a resource is not above L.
     """
     need = jobs.worker_slots * jobs.demand.sum(axis=1)
-    asks = need > 0
-    if not asks.any():
+    relevant = need > 0
+    if not relevant.any():
         raise ScenarioError("prices: no job to calibrate from; give the jobs of the trace, or of a window of history")
     if not capacity.any():
         return Prices(np.ones(len(capacity)), np.zeros_like(capacity), ())
-    demand, best = jobs.demand[asks], jobs.best[asks, None]
+    demand, best = jobs.demand[relevant], jobs.best[relevant, None]
+    # Eq. (13); P5: the maximum over the jobs that use the resource, or no price
     high = np.divide(best, demand, out=np.zeros_like(demand), where=demand > 0).max(axis=0)
     # P7: the largest mu that the condition under (14) asks for, so that it holds for every job
-    mu = float((horizon * capacity.sum() / need[asks]).max())
-    low = max(float((jobs.worst[asks] / (factor * mu * need[asks])).min()), LEAST * float(high.max()))
+    mu = float((horizon * capacity.sum() / need[relevant]).max())
+    # Eq. (14); P6: not below 1e-12 of U, so that U / L stays a float
+    low = max(float((jobs.worst[relevant] / (factor * mu * need[relevant])).min()), MIN_PRICE_RATIO * float(high.max()))
     for r in np.flatnonzero(high):
         if high[r] <= low:
             raise ScenarioError(
@@ -206,8 +210,19 @@ def split(machines: int) -> Ints:
     return np.arange(0, machines, 2)
 
 
-def frozen_prices(policy: str, p: PrimalDualParams, cluster: Cluster, groups: int) -> Prices:
-    """The constants in `p` by machine; groups of machines alternate, as in :func:`split`.
+def frozen_prices(policy: str, params: PrimalDualParams, cluster: Cluster, groups: int) -> Prices:
+    """The constants in `params` by machine; groups of machines alternate, as in :func:`split`.
+
+    Parameters
+    ----------
+    policy
+        Its name, for messages.
+    params
+        With `low`, `high` and `mu` set.
+    cluster
+        Servers and resources.
+    groups
+        Number of groups: 1, or 2 for OASiS.
 
     Raises
     ------
@@ -215,20 +230,29 @@ def frozen_prices(policy: str, p: PrimalDualParams, cluster: Cluster, groups: in
         If they are for another number of groups or resources.
     """
     resources = len(cluster.resources)
-    if p.low is None or p.high is None or p.mu is None:
+    if params.low is None or params.high is None or params.mu is None:
         raise ValueError(f"{policy}: its constants are not set; give them, or take calibrated(scenario)")
-    if len(p.low) != groups:
-        raise PolicyError(f"{policy}: low has {len(p.low)} numbers; it must have {groups}")
-    high = np.array(p.high).reshape(groups, -1)
+    if len(params.low) != groups:
+        raise PolicyError(f"{policy}: low has {len(params.low)} numbers; it must have {groups}")
+    high = np.array(params.high).reshape(groups, -1)
     if high.shape[1] != resources:
-        have = ", ".join(cluster.resources)
-        raise PolicyError(f"{policy}: high is of {high.shape[1]} resources; the servers have {have}")
+        resource_names = ", ".join(cluster.resources)
+        raise PolicyError(f"{policy}: high is of {high.shape[1]} resources; the servers have {resource_names}")
     group = np.arange(len(cluster.servers)) % groups
-    return Prices(np.array(p.low)[group], high[group], tuple(p.mu))
+    return Prices(np.array(params.low)[group], high[group], tuple(params.mu))
 
 
 class Ledger:
-    """What is allocated in every slot, and the price of it; all arrays have shape ``(slots, machines, resources)``.
+    """The allocated resources of every slot, and their prices; arrays of shape ``(slots, machines, resources)``.
+
+    Parameters
+    ----------
+    capacity
+        C_h^r, shape ``(machines, resources)``.
+    horizon
+        Number of slots.
+    prices
+        The frozen constants.
 
     Attributes
     ----------
@@ -246,7 +270,7 @@ class Ledger:
         self.price = prices.at(self.load, capacity)
 
     def free(self, slot: int) -> Floats:
-        """What is left in `slot`: never below 0."""
+        """C - rho of `slot`, shape ``(machines, resources)``; never below 0."""
         return np.maximum(self.capacity - self.load[slot], 0.0)
 
     def take(self, slot: int, machines: Ints, amount: Floats) -> None:
