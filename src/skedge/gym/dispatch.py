@@ -21,7 +21,7 @@ from skedge.core.model.cluster import Cluster, Floats, Ints, Physics
 from skedge.core.model.size import UNLIMITED
 from skedge.core.policy import Promises, View
 from skedge.policies.aonline.policy import AOnline
-from skedge.policies.aonline.waiting import Need
+from skedge.policies.aonline.waiting import StorageDemand
 
 from .asking import Asked, Asking, Question, squashed
 
@@ -65,22 +65,24 @@ class ChunkDispatcher(Asking):
             a_online.waiting.remove_jobs(event.left)
             yield from self._dispatched(0, view)
         for job, lost in (*event.lost, *((job, None) for job in event.arrived)):
-            impossible = a_online.impossible(job, view) if lost is None else None
+            impossible = a_online.rejection(job, view) if lost is None else None
             if impossible is not None:
                 yield impossible
                 continue
-            a_online.waiting.add(a_online.need(job, lost, view))
-            yield from self._dispatched(len(a_online.waiting.needs) - 1, view)
-        a_online.waiting.tidy()
+            a_online.waiting.add(a_online.storage_demand(job, lost, view))
+            yield from self._dispatched(len(a_online.waiting.demands) - 1, view)
+        a_online.waiting.compact()
         yield from a_online.assign_ps(event, view)
 
     def _dispatched(self, start: int, view: View) -> Asked:
         """The questions and dispatches of the waiting jobs from place `start` on that fit now."""
         a_online, at = self.a_online, start - 1
-        while (at := a_online.waiting.next_fit(a_online.room(view), at + 1, anywhere=self._cloud(view))) >= 0:
+        while (
+            at := a_online.waiting.next_fit(a_online.free_storage(view), at + 1, cloud_available=self._cloud(view))
+        ) >= 0:
             yield from self._dispatch(a_online.waiting.remove(at), view)
 
-    def _dispatch(self, need: Need, view: View) -> Asked:
+    def _dispatch(self, need: StorageDemand, view: View) -> Asked:
         job, lane = need.job, np.zeros(need.chunks, np.int64)
         mine, free = np.zeros(self.cluster.lanes + 1, np.int64), view.free_bytes.copy()
         for chunk in range(need.chunks):

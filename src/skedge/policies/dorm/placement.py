@@ -12,7 +12,7 @@ from skedge.core.model.cluster import Floats, Ints
 from skedge.core.model.speed import servers_for
 from skedge.core.model.ties import NOISE
 from skedge.platform.jit import compiled, inlined
-from skedge.policies.common.round_robin import fits, give
+from skedge.policies.common.round_robin import fits, place_worker
 
 from .applications import Applications, Partition, PartitionProblem
 
@@ -162,7 +162,7 @@ def fill(
             after = loss - abs(share[i] - fair[i]) + abs(then - fair[i])
             if after > max(bound, loss):
                 break
-            _, given = give(worker[i], ps[i], more, left, w[i], s[i], 0)
+            _, given = place_worker(worker[i], ps[i], more, left, w[i], s[i], 0)
             if not given:
                 break
             workers, servers, share[i], loss = workers + 1, servers + more, then, after

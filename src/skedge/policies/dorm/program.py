@@ -19,7 +19,7 @@ import numpy as np
 from skedge.core.errors import SolverError
 from skedge.core.model.cluster import Floats, Ints
 from skedge.core.model.speed import servers_for
-from skedge.policies.common.round_robin import pieces
+from skedge.policies.common.round_robin import max_units
 
 from .applications import Partition, PartitionProblem
 
@@ -145,7 +145,7 @@ def room(of: PartitionProblem, in_pool: Ints) -> tuple[Floats, Floats]:
     """
     apps = of.apps
     most = apps.most, np.maximum(np.ceil(apps.most / apps.ratio), 1)
-    fit = (np.array([pieces(of.capacity, need) for need in needs]) @ in_pool for needs in (apps.worker, apps.ps))
+    fit = (np.array([max_units(of.capacity, need) for need in needs]) @ in_pool for needs in (apps.worker, apps.ps))
     w, s = (np.minimum(n, top[:, None]).astype(float) for n, top in zip(fit, most, strict=True))
     return w, s
 
