@@ -2,7 +2,7 @@
 
     python benchmarks/agreement.py [--instances 500] [--only aonline] [--first 0]
 
-Prints per row of `tests/oracles/agreement.py`: instances that decide something, how many agree, the CPU time, and the
+Prints per row of `tests/reference/agreement.py`: instances that decide something, how many agree, the CPU time, and the
 seeds of those that do not agree with what differs. Exit code 1 if there are any. Rows whose reference tries everything
 stop at a number of their own.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from oracles.agreement import ROWS, Row, agrees
+from reference.agreement import ROWS, Row, agrees
 
 
 def compared(row: Row, instances: int, first: int) -> tuple[int, dict[int, str]]:

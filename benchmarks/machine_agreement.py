@@ -1,4 +1,4 @@
-"""Set Dorm and Optimus against the plain programs of tests/oracles on random instances; exit code 1 if one disagrees.
+"""Set Dorm and Optimus against the plain programs of tests/reference on random instances; exit code 1 if one disagrees.
 
 python benchmarks/machine_agreement.py [--instances 300] [--first 0]
 """

@@ -38,7 +38,7 @@ from scipy.special import logsumexp
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from oracles.sites_alone import Alone, run
+from builders.sites_alone import Alone, run
 from skedge.analysis.intervals import estimate
 from skedge.cli.compare import split_policies
 from skedge.policies.oasis.at_sites import SiteOasis, SiteOasisParams, site_prices

@@ -8,13 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oracles.instances import Kind, Pick
-from oracles.plain_aonline import (
-    Instance,
-    Mode,
-    Result,
-)
-from oracles.product import (
+from builders.aonline_instances import Kind, Pick
+from builders.product import (
     Run,
     alphas_of_run,
     chunks_of_plain,
@@ -28,6 +23,7 @@ from oracles.product import (
     runs_of_run,
     scenario_of,
 )
+from reference.aonline_model import Instance, Mode, Result
 from skedge.core.model.time import SECOND
 from skedge.policies.aonline.policy import AOnline
 

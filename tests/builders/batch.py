@@ -8,10 +8,10 @@ from typing import Any
 import polars as pl
 import pytest
 
+from builders.product import Run, play
+from builders.she_instances import small
 from golden.she_cases import HOUR
-from oracles.plain_batch import Decision, Plan, Setting
-from oracles.product import Run, play
-from oracles.she_instances import small
+from reference.batch import Decision, Plan, Setting
 from skedge.core.registry import make_policy
 
 SETTINGS = {

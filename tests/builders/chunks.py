@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from builders.aonline_instances import Pick, one_of
 from builders.aonline_property import seeded_pick
 from builders.gang_policies import random_physics
-from oracles.instances import Pick, one_of
 from skedge.core.model.cluster import Cluster, Job, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 

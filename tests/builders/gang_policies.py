@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from oracles.instances import Pick, one_of
-from oracles.product import Run, play
+from builders.aonline_instances import Pick, one_of
+from builders.product import Run, play
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND

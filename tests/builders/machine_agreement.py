@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from builders.resource_scenarios import SLOT, resource_scenario
-from oracles import plain_dorm, plain_optimus
-from oracles.plain_dorm import Tenant
-from oracles.plain_machines import Asks, filling, one_more, pss
+from reference import dorm, optimus
+from reference.dorm import Tenant
+from reference.drf import filling
+from reference.machines import JobDemand, n_ps_for, place_worker
 from skedge.core.events import Event, Order
 from skedge.core.kernel.drive import drive_to_end
 from skedge.core.kernel.kernel import Kernel
@@ -33,13 +34,13 @@ def optimus_disagreement(seed: int) -> str:
     skip, free = bool(seed & 1), bool(seed & 2)
     scenario = resource_scenario(seed, jobs=4 + seed % 9, servers=1 + seed % 5)
     done = run(scenario, f"optimus:skip={skip},servers={'free' if free else 'ratio'}")
-    fitting = [i for i in range(len(scenario.jobs)) if _fits(scenario, _asks(scenario, i))]
+    fitting = [i for i in range(len(scenario.jobs)) if _fits(scenario, _demand(scenario, i))]
     rejected = [row["job"] for row in done.jobs.iter_rows(named=True) if row["state"] == "rejected"]
     if sorted({*range(len(scenario.jobs))} - {*fitting}) != rejected:
         return f"rejected {rejected}, of which some fit an empty cluster, or not all that do not"
     jobs = [_job(scenario, i) for i in fitting]
     slots = max((row["completion"] or 0 for row in done.jobs.iter_rows(named=True)), default=0) // SLOT + 2
-    expected = plain_optimus.run(jobs, scenario.cluster.amounts.tolist(), slots, skip=skip, free=free)
+    expected = optimus.run(jobs, scenario.cluster.amounts.tolist(), slots, skip=skip, free=free)
     for t, held in enumerate(expected):
         theirs = {fitting[i]: (tuple(w), tuple(p)) for i, (w, p) in held.items()}
         ours = _held(done, t)
@@ -48,30 +49,31 @@ def optimus_disagreement(seed: int) -> str:
     return ""
 
 
-def _asks(scenario: Scenario, job: int) -> Asks:
+def _demand(scenario: Scenario, job: int) -> JobDemand:
     row, resources = scenario.jobs.frame.row(job, named=True), scenario.cluster.resources
     worker, ps = (tuple(row.get(f"{kind}_needs.{name}") or 0.0 for name in resources) for kind in ("worker", "ps"))
-    return Asks(worker, ps, float(scenario.jobs.ratio[job]), int(scenario.jobs.batch[job]))
+    return JobDemand(worker, ps, float(scenario.jobs.ratio[job]), int(scenario.jobs.batch[job]))
 
 
-def _fits(scenario: Scenario, asks: Asks) -> bool:
+def _fits(scenario: Scenario, demand: JobDemand) -> bool:
     left = scenario.cluster.amounts.tolist()
     nowhere = [0] * len(left)
-    return one_more(asks, pss(1, asks.ratio), left, nowhere, nowhere.copy(), 0)[1]
+    return place_worker(demand, n_ps_for(1, demand.ratio), left, nowhere, nowhere.copy(), 0)[1]
 
 
-def _job(scenario: Scenario, i: int) -> plain_optimus.Job:
+def _job(scenario: Scenario, i: int) -> optimus.Job:
     """The job's numbers from what it announces, an hour being a slot."""
-    row, asks = scenario.jobs.frame.row(i, named=True), _asks(scenario, i)
+    row, demand = scenario.jobs.frame.row(i, named=True), _demand(scenario, i)
     samples = row["epochs"] * row["chunks"] * row["minibatches"]
     compute = row["minibatch_s"] + row["ps_update_s"]
     exchange = {name: 16 * row["gradient_mb"] / row[f"{name}_mbps"] for name in ("internal", "bandwidth")}
     inside, outside = (
-        samples * (compute + exchange[name] * asks.ratio / asks.most) / 3600 for name in ("internal", "bandwidth")
+        samples * (compute + exchange[name] * demand.ratio / demand.max_workers) / 3600
+        for name in ("internal", "bandwidth")
     )
-    return plain_optimus.Job(
-        asks, int(row["arrival_s"]) // 3600, samples / asks.most, compute / 3600, exchange["bandwidth"] / 3600,
-        inside, outside,
+    return optimus.Job(
+        demand, int(row["arrival_s"]) // 3600, samples / demand.max_workers, compute / 3600,
+        exchange["bandwidth"] / 3600, inside, outside,
     )  # fmt: skip
 
 
@@ -131,16 +133,16 @@ def dorm_disagreement(seed: int) -> tuple[str, int]:
     active: list[int] = []
     judged = 0
     for event, before, after in policy.seen:
-        rows = {job: _asks(scenario, job) for job in before}
+        rows = {job: _demand(scenario, job) for job in before}
         come = [job for job in event.arrived if _fits(scenario, rows[job])]
         active = [job for job in active if job not in event.left] + come
         if not active or not (event.arrived or event.left):
             if before != after:
                 return f"{event}: changed with nothing to decide", judged
             continue
-        asks = [replace(rows[job], most=min(most, rows[job].most)) for job in active]
-        had = [Tenant(one, *before[job]) for one, job in zip(asks, active, strict=True)]
-        has = [Tenant(one, *after[job]) for one, job in zip(asks, active, strict=True)]
+        demands = [replace(rows[job], max_workers=min(most, rows[job].max_workers)) for job in active]
+        had = [Tenant(one, *before[job]) for one, job in zip(demands, active, strict=True)]
+        has = [Tenant(one, *after[job]) for one, job in zip(demands, active, strict=True)]
         wrong = _wrong(scenario, had, has, theta1, theta2, whole=whole)
         judged += 1
         if wrong:
@@ -154,19 +156,19 @@ def _wrong(
     capacity = tuple(map(tuple, scenario.cluster.amounts.tolist()))
     total = scenario.cluster.amounts.sum(axis=0).tolist()
     running = sum(one.runs for one in had)
-    loss, changed = plain_dorm.bounds_of(theta1, theta2, len(total), running, whole=whole)
-    best = plain_dorm.best_use(had, capacity, loss, changed)
+    loss, changed = dorm.bounds_of(theta1, theta2, len(total), running, round_loss=whole)
+    best = dorm.best_use(had, capacity, loss, changed)
     if not running and not best:
-        w, p = filling([one.asks for one in had], [list(row) for row in capacity], total)
+        w, p = filling([one.demand for one in had], [list(row) for row in capacity], total)
         same = [(tuple(a), tuple(b)) for a, b in zip(w, p, strict=True)] == [(one.workers, one.servers) for one in has]
         return "" if same else f"DRF's filling is {w}, {p}"
     if best is None:
         return "" if had == has else "a change although no partition keeps the bounds"
-    if any(sum(one.servers) != (pss(sum(one.workers), one.asks.ratio) if one.runs else 0) for one in has):
+    if any(sum(one.servers) != (n_ps_for(sum(one.workers), one.demand.ratio) if one.runs else 0) for one in has):
         return "PSs other than max(1, ceil(w / gamma))"
     differ = sum(a != b for a, b in zip(had, has, strict=True) if a.runs)
-    apart = plain_dorm.loss_of(has, plain_dorm.fair_shares(has, total), total)
+    apart = dorm.loss_of(has, dorm.fair_shares(has, total), total)
     if differ > changed or apart > loss + 1e-6:
         return f"{differ} changed of {changed}, loss {apart} of {loss}"
-    use = plain_dorm.use_of(has, capacity)
+    use = dorm.use_of(has, capacity)
     return "" if abs(use - best) <= 1e-6 else f"utilisation {use}, the best is {best}"

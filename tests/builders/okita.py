@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oracles.plain_okita import Plain, Row
-from oracles.site_instances import draw_jobs, draw_sites
-from oracles.sites_alone import Alone
+from builders.site_instances import draw_jobs, draw_sites
+from builders.sites_alone import Alone
+from reference.okita import Plain, Row
 from skedge.policies.okita.alg1 import Okita, OkitaParams
 from skedge.policies.okita.slots import Decision
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import assume
 
-from oracles import plain_pdors as plain
+from reference import pdors as plain
+from reference import pdors_by_enumeration as enumerated
 from skedge.core.model.cluster import Floats
 from skedge.core.model.value import Sigmoid
 from skedge.policies.oasis.on_resources import Oasis
@@ -92,7 +94,31 @@ def the_quick_path_is_the_plain_path(seed: int, gain: float) -> None:
             assert theta[t, v] == pytest.approx(cost, rel=1e-9)
             if where is not None:
                 part = quick.placement(job, job.arrival + t, v, cost)
-                assert plain.as_placement(part, len(capacity)) == where
+                assert enumerated.as_placement(part, len(capacity)) == where
+
+
+def all_jobs_are_offered_as_by_the_plain_path(seed: int) -> bool:
+    """Alg. 1 to 4 on loads at random, with the same draws: payoffs and schedules. False if no job is admitted.
+
+    As in :func:`the_quick_path_is_the_plain_path`, workers and PSs must differ in what they ask for.
+    """
+    jobs, capacity, horizon, rng = instance(seed, small=False)
+    assume(all(np.linalg.matrix_rank(np.stack(job.demands)) == 2 for job in jobs))
+    quick = make(jobs, capacity, horizon, seed, gain=1.0, tries=7)
+    load_at_random(quick, rng)
+    theta = partial(plain.alg_4, rng=np.random.default_rng(seed), gain=1.0, tries=7)
+    offers = plain.pd_ors(jobs, capacity.tolist(), horizon, theta, quick.ledger.load.copy())
+    admitted = 0
+    for job, offer in zip(jobs, offers, strict=True):
+        answer = quick.offer(job)
+        assert (answer.plan.payoff if answer.plan else -np.inf) == pytest.approx(offer.payoff, rel=1e-6, abs=1e-6)
+        if answer.admitted and answer.plan is not None:
+            plan = [(part.slot, enumerated.as_placement(part, len(capacity))) for part in answer.plan.slots]
+            assert plan == offer.schedule
+            admitted += 1
+        else:
+            assert offer.schedule == []
+    return admitted > 0
 
 
 def theta_is_the_optimum_of_all_placements(seed: int) -> None:
@@ -103,9 +129,9 @@ def theta_is_the_optimum_of_all_placements(seed: int) -> None:
         found, other = exact.slot_costs(job), rounded.slot_costs(job)
         free, prices = exact.ledger.free(job.arrival).tolist(), exact.ledger.price[job.arrival].tolist()
         for v in range(found.shape[1]):
-            assert found[0, v] == pytest.approx(plain.exact_theta(job, free, prices, v), rel=1e-7)
+            assert found[0, v] == pytest.approx(enumerated.exact_theta(job, free, prices, v), rel=1e-7)
             assert other[0, v] >= found[0, v] * (1 - 1e-7)
-        assert found.shape[1] > plain.quanta(job) or plain.exact_theta(job, free, prices, found.shape[1]) == np.inf
+        assert found.shape[1] > plain.quanta(job) or enumerated.exact_theta(job, free, prices, found.shape[1]) == np.inf
 
 
 def the_payoff_is_the_best_of_all_completions(seed: int) -> None:
@@ -113,10 +139,11 @@ def the_payoff_is_the_best_of_all_completions(seed: int) -> None:
     jobs, capacity, horizon, _ = instance(seed, small=True)
     made, job = make(jobs, capacity, horizon, theta="exact"), jobs[0]
     free, prices = capacity.tolist(), made.ledger.price[0].tolist()
-    memo = [plain.exact_theta(job, free, prices, v) for v in range(plain.quanta(job) + 1)]
-    grown = [plain.total_cost(lambda _, v: memo[v], job.arrival, horizon - 1, v) for v in range(plain.quanta(job) + 1)]
+    memo = [enumerated.exact_theta(job, free, prices, v) for v in range(plain.quanta(job) + 1)]
+    levels = range(plain.quanta(job) + 1)
+    grown = [plain.alg_3(lambda _, v: memo[v], job.arrival, horizon - 1, v)[0] for v in levels]
     assert grown == sorted(grown)
-    expected, answer = plain.best_payoff(lambda _, v: memo[v], job, horizon), made.offer(job)
+    expected, answer = enumerated.best_payoff(lambda _, v: memo[v], job, horizon), made.offer(job)
     if expected == -np.inf:
         assert answer.plan is None
         assert answer.shortfall == np.inf

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.corruptions import corrupt
-from oracles import plain_supplies
+from reference.supplies import supplies as supplies_by_columns
 from skedge.analysis.columns import Columns, columns, not_gangs
 from skedge.analysis.supplies import supplies
 from skedge.analysis.verify.each import check_begins, follow_jobs
@@ -67,7 +67,7 @@ def test_supplies_are_those_of_whole_columns(policy: str, data: str) -> None:
     """Row by row, also where a record is changed."""
     for of in records(policy, data):
         for c in with_changes(of, 25):
-            plain = plain_supplies.supplies(c)
+            plain = supplies_by_columns(c)
             assert supplies(c).select(plain.columns).cast(dict(plain.schema)).equals(plain)
 
 

@@ -15,9 +15,9 @@ import pytest
 
 from builders.gang_policies import job, scenario
 from builders.kernel import A, Script, after_arrivals, allocate, arrival, handled
+from builders.product import play
 from builders.small_records import Change, again, both, drop
 from golden.gang_cases import CASES, HOUR
-from oracles.product import play
 from skedge.analysis.verify.verify import verify
 from skedge.core.engine.gangs import Gangs
 from skedge.core.errors import OrderError

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from oracles.instances import Pick, one_of
-from oracles.plain_aonline import Chunk, Cost, Mode, calculate_q, completions, timeline
+from builders.aonline_instances import Pick, one_of
+from reference.aonline import calculate_q, completions, timeline
+from reference.aonline_model import Chunk, Cost, Mode
 from skedge.core.engine.ahead import cost_ahead, look_ahead
 from skedge.core.engine.lanes import (
     ARRIVE,

@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from builders.site_instances import draw_jobs, draw_sites
 from builders.sites import POLICIES, SLOT, TOGETHER, scenario_of, with_ps_needs
+from builders.sites_alone import Alone
 from golden import okita_cases
-from oracles.site_instances import draw_jobs, draw_sites
-from oracles.sites_alone import Alone
 from skedge.analysis.columns import columns
 from skedge.analysis.metrics.costs import moved_mb
 from skedge.core.errors import OrderError, PolicyError, ScenarioError

@@ -17,7 +17,7 @@ from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.size import whole_bytes
 from skedge.core.policy import View
 from skedge.policies.aonline.policy import AOnline
-from skedge.policies.aonline.waiting import Need, StorageQueue
+from skedge.policies.aonline.waiting import StorageDemand, StorageQueue
 from skedge.run import Run, run
 
 
@@ -144,15 +144,15 @@ KINDS = [np.array([0, 1]), np.array([1, 2, 3]), np.array([], np.int64)]
 def test_the_first_waiting_job_that_fits_is_found(
     needs: list[tuple[int, int, int]], free: list[int], gone: set[int], anywhere: bool
 ) -> None:
-    """Against counting, server by server, with some jobs gone; and in the same order after tidying up."""
+    """Against counting, server by server, with some jobs gone; and in the same order after compacting."""
     waiting = StorageQueue(KINDS)
     for job, need in enumerate(needs):
-        waiting.add(Need(job, None, *need))
+        waiting.add(StorageDemand(job, None, *need))
     waiting.remove_jobs(tuple(gone))
     expected = [job for job, need in enumerate(needs) if job not in gone and (anywhere or fits(*need, free))]
     for _ in range(2):
-        assert [waiting.needs[at].job for at in places(waiting, free, anywhere=anywhere)] == expected
-        waiting.tidy()
+        assert [waiting.demands[at].job for at in places(waiting, free, anywhere=anywhere)] == expected
+        waiting.compact()
     assert len(waiting) == len(set(range(len(needs))) - gone)
 
 
@@ -170,7 +170,7 @@ def fits(kind: int, size: int, chunks: int, free: list[int]) -> bool:
 def places(waiting: StorageQueue, free: list[int], *, anywhere: bool) -> list[int]:
     found, room = [], np.array(free)
     at = -1
-    while (at := waiting.next_fit(room, at + 1, anywhere=anywhere)) >= 0:
+    while (at := waiting.next_fit(room, at + 1, cloud_available=anywhere)) >= 0:
         found.append(at)
     return found
 
@@ -178,11 +178,11 @@ def places(waiting: StorageQueue, free: list[int], *, anywhere: bool) -> list[in
 def test_lost_chunks_of_a_job_are_entries_of_their_own() -> None:
     """One of two entries of a job is taken: the job still waits; with the other it is gone."""
     waiting = StorageQueue(KINDS)
-    waiting.add(Need(7, (0, 2), 0, 5, 2))
-    waiting.add(Need(7, (1,), 0, 5, 1))
+    waiting.add(StorageDemand(7, (0, 2), 0, 5, 2))
+    waiting.add(StorageDemand(7, (1,), 0, 5, 1))
     room = np.array([5, 0, 0, 0])
-    assert waiting.next_fit(room, 0, anywhere=False) == 1
+    assert waiting.next_fit(room, 0, cloud_available=False) == 1
     assert waiting.remove(1).lost == (1,)
-    assert (len(waiting), waiting.next_fit(room, 0, anywhere=False)) == (1, -1)
+    assert (len(waiting), waiting.next_fit(room, 0, cloud_available=False)) == (1, -1)
     waiting.remove_jobs((7,))
     assert len(waiting) == 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from oracles.plain_aonline import CLOUD, Instance, Job, Mode, Server, Time
+from reference.aonline_model import CLOUD, Instance, Job, Mode, Server, Time
 
 F = Fraction
 ChunkRow = tuple[int, int, int, int, int, Time, Time, tuple[Time, Time, Time, Time], int, Time]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from builders.chunk_instances import plain, tiny_scenario
 from builders.optimum import tiny_utility
-from oracles.chunk_instances import plain, tiny_scenario
-from oracles.plain_chunks import least_total
-from oracles.plain_utility import most_utility
+from reference.optimum_of_chunks import least_total
+from reference.optimum_of_utility import most_utility
 from skedge.core.model.cluster import Cluster, Job, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND

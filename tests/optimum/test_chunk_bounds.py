@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from oracles.chunk_instances import plain, tiny_scenario
-from oracles.plain_chunks import least_total
+from builders.chunk_instances import plain, tiny_scenario
+from reference.optimum_of_chunks import least_total
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND

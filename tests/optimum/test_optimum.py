@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from builders.chunk_instances import plain, tiny_scenario
 from builders.optimum import tiny_utility, without
-from oracles.chunk_instances import plain, tiny_scenario
-from oracles.plain_chunks import least_total
-from oracles.plain_utility import most_utility
+from reference.optimum_of_chunks import least_total
+from reference.optimum_of_utility import most_utility
 from skedge.compare import compare
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario

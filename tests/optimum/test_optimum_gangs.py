@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import pytest
 
-from oracles.plain_gangs import least_total_of_gangs
-from oracles.she_instances import small
+from builders.she_instances import small
+from reference.optimum_of_gangs import least_total_of_gangs
 from skedge.core.errors import InputError
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario

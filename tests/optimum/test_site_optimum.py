@@ -15,7 +15,7 @@ from builders.optimum import without
 from builders.site_optimum import SLOT, tiny
 from builders.sites import scenario_of
 from golden import okita_cases
-from oracles.plain_sites import least_cost
+from reference.optimum_of_sites import least_cost
 from skedge.compare import compare
 from skedge.core.errors import InputError
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table

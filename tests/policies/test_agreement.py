@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oracles.agreement import ROWS, Row, agrees
+from reference.agreement import ROWS, Row, agrees
 
 SAMPLE = 3
 """Instances of each, on seeds of their own; the tests of each policy have many more."""

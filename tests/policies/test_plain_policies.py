@@ -15,10 +15,11 @@ import pytest
 
 from builders.batch import decisions_of, plain_terms, plain_to_compare
 from builders.gang_policies import job, scenario
-from oracles.plain_batch import Setting, a_online
-from oracles.plain_gang_policies import Interval, preemptive, rows_of, srtf, tiresias
-from oracles.product import Run, play
-from oracles.she_instances import small
+from builders.product import Run, play
+from builders.she_instances import small
+from reference.batch import Setting, a_online
+from reference.gang_policies import preemptive, srtf, tiresias
+from reference.gang_world import Interval, rows_of
 from skedge.core.model.cluster import Physics
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND

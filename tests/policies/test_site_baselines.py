@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.site_baselines import TWO, oasis, site_job, the_plan_is_the_cheapest_of_all
+from builders.site_instances import draw_jobs, draw_sites
 from builders.sites import POLICIES
-from oracles.site_instances import draw_jobs, draw_sites
-from oracles.sites_alone import Alone, after, bandwidth_cost, run
+from builders.sites_alone import Alone, after, bandwidth_cost, run
 from skedge.core.errors import ScenarioError
 from skedge.core.model.latency import Exponential, Linear
 from skedge.policies.oasis.at_sites import site_prices

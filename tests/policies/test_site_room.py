@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from builders.resource_scenarios import resource_scenario
+from builders.site_instances import draw_jobs, draw_sites
 from builders.sites import POLICIES, TOGETHER, scenario_of, with_ps_needs
-from oracles.site_instances import draw_jobs, draw_sites
 from skedge.core.errors import PolicyError, ScenarioError
 from skedge.core.model.latency import Linear
 from skedge.policies.okita.sites import SiteJob, Sites

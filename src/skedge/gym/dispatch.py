@@ -21,7 +21,7 @@ from skedge.core.model.cluster import Cluster, Floats, Ints, Physics
 from skedge.core.model.size import UNLIMITED
 from skedge.core.policy import Promises, View
 from skedge.policies.aonline.policy import AOnline
-from skedge.policies.aonline.waiting import Need
+from skedge.policies.aonline.waiting import StorageDemand
 
 from .interactive import Decisions, InteractivePolicy, Question, squash
 
@@ -66,25 +66,24 @@ class ChunkDispatcher(InteractivePolicy):
             a_online.waiting.remove_jobs(event.left)
             yield from self._dispatch_waiting(0, view)
         for job, lost in (*event.lost, *((job, None) for job in event.arrived)):
-            impossible = a_online.impossible(job, view) if lost is None else None
+            impossible = a_online.rejection(job, view) if lost is None else None
             # A job that fits nowhere would wait forever: it is rejected without a question.
             if impossible is not None:
                 yield impossible
                 continue
-            a_online.waiting.add(a_online.need(job, lost, view))
-            yield from self._dispatch_waiting(len(a_online.waiting.needs) - 1, view)
-        a_online.waiting.tidy()
+            a_online.waiting.add(a_online.storage_demand(job, lost, view))
+            yield from self._dispatch_waiting(len(a_online.waiting.demands) - 1, view)
+        a_online.waiting.compact()
         yield from a_online.assign_ps(event, view)
 
     def _dispatch_waiting(self, start: int, view: View) -> Decisions:
         """The questions and dispatches of the waiting jobs from place `start` on that fit now."""
         a_online, place = self.a_online, start - 1
-        while (
-            place := a_online.waiting.next_fit(a_online.room(view), place + 1, anywhere=self._allows_cloud(view))
-        ) >= 0:
+        free, cloud = a_online.free_storage, self._allows_cloud(view)
+        while (place := a_online.waiting.next_fit(free(view), place + 1, cloud_available=cloud)) >= 0:
             yield from self._dispatch(a_online.waiting.remove(place), view)
 
-    def _dispatch(self, need: Need, view: View) -> Decisions:
+    def _dispatch(self, need: StorageDemand, view: View) -> Decisions:
         job, lane = need.job, np.zeros(need.chunks, np.int64)
         own_chunks, free = np.zeros(self.cluster.lanes + 1, np.int64), view.free_bytes.copy()
         for chunk in range(need.chunks):

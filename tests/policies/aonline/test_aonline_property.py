@@ -14,28 +14,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from builders.aonline_instances import Kind, Pick, draw_instance, draw_mode
 from builders.aonline_property import ANY, F, assert_same, is_near_tie, product, seeded_pick
-from oracles.instances import Kind, Pick, draw_instance, draw_mode
-from oracles.plain_aonline import (
-    CLOUD,
-    Chunk,
-    Instance,
-    Job,
-    Mode,
-    Result,
-    Server,
-    a_online,
-    calculate_q,
-    fractional_beta,
-    fractional_flow,
-)
-from oracles.product import (
+from builders.product import (
     Run,
     alphas_of_run,
     chunks_of_run,
     completions_of_plain,
     completions_of_run,
 )
+from reference.aonline import a_online, calculate_q, fractional_beta, fractional_flow
+from reference.aonline_model import CLOUD, Chunk, Instance, Job, Mode, Result, Server
 from skedge.core.errors import PolicyError
 from skedge.core.model.cluster import Physics
 from skedge.core.model.time import SECOND
@@ -272,7 +261,7 @@ def worst_breach(instance: Instance, result: Result, *, printed: bool = False) -
 def _least_right_side(
     instance: Instance, result: Result, chunk: Chunk, place: tuple[int, int], *, printed: bool
 ) -> Fraction:
-    first = instance.seen(chunk.job) + instance.delta(chunk.job, place[0])
+    first = instance.decision_time(chunk.job) + instance.delta(chunk.job, place[0])
     runs = result.timelines.get(place, [])
     times = {first} | {t for _, *bounds in runs for t in bounds} | {c.r for c in result.on(place)}
     p, D = instance.p(chunk.job, 0), chunk.D
@@ -374,9 +363,9 @@ def test_jobs_wholly_in_the_cloud_take_delta_plus_p(drawn: tuple[Instance, Mode]
     result = a_online(instance, replace(mode, cloud=True))
     for j, zeta in result.zeta.items():
         if zeta:
-            assert result.job_completion(j) == instance.seen(j) + instance.delta(j, CLOUD) + instance.p(j, 1)
+            assert result.job_completion(j) == instance.decision_time(j) + instance.delta(j, CLOUD) + instance.p(j, 1)
     for c, cost in zip(result.chunks, result.costs, strict=True):
-        bound = F(instance.seen(c.job) - c.r + instance.delta(c.job, CLOUD) + instance.p(c.job, 0)) / c.D
+        bound = F(instance.decision_time(c.job) - c.r + instance.delta(c.job, CLOUD) + instance.p(c.job, 0)) / c.D
         assert cost.q <= bound
 
 

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment
 
-from oracles.plain_aonline import CLOUD, Instance, Job, Mode, Server, a_online, fractional_beta
-from oracles.product import (
+from builders.product import (
     Run,
     alphas_of_run,
     chunks_of_run,
@@ -24,6 +23,8 @@ from oracles.product import (
     runs_of_run,
     scenario_of,
 )
+from reference.aonline import a_online, fractional_beta
+from reference.aonline_model import CLOUD, Instance, Job, Mode, Server
 from skedge.core.model.speed import minibatch_seconds
 from skedge.core.model.time import SECOND
 from skedge.policies.aonline.policy import AOnline

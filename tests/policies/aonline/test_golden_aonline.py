@@ -4,9 +4,10 @@ from fractions import Fraction
 
 import pytest
 
+from builders.product import HOUR, Run, alphas_of_run, chunks_of_run, play, ps_of_run, runs_of_run, scenario_of
 from golden.aonline_cases import CASES, Case
-from oracles.plain_aonline import CLOUD, Result, a_online, fractional_beta, fractional_flow
-from oracles.product import HOUR, Run, alphas_of_run, chunks_of_run, play, ps_of_run, runs_of_run, scenario_of
+from reference.aonline import a_online, fractional_beta, fractional_flow
+from reference.aonline_model import CLOUD, Result
 from skedge.core.model.time import SECOND
 from skedge.policies.aonline.policy import AOnline
 

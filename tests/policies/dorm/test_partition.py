@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from skedge.core.errors import SolverError
 from skedge.core.model.speed import servers_for
-from skedge.policies.common.round_robin import pieces, round_robin
+from skedge.policies.common.round_robin import max_units, round_robin
 from skedge.policies.dorm.applications import Applications, Bounds, Partition, fair_shares, shares
 from skedge.policies.dorm.partition import partition, pools
 from skedge.policies.dorm.program import middle_ratio
@@ -269,5 +269,5 @@ def test_round_robin_goes_on_where_it_stopped() -> None:
 def test_pieces_are_whole_and_never_negative() -> None:
     """The scarcest resource decides; one that is not asked for does not; float noise is forgiven."""
     free = np.array([[1.0, 8.0], [0.3, 0.0], [-1e-12, 5.0]])
-    assert pieces(free, np.array([0.1, 0.0])).tolist() == [10, 3, 0]
-    assert pieces(free, np.array([0.5, 8.0])).tolist() == [1, 0, 0]
+    assert max_units(free, np.array([0.1, 0.0])).tolist() == [10, 3, 0]
+    assert max_units(free, np.array([0.5, 8.0])).tolist() == [1, 0, 0]

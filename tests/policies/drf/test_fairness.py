@@ -10,10 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from builders.fairness import Demands, demands, filled, fits, plainly_filled, share
+from builders.fairness import demands, filled
 from builders.gang_policies import job, random_scenarios, scenario, where
 from builders.paths import TRACES
-from oracles.product import play
+from builders.product import play
+from reference.drf import PooledJobs, all_fit, dominant_share, pooled_filling
 from skedge.cli.main import app
 from skedge.core.events import Event
 from skedge.core.kernel.drive import drive_to_end
@@ -57,10 +58,10 @@ def test_filling_by_levels_is_progressive_filling(data: st.DataObject) -> None:
 
 def test_the_example_of_the_paper() -> None:
     """NSDI'11, Sec. 4.1: of 9 CPU and 18 GB, A with <1, 4> gets 3 tasks, B with <3, 1> gets 2; each has 2/3."""
-    jobs: Demands = [((1, 4), (0, 0), int(ONE_PS), 100), ((3, 1), (0, 0), int(ONE_PS), 100)]
+    jobs: PooledJobs = [((1, 4), (0, 0), int(ONE_PS), 100), ((3, 1), (0, 0), int(ONE_PS), 100)]
     counts = filled(jobs, [9, 18])
     assert counts == [3, 2]
-    assert [share(of, n, [9, 18]) for of, n in zip(jobs, counts, strict=True)] == [Fraction(2, 3)] * 2
+    assert [dominant_share(of, n, [9, 18]) for of, n in zip(jobs, counts, strict=True)] == [Fraction(2, 3)] * 2
 
 
 def test_every_n_th_worker_comes_with_a_ps() -> None:
@@ -76,27 +77,29 @@ def test_a_job_that_does_not_fit_drops_out_and_the_others_go_on() -> None:
 
 @bounded
 @given(demands)
-def test_the_compiled_filling_is_the_plain_one(drawn: tuple[Demands, list[int], list[int]]) -> None:
+def test_the_compiled_filling_is_the_plain_one(drawn: tuple[PooledJobs, list[int], list[int]]) -> None:
     """The heap on rounded floats gives what exact fractions give, also where less is left than shares are parts of."""
-    assert filled(*drawn) == plainly_filled(*drawn)
+    assert filled(*drawn) == pooled_filling(*drawn)
 
 
 @bounded
 @given(demands)
-def test_filling_is_pareto_efficient_and_max_min_up_to_a_task(drawn: tuple[Demands, list[int], list[int]]) -> None:
+def test_filling_is_pareto_efficient_and_max_min_up_to_a_task(
+    drawn: tuple[PooledJobs, list[int], list[int]],
+) -> None:
     """Nobody can have a task more for nothing; if taking i's last one makes room for j's next, i is left no better."""
     jobs, left, total = drawn
     counts = filled(*drawn)
-    assert fits(jobs, counts, left)
+    assert all_fit(jobs, counts, left)
     for j, of in enumerate(jobs):
         more = [n + (i == j) for i, n in enumerate(counts)]
         if counts[j] == of[3]:
             continue
-        assert not fits(jobs, more, left)
+        assert not all_fit(jobs, more, left)
         for i in range(len(jobs)):
             less = [n - (k == i) for k, n in enumerate(more)]
-            if i != j and counts[i] and fits(jobs, less, left):
-                assert share(jobs[i], counts[i] - 1, total) <= share(of, counts[j], total)
+            if i != j and counts[i] and all_fit(jobs, less, left):
+                assert dominant_share(jobs[i], counts[i] - 1, total) <= dominant_share(of, counts[j], total)
 
 
 def test_over_one_type_of_slot_no_allocation_is_fairer() -> None:
@@ -104,7 +107,7 @@ def test_over_one_type_of_slot_no_allocation_is_fairer() -> None:
     rng = np.random.default_rng(3)
     for _ in range(60):
         most, slots = rng.integers(0, 5, int(rng.integers(1, 5))).tolist(), int(rng.integers(1, 10))
-        jobs: Demands = [((1,), (0,), int(ONE_PS), m) for m in most]
+        jobs: PooledJobs = [((1,), (0,), int(ONE_PS), m) for m in most]
         possible = (c for c in product(*(range(m + 1) for m in most)) if sum(c) <= slots)
         assert sorted(filled(jobs, [slots])) == max(sorted(c) for c in possible)
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from builders.aonline_instances import one_of
 from builders.gang_policies import (
     _pick,
     job,
@@ -25,9 +26,8 @@ from builders.gang_policies import (
     where,
 )
 from builders.paths import CASES
-from oracles.instances import one_of
-from oracles.plain_gang_policies import beyond_nine_tenths
-from oracles.product import Run, play
+from builders.product import Run, play
+from reference.gang_policies import default_limit
 from skedge.core.events import Event
 from skedge.core.kernel.drive import drive_to_end
 from skedge.core.kernel.kernel import Kernel
@@ -424,7 +424,7 @@ def test_nine_of_ten_finished_jobs_stay_below_the_limit_of_tiresias() -> None:
         seen.append(int(service))
         inside = sorted(seen)[-(-9 * len(seen) // 10) - 1]
         assert inside < known.limit[0] <= max(inside + 1, inside * 9 / 8 + 1)
-        assert known.limit[0] == beyond_nine_tenths(seen)
+        assert known.limit[0] == default_limit(seen)
 
 
 def test_a_limit_that_is_given_stays() -> None:

@@ -5,8 +5,8 @@ from typing import Any
 import polars as pl
 import pytest
 
+from builders.product import Run, play
 from golden.gang_cases import CASES, HOUR, Case
-from oracles.product import Run, play
 from skedge.core.model.time import SECOND
 from skedge.core.registry import make_policy
 

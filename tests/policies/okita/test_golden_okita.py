@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from builders.sites_alone import Alone, run
 from golden.okita_cases import CASES, Case, Row
-from oracles.sites_alone import Alone, run
 from skedge.policies.okita.alg1 import Okita, OkitaDecision, OkitaParams
 from skedge.policies.okita.osf import TentativePlan
 from skedge.policies.okita.sites import Sites

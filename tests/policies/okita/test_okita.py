@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from builders.okita import the_fast_path_decides_as_the_plain_one
+from builders.site_instances import draw_jobs, draw_sites
+from builders.sites_alone import Alone, bandwidth_cost, run
 from golden.okita_cases import MIGRATE
-from oracles.site_instances import draw_jobs, draw_sites
-from oracles.sites_alone import Alone, bandwidth_cost, run
 from skedge.core.errors import ScenarioError, StateError
 from skedge.core.model.cluster import Floats, Ints
 from skedge.core.model.latency import Exponential, LatencyCost, Linear, Piecewise

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from builders.sites_alone import run
 from golden.okita_cases import DATA_TRANSFER, MIGRATE, PRIORITY, Case
-from oracles.sites_alone import run
 from skedge.explain import explain
 from skedge.policies.okita.alg1 import Okita, OkitaParams
 from skedge.policies.okita.explain import PlacementExplanation, explain_decision

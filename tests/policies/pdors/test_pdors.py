@@ -13,6 +13,7 @@ from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
 from builders.pdors import (
+    all_jobs_are_offered_as_by_the_plain_path,
     draw_job,
     instance,
     load_at_random,
@@ -23,7 +24,8 @@ from builders.pdors import (
     theta_is_the_optimum_of_all_placements,
 )
 from golden.pdors_cases import CASES
-from oracles import plain_pdors as plain
+from reference import pdors as plain
+from reference import pdors_by_enumeration as enumerated
 from skedge.core.errors import ScenarioError, SolverError
 from skedge.core.model.speed import ceil_almost, servers_for
 from skedge.core.model.ties import better
@@ -126,6 +128,12 @@ def test_the_quick_path_is_the_plain_path(seed: int, gain: float) -> None:
     the_quick_path_is_the_plain_path(seed, gain)
 
 
+@FEW
+@given(seeds)
+def test_all_jobs_are_offered_as_by_the_plain_path(seed: int) -> None:
+    all_jobs_are_offered_as_by_the_plain_path(seed)
+
+
 @TINY
 @given(seeds)
 def test_theta_is_the_optimum_of_all_placements(seed: int) -> None:
@@ -185,7 +193,7 @@ def test_theta_and_the_total_are_those_of_exhaustive_rounding_on_three_machines_
                 low[t, v] = high[t, v] = theta[t, v]
     total, last = np.empty((3, plain.quanta(job) + 1)), np.empty((3, plain.quanta(job) + 1), np.int64)
     prefix_table(theta, np.arange(theta.shape[1]), total, last)
-    least, most = (plain.split_cost(lambda t, v, of=of: of[t, v], 0, 2, plain.quanta(job)) for of in (low, high))
+    least, most = (enumerated.split_cost(lambda t, v, of=of: of[t, v], 0, 2, plain.quanta(job)) for of in (low, high))
     assert least * (1 - 1e-9) <= total[2, -1] <= most * (1 + 1e-9)
 
 
@@ -221,8 +229,8 @@ def test_the_prefix_table_is_the_recursion_and_all_splits(seed: int) -> None:
         return float(theta[t, v]) if v <= most else np.inf
 
     for t in range(slots):
-        assert total[t, -1] == pytest.approx(plain.total_cost(cost, 0, t, levels))
-        assert total[t, -1] == pytest.approx(plain.split_cost(cost, 0, t, levels))
+        assert total[t, -1] == pytest.approx(plain.alg_3(cost, 0, t, levels)[0])
+        assert total[t, -1] == pytest.approx(enumerated.split_cost(cost, 0, t, levels))
         if t > 0:
             assert total[t, -1] <= total[t - 1, -1] * (1 + 1e-9)
 
@@ -253,7 +261,7 @@ def test_plans_satisfy_the_constraints_and_the_books_balance(seed: int, theta: s
             assert answer.plan.payoff > 0
             assert made.dual - before == pytest.approx(answer.plan.payoff + rise, rel=1e-9, abs=1e-9)
             paid = sum(
-                plain.price_of(job, prices[p.slot].tolist(), plain.as_placement(p, len(capacity)))
+                plain.price_of(job, prices[p.slot].tolist(), enumerated.as_placement(p, len(capacity)))
                 for p in answer.plan.slots
             )
             assert answer.plan.cost == pytest.approx(paid, rel=1e-9)
@@ -261,7 +269,7 @@ def test_plans_satisfy_the_constraints_and_the_books_balance(seed: int, theta: s
         else:
             assert made.dual == before
             assert rise == 0
-    assert plain.violations(admitted(jobs, answers), capacity.tolist(), horizon) == []
+    assert enumerated.violations(admitted(jobs, answers), capacity.tolist(), horizon) == []
     high, low = ledger.prices.high, ledger.prices.low[:, None]
     used = np.broadcast_to(high > 0, ledger.price.shape)
     assert (ledger.price[used] >= np.broadcast_to(low, ledger.price.shape)[used] * (1 - 1e-9)).all()
@@ -285,9 +293,9 @@ def test_the_check_of_plans_finds_what_is_planted(slot: dict[str, Any], completi
     case = CASES["prices_spread_work"]
     plan = make(list(case.jobs), np.array(case.capacity, float), 4).offer(case.jobs[0]).plan
     assert plan is not None
-    assert plain.violations([(case.jobs[0], plan)], case.capacity, 4) == []
+    assert enumerated.violations([(case.jobs[0], plan)], case.capacity, 4) == []
     wrong = replace(plan, slots=(plan.slots[0], replace(plan.slots[1], **slot)), completion=completion)
-    assert any(rule in found for found in plain.violations([(case.jobs[0], wrong)], case.capacity, 4))
+    assert any(rule in found for found in enumerated.violations([(case.jobs[0], wrong)], case.capacity, 4))
 
 
 @TINY
@@ -296,10 +304,10 @@ def test_no_policy_beats_the_offline_optimum(seed: int) -> None:
     """R-DMLRS over all schedules, as an integer program."""
     jobs, capacity, horizon, _ = instance(seed, small=True)
     jobs, horizon = [job for job in jobs if job.arrival < 2][:2], 2
-    jobs = [job for job in jobs if sum(1 for _ in plain.placements(job, capacity.tolist())) <= 40]
+    jobs = [job for job in jobs if sum(1 for _ in enumerated.placements(job, capacity.tolist())) <= 40]
     if not jobs:
         return
-    best = plain.offline_optimum(jobs, capacity.tolist(), horizon)
+    best = enumerated.offline_optimum(jobs, capacity.tolist(), horizon)
     try:
         schedulers: list[Admission] = [make(jobs, capacity, horizon, theta=mode) for mode in ("rounded", "exact")]
         if len(capacity) > 1:
@@ -316,7 +324,7 @@ def test_no_policy_beats_the_offline_optimum(seed: int) -> None:
 def test_the_dual_holds_for_schedules_that_fit_what_was_left(seed: int) -> None:
     """(11) under final prices, in exact mode: lambda >= u - cost of every schedule that fitted at decision time."""
     jobs, capacity, horizon, _ = instance(seed, small=True)
-    jobs = [job for job in jobs if sum(1 for _ in plain.placements(job, capacity.tolist())) <= 40][:2]
+    jobs = [job for job in jobs if sum(1 for _ in enumerated.placements(job, capacity.tolist())) <= 40][:2]
     if not jobs:
         return
     made = make(jobs, capacity, horizon, theta="exact")
@@ -327,7 +335,7 @@ def test_the_dual_holds_for_schedules_that_fit_what_was_left(seed: int) -> None:
         open_to.append((job, load, answer.plan.payoff if answer.admitted and answer.plan else 0.0))
     for job, load, payoff in open_to:
         step = plain.quantum(job)
-        for u, parts in plain.schedules(job, capacity.tolist(), horizon):
+        for u, parts in enumerated.schedules(job, capacity.tolist(), horizon):
             fits = all(
                 plain.fits(job, (capacity[h] - load[t, h]).tolist(), *counts)
                 for t, placement in parts
@@ -351,7 +359,7 @@ def test_oasis_separates_workers_from_pss_and_keeps_the_constraints(seed: int) -
     capacity = np.concatenate([capacity, capacity])
     made = Oasis(capacity, horizon, oasis_prices(jobs, capacity, horizon))
     answers = [made.offer(job) for job in jobs]
-    assert plain.violations(admitted(jobs, answers), capacity.tolist(), horizon) == []
+    assert enumerated.violations(admitted(jobs, answers), capacity.tolist(), horizon) == []
     hosts = set(split(len(capacity)).tolist())
     for _, plan in admitted(jobs, answers):
         for part in plan.slots:

@@ -12,10 +12,10 @@ import polars as pl
 import pytest
 
 from builders.batch import SETTINGS, decisions_of, plain_terms, plain_to_compare, played
+from builders.product import Run, play
+from builders.she_instances import small
 from golden.she_cases import CASES, HOUR, H, job, scenario
-from oracles.plain_batch import Decision, Plan, Setting, System, a_online
-from oracles.product import Run, play
-from oracles.she_instances import small
+from reference.batch import Decision, Plan, Setting, System, a_online
 from skedge.core.errors import PolicyError
 from skedge.core.model.cluster import Physics
 from skedge.core.model.scenario import Scenario
@@ -23,8 +23,17 @@ from skedge.core.model.time import SECOND
 from skedge.core.registry import make_policy
 from skedge.explain import explain
 from skedge.policies.she import deployment
-from skedge.policies.she.deployment import COST_C, COST_D, NO_PLAN, Ask
-from skedge.policies.she.prices import Book, empty_book, from_zero, pieces, room, take, window_price, with_room
+from skedge.policies.she.deployment import COST_C, COST_D, NO_PLAN, DeploymentRequest
+from skedge.policies.she.prices import (
+    LoadProfile,
+    empty_profile,
+    free_units,
+    from_zero,
+    price_steps,
+    take,
+    window_price,
+    with_room,
+)
 from skedge.run import run as kept_run
 
 SEEDS = range(60)
@@ -60,13 +69,13 @@ def turns(seed: int, setting: Setting) -> Iterator[tuple[System, int]]:
     yield from found
 
 
-def books(system: System) -> tuple[Book, Book]:
+def books(system: System) -> tuple[LoadProfile, LoadProfile]:
     """The loads of a system as the product keeps them."""
     made = []
     for loads, capacity, F in ((system.f, system.W, system.setting.F1), (system.g, system.P, system.setting.F2)):
         types = len(capacity[0])
         curve = from_zero(F, 2 * system.setting.T * system.count * types, normed=system.setting.normed)
-        book = empty_book(np.array(capacity).ravel(), curve)
+        book = empty_profile(np.array(capacity).ravel(), curve)
         for row, slots in enumerate(load for server in loads for load in server):
             for t, units in enumerate(slots):
                 book = with_room(book)
@@ -75,13 +84,13 @@ def books(system: System) -> tuple[Book, Book]:
     return made[0], made[1]
 
 
-def asked(system: System, j: int) -> tuple[Ask, list[int]]:
+def asked(system: System, j: int) -> tuple[DeploymentRequest, list[int]]:
     usable, (u, v) = system.eligible(j), system.types(j)
     at, types, ps_types = np.array(usable, np.int64), len(system.W[0]), len(system.P[0])
     xi = np.array([system.xi_on(s) for s in usable], np.int64)
     physics, jobs = system.scenario.physics, system.scenario.jobs
     work, most = system.scenario.announced_work[j], int(jobs.chunks[j])
-    return Ask(work, most, physics.slot, system.tau, at * types + u, at * ps_types + v, xi), usable
+    return DeploymentRequest(work, most, physics.slot, system.tau, at * types + u, at * ps_types + v, xi), usable
 
 
 @pytest.mark.parametrize("options", SETTINGS)
@@ -92,7 +101,7 @@ def test_cost_c_and_cost_d_are_the_cheapest_of_all_placements(options: str) -> N
         for system, j in turns(seed, SETTINGS[options]):
             (workers, ps), (ask, usable) = books(system), asked(system, j)
             y = np.zeros(len(usable), np.int64)
-            for n in range(1, ask.most + 1):
+            for n in range(1, ask.max_workers + 1):
                 for deploy, kind, all_of in (
                     (deployment.cost_c, COST_C, system.on_one_server),
                     (deployment.cost_d, COST_D, system.all_placements),
@@ -143,7 +152,7 @@ def test_alg_4_as_printed_never_costs_less_than_the_exact_placement() -> None:
         for system, j in turns(seed, Setting(T=5, F1=3.0, F2=2.0)):
             (workers, ps), (ask, usable) = books(system), asked(system, j)
             y = np.zeros(len(usable), np.int64)
-            for n in range(1, ask.most + 1):
+            for n in range(1, ask.max_workers + 1):
                 exact = deployment.cost_d(ask, n, workers, ps, y)
                 printed = deployment.cost_d_literal(ask, n, workers, ps, y)
                 if printed.kind == NO_PLAN:
@@ -157,19 +166,19 @@ def test_alg_4_as_printed_never_costs_less_than_the_exact_placement() -> None:
     assert equal > 100
 
 
-def one_row_each(*servers: tuple[float, float]) -> tuple[Book, Book]:
+def one_row_each(*servers: tuple[float, float]) -> tuple[LoadProfile, LoadProfile]:
     """Servers of one type with these workers and PSs, T = 20, F = 2 at 2TSU = 40: with f of 4 taken (3^f - 1)/40."""
     curve = from_zero(2.0, 40.0, normed=True)
     return (
-        empty_book(np.array([w for w, _ in servers]), curve),
-        empty_book(np.array([p for _, p in servers]), curve),
+        empty_profile(np.array([w for w, _ in servers]), curve),
+        empty_profile(np.array([p for _, p in servers]), curve),
     )
 
 
-def slots_on(servers: int, work: int, *, most: int = 1, interval: int = 8) -> Ask:
+def slots_on(servers: int, work: int, *, most: int = 1, interval: int = 8) -> DeploymentRequest:
     """A job of `work` worker-slots, at any xi."""
     rows = np.arange(servers)
-    return Ask(np.array([work, work]), most, 1, interval, rows, rows, np.ones(servers, np.int64))
+    return DeploymentRequest(np.array([work, work]), most, 1, interval, rows, rows, np.ones(servers, np.int64))
 
 
 def test_the_server_that_is_dearer_at_tau_can_be_the_cheaper_one() -> None:
@@ -197,7 +206,7 @@ def test_a_book_is_the_sum_of_what_was_taken_slot_by_slot() -> None:
     rng = np.random.default_rng(0)
     for _ in range(300):
         capacity, slots = int(rng.integers(5, 9)), 12
-        book, loads = empty_book(np.array([float(capacity)]), from_zero(2.0, 30.0, normed=True)), [0] * slots
+        book, loads = empty_profile(np.array([float(capacity)]), from_zero(2.0, 30.0, normed=True)), [0] * slots
         for _ in range(int(rng.integers(0, 5))):
             start = int(rng.integers(0, slots))
             end = int(rng.integers(start + 1, slots + 1))
@@ -207,9 +216,9 @@ def test_a_book_is_the_sum_of_what_was_taken_slot_by_slot() -> None:
         prices = [((61.0) ** (n / capacity) - 1) / 30 for n in loads]
         a = int(rng.integers(0, slots))
         b = int(rng.integers(a + 1, slots + 1))
-        assert room(book, 0, a, b) == capacity - max(loads[a:b])
+        assert free_units(book, 0, a, b) == capacity - max(loads[a:b])
         assert window_price(book, 0, a, b) == pytest.approx(sum(prices[a:b]), abs=1e-12)
-        said = [price for start, end, price in pieces(book, 0, a, b) for _ in range(start, end)]
+        said = [price for start, end, price in price_steps(book, 0, a, b) for _ in range(start, end)]
         assert said == pytest.approx(prices[a:b], abs=1e-12)
 
 
@@ -218,13 +227,13 @@ def test_a_book_is_the_sum_of_what_was_taken_slot_by_slot() -> None:
 
 def test_a_book_with_room_takes_two_steps_more_in_its_fullest_row() -> None:
     """A compiled kernel does not look whether it writes beyond the end of an array."""
-    book = with_room(empty_book(np.array([9.0, 9.0]), from_zero(1.0, 2.0, normed=True)))
+    book = with_room(empty_profile(np.array([9.0, 9.0]), from_zero(1.0, 2.0, normed=True)))
     for n in range(1, 20):
         take(book, 0, 1, 3 * n, 3 * n + 1)
         book = with_room(book)
         assert book.size.tolist() == [2 * n + 1, 1]
-        assert book.at.shape == book.load.shape
-        assert book.at.shape[1] >= book.size[0] + 2
+        assert book.starts.shape == book.load.shape
+        assert book.starts.shape[1] >= book.size[0] + 2
 
 
 @pytest.mark.parametrize("options", SETTINGS)

@@ -5,9 +5,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from builders.product import Run, play
 from golden.she_cases import CASES, HOUR, Case
-from oracles.plain_batch import Setting, a_online
-from oracles.product import Run, play
+from reference.batch import Setting, a_online
 from skedge.core.registry import make_policy
 
 all_cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)

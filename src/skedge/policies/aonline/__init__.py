@@ -28,7 +28,7 @@ r_j, c_j               arrival, completion                 µs
 E_j B_j                minibatches                         mini-batches
 D_j                    chunks
 n_jsw                  minibatches / chunk_time            per µs
-E_j B_j / n_jsw = p    chunk_time[job, zeta]               µs
+E_j B_j / n_jsw = p    chunk_time[job, colocated]          µs
 Delta_js               upload_delay(job, server)           µs
 gamma_jd               1 / rank, rank = D_j p              1/µs
 Q_jdsw                 :func:`.a_greedy.edge_cost`         µs/scale
@@ -39,7 +39,7 @@ z_jsp                  :class:`skedge.core.events.AssignPS`
 C_j                    :class:`.a_greedy.CostHeap`
 alpha_jd               ``Dispatch.alpha``                  s
 beta_sw(t)             sum of 1/D over a lane's chunks
-zeta_j                 1 iff the whole job is in the cloud
+zeta_j                 ``colocated``: 1 iff all in cloud
 A(t0), A_1, A_2        :func:`skedge.core.engine.ahead.cost_ahead`
 ====================== =================================== ==========
 
@@ -47,8 +47,8 @@ A(t0), A_1, A_2        :func:`skedge.core.engine.ahead.cost_ahead`
 
 - D1 (J1-J3) Worker timelines are ordered queues; y and beta are derived, so a postponed chunk moves by the time of the
   chunk that displaced it.
-- D2 (J4-J6) zeta is passed to the cloud's Q; a worker's Q is recomputed after the chunk is on it; from the first cloud
-  chunk on, all *remaining* chunks go to the cloud.
+- D2 (J4-J6) zeta is an argument of the cloud's Q; a worker's Q is recomputed after the chunk is on it; from the first
+  cloud chunk on, all *remaining* chunks go to the cloud.
 - D3 (J7-J10) Arrivals and active jobs are two sets; A_ps runs in two passes; without a free qualified PS on the edge
   the cloud's serves.
 - D4 (J21, J22) Q is the marginal increase, computed from what the lane will do; ``q_mode=eq5`` is Eq. (5) as printed.

@@ -36,14 +36,14 @@ class JobChunks(NamedTuple):
         those of a lost server are placed.
     now, release
         Time of the decision and r_j [µs].
-    each
+    chunk_time
         p at zeta = 0 [µs].
     chunk_bytes
         u_j [bytes].
     cloud_delay
         Delta to the cloud [µs]; -1 if the cloud may not be used.
-    cloud_each
-        p in the cloud, zeta = 0 and 1 [µs].
+    cloud_chunk_time
+        p in the cloud [µs], by `colocated` (zeta = 0 and 1).
     mode
         Reading of Q (:mod:`skedge.core.engine.projection`).
     """
@@ -54,42 +54,68 @@ class JobChunks(NamedTuple):
     to_place: int
     now: int
     release: int
-    each: int
+    chunk_time: int
     chunk_bytes: int
     cloud_delay: int
-    cloud_each: tuple[int, int]
+    cloud_chunk_time: tuple[int, int]
     mode: int
 
 
 @inlined
 def fill_group(group: Ints, c: JobChunks, arrive: int, count: int) -> None:
-    """The job's group of `count` chunks on a lane; its rank is D p, the inverse of gamma."""
-    group[JOB], group[RANK], group[SEQ], group[COUNT] = c.job, c.chunks * c.each, c.seq, count
-    group[EACH] = group[LEFT] = c.each
+    """Write the job's group of `count` chunks on a lane into `group`; its rank is D p, the inverse of gamma.
+
+    Parameters
+    ----------
+    group
+        A row of a lane, shape ``(FIELDS,)``; overwritten.
+    c
+        The job.
+    arrive
+        t0, when the data reach the lane's server [µs].
+    count
+        Chunks of the job on this lane, 1 to D_j.
+    """
+    # p at zeta = 0, since a chunk on the edge rules out a job that is wholly in the cloud; the rounded p (J26)
+    group[JOB], group[RANK], group[SEQ], group[COUNT] = c.job, c.chunks * c.chunk_time, c.seq, count
+    group[EACH] = group[LEFT] = c.chunk_time
     group[CHUNKS], group[HEAD], group[ARRIVE] = c.chunks, 0, arrive
 
 
 @inlined
-def take_room(free_bytes: Ints, server: int, size: int) -> None:
+def take_storage(free_bytes: Ints, server: int, n_bytes: int) -> None:
     """Store a chunk on `server`; unlimited storage stays unlimited."""
     if free_bytes[server] != UNLIMITED:
-        free_bytes[server] -= size
+        free_bytes[server] -= n_bytes
 
 
 @inlined
-def cloud_cost(c: JobChunks, zeta: int, weights: Ints) -> tuple[int, float]:
-    """Q in the cloud, Alg. 3 line 8: (Delta + p) / D at the given zeta (p / 2 in FRACTIONAL mode)."""
-    own, p = weights[c.chunks], c.cloud_each[zeta]
+def cloud_cost(c: JobChunks, colocated: int, weights: Ints) -> tuple[int, float]:
+    """Q in the cloud, Alg. 3 line 8: (Delta + p) / D with zeta = `colocated` (p / 2 in FRACTIONAL mode)."""
+    # every chunk has a worker of its own there (J11), so nothing waits and nothing is postponed
+    weight, p = weights[c.chunks], c.cloud_chunk_time[colocated]
     response = c.now - c.release + c.cloud_delay + p
     if c.mode == FRACTIONAL:
         return 0, weights[0] / c.chunks * (response - p / 2.0)
-    value = np.float64(own) * response
-    return (SATURATED if value > TOO_LARGE else own * response), value
+    value = np.float64(weight) * response
+    return (SATURATED if value > TOO_LARGE else weight * response), value
 
 
 @inlined
 def with_delay(cost: Cost, c: JobChunks, arrive: int, weights: Ints) -> Cost:
-    """Q of Eq. (5): the cost from t0 on and (t0 - r) / D."""
+    """Q of Eq. (5): the cost from t0 on and (t0 - r) / D.
+
+    Parameters
+    ----------
+    cost
+        The cost from t0 on (:func:`~skedge.core.engine.projection.insert_cost`).
+    c
+        The job.
+    arrive
+        t0 [µs].
+    weights
+        ``weights[D] = scale // D``.
+    """
     exact, value, postponed = cost
     delay = arrive - c.release
     if c.mode == FRACTIONAL:
@@ -99,15 +125,39 @@ def with_delay(cost: Cost, c: JobChunks, arrive: int, weights: Ints) -> Cost:
 
 
 @inlined
-def edge_cost(lanes: Lanes, lane: int, group: Ints, c: JobChunks, weights: Ints, room: Ints) -> Cost:
-    """Q of the last chunk of `group` on `lane`, Eq. (5) in the chosen reading; exact, float, chunks postponed."""
-    cost = insert_cost(lanes, lane, group, c.now, weights, c.mode, room)
+def edge_cost(lanes: Lanes, lane: int, group: Ints, c: JobChunks, weights: Ints, scratch: Ints) -> Cost:
+    """Q of the last chunk of `group` on `lane`, Eq. (5) in the chosen reading; exact, float, chunks postponed.
+
+    Parameters
+    ----------
+    lanes, lane
+        The belief, advanced to the time of the decision, and the number of the worker.
+    group
+        The job's chunks there, the new one included (:func:`fill_group`).
+    c
+        The job.
+    weights
+        ``weights[D] = scale // D``.
+    scratch
+        Room for two queues, shape ``(2, groups, FIELDS)``.
+    """
+    cost = insert_cost(lanes, lane, group, c.now, weights, c.mode, scratch)
     return with_delay(cost, c, group[ARRIVE], weights)
 
 
 @inlined
 def is_better(exact: int, value: float, best_exact: int, best_value: float, fractional: bool) -> bool:
-    """Whether a candidate beats the best so far; a tie is not better, so the order of candidates decides it."""
+    """Whether a candidate beats the best so far; a tie is not better, so the order of candidates decides it.
+
+    Parameters
+    ----------
+    exact, value
+        Q of the candidate as an integer in µs / scale, SATURATED if it does not fit, and as a float.
+    best_exact, best_value
+        Those of the best so far.
+    fractional
+        True: Q is the fractional flow, which has no exact form.
+    """
     # sums of integer weights are exact; floats decide only where there are none, or where both sums exceed 64 bits
     if fractional or (exact == SATURATED and best_exact == SATURATED):
         return bool(value < best_value - TOLERANCE * abs(best_value))
@@ -115,7 +165,7 @@ def is_better(exact: int, value: float, best_exact: int, best_value: float, frac
 
 
 @inlined
-def _before(exact: Ints, value: Floats, a: int, b: int, fractional: bool) -> bool:
+def _precedes(exact: Ints, value: Floats, a: int, b: int, fractional: bool) -> bool:
     """Whether candidate `a` comes before `b`: less Q, and among equals the lower number (J13)."""
     if fractional or (exact[a] == SATURATED and exact[b] == SATURATED):
         if is_better(exact[a], value[a], exact[b], value[b], fractional):
@@ -132,8 +182,8 @@ def _sift_down(heap: Ints, size: int, i: int, exact: Ints, value: Floats, fracti
     while 2 * i + 1 < size:
         child = 2 * i + 1
         if child + 1 < size:
-            child += int(_before(exact, value, heap[child + 1], heap[child], fractional))
-        if not _before(exact, value, heap[child], item, fractional):
+            child += int(_precedes(exact, value, heap[child + 1], heap[child], fractional))
+        if not _precedes(exact, value, heap[child], item, fractional):
             break
         heap[i] = heap[child]
         i = child
@@ -147,29 +197,29 @@ class CostHeap(NamedTuple):
     ----------
     exact, value
         Q of the next chunk.
-    harmed
+    postponed
         Chunks that the next one postpones; -1 if :func:`count_postponed` has to determine them.
     arrive, placed
         t0 [µs], and the job's chunks on this lane so far.
-    room
+    scratch
         Two queues for :func:`~skedge.core.engine.projection.insert_cost`.
     """
 
     exact: Ints
     value: Floats
-    harmed: Ints
+    postponed: Ints
     arrive: Ints
     placed: Ints
     heap: Ints
     group: Ints
-    room: Ints
+    scratch: Ints
 
 
 def make_cost_heap(candidates: int, groups: int) -> CostHeap:
     """A heap for `candidates` lanes of at most `groups` groups."""
-    value, group, room = np.zeros(candidates), np.zeros(FIELDS, np.int64), np.zeros((2, groups, FIELDS), np.int64)
-    exact, harmed, arrive, placed, heap = (np.zeros(candidates, np.int64) for _ in range(5))
-    return CostHeap(exact, value, harmed, arrive, placed, heap, group, room)
+    value, group, scratch = np.zeros(candidates), np.zeros(FIELDS, np.int64), np.zeros((2, groups, FIELDS), np.int64)
+    exact, postponed, arrive, placed, heap = (np.zeros(candidates, np.int64) for _ in range(5))
+    return CostHeap(exact, value, postponed, arrive, placed, heap, group, scratch)
 
 
 @lean
@@ -186,13 +236,37 @@ def greedy(
     alpha: Floats,
     postponed: Ints,
 ) -> bool:
-    """A_greedy, Alg. 2, for one job; fills `lane_of`, `alpha` [µs] and `postponed`. False if a chunk finds no place.
+    """A_greedy, Alg. 2, for one job: a worker, or the cloud, for each chunk.
 
-    `candidates` are the qualified lanes in order of (server, worker), `free_bytes` by server is used up in
-    place. Line numbers are those of Alg. 2 with ERRATA J4-J6, J13, J19. C_j is a heap.
+    Line numbers are those of Alg. 2 with ERRATA J4-J6, J13, J19. C_j is a heap.
+
+    Parameters
+    ----------
+    lanes
+        The belief; the candidates have been advanced to ``c.now``.
+    c
+        The job.
+    candidates
+        Qualified lanes in order of (server, worker), which decides ties.
+    lane_server
+        Server of each lane, shape ``(lanes,)``.
+    delays
+        Upload delays Delta_js.
+    weights
+        ``weights[D] = scale // D``.
+    free_bytes
+        Free storage by server [bytes]; used up in place.
+    costs
+        Scratch for at least this number of candidates (:func:`make_cost_heap`).
+    lane_of, alpha, postponed
+        Filled, shape ``(c.to_place,)``: lane or CLOUD; alpha_jd [µs]; chunks that the chunk postpones, -1 if unknown.
+
+    Returns
+    -------
+    False if some chunk finds no storage; the outputs and `free_bytes` then hold the chunks placed before.
     """
     n, fractional = len(candidates), c.mode == FRACTIONAL
-    # lines 3-8: C_j, the cost of a first chunk on every qualified worker
+    # lines 3-8: C_j, the cost of a first chunk on every qualified worker; then bottom-up to a heap, in O(n)
     _first_costs(lanes, c, candidates, lane_server, delays, weights, costs)
     for i in range(n // 2 - 1, -1, -1):
         _sift_down(costs.heap, n, i, costs.exact, costs.value, fractional)
@@ -206,8 +280,8 @@ def greedy(
             best < 0 or is_better(cloud_exact, cloud_value, costs.exact[best], costs.value[best], fractional)
         ):
             # lines 12-16: this and all remaining chunks go to the cloud (J6)
-            for rest in range(d, c.to_place):
-                lane_of[rest], alpha[rest], postponed[rest] = CLOUD, cloud_value / weights[0], 0
+            for k in range(d, c.to_place):
+                lane_of[k], alpha[k], postponed[k] = CLOUD, cloud_value / weights[0], 0
             return True
         if best < 0:
             return False
@@ -217,8 +291,8 @@ def greedy(
             n -= 1
             costs.heap[0] = costs.heap[n]
         else:
-            lane_of[d], alpha[d], postponed[d] = lane, costs.value[best] / weights[0], costs.harmed[best]
-            take_room(free_bytes, lane_server[lane], c.chunk_bytes)
+            lane_of[d], alpha[d], postponed[d] = lane, costs.value[best] / weights[0], costs.postponed[best]
+            take_storage(free_bytes, lane_server[lane], c.chunk_bytes)
             if d == 0:
                 # lines 17-20: a chunk is on the edge, so the cloud no longer co-locates (J4)
                 cloud_exact, cloud_value = cloud_cost(c, 0, weights)
@@ -251,12 +325,12 @@ def _set_cost(lanes: Lanes, lane: int, c: JobChunks, weights: Ints, costs: CostH
     """Q of the next chunk on candidate `k`: from what the lane will do, where that is known, else by projections."""
     arrive, count = costs.arrive[k], costs.placed[k] + 1
     if foreseen(lanes, c.mode):
-        cost = cost_ahead(lanes, lane, arrive, c.chunks * c.each, c.each, count, weights[c.chunks], c.mode)
+        cost = cost_ahead(lanes, lane, arrive, c.chunks * c.chunk_time, c.chunk_time, count, weights[c.chunks], c.mode)
         cost = with_delay(cost, c, arrive, weights)
     else:
         fill_group(costs.group, c, arrive, count)
-        cost = edge_cost(lanes, lane, costs.group, c, weights, costs.room)
-    costs.exact[k], costs.value[k], costs.harmed[k] = cost
+        cost = edge_cost(lanes, lane, costs.group, c, weights, costs.scratch)
+    costs.exact[k], costs.value[k], costs.postponed[k] = cost
 
 
 @compiled
@@ -266,11 +340,21 @@ def count_postponed(
     lane_server: Ints,
     delays: Delays,
     weights: Ints,
-    room: Ints,
+    scratch: Ints,
     lane_of: Ints,
     postponed: Ints,
 ) -> None:
-    """Fill in `postponed` where it is -1: the number of chunks that each chunk makes complete strictly later."""
+    """Fill in `postponed` where it is -1: |A_2|, the number of chunks that each chunk makes complete strictly later.
+
+    Parameters
+    ----------
+    lanes, c, lane_server, delays, weights
+        As in :func:`greedy`.
+    scratch
+        Room for two queues, shape ``(2, groups, FIELDS)``.
+    lane_of, postponed
+        Lane of each chunk, and the counts, shape ``(c.to_place,)``; `postponed` is filled in place.
+    """
     group = np.zeros(FIELDS, np.int64)
     times = np.zeros((2, 0), np.int64)
     placed = np.zeros(len(lanes.clock), np.int64)
@@ -280,10 +364,10 @@ def count_postponed(
             continue
         # the d-th chunk is behind the job's earlier ones on its lane (J5)
         placed[lane] += 1
-        if postponed[d] >= 0:
+        if postponed[d] >= 0:  # Eq. (5) has counted A_2 by itself
             continue
         fill_group(group, c, c.now + upload_delay(delays, c.job, lane_server[lane]), placed[lane])
-        need = chunks_on(lanes, lane) + c.chunks
-        if times.shape[1] < need:
-            times = np.zeros((2, 2 * need), np.int64)
-        postponed[d] = delayed(lanes, lane, group, c.now, weights, room, times)
+        n_times = chunks_on(lanes, lane) + c.chunks
+        if times.shape[1] < n_times:
+            times = np.zeros((2, 2 * n_times), np.int64)
+        postponed[d] = delayed(lanes, lane, group, c.now, weights, scratch, times)

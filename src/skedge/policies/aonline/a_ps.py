@@ -1,4 +1,7 @@
-"""A_ps, Alg. 5 of JSAC'22, compiled: the PS slot for a job that begins to run."""
+"""A_ps, Alg. 5 of JSAC'22, compiled: the PS slot for a job that begins to run.
+
+The rest of Alg. 5 (who begins, who keeps a PS) is in ``policy.py``; the compiled simulation shares this search with it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ CLOUD = -1
 
 @lean
 def first_free(slots: Ints, ps_job: Ints) -> int:
-    """The first of the PS slots `slots` that is free; CLOUD if there is none. ``ps_job[slot]`` is -1 if it is free."""
+    """The first free slot of `slots`, CLOUD if there is none: o_jsp = 1 alone, as printed, may name one in use (J9).
+
+    ``ps_job[slot]`` is the job that a slot serves, -1 if it is free.
+    """
     for slot in slots:
         if ps_job[slot] < 0:
             return slot

@@ -33,7 +33,7 @@ class Candidates:
     def __init__(self, view: View, cluster: Cluster, chunks: JobChunks, lanes: Ints, weights: Ints) -> None:
         self.view, self.cluster, self.chunks, self.weights = view, cluster, chunks, weights
         self.belief: Lanes = view.belief(lanes)
-        self.room = np.zeros((2, 2 * self.belief.rows.shape[1] + 1, FIELDS), np.int64)
+        self.scratch = np.zeros((2, 2 * self.belief.rows.shape[1] + 1, FIELDS), np.int64)
         servers = cluster.lane_server[lanes]
         delays = view.delays()
         self.arrive = {
@@ -53,11 +53,11 @@ class Candidates:
     def cost(self, lane: int, count: int) -> float:
         """Q [s] of the `count`-th chunk on `lane`; also keeps the exact numbers that the search compares."""
         group = self.group(lane, count)
-        exact, value, _ = edge_cost(self.belief, lane, group, self.chunks, self.weights, self.room)
+        exact, value, _ = edge_cost(self.belief, lane, group, self.chunks, self.weights, self.scratch)
         self.compared[lane] = int(exact), float(value)
         return float(value) / int(self.weights[0]) / SECOND
 
-    def put(self, lane: int) -> None:
+    def place_chunk(self, lane: int) -> None:
         """Place a chunk on `lane`."""
         self.placed[lane] = self.placed.get(lane, 0) + 1
         self.q[lane] = self.cost(lane, self.placed[lane] + 1)
@@ -82,9 +82,9 @@ class Candidates:
         c, count = self.chunks, self.placed.get(lane, 0) + 1
         group = self.group(lane, count)
         delay = (self.arrive[lane] - c.release) / c.chunks / SECOND
-        processing = c.each / c.chunks / SECOND
-        own, others = self._projection(lane, group)
-        waiting = (own - self.arrive[lane] - c.each) / c.chunks / SECOND
+        processing = c.chunk_time / c.chunks / SECOND
+        completion, delayed_jobs = self._projection(lane, group)
+        waiting = (completion - self.arrive[lane] - c.chunk_time) / c.chunks / SECOND
         if c.mode == FRACTIONAL:
             # p weighs 1/2 in a fractional flow, as the remaining part falls from 1 to 0 while the chunk is served
             processing, waiting = processing / 2, self._own_flow(lane, count) / SECOND - processing / 2
@@ -92,7 +92,7 @@ class Candidates:
             waiting = self._pending_before(lane, count) / c.chunks / SECOND
         q = self.q[lane]
         # what the three terms of the chunk itself do not explain is harm to the others
-        rest = q - delay - waiting - processing
+        harm = q - delay - waiting - processing
         server = self.cluster.label(int(self.cluster.lane_server[lane]))
         return {
             "server": server,
@@ -101,8 +101,8 @@ class Candidates:
             "delay_s": delay,
             "waiting_s": _without_noise(waiting, q),
             "processing_s": processing,
-            "others_s": 0.0 if abs(rest) <= NOISE * q else rest,
-            "delays": others,
+            "others_s": 0.0 if abs(harm) <= NOISE * q else harm,
+            "delays": delayed_jobs,
         }
 
     def _projection(self, lane: int, group: Ints) -> tuple[int, list[dict[str, Any]]]:
@@ -110,63 +110,64 @@ class Candidates:
         now, count = self.chunks.now, int(group[COUNT])
         # completions with the new chunk, and without it
         times = np.zeros((2, chunks_on(self.belief, lane) + count), np.int64)
-        delayed(self.belief, lane, group, now, self.weights, self.room, times)
-        n = load(self.belief, lane, self.room[0])
-        own = place(self.room[0], n, group)
-        number_chunks(self.room[0], n + 1)
-        head, counts = self.room[0, : n + 1, HEAD].copy(), self.room[0, : n + 1, COUNT].copy()
-        jobs = self.room[0, : n + 1, JOB].copy()
-        others = []
+        delayed(self.belief, lane, group, now, self.weights, self.scratch, times)
+        n = load(self.belief, lane, self.scratch[0])
+        own_row = place(self.scratch[0], n, group)
+        number_chunks(self.scratch[0], n + 1)
+        head, counts = self.scratch[0, : n + 1, HEAD].copy(), self.scratch[0, : n + 1, COUNT].copy()
+        jobs = self.scratch[0, : n + 1, JOB].copy()
+        delayed_jobs = []
         for i in range(n + 1):
             later = times[0, head[i] : head[i] + counts[i]] - times[1, head[i] : head[i] + counts[i]]
-            if i != own and (later > 0).any():
-                others.append(
+            if i != own_row and (later > 0).any():
+                delayed_jobs.append(
                     {
                         "job": self.view.job_id(int(jobs[i])),
                         "chunks": int((later > 0).sum()),
                         "by_s": float(later.max()) / SECOND,
                     }
                 )
-        return int(times[0, head[own] + count - 1]), others
+        return int(times[0, head[own_row] + count - 1]), delayed_jobs
 
     def _own_flow(self, lane: int, count: int) -> float:
         """The chunk's own fractional flow after its arrival over D [µs]: with the others' weights at 0."""
         flows = []
         # with the chunk and without it: the difference is its own
         for chunks in (count, count - 1):
-            n = load(self.belief, lane, self.room[0])
+            n = load(self.belief, lane, self.scratch[0])
             # a weight of 1 / 2^62: what the other chunks add to the flow vanishes
-            self.room[0, :n, CHUNKS] = 2**62
-            place(self.room[0], n, self.group(lane, chunks))
+            self.scratch[0, :n, CHUNKS] = 2**62
+            place(self.scratch[0], n, self.group(lane, chunks))
             _, flow, _ = run_queue(
-                self.room[0], n + 1, self.belief, self.belief.serving[lane], self.chunks.now, 2**62, self.arrive[lane],
-                self.weights, True, np.zeros(0, np.int64),
+                self.scratch[0], n + 1, self.belief, self.belief.serving[lane], self.chunks.now, 2**62,
+                self.arrive[lane], self.weights, True, np.zeros(0, np.int64),
             )  # fmt: skip
             flows.append(flow)
         return (flows[0] - flows[1]) / int(self.weights[0])
 
     def _pending_before(self, lane: int, count: int) -> float:
         """Waiting of Eq. (5) as printed [µs]: remaining time at t0 of all that is assigned and ranks before."""
-        n = load(self.belief, lane, self.room[0])
-        rank = self.chunks.chunks * self.chunks.each
+        n = load(self.belief, lane, self.scratch[0])
+        rank = self.chunks.chunks * self.chunks.chunk_time
         run_queue(
-            self.room[0], n, self.belief, self.belief.serving[lane], self.chunks.now, self.arrive[lane], 0,
+            self.scratch[0], n, self.belief, self.belief.serving[lane], self.chunks.now, self.arrive[lane], 0,
             self.weights, False, np.zeros(0, np.int64),
         )  # fmt: skip
-        queue = self.room[0, :n]
-        ahead = queue[(queue[:, COUNT] > 0) & (queue[:, RANK] <= rank)]
-        return float((ahead[:, LEFT] + (ahead[:, COUNT] - 1) * ahead[:, EACH]).sum()) + (count - 1) * self.chunks.each
+        queue = self.scratch[0, :n]
+        groups_before = queue[(queue[:, COUNT] > 0) & (queue[:, RANK] <= rank)]
+        pending_us = (groups_before[:, LEFT] + (groups_before[:, COUNT] - 1) * groups_before[:, EACH]).sum()
+        return float(pending_us) + (count - 1) * self.chunks.chunk_time
 
-    def cloud_wins(self, zeta: int, lane: int) -> bool:
+    def cloud_wins(self, colocated: int, lane: int) -> bool:
         """Whether the search prefers the cloud to `lane`."""
-        exact, value = cloud_cost(self.chunks, zeta, self.weights)
+        exact, value = cloud_cost(self.chunks, colocated, self.weights)
         return is_better(exact, value, *self.compared[lane], self.chunks.mode == FRACTIONAL)
 
-    def cloud(self, zeta: int) -> dict[str, Any]:
+    def cloud(self, colocated: int) -> dict[str, Any]:
         """Q of the cloud and its terms [s]."""
         c = self.chunks
-        _, value = cloud_cost(c, zeta, self.weights)
-        p = c.cloud_each[zeta] / (2 if c.mode == FRACTIONAL else 1)
+        _, value = cloud_cost(c, colocated, self.weights)
+        p = c.cloud_chunk_time[colocated] / (2 if c.mode == FRACTIONAL else 1)
         return {
             "server": "cloud" if self.cluster.cloud is None else self.cluster.label(self.cluster.cloud),
             "lane": None,
@@ -175,7 +176,7 @@ class Candidates:
             "waiting_s": 0.0,
             "processing_s": p / c.chunks / SECOND,
             "others_s": 0.0,
-            "zeta": zeta,
+            "zeta": colocated,
             "delays": [],
         }
 

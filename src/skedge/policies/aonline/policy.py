@@ -16,18 +16,18 @@ from skedge.core.model.size import UNLIMITED
 from skedge.core.model.time import SECOND
 from skedge.core.policy import Basis, LaneRule, Params, Promises, View
 
-from .a_greedy import CostHeap, JobChunks, count_postponed, greedy, make_cost_heap, take_room
+from .a_greedy import CostHeap, JobChunks, count_postponed, greedy, make_cost_heap, take_storage
 from .a_ps import first_free
 from .explain import Candidates
-from .waiting import Need, StorageQueue
+from .waiting import StorageDemand, StorageQueue
 
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-Part = tuple[int, tuple[int, ...] | None]
+DispatchRequest = tuple[int, tuple[int, ...] | None]
 """A job to dispatch whole (None), or lost chunks of it to dispatch again."""
 
-_SHOWN = 4
+_N_SHOWN = 4
 """Candidate lanes that an explanation shows for a chunk."""
 
 MODES = {"marginal": MARGINAL, "eq5": EQ5, "fractional": FRACTIONAL}
@@ -101,70 +101,72 @@ class AOnline(Basis):
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """Alg. 1: dispatch the arrivals, in order, then give the jobs that begin to run a PS."""
         for job in event.left:
-            self.rank.pop(job, None)
+            self.rank.pop(job, None)  # frozen from the first dispatch on, so that chunks of a job stay alike
         # room appears only when a job leaves or a server returns; who waits was there before the arrivals
         if len(self.waiting) and (event.left or event.servers):
             self.waiting.remove_jobs(event.left)
             yield from self._dispatch_waiting(view)
+        # lost chunks were dispatched before any arrival of now, and keep their turn
         yield from self._dispatch_all(list(event.lost), view)
         yield from self._dispatch_all([(job, None) for job in event.arrived], view)
         yield from self.assign_ps(event, view)
 
     # -- A_greedy ------------------------------------------------------------------------------------------------
 
-    def _dispatch_all(self, parts: list[Part], view: View) -> Iterator[Order]:
+    def _dispatch_all(self, requests: list[DispatchRequest], view: View) -> Iterator[Order]:
         """Dispatch whole jobs, or lost chunks of them, one after the other; those that do not fit wait."""
-        for job, lost in parts:
+        for job, lost in requests:
             order = self._dispatch(job, lost, view)
             if order is None:
-                self.waiting.add(self.need(job, lost, view))
+                self.waiting.add(self.storage_demand(job, lost, view))
             else:
                 yield order
 
     def _dispatch_waiting(self, view: View) -> Iterator[Order]:
         """Dispatch, in order, the waiting jobs that now fit; the others stay in the queue."""
-        at = -1
-        while (at := self.waiting.next_fit(self.room(view), at + 1, anywhere=self.may_send_to_cloud(view))) >= 0:
-            need = self.waiting.remove(at)
-            yield from self._dispatch_all([(need.job, need.lost)], view)
-        self.waiting.tidy()
+        entry = -1
+        cloud = self.may_send_to_cloud(view)
+        while (entry := self.waiting.next_fit(self.free_storage(view), entry + 1, cloud_available=cloud)) >= 0:
+            demand = self.waiting.remove(entry)
+            yield from self._dispatch_all([(demand.job, demand.lost)], view)
+        self.waiting.compact()
 
-    def need(self, job: int, lost: tuple[int, ...] | None, view: View) -> Need:
+    def storage_demand(self, job: int, lost: tuple[int, ...] | None, view: View) -> StorageDemand:
         """What a job, or the lost chunks of it, waits for."""
         jobs = view.jobs
         count = int(jobs.chunks[job]) if lost is None else len(lost)
-        return Need(job, lost, int(jobs.worker_type[job]), int(jobs.chunk_bytes[job]), count)
+        return StorageDemand(job, lost, int(jobs.worker_type[job]), int(jobs.chunk_bytes[job]), count)
 
     @staticmethod
-    def room(view: View) -> Ints:
+    def free_storage(view: View) -> Ints:
         """Storage left on every server [bytes], below 0 where it is out of service."""
         return np.where(view.in_service, view.free_bytes, -1)
 
     def _dispatch(self, job: int, lost: tuple[int, ...] | None, view: View) -> Dispatch | Reject | None:
         # lost chunks fitted when their job was dispatched, so only whole jobs can be impossible
-        impossible = self.impossible(job, view) if lost is None else None
-        if impossible is not None:
-            return impossible
+        rejection = self.rejection(job, view) if lost is None else None
+        if rejection is not None:
+            return rejection
         candidates = self.candidates(job, view)
         chunks = self.chunks_of(job, view)
         if lost is not None:
             chunks = chunks._replace(to_place=len(lost))
         count = chunks.to_place
-        lane, alpha, postponed = np.zeros(count, np.int64), np.zeros(count), np.zeros(count, np.int64)
+        lane_of, alpha, postponed = np.zeros(count, np.int64), np.zeros(count), np.zeros(count, np.int64)
         servers, delays, weights = self.cluster.lane_server, view.delays(), self.weights_with(chunks.chunks)
         lanes = view.belief(candidates, weights)
         costs = self.costs_for(len(candidates), lanes)
         storage = view.free_bytes.copy()
-        if not greedy(lanes, chunks, candidates, servers, delays, weights, storage, costs, lane, alpha, postponed):
+        if not greedy(lanes, chunks, candidates, servers, delays, weights, storage, costs, lane_of, alpha, postponed):
             return None
         # these counts go into the record and decide nothing, so they are made for the chosen lanes alone
         if (postponed < 0).any():
-            count_postponed(lanes, chunks, servers, delays, weights, costs.room, lane, postponed)
+            count_postponed(lanes, chunks, servers, delays, weights, costs.scratch, lane_of, postponed)
         reason = "least_marginal_increase" if lost is None else "server_out"
-        rank = self.rank.setdefault(job, chunks.chunks * chunks.each)
-        return Dispatch(job, lane, rank, alpha / SECOND, postponed, reason, lost)
+        rank = self.rank.setdefault(job, chunks.chunks * chunks.chunk_time)
+        return Dispatch(job, lane_of, rank, alpha / SECOND, postponed, reason, lost)
 
-    def impossible(self, job: int, view: View) -> Reject | None:
+    def rejection(self, job: int, view: View) -> Reject | None:
         """The rejection of a job that can never be dispatched."""
         qualified = self.qualified_lanes(job, view)
         if len(qualified) == 0 and not self._may_use_cloud():
@@ -177,22 +179,23 @@ class AOnline(Basis):
         """The candidates of A_greedy for each chunk of `job`, with the four terms of Eq. (5); see :mod:`.explain`."""
         lanes, c = self.candidates(job, view), self.chunks_of(job, view)
         rows: list[dict[str, Any]] = []
-        field = Candidates(view, self.cluster, c, lanes, self.weights_with(c.chunks))
+        candidates = Candidates(view, self.cluster, c, lanes, self.weights_with(c.chunks))
         storage = view.free_bytes.copy()
         for d in range(c.chunks):
-            field.drop(storage)
-            options = [field.terms(lane) for lane in field.best(_SHOWN)]
+            candidates.drop(storage)
+            options = [candidates.terms(lane) for lane in candidates.best(_N_SHOWN)]
             if c.cloud_delay >= 0:
-                cloud = field.cloud(zeta=int(d == 0))
-                if not options or field.cloud_wins(int(d == 0), options[0]["lane"]):
+                # zeta = 1 only while no chunk is on the edge (J4)
+                cloud = candidates.cloud(colocated=int(d == 0))
+                if not options or candidates.cloud_wins(int(d == 0), options[0]["lane"]):
                     rows.append({"chunk": d, "and_all_after": True, "chosen": cloud, "others": options})
                     break
                 options.insert(max(1, sum(option["q_s"] <= cloud["q_s"] for option in options)), cloud)
             if not options:
                 break
             rows.append({"chunk": d, "chosen": options[0], "others": options[1:]})
-            take_room(storage, self.cluster.lane_server[options[0]["lane"]], c.chunk_bytes)
-            field.put(options[0]["lane"])
+            take_storage(storage, self.cluster.lane_server[options[0]["lane"]], c.chunk_bytes)
+            candidates.place_chunk(options[0]["lane"])
         return {"compares": "Q of Eq. (5), " + self.params.q_mode, "candidates": len(lanes), "chunks": rows}
 
     def qualified_lanes(self, job: int, view: View) -> Ints:
@@ -231,10 +234,10 @@ class AOnline(Basis):
             to_place=count,
             now=view.now,
             release=int(view.jobs.arrival[job]),
-            each=int(p[0]),
+            chunk_time=int(p[0]),
             chunk_bytes=int(view.jobs.chunk_bytes[job]),
             cloud_delay=view.upload_delay(job, cloud) if self.may_send_to_cloud(view) and cloud is not None else -1,
-            cloud_each=(int(p[0]), int(p[1])),
+            cloud_chunk_time=(int(p[0]), int(p[1])),
             mode=MODES[self.params.q_mode],
         )
 
@@ -249,7 +252,7 @@ class AOnline(Basis):
     def costs_for(self, candidates: int, lanes: Lanes) -> CostHeap:
         """A heap for `candidates` lanes, with room for the longest queues of the kernel."""
         groups = 2 * lanes.rows.shape[1] + 1
-        if len(self.costs.heap) < candidates or self.costs.room.shape[1] < groups:
+        if len(self.costs.heap) < candidates or self.costs.scratch.shape[1] < groups:
             self.costs = make_cost_heap(max(candidates, len(self.costs.heap)), groups)
         return self.costs
 
@@ -258,8 +261,8 @@ class AOnline(Basis):
         scarce = [k for k, name in enumerate(cluster.ps_types) if (cluster.ps_type == k).sum() < cluster.lanes]
         if cluster.cloud is not None or not scarce:
             return None
-        have, name = int((cluster.ps_type == scarce[0]).sum()), cluster.ps_types[scarce[0]]
-        return f"{cluster.lanes} jobs may run at once and there are {have} PSs of type {name}: add PSs, or a cloud"
+        n_ps, name = int((cluster.ps_type == scarce[0]).sum()), cluster.ps_types[scarce[0]]
+        return f"{cluster.lanes} jobs may run at once and there are {n_ps} PSs of type {name}: add PSs, or a cloud"
 
     # -- A_ps ----------------------------------------------------------------------------------------------------
 
@@ -274,6 +277,7 @@ class AOnline(Basis):
         if event.settling:  # a job that lost its last chunk in service returns its PS before others take one
             self.without_ps = sorted(beginning)
             return
+        # by number of the job, the order of line 1 of Alg. 5
         for job in sorted(beginning):
             ps = self.free_ps(job, view)
             if ps is None:
@@ -285,8 +289,14 @@ class AOnline(Basis):
         """A free PS slot of the job's type (o_jsp = 1), lowest first, else the cloud's.
 
         None if servers out of service leave none.
+
+        Raises
+        ------
+        PolicyError
+            If there is none, all servers are in service, and there is no cloud (J10).
         """
         has_cloud = self.cluster.cloud is not None and bool(view.in_service[self.cluster.cloud])
+        # zeta = 1 means that the PS is in the cloud, too (J11)
         if view.wholly_in_cloud(job) and has_cloud:
             return CLOUD
         kind = int(view.jobs.ps_type[job])

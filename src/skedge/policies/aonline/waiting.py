@@ -10,12 +10,14 @@ from skedge.core.model.cluster import Floats, Ints
 from skedge.core.model.ties import SLACK
 from skedge.platform.jit import compiled
 
-_GONE = -1
-_ABOVE = 1 + SLACK
+_REMOVED = -1
+"""Number of chunks of an entry that has been removed: no job has it, so places stay as they are."""
+
+_ROUND_UP = 1 + SLACK
 """Makes a sum in floats an upper bound."""
 
 
-class Need(NamedTuple):
+class StorageDemand(NamedTuple):
     """The storage that a job waits for.
 
     Attributes
@@ -50,8 +52,8 @@ class StorageQueue:
 
     def __init__(self, servers: list[Ints]) -> None:
         self.servers = np.concatenate([np.zeros(0, np.int64), *servers])
-        self.first = np.cumsum([0, *(len(of_type) for of_type in servers)])
-        self.needs: list[Need] = []
+        self.first = np.cumsum([0, *(len(type_servers) for type_servers in servers)])
+        self.demands: list[StorageDemand] = []
         self.table = np.zeros((8, 3), np.int64)
         self.entries: dict[int, int] = {}
 
@@ -59,79 +61,83 @@ class StorageQueue:
         """Number of jobs."""
         return len(self.entries)
 
-    def add(self, need: Need) -> None:
-        """Put a job at the end."""
-        end = len(self.needs)
+    def add(self, demand: StorageDemand) -> None:
+        """Append a job, or a part of one that lost a server: a job may have several entries."""
+        end = len(self.demands)
         if end == len(self.table):
             self.table = np.concatenate([self.table, np.zeros_like(self.table)])
-        self.table[end] = need.kind, need.size, need.chunks
-        self.needs.append(need)
-        self.entries[need.job] = self.entries.get(need.job, 0) + 1
+        self.table[end] = demand.kind, demand.size, demand.chunks
+        self.demands.append(demand)
+        self.entries[demand.job] = self.entries.get(demand.job, 0) + 1
 
-    def remove(self, at: int) -> Need:
+    def remove(self, entry: int) -> StorageDemand:
         """Take the entry at a place of :meth:`next_fit` out of the queue; places stay as they are."""
-        self.table[at, 2] = _GONE
-        job = self.needs[at].job
+        self.table[entry, 2] = _REMOVED
+        job = self.demands[entry].job
         self.entries[job] -= 1
         if self.entries[job] == 0:
             del self.entries[job]
-        return self.needs[at]
+        return self.demands[entry]
 
     def remove_jobs(self, jobs: tuple[int, ...]) -> None:
         """Take all entries of `jobs` out of the queue."""
         if self.entries.keys().isdisjoint(jobs):
             return
-        for at, need in enumerate(self.needs):
-            if need.job in jobs and self.table[at, 2] != _GONE:
-                self.remove(at)
+        for entry, demand in enumerate(self.demands):
+            if demand.job in jobs and self.table[entry, 2] != _REMOVED:
+                self.remove(entry)
 
-    def next_fit(self, free: Ints, start: int, *, anywhere: bool) -> int:
+    def next_fit(self, free_bytes: Ints, start: int, *, cloud_available: bool) -> int:
         """Place of the first entry at or after `start` that fits; -1 if there is none.
 
         Parameters
         ----------
-        free
+        free_bytes
             Storage left on every server [bytes]; below 0: out of service.
-        anywhere
+        cloud_available
             True: the cloud takes every job.
         """
-        return int(_next_fit(self.table[: len(self.needs)], self.servers, self.first, free, start, anywhere))
+        return int(
+            _next_fit(self.table[: len(self.demands)], self.servers, self.first, free_bytes, start, cloud_available)
+        )
 
-    def tidy(self) -> None:
+    def compact(self) -> None:
         """Drop removed entries once they are the majority; this changes the places."""
-        if 2 * sum(self.entries.values()) < len(self.needs):
-            kept = np.flatnonzero(self.table[: len(self.needs), 2] != _GONE)
-            self.needs = [self.needs[at] for at in kept]
-            self.table[: len(kept)] = self.table[kept]
+        if 2 * sum(self.entries.values()) < len(self.demands):
+            rows = np.flatnonzero(self.table[: len(self.demands), 2] != _REMOVED)
+            self.demands = [self.demands[row] for row in rows]
+            self.table[: len(rows)] = self.table[rows]
 
 
 @compiled
-def _next_fit(table: Ints, servers: Ints, first: Ints, free: Ints, start: int, anywhere: bool) -> int:
+def _next_fit(table: Ints, servers: Ints, first: Ints, free_bytes: Ints, start: int, cloud_available: bool) -> int:
     """See :meth:`StorageQueue.next_fit`; rows of `table` are (worker type, bytes, chunks)."""
-    most, total = _totals(servers, first, free)
-    for at in range(start, len(table)):
-        kind, size, chunks = table[at, 0], table[at, 1], table[at, 2]
-        if chunks == _GONE:
+    max_free, total_free = _totals(servers, first, free_bytes)
+    for entry in range(start, len(table)):
+        kind, size, chunks = table[entry, 0], table[entry, 1], table[entry, 2]
+        if chunks == _REMOVED:
             continue
-        if anywhere:
-            return at
-        if kind < 0 or most[kind] < size or total[kind] < size * float(chunks):
+        if cloud_available:
+            return entry
+        # two cheap bounds come first: most jobs of a long queue fail one of them
+        if kind < 0 or max_free[kind] < size or total_free[kind] < size * float(chunks):
             continue
         for i in range(first[kind], first[kind + 1]):
-            if free[servers[i]] >= size:
-                chunks -= chunks if size == 0 else min(chunks, free[servers[i]] // size)
+            # a chunk is stored on one server, so each server holds a whole number of them (7c)
+            if free_bytes[servers[i]] >= size:
+                chunks -= chunks if size == 0 else min(chunks, free_bytes[servers[i]] // size)
         if chunks == 0:
-            return at
+            return entry
     return -1
 
 
 @compiled
-def _totals(servers: Ints, first: Ints, free: Ints) -> tuple[Ints, Floats]:
+def _totals(servers: Ints, first: Ints, free_bytes: Ints) -> tuple[Ints, Floats]:
     """By worker type: the most storage left on a server, and an upper bound of that of all [bytes]."""
-    most = np.full(len(first) - 1, -1, np.int64)
-    total = np.zeros(len(first) - 1)
-    for kind in range(len(most)):
+    max_free = np.full(len(first) - 1, -1, np.int64)
+    total_free = np.zeros(len(first) - 1)
+    for kind in range(len(max_free)):
         for i in range(first[kind], first[kind + 1]):
-            most[kind] = max(most[kind], free[servers[i]])
-            total[kind] += _ABOVE * max(free[servers[i]], 0)
-    return most, total
+            max_free[kind] = max(max_free[kind], free_bytes[servers[i]])
+            total_free[kind] += _ROUND_UP * max(free_bytes[servers[i]], 0)
+    return max_free, total_free

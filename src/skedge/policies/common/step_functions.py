@@ -1,7 +1,7 @@
 """Tables of step functions of time: the amount booked, or free, from each moment on.
 
-From ``at[row, i]`` to ``at[row, i + 1]`` the value of `row` is ``value[row, i]``, for ``i < size[row]``; the last step
-does not end.
+From ``starts[row, i]`` to ``starts[row, i + 1]`` the value of `row` is ``values[row, i]``, for ``i < size[row]``; the
+last step does not end.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _FIRST_ROOM = 8
 
 
 def constant(values: Ints) -> tuple[Ints, Ints, Ints]:
-    """Functions of these values, shape ``(rows,)``, at all times from 0 on: (at, value, size)."""
-    rows = len(values)
-    table = np.zeros((rows, _FIRST_ROOM), np.int64)
-    table[:, 0] = values
-    return np.zeros((rows, _FIRST_ROOM), np.int64), table, np.ones(rows, np.int64)
+    """Functions of these values, shape ``(rows,)``, at all times from 0 on: (starts, values, size)."""
+    n_rows = len(values)
+    value = np.zeros((n_rows, _FIRST_ROOM), np.int64)
+    value[:, 0] = values
+    return np.zeros((n_rows, _FIRST_ROOM), np.int64), value, np.ones(n_rows, np.int64)
 
 
 def wider(table: Ints) -> Ints:
@@ -28,40 +28,58 @@ def wider(table: Ints) -> Ints:
 
 
 @lean
-def add(at: Ints, value: Ints, row: int, size: int, amount: int, start: int, end: int, now: int) -> int:
-    """Add `amount` from `start` to `end`; steps that are over by `now` are dropped. Returns the new size of the row."""
-    size = _forget(at, value, row, size, now)
+def add(starts: Ints, values: Ints, row: int, size: int, amount: int, start: int, end: int, now: int) -> int:
+    """Add `amount` from `start` to `end` in one row.
+
+    Parameters
+    ----------
+    starts, values
+        Start and value of each step, shape ``(rows, room)``; changed in place. There must be room for two more steps.
+    row, size
+        The row, and its number of steps.
+    amount
+        Added to the value; may be negative.
+    start, end
+        The interval, ``start < end``, in the unit of `starts`.
+    now
+        Steps that are over by then are dropped.
+
+    Returns
+    -------
+    The new number of steps of the row.
+    """
+    size = _drop_past(starts, values, row, size, now)
     # after both splits the interval is a whole number of steps
-    size = _split_at(at, value, row, size, start)
-    size = _split_at(at, value, row, size, end)
+    size = _split_at(starts, values, row, size, start)
+    size = _split_at(starts, values, row, size, end)
     for i in range(size):
-        if start <= at[row, i] < end:
-            value[row, i] += amount
+        if start <= starts[row, i] < end:
+            values[row, i] += amount
     return size
 
 
 @lean
-def _forget(at: Ints, value: Ints, row: int, size: int, now: int) -> int:
+def _drop_past(starts: Ints, values: Ints, row: int, size: int, now: int) -> int:
     """Drop the steps before the one that holds at `now`."""
-    over = 0
-    while over + 1 < size and at[row, over + 1] <= now:
-        over += 1
-    for i in range(size - over):
-        at[row, i], value[row, i] = at[row, i + over], value[row, i + over]
-    return size - over
+    n_past = 0
+    while n_past + 1 < size and starts[row, n_past + 1] <= now:
+        n_past += 1
+    for i in range(size - n_past):
+        starts[row, i], values[row, i] = starts[row, i + n_past], values[row, i + n_past]
+    return size - n_past
 
 
 @lean
-def _split_at(at: Ints, value: Ints, row: int, size: int, time: int) -> int:
-    """Make `time` the beginning of a step."""
+def _split_at(starts: Ints, values: Ints, row: int, size: int, time: int) -> int:
+    """Make `time` the start of a step; returns the new number of steps."""
     i = size
-    while i > 0 and at[row, i - 1] >= time:
+    while i > 0 and starts[row, i - 1] >= time:
         i -= 1
-    if i < size and at[row, i] == time:
+    if i < size and starts[row, i] == time:
         return size
     for j in range(size, i, -1):
-        at[row, j], value[row, j] = at[row, j - 1], value[row, j - 1]
-    at[row, i] = time
-    # the step that was split holds on both sides of `time`
-    value[row, i] = value[row, max(0, i - 1)]
+        starts[row, j], values[row, j] = starts[row, j - 1], values[row, j - 1]
+    starts[row, i] = time
+    # the step that was split holds on both sides of `time`; before the first step that step's value is taken
+    values[row, i] = values[row, max(0, i - 1)]
     return size + 1

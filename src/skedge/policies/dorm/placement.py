@@ -12,7 +12,7 @@ from skedge.core.model.cluster import Floats, Ints
 from skedge.core.model.speed import servers_for
 from skedge.core.model.ties import NOISE
 from skedge.platform.jit import compiled, inlined
-from skedge.policies.common.round_robin import fits, give
+from skedge.policies.common.round_robin import fits, place_worker
 
 from .applications import Applications, Partition, PartitionProblem
 
@@ -187,7 +187,7 @@ def fill(
             # the packing may have left the sum above the bound: then a worker must not raise it
             if loss_after > max(bound, loss):
                 break
-            _, placed = give(worker[i], ps[i], extra_ps, left, w[i], s[i], 0)
+            _, placed = place_worker(worker[i], ps[i], extra_ps, left, w[i], s[i], 0)
             if not placed:
                 break
             workers, servers, share[i], loss = workers + 1, servers + extra_ps, share_after, loss_after

@@ -19,7 +19,7 @@ import numpy as np
 from skedge.core.errors import SolverError
 from skedge.core.model.cluster import Floats, Ints
 from skedge.core.model.speed import servers_for
-from skedge.policies.common.round_robin import pieces
+from skedge.policies.common.round_robin import max_units
 
 from .applications import Partition, PartitionProblem
 
@@ -154,7 +154,9 @@ def room(problem: PartitionProblem, in_pool: Ints) -> tuple[Floats, Floats]:
     # pieces are counted machine by machine: a pool does not hold a piece that none of its machines holds
     apps = problem.apps
     max_counts = apps.max_workers, np.maximum(np.ceil(apps.max_workers / apps.ratio), 1)
-    fit = (np.array([pieces(problem.capacity, need) for need in needs]) @ in_pool for needs in (apps.worker, apps.ps))
+    fit = (
+        np.array([max_units(problem.capacity, need) for need in needs]) @ in_pool for needs in (apps.worker, apps.ps)
+    )
     w, s = (np.minimum(n, limit[:, None]).astype(float) for n, limit in zip(fit, max_counts, strict=True))
     return w, s
 

@@ -15,7 +15,7 @@ from skedge.core.model.cluster import Floats, Ints
 from skedge.core.model.speed import servers_for
 from skedge.core.model.ties import GRAIN
 from skedge.platform.jit import compiled, inlined
-from skedge.policies.common.round_robin import give
+from skedge.policies.common.round_robin import place_worker
 
 ONE_PS = 2.0**40
 """Workers per PS of a job that has one PS however many workers it has."""
@@ -59,7 +59,7 @@ def progressive_filling(
     while len(queue) > 0:
         _, job = heappop(queue)
         extra_ps = servers_for(counts[job, 0] + 1, ratio[job]) - counts[job, 1]
-        turn, placed = give(worker[job], ps[job], extra_ps, left, workers[job], servers[job], turn)
+        turn, placed = place_worker(worker[job], ps[job], extra_ps, left, workers[job], servers[job], turn)
         # Sec. 4.2: its task does not fit now and so never will; it drops out, and the others continue
         if not placed:
             continue

@@ -17,21 +17,22 @@ a dual rho-approximation of the most jobs that end inside the interval; of that 
 2. ``deployment.py``: Alg. 2 lines 4-14, the best deployment; Alg. 3, COST_C; Alg. 4, COST_D, exact and as printed;
    compiled.
 3. ``prices.py``: Eqs. (7) and (8), prices of workers and PSs by what is taken.
-4. ``batchsche.py``: BatchSche (Zhang et al., MobiHoc'20), which shares all of this, and its differences.
+4. ``batchsche.py``: BatchSche (Zhang et al., MobiHoc'20), which shares all of this, and its differences;
+   ``parameters.py``: the parameters of both.
 5. ``explain.py``: the deployments that were compared, for ``skedge explain``.
 
 ============================== ========================================= ===============
 paper                          here                                      unit
 ============================== ========================================= ===============
 a_j, h_j, c_j                  arrival, start, completion                µs
-E_j D_j M_j / p_j              ``view.work[job, xi]``                    worker-µs
+E_j D_j M_j / p_j              ``view.work[job, colocated]``             worker-µs
 D_j                            ``chunks``
 D_u, d_j                       ``Deployment.workers``, ``.slots``        , slots
 tau_i                          :attr:`.policy.Batch.tau`                 slots
 Delta_js                       upload_delay(job, server)                 µs
-xi_j                           ``Ask.xi``, :func:`skedge.core.colocation.colocated`
-W_su, P_sv                     ``Book.capacity``                         workers, PSs
-f_su(t), g_sv(t)               ``Book.load``                             workers, PSs
+xi_j                           ``DeploymentRequest.colocated``
+W_su, P_sv                     ``LoadProfile.capacity``                  workers, PSs
+f_su(t), g_sv(t)               ``LoadProfile.load``                      workers, PSs
 lambda_su(t), mu_sv(t)         :func:`.prices.price`                     1/(unit slot)
 theta_1, theta_2               :func:`.prices.from_zero`
 y_jsu, z_jsv                   ``Allocate.where``, ``Allocate.ps``

@@ -28,14 +28,15 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from skedge.core.model.cluster import Cluster, Physics
 
-from .policy import Batch, PricedParams
+from .parameters import PricedParams
+from .policy import Batch
 
 if TYPE_CHECKING:
     from numpy.random import Generator
 
 
 class BatchScheParams(PricedParams):
-    """Parameters of BatchSche, besides those of :class:`.policy.PricedParams`.
+    """Parameters of BatchSche, besides those of :class:`.parameters.PricedParams`.
 
     Attributes
     ----------

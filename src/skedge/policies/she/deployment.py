@@ -1,7 +1,7 @@
 """The cheapest deployment of a job in a batch: Alg. 2 lines 4-14, Alg. 3 (COST_C) and Alg. 4 (COST_D), compiled.
 
 All is counted in the slots of the batch: slot 0 begins at tau_i, where the job would start. Servers are named by their
-place in :class:`Ask`, whose order decides ties.
+place in :class:`DeploymentRequest`, whose order decides ties.
 """
 
 from __future__ import annotations
@@ -11,40 +11,63 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.cluster import Bools, Floats, Ints
 from skedge.core.model.ties import TOLERANCE
 from skedge.platform.jit import compiled, lean
 
-from .prices import Book, price, room, window_price
+from .prices import LoadProfile, free_units, price, window_price
 
 NO_PLAN, COST_C, COST_D = -1, 0, 1
 """Kinds of plans: none; workers and PS on one server; spread."""
 
 
-class Ask(NamedTuple):
+class DeploymentRequest(NamedTuple):
     """A job to be deployed.
 
     Attributes
     ----------
     work
         E D M / p for one worker [worker-µs], shape ``(2,)``: xi = 0 and xi = 1.
-    most
+    max_workers
         D_j, the most workers.
     slot, interval
         Length of a slot [µs]; slots that the batch owns.
     worker_row, ps_row
-        Rows of the servers that may be used, in the books of workers and of PSs; edge before cloud, lower server first.
-    xi
-        Whether a job that is on this server alone has xi = 1 there.
+        Rows of the usable servers in the profiles of workers and of PSs; edge before cloud, lower server first.
+    colocated
+        1 for a server that alone gives a job xi = 1.
     """
 
     work: Ints
-    most: int
+    max_workers: int
     slot: int
     interval: int
     worker_row: Ints
     ps_row: Ints
-    xi: Ints
+    colocated: Ints
+
+
+class QualifiedServers(NamedTuple):
+    """The servers for jobs with a type of worker and a type of PS.
+
+    Attributes
+    ----------
+    has_worker, has_ps
+        Whether a server has such a worker, and such a PS, by number of the server.
+    servers
+        Those that have either, in the order of ties: edge before cloud, lower number first.
+    worker_rows, ps_rows
+        Their rows in the profiles of workers and of PSs.
+    colocated
+        1 for a server that alone gives a job xi = 1.
+    """
+
+    has_worker: Bools
+    has_ps: Bools
+    servers: Ints
+    worker_rows: Ints
+    ps_rows: Ints
+    colocated: Ints
 
 
 class PlanComparison(NamedTuple):
@@ -74,14 +97,15 @@ class Deployment(NamedTuple):
 
 
 @lean
-def slots_needed(ask: Ask, xi: int, workers: int) -> int:
+def slots_needed(request: DeploymentRequest, colocated: int, workers: int) -> int:
     """d_j = E D M / (p D_u) (2e), rounded up to µs and then to slots."""
-    exact = -(-ask.work[xi] // workers)
-    return -(-exact // ask.slot)
+    # workers share the chunks evenly, also where D_u does not divide D_j (H12)
+    time_us = -(-request.work[colocated] // workers)
+    return -(-time_us // request.slot)
 
 
 @lean
-def _cheaper(a: float, b: float) -> bool:
+def _is_cheaper(a: float, b: float) -> bool:
     return a < b * (1 - TOLERANCE)
 
 
@@ -92,58 +116,83 @@ class Window(NamedTuple):
     ----------
     slots
         Number of slots, shape ``(2,)``; 0: not worked out yet.
-    free, ps_free
+    free_workers, ps_free
         Workers and PSs that are free in all of them, shape ``(2, servers)``.
-    unit, ps_unit
+    worker_price, ps_price
         Cost of one for all of them; inf where none is free.
-    left
+    candidate_price
         Scratch, shape ``(servers,)``.
     """
 
     slots: Ints
-    free: Floats
+    free_workers: Floats
     ps_free: Floats
-    unit: Floats
-    ps_unit: Floats
-    left: Floats
+    worker_price: Floats
+    ps_price: Floats
+    candidate_price: Floats
 
 
 @compiled
-def _window(servers: int) -> Window:
-    both = (2, servers)
-    arrays = np.empty(both), np.empty(both), np.empty(both), np.empty(both)
+def _empty_window(servers: int) -> Window:
+    shape = (2, servers)
+    arrays = np.empty(shape), np.empty(shape), np.empty(shape), np.empty(shape)
     return Window(np.zeros(2, np.int64), *arrays, np.empty(servers))
 
 
 @lean
-def _work_out(ask: Ask, xi: int, d: int, workers: Book, ps: Book, w: Window) -> None:
+def _fill_window(
+    request: DeploymentRequest, colocated: int, d: int, workers: LoadProfile, ps: LoadProfile, w: Window
+) -> None:
     """Work out the window of `d` slots, which most numbers of workers share with the one before."""
-    w.slots[xi] = d
-    for s in range(len(ask.xi)):
-        w.free[xi, s], w.ps_free[xi, s] = room(workers, ask.worker_row[s], 0, d), room(ps, ask.ps_row[s], 0, d)
-        w.unit[xi, s] = window_price(workers, ask.worker_row[s], 0, d) if w.free[xi, s] >= 1 else math.inf
-        w.ps_unit[xi, s] = window_price(ps, ask.ps_row[s], 0, d) if w.ps_free[xi, s] >= 1 else math.inf
+    w.slots[colocated] = d
+    for s in range(len(request.colocated)):
+        w.free_workers[colocated, s], w.ps_free[colocated, s] = (
+            free_units(workers, request.worker_row[s], 0, d),
+            free_units(ps, request.ps_row[s], 0, d),
+        )
+        w.worker_price[colocated, s] = (
+            window_price(workers, request.worker_row[s], 0, d) if w.free_workers[colocated, s] >= 1 else math.inf
+        )
+        w.ps_price[colocated, s] = (
+            window_price(ps, request.ps_row[s], 0, d) if w.ps_free[colocated, s] >= 1 else math.inf
+        )
 
 
 @compiled
-def best_plan(ask: Ask, workers: Book, ps: Book, rule: PlanComparison, y: Ints) -> Deployment:
+def best_plan(
+    request: DeploymentRequest, workers: LoadProfile, ps: LoadProfile, rule: PlanComparison, y: Ints
+) -> Deployment:
     """Alg. 2, lines 4-14: the best plan over D_u = 1 .. D_j, with COST_C and COST_D for each (ERRATA H3, H4, H7).
 
-    `y` is scratch, an element per server.
+    Parameters
+    ----------
+    request
+        The job and the servers that it may use.
+    workers, ps
+        Loads and prices of the batch.
+    rule
+        How plans are compared.
+    y
+        Scratch, shape ``(servers,)``.
+
+    Returns
+    -------
+    The plan; NO_PLAN if no number of workers fits into the interval and onto the servers.
     """
-    best, w = Deployment(NO_PLAN, 0, math.inf, 0, -1), _window(len(y))
-    for n in range(1, ask.most + 1):
-        plan = _cost_c(ask, n, workers, ps, y, w)
-        if _better(plan, best, rule):
+    best, w = Deployment(NO_PLAN, 0, math.inf, 0, -1), _empty_window(len(y))
+    # c_j follows from D_u, so the loop of line 3 over c_j has nothing to try (H3)
+    for n in range(1, request.max_workers + 1):
+        plan = _cost_c(request, n, workers, ps, y, w)
+        if _is_better(plan, best, rule):
             best = plan
-        plan = cost_d_literal(ask, n, workers, ps, y) if rule.literal else _cost_d(ask, n, workers, ps, y, w)
-        if _better(plan, best, rule):
+        plan = cost_d_literal(request, n, workers, ps, y) if rule.literal else _cost_d(request, n, workers, ps, y, w)
+        if _is_better(plan, best, rule):
             best = plan
     return best
 
 
 @lean
-def _better(a: Deployment, b: Deployment, rule: PlanComparison) -> bool:
+def _is_better(a: Deployment, b: Deployment, rule: PlanComparison) -> bool:
     """Whether `a` beats `b`, which has at most as many workers and was found first (H7)."""
     if a.kind == NO_PLAN:
         return False
@@ -159,31 +208,41 @@ def _better(a: Deployment, b: Deployment, rule: PlanComparison) -> bool:
 
 
 @compiled
-def cost_c(ask: Ask, n: int, workers: Book, ps: Book, y: Ints) -> Deployment:
+def cost_c(request: DeploymentRequest, n: int, workers: LoadProfile, ps: LoadProfile, y: Ints) -> Deployment:
     """Alg. 3: `n` workers and the PS on the one server where they are cheapest over the whole window (H11).
 
-    Where servers differ in xi they differ in d_j: of equal costs the earliest completion. `y` gets the workers by
-    server.
+    Where servers differ in xi they differ in d_j: of equal costs the earliest completion.
+
+    Parameters
+    ----------
+    request, workers, ps
+        As in :func:`best_plan`.
+    n
+        D_u, 1 to D_j.
+    y
+        Filled with the workers by server, shape ``(servers,)``.
     """
-    return _cost_c(ask, n, workers, ps, y, _window(len(y)))
+    return _cost_c(request, n, workers, ps, y, _empty_window(len(y)))
 
 
 @lean
-def _cost_c(ask: Ask, n: int, workers: Book, ps: Book, y: Ints, w: Window) -> Deployment:
+def _cost_c(
+    request: DeploymentRequest, n: int, workers: LoadProfile, ps: LoadProfile, y: Ints, w: Window
+) -> Deployment:
     y[:] = 0
     best = Deployment(NO_PLAN, n, math.inf, 0, -1)
     for s in range(len(y)):
-        xi = ask.xi[s]
-        d = slots_needed(ask, xi, n)
-        if d > ask.interval:
+        colocated = request.colocated[s]
+        d = slots_needed(request, colocated, n)
+        if d > request.interval:
             continue
-        # d_j only changes with D_u in steps, so neighbours share the window's prices
-        if w.slots[xi] != d:
-            _work_out(ask, xi, d, workers, ps, w)
-        if w.free[xi, s] < n or w.ps_free[xi, s] < 1:
+        # d_j only changes with D_u in steps, so neighbours share the window's prices; one window for each xi
+        if w.slots[colocated] != d:
+            _fill_window(request, colocated, d, workers, ps, w)
+        if w.free_workers[colocated, s] < n or w.ps_free[colocated, s] < 1:
             continue
-        cost = n * w.unit[xi, s] + w.ps_unit[xi, s]
-        if _cheaper(cost, best.cost) or (not _cheaper(best.cost, cost) and d < best.slots):
+        cost = n * w.worker_price[colocated, s] + w.ps_price[colocated, s]
+        if _is_cheaper(cost, best.cost) or (not _is_cheaper(best.cost, cost) and d < best.slots):
             best = Deployment(COST_C, n, cost, d, s)
     if best.kind != NO_PLAN:
         y[best.ps] = n
@@ -191,110 +250,122 @@ def _cost_c(ask: Ask, n: int, workers: Book, ps: Book, y: Ints, w: Window) -> De
 
 
 @compiled
-def cost_d(ask: Ask, n: int, workers: Book, ps: Book, y: Ints) -> Deployment:
+def cost_d(request: DeploymentRequest, n: int, workers: LoadProfile, ps: LoadProfile, y: Ints) -> Deployment:
     """COST_D, Alg. 4: `n` workers cheapest first, the PS where it is cheapest, both over the whole window, xi = 0.
 
-    With one PS and xi = 0 problem (9) separates into the two, so this is its optimum (H14). `y` gets the workers by
-    server.
+    With one PS and xi = 0 problem (9) separates into the two, so this is its optimum (H14).
+
+    Parameters
+    ----------
+    request, n, workers, ps, y
+        As in :func:`cost_c`.
     """
-    return _cost_d(ask, n, workers, ps, y, _window(len(y)))
+    return _cost_d(request, n, workers, ps, y, _empty_window(len(y)))
 
 
 @lean
-def _cost_d(ask: Ask, n: int, workers: Book, ps: Book, y: Ints, w: Window) -> Deployment:
+def _cost_d(
+    request: DeploymentRequest, n: int, workers: LoadProfile, ps: LoadProfile, y: Ints, w: Window
+) -> Deployment:
     """:func:`cost_d`, with a window of prices that other numbers of workers share."""
     y[:] = 0
-    d = slots_needed(ask, 0, n)
-    if d > ask.interval:
+    d = slots_needed(request, 0, n)
+    if d > request.interval:
         return Deployment(NO_PLAN, n, math.inf, d, -1)
     if w.slots[0] != d:
-        _work_out(ask, 0, d, workers, ps, w)
+        _fill_window(request, 0, d, workers, ps, w)
     # the price of a unit does not rise within one decision, so cheapest first is optimal (H14)
-    left, cost = n, 0.0
+    n_left, cost = n, 0.0
     for s in range(len(y)):
-        w.left[s] = w.unit[0, s]
-    while left > 0:
-        s = _cheapest(w.left)
+        w.candidate_price[s] = w.worker_price[0, s]
+    while n_left > 0:
+        s = _cheapest(w.candidate_price)
         if s < 0:
             return Deployment(NO_PLAN, n, math.inf, d, -1)
-        y[s] = int(min(float(left), w.free[0, s]))
-        left, cost = left - y[s], cost + y[s] * w.left[s]
-        w.left[s] = math.inf
+        y[s] = int(min(float(n_left), w.free_workers[0, s]))
+        n_left, cost = n_left - y[s], cost + y[s] * w.candidate_price[s]
+        w.candidate_price[s] = math.inf
     for s in range(len(y)):
-        w.left[s] = w.ps_unit[0, s]
-    s = _cheapest(w.left)
+        w.candidate_price[s] = w.ps_price[0, s]
+    s = _cheapest(w.candidate_price)
     if s < 0:
         return Deployment(NO_PLAN, n, math.inf, d, -1)
-    return Deployment(COST_D, n, cost + w.left[s], d, s)
+    return Deployment(COST_D, n, cost + w.candidate_price[s], d, s)
 
 
 @lean
-def _cheapest(unit: Floats) -> int:
+def _cheapest(unit_price: Floats) -> int:
     """The first of the least prices; -1 if all are inf."""
     best = -1
-    for s in range(len(unit)):
-        if unit[s] < math.inf and (best < 0 or _cheaper(unit[s], unit[best])):
+    for s in range(len(unit_price)):
+        if unit_price[s] < math.inf and (best < 0 or _is_cheaper(unit_price[s], unit_price[best])):
             best = s
     return best
 
 
 @compiled
-def cost_d_literal(ask: Ask, n: int, workers: Book, ps: Book, y: Ints) -> Deployment:
+def cost_d_literal(request: DeploymentRequest, n: int, workers: LoadProfile, ps: LoadProfile, y: Ints) -> Deployment:
     """COST_D, Alg. 4 as printed, line by line; for comparison (H14).
 
     Three readings, without which it does not run: a plan that is put into L has its PS on s_i1 (printed z' is empty
     unless workers were moved), what is put there is y (not y'), and the plan chosen by the printed costs is charged its
     cost by (9), since the printed one is that of no plan.
+
+    Parameters
+    ----------
+    request, n, workers, ps, y
+        As in :func:`cost_c`.
     """
     y[:] = 0
-    d = slots_needed(ask, 0, n)
-    if d > ask.interval:
+    d = slots_needed(request, 0, n)
+    if d > request.interval:
         return Deployment(NO_PLAN, n, math.inf, d, -1)
-    count = len(y)
-    free = np.array([room(workers, ask.worker_row[s], 0, d) for s in range(count)])
-    lambda_, mu = _starting_prices(workers, ask.worker_row), _starting_prices(ps, ask.ps_row)
-    order = np.argsort(lambda_, kind="mergesort")  # line 3
-    left, last, cost_u = n, -1, 0.0
-    for i in range(count):  # lines 4-7, 11, 12
+    n_servers = len(y)
+    free = np.array([free_units(workers, request.worker_row[s], 0, d) for s in range(n_servers)])
+    lambda_, mu = _starting_prices(workers, request.worker_row), _starting_prices(ps, request.ps_row)
+    order = np.argsort(lambda_, kind="mergesort")  # line 3; stable, so equal prices keep the order of ties
+    n_left, last_used, cost_u = n, -1, 0.0
+    for i in range(n_servers):  # lines 4-7, 11, 12
         s = order[i]
-        y[s] = int(min(float(left), free[s]))
-        left -= y[s]
+        y[s] = int(min(float(n_left), free[s]))
+        n_left -= y[s]
         if y[s] > 0:
-            last, cost_u = i, cost_u + y[s] * window_price(workers, ask.worker_row[s], 0, d)
-    if left > 0:  # lines 8-10
+            last_used, cost_u = i, cost_u + y[s] * window_price(workers, request.worker_row[s], 0, d)
+    if n_left > 0:  # lines 8-10
         return Deployment(NO_PLAN, n, math.inf, d, -1)
-    printed, chosen = math.inf, -1
-    for i in range(count):
+    least_printed, chosen = math.inf, -1
+    for i in range(n_servers):
         s = order[i]
-        if room(ps, ask.ps_row[s], 0, d) < 1:  # lines 14, 27
+        if free_units(ps, request.ps_row[s], 0, d) < 1:  # lines 14, 27
             continue
-        cost, listed = cost_u + window_price(ps, ask.ps_row[s], 0, d), True
-        if i >= last:  # lines 18-33
-            cost, listed = _printed_moves(cost, i, last, order, lambda_, mu[s], free[s] - y[s], y)
-        if listed and cost < printed:  # line 37
-            printed, chosen = cost, s
+        cost, in_list = cost_u + window_price(ps, request.ps_row[s], 0, d), True
+        if i >= last_used:  # lines 18-33
+            cost, in_list = _printed_moves(cost, i, last_used, order, lambda_, mu[s], free[s] - y[s], y)
+        if in_list and cost < least_printed:  # line 37
+            least_printed, chosen = cost, s
     if chosen < 0:  # lines 34-36
         return Deployment(NO_PLAN, n, math.inf, d, -1)
-    return Deployment(COST_D, n, cost_u + window_price(ps, ask.ps_row[chosen], 0, d), d, chosen)
+    return Deployment(COST_D, n, cost_u + window_price(ps, request.ps_row[chosen], 0, d), d, chosen)
 
 
 @compiled
-def _starting_prices(book: Book, rows: Ints) -> Floats:
+def _starting_prices(profile: LoadProfile, rows: Ints) -> Floats:
     """Price of a unit of each row in slot 0; 0 where there is none."""
-    out = np.zeros(len(rows))
+    prices = np.zeros(len(rows))
     for s in range(len(rows)):
-        if book.capacity[rows[s]] > 0:
-            out[s] = price(book, rows[s], book.load[rows[s], 0])
-    return out
+        if profile.capacity[rows[s]] > 0:
+            prices[s] = price(profile, rows[s], profile.load[rows[s], 0])
+    return prices
 
 
 @compiled
 def _printed_moves(
-    cost: float, i1: int, last: int, order: Ints, lambda_: Floats, mu: float, spare: float, y: Ints
+    cost: float, i1: int, last_used: int, order: Ints, lambda_: Floats, mu: float, spare: float, y: Ints
 ) -> tuple[float, bool]:
     """Lines 21-32: the printed cost after moving workers to s_i1, and whether the plan comes into L."""
-    moved = y.copy()
-    for i2 in range(last, -1, -1):
+    moved = y.copy()  # y' of line 19, which the printed plan does not use
+    for i2 in range(last_used, -1, -1):
+        # line 22 compares the prices of slot tau_i alone, and credits mu for each worker that moves
         gain = lambda_[order[i1]] - lambda_[order[i2]] - mu
         if gain > 0 or spare <= 0:
             return cost, True

@@ -17,14 +17,14 @@ from skedge.policies.common.step_functions import add
 from skedge.policies.she.deployment import (
     COST_C,
     NO_PLAN,
-    Ask,
     Deployment,
+    DeploymentRequest,
     best_plan,
     cost_d,
     cost_d_literal,
     slots_needed,
 )
-from skedge.policies.she.prices import Book, price
+from skedge.policies.she.prices import LoadProfile, price
 
 from .state import (
     CHUNKS,
@@ -59,7 +59,7 @@ ALLOCATE, RESERVE, POSTPONE = (VERBS.index(verb) for verb in ("allocate", "reser
 
 @compiled
 def deploy(
-    case: BatchCase, books: BatchBooks, workers: Book, ps: Book, batch: Ints, tau: int, due: int, now: int
+    case: BatchCase, books: BatchBooks, workers: LoadProfile, ps: LoadProfile, batch: Ints, tau: int, due: int, now: int
 ) -> int:
     """Decide on the jobs of `batch`, in order, at `now`; returns how many were decided on before an array was full.
 
@@ -84,7 +84,7 @@ def deploy(
 
 
 @compiled
-def hold(case: BatchCase, books: BatchBooks, workers: Book, ps: Book, held: Ints, now: int) -> int:
+def hold(case: BatchCase, books: BatchBooks, workers: LoadProfile, ps: LoadProfile, held: Ints, now: int) -> int:
     """Book the jobs that still train, before a batch; returns how many were booked before an array was full."""
     for k in range(len(held)):
         if not has_room(case, books, workers, ps):
@@ -94,7 +94,7 @@ def hold(case: BatchCase, books: BatchBooks, workers: Book, ps: Book, held: Ints
 
 
 @compiled
-def _ask(case: BatchCase, books: BatchBooks, job: int, tau: int, due: int) -> tuple[Ask, Ints]:
+def _ask(case: BatchCase, books: BatchBooks, job: int, tau: int, due: int) -> tuple[DeploymentRequest, Ints]:
     """The job and the servers that it may use, in the order of ties."""
     mine = books.jobs[job]
     first, end = case.first[mine[TYPES]], case.first[mine[TYPES] + 1]
@@ -104,11 +104,13 @@ def _ask(case: BatchCase, books: BatchBooks, job: int, tau: int, due: int) -> tu
             chosen[n], n = i, n + 1
     servers, xi = case.at[chosen[:n]], case.xi[chosen[:n]]
     rows, ps_rows = servers * case.widths[0] + mine[KIND], servers * case.widths[1] + mine[PS_KIND]
-    return Ask(case.work[job], mine[CHUNKS], case.slot, tau, rows, ps_rows, xi), servers
+    return DeploymentRequest(case.work[job], mine[CHUNKS], case.slot, tau, rows, ps_rows, xi), servers
 
 
 @compiled
-def _workers_of(case: BatchCase, ask: Ask, plan: Deployment, workers: Book, ps: Book, y: Ints) -> None:
+def _workers_of(
+    case: BatchCase, ask: DeploymentRequest, plan: Deployment, workers: LoadProfile, ps: LoadProfile, y: Ints
+) -> None:
     """Workers of a plan by place in `ask`, y_jsu."""
     if plan.kind == COST_C:
         y[:] = 0
@@ -173,7 +175,7 @@ def _zeta(case: BatchCase, mine: Ints, together: bool) -> int:
 
 
 @lean
-def take(case: BatchCase, books: BatchBooks, workers: Book, ps: Book, job: int, now: int) -> None:
+def take(case: BatchCase, books: BatchBooks, workers: LoadProfile, ps: LoadProfile, job: int, now: int) -> None:
     """Book the holdings of `job` from `now` to its planned end, where the capacity is limited."""
     mine = books.jobs[job]
     slots = _slots_left(case, mine, now)
@@ -188,13 +190,13 @@ def _slots_left(case: BatchCase, mine: Ints, now: int) -> int:
 
 
 @inlined
-def _add(book: Book, row: int, units: int, slots: int) -> None:
+def _add(book: LoadProfile, row: int, units: int, slots: int) -> None:
     if book.capacity[row] < math.inf:
-        book.size[row] = add(book.at, book.load, row, book.size[row], units, 0, slots, 0)
+        book.size[row] = add(book.starts, book.load, row, book.size[row], units, 0, slots, 0)
 
 
 @lean
-def _note_prices(case: BatchCase, books: BatchBooks, workers: Book, ps: Book, job: int, now: int) -> None:
+def _note_prices(case: BatchCase, books: BatchBooks, workers: LoadProfile, ps: LoadProfile, job: int, now: int) -> None:
     """The prices that `job` has just changed."""
     mine = books.jobs[job]
     for i in range(mine[FIRST], mine[FIRST] + mine[COUNT]):
@@ -203,7 +205,9 @@ def _note_prices(case: BatchCase, books: BatchBooks, workers: Book, ps: Book, jo
 
 
 @lean
-def _note_pieces(case: BatchCase, books: BatchBooks, book: Book, job: int, server: int, of_ps: int, now: int) -> None:
+def _note_pieces(
+    case: BatchCase, books: BatchBooks, book: LoadProfile, job: int, server: int, of_ps: int, now: int
+) -> None:
     """The prices of a unit on `server` until the planned end: of workers, or of PSs."""
     mine = books.jobs[job]
     kind, width = (mine[PS_KIND], case.widths[1]) if of_ps else (mine[KIND], case.widths[0])
@@ -212,9 +216,9 @@ def _note_pieces(case: BatchCase, books: BatchBooks, book: Book, job: int, serve
     if kind == width - 1 or book.capacity[row] == math.inf:
         return
     for i in range(book.size[row]):
-        start, end = max(book.at[row, i], 0), slots
+        start, end = max(book.starts[row, i], 0), slots
         if i + 1 < book.size[row]:
-            end = min(end, book.at[row, i + 1])
+            end = min(end, book.starts[row, i + 1])
         if start < end:
             out = books.prices[books.at[PRICES]]
             out[0], out[1], out[2], out[3], out[4] = now, job, server, of_ps, kind
@@ -224,14 +228,14 @@ def _note_pieces(case: BatchCase, books: BatchBooks, book: Book, job: int, serve
 
 
 @compiled
-def _postpone(books: BatchBooks, job: int, ask: Ask, plan: Deployment, now: int) -> None:
+def _postpone(books: BatchBooks, job: int, ask: DeploymentRequest, plan: Deployment, now: int) -> None:
     """The decision that `job` waits for the next batch, and why."""
     reason, eta = TOO_DEAR, math.nan
     if plan.kind != NO_PLAN:
         eta = 1 - plan.cost
-    elif len(ask.xi) == 0:
+    elif len(ask.colocated) == 0:
         reason = NOT_UPLOADED
-    elif slots_needed(ask, ask.xi.max(), ask.most) > ask.interval:
+    elif slots_needed(ask, ask.colocated.max(), ask.max_workers) > ask.interval:
         reason = TOO_LONG
     else:
         reason = NO_ROOM

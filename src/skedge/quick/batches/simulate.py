@@ -19,7 +19,7 @@ from skedge.core.record.schedule import COPIES, VERBS, Schedule
 from skedge.platform.jit import CompiledFunction
 from skedge.policies.she.batchsche import BatchSche
 from skedge.policies.she.policy import Batch, no_server_has
-from skedge.policies.she.prices import Book
+from skedge.policies.she.prices import LoadProfile
 from skedge.policies.she.prices import with_room as book_with_room
 from skedge.quick.rows import buffer_of, set_reasons
 from skedge.sim.runs import RunLog
@@ -96,7 +96,7 @@ class _Batches:
         self.scenario, self.policy, self.slot = scenario, policy, scenario.physics.slot
         self.case, types = make_case(scenario, policy)
         self.books = make_books(scenario, self.case, types)
-        of = [policy.types_of(*pair) for pair in self._pairs(types)]
+        of = [policy.qualified_servers(*pair) for pair in self._pairs(types)]
         self.servers = [np.flatnonzero(t.has_worker) for t in of]
         self.lacks = np.array([NO_PS if t.has_worker.any() else NO_WORKER for t in of], np.int64)[types]
         self.fits: Bools = np.array([bool(t.has_worker.any() and t.has_ps.any()) for t in of], np.bool_)[types]
@@ -136,7 +136,7 @@ class _Batches:
         batch = waiting[books.jobs[waiting, SINCE] < limit]
         if not len(batch):
             return batch
-        policy.open_books()
+        policy.reset_profiles()
         self._all(held, lambda w, p, jobs: hold(self.case, self.books, w, p, jobs, now))
         due = limit + (not policy.params.strict_upload) if policy.aware_of_uploads else _ANY_TIME
         batch = batch[self._keys(batch).argsort(kind="stable")]
@@ -149,7 +149,7 @@ class _Batches:
             return np.zeros(len(batch), np.int64)
         return -(-self.case.work[batch, 1] // self.books.jobs[batch, CHUNKS])
 
-    def _all(self, jobs: Ints, some: Callable[[Book, Book, Ints], int]) -> None:
+    def _all(self, jobs: Ints, some: Callable[[LoadProfile, LoadProfile, Ints], int]) -> None:
         """Do `some` until all `jobs` are done, with larger arrays whenever one is full."""
         policy = self.policy
         while len(jobs):

@@ -14,7 +14,7 @@ from skedge.core.model.time import whole_slots
 from skedge.platform.jit import lean
 from skedge.policies.she.deployment import PlanComparison
 from skedge.policies.she.policy import Batch
-from skedge.policies.she.prices import Book
+from skedge.policies.she.prices import LoadProfile
 
 SINCE, UPLOADED, CHUNKS, TYPES, KIND, PS_KIND, FIRST, COUNT, PS, PS_SERVER, PLANNED, END = range(12)
 """Columns of ``BatchBooks.jobs``.
@@ -107,12 +107,12 @@ def make_case(scenario: Scenario, policy: Batch) -> tuple[BatchCase, Ints]:
     """The case of a run of `policy`, which has been started; and the number of each job's pair of types."""
     jobs, physics, cloud = scenario.jobs, scenario.physics, scenario.cluster.cloud
     pairs, of = np.unique(np.column_stack([jobs.worker_type, jobs.ps_type]), axis=0, return_inverse=True)
-    types = [policy.types_of(kind, ps_kind) for kind, ps_kind in pairs.tolist()]
+    types = [policy.qualified_servers(kind, ps_kind) for kind, ps_kind in pairs.tolist()]
     width = policy.ps_capacity.shape[1]
     slots = [policy.ps_on.get((row // width, row % width), []) for row in range(policy.ps_capacity.size)]
     case = BatchCase(
         scenario.delays, policy.rule, np.ascontiguousarray(scenario.announced_work),
-        _starts([t.at for t in types]), _joined([t.at for t in types]), _joined([t.xi for t in types]),
+        _starts([t.servers for t in types]), _joined([t.servers for t in types]), _joined([t.colocated for t in types]),
         _starts(slots), _joined(slots), (policy.worker_capacity.shape[1], width),
         physics.slot, physics.step, -1 if cloud is None else cloud, int(physics.colocation == "one_server"),
     )  # fmt: skip
@@ -161,17 +161,17 @@ def with_room(books: BatchBooks, servers: int, steps: int) -> BatchBooks:
 
 
 @lean
-def has_room(case: BatchCase, books: BatchBooks, workers: Book, ps: Book) -> bool:
+def has_room(case: BatchCase, books: BatchBooks, workers: LoadProfile, ps: LoadProfile) -> bool:
     """Whether every array has room for one more job."""
     servers, at = len(case.delays.cloud), books.at
     prices = (servers + 1) * (max(_steps(workers), _steps(ps)) + 2)
     room = len(books.decisions) - at[DECISIONS] > 2 * servers and len(books.plans) - at[PLANS] > servers
     room = room and len(books.runs) - at[RUNS] >= servers and len(books.prices) - at[PRICES] >= prices
-    return room and _steps(workers) + 2 <= workers.at.shape[1] and _steps(ps) + 2 <= ps.at.shape[1]
+    return room and _steps(workers) + 2 <= workers.starts.shape[1] and _steps(ps) + 2 <= ps.starts.shape[1]
 
 
 @lean
-def _steps(book: Book) -> int:
+def _steps(book: LoadProfile) -> int:
     """The most steps of a row of a book."""
     most = 0
     for row in range(len(book.size)):

@@ -81,7 +81,7 @@ def advance(case: LaneCase, books: LaneBooks, events: int) -> int:
         c = _chunks(case, books, books.at[ARRIVED], books.at[NOW])
         lane, postponed = books.order[0, : c.chunks], books.order[1, : c.chunks]
         count_postponed(
-            books.belief, c, case.lane_server, case.delays, books.weights, books.costs.room, lane, postponed
+            books.belief, c, case.lane_server, case.delays, books.weights, books.costs.scratch, lane, postponed
         )
 
 

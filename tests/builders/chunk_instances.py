@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from oracles.plain_chunks import PlainJob
+from reference.optimum_of_chunks import PlainJob
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.network import upload_row
 from skedge.core.model.scenario import Jobs, Scenario
@@ -19,13 +19,13 @@ def tiny_scenario(seed: int, *, slotted: bool = True, most_jobs: int = 4, worker
     if rng.random() < 0.6:
         servers.append(Server("cloud", "cloud"))
     cluster = Cluster(servers)
-    table, given = job_table([_job(i, rng) for i in range(rng.integers(1, most_jobs + 1))])
+    table, given_delays = job_table([_job(i, rng) for i in range(rng.integers(1, most_jobs + 1))])
     physics = Physics(slotted=slotted, slot=SECOND)
-    return Scenario(cluster, Jobs(table, cluster, given), physics, seed, f"tiny-{seed}")
+    return Scenario(cluster, Jobs(table, cluster, given_delays), physics, seed, f"tiny-{seed}")
 
 
 def _job(i: int, rng: np.random.Generator) -> Job:
-    apart = int(rng.integers(0, 2))  # a mini-batch takes 1 s, and `apart` more where zeta = 0
+    exchange_s = int(rng.integers(0, 2))  # a mini-batch takes 1 s, and `apart` more where zeta = 0
     return Job(
         id=str(i),
         arrival_s=float(rng.integers(0, 6)),
@@ -33,7 +33,7 @@ def _job(i: int, rng: np.random.Generator) -> Job:
         chunks=int(rng.integers(1, 4)),
         minibatches=int(rng.integers(1, 4)),
         minibatch_s=1.0,
-        gradient_mb=float(apart),
+        gradient_mb=float(exchange_s),
         bandwidth_mbps=16.0,
         ps_type="cpu",
         workers=2,
@@ -44,12 +44,12 @@ def _job(i: int, rng: np.random.Generator) -> Job:
 
 def plain(scenario: Scenario) -> list[PlainJob]:
     """The same for the oracle: p from the paper's formula, the delays as they are drawn."""
-    out = []
+    jobs = []
     for j, row in enumerate(scenario.jobs.frame.iter_rows(named=True)):
         delays = upload_row(scenario.delays, j) // SECOND
-        r, apart = int(row["arrival_s"]), int(row["gradient_mb"])
+        r, exchange_s = int(row["arrival_s"]), int(row["gradient_mb"])
         cloud = scenario.cluster.cloud
-        away = None if cloud is None else r + int(delays[cloud]) + row["minibatches"]
-        ready = tuple(r + int(delays[s]) for s in scenario.cluster.lane_server)
-        out.append(PlainJob(r, row["chunks"], row["minibatches"] * (1 + apart), ready, away))
-    return out
+        cloud_completion = None if cloud is None else r + int(delays[cloud]) + row["minibatches"]
+        data_ready = tuple(r + int(delays[s]) for s in scenario.cluster.lane_server)
+        jobs.append(PlainJob(r, row["chunks"], row["minibatches"] * (1 + exchange_s), data_ready, cloud_completion))
+    return jobs

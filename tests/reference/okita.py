@@ -103,7 +103,7 @@ class Plain:
                 job = self.jobs[i]
                 for r in range(self.R):
                     for k in range(self.K):
-                        free[r][k] -= self.asked(job, workers, ps, r, k)
+                        free[r][k] -= self.demand(job, workers, ps, r, k)
                 self.spent[i] += F(job.exchange_mb) * sum(self.q[r][ps] * workers[r] for r in range(self.R))
                 self.spent[i] += F(job.chunk_mb) * sum(self.q[a][b] * n for (a, b), n in row.moved.items())
                 for (a, _), n in row.moved.items():
@@ -118,13 +118,13 @@ class Plain:
         over = [
             r
             for r in range(self.R)
-            if any(self.asked(job, plan.workers, plan.ps, r, k) > free[r][k] for k in range(self.K))
+            if any(self.demand(job, plan.workers, plan.ps, r, k) > free[r][k] for k in range(self.K))
         ]
         if over:
-            there = [(i2, p.slots) for i2, p in placed if any(p.workers[r] > 0 or p.ps == r for r in over)]
-            pick = min if self.params.release == "earliest" else max
-            release = pick(slots for _, slots in there)
-            occupant = (next(i2 for i2, slots in there if slots == release), release)
+            occupants = [(i2, p.slots) for i2, p in placed if any(p.workers[r] > 0 or p.ps == r for r in over)]
+            first_or_last = min if self.params.release == "earliest" else max
+            release = first_or_last(slots for _, slots in occupants)
+            occupant = (next(i2 for i2, slots in occupants if slots == release), release)
             migrated = self.migrated(i, plan, free)
             costs = self.cost1_and_cost2(i, t - job.arrival, plan, migrated, release)
             if migrated is None or (costs[0] is not None and costs[1] is not None and costs[0] > costs[1]):
@@ -137,9 +137,9 @@ class Plain:
     def migrated(self, i: int, plan: Plan, free: Matrix) -> Plan | None:
         """Line 15; with `fit` one worker less, and one less, as long as there is no room."""
         for count in range(plan.count, 0 if self.params.fit else plan.count - 1, -1):
-            found = self.osf(i, free, count, ceil(sum(self.left[i]) / F(self.jobs[i].rate) / count))
-            if found is not None:
-                return found
+            migration = self.osf(i, free, count, ceil(sum(self.left[i]) / F(self.jobs[i].rate) / count))
+            if migration is not None:
+                return migration
         return None
 
     def cost1_and_cost2(
@@ -188,10 +188,10 @@ class Plain:
 
     def osf(self, i: int, free: Matrix, count: int, slots: int) -> Plan | None:
         job, left = self.jobs[i], self.left[i]
-        found = self.pa(job, left, free, count)
-        if found is None:
+        placement = self.pa(job, left, free, count)
+        if placement is None:
             return None
-        cost, workers, ps = found
+        cost, workers, ps = placement
         moved = self.dta(left, self.workload(job, left, workers, slots))
         data = F(job.chunk_mb) * sum(self.q[a][b] * n for (a, b), n in moved.items())
         return Plan(count, slots, workers, ps, slots * cost + data)
@@ -205,9 +205,9 @@ class Plain:
             order = sorted(range(self.R), key=lambda r: (-self.quality(job, left, free, r, ps), r))
             workers, missing = [0] * self.R, count
             for r in order:
-                rest = [free[r][k] - (F(job.ps[k]) if r == ps else 0) for k in range(self.K)]
-                most = min(floor(rest[k] / F(job.worker[k])) for k in range(self.K) if job.worker[k] > 0)
-                workers[r] = min(most, missing)
+                free_beside_ps = [free[r][k] - (F(job.ps[k]) if r == ps else 0) for k in range(self.K)]
+                room = min(floor(free_beside_ps[k] / F(job.worker[k])) for k in range(self.K) if job.worker[k] > 0)
+                workers[r] = min(room, missing)
                 missing -= workers[r]
             cost = F(job.exchange_mb) * sum(self.q[r][ps] * workers[r] for r in range(self.R))
             if missing == 0 and (best is None or cost <= best[0]):
@@ -218,8 +218,8 @@ class Plain:
         """Eq. (6)."""
         p = self.params
         share = sum((free[r][k] / self.capacity[r][k] for k in range(self.K) if self.capacity[r][k]), F(0)) / self.K
-        others = max(1, self.R - 1)
-        means = [sum(self.q[a], F(0)) / others for a in range(self.R)]
+        n_others = max(1, self.R - 1)
+        means = [sum(self.q[a], F(0)) / n_others for a in range(self.R)]
         scale = F(job.exchange_mb)
         if p.normalise:
             scale = 1 / max(means) if max(means) else F(0)
@@ -231,10 +231,10 @@ class Plain:
     @staticmethod
     def workload(job: SiteJob, left: list[int], workers: list[int], slots: int) -> list[int]:
         """d_i^r (O11)."""
-        most = [slots * floor(F(job.rate) * y) for y in workers]
-        d = [min(a, b) for a, b in zip(left, most, strict=True)]
+        limit = [slots * floor(F(job.rate) * y) for y in workers]
+        d = [min(a, b) for a, b in zip(left, limit, strict=True)]
         for r in range(len(d)):
-            d[r] += min(most[r] - d[r], min(sum(left), sum(most)) - sum(d))
+            d[r] += min(limit[r] - d[r], min(sum(left), sum(limit)) - sum(d))
         return d
 
     def dta(self, left: list[int], d: list[int]) -> dict[tuple[int, int], int]:
@@ -242,13 +242,13 @@ class Plain:
         g = {(r, r): min(left[r], d[r]) for r in range(self.R)}
         for r in range(self.R):
             for donor in sorted(range(self.R), key=lambda a: (self.q[a][r], a)):
-                given = sum(n for (a, _), n in g.items() if a == donor)
-                got = sum(n for (_, b), n in g.items() if b == r)
-                chunks = min(left[donor] - max(given, min(left[donor], d[donor])), d[r] - got)
+                sent = sum(n for (a, _), n in g.items() if a == donor)
+                received = sum(n for (_, b), n in g.items() if b == r)
+                chunks = min(left[donor] - max(sent, min(left[donor], d[donor])), d[r] - received)
                 if donor != r and chunks > 0:
                     g[donor, r] = chunks
         return {key: n for key, n in g.items() if n}
 
     @staticmethod
-    def asked(job: SiteJob, workers: list[int], ps: int, r: int, k: int) -> Any:
+    def demand(job: SiteJob, workers: list[int], ps: int, r: int, k: int) -> Any:
         return F(job.worker[k]) * workers[r] + (F(job.ps[k]) if r == ps else 0)

@@ -13,9 +13,9 @@ class PlainJob:
 
     arrival: int
     chunks: int
-    each: int
+    chunk_slots: int
     ready: tuple[int, ...]
-    away: int | None
+    cloud_completion: int | None
 
 
 def least_total(jobs: list[PlainJob]) -> int:
@@ -31,7 +31,7 @@ def least_total(jobs: list[PlainJob]) -> int:
 
 def _places(job: PlainJob) -> Iterator[tuple[int, ...] | None]:
     """Chunks by worker; None: in the cloud."""
-    if job.away is not None:
+    if job.cloud_completion is not None:
         yield None
     for counts in product(range(job.chunks + 1), repeat=len(job.ready)):
         if sum(counts) == job.chunks:
@@ -39,16 +39,16 @@ def _places(job: PlainJob) -> Iterator[tuple[int, ...] | None]:
 
 
 def _total(jobs: list[PlainJob], placed: tuple[tuple[int, ...] | None, ...], order: tuple[int, ...]) -> int:
-    done = [job.away if place is None else 0 for job, place in zip(jobs, placed, strict=True)]
+    completions = [job.cloud_completion if place is None else 0 for job, place in zip(jobs, placed, strict=True)]
     for worker in range(len(jobs[0].ready)):
-        left = {j: p[worker] * jobs[j].each for j, p in enumerate(placed) if p is not None and p[worker]}
+        work = {j: p[worker] * jobs[j].chunk_slots for j, p in enumerate(placed) if p is not None and p[worker]}
         slot = 0
-        while left:
-            served = next((j for j in order if j in left and jobs[j].ready[worker] <= slot), None)
+        while work:
+            job = next((j for j in order if j in work and jobs[j].ready[worker] <= slot), None)
             slot += 1
-            if served is not None:
-                left[served] -= 1
-                if left[served] == 0:
-                    del left[served]
-                    done[served] = max(done[served] or 0, slot)
-    return sum((c or 0) - job.arrival for job, c in zip(jobs, done, strict=True))
+            if job is not None:
+                work[job] -= 1
+                if work[job] == 0:
+                    del work[job]
+                    completions[job] = max(completions[job] or 0, slot)
+    return sum((c or 0) - job.arrival for job, c in zip(jobs, completions, strict=True))

@@ -27,34 +27,34 @@ def most_utility(scenario: Scenario) -> float:
         """Most utility from slot t on, `left` being the part of every job that is not trained."""
         if t == slots or not any(left):
             return 0.0
-        found = 0.0
+        value = 0.0
         open_jobs = [j for j in range(len(jobs)) if left[j] > 0 and jobs.arrival[j] <= t * slot]
-        for picked in product(*([((), Fraction(0)), *choices[j]] for j in open_jobs)):
-            if _fits(scenario, capacity, open_jobs, [p for p, _ in picked]):
-                after, gained = list(left), 0.0
-                for j, (_, part) in zip(open_jobs, picked, strict=True):
-                    after[j] = max(left[j] - part, Fraction(0))
+        for selection in product(*([((), Fraction(0)), *choices[j]] for j in open_jobs)):
+            if _fits(scenario, capacity, open_jobs, [p for p, _ in selection]):
+                left_after, gained = list(left), 0.0
+                for j, (_, share) in zip(open_jobs, selection, strict=True):
+                    left_after[j] = max(left[j] - share, Fraction(0))
                     utility = jobs.utility[j]
-                    if part and after[j] == 0 and utility is not None:
+                    if share and left_after[j] == 0 and utility is not None:
                         gained += utility((t + 1) - float(jobs.arrival[j]) / slot)
-                found = max(found, gained + best(t + 1, tuple(after)))
-        return found
+                value = max(value, gained + best(t + 1, tuple(left_after)))
+        return value
 
     return best(0, (Fraction(1),) * len(jobs))
 
 
 def _choices(scenario: Scenario, j: int, work: list[Fraction]) -> Iterator[tuple[Placement, Fraction]]:
     """Placements with just as many PSs as needed, and the part of the job that one trains in a slot."""
-    machines, most = len(scenario.cluster.servers), int(scenario.jobs.batch[j])
+    machines, max_workers = len(scenario.cluster.servers), int(scenario.jobs.batch[j])
     ratio = Fraction(scenario.jobs.ratio[j]).limit_denominator(100)
-    for w in product(range(most + 1), repeat=machines):
-        if not 1 <= sum(w) <= most:
+    for w in product(range(max_workers + 1), repeat=machines):
+        if not 1 <= sum(w) <= max_workers:
             continue
-        need = max(1, ceil(Fraction(sum(w)) / ratio))
-        for s in product(range(need + 1), repeat=machines):
-            if sum(s) == need:
-                inside = sum(x > 0 for x in w) == 1 and all(b == 0 or a > 0 for a, b in zip(w, s, strict=True))
-                yield (w, s), Fraction(sum(w)) / work[int(inside)]
+        n_ps = max(1, ceil(Fraction(sum(w)) / ratio))
+        for s in product(range(n_ps + 1), repeat=machines):
+            if sum(s) == n_ps:
+                internal = sum(x > 0 for x in w) == 1 and all(b == 0 or a > 0 for a, b in zip(w, s, strict=True))
+                yield (w, s), Fraction(sum(w)) / work[int(internal)]
 
 
 def _fits(

@@ -24,19 +24,19 @@ def least_cost(scenario: Scenario) -> float:
     arrivals = [-(-int(a) // scenario.physics.slot) for a in scenario.jobs.arrival]
     end = max(arrivals) + sum(map(sum, data))  # a slot without training after the last arrival can be left out
     heap: list[tuple[float, int, Left]] = [(0.0, 0, data)]
-    done: set[tuple[int, Left]] = set()
+    visited: set[tuple[int, Left]] = set()
     while heap:
         cost, slot, left = heappop(heap)
         if not any(map(any, left)):
             return cost
-        if (slot, left) in done:
+        if (slot, left) in visited:
             continue
-        done.add((slot, left))
-        for more, moved in _moves(scenario, arrivals, slot, left):
-            heappush(heap, (cost + more, slot, moved))
+        visited.add((slot, left))
+        for step_cost, after in _moves(scenario, arrivals, slot, left):
+            heappush(heap, (cost + step_cost, slot, after))
         if slot < end:
-            for more, trained in _slots(scenario, arrivals, slot, left):
-                heappush(heap, (cost + more, slot + 1, trained))
+            for step_cost, after in _slots(scenario, arrivals, slot, left):
+                heappush(heap, (cost + step_cost, slot + 1, after))
     raise AssertionError("some job can never run")
 
 
@@ -44,12 +44,12 @@ def _moves(scenario: Scenario, arrivals: list[int], slot: int, left: Left) -> It
     """A chunk goes to another site."""
     cost, mb = scenario.cluster.transfer_cost, scenario.jobs.chunk_mb
     assert cost is not None
-    for j, here in enumerate(left):
+    for j, chunks in enumerate(left):
         if arrivals[j] > slot:
             continue
-        for source, target in product(range(len(here)), repeat=2):
-            if source != target and here[source]:
-                after = list(here)
+        for source, target in product(range(len(chunks)), repeat=2):
+            if source != target and chunks[source]:
+                after = list(chunks)
                 after[source] -= 1
                 after[target] += 1
                 yield float(cost[source, target] * mb[j]), (*left[:j], tuple(after), *left[j + 1 :])
@@ -59,14 +59,14 @@ def _slots(scenario: Scenario, arrivals: list[int], slot: int, left: Left) -> It
     """All that can be done in a slot; nobody has workers who train nothing."""
     jobs, q = scenario.jobs, scenario.cluster.transfer_cost
     assert q is not None
-    choices = [list(_choices(scenario, j, here)) if arrivals[j] <= slot else [] for j, here in enumerate(left)]
-    for use in product(*([((0,) * len(here), -1), *one] for one, here in zip(choices, left, strict=True))):
+    choices = [list(_choices(scenario, j, chunks)) if arrivals[j] <= slot else [] for j, chunks in enumerate(left)]
+    for use in product(*([((0,) * len(chunks), -1), *options] for options, chunks in zip(choices, left, strict=True))):
         if not _fits(scenario, use):
             continue
         cost, after = 0.0, []
         for j, (workers, ps) in enumerate(use):
             trained = _trained(scenario, j, left[j], workers)
-            after.append(tuple(there - done for there, done in zip(left[j], trained, strict=True)))
+            after.append(tuple(n_left - n for n_left, n in zip(left[j], trained, strict=True)))
             cost += sum(float(q[r, ps] * jobs.exchange_mb[j]) * n for r, n in enumerate(workers) if n)
             f = jobs.latency[j]
             if any(trained) and not any(after[-1]) and f is not None:
@@ -74,36 +74,37 @@ def _slots(scenario: Scenario, arrivals: list[int], slot: int, left: Left) -> It
         yield cost, tuple(after)
 
 
-def _choices(scenario: Scenario, j: int, here: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], int]]:
+def _choices(scenario: Scenario, j: int, chunks: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], int]]:
     """Workers that each train a chunk that no fewer would, and any PS."""
     rate = float(scenario.slot_chunks[j])
     useful = [
-        [n for n in range(there + 1) if n == 0 or _most(rate, there, n) > _most(rate, there, n - 1)] for there in here
+        [n for n in range(n_left + 1) if n == 0 or _most(rate, n_left, n) > _most(rate, n_left, n - 1)]
+        for n_left in chunks
     ]
     for workers in product(*useful):
         if any(workers):
-            yield from ((workers, ps) for ps in range(len(here)))
+            yield from ((workers, ps) for ps in range(len(chunks)))
 
 
-def _most(rate: float, there: int, workers: int) -> int:
-    return min(there, floor(rate * workers + 1e-9))
+def _most(rate: float, n_left: int, workers: int) -> int:
+    return min(n_left, floor(rate * workers + 1e-9))
 
 
-def _trained(scenario: Scenario, j: int, here: tuple[int, ...], workers: tuple[int, ...]) -> list[int]:
+def _trained(scenario: Scenario, j: int, chunks: tuple[int, ...], workers: tuple[int, ...]) -> list[int]:
     rate = float(scenario.slot_chunks[j])
-    return [_most(rate, there, n) for there, n in zip(here, workers, strict=True)]
+    return [_most(rate, n_left, n) for n_left, n in zip(chunks, workers, strict=True)]
 
 
 def _fits(scenario: Scenario, use: Use) -> bool:
     amounts, jobs = scenario.cluster.amounts, scenario.jobs
     for site in range(len(amounts)):
-        taken = [
+        usage = [
             sum(
                 use[j][0][site] * float(jobs.worker_needs[j, k]) + (use[j][1] == site) * float(jobs.ps_needs[j, k])
                 for j in range(len(use))
             )
             for k in range(amounts.shape[1])
         ]
-        if any(t > c * (1 + 1e-9) for t, c in zip(taken, amounts[site].tolist(), strict=True)):
+        if any(t > c * (1 + 1e-9) for t, c in zip(usage, amounts[site].tolist(), strict=True)):
             return False
     return True

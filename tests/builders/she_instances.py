@@ -16,9 +16,11 @@ def small(seed: int, *, jobs: int = 6, physics: Physics | None = None) -> Scenar
     rng = np.random.default_rng(seed)
     servers = [_server(s, rng) for s in range(int(rng.integers(1, 4)))]
     cluster = Cluster([*servers, Server("cloud", "cloud")] if rng.integers(2) else servers)
-    table, given = job_table([_job(j, cluster, rng) for j in range(jobs)])
+    table, given_delays = job_table([_job(j, cluster, rng) for j in range(jobs)])
     colocation = "one_server" if rng.integers(3) else "cloud"
-    return Scenario(cluster, Jobs(table, cluster, given), physics or Physics(slotted=True, colocation=colocation))  # type: ignore[arg-type]
+    return Scenario(
+        cluster, Jobs(table, cluster, given_delays), physics or Physics(slotted=True, colocation=colocation)
+    )  # type: ignore[arg-type]
 
 
 def _server(s: int, rng: np.random.Generator) -> Server:

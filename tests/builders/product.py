@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from oracles.plain_aonline import CLOUD, Instance, Result
+from reference.aonline_model import CLOUD, Instance, Result
 from skedge.analysis.metrics.metrics import metrics
 from skedge.analysis.verify.verify import verify
 from skedge.core.kernel.drive import drive_to_end
@@ -71,12 +71,12 @@ def scenario_of(instance: Instance, unit: int = 1, *, cloud: bool = True, physic
         )
         for j, job in enumerate(instance.jobs)
     ]  # fmt: skip
-    frame, given = job_table(jobs)
+    frame, given_delays = job_table(jobs)
     slot = instance.grain * unit
     physics = physics or Physics(
         slotted=slot > 1, slot=slot if slot > 1 else HOUR, speedup=float(1 + Fraction(instance.epsilon))
     )
-    return Scenario(cluster, Jobs(frame, cluster, given), physics)
+    return Scenario(cluster, Jobs(frame, cluster, given_delays), physics)
 
 
 def _capacity(workers: tuple[str, ...], ps: tuple[str, ...]) -> dict[str, int]:
@@ -97,7 +97,7 @@ def chunks_of_run(run: Run) -> list[tuple[int, int, int, int, int]]:
     rows = (
         run.schedule.decisions.filter(pl.col("verb") == "dispatch").select("job", "chunk", "lane", "postponed").rows()
     )
-    return [(job, d, *_place(cluster, lane), late) for job, d, lane, late in rows]
+    return [(job, d, *_place(cluster, lane), postponed) for job, d, lane, postponed in rows]
 
 
 def _place(cluster: Cluster, lane: int | None) -> tuple[int, int]:

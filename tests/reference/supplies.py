@@ -19,11 +19,11 @@ def supplies(c: Columns) -> pl.DataFrame:
     """
     rows = _orders(c)
     if c.scenario.physics.data == "kept" and c.scenario.cluster.kind != "sites":
-        most = pl.col("n").cum_max().shift(1, fill_value=0).over("job", "server", "outage")
-        rows = rows.with_columns(before=most)
+        max_before = pl.col("n").cum_max().shift(1, fill_value=0).over("job", "server", "outage")
+        rows = rows.with_columns(before=max_before)
     else:
-        last = rows.select("job", "server", "outage", before="n", order=pl.col("order") + 1)
-        rows = rows.join(last, on=["job", "server", "outage", "order"], how="left", maintain_order="left")
+        previous = rows.select("job", "server", "outage", before="n", order=pl.col("order") + 1)
+        rows = rows.join(previous, on=["job", "server", "outage", "order"], how="left", maintain_order="left")
         rows = rows.with_columns(pl.col("before").fill_null(0))
     return _with_chunks(c, rows).sort("row").drop("row", "order", "outage", "copies")
 
@@ -41,10 +41,10 @@ def _orders(c: Columns) -> pl.DataFrame:
     )
     rows = rows.sort("job", "row", maintain_order=True)
     before = {name: pl.col(name).shift(1) for name in ("job", "server", "time", "at")}
-    goes_on = (pl.col("job") == before["job"]) & (pl.col("time") == before["time"])
-    goes_on &= (pl.col("at") == before["at"] + 1) & (pl.col("server") > before["server"])
-    goes_on &= pl.col("verb") == pl.col("verb").shift(1)
-    rows = rows.with_columns(order=(~goes_on.fill_null(value=False)).cum_sum())
+    continues = (pl.col("job") == before["job"]) & (pl.col("time") == before["time"])
+    continues &= (pl.col("at") == before["at"] + 1) & (pl.col("server") > before["server"])
+    continues &= pl.col("verb") == pl.col("verb").shift(1)
+    rows = rows.with_columns(order=(~continues.fill_null(value=False)).cum_sum())
     return rows.drop("at").with_columns(outage=pl.Series(_outages_until(c, rows)))
 
 
@@ -61,10 +61,10 @@ def _number_in_job(job: Ints) -> Ints:
 def _outages_until(c: Columns, rows: pl.DataFrame) -> Ints:
     """Number of outages of each row's server that have begun by its time."""
     server, time, count = rows["server"].to_numpy(), rows["time"].to_numpy(), np.zeros(len(rows), np.int64)
-    for out in np.unique(c.outages["server"]):
-        here = server == out
-        starts = np.sort(c.outages["start"][c.outages["server"] == out])
-        count[here] = np.searchsorted(starts, time[here], side="right")
+    for outage_server in np.unique(c.outages["server"]):
+        rows_of_server = server == outage_server
+        starts = np.sort(c.outages["start"][c.outages["server"] == outage_server])
+        count[rows_of_server] = np.searchsorted(starts, time[rows_of_server], side="right")
     return count
 
 
@@ -75,8 +75,8 @@ def _with_chunks(c: Columns, rows: pl.DataFrame) -> pl.DataFrame:
     workers, these are its last ones.
     """
     chunks = pl.Series(c.scenario.jobs.chunks[rows["job"].to_numpy()])
-    total, given = pl.col("n").sum().over("order"), (pl.col("n").cum_sum() - pl.col("n")).over("order")
-    held = pl.min_horizontal("n", "before")
-    share = pl.lit(chunks) * (given + pl.col("n")) // total - pl.lit(chunks) * (given + held) // total
+    total, first = pl.col("n").sum().over("order"), (pl.col("n").cum_sum() - pl.col("n")).over("order")
+    supplied = pl.min_horizontal("n", "before")
+    share = pl.lit(chunks) * (first + pl.col("n")) // total - pl.lit(chunks) * (first + supplied) // total
     copy = pl.when(pl.col("n") > pl.col("before")).then(pl.lit(chunks)).otherwise(0)
     return rows.with_columns(chunks=pl.when("copies").then(copy).otherwise(share))

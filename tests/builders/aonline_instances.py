@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeVar
 
-from oracles.plain_aonline import CLOUD, Instance, Job, Mode, Server
+from reference.aonline_model import CLOUD, Instance, Job, Mode, Server
 
 Pick = Callable[[int, int], int]
 """A whole number from the first to the second, both included."""

@@ -116,14 +116,14 @@ class Alone:
         if decision.placement is None or decision.transfer is None:
             return
         self.scheduler.pay(decision)
-        at, moved = self.scheduler.active[decision.job], decision.transfer
-        at.left = after(at.left, moved)
-        if not at.left.any():
-            response, f = slot + 1 - at.job.arrival, at.job.latency
-            self.outcomes[at.job.id] = Outcome(
-                at.job.id, "done", slot, f(response), at.parameters, at.data, f.log(response)
+        progress, transfers = self.scheduler.active[decision.job], decision.transfer
+        progress.left = after(progress.left, transfers)
+        if not progress.left.any():
+            response, f = slot + 1 - progress.job.arrival, progress.job.latency
+            self.outcomes[progress.job.id] = Outcome(
+                progress.job.id, "done", slot, f(response), progress.parameters, progress.data, f.log(response)
             )  # fmt: skip
-            del self.scheduler.active[at.job.id]
+            del self.scheduler.active[progress.job.id]
 
     def _check_capacity(self, decisions: Sequence[Decision], slot: int) -> None:
         sites = self.scheduler.sites
@@ -142,20 +142,20 @@ def run(
     return Alone(scheduler).run(jobs, cap)
 
 
-def after(left: Ints, moved: Transfers) -> Ints:
+def after(left: Ints, transfers: Transfers) -> Ints:
     """Chunks by site after a slot: M less what left or was trained, plus what came."""
-    rest = left - moved.trained
-    np.subtract.at(rest, moved.moves[:, 0], moved.moves[:, 2])
-    np.add.at(rest, moved.moves[:, 1], moved.moves[:, 2])
-    return rest
+    left_after = left - transfers.trained
+    np.subtract.at(left_after, transfers.moves[:, 0], transfers.moves[:, 2])
+    np.add.at(left_after, transfers.moves[:, 1], transfers.moves[:, 2])
+    return left_after
 
 
 def bandwidth_cost(sites: Sites, job: SiteJob, decisions: Iterable[Decision]) -> float:
     """B_i recomputed by Eq. (1) from the job's decisions, not from what was booked."""
-    exchanged = moved = 0.0
+    exchange_cost = moved_cost = 0.0
     for decision in decisions:
         if decision.placement is not None and decision.transfer is not None:
-            exchanged += float(sites.cost[:, decision.placement.ps] @ decision.placement.workers)
-            at = decision.transfer.moves
-            moved += float(sites.cost[at[:, 0], at[:, 1]] @ at[:, 2])
-    return job.exchange_mb * exchanged + job.chunk_mb * moved
+            exchange_cost += float(sites.cost[:, decision.placement.ps] @ decision.placement.workers)
+            moves = decision.transfer.moves
+            moved_cost += float(sites.cost[moves[:, 0], moves[:, 1]] @ moves[:, 2])
+    return job.exchange_mb * exchange_cost + job.chunk_mb * moved_cost

@@ -21,15 +21,17 @@ from hypothesis.errors import HypothesisDeprecationWarning, UnsatisfiedAssumptio
 
 from builders import aonline_property as aonline
 from builders import batch, fairness, okita, optimum, pdors, site_baselines, site_optimum
-from oracles.chunk_instances import plain, tiny_scenario
-from oracles.instances import draw_instance
-from oracles.plain_aonline import Mode, a_online
-from oracles.plain_batch import a_online as batch_online
-from oracles.plain_chunks import least_total
-from oracles.plain_gangs import least_total_of_gangs
-from oracles.plain_sites import least_cost
-from oracles.plain_utility import most_utility
-from oracles.she_instances import small
+from builders.aonline_instances import draw_instance
+from builders.chunk_instances import plain, tiny_scenario
+from builders.she_instances import small
+from reference.aonline import a_online
+from reference.aonline_model import Mode
+from reference.batch import a_online as batch_online
+from reference.drf import pooled_filling
+from reference.optimum_of_chunks import least_total
+from reference.optimum_of_gangs import least_total_of_gangs
+from reference.optimum_of_sites import least_cost
+from reference.optimum_of_utility import most_utility
 from skedge.core.errors import InputError
 from skedge.core.model.time import HOUR, SECOND
 from skedge.optimum.chunks.problem import SOLVERS as CHUNK_SOLVERS
@@ -100,36 +102,36 @@ def _drf(seed: int) -> None:
         per_ps = int(rng.choice([1, 2, 3, int(ONE_PS)]))
         jobs.append((tuple(worker.tolist()), tuple(ps.tolist()), per_ps, int(rng.integers(0, 7))))
     left, total = rng.integers(0, 26, kinds).tolist(), rng.integers(1, 31, kinds).tolist()
-    assert fairness.filled(jobs, left, total) == fairness.plainly_filled(jobs, left, total)
+    assert fairness.filled(jobs, left, total) == pooled_filling(jobs, left, total)
 
 
 def _optimum_of_chunks(seed: int) -> None:
     scenario = tiny_scenario(seed, most_jobs=3)
-    found = optimum_of_chunks(scenario, 20, [next(iter(CHUNK_SOLVERS))], ["aonline"])
-    assert found.value == pytest.approx(least_total(plain(scenario)))
+    solution = optimum_of_chunks(scenario, 20, [next(iter(CHUNK_SOLVERS))], ["aonline"])
+    assert solution.value == pytest.approx(least_total(plain(scenario)))
 
 
 def _optimum_of_gangs(seed: int) -> bool:
     """Where some job can never run there is no optimum."""
     scenario = small(seed, jobs=2)
     try:
-        found = optimum_of_gangs(scenario, 20, [next(iter(GANG_SOLVERS))])
+        solution = optimum_of_gangs(scenario, 20, [next(iter(GANG_SOLVERS))])
     except InputError:
         return False
-    assert found.value == pytest.approx(least_total_of_gangs(scenario) * HOUR / SECOND)
+    assert solution.value == pytest.approx(least_total_of_gangs(scenario) * HOUR / SECOND)
     return True
 
 
 def _optimum_of_utility(seed: int) -> None:
     scenario = optimum.tiny_utility(seed)
-    found = optimum_of_utility(scenario, 20, [next(iter(UTILITY_SOLVERS))])
-    assert found.value == pytest.approx(most_utility(scenario))
+    solution = optimum_of_utility(scenario, 20, [next(iter(UTILITY_SOLVERS))])
+    assert solution.value == pytest.approx(most_utility(scenario))
 
 
 def _optimum_of_sites(seed: int) -> None:
     scenario = site_optimum.tiny(seed)
-    found = optimum_of_sites(scenario, 20, [next(iter(SITE_SOLVERS))], ["okita"])
-    assert found.value == pytest.approx(least_cost(scenario), rel=1e-6)
+    solution = optimum_of_sites(scenario, 20, [next(iter(SITE_SOLVERS))], ["okita"])
+    assert solution.value == pytest.approx(least_cost(scenario), rel=1e-6)
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -174,6 +176,7 @@ ROWS: tuple[Row, ...] = (
     ),
     *(Row("pdors", f"gain={gain}", partial(pdors.the_quick_path_is_the_plain_path, gain=gain))
       for gain in (0.7, 1.0, 1.3)),
+    Row("pdors", "all jobs", pdors.all_jobs_are_offered_as_by_the_plain_path),
     Row("pdors", "theta=exact", pdors.theta_is_the_optimum_of_all_placements),
     Row("pdors", "theta=exact, payoff", pdors.the_payoff_is_the_best_of_all_completions),
     Row("oasis", "beside exact pdors", pdors.oasis_is_exact_pdors_where_nothing_can_share_a_machine),
