@@ -91,12 +91,12 @@ def why(kernel: Kernel, job: int, now: int | None = None, behind: int = 0) -> Wh
     if status not in (WAITING, DISPATCHED):
         state = kernel.record.state(job)
         return Why("completed" if state == "finished" else state)
-    if job in kernel.gangs.placed:
-        begins = kernel.books.begins(kernel.gangs, job)
+    if kernel.engine.holds(job):
+        begins = kernel.books.begins(job)
         if behind > 0 or begins > now:
             return _coming(begins, behind)
     if kernel.is_running(job):
-        return Why("running") if job in kernel.books.ps_of else _without_ps(kernel, job)
+        return Why("running") if kernel.books.has_ps(job) else _without_ps(kernel, job)
     if status == DISPATCHED:
         return _on_lanes(kernel, job, now) if behind <= 0 else _coming(None, behind)
     dispatched = kernel.dispatches or job in kernel.lost
@@ -143,9 +143,9 @@ def _here(kernel: Kernel, lane: int, now: int) -> Ints:
 def _without_lanes(kernel: Kernel, job: int) -> Why:
     """Why a dispatching policy has not dispatched a job: no storage, or no server in service."""
     kind = int(kernel.scenario.jobs.worker_type[job])
-    if kernel.books.slots.capacity[:, kind].sum() == 0:
+    if kernel.engine.ledger.capacity[:, kind].sum() == 0:
         return _out(kernel, job, int(kernel.scenario.jobs.chunks[job]))
-    servers = np.flatnonzero(kernel.books.slots.capacity[:, kind] > 0)
+    servers = np.flatnonzero(kernel.engine.ledger.capacity[:, kind] > 0)
     need = float(kernel.scenario.jobs.chunk_mb[job] * kernel.scenario.jobs.chunks[job])
     return Why("no_storage", "storage MB", need, float(megabytes(kernel.books.storage.free[servers]).sum()))
 
@@ -166,16 +166,16 @@ def _on_slots(kernel: Kernel, job: int) -> Why:
     """Why a gang waits on slots."""
     jobs, cluster = kernel.scenario.jobs, kernel.scenario.cluster
     need, kind = int(jobs.workers[job]), int(jobs.worker_type[job])
-    if kind < 0 or need > cluster.workers[:, kind].sum() or need > kernel.books.slots.capacity[:, kind].sum():
+    if kind < 0 or need > cluster.workers[:, kind].sum() or need > kernel.engine.ledger.capacity[:, kind].sum():
         return _out(kernel, job, need)
     if cluster.sharing is not None:
         left = _quota_left(kernel, cluster.sharing, job)
         if left is not None and left < need:
             return Why("quota", _worker(kernel, job), need, left)
-    free = int(kernel.books.slots.free[:, kind].sum())
+    free = int(kernel.engine.ledger.free[:, kind].sum())
     if free < need:
         return Why("no_workers", _worker(kernel, job), need, free, _holder(kernel, job, kind))
-    slots = kernel.books.slots.ps_job[cluster.ps_type == jobs.ps_type[job]]
+    slots = kernel.engine.ledger.ps_job[cluster.ps_type == jobs.ps_type[job]]
     if cluster.cloud is None and not (slots < 0).any():
         return _without_ps(kernel, job)
     if _planned(kernel, job):
@@ -186,7 +186,7 @@ def _on_slots(kernel: Kernel, job: int) -> Why:
 
 def _quota_left(kernel: Kernel, sharing: Sharing, job: int) -> int | None:
     """Workers of the job's type that its tenant may still be given; None if it may have all."""
-    jobs, cluster, placed = kernel.scenario.jobs, kernel.scenario.cluster, kernel.gangs.placed
+    jobs, cluster, engine = kernel.scenario.jobs, kernel.scenario.cluster, kernel.engine
     tenant, kind = int(jobs.tenant[job]), int(jobs.worker_type[job])
     workers_there = cluster.workers.sum(axis=0)
     limit = int(sharing.limits(workers_there)[tenant, kind])
@@ -194,9 +194,9 @@ def _quota_left(kernel: Kernel, sharing: Sharing, job: int) -> int | None:
         return None
     held = sum(
         workers
-        for other, where in placed.items()
+        for other in engine.holders()
         if jobs.tenant[other] == tenant and jobs.worker_type[other] == kind
-        for server, workers in where
+        for server, workers in engine.placement(other)
         if server != cluster.cloud
     )
     return limit - held
@@ -218,14 +218,14 @@ def _planned(kernel: Kernel, job: int) -> bool:
 def _without_ps(kernel: Kernel, job: int) -> Why:
     """No PS is free for `job`, possibly because servers are out of service."""
     cluster, kind = kernel.scenario.cluster, int(kernel.scenario.jobs.ps_type[job])
-    slots = kernel.books.slots.ps_job[cluster.ps_type == kind]
+    slots = kernel.engine.ledger.ps_job[cluster.ps_type == kind]
     token = "server_out" if (slots == OUT_OF_SERVICE).any() else "no_ps"
     return Why(token, f"ps:{cluster.ps_types[kind]}" if kind >= 0 else "ps", 1, 0, _served(kernel, slots))
 
 
 def _out(kernel: Kernel, job: int, need: int) -> Why:
     kind = int(kernel.scenario.jobs.worker_type[job])
-    free = int(kernel.books.slots.free[:, kind].sum()) if kind >= 0 else 0
+    free = int(kernel.engine.ledger.free[:, kind].sum()) if kind >= 0 else 0
     return Why("server_out", _worker(kernel, job), need, free)
 
 
@@ -237,7 +237,9 @@ def _worker(kernel: Kernel, job: int) -> str:
 def _holder(kernel: Kernel, job: int, kind: int) -> str | None:
     """Id of the job that holds the most workers of this type."""
     types = kernel.scenario.jobs.worker_type
-    held = [(int(kernel.gangs.workers[other]), -other) for other in kernel.gangs.placed if types[other] == kind]
+    held = [
+        (int(kernel.engine.workers_held[other]), -other) for other in kernel.engine.holders() if types[other] == kind
+    ]
     return _name(kernel, -max(held)[1]) if held and -max(held)[1] != job else None
 
 
