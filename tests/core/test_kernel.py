@@ -33,7 +33,7 @@ from skedge.core.events import (
     ps_in,
 )
 from skedge.core.kernel import apply as apply_module
-from skedge.core.kernel import books, slots, storage
+from skedge.core.kernel import books, storage
 from skedge.core.kernel import kernel as kernel_module
 from skedge.core.kernel.absorb import absorb
 from skedge.core.kernel.apply import apply
@@ -123,7 +123,7 @@ def test_every_rule_that_the_kernel_names_has_a_wrong_order_here() -> None:
 
     M15 and M25: below. M31 is of sites: ``test_sites.py``.
     """
-    text = "".join(inspect.getsource(module) for module in (kernel_module, apply_module, books, slots, storage))
+    text = "".join(inspect.getsource(module) for module in (kernel_module, apply_module, books, storage))
     named = set(re.findall(r'OrderError\(\s*"(M\d+)"', text))
     assert named == {rule for rule, _ in WRONG.values()} | {"M15", "M25", "M31"}
 
@@ -305,7 +305,7 @@ def test_a_job_that_fails_leaves_everything_that_it_held() -> None:
     assert kernel.books.storage.free[0] == 4_000_000
     assert kernel.active().tolist() == [B]
     kernel.validate_state()
-    last = kernel.record.decisions.table().row(-1, named=True)
+    last = kernel.record.decisions_table().row(-1, named=True)
     assert (last["verb"], last["job"], last["reason"], last["time"]) == ("fail", A, "the loss is nan", 3 * S)
     with pytest.raises(StateError, match="not in the system"):
         kernel.handle(Event(4 * S, failed=((A, "again"),)))
@@ -404,7 +404,7 @@ def test_what_a_decision_was_worth_and_its_prices_are_on_record() -> None:
         Allocate(A, ((0, 1), (1, 1)), ps_in(CLOUD), "r", value=0.75),
         Price(A, (piece,)), Reject(B, "no", 0.0),
     )  # fmt: skip
-    table = kernel.record.decisions.table().select("job", "verb", "server", "value")
+    table = kernel.record.decisions_table().select("job", "verb", "server", "value")
     assert table.rows() == [
         (A, "postpone", None, -0.5), (A, "postpone", None, None), (A, "allocate", "s0", 0.75),
         (A, "allocate", "s1", 0.75), (B, "reject", None, 0.0),

@@ -10,7 +10,7 @@ import pytest
 from builders.kernel import A, B, S, Script, after_arrivals, again, allocate, announced_end, arrival, dispatch, handled
 from builders.kernel import scenario as two_servers
 from skedge.core.engine.lanes import COUNT, JOB
-from skedge.core.engine.ledger import PS_SINCE
+from skedge.core.engine.ledger import AGENDA, PS_SINCE
 from skedge.core.errors import OrderError, PolicyError, StateError
 from skedge.core.events import CLOUD, OUT_OF_SERVICE, Allocate, AssignPS, Dispatch, Event, Order, ps_in
 from skedge.core.kernel.absorb import absorb
@@ -70,7 +70,7 @@ def test_lost_chunks_are_dispatched_again_and_nothing_else_is() -> None:
             handled(kernel, out)
             assert kernel.sent[A].tolist() == [2, 2]
             assert kernel.lost[A] == set()
-            assert kernel.record.decisions.table()["verb"].to_list() == ["dispatch", "dispatch", "redispatch"]
+            assert kernel.record.decisions_table()["verb"].to_list() == ["dispatch", "dispatch", "redispatch"]
             kernel.validate_state()
         else:
             with pytest.raises(OrderError) as refused:
@@ -166,14 +166,21 @@ def played(scenario: Scenario, policy: str) -> Iterator[tuple[Kernel, SimulatedW
         yield kernel, world, event
 
 
+def agenda(world: SimulatedWorld) -> list[list[int]]:
+    """The entries of the agenda, in no order."""
+    ledger = world.engine.ledger
+    entries: list[list[int]] = ledger.agenda[: ledger.at[AGENDA]].tolist()
+    return entries
+
+
 def in_cloud(world: SimulatedWorld) -> dict[int, InCloud]:
-    starts = {job: time for time, _, kind, job, _ in world.agenda if kind == CLOUD_STARTS}
-    ends = {job: (time, chunks) for time, _, kind, job, chunks in world.agenda if kind == CLOUD_ENDS}
+    starts = {job: time for time, _, kind, job, _ in agenda(world) if kind == CLOUD_STARTS}
+    ends = {job: (time, chunks) for time, _, kind, job, chunks in agenda(world) if kind == CLOUD_ENDS}
     return {job: InCloud(chunks, starts.get(job, 0), end) for job, (end, chunks) in ends.items()}
 
 
 def wakes(world: SimulatedWorld) -> list[int]:
-    return [time for time, _, kind, _, _ in world.agenda if kind == WAKE]
+    return [time for time, _, kind, _, _ in agenda(world) if kind == WAKE]
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -226,10 +226,10 @@ def test_a_run_is_loaded_as_it_was(tmp_path) -> None:  # type: ignore[no-untyped
 
 def carried_through(kernel: Kernel, outages: dict[int, tuple[tuple[int, str], ...]], cap: int = 40) -> list[Order]:
     """Slot after slot: servers change at the beginning of the slots named, then what has workers is trained."""
-    gangs, sites, orders, arrived = kernel.gangs, kernel.books.work, list[Order](), (0,)
+    engine, sites, orders, arrived = kernel.engine, kernel.books.work, list[Order](), (0,)
     assert sites is not None
     for slot in range(cap):
-        trained, finished = {job: sites.trains(job, where) for job, where in gangs.placed.items()}, []
+        trained, finished = {job: sites.trains(job, engine.placement(job)) for job in engine.holders()}, []
         for job, done in trained.items():
             left = sites.left[job].sum() - sum(chunks for _, chunks in done)
             finished += [job] if left == 0 else []

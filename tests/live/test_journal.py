@@ -60,7 +60,7 @@ def test_replay_decides_as_it_was_decided(url: str, policy: str) -> None:
     drive_to_end(again, SimulatedWorld(again))
     assert len(found.decided) == 0
     again.validate_state()
-    assert again.record.decisions.table().equals(kernel.record.decisions.table())
+    assert again.record.decisions_table().equals(kernel.record.decisions_table())
 
 
 def test_replay_with_another_policy_is_refused(url: str) -> None:

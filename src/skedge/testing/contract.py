@@ -132,7 +132,7 @@ def _check_not_anticipating(full_run: Run, make: Callable[[], Policy]) -> None:
         # In slots an arrival is seen when the next slot begins: no decision before that can know of it.
         end = int(whole_slots(scenario.jobs.arrival[n_jobs], scenario.physics.step))
         if not _decisions_before(full_run.schedule.decisions, end).equals(
-            _decisions_before(kernel.record.decisions.table(kernel.engine.rows()), end)
+            _decisions_before(kernel.record.decisions_table(), end)
         ):
             raise ContractError(
                 "never anticipating",

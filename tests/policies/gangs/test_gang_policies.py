@@ -219,7 +219,7 @@ def test_keep_running_displaces_no_job_while_unheld_workers_would_have_done(poli
             event: Event, _: object, ranked: list[int] = ranked, kernel: Kernel = kernel, before: Any = before
         ) -> None:
             nonlocal placed, displaced
-            now = {job: dict(at) for job, at in kernel.gangs.placed.items()}
+            now = {job: dict(kernel.engine.placement(job)) for job in kernel.engine.holders()}
             still = {job: at for job, at in before.items() if kernel.status[job] < 2}
             idle = kernel.scenario.cluster.workers.sum(axis=1)
             for at in still.values():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any
 
@@ -78,12 +79,15 @@ class Engine:
         """Without the handle, which is made again when it is needed."""
         return {**vars(self), "_handle": None, "_calls": None}
 
-    def without_rows(self) -> Engine:
-        """The same ledger with none of the record's rows: for copies, which forecasts are made on."""
-        engine = Engine.__new__(Engine)
+    def __deepcopy__(self, memo: dict[int, Any]) -> Engine:
+        """A copy with none of the record's rows, which grow without end: forecasts are made on copies."""
+        engine = memo[id(self)] = Engine.__new__(Engine)
         at = self.ledger.at.copy()
         at[[DECISIONS, PS_ROWS, UPLOADS, RUNS]] = 0
-        vars(engine).update(self.__getstate__(), ledger=self.ledger._replace(rows=no_rows(), at=at))
+        ledger = self.ledger._replace(rows=no_rows(), at=at)
+        # what never changes is shared; one memo, as kernel and books have arrays of the ledger, too
+        memo.update({id(array): array for array in (*self.case, *self.case.delays) if isinstance(array, np.ndarray)})
+        vars(engine).update(deepcopy({**self.__getstate__(), "ledger": ledger}, memo))
         return engine
 
     def extend(self, scenario: Scenario) -> None:

@@ -70,8 +70,7 @@ class Kernel(State):
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies, which forecasts are made on: without the journal and with an empty record, as both grow."""
-        engine = self.engine.without_rows()
-        return {**vars(self), "journal": None, "engine": engine, "record": self.record.emptied(self.plans, engine)}
+        return {**vars(self), "journal": None, "record": self.record.emptied(self.plans)}
 
     def _completed(self, event: Event, orders: list[Order]) -> list[Order]:
         """Check the conditions on all orders of one event together; returns the kernel's own orders that follow."""

@@ -72,9 +72,9 @@ class Record:
         """Add the jobs that follow the present ones."""
         self.scenario = scenario
 
-    def emptied(self, plans: Plans, source: RowSource) -> Record:
-        """A record without entries that continues this one."""
-        return Record(self.scenario, plans, source)
+    def emptied(self, plans: Plans) -> Record:
+        """A record without entries of its own that continues this one."""
+        return Record(self.scenario, plans, self.source)
 
     def reason(self, text: str) -> int:
         """The number of a reason."""
@@ -139,6 +139,10 @@ class Record:
             jobs=self.jobs_table(*run_bounds(runs, len(self.scenario.jobs))),
             outages=self._outages_table(),
         )
+
+    def decisions_table(self) -> pl.DataFrame:
+        """The decisions so far."""
+        return self.decisions.table(self.source.rows())
 
     def _server_name(self, servers: Ints) -> pl.Series:
         return server_column(servers, self.scenario.cluster.server_ids)
