@@ -109,8 +109,9 @@ class Drained(SimulatedWorld):
 def test_what_is_foreseen_of_a_drained_server_is_what_happens(policy: str, seed: int) -> None:
     """Server 0 is drained at an event, in the run itself and on the state of its record."""
     jobs, made = scenario(seed), prepared(policy, scenario(seed))
-    world = Drained(jobs, preemptive=made.lanes.preemptive)
-    kernel = world.kernel = Kernel(jobs, made)
+    kernel = Kernel(jobs, made)
+    world = Drained(kernel)
+    world.kernel = kernel
     drained, ends = -1, dict[str, int]()
     while (event := world.next_event()) is not None:
         for order in kernel.handle(event):
