@@ -266,7 +266,7 @@ _last: dict[tuple[int, int], Scenario] = {}
 def _compile(sample: _Sample, policy: Entrant) -> None:
     """Compile what verification and bounds use while another process compiles the policy: on the first job alone."""
     full = sample.scenario()
-    small = replace(full, jobs=Jobs(full.jobs.frame.head(1), full.cluster, full.jobs.given))
+    small = replace(full, jobs=Jobs(full.jobs.frame.head(1), full.cluster, full.jobs.fixed_delays))
     with interpreted():
         result = run(small, policy.fresh())
     result.verify()

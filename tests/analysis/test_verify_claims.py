@@ -15,7 +15,7 @@ from skedge.core import kernel, model
 from skedge.core.errors import OrderError, ScenarioError
 from skedge.core.events import Event, Order, WakeAt
 from skedge.core.model.cluster import Physics
-from skedge.core.policy import Basis, View
+from skedge.core.policy import BasePolicy, View
 from skedge.run import Run, run
 from skedge.testing import resource_scenarios, site_scenario, small_scenario
 
@@ -128,7 +128,7 @@ def test_every_field_of_the_physics_is_checked() -> None:
     assert {one.name for one in fields(Physics)} == set(model._PHYSICS)
 
 
-class Wakeful(Basis):
+class Wakeful(BasePolicy):
     """Asks for one wake-up after the other and does nothing."""
 
     name: ClassVar[str] = "wakeful"

@@ -10,9 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from skedge.core.books import books, slots, storage
 
 from builders.kernel import A, B, C, S, Script, after_arrivals, again, allocate, arrival, dispatch, handled, scenario
 from oracles.product import play
+from skedge.core import apply as apply_module
+from skedge.core import kernel as kernel_module
 from skedge.core.errors import OrderError, PolicyError, SkedgeError, StateError
 from skedge.core.events import (
     CLOUD,
@@ -31,9 +34,6 @@ from skedge.core.events import (
     WakeAt,
     ps_in,
 )
-from skedge.core.kernel import apply as apply_module
-from skedge.core.kernel import books, slots, storage
-from skedge.core.kernel import kernel as kernel_module
 from skedge.core.kernel.absorb import absorb
 from skedge.core.kernel.apply import apply
 from skedge.core.kernel.drive import drive_to_end
@@ -416,7 +416,7 @@ def test_copies_bring_all_chunks_to_each_server_shares_bring_each_once() -> None
     """Two chunks to s0 and s1: two to each as copies, one to each as shares; what is there is not brought again."""
     for copies, chunks in ((True, 2), (False, 1)):
         kernel = after_arrivals(Upload(A, ((0, 2), (1, 2)), copies), allocate(A, (1, 1)))
-        uploads = kernel.record.uploads_table(Dispatches.of([])).select("to_server", "chunks")
+        uploads = kernel.record.uploads_table(Dispatches.from_orders([])).select("to_server", "chunks")
         assert uploads.rows() == [("s0", chunks), ("s1", chunks)]
 
 

@@ -91,7 +91,7 @@ def tasks(size: str, seeds: int = 1) -> list[Task]:
 
 def hash_of(scenario: Scenario) -> str:
     """Hash of a scenario's values; unlike a hash of its file it is the same with other versions of the libraries."""
-    given = {job: dict(delays) for job, delays in sorted(scenario.jobs.given.items())}
+    given = {job: dict(delays) for job, delays in sorted(scenario.jobs.fixed_delays.items())}
     text = json.dumps([cluster_fields(scenario), given], sort_keys=True) + scenario.jobs.frame.write_ndjson()
     return blake2b(text.encode(), digest_size=16).hexdigest()
 

@@ -179,7 +179,7 @@ def _decided(decisions: pl.DataFrame, until: int) -> pl.DataFrame:
 
 def _first_jobs(scenario: Scenario, count: int) -> Scenario:
     kept = set(scenario.jobs.ids[:count])
-    given = {job: delays for job, delays in scenario.jobs.given.items() if job in kept}
+    given = {job: delays for job, delays in scenario.jobs.fixed_delays.items() if job in kept}
     jobs = Jobs(scenario.jobs.frame[:count], scenario.cluster, given)
     return Scenario(scenario.cluster, jobs, scenario.physics, scenario.seed, scenario.name)
 

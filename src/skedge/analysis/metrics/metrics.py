@@ -52,7 +52,7 @@ def metrics_of_parts(
     Sums may differ in their last digits. `steps` is called after each part.
     """
     found, window, utility = list[Sums](), list[tuple[int, int]](), list[float | None]()
-    with TemporaryDirectory(prefix="skedge-times-", dir=tables.beside) as folder:
+    with TemporaryDirectory(prefix="skedge-times-", dir=tables.scratch_folder) as folder:
         kept = [Path(folder) / name for name in ("jct", "slowdown", "training")]
         for (_, part), rows in zip(scenario.parts(), tables.by_job(scenario), strict=True):
             c = columns(part, rows)
