@@ -38,7 +38,7 @@ def limited() -> Scenario:
     full = small_scenario(5)
     edge = [replace(s, storage_mb=80.0) if s.kind == "edge" else s for s in full.cluster.servers]
     cluster = Cluster(edge)
-    return Scenario(cluster, Jobs(full.jobs.frame, cluster, full.jobs.given), full.physics, 5, "limited")
+    return Scenario(cluster, Jobs(full.jobs.frame, cluster, full.jobs.fixed_delays), full.physics, 5, "limited")
 
 
 KINDS: dict[str, tuple[str, Callable[[], Scenario]]] = {

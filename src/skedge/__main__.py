@@ -9,7 +9,7 @@ import sys
 import threading
 
 from .platform.malloc import share_heap
-from .platform.signals import held_back
+from .platform.signals import deferred_signals
 
 
 def main() -> None:
@@ -20,7 +20,7 @@ def main() -> None:
     gc.set_threshold(100_000)  # imports create many objects and no garbage: collecting takes a tenth of the start
     sys.unraisablehook = _again_if_lost
     try:
-        with held_back():  # modules that catch whatever happens as they are imported would swallow an interrupt
+        with deferred_signals():  # modules that catch whatever happens as they are imported would swallow an interrupt
             from .cli.main import app  # noqa: PLC0415 - inside `try`, as this is when one that came is answered
 
         app()

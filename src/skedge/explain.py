@@ -18,7 +18,7 @@ from .core.kernel.drive import drive_to_end
 from .core.kernel.kernel import Kernel
 from .core.model.cluster import Cluster
 from .core.model.time import SECOND
-from .core.model.wording import some_of
+from .core.model.wording import first_names
 from .core.policy import Policy, View
 from .optimum.types import PLANNED
 from .run import Run, prepared
@@ -118,7 +118,7 @@ def explain(run: Run, job: str, at_s: float | None = None) -> Explanation:
     """
     index = run.scenario.jobs.index.get(job)
     if index is None:
-        raise InputError(f"job {job!r} is not in this run; its jobs are {some_of(run.scenario.jobs.ids)}")
+        raise InputError(f"job {job!r} is not in this run; its jobs are {first_names(run.scenario.jobs.ids)}")
     at = None if at_s is None else round(at_s * SECOND)
     if run.policy == PLANNED:
         time, verb, reason = _on_record(run, index, at)

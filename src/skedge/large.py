@@ -23,7 +23,7 @@ from .core.policy import AnyPolicy, Policy
 from .core.record.schedule import Schedule, schema
 from .core.record.stored import Steps, StoredScenario, StoredTables
 from .core.registry import policy_of
-from .platform.malloc import give_back
+from .platform.malloc import trim_malloc
 from .quick.chunks.simulate import takes
 from .quick.chunks.stream import covers, stream
 from .run import Run, broken_inputs, must_be_known, prepared, write_meta
@@ -61,10 +61,10 @@ def stored_in(folder: Path, scenario: Scenario | StoredScenario, policy: Policy)
     """
     if isinstance(scenario, StoredScenario):
         save_stored(scenario, folder)
-        return StoredScenario(scenario.base, folder / JOBS, scenario.given, most=scenario.most)
+        return StoredScenario(scenario.base, folder / JOBS, scenario.fixed_delays, part_chunks=scenario.part_chunks)
     if int(scenario.jobs.chunks.sum()) >= CHUNKS and covers(scenario, policy):
         save_scenario(scenario, folder)
-        return StoredScenario(scenario.without_jobs(), folder / JOBS, scenario.jobs.given)
+        return StoredScenario(scenario.without_jobs(), folder / JOBS, scenario.jobs.fixed_delays)
     return scenario
 
 
@@ -117,8 +117,8 @@ class LargeRun:
         stated = broken_inputs(self.meta, self.scenario.base, 0, limit)
         return [*verify_parts(self.scenario, self.tables, meta, limit=limit, steps=self.steps), *stated]
 
-    def must_be_whole(self) -> None:
-        """Reject a record with impossible rows; raises as :meth:`skedge.run.Run.must_be_whole` does."""
+    def check_complete(self) -> None:
+        """Reject a record with impossible rows; raises as :meth:`skedge.run.Run.check_complete` does."""
         parts = zip(self.scenario.parts(), self.tables.by_job(self.scenario), strict=True)
         for done, ((first, part), rows) in enumerate(parts, 1):
             must_be_known(part, rows, self.scenario.count, first)
@@ -150,9 +150,9 @@ def run_into(
     """
     (folder / "tables").mkdir()
     with (profile or Stopwatch()).counting("loop"):
-        give_back()  # a scenario that was in memory before
+        trim_malloc()  # a scenario that was in memory before
         stream(scenario, policy, folder / "tables", progress)
-        give_back()
+        trim_malloc()
     return LargeRun(scenario, meta_of(scenario.base, policy), folder, steps)
 
 

@@ -32,8 +32,8 @@ from .core.model.scenario import Scenario
 from .core.policy import AnyPolicy, Need, Policy
 from .core.record.schedule import Schedule, schema
 from .core.registry import make_policy, policy_of, registered
-from .platform.malloc import give_back
-from .platform.signals import held_back
+from .platform.malloc import trim_malloc
+from .platform.signals import deferred_signals
 from .report.build import ReportRun, build_report, unique_labels
 from .report.notebook import notebook_html
 from .report.plots import Plots
@@ -141,7 +141,7 @@ class Run:
         last = (self.schedule.decisions["time"].max(), self.schedule.runs["end"].max(), self.jobs["completion"].max())
         return max((int(time) for time in last if time is not None), default=0)  # type: ignore[arg-type]
 
-    def must_be_whole(self) -> None:
+    def check_complete(self) -> None:
         """Reject a record with impossible rows (M1), from which nothing can be computed.
 
         Raises
@@ -191,7 +191,7 @@ class Run:
 
 
 def must_be_known(scenario: Scenario, schedule: Schedule, count: int, first_job: int = 0) -> None:
-    """:meth:`Run.must_be_whole` of a record of `count` jobs, or of its part that begins with `first_job`."""
+    """:meth:`Run.check_complete` of a record of `count` jobs, or of its part that begins with `first_job`."""
     found = Findings(scenario, 1)
     known_rows(scenario, schedule, found, first_job=first_job)
     wrong = [violation.message for violation in found.all()]
@@ -240,17 +240,17 @@ def side_by_side(runs: Sequence[Run]) -> list[ReportRun]:
     return [run.shown(label) for label, run in zip(labels, runs, strict=True)]
 
 
-def load_whole(folder: Path | str) -> Run:
+def load_complete(folder: Path | str) -> Run:
     """Read a run folder whose record must be usable for computations.
 
     Raises
     ------
     RunFolderError, ScenarioError
-        As :meth:`Run.load` and :meth:`Run.must_be_whole`; names the folder.
+        As :meth:`Run.load` and :meth:`Run.check_complete`; names the folder.
     """
     result = Run.load(folder)
     with named(folder):
-        result.must_be_whole()
+        result.check_complete()
     return result
 
 
@@ -337,7 +337,7 @@ def new_folder(folder: Path | str, *, replacing: bool = False) -> Iterator[Path]
             f"{folder}: cannot be written: {_reason(error, aside)}; nothing was left behind"
         ) from error
     finally:
-        with held_back():  # a second Ctrl-C must not leave anything behind
+        with deferred_signals():  # a second Ctrl-C must not leave anything behind
             shutil.rmtree(aside, ignore_errors=True)
             _remove_empty(made)
 
@@ -429,7 +429,7 @@ def for_service(policy: AnyPolicy, scenario: Scenario) -> Policy:
         As :func:`prepared`; also if jobs may arrive that the policy cannot handle there.
     """
     made = prepared(policy, scenario)
-    reason = made.unfit(scenario.cluster)
+    reason = made.incompatibility(scenario.cluster)
     if reason is not None:
         raise PolicyError(f"{made.name} cannot serve this cluster: {reason}")
     return made
@@ -489,7 +489,7 @@ def run(
             with watch.counting("loop"):
                 schedule = simulate(scenario, made, progress)
                 if len(scenario.jobs) >= LARGE:
-                    give_back()  # verification needs as much again
+                    trim_malloc()  # verification needs as much again
             return Run(scenario, meta_of(scenario, made), schedule)
     return _driven(scenario, made, progress, journal, watch, split=profile is not None)
 

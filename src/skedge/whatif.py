@@ -219,13 +219,13 @@ def remaining(present: Present) -> Scenario:
     frame = scenario.jobs.frame[jobs.tolist()].with_columns(
         pl.lit(present.now / SECOND).alias("arrival_s"), *(pl.col(name) * share for name in _SCALED)
     )
-    given = {name: scenario.jobs.given[name] for name in frame["id"] if name in scenario.jobs.given}
+    given = {name: scenario.jobs.fixed_delays[name] for name in frame["id"] if name in scenario.jobs.fixed_delays}
     return replace(scenario, jobs=Jobs(frame, scenario.cluster, given))
 
 
 def _on(scenario: Scenario, cluster: Cluster) -> Scenario:
     """The scenario on another cluster."""
-    return replace(scenario, cluster=cluster, jobs=Jobs(scenario.jobs.frame, cluster, scenario.jobs.given))
+    return replace(scenario, cluster=cluster, jobs=Jobs(scenario.jobs.frame, cluster, scenario.jobs.fixed_delays))
 
 
 def _compared(present: Present, before: Foreseen, after: Foreseen, *, submitted: int | None = None) -> Answer:
@@ -328,7 +328,7 @@ def state_at(scenario: Scenario, policy: AnyPolicy, at_s: float) -> Present:
 def _first(scenario: Scenario, jobs: int) -> Scenario:
     """The scenario with its first jobs only."""
     frame = scenario.jobs.frame.head(jobs)
-    given = {name: scenario.jobs.given[name] for name in frame["id"] if name in scenario.jobs.given}
+    given = {name: scenario.jobs.fixed_delays[name] for name in frame["id"] if name in scenario.jobs.fixed_delays}
     return replace(scenario, jobs=Jobs(frame, scenario.cluster, given))
 
 

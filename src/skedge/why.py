@@ -212,7 +212,7 @@ _GANGS: dict[Kind, Callable[[Kernel, int], Why]] = {
 def _planned(kernel: Kernel, job: int) -> bool:
     """Whether `job` has a valid plan."""
     rows = kernel.plans.newest.get(job, [])
-    return bool(rows) and all(row.broken is None and kernel.in_service[row.server] for row in rows)
+    return bool(rows) and all(row.broken_at is None and kernel.in_service[row.server] for row in rows)
 
 
 def _without_ps(kernel: Kernel, job: int) -> Why:

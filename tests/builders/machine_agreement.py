@@ -120,7 +120,7 @@ def dorm_scenario(seed: int) -> Scenario:
         for s in scenario.cluster.servers
     ]
     cluster = Cluster(servers)
-    return replace(scenario, cluster=cluster, jobs=Jobs(scenario.jobs.frame, cluster, scenario.jobs.given))
+    return replace(scenario, cluster=cluster, jobs=Jobs(scenario.jobs.frame, cluster, scenario.jobs.fixed_delays))
 
 
 def dorm_disagreement(seed: int) -> tuple[str, int]:

@@ -16,7 +16,7 @@ from skedge.core.kernel.drive import drive_to_end
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND
-from skedge.core.policy import Basis, View
+from skedge.core.policy import BasePolicy, View
 from skedge.run import prepared, run
 from skedge.scenario.file import scenario_from_dict, scenario_of
 from skedge.sim import progress
@@ -54,7 +54,7 @@ def test_jobs_that_age_faster_than_they_restore_are_named(policy: str) -> None:
         run(scenario_of(AGEING), policy)
 
 
-class Postpones(Basis):
+class Postpones(BasePolicy):
     """Looks at its jobs again every second, and puts them off."""
 
     name: ClassVar[str] = "postpones"
@@ -70,7 +70,7 @@ def test_a_policy_that_only_postpones_ends_with_the_names_of_its_jobs() -> None:
         run(given(), Postpones())
 
 
-class Sleeps(Basis):
+class Sleeps(BasePolicy):
     """Only asks to be woken."""
 
     name: ClassVar[str] = "sleeps"

@@ -24,7 +24,7 @@ from skedge.core.model.cluster import Physics
 from skedge.core.model.latency import Linear
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
-from skedge.core.policy import Basis
+from skedge.core.policy import BasePolicy
 from skedge.core.registry import make_policy
 from skedge.policies.oasis.at_sites import SiteOasis, SiteOasisParams, site_prices
 from skedge.policies.okita.alg1 import Okita
@@ -149,7 +149,7 @@ def test_a_site_without_capacity_gives_its_data_away() -> None:
     assert done.metrics["cost_transfers"] == pytest.approx(4 * 10 * 0.5)
 
 
-class Wrong(Basis):
+class Wrong(BasePolicy):
     """Gives the orders that it is made with when the first job arrives."""
 
     name, needs = "wrong", frozenset({"sites"})

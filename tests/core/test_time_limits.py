@@ -218,7 +218,7 @@ def with_limits(of: Scenario, seed: int) -> Scenario:
         for name in (MAX_WAIT, MAX_RUN_TIME)
     }
     frame = jobs.frame.with_columns(pl.Series(name, values, dtype=pl.Float64) for name, values in columns.items())
-    return replace(of, jobs=Jobs(frame, of.cluster, jobs.given))
+    return replace(of, jobs=Jobs(frame, of.cluster, jobs.fixed_delays))
 
 
 def check(of: Scenario, policy: str) -> int:

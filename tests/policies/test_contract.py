@@ -12,7 +12,7 @@ import pytest
 
 from skedge.core.events import CLOUD, Allocate, AssignPS, Dispatch, Event, Order, ps_in
 from skedge.core.model.scenario import Scenario
-from skedge.core.policy import Basis, LaneRule, Policy, View
+from skedge.core.policy import BasePolicy, LaneRule, Policy, View
 from skedge.core.registry import make_policy, registered
 from skedge.policies.gangs.base import GangPolicy
 from skedge.testing import (
@@ -84,7 +84,7 @@ def test_every_registered_policy_is_held_to_the_contract_here() -> None:
 # --- policies that break it
 
 
-class Spread(Basis):
+class Spread(BasePolicy):
     """A sound policy: chunk d of a job goes to its d-th qualified lane, its PS is the first free one."""
 
     name: ClassVar[str] = "spread"
@@ -183,7 +183,7 @@ class GlobalDice(Spread):
         return int(np.random.randint(100))  # noqa: NPY002 - the offence that is tested
 
 
-class Generous(Basis):
+class Generous(BasePolicy):
     """Gives every job all its workers on the first server, free or not."""
 
     name: ClassVar[str] = "generous"

@@ -39,7 +39,9 @@ POLICIES = ("aonline", "aonline:cloud=false", "aonline:preempt_running=false", "
 def in_file(scenario: Scenario, folder: Path, most: int = 6) -> StoredScenario:
     """The scenario with its jobs in a file, in parts of about `most` chunks."""
     save_scenario(scenario, folder / "scenario")
-    return StoredScenario(scenario.without_jobs(), folder / "scenario" / JOBS, scenario.jobs.given, most=most)
+    return StoredScenario(
+        scenario.without_jobs(), folder / "scenario" / JOBS, scenario.jobs.fixed_delays, part_chunks=most
+    )
 
 
 def streamed(scenario: Scenario, policy: str, folder: Path, most: int = 6) -> Schedule:
@@ -361,6 +363,6 @@ def test_users_of_jobs_do_not_change_a_record_that_grows(tmp_path: Path, monkeyp
     scenario = next(one for one in map(instance, range(25)) if covers(one, prepared("aonline", one)))
     users = pl.Series("user", [f"u{i % 3}" if i % 4 else None for i in range(len(scenario.jobs))])
     frame = scenario.jobs.frame.with_columns(users)
-    labelled = replace(scenario, jobs=Jobs(frame, scenario.cluster, scenario.jobs.given))
+    labelled = replace(scenario, jobs=Jobs(frame, scenario.cluster, scenario.jobs.fixed_delays))
     expected = simulate(scenario, prepared("aonline", scenario))
     assert outcome(streamed(labelled, "aonline", tmp_path)) == outcome(expected)

@@ -108,7 +108,7 @@ class World:
         self.jobs = [
             Job(
                 j, int(jobs.arrival[j]), int(jobs.workers[j]), int(jobs.chunks[j]), int(scenario.announced_work[j, 0]),
-                [ticks(jobs.given[jobs.ids[j]][name]) * physics.charge_upload for name in cluster.server_ids],
+                [ticks(jobs.fixed_delays[jobs.ids[j]][name]) * physics.charge_upload for name in cluster.server_ids],
             )
             for j in range(len(jobs))
         ]  # fmt: skip

@@ -64,7 +64,7 @@ def test_ids_stay_unique_also_where_they_look_like_copies() -> None:
     for seed in range(40):
         made = resampled(given, seed)
         assert len(set(made.jobs.ids)) == 4
-        assert dict(made.jobs.given) == {name: {"e": 7.0} for name in made.jobs.ids}
+        assert dict(made.jobs.fixed_delays) == {name: {"e": 7.0} for name in made.jobs.ids}
         assert run(made, "fifo").verify() == []
 
 

@@ -14,7 +14,7 @@ from zipfile import BadZipFile, ZipFile
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from skedge.core.errors import InputError, SkedgeError
-from skedge.core.model.wording import in_our_words
+from skedge.core.model.wording import plain_message
 from skedge.core.registry import registered, spec_of
 from skedge.run import Run, prepared
 
@@ -62,7 +62,7 @@ def read_result(path: Path) -> Result:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
-        raise InputError(f"{path}: is not a result file: {field}: {in_our_words(first['msg'])}") from error
+        raise InputError(f"{path}: is not a result file: {field}: {plain_message(first['msg'])}") from error
     except ValueError as error:
         raise InputError(f"{path}: is not a result file: {error}") from error
     _check_suite(path, result)

@@ -13,7 +13,7 @@ import typer
 
 from skedge.comparison import MOST_SEEDS
 from skedge.core.errors import InputError
-from skedge.platform.signals import held_back
+from skedge.platform.signals import deferred_signals
 from skedge.runs.parallel import started_ahead
 
 from .demo_cases import DEMO_POLICIES
@@ -76,7 +76,7 @@ def compare_command(
     here = ray is None and (processes == -1 or processes > 1)
     runs = len(split_policies(policies)) * seeds
     with started_ahead("skedge.compare", runs, processes, joining=True) if here else nullcontext():
-        with held_back():
+        with deferred_signals():
             from .compared import carry_out_comparison  # noqa: PLC0415 - takes 0.4 s, here and there side by side
 
         carry_out_comparison(scenario, policies, seeds, output, page, where, resume, as_json=as_json)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from skedge.explain import Explanation
 from skedge.explain import explain as explain_job
-from skedge.run import load_whole
+from skedge.run import load_complete
 
 from .console import duration, out, print_json
 from .options import JsonOption, RunArgument
@@ -26,7 +26,7 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Explain where and when a job runs: the decision with its terms, and the job's timeline."""
-    explanation = explain_job(load_whole(folder), job, at)
+    explanation = explain_job(load_complete(folder), job, at)
     if as_json:
         print_json({**explanation.__dict__, "timeline": explanation.timeline.to_dicts()})
     else:

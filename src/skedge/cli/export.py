@@ -12,7 +12,7 @@ import typer
 
 from skedge.core.errors import InputError
 from skedge.export import batsim, chrome
-from skedge.run import load_whole, new_folder, offers
+from skedge.run import load_complete, new_folder, offers
 
 from .console import out
 
@@ -35,7 +35,7 @@ def export(
     target: Annotated[Path, typer.Option("--out", help="The new folder or file.")],
 ) -> None:
     """Export a run for Evalys (Batsim's files), or for Perfetto (Chrome-trace JSON)."""
-    run = load_whole(folder)
+    run = load_complete(folder)
     if form is Format.batsim:
         if "typed slots" not in offers(run.scenario):
             raise InputError(f"{folder}: its servers have resources, but Batsim's files count worker slots")

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from skedge.core.errors import SkedgeError
-from skedge.platform.signals import held_back, unwinding
+from skedge.platform.signals import deferred_signals, unwind_on_signals
 
 SECTIONS = {
     "Simulation": {
@@ -146,7 +146,7 @@ class LazyCommand(TyperCommand):
     def command(self) -> Any:
         """The command itself."""
         module, _, attribute = self.target.partition(":")
-        with held_back():
+        with deferred_signals():
             found = getattr(import_module(f"skedge.cli.{module}"), attribute)
         if isinstance(found, typer.Typer):
             return typer.main.get_command(found)
@@ -188,12 +188,12 @@ def _readable(error: typer.BadParameter) -> str:
     """The message of an error: where it is Pydantic's, the value and what would be right."""
     from pydantic import ValidationError  # noqa: PLC0415 - typer has imported it, but not before a value is read
 
-    from skedge.core.model.wording import in_our_words  # noqa: PLC0415 - only for errors
+    from skedge.core.model.wording import plain_message  # noqa: PLC0415 - only for errors
 
     if not isinstance(error.__cause__, ValidationError):
         return error.message
     found = error.__cause__.errors()[0]
-    message = in_our_words(found["msg"])
+    message = plain_message(found["msg"])
     return message if repr(found["input"]) in message else f"{found['input']!r}: {message}"
 
 
@@ -237,7 +237,7 @@ def _notes(error: BaseException | None) -> Iterator[str]:
 def app() -> None:
     """Entry point: one sentence for every error of skedge or of the machine; exit codes of signals are 128 + number."""
     try:
-        with unwinding():
+        with unwind_on_signals():
             commands()
     except SkedgeError as error:
         sentence = "; ".join([str(error), *_notes(error)])

@@ -15,7 +15,7 @@ def metrics(folder: RunArgument, as_json: JsonOption = False) -> None:
     with progress(quiet=as_json) as bar:
         result = opened(folder, PartProgress(bar))
         with named(folder):
-            result.must_be_whole()
+            result.check_complete()
         numbers = result.metrics
     if as_json:
         print_json(numbers)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from skedge.core.registry import in_a_line, registered
+from skedge.core.registry import first_line, registered
 
 from .options import JsonOption
 
@@ -30,7 +30,7 @@ def _policy_row(name: str, point: Any) -> dict[str, Any]:
     try:
         return _described(name, point.load())
     except (Exception, SystemExit) as error:  # a foreign package can raise anything; the other policies are still shown
-        return {"name": name, "about": f"cannot be loaded: {in_a_line(error)}", "needs": [], "parameters": []}
+        return {"name": name, "about": f"cannot be loaded: {first_line(error)}", "needs": [], "parameters": []}
 
 
 def _described(name: str, factory: Any) -> dict[str, Any]:

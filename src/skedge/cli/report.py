@@ -10,7 +10,7 @@ import typer
 from skedge.core.errors import InputError
 from skedge.report.pictures import HINT, can_draw
 from skedge.report.plots import Plots
-from skedge.run import Run, load_whole, new_folder, side_by_side
+from skedge.run import Run, load_complete, new_folder, side_by_side
 from skedge.run import report as page_of
 
 from .compare import check_report
@@ -29,7 +29,7 @@ def report(
     check_report(target, "--out")
     if pictures is not None and not can_draw():
         raise InputError(f"--pictures: {HINT.replace('PNG and PDF', 'pictures of runs')}")
-    runs = [load_whole(folder) for folder in folders]
+    runs = [load_complete(folder) for folder in folders]
     title = f"skedge: {' and '.join(dict.fromkeys(run.scenario.name for run in runs))}"
     write_page(target, target, page_of(runs, title, f"skedge report {' '.join(map(str, folders))}"))
     out.print(f"report: {target}", soft_wrap=True)

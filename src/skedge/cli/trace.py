@@ -26,7 +26,7 @@ from skedge.traces.describe import describe, rows
 from skedge.traces.formats import FORMATS, read_trace
 from skedge.traces.frame import Trace
 from skedge.traces.readers.mapping import TraceMapping
-from skedge.traces.unmapped import unmapped
+from skedge.traces.unmapped import unmapped_error
 
 from .console import out, print_json, source_text
 from .options import with_groups
@@ -104,7 +104,7 @@ class Source:
         if self.mapping is not None:
             return read_mapping(self.mapping)
         if not given:
-            raise unmapped(self.path)
+            raise unmapped_error(self.path)
         return mapping_of(given, "options of columns")
 
     def trace(self) -> Trace:

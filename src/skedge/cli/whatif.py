@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from skedge.core.errors import InputError
-from skedge.run import load_whole
+from skedge.run import load_complete
 from skedge.scenario.yaml import read_yaml
 from skedge.whatif import replayed, state_at, what_if, written
 
@@ -94,7 +94,7 @@ def _answer(question: dict[str, Any], state: Path, folder: Path | None, at: floa
     if folder is None or at is None:
         found = ask(state, "POST", "/whatif", json=question)
     else:
-        kept = load_whole(folder)
+        kept = load_complete(folder)
         found = written(what_if(state_at(kept.scenario, kept.policy, at), question))
     _print(found, _ANEW if question.keys() & {"policy", "add"} else "", as_json=as_json)
 
@@ -106,7 +106,7 @@ def replay(
     as_json: JsonOption = False,
 ) -> None:
     """Simulate a recorded run under another policy, and compare every job."""
-    recorded = load_whole(folder)
+    recorded = load_complete(folder)
     answer, after = replayed(recorded, name)
     if save is not None:
         after.save(save)

@@ -219,7 +219,7 @@ last_scenario: dict[tuple[int, int], Scenario] = {}
 def compile_small(sample: Sample, policy: Entrant) -> None:
     """Compile verification and bounds on the first job alone, while another process compiles the policy."""
     scenario = sample.scenario()
-    small = replace(scenario, jobs=Jobs(scenario.jobs.frame.head(1), scenario.cluster, scenario.jobs.given))
+    small = replace(scenario, jobs=Jobs(scenario.jobs.frame.head(1), scenario.cluster, scenario.jobs.fixed_delays))
     # Compiling the loop of the run is the other process's work: one job is simulated without.
     with interpreted():
         result = run(small, policy.new_policy())

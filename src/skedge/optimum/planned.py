@@ -10,7 +10,7 @@ import numpy as np
 from skedge.core.errors import PolicyError
 from skedge.core.events import CLOUD, Allocate, Dispatch, Event, Order, Reject, Suspend, Upload, WakeAt, ps_in
 from skedge.core.model.cluster import Ints, Placement
-from skedge.core.policy import Basis, LaneRule, Need, Promises, View
+from skedge.core.policy import BasePolicy, Guarantees, LaneRule, Need, View
 from skedge.optimum.gangs.model import PlannedGang
 from skedge.optimum.utility.milp import Slots
 from skedge.policies.aonline.policy import AOnline
@@ -39,9 +39,9 @@ class PlannedChunks(AOnline):
         return LaneRule(rank="custom")
 
     @property
-    def promises(self) -> Promises:
+    def guarantees(self) -> Guarantees:
         """A plan has no alpha."""
-        return Promises(ps="edge_first")
+        return Guarantees(ps="edge_first")
 
     def _dispatch(self, job: int, lost: tuple[int, ...] | None, view: View) -> Dispatch:  # noqa: ARG002
         lane = self.lanes_of[job]
@@ -49,7 +49,7 @@ class PlannedChunks(AOnline):
         return Dispatch(job, lane, self.rank_of[job], unknown, np.zeros(len(lane), np.int64), "planned")
 
 
-class PlannedGangs(Basis):
+class PlannedGangs(BasePolicy):
     """Gives every job its planned gang at the planned time; its data are uploaded on arrival.
 
     Parameters
@@ -87,7 +87,7 @@ class PlannedGangs(Basis):
         return int(np.argmax(free))
 
 
-class PlannedPlacements(Basis):
+class PlannedPlacements(BasePolicy):
     """Gives every job the workers and PSs planned for each slot; rejects jobs without a plan.
 
     Parameters

@@ -92,7 +92,7 @@ def meta_of(scenario: Scenario, policy: Policy) -> dict[str, Any]:
         "policy": spec_of(policy),
         "params": {key: _in_json(value) for key, value in params.items()},
         "lanes": asdict(policy.lanes),
-        "promises": policy.promises.recorded(),
+        "promises": policy.guarantees.recorded(),
         "seed": scenario.seed,
         "scenario": scenario.name,
         "versions": {name: _version(name) for name in ("skedge", *_LIBRARIES)},
@@ -150,7 +150,7 @@ def _broken_live(meta: Mapping[str, Any], scenario: Scenario, end: int) -> Itera
         lost = f"{resumed} lost controllers and {recovery:g} s of lost rounds"
         yield f"run.json: tolerance is {meta['tolerance']} µs; with {lost} it is {right} µs"
     overrun = meta.get("slot_overrun_s", 0.0)
-    wrong = kind_of(scenario.cluster).wrong_overrun(overrun)
+    wrong = kind_of(scenario.cluster).overrun_problem(overrun)
     if wrong:
         yield f"run.json: {wrong}"
         overrun = 0.0
@@ -171,7 +171,7 @@ def _of_registered(spec: str) -> dict[str, Any] | None:
     except PolicyError:
         return None
     params = {key: _in_json(value) for key, value in policy.params.model_dump(mode="json").items()}
-    return {"lanes": asdict(policy.lanes), "params": params, "promises": policy.promises.recorded()}
+    return {"lanes": asdict(policy.lanes), "params": params, "promises": policy.guarantees.recorded()}
 
 
 def folder_name(text: str) -> str:

@@ -20,7 +20,7 @@ import cloudpickle
 from joblib.externals.loky.backend.context import get_context
 
 from skedge.core.errors import InputError, SkedgeError
-from skedge.platform.signals import held_back
+from skedge.platform.signals import deferred_signals
 
 from .cluster import check_answers
 
@@ -49,7 +49,7 @@ def on_ray(tasks: deque[Any], address: str, program: Callable[[], str]) -> Gener
     context = get_context("loky")
     ours, theirs = context.Pipe()
     process = context.Process(target=_drive, args=(theirs, address, cloudpickle.dumps(program)), daemon=True)
-    with held_back():  # Ctrl-C and SIGTERM do not reach it
+    with deferred_signals():  # Ctrl-C and SIGTERM do not reach it
         process.start()
     theirs.close()
     out = 0

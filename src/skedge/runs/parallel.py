@@ -24,7 +24,7 @@ from joblib import effective_n_jobs
 from joblib.externals.loky import get_reusable_executor
 from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
-from skedge.platform.signals import held_back
+from skedge.platform.signals import deferred_signals
 
 _START_S, _PAUSE_S, _IDLE_S, _LOOK_S, _ALIVE_S = 20.0, 0.05, 300, 0.05, 1.0
 """Time limit for the start of processes, pause asked of each, idle time after which one ends, time after which it is
@@ -51,7 +51,7 @@ def parallel(work: Iterable[Any], processes: int, *, joining: bool = False) -> G
     with _quiet():
         if others:
             _start_trackers()
-            with held_back():  # one blocked while a process starts never reaches it
+            with deferred_signals():  # one blocked while a process starts never reaches it
                 _start(others)
         yield from _done(left, others, joining=joining)
 
@@ -69,7 +69,7 @@ def started_ahead(module: str, pieces: int, processes: int, *, joining: bool = F
     _start_trackers()
     executor = None
     try:
-        with held_back():
+        with deferred_signals():
             executor = _executor(others)
             _ahead[:] = [executor.submit(_process) for _ in range(others)]
             for _ in range(others):
@@ -102,7 +102,7 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_
 
 def _end(executor: Any) -> None:
     """End the processes at once."""
-    with _quiet(), held_back():
+    with _quiet(), deferred_signals():
         executor.shutdown(wait=True, kill_workers=True)
     _ahead.clear()
 
@@ -153,7 +153,7 @@ class _Team:
         self._lock, self._woken, self._out, self._over = threading.Lock(), threading.Event(), 0, False
         self._results = SimpleQueue[Future[Any]]()
         self._feeder = threading.Thread(target=self._feed, daemon=True)
-        with held_back():  # loky may start a process in it, in place of one that was idle for long
+        with deferred_signals():  # loky may start a process in it, in place of one that was idle for long
             self._feeder.start()
 
     def busy(self) -> bool:
@@ -245,7 +245,7 @@ def _start_trackers() -> None:
     before = os.environ.get("PYTHONWARNINGS")
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (before, "ignore:resource_tracker")))
     try:
-        with held_back():  # the trackers leave out Ctrl-C and SIGTERM by themselves, but not SIGHUP
+        with deferred_signals():  # the trackers leave out Ctrl-C and SIGTERM by themselves, but not SIGHUP
             loky_tracker.ensure_running()
             resource_tracker.ensure_running()
     finally:

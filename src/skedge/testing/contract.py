@@ -186,7 +186,7 @@ def _decisions_before(decisions: pl.DataFrame, end: int) -> pl.DataFrame:
 
 def _first_jobs(scenario: Scenario, count: int) -> Scenario:
     ids = set(scenario.jobs.ids[:count])
-    delays_by_job = {job: delays for job, delays in scenario.jobs.given.items() if job in ids}
+    delays_by_job = {job: delays for job, delays in scenario.jobs.fixed_delays.items() if job in ids}
     jobs = Jobs(scenario.jobs.frame[:count], scenario.cluster, delays_by_job)
     return Scenario(scenario.cluster, jobs, scenario.physics, scenario.seed, scenario.name)
 

@@ -63,7 +63,7 @@ def rules(made: Run, sharing: Sharing | None = None, **cells: Any) -> set[str]:
     where = made.scenario
     frame = where.jobs.frame.with_columns(**cells)
     cluster = Cluster(where.cluster.servers, sharing=sharing or where.cluster.sharing)
-    changed = replace(where, cluster=cluster, jobs=Jobs(frame, cluster, where.jobs.given))
+    changed = replace(where, cluster=cluster, jobs=Jobs(frame, cluster, where.jobs.fixed_delays))
     return {violation.rule for violation in replace(made, scenario=changed).verify()}
 
 

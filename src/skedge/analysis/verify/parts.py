@@ -55,7 +55,7 @@ def has_parts(scenario: StoredScenario, tables: StoredTables, meta: Mapping[str,
     known = pl.col("verb").is_in(["dispatch", "reject"]).fill_null(value=False)
     others = tables.scan("decisions").select((~known).sum())
     whole = any(found.collect(engine="streaming").item() for found in (gangs, others))
-    return not whole and _by_time(tables, scenario.most)
+    return not whole and _by_time(tables, scenario.part_chunks)
 
 
 def _by_time(tables: StoredTables, most: int) -> bool:
@@ -84,9 +84,9 @@ def verify_parts(
     """
     found = Findings(scenario, limit)
     mode, preemptive = _mode(meta), bool((meta.get("lanes") or {}).get("preemptive", True))
-    with TemporaryDirectory(prefix="skedge-lanes-", dir=tables.beside) as folder:
+    with TemporaryDirectory(prefix="skedge-lanes-", dir=tables.scratch_folder) as folder:
         whole = columns_of_part(scenario.base, tables.empty(), scenario.count)
-        edges = lane_edges(_runs_by_lane(scenario, tables), 2 * scenario.most)
+        edges = lane_edges(_runs_by_lane(scenario, tables), 2 * scenario.part_chunks)
         lanes = LaneParts(Path(folder), whole, edges)
         of_jobs, parts = _OfJobs(meta, found, lanes, scenario.count), len(scenario.ranges) + len(edges) - 1
         done = count(1)
@@ -112,7 +112,7 @@ def _tell(steps: Steps | None, done: int, parts: int) -> None:
 def _runs_by_lane(scenario: StoredScenario, tables: StoredTables) -> Ints:
     """Number of runs on each lane."""
     found, lanes = np.zeros(scenario.base.cluster.lanes, np.int64), scenario.base.cluster.lanes
-    for _, rows in tables.slices("runs", ["lane"], 4 * scenario.most):
+    for _, rows in tables.slices("runs", ["lane"], 4 * scenario.part_chunks):
         lane = rows["lane"].drop_nulls().to_numpy()
         found += np.bincount(lane[(lane >= 0) & (lane < lanes)], minlength=lanes)
     return found
@@ -180,7 +180,7 @@ def _check_ps(
     """
     promised, empty = (meta.get("promises") or {}).get("ps") == "edge_first", tables.empty()
     serving = empty.ps
-    for rows in _by_start(jobs.known(tables, "ps", empty.ps.columns, scenario.most)):
+    for rows in _by_start(jobs.known(tables, "ps", empty.ps.columns, scenario.part_chunks)):
         last = pl.struct("server", "slot").is_last_distinct()
         serving = serving.filter((pl.col("end") > rows["start"][0]) | last, pl.col("slot").is_not_null())
         both = pl.concat([serving, rows])
@@ -209,7 +209,7 @@ def _check_order(scenario: StoredScenario, tables: StoredTables, found: Findings
     """M2 on the order of decisions, of which those that violate M1 are omitted."""
     names = ["job", "time"]
     before = tables.empty().decisions.select(names)
-    for rows in jobs.known(tables, "decisions", names, 4 * scenario.most):
+    for rows in jobs.known(tables, "decisions", names, 4 * scenario.part_chunks):
         both = pl.concat([before, rows])
         check_order({name: both[name].to_numpy() for name in names}, found)
         before = both.tail(1)

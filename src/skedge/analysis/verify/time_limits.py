@@ -7,7 +7,7 @@ from collections import defaultdict
 import numpy as np
 
 from skedge.analysis.columns import Columns, end_times, gang_intervals
-from skedge.core.kernel.time_limits import PREFIX, TimeLimit, seen_at, time_limits
+from skedge.core.kernel.time_limits import PREFIX, TimeLimit, time_limits, waiting_since
 from skedge.core.model.time import NEVER, SECOND
 
 from .rules import Findings
@@ -35,7 +35,7 @@ def check_time_limits(c: Columns, found: Findings, slack: int) -> None:
 def _due(c: Columns, job: int, limit: TimeLimit, spans: list[tuple[int, int]]) -> int:
     """When the job reaches a limit [µs]; NEVER if it does not."""
     step, begins = c.scenario.physics.step, spans[0][0] if spans else NEVER
-    if limit.wait < NEVER and begins >= (due := seen_at(c.scenario, job) + limit.wait):
+    if limit.wait < NEVER and begins >= (due := waiting_since(c.scenario, job) + limit.wait):
         return -(-due // step) * step
     ran = 0
     for start, end in spans if limit.run < NEVER else ():

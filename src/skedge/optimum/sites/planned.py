@@ -12,14 +12,14 @@ from numpy.random import Generator
 
 from skedge.core.events import Allocate, Event, Order, Reject, Suspend, Transfer, WakeAt
 from skedge.core.model.cluster import Cluster, Ints, Physics, Placement
-from skedge.core.policy import Basis, Need, View
+from skedge.core.policy import BasePolicy, Need, View
 from skedge.optimum.types import PLANNED
 
 from .milp import SitePlan
 from .terms import ways
 
 
-class PlannedSites(Basis):
+class PlannedSites(BasePolicy):
     """Gives every job the workers, the PS and the data planned for each slot.
 
     **It costs no more than planned.** A site may hold more chunks than were planned to be trained there, so more may be

@@ -17,7 +17,7 @@ from skedge.core.events import Allocate, Event, Order, Piece, Price, Reject, Res
 from skedge.core.model.cluster import Cluster, Floats, Ints, Physics, Placement
 from skedge.core.model.speed import servers_for
 from skedge.core.model.ties import SLACK
-from skedge.core.policy import Basis, Need, Params, Promises, View
+from skedge.core.policy import BasePolicy, Guarantees, Need, Params, View
 
 from .admission import Admission, AdmissionAnswer, Plan, SlotPlan
 from .explain import as_tables
@@ -69,7 +69,7 @@ class AdmittedJob:
     reserved_until: int = 0
 
 
-class PrimalDual(Basis):
+class PrimalDual(BasePolicy):
     """Base of PD-ORS and OASiS on servers with resources."""
 
     needs: ClassVar[frozenset[Need]] = frozenset({"resources", "a utility of every job", "a horizon"})
@@ -77,9 +77,9 @@ class PrimalDual(Basis):
     groups: ClassVar[int] = 1
 
     @property
-    def promises(self) -> Promises:
+    def guarantees(self) -> Guarantees:
         """Data are brought with allocations only; on servers with resources every job that runs has a plan."""
-        return Promises(uploads="with_allocations", plans=True)
+        return Guarantees(uploads="with_allocations", plans=True)
 
     def calibrate(self, jobs: Sequence[TrainingJob], capacity: Floats, horizon: int) -> Prices:
         """The constants of the price functions."""

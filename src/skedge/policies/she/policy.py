@@ -25,7 +25,7 @@ from skedge.core.events import (
 )
 from skedge.core.model.cluster import PS, WORKER, Bools, Cluster, Floats, Ints, Physics, Placement
 from skedge.core.model.time import NEVER, SECOND
-from skedge.core.policy import Basis, Params, Promises, View
+from skedge.core.policy import BasePolicy, Guarantees, Params, View
 
 from .deployment import (
     COST_C,
@@ -72,7 +72,7 @@ def no_server_has(kind: str) -> str:
     return f"never_fits: no server has a {kind} of its type"
 
 
-class Batch(Basis):
+class Batch(BasePolicy):
     """A_online of She et al."""
 
     name: ClassVar[str] = "batch"
@@ -81,11 +81,11 @@ class Batch(Basis):
     least_cost = False
 
     @property
-    def promises(self) -> Promises:
+    def guarantees(self) -> Guarantees:
         """No job is preempted; the parameters of the batches' prices."""
         p = self.params
         prices = {"T": p.T, "F1": p.F1, "F2": p.F2, "normed": p.price_norm == "2TSU"}
-        return Promises(preempts="never", batches={**prices, "cloud_capacity": p.cloud_capacity})
+        return Guarantees(preempts="never", batches={**prices, "cloud_capacity": p.cloud_capacity})
 
     @property
     def may_use_cloud(self) -> bool:
