@@ -31,7 +31,7 @@ def without_quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "followed", lambda _: Followed(orders=False, begins=False))
     for module in (orders, ps):
         monkeypatch.setattr(module, "served_exactly", lambda _: False)
-    monkeypatch.setattr(gangs, "_has_room", lambda *_: False)
+    monkeypatch.setattr(gangs, "_within_capacity", lambda *_: False)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

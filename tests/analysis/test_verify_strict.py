@@ -239,7 +239,12 @@ def test_in_parts_and_side_by_side_the_same_rules_are_broken(
         changed = replace(whole, schedule=made.schedule)
         one_by_one = set(changed.verify(limit=1000))
         with monkeypatch.context() as small:
-            for name in ("columns.ROWS", "verify.each.ROWS", "verify.lane_parts.RUNS", "verify.verify.RUNS"):
+            for name in (
+                "columns.ROWS",
+                "verify.each.ROWS",
+                "verify.lane_parts.RUNS_PER_RANGE",
+                "verify.verify.RUNS_PER_RANGE",
+            ):
                 small.setattr(f"skedge.analysis.{name}", 10)
             assert set(changed.verify(limit=1000)) == one_by_one, made.text
         broken |= {violation.rule for violation in one_by_one}
