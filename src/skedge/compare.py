@@ -25,7 +25,15 @@ from .comparison.rates import add_rates
 from .core.errors import InputError, SkedgeError
 from .core.model.scenario import Jobs, Scenario
 from .core.policy import AnyPolicy
-from .optimum.problems import Reference, ReferencePart, covering, parts, reference, reference_of, reference_part
+from .optimum.problems import (
+    Reference,
+    ReferencePart,
+    covering_problems,
+    parts,
+    reference,
+    reference_of,
+    reference_part,
+)
 from .platform.jit import interpreted
 from .run import Run, run
 from .runs.kept import Kept
@@ -270,7 +278,7 @@ def _compile(sample: _Sample, policy: Entrant) -> None:
     with interpreted():
         result = run(small, policy.fresh())
     result.verify()
-    reference(small, covering(small, result.schedule, completion_of(registered_meta(result.meta))))
+    reference(small, covering_problems(small, result.schedule, completion_of(registered_meta(result.meta))))
 
 
 def _comparison(
@@ -373,7 +381,7 @@ def _one(sample: _Sample, policy: Entrant, verify: bool, folder: Path | None, ke
         return _Failed(policy.label, sample.number, scenario.seed, _failure(policy.label, scenario.seed, error))
     if folder is not None:
         result.write(_new(folder, policy.label, scenario.seed))
-    covered = covering(result.scenario, result.schedule, completion_of(registered_meta(result.meta)))
+    covered = covering_problems(result.scenario, result.schedule, completion_of(registered_meta(result.meta)))
     if sample.i == 0:
         _ = result.utilisation  # the report shows it, and it is computed here, beside other runs
     return _Made(

@@ -10,9 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from skedge.core.books import books, slots, storage
 
 from builders.kernel import A, B, C, S, Script, after_arrivals, again, allocate, arrival, dispatch, handled, scenario
 from oracles.product import play
+from skedge.core import apply as apply_module
+from skedge.core import kernel as kernel_module
 from skedge.core.errors import OrderError, PolicyError, SkedgeError, StateError
 from skedge.core.events import (
     CLOUD,
@@ -31,9 +34,6 @@ from skedge.core.events import (
     WakeAt,
     ps_in,
 )
-from skedge.core.kernel import apply as apply_module
-from skedge.core.kernel import books, slots, storage
-from skedge.core.kernel import kernel as kernel_module
 from skedge.core.kernel.absorb import absorb
 from skedge.core.kernel.apply import apply
 from skedge.core.kernel.drive import drive_to_end

@@ -21,7 +21,7 @@ from zipfile import ZIP_STORED, ZipFile
 from skedge.analysis.metrics.metrics import completion_of
 from skedge.core.errors import InputError, PolicyError, SkedgeError
 from skedge.core.registry import make_policy, registered, spec_of
-from skedge.optimum.problems import Reference, covering
+from skedge.optimum.problems import Reference, covering_problems
 from skedge.run import Run, offers, run
 from skedge.runs.meta import folder_name, registered_meta
 from skedge.runs.sweep import Point, Where, carry_out
@@ -83,7 +83,7 @@ def score(task: Task, result: Run, record: str) -> Score:
     if broken:
         raise SkedgeError(f"{record}: the record breaks {broken[0].rule}: {broken[0].message}")
     to, value = task.reference(), result.metrics[task.reference().metric]
-    held = covering(result.scenario, result.schedule, completion_of(registered_meta(result.meta)))
+    held = covering_problems(result.scenario, result.schedule, completion_of(registered_meta(result.meta)))
     reached = _share(to, value) if to.problem in held else None
     why = None if reached is not None else _SUPPOSES[to.sense]
     return Score(task.name, task.group, task.seed, to.metric, value, to.bound.value, reached, why, record)
