@@ -20,7 +20,7 @@ from .core.model.cluster import Cluster
 from .core.model.time import SECOND
 from .core.model.wording import first_names
 from .core.policy import Policy, View
-from .optimum.types import PLANNED
+from .optimum.types import PLAN_NAME
 from .run import Run, prepared
 from .sim.failures import world_of
 
@@ -120,7 +120,7 @@ def explain(run: Run, job: str, at_s: float | None = None) -> Explanation:
     if index is None:
         raise InputError(f"job {job!r} is not in this run; its jobs are {first_names(run.scenario.jobs.ids)}")
     at = None if at_s is None else round(at_s * SECOND)
-    if run.policy == PLANNED:
+    if run.policy == PLAN_NAME:
         time, verb, reason = _on_record(run, index, at)
         terms: Mapping[str, Any] | None = {"compares": _FORESEEN}
     else:

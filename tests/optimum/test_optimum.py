@@ -22,7 +22,7 @@ from skedge.optimum.chunks.bounds import chunk_bounds
 from skedge.optimum.chunks.problem import SOLVERS as CHUNK_SOLVERS
 from skedge.optimum.chunks.problem import optimum_of_chunks
 from skedge.optimum.pools.pools import pools
-from skedge.optimum.problems import PROBLEMS, Reference, covering, parts, reference, reference_of
+from skedge.optimum.problems import PROBLEMS, Reference, covering_problems, parts, reference, reference_of
 from skedge.optimum.types import Bound, best_bound
 from skedge.optimum.utility.bounds import utility_bounds
 from skedge.optimum.utility.columns_lp import columns, dual
@@ -111,7 +111,7 @@ def test_any_prices_bound_the_utility(seed: int) -> None:
     assert jobs is not None
     most = most_utility(scenario)
     for _ in range(50):
-        price = rng.exponential(rng.uniform(0, 10), (jobs.worth.shape[1], len(jobs.capacity)))
+        price = rng.exponential(rng.uniform(0, 10), (jobs.utility.shape[1], len(jobs.capacity)))
         assert dual(jobs, price).value >= most * (1 - 1e-9)
 
 
@@ -147,10 +147,10 @@ def test_the_best_bound_is_the_largest_or_the_smallest() -> None:
 
 def test_a_run_is_set_against_the_narrowest_problem_that_covers_it() -> None:
     scenario = small_scenario(0)
-    assert covering(scenario, run(scenario, "aonline").schedule) == ("chunks", "work")
-    assert covering(scenario, run(scenario, "srtf").schedule) == ("work",)
+    assert covering_problems(scenario, run(scenario, "aonline").schedule) == ("chunks", "work")
+    assert covering_problems(scenario, run(scenario, "srtf").schedule) == ("work",)
     resources = resource_scenario(0, physics=resource_scenarios()[0].physics)
-    assert covering(resources, run(resources, "pdors").schedule) == ("utility",)
+    assert covering_problems(resources, run(resources, "pdors").schedule) == ("utility",)
 
 
 def test_compare_sets_all_runs_against_one_bound() -> None:

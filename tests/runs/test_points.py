@@ -126,11 +126,11 @@ def test_a_study_carries_out_the_points_that_are_left(tmp_path: Path, monkeypatc
         },
     }
     asked = [Simulation(name, policy, 0, data, {"policy": policy}) for name, policy in (("x", "srtf"), ("y", "fifo"))]
-    plain = simulate.carry_out(asked, ("jct_mean_s",), lambda *_: None, Where(1))
+    plain = simulate.run_simulations(asked, ("jct_mean_s",), lambda *_: None, Where(1))
     where = Where(1, kept=Kept(tmp_path / "kept"))
-    simulate.carry_out(asked[:1], ("jct_mean_s",), lambda *_: None, where)
+    simulate.run_simulations(asked[:1], ("jct_mean_s",), lambda *_: None, where)
     monkeypatch.setattr(simulate, "run", counted := Counted())
-    assert simulate.carry_out(asked, ("jct_mean_s",), lambda *_: None, where) == plain
+    assert simulate.run_simulations(asked, ("jct_mean_s",), lambda *_: None, where) == plain
     assert counted.made == 1
 
 

@@ -21,7 +21,7 @@ from zipfile import ZIP_STORED, ZipFile
 from skedge.analysis.metrics.metrics import completion_of
 from skedge.core.errors import InputError, PolicyError, SkedgeError
 from skedge.core.registry import make_policy, registered, spec_of
-from skedge.optimum.problems import Reference, covering
+from skedge.optimum.problems import Reference, covering_problems
 from skedge.run import Run, offers, run
 from skedge.runs.meta import folder_name, registered_meta
 from skedge.runs.sweep import Point, Where, carry_out
@@ -84,7 +84,7 @@ def score(task: Task, result: Run, record: str) -> Score:
     if violations:
         raise SkedgeError(f"{record}: the record breaks {violations[0].rule}: {violations[0].message}")
     reference, value = task.reference(), result.metrics[task.reference().metric]
-    covered_problems = covering(result.scenario, result.schedule, completion_of(registered_meta(result.meta)))
+    covered_problems = covering_problems(result.scenario, result.schedule, completion_of(registered_meta(result.meta)))
     # A bound holds only for runs that its problem covers, such as those that finish every job.
     share = _share(reference, value) if reference.problem in covered_problems else None
     reason = None if share is not None else _BOUND_ASSUMPTIONS[reference.sense]

@@ -27,8 +27,8 @@ from skedge.studies.kinds.ratio import Ratio
 from skedge.studies.kinds.ratios import Ratios
 from skedge.studies.overview import finish, is_finished, key_of_study, write_overview
 from skedge.studies.page import write_findings
-from skedge.studies.runner import How, findings
-from skedge.studies.study import Study, every
+from skedge.studies.runner import RunContext, findings
+from skedge.studies.study import Study, all_studies
 
 from .console import duration, err, out, print_json
 from .progress import progress
@@ -53,7 +53,7 @@ def every_figure(chosen: Chosen, trace: Path | None, ray: str | None, *, as_json
     Those that train take the time that their jobs take and little of the processors, so the simulated ones are begun
     beside them.
     """
-    studies = [_quick(study) if chosen.quick else study for study in every()]
+    studies = [_quick(study) if chosen.quick else study for study in all_studies()]
     missing = {study.name: why for study in studies if (why := _missing(study, chosen, trace)) is not None}
     asked = sorted((study for study in studies if study.name not in missing), key=lambda study: study.minutes)
     trained = [study for study in asked if study.trained]
@@ -75,14 +75,14 @@ def every_figure(chosen: Chosen, trace: Path | None, ray: str | None, *, as_json
 
         if trained:
             with beside(_begin, simulated, chosen, trace, ray):
-                _run(trained, chosen, How(trace, Where(-1, ray), chosen.folder, bar), say, note)
-        _run(simulated, chosen, How(trace, Where(-1, ray), chosen.folder, bar), say, note)
+                _run(trained, chosen, RunContext(trace, Where(-1, ray), chosen.folder, bar), say, note)
+        _run(simulated, chosen, RunContext(trace, Where(-1, ray), chosen.folder, bar), say, note)
     shutil.rmtree(chosen.folder / ".points", ignore_errors=True)
     _show(chosen.folder, asked, missing, _Seconds(chosen.folder).by_study, as_json=as_json)
 
 
 def _run(
-    studies: Sequence[Study], chosen: Chosen, how: How, say: Callable[[Study], None], note: Callable[..., None]
+    studies: Sequence[Study], chosen: Chosen, how: RunContext, say: Callable[[Study], None], note: Callable[..., None]
 ) -> None:
     for study in studies:
         say(study)
@@ -98,10 +98,10 @@ def _begin(studies: Sequence[Study], chosen: Chosen, trace: Path | None, ray: st
             sys.exit()  # the command that wanted the figures has ended
 
     with progress(quiet=True) as bar, suppress(SkedgeError):  # what fails here will fail again in the command
-        _run(studies, chosen, How(trace, Where(-1, ray), chosen.folder, bar), say, lambda *_, **__: None)
+        _run(studies, chosen, RunContext(trace, Where(-1, ray), chosen.folder, bar), say, lambda *_, **__: None)
 
 
-def _one(study: Study, chosen: Chosen, how: How) -> bool:
+def _one(study: Study, chosen: Chosen, how: RunContext) -> bool:
     """Run a study unless it is finished; returns whether it was run."""
     folder, key = chosen.folder / study.name, key_of_study(study, chosen.seeds, how.trace)
     if is_finished(folder, key):

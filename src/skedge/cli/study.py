@@ -15,11 +15,11 @@ from skedge.run import new_folder
 from skedge.runs.sweep import Where
 from skedge.studies.judge import Verdict
 from skedge.studies.kinds.feasibility import Feasibility
-from skedge.studies.outcome import shown
+from skedge.studies.outcome import format_cell
 from skedge.studies.overview import PAPERS, in_order
 from skedge.studies.page import StudyResults, write_findings
-from skedge.studies.runner import How, findings
-from skedge.studies.study import Study, Trained, find, known
+from skedge.studies.runner import RunContext, findings
+from skedge.studies.study import LiveSettings, Study, find_study, studies_of
 
 from .console import err, out, print_json
 from .extra import check_live
@@ -61,10 +61,10 @@ def reproduce(
     if quick or simulated:
         raise InputError("--quick and --simulated are for all figures: skedge reproduce all")
     if figure is None:
-        _list(known(paper), as_json=as_json)
+        _list(studies_of(paper), as_json=as_json)
         return
-    study = find(paper, figure)
-    if ray is not None and isinstance(study.settings, Trained | Feasibility):
+    study = find_study(paper, figure)
+    if ray is not None and isinstance(study.settings, LiveSettings | Feasibility):
         raise InputError(f"{study.name}: makes no simulated runs, which --ray is for")
     if resume is not None and isinstance(study.settings, Feasibility):
         raise InputError(f"{study.name}: makes no runs, which --resume is for")
@@ -72,7 +72,7 @@ def reproduce(
     with keeping(resume, quiet=as_json) as kept, new_folder(target) as inside, progress(quiet=as_json) as bar:
         if study.trained:
             check_live()
-        found = findings(study, seeds, How(trace, Where(-1, ray, kept), inside, bar))
+        found = findings(study, seeds, RunContext(trace, Where(-1, ray, kept), inside, bar))
         write_findings(found, inside)
     if as_json:
         print_json({"folder": str(target), **found.plain()})
@@ -106,7 +106,7 @@ _WORDS = {Verdict.HOLDS: "yes ", Verdict.FAILS: "NO  ", Verdict.OPEN: "open"}
 def _show(found: StudyResults, folder: Path) -> None:
     table = Table(*(Column(name, overflow="fold") for name in found.outcome.columns), title=found.study.title)
     for row in found.outcome.rows:
-        table.add_row(*(shown(cell) for cell in row))
+        table.add_row(*(format_cell(cell) for cell in row))
     out.print(table)
     whose = "our claim" if found.study.ours else "claim"
     out.print(f"{whose}: {found.study.claim}")

@@ -17,7 +17,7 @@ from skedge.analysis.metrics.metrics import completion_of
 from skedge.analysis.verify.verify import Violation
 from skedge.core.errors import SkedgeError
 from skedge.core.model.scenario import Jobs, Scenario
-from skedge.optimum.problems import ReferencePart, covering, parts, reference, reference_part
+from skedge.optimum.problems import ReferencePart, covering_problems, parts, reference, reference_part
 from skedge.platform.jit import interpreted
 from skedge.run import Run, run
 from skedge.runs.meta import folder_name, registered_meta
@@ -144,7 +144,7 @@ def _run_sample(
         return RunFailure(policy.label, sample.number, scenario.seed, _failure(policy.label, scenario.seed, error))
     if folder is not None:
         result.write(make_run_folder(folder, policy.label, scenario.seed))
-    covered = covering(result.scenario, result.schedule, completion_of(registered_meta(result.meta)))
+    covered = covering_problems(result.scenario, result.schedule, completion_of(registered_meta(result.meta)))
     if sample.i == 0:
         _ = result.utilisation  # the report shows it, and it is computed here, beside other runs
     return RunResult(
@@ -224,4 +224,4 @@ def compile_small(sample: Sample, policy: Entrant) -> None:
     with interpreted():
         result = run(small, policy.new_policy())
     result.verify()
-    reference(small, covering(small, result.schedule, completion_of(registered_meta(result.meta))))
+    reference(small, covering_problems(small, result.schedule, completion_of(registered_meta(result.meta))))

@@ -26,7 +26,7 @@ from skedge.studies.kinds.ratios import Ratios
 from skedge.studies.kinds.sweep import Sweep
 
 from .study import Study
-from .trial import Ran, Trial, displaced
+from .trial import Trial, TrialResult, displaced_workers
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Testbed:
     servers: list[dict[str, Any]]
     scenario: dict[str, Any]
 
-    def run(self, trial: Trial) -> tuple[Ran, Run]:
+    def run(self, trial: Trial) -> tuple[TrialResult, Run]:
         """Train the jobs of a trial for real; also gives the record.
 
         Raises
@@ -46,11 +46,11 @@ class Testbed:
             If a job could not be trained.
         """
         scenario, trains = self._scenario(trial)
-        works = programs(scenario, trains)
+        job_programs = programs(scenario, trains)
         for name in trial.watched:
-            works[_unique(trial, name)] = replace(works[_unique(trial, name)], watch=True)
-        done = train(scenario, works, run(scenario, trial.policy), self.engine)
-        return _ran(trial, done), done.run
+            job_programs[_engine_id(trial, name)] = replace(job_programs[_engine_id(trial, name)], watch=True)
+        live_run = train(scenario, job_programs, run(scenario, trial.policy), self.engine)
+        return _trial_result(trial, live_run), live_run.run
 
     def key_of(self, trial: Trial) -> str:
         """Key of a trial's run (:func:`skedge.runs.sweep.key_of`), although no training is quite the same again."""
@@ -58,7 +58,7 @@ class Testbed:
         return key_of("trained", self.servers, self.scenario, plain)
 
     def _scenario(self, trial: Trial) -> tuple[Scenario, dict[str, TrainForm]]:
-        jobs = [{**job, "id": _unique(trial, job["id"])} for job in trial.jobs]
+        jobs = [{**job, "id": _engine_id(trial, job["id"])} for job in trial.jobs]
         data = {
             "name": trial.label,
             "seed": trial.seed,
@@ -84,12 +84,12 @@ def testbed(servers: list[ServerForm], scenario: dict[str, Any]) -> Iterator[Tes
             engine.stop()
 
 
-def carry_out(
+def run_trials(
     study: Study,
     seeds: Iterable[int],
-    at: Testbed,
-    progress: Callable[[Ran, Run], None] | None = None,
-    kept: Kept | None = None,
+    bed: Testbed,
+    progress: Callable[[TrialResult, Run], None] | None = None,
+    cache: Kept | None = None,
 ) -> list[dict[str, Any]]:
     """Carry out all trials of `study` for these seeds; a row of results for each thing that it measures.
 
@@ -100,33 +100,33 @@ def carry_out(
         raise InputError(f"{study.name}: trains nothing; skedge reproduce simulates it")
     for seed in seeds:
         for trial in settings.trials(study.job, seed):
-            ran, record = at.run(trial) if kept is None else kept.of(at.key_of(trial), partial(at.run, trial))
-            rows += settings.rows(ran)
+            result, record = bed.run(trial) if cache is None else cache.of(bed.key_of(trial), partial(bed.run, trial))
+            rows += settings.rows(result)
             if progress is not None:
-                progress(ran, record)
+                progress(result, record)
     return rows
 
 
-def _unique(trial: Trial, job: str) -> str:
+def _engine_id(trial: Trial, job: str) -> str:
     """The engine knows a job by its id, over all trials."""
     return f"{trial.label}-{job}"
 
 
-def _ran(trial: Trial, done: LiveRun) -> Ran:
-    for one in done.run.jobs.filter(state="failed").iter_rows(named=True):
-        raise SkedgeError(f"{trial.label}: job {one['id']} could not be trained: {one['reason']}")
+def _trial_result(trial: Trial, live_run: LiveRun) -> TrialResult:
+    for failed_job in live_run.run.jobs.filter(state="failed").iter_rows(named=True):
+        raise SkedgeError(f"{trial.label}: job {failed_job['id']} could not be trained: {failed_job['reason']}")
     names = [str(job["id"]) for job in trial.jobs]
-    found = {name: done.results[_unique(trial, name)] for name in names}
-    lost = displaced(done.run.schedule.runs)
-    ids = done.run.scenario.jobs.ids
-    return Ran(
+    results = {name: live_run.results[_engine_id(trial, name)] for name in names}
+    displacements = displaced_workers(live_run.run.schedule.runs)
+    ids = live_run.run.scenario.jobs.ids
+    return TrialResult(
         trial,
-        done.run.metrics,
-        done.simulated.metrics,
-        sum(lost.values()),
-        len(lost),
-        {ids[job].removeprefix(f"{trial.label}-"): count for job, count in lost.items()},
-        {name: result["accuracy"] for name, result in found.items()},
-        {name: result["accuracies"] for name, result in found.items() if "accuracies" in result},
-        tuple(f"{v.rule} {v.constraint}: {v.message}" for v in done.run.verify()),
+        live_run.run.metrics,
+        live_run.simulated.metrics,
+        sum(displacements.values()),
+        len(displacements),
+        {ids[job].removeprefix(f"{trial.label}-"): count for job, count in displacements.items()},
+        {name: result["accuracy"] for name, result in results.items()},
+        {name: result["accuracies"] for name, result in results.items() if "accuracies" in result},
+        tuple(f"{v.rule} {v.constraint}: {v.message}" for v in live_run.run.verify()),
     )
