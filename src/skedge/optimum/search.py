@@ -15,7 +15,8 @@ from time import perf_counter
 from skedge.core.errors import InputError, SkedgeError
 from skedge.core.model.scenario import Scenario
 from skedge.core.policy import Policy
-from skedge.run import Run, run
+from skedge.recorded_run import Run
+from skedge.simulate import run
 
 from .types import MET, Attempt, Bound, Optimum, Sense, best_bound
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from skedge.run import Run
-from skedge.runs.kept import Kept
-from skedge.runs.sweep import Where
+from skedge.recorded_run import Run
+from skedge.runs.result_cache import ResultCache
+from skedge.runs.tasks import Executor
 
 from . import simulate
 from .judge import Verdict
@@ -35,7 +35,7 @@ class How:
     """How the runs of a study are made: of which trace, where, kept in which folder, their progress shown by what."""
 
     trace: Path | None
-    where: Where
+    where: Executor
     folder: Path
     bar: Progress
 
@@ -55,11 +55,11 @@ def findings(study: Study, seeds: int | None, how: How) -> StudyResults:
 @contextmanager
 def _keeping_trained(study: Study, how: How) -> Iterator[How]:
     """Trained runs are kept while the study goes on, as its hypotheses take minutes more of the same ones."""
-    if not study.trained or how.where.kept is not None:
+    if not study.trained or how.where.cache is not None:
         yield how
         return
     with tempfile.TemporaryDirectory(prefix="skedge-study-") as folder:
-        yield replace(how, where=replace(how.where, kept=Kept(Path(folder))))
+        yield replace(how, where=replace(how.where, cache=ResultCache(Path(folder))))
 
 
 def _judged(study: Study, seeds: int | None, how: How) -> StudyResults:
@@ -151,7 +151,7 @@ def _trained(study: Study, settings: Trained, how: How, watch: _Watch) -> Iterat
 
         def measure(seeds: range) -> list[dict[str, Any]]:
             watch.more(sum(len(settings.trials(study.job, seed)) for seed in seeds))
-            return carry_out(study, seeds, at, done, how.where.kept)
+            return carry_out(study, seeds, at, done, how.where.cache)
 
         yield measure
 

@@ -15,11 +15,11 @@ from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND
 from skedge.optimum.problems import problem_of
 from skedge.optimum.types import best_bound
-from skedge.run import Run, run
-from skedge.runs.sweep import Point, Where, key_of
-from skedge.runs.sweep import carry_out as carry_out_points
+from skedge.recorded_run import Run
+from skedge.runs.tasks import Executor, KeyedTask, key_of, run_tasks
 from skedge.scenario.file import scenario_from_dict
 from skedge.scenario.save import digest_of
+from skedge.simulate import run
 from skedge.studies.kinds.course import BUSY
 from skedge.studies.kinds.ratio import Instance, Ratio
 from skedge.studies.kinds.ratios import Ratios
@@ -39,7 +39,7 @@ def carry_out(
     simulations: Sequence[Simulation],
     metrics: tuple[str, ...],
     progress: Callable[[str, Verified], None],
-    where: Where | None = None,
+    where: Executor | None = None,
 ) -> list[dict[str, Any]]:
     """Run all of them; returns one row of results each, in the order of the requests.
 
@@ -49,11 +49,11 @@ def carry_out(
     `progress` is called with a run's label, and the rules that its record breaks, when the run is done.
     """
     found: dict[str, Numbers] = {}
-    where = where or Where()
+    where = where or Executor()
     make = _Points(where)
     points = [make.point(_one, one.label, one.data, one.policy, BUSY in metrics) for one in simulations]
     first, *others = metrics
-    with closing(carry_out_points(points, where)) as done:
+    with closing(run_tasks(points, where)) as done:
         for label, numbers, broken in done:
             found[label] = {"value": numbers[first], "late": numbers[LATE], **{name: numbers[name] for name in others}}
             progress(label, broken)
@@ -67,19 +67,19 @@ class _Points:
     than a run.
     """
 
-    def __init__(self, where: Where) -> None:
+    def __init__(self, where: Executor) -> None:
         self.where = where
         self.data: dict[str, Any] | None = None
 
-    def point(self, function: Callable[..., Any], label: str, data: dict[str, Any], *given: Any) -> Point:
+    def point(self, function: Callable[..., Any], label: str, data: dict[str, Any], *given: Any) -> KeyedTask:
         """The point of `function` of a scenario."""
-        if self.where.here:
-            return Point("", function, (label, data, *given))
+        if self.where.is_local_uncached:
+            return KeyedTask("", function, (label, data, *given))
         if self.data is not data:
             self.data, self.scenario = data, _scenario(label, data)
             self.digest = digest_of(self.scenario)
         key = key_of(function.__qualname__, label, self.digest, *given)
-        return Point(key, function, (label, self.scenario, *given))
+        return KeyedTask(key, function, (label, self.scenario, *given))
 
 
 def _scenario(label: str, source: dict[str, Any] | Scenario) -> Scenario:
@@ -107,7 +107,7 @@ def set_against_bounds(
     instances: Sequence[Instance],
     settings: Ratio | Ratios,
     progress: Callable[[str, Verified], None],
-    where: Where | None = None,
+    where: Executor | None = None,
 ) -> list[dict[str, Any]]:
     """The ratio of the policies' runs to the offline optimum at speed 1, or its best bound; one row per run.
 
@@ -117,18 +117,18 @@ def set_against_bounds(
     `progress` is called when the bound of an instance is there, and again, with its label and the rules that its runs
     break, when they are done.
     """
-    where = where or Where()
+    where = where or Executor()
     make = _Points(where)
     asked = [make.point(_bounded, one.label, one.data, settings.problem, settings.solve_s) for one in instances]
     bounds = dict[str, _Bounded | None]()
-    with closing(carry_out_points(asked, replace(where, processes=1))) as done:  # the solvers use all cores
+    with closing(run_tasks(asked, replace(where, processes=1))) as done:  # the solvers use all cores
         for label, bound in done:
             bounds[label] = bound
             progress(f"the bound of {label}", ())
     can = [(one, bound) for one in instances if (bound := bounds[one.label]) is not None]
     asked = [make.point(_ratios, i.label, i.data, i.seed, i.at, settings, bound) for i, bound in can]
     found = {one.label: [{"seed": one.seed, "at": one.at, "policy": ""}] for one in instances}
-    with closing(carry_out_points(asked, where)) as done:
+    with closing(run_tasks(asked, where)) as done:
         for label, rows, broken in done:
             found[label] = rows
             progress(label, broken)

@@ -20,7 +20,7 @@ from skedge.optimum.pools.pools import JobPool, pools
 from skedge.optimum.search import Objective, Runs, Solved, SolverModel, all_finished, carried_out, policies_runs, search
 from skedge.optimum.solvers import Found
 from skedge.optimum.types import MET, Attempt, Bound, Optimum
-from skedge.run import Run
+from skedge.recorded_run import Run
 
 from .bounds import chunk_bounds, priced
 from .cp import solve_intervals

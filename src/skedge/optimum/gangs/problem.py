@@ -16,7 +16,7 @@ from skedge.optimum.planned import PlannedGangs
 from skedge.optimum.search import Objective, Solved, SolverModel, carried_out, policies_runs, search
 from skedge.optimum.solvers import Found
 from skedge.optimum.types import MET, Attempt, Bound, Optimum
-from skedge.run import Run
+from skedge.recorded_run import Run
 
 from .bounds import gang_bounds
 from .cp import solve_gang_intervals

@@ -11,7 +11,7 @@ from skedge.core.model.scenario import Scenario
 from skedge.optimum.search import Objective, Solved, SolverModel, all_finished, carried_out, policies_runs, search
 from skedge.optimum.solvers import whole_solvers
 from skedge.optimum.types import MET, Attempt, Bound, Optimum
-from skedge.run import Run
+from skedge.recorded_run import Run
 
 from .alone import Alone, alone
 from .bounds import bounds_of

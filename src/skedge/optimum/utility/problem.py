@@ -18,7 +18,7 @@ from skedge.optimum.planned import PlannedPlacements
 from skedge.optimum.search import Objective, Solved, SolverModel, carried_out, policies_runs, search
 from skedge.optimum.solvers import whole_solvers
 from skedge.optimum.types import Attempt, Bound, Optimum
-from skedge.run import Run
+from skedge.recorded_run import Run
 
 from .bounds import utility_bounds
 from .job_slots import JobSlots, job_slots
