@@ -22,7 +22,8 @@ import numpy as np
 
 from skedge.core.model.cluster import Cluster, Physics
 from skedge.core.model.scenario import Jobs, Scenario
-from skedge.run import Run, run
+from skedge.recorded_run import Run
+from skedge.simulate import run
 from skedge.testing import resource_scenarios, site_scenario, small_scenario
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))

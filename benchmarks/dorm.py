@@ -24,8 +24,8 @@ from skedge.optimum.solvers import Rows, SolverResult, cp_milp, milp
 from skedge.policies.dorm import policy
 from skedge.policies.dorm.applications import Partition, PartitionProblem, problem
 from skedge.policies.dorm.program import PartitionProgram, program, room
-from skedge.run import run
 from skedge.scenario.file import scenario_from_dict, shipped
+from skedge.simulate import run
 
 _FINE = 1e6
 """CP-SAT's differences of shares are whole multiples of 1 / _FINE."""

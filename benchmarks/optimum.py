@@ -24,7 +24,7 @@ from skedge.core.model.scenario import Jobs, Scenario
 from skedge.optimum.problems import PROBLEMS, covering_problems
 from skedge.optimum.sites.problem import optimum_of_sites
 from skedge.optimum.types import Optimum
-from skedge.run import run
+from skedge.simulate import run
 from skedge.testing import resource_scenario, site_scenario, small_scenario
 
 SLOT = 10_000_000

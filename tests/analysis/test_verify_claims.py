@@ -17,7 +17,8 @@ from skedge.core.kernel import kernel
 from skedge.core.model import cluster as model
 from skedge.core.model.cluster import Physics
 from skedge.core.policy import BasePolicy, View
-from skedge.run import Run, run
+from skedge.recorded_run import Run
+from skedge.simulate import run
 from skedge.testing import resource_scenarios, site_scenario, small_scenario
 
 

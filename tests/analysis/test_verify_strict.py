@@ -27,7 +27,8 @@ from skedge.analysis.verify.verify import RULES
 from skedge.core.errors import InputError
 from skedge.core.model.cluster import Physics
 from skedge.core.record.schedule import Schedule
-from skedge.run import Run, run
+from skedge.recorded_run import Run
+from skedge.simulate import run
 from skedge.testing import resource_scenarios, site_scenario, small_scenario
 from skedge.testing.rerun import difference
 

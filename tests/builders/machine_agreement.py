@@ -19,8 +19,9 @@ from skedge.core.model.cluster import Cluster, Server
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.policy import View
 from skedge.policies.dorm.policy import Dorm
-from skedge.run import Run, run
+from skedge.recorded_run import Run
 from skedge.sim.world import SimulatedWorld
+from skedge.simulate import run
 
 Holdings = dict[int, tuple[tuple[int, ...], tuple[int, ...]]]
 """By job: workers and PSs by server."""

@@ -17,11 +17,12 @@ from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND
 from skedge.core.policy import BasePolicy, View
-from skedge.run import prepared, run
+from skedge.explanation.what_if import state_at, what_if
+from skedge.prepare import prepare_policy
 from skedge.scenario.file import scenario_from_dict, scenario_of
 from skedge.sim import progress
 from skedge.sim.world import SimulatedWorld
-from skedge.whatif import state_at, what_if
+from skedge.simulate import run
 
 AGEING = CASES / "livelock-ageing.yaml"
 
@@ -171,7 +172,7 @@ def test_waking_beside_a_job_that_runs_is_no_idleness(monkeypatch: pytest.Monkey
     monkeypatch.setattr(kernel_of, "LONGEST_IDLE", 10)
     jobs = given()
     policy = Dozes()
-    policy.inner = prepared("fifo", jobs)  # type: ignore[attr-defined]
+    policy.inner = prepare_policy("fifo", jobs)  # type: ignore[attr-defined]
     start = policy.start
 
     def both(*of: Any) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from conftest import SERVERS
 from skedge.live.engine import Engine
-from skedge.run import Run
-from skedge.runs.kept import Kept
+from skedge.recorded_run import Run
+from skedge.runs.result_cache import ResultCache
 from skedge.scenario.schema import ServerForm
 from skedge.studies import testbed
 from skedge.studies.study import Study, find_study
@@ -86,11 +86,11 @@ def test_a_trained_run_that_is_kept_serves_another_figure_and_a_continued_study(
 ) -> None:
     """Fig. 4 and 6 have the same runs; an engine is not even there the second time, and the record is."""
     small: dict[str, Any] = {"policies": ["aonline", "srtf"], "jobs": [2], "epochs": (1, 1), "chunks": (1, 2)}
-    kept, records = Kept(tmp_path), list[Run]()
+    kept, records = ResultCache(tmp_path), list[Run]()
     testbed.run_trials(smaller("fig4", **small), range(1), at, lambda _, record: records.append(record), kept)
     gone = replace(at, engine=cast("Engine", None))
     note = lambda _, record: records.append(record)  # noqa: E731
-    rows = testbed.run_trials(smaller("fig6", **small), range(1), gone, note, Kept(tmp_path))
+    rows = testbed.run_trials(smaller("fig6", **small), range(1), gone, note, ResultCache(tmp_path))
     assert [row["policy"] for row in rows] == ["aonline", "srtf"]
     for before, after in zip(records[:2], records[2:], strict=True):
         assert before.schedule.runs.equals(after.schedule.runs)

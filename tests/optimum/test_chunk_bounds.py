@@ -17,7 +17,7 @@ from skedge.optimum.pools.flow import transport
 from skedge.optimum.pools.pools import JobPool, pools
 from skedge.optimum.pools.prices import Grid, improve, value
 from skedge.optimum.pools.simple import alone, srpt
-from skedge.run import run
+from skedge.simulate import run
 from skedge.testing import small_scenario
 
 

@@ -13,7 +13,7 @@ from builders.chunk_instances import plain, tiny_scenario
 from builders.optimum import tiny_utility, without
 from reference.optimum_of_chunks import least_total
 from reference.optimum_of_utility import most_utility
-from skedge.compare import compare
+from skedge.comparison.compare import compare
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
@@ -29,8 +29,9 @@ from skedge.optimum.utility.columns_lp import columns, dual
 from skedge.optimum.utility.job_slots import job_slots
 from skedge.optimum.utility.problem import SOLVERS as UTILITY_SOLVERS
 from skedge.optimum.utility.problem import optimum_of_utility
-from skedge.run import Run, run
+from skedge.recorded_run import Run
 from skedge.scenario.save import save_scenario
+from skedge.simulate import run
 from skedge.testing import resource_scenario, resource_scenarios, site_scenario, small_scenario
 
 pytest.importorskip("ortools")

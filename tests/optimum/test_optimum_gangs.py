@@ -14,14 +14,15 @@ from skedge.core.errors import InputError
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import HOUR, SECOND
-from skedge.explain import explain
+from skedge.explanation.explain import explain
 from skedge.optimum.chunks.bounds import chunk_bounds
 from skedge.optimum.gangs.bounds import gang_bounds
 from skedge.optimum.gangs.problem import SOLVERS, one_gang_each, optimum_of_gangs
 from skedge.optimum.problems import covering_problems
 from skedge.optimum.types import best_bound
-from skedge.run import Run, run
+from skedge.recorded_run import Run
 from skedge.scenario.save import save_scenario
+from skedge.simulate import run
 from skedge.testing import small_scenario
 
 pytest.importorskip("ortools")

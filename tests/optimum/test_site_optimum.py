@@ -16,7 +16,7 @@ from builders.site_optimum import SLOT, tiny
 from builders.sites import scenario_of
 from golden import okita_cases
 from reference.optimum_of_sites import least_cost
-from skedge.compare import compare
+from skedge.comparison.compare import compare
 from skedge.core.errors import InputError
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.latency import LatencyCost, Linear, Piecewise
@@ -33,8 +33,8 @@ from skedge.optimum.sites.problem import POLICIES, SOLVERS, optimum_of_sites
 from skedge.optimum.sites.run_plans import plans_of_run
 from skedge.optimum.sites.terms import cheapest_paths, site_terms
 from skedge.policies.okita.sites import Sites
-from skedge.run import run
 from skedge.scenario.save import save_scenario
+from skedge.simulate import run
 from skedge.testing import site_scenario, site_scenarios
 
 pytest.importorskip("ortools")

@@ -292,7 +292,7 @@ def test_one_instance_used_for_two_runs_starts_anew_in_each() -> None:
 
 def test_the_replay_of_a_journal_gives_the_orders_written_event_by_event() -> None:
     """Every event of the run is in the journal once, and a fresh kernel answers each as the first did."""
-    from skedge.run import run
+    from skedge.simulate import run
 
     journal, scenario = MemoryJournal(), small_scenario(3, jobs=10)
     run(scenario, "aonline", journal=journal)

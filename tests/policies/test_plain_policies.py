@@ -24,8 +24,8 @@ from skedge.core.model.cluster import Physics
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND
 from skedge.core.registry import make_policy
+from skedge.prepare import prepare_policy
 from skedge.quick.simulate import simulate
-from skedge.run import prepared
 
 INSTANCES = int(os.environ.get("INSTANCES", "24"))
 
@@ -110,7 +110,7 @@ def test_jobs_preempted_while_they_restore_attain_no_service(spec: str) -> None:
         s = long_restores(seed)
         played = play(s, make_policy(spec))
         assert rows(played) == sorted(rows_of(PLAIN[spec](s))), seed
-        quick = simulate(s, prepared(spec, s)).tables()
+        quick = simulate(s, prepare_policy(spec, s)).tables()
         assert [name for name, table in played.schedule.tables().items() if not table.equals(quick[name])] == [], seed
         cut += int((played.schedule.runs["compute_from"] == played.schedule.runs["end"]).sum())
     assert cut > INSTANCES / 4

@@ -11,10 +11,10 @@ import pytest
 
 from skedge.core.model.cluster import Cluster, Job, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
-from skedge.run import run
 from skedge.scenario.file import load_scenario
 from skedge.scenario.resampled import origin_of, resampled, window_of
 from skedge.scenario.save import save_scenario
+from skedge.simulate import run
 from skedge.testing import small_scenario
 
 CLUSTER = Cluster([Server("e", capacity={"worker:gpu": 4, "ps:cpu": 4})])

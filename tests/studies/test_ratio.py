@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from builders.studies import repeated, verdicts
-from skedge.runs.kept import Kept
-from skedge.runs.sweep import Where
+from skedge.runs.result_cache import ResultCache
+from skedge.runs.tasks import Executor
 from skedge.scenario.file import scenario_from_dict
 from skedge.studies.kinds.ratio import Ratio
 from skedge.studies.simulate import compare_with_bounds
@@ -97,13 +97,13 @@ def test_completion_times_may_count_from_time_0() -> None:
 
 def test_studies_of_the_same_instances_share_their_bounds(tmp_path: Path) -> None:
     """Two instances: their bounds and their runs; then other runs, and no bound."""
-    kept, told = Kept(tmp_path), list[str]()
+    kept, told = ResultCache(tmp_path), list[str]()
     first = compare_with_bounds(
-        list(SMALL.instances(0)), SMALL, lambda label, _: told.append(label), Where(1, None, kept)
+        list(SMALL.instances(0)), SMALL, lambda label, _: told.append(label), Executor(1, None, kept)
     )
     assert len(list(tmp_path.iterdir())) == 4
     other = SMALL.model_copy(update={"policy": "fifo"})
-    second = compare_with_bounds(list(other.instances(0)), other, lambda _label, _: None, Where(1, None, kept))
+    second = compare_with_bounds(list(other.instances(0)), other, lambda _label, _: None, Executor(1, None, kept))
     assert len(list(tmp_path.iterdir())) == 6
     assert [row["bound"] for row in first] == [row["bound"] for row in second]
     assert sorted(told) == ["2-seed0", "4-seed0", "the bound of 2-seed0", "the bound of 4-seed0"]

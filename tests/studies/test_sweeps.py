@@ -15,9 +15,9 @@ from builders.paths import TRACES
 from builders.studies import WRITTEN, repeated, verdicts
 from skedge.core.errors import InputError
 from skedge.core.registry import make_policy
-from skedge.run import offers, prepared
-from skedge.runs.kept import Kept
-from skedge.runs.sweep import Where
+from skedge.prepare import offers, prepare_policy
+from skedge.runs.result_cache import ResultCache
+from skedge.runs.tasks import Executor
 from skedge.scenario.file import scenario_from_dict
 from skedge.scenario.save import digest_of
 from skedge.studies.kinds.course import BUSY, Course
@@ -105,7 +105,7 @@ def test_a_simulated_study_asks_for_scenarios_that_its_policies_fit(path: Path) 
     assert len(policies) == len(each) * (len(settings.values) if in_policies else 1)
     for policy in policies:
         assert make_policy(policy).needs <= offers(scenario)
-    prepared(settings.best or min(policies), scenario)
+    prepare_policy(settings.best or min(policies), scenario)
     for hypothesis in study.hypotheses:
         assert study.under(hypothesis).settings != settings
 
@@ -325,9 +325,9 @@ def test_studies_of_the_same_runs_share_them_whatever_they_compare(tmp_path: Pat
     """The second study of two policies finds all four runs of the first, and has its own metric of them."""
     study = TWO.model_copy(update={"set": {"cluster.draw.servers": 5}, "values": [3, 4], "policies": ["drf", "fifo"]})
     asked = list(study.simulations(0, None))
-    kept = Kept(tmp_path / "kept")
-    first = run_simulations(asked, ("utility_total",), lambda *_: None, Where(1, None, kept))
-    second = run_simulations(asked, ("acceptance_share", "utility_total"), lambda *_: None, Where(1, None, kept))
+    kept = ResultCache(tmp_path / "kept")
+    first = run_simulations(asked, ("utility_total",), lambda *_: None, Executor(1, None, kept))
+    second = run_simulations(asked, ("acceptance_share", "utility_total"), lambda *_: None, Executor(1, None, kept))
     assert len(list((tmp_path / "kept").iterdir())) == 4
     assert [row["utility_total"] for row in second] == [row["value"] for row in first]
     here = run_simulations(asked, ("acceptance_share", "utility_total"), lambda *_: None)

@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from skedge.core.errors import InputError, SkedgeError
 from skedge.core.model.wording import plain_message
 from skedge.core.registry import registered, spec_of
-from skedge.run import Run, prepared
+from skedge.prepare import prepare_policy
+from skedge.recorded_run import Run
 
 from .result import FORMAT, Score, records_of, score
 from .suite import SEEDS, SIZES, VERSION, Task, tasks
@@ -135,7 +136,7 @@ def _recorded_policy(policy: str, result: Run) -> str:
     """The policy as its record names it, calibrated; of one that is not installed only the name can be compared."""
     # Calibrated on the scenario, as when it ran: the record names the parameters that came out.
     if policy.partition(":")[0] in registered():
-        return spec_of(prepared(policy, result.scenario))
+        return spec_of(prepare_policy(policy, result.scenario))
     return result.policy if result.policy.partition(":")[0] == policy.partition(":")[0] else policy
 
 

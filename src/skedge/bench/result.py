@@ -22,9 +22,11 @@ from skedge.analysis.metrics.metrics import completion_of
 from skedge.core.errors import InputError, PolicyError, SkedgeError
 from skedge.core.registry import make_policy, registered, spec_of
 from skedge.optimum.problems import Reference, covering_problems
-from skedge.run import Run, offers, run
+from skedge.prepare import offers
+from skedge.recorded_run import Run
 from skedge.runs.meta import folder_name, registered_meta
-from skedge.runs.sweep import Point, Where, carry_out
+from skedge.runs.tasks import Executor, KeyedTask, run_tasks
+from skedge.simulate import run
 
 from .suite import VERSION, Task, hash_of, tasks
 
@@ -137,9 +139,9 @@ def measure(
     _check_new(out)
     # Beside the result, so that the records are moved within one file system.
     with TemporaryDirectory(prefix="skedge-bench-", dir=out.parent) as folder:
-        points = [Point("", _run_task, (spec, task, Path(folder))) for spec in specs for task in suite_tasks]
+        points = [KeyedTask("", _run_task, (spec, task, Path(folder))) for spec in specs for task in suite_tasks]
         scores = {}
-        for spec, task, task_score, seconds in carry_out(points, Where(processes), "runs"):
+        for spec, task, task_score, seconds in run_tasks(points, Executor(processes), "runs"):
             scores[spec, task] = task_score, seconds
             (progress or _silent)(spec, task.seed)
         result = {

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from skedge.core.errors import InputError
-from skedge.run import load_complete
+from skedge.recorded_run import load_complete
 from skedge.view.recorded_runs import RecordedRuns
 from skedge.view.server import ViewServer
 

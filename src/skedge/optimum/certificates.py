@@ -26,7 +26,8 @@ from skedge.optimum.pools.pools import JobPool, pools
 from skedge.optimum.pools.prices import Grid, value
 from skedge.optimum.utility.columns_lp import dual_bound
 from skedge.optimum.utility.job_slots import job_slots
-from skedge.run import Run, run
+from skedge.recorded_run import Run
+from skedge.simulate import run
 
 from .types import Bound, BoundClock
 

@@ -16,7 +16,8 @@ from typing import Any, Generic, TypeVar
 from skedge.core.errors import InputError, SkedgeError
 from skedge.core.model.scenario import Scenario
 from skedge.core.policy import Policy
-from skedge.run import Run, run
+from skedge.recorded_run import Run
+from skedge.simulate import run
 
 from .solvers import SolverResult
 from .types import OPTIMALITY_TOLERANCE, Attempt, Bound, Optimum, Sense, best_bound

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from time import process_time
 from typing import Literal
 
+from skedge.recorded_run import Run
 from skedge.report.notebook import notebook_html
 from skedge.report.table import ReportTable
-from skedge.run import Run
 
 Sense = Literal["lower", "higher"]
 """Whether lower or higher values of an objective are better."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from skedge.runs.sweep import key_of
+from skedge.runs.tasks import key_of
 
 from .judge import Verdict
 from .study import Study

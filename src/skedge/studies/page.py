@@ -18,8 +18,8 @@ from typing import Any
 import polars as pl
 
 from skedge.analysis.intervals import Estimate
-from skedge.report.build import write_report
 from skedge.report.pictures import can_draw, write_pictures
+from skedge.report.write import write_report
 
 from .figure import Figure, svg
 from .judge import Judgement, Verdict, judge, overall

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from skedge.run import Run
-from skedge.runs.kept import Kept
-from skedge.runs.sweep import Where
+from skedge.recorded_run import Run
+from skedge.runs.result_cache import ResultCache
+from skedge.runs.tasks import Executor
 
 from . import simulate
 from .judge import Verdict
@@ -35,7 +35,7 @@ class RunContext:
     """How the runs of a study are made: of which trace, where, kept in which folder, their progress shown by what."""
 
     trace: Path | None
-    where: Where
+    where: Executor
     folder: Path
     bar: Progress
 
@@ -61,11 +61,11 @@ def findings(study: Study, seeds: int | None, context: RunContext) -> StudyResul
 @contextmanager
 def _with_run_cache(study: Study, context: RunContext) -> Iterator[RunContext]:
     """Trained runs are kept while the study goes on, as its hypotheses take minutes more of the same ones."""
-    if not study.trained or context.where.kept is not None:
+    if not study.trained or context.where.cache is not None:
         yield context
         return
     with tempfile.TemporaryDirectory(prefix="skedge-study-") as folder:
-        yield replace(context, where=replace(context.where, kept=Kept(Path(folder))))
+        yield replace(context, where=replace(context.where, cache=ResultCache(Path(folder))))
 
 
 def _run_and_judge(study: Study, seeds: int | None, context: RunContext) -> StudyResults:
@@ -159,7 +159,7 @@ def _train(study: Study, settings: LiveSettings, context: RunContext, watch: _Wa
 
         def measure(seeds: range) -> list[dict[str, Any]]:
             watch.expect(sum(len(settings.trials(study.job, seed)) for seed in seeds))
-            return run_trials(study, seeds, bed, report_done, context.where.kept)
+            return run_trials(study, seeds, bed, report_done, context.where.cache)
 
         yield measure
 

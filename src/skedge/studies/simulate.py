@@ -15,11 +15,11 @@ from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND
 from skedge.optimum.problems import problem_of
 from skedge.optimum.types import best_bound
-from skedge.run import Run, run
-from skedge.runs.sweep import Point, Where, key_of
-from skedge.runs.sweep import carry_out as carry_out_points
+from skedge.recorded_run import Run
+from skedge.runs.tasks import Executor, KeyedTask, key_of, run_tasks
 from skedge.scenario.file import scenario_from_dict
 from skedge.scenario.save import digest_of
+from skedge.simulate import run
 from skedge.studies.kinds.course import BUSY
 from skedge.studies.kinds.ratio import Instance, Ratio
 from skedge.studies.kinds.ratios import Ratios
@@ -39,7 +39,7 @@ def run_simulations(
     simulations: Sequence[Simulation],
     metrics: tuple[str, ...],
     progress: Callable[[str, Violations], None],
-    executor: Where | None = None,
+    executor: Executor | None = None,
 ) -> list[dict[str, Any]]:
     """Run all of them; returns one row of results each, in the order of the requests.
 
@@ -49,14 +49,14 @@ def run_simulations(
     `progress` is called with a run's label, and the rules that its record breaks, when the run is done.
     """
     numbers_of: dict[str, Numbers] = {}
-    executor = executor or Where()
+    executor = executor or Executor()
     make = _PointFactory(executor)
     points = [
         make.point(_simulate_policy, simulation.label, simulation.data, simulation.policy, BUSY in metrics)
         for simulation in simulations
     ]
     first_metric, *other_metrics = metrics
-    with closing(carry_out_points(points, executor)) as stream:
+    with closing(run_tasks(points, executor)) as stream:
         for label, numbers, broken in stream:
             numbers_of[label] = {
                 "value": numbers[first_metric],
@@ -74,19 +74,19 @@ class _PointFactory:
     than a run.
     """
 
-    def __init__(self, executor: Where) -> None:
+    def __init__(self, executor: Executor) -> None:
         self.executor = executor
         self.data: dict[str, Any] | None = None
 
-    def point(self, function: Callable[..., Any], label: str, data: dict[str, Any], *arguments: Any) -> Point:
+    def point(self, function: Callable[..., Any], label: str, data: dict[str, Any], *arguments: Any) -> KeyedTask:
         """The point of `function` of a scenario."""
-        if self.executor.here:
-            return Point("", function, (label, data, *arguments))
+        if self.executor.is_local_uncached:
+            return KeyedTask("", function, (label, data, *arguments))
         if self.data is not data:
             self.data, self.scenario = data, _scenario(label, data)
             self.digest = digest_of(self.scenario)
         key = key_of(function.__qualname__, label, self.digest, *arguments)
-        return Point(key, function, (label, self.scenario, *arguments))
+        return KeyedTask(key, function, (label, self.scenario, *arguments))
 
 
 def _scenario(label: str, source: dict[str, Any] | Scenario) -> Scenario:
@@ -122,7 +122,7 @@ def compare_with_bounds(
     instances: Sequence[Instance],
     settings: Ratio | Ratios,
     progress: Callable[[str, Violations], None],
-    executor: Where | None = None,
+    executor: Executor | None = None,
 ) -> list[dict[str, Any]]:
     """The ratio of the policies' runs to the offline optimum at speed 1, or its best bound; one row per run.
 
@@ -132,21 +132,21 @@ def compare_with_bounds(
     `progress` is called when the bound of an instance is there, and again, with its label and the rules that its runs
     break, when they are done.
     """
-    executor = executor or Where()
+    executor = executor or Executor()
     make = _PointFactory(executor)
     bound_points = [
         make.point(_bound_instance, instance.label, instance.data, settings.problem, settings.solve_s)
         for instance in instances
     ]
     bounds = dict[str, _InstanceBound | None]()
-    with closing(carry_out_points(bound_points, replace(executor, processes=1))) as stream:  # the solvers use all cores
+    with closing(run_tasks(bound_points, replace(executor, processes=1))) as stream:  # the solvers use all cores
         for label, bound in stream:
             bounds[label] = bound
             progress(f"the bound of {label}", ())
     bounded = [(instance, bound) for instance in instances if (bound := bounds[instance.label]) is not None]
     bound_points = [make.point(_policy_ratios, i.label, i.data, i.seed, i.at, settings, bound) for i, bound in bounded]
     rows_of = {instance.label: [{"seed": instance.seed, "at": instance.at, "policy": ""}] for instance in instances}
-    with closing(carry_out_points(bound_points, executor)) as stream:
+    with closing(run_tasks(bound_points, executor)) as stream:
         for label, rows, broken in stream:
             rows_of[label] = rows
             progress(label, broken)

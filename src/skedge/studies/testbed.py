@@ -15,11 +15,12 @@ from skedge.core.model.cluster import Cluster
 from skedge.core.model.scenario import Scenario
 from skedge.live.control.session import LiveRun, programs, train
 from skedge.live.engine import Engine
-from skedge.run import Run, run
-from skedge.runs.kept import Kept
-from skedge.runs.sweep import key_of
+from skedge.recorded_run import Run
+from skedge.runs.result_cache import ResultCache
+from skedge.runs.tasks import key_of
 from skedge.scenario.file import scenario_from_dict, server_of
 from skedge.scenario.schema import ServerForm, TrainForm
+from skedge.simulate import run
 from skedge.studies.kinds.feasibility import Feasibility
 from skedge.studies.kinds.ratio import Ratio
 from skedge.studies.kinds.ratios import Ratios
@@ -53,7 +54,7 @@ class Testbed:
         return _trial_result(trial, live_run), live_run.run
 
     def key_of(self, trial: Trial) -> str:
-        """Key of a trial's run (:func:`skedge.runs.sweep.key_of`), although no training is quite the same again."""
+        """Key of a trial's run (:func:`skedge.runs.tasks.key_of`), although no training is quite the same again."""
         plain = {**vars(trial), "watched": sorted(trial.watched)}
         return key_of("trained", self.servers, self.scenario, plain)
 
@@ -89,7 +90,7 @@ def run_trials(
     seeds: Iterable[int],
     bed: Testbed,
     progress: Callable[[TrialResult, Run], None] | None = None,
-    cache: Kept | None = None,
+    cache: ResultCache | None = None,
 ) -> list[dict[str, Any]]:
     """Carry out all trials of `study` for these seeds; a row of results for each thing that it measures.
 
@@ -100,7 +101,9 @@ def run_trials(
         raise InputError(f"{study.name}: trains nothing; skedge reproduce simulates it")
     for seed in seeds:
         for trial in settings.trials(study.job, seed):
-            result, record = bed.run(trial) if cache is None else cache.of(bed.key_of(trial), partial(bed.run, trial))
+            result, record = (
+                bed.run(trial) if cache is None else cache.get_or_compute(bed.key_of(trial), partial(bed.run, trial))
+            )
             rows += settings.rows(result)
             if progress is not None:
                 progress(result, record)

@@ -16,8 +16,8 @@ from skedge.policies.oasis.on_resources import Oasis, oasis_prices
 from skedge.policies.pdors.admission import Admission
 from skedge.policies.pdors.alg4 import PdorsAdmission, pdors_prices
 from skedge.policies.pdors.job import MAX_LEVELS, TrainingJob, levels_of
-from skedge.run import run
 from skedge.scenario.file import default_scenario
+from skedge.simulate import run
 
 FEW = settings(max_examples=60, deadline=None)
 seeds = st.integers(0, 2**32 - 1)

@@ -13,7 +13,6 @@ import polars as pl
 from numpy.random import Generator, default_rng
 
 from skedge.core.errors import ScenarioError
-from skedge.core.facts import facts_html
 
 from .cluster import Cluster, Floats, Ints, Job, Physics, job_table
 from .fields import Number, Rule, cast_fields, instance_of, text
@@ -301,10 +300,6 @@ class Scenario:
     def without_jobs(self) -> Scenario:
         """The scenario with no jobs."""
         return self.of_rows(*job_table([]))
-
-    def _repr_html_(self) -> str:
-        """The settings, as Jupyter shows them."""
-        return facts_html(self)
 
     def _check_frequencies(self, minibatches: Floats) -> None:
         """Reject failures or ageing that come far more often than a run of these jobs can need."""

@@ -29,7 +29,7 @@ from skedge.optimum.search import (
 )
 from skedge.optimum.solvers import SolverResult
 from skedge.optimum.types import OPTIMALITY_TOLERANCE, Attempt, Bound, Optimum
-from skedge.run import Run
+from skedge.recorded_run import Run
 
 from .bounds import chunk_bounds, pool_price_bound
 from .cp import solve_intervals

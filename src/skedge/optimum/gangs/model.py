@@ -27,7 +27,7 @@ from skedge.core.model.cluster import Ints, Placement
 from skedge.core.model.network import upload_row
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import NEVER, whole_slots
-from skedge.run import Run
+from skedge.recorded_run import Run
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from skedge.optimum.planned import PlannedGangs
 from skedge.optimum.search import Objective, SolverModel, policies_runs, run_plan, search
 from skedge.optimum.solvers import SolverResult
 from skedge.optimum.types import OPTIMALITY_TOLERANCE, Bound, Optimum
-from skedge.run import Run
+from skedge.recorded_run import Run
 
 from .bounds import gang_bounds
 from .cp import solve_gang_intervals

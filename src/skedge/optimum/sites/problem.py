@@ -11,7 +11,7 @@ from skedge.core.model.scenario import Scenario
 from skedge.optimum.search import Objective, SolverModel, all_finished, policies_runs, run_plan, search
 from skedge.optimum.solvers import SolverResult, integer_solvers
 from skedge.optimum.types import OPTIMALITY_TOLERANCE, Bound, BoundClock, Optimum
-from skedge.run import Run
+from skedge.recorded_run import Run
 
 from .alone import JobBound, alone
 from .bounds import bounds_of

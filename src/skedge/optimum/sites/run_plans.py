@@ -6,7 +6,7 @@ import numpy as np
 
 from skedge.core.model.cluster import Floats, Ints
 from skedge.core.model.speed import whole_chunks
-from skedge.run import Run
+from skedge.recorded_run import Run
 
 from .milp import SitePlan
 from .terms import SiteJobTerms, SiteTerms

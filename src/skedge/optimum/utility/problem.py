@@ -17,7 +17,7 @@ from skedge.optimum.planned import PlannedPlacements
 from skedge.optimum.search import Objective, SolverModel, policies_runs, run_plan, search
 from skedge.optimum.solvers import SolverResult, integer_solvers
 from skedge.optimum.types import Bound, Optimum
-from skedge.run import Run
+from skedge.recorded_run import Run
 
 from .bounds import utility_bounds
 from .job_slots import JobSlots, job_slots
