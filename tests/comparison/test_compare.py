@@ -50,7 +50,7 @@ def test_a_comparison_is_the_same_however_many_processes_share_it() -> None:
     one, two = (compare(contended, POLICIES, [3, 4], processes=n) for n in (1, 2))
     assert two.metrics == one.metrics
     assert (two.policies, two.seeds) == (one.policies, one.seeds) == (POLICIES, (3, 4))
-    for mine, theirs in zip(one.first, two.first, strict=True):
+    for mine, theirs in zip(one.first_runs, two.first_runs, strict=True):
         assert mine.meta == theirs.meta
         assert all(mine.schedule.tables()[name].equals(table) for name, table in theirs.schedule.tables().items())
 

@@ -54,7 +54,9 @@ def test_a_comparison_that_was_ended_continues_with_the_runs_that_are_left(
     again = compare(contended, POLICIES, [3, 4], **given)
     assert (first.made, second.made) == (4, 2)
     assert (again.metrics, again.bound_text) == (plain.metrics, plain.bound_text)
-    assert [one.jobs.equals(other.jobs) for one, other in zip(again.first, plain.first, strict=True)] == [True] * 3
+    assert [one.jobs.equals(other.jobs) for one, other in zip(again.first_runs, plain.first_runs, strict=True)] == [
+        True
+    ] * 3
     monkeypatch.setattr(points_module, "run", third := Counted())
     compare(contended, POLICIES, [3, 4, 5], **given)
     assert third.made == 3, "a seed more is three runs more"
