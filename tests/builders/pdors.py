@@ -15,8 +15,9 @@ from skedge.core.model.cluster import Floats
 from skedge.core.model.value import Sigmoid
 from skedge.policies.oasis.on_resources import Oasis
 from skedge.policies.pdors.admission import Admission
-from skedge.policies.pdors.alg4 import PdorsAdmission, PdorsParams, pdors_prices
+from skedge.policies.pdors.alg4 import PdorsAdmission, PdorsParams
 from skedge.policies.pdors.job import TrainingJob
+from skedge.policies.pdors.prices import pdors_prices
 
 
 def draw_job(rng: np.random.Generator, number: int, horizon: int, *, resources: int, small: bool) -> TrainingJob:

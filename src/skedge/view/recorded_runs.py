@@ -111,7 +111,7 @@ class RecordedRuns:
         ]
 
     def explain_job(self, run: int, job: str, at_s: float | None = None) -> dict[str, Any]:
-        """The decision on a job with its terms (:func:`skedge.explain.explain`), and its timeline."""
+        """The decision on a job with its terms (:func:`skedge.explanation.explain.explain`), and its timeline."""
         explanation = explain(self._run(run), job, at_s)
         fields = {**explanation.__dict__, "timeline": explanation.timeline.to_dicts(), "help": []}
         return json.loads(json.dumps(fields, default=str))  # terms are a policy's own: what JSON lacks becomes text

@@ -33,11 +33,10 @@ from skedge.core.model.value import Sigmoid
 from skedge.policies.oasis.on_resources import Oasis, oasis_prices
 from skedge.policies.pdors import alg4 as pdors
 from skedge.policies.pdors.admission import Admission, AdmissionAnswer, prefix_table
-from skedge.policies.pdors.alg4 import PdorsAdmission, PdorsParams, pdors_prices
-from skedge.policies.pdors.gains import packing_gain
+from skedge.policies.pdors.alg4 import PdorsAdmission, PdorsParams, packing_gain
 from skedge.policies.pdors.job import TrainingJob
 from skedge.policies.pdors.parametric_lp import DONE, GAVE_UP, corners, sweep
-from skedge.policies.pdors.prices import MIN_PRICE_RATIO, CalibrationJobs, Prices, calibrate, split
+from skedge.policies.pdors.prices import MIN_PRICE_RATIO, CalibrationJobs, Prices, calibrate, pdors_prices, split
 from skedge.policies.pdors.rounding import Relaxation, Subproblem, relax, room_for, solve, subproblem
 
 FEW = settings(max_examples=60, deadline=None)

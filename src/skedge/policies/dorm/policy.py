@@ -107,6 +107,7 @@ class Dorm(BasePolicy):
 
     def _bounds(self, running: int) -> Bounds:
         loss = self.params.theta1 * 2 * len(self.cluster.resources)
+        # sum_i |s_i - shat_i| is at most 2 m: shares of a resource sum to at most 1 on either side
         return Bounds(_up(loss) if self.params.whole else loss, _up(self.params.theta2 * running))
 
     def _solution(self, apps: Applications, view: View) -> tuple[Partition | None, str]:

@@ -46,7 +46,7 @@ class OasisPolicy(PolicyByKind):
         return str(self.params.history)
 
     def calibrated(self, scenario: Scenario) -> OasisPolicy:
-        """The same policy with its constants set: if they were not, from the jobs of `scenario`."""
+        """A copy of the policy with its constants set, from the jobs of `scenario` where they were not."""
         if self.params.low is not None:
             return self
         constants = self.of_kind(
@@ -71,7 +71,7 @@ class OasisPolicy(PolicyByKind):
         Raises
         ------
         PolicyError
-            With ``split_sites=false``, which goes with sites.
+            If ``split_sites=false``, which goes with sites alone.
         """
         if not self.params.split_sites:
             raise PolicyError("oasis: split_sites=false goes with sites; on servers both kinds are always apart")
