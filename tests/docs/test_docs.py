@@ -26,7 +26,8 @@ from skedge.why import TOKENS
 
 DOCS = ROOT / "docs"
 PAGE = (DOCS / "write-a-policy.md").read_text(encoding="utf-8")
-EXAMPLES = {path.name: path.read_text(encoding="utf-8") for path in sorted((DOCS / "examples").glob("*.py"))}
+FILES = sorted((DOCS / "examples").glob("least_loaded*.py"))
+EXAMPLES = {path.name: path.read_text(encoding="utf-8") for path in FILES}
 
 
 def blocks(language: str) -> list[str]:
