@@ -18,7 +18,7 @@ from builders.gang_policies import job, scenario
 from builders.product import Run, play
 from builders.she_instances import small
 from reference.batch import Setting, a_online
-from reference.gang_policies import preemptive, srtf, tiresias
+from reference.gang_policies import fifo, preemptive, srtf, tiresias
 from reference.gang_world import Interval, rows_of
 from skedge.core.model.cluster import Physics
 from skedge.core.model.scenario import Scenario
@@ -100,6 +100,19 @@ def test_the_product_runs_what_the_plain_program_runs(spec: str) -> None:
         again += int(played.metrics["preemptions"] or 0)
         moved += int(played.metrics["migrations"] or 0)
     assert min(again, moved) > INSTANCES / 10
+
+
+@pytest.mark.parametrize("backfill", [False, True])
+def test_fifo_runs_what_the_plain_program_runs(backfill: bool) -> None:
+    """Strict FIFO, in which a job waits behind one that does not fit, and with backfilling."""
+    waited = 0
+    for seed in range(INSTANCES):
+        s = instance(seed)
+        played = play(s, make_policy(f"fifo:backfill={str(backfill).lower()}"))
+        assert rows(played) == sorted(rows_of(fifo(s, backfill=backfill))), seed
+        starts, arrivals = dict(played.schedule.runs.select("job", "start").rows()), s.jobs.arrival.tolist()
+        waited += sum(start > arrivals[job] for job, start in starts.items())
+    assert waited > INSTANCES
 
 
 @pytest.mark.parametrize("spec", [spec for spec in PLAIN if spec.startswith("tiresias")])

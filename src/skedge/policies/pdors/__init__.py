@@ -38,6 +38,8 @@ v, W_1                 ``Levels.steps``, ``Levels.workers``    , workers, real
 G_delta, S             gain, tries
 ====================== ======================================= =========================
 
+**Reference.** ``tests/reference/pdors.py``: Alg. 1 to 4 in the paper's order, with ``pdors_by_enumeration.py``.
+
 **Deviations** from the printed pseudo-code, with their numbers in ``docs/errata-pdors.md``:
 
 - D1 (P2) Theta(a-1, 0) = 0 and Theta(a-1, v) = inf; one prefix table serves every completion of Alg. 2.

@@ -101,6 +101,7 @@ class Batch(BasePolicy):
         self.longest = NEVER if physics.mtbf is None else max(1, -(-physics.mttr // physics.slot))
         self.waiting: dict[int, WaitingJob] = {}
         self.holdings: dict[int, Holdings] = {}
+        # ties go to the edge, then to the lower number (H7), so servers are always listed in this order
         self.server_order = np.array(sorted(range(servers), key=lambda s: (s == cluster.cloud, s)), np.int64)
         n_types, n_ps_types = len(cluster.worker_types), len(cluster.ps_types)
         normed = p.price_norm == "2TSU"
@@ -149,6 +150,7 @@ class Batch(BasePolicy):
             due = self._last_due(slots)
             yield from self._maxsche(due, view)
             self.tau = due + min(due, self.longest)
+        # one wake-up for each tau_i, however many jobs arrive before it
         if self.waiting and self.wake_tau < self.tau:
             self.wake_tau = self.tau
             yield self._wake()
@@ -280,6 +282,7 @@ class Batch(BasePolicy):
         del self.waiting[job]
         self.holdings[job] = holdings
         self._take(job, holdings, view)
+        # after the job is booked: the record has the prices that the next job finds
         priced = tuple(self._changed_prices(job, holdings, view))
         if priced:
             yield Price(job, priced)
