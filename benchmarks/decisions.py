@@ -117,7 +117,7 @@ def timed(
     kernel = Timed(scenario, made, journal)
     kernel.times = []
     last = int(scenario.jobs.frame["arrival_s"].max() * 1e6) if arrivals else None  # type: ignore[operator]
-    drive(kernel, Until(SimulatedWorld(scenario, preemptive=made.lanes.preemptive), last))
+    drive(kernel, Until(SimulatedWorld(kernel), last))
     return kernel.times
 
 

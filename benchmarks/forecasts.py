@@ -42,7 +42,8 @@ def measure(name: str, policy: str, error: float) -> str:
     scenario = scenario_of(name)
     scenario = replace(scenario, physics=replace(scenario.physics, estimate_error=error))
     made = prepare_policy(policy, scenario)
-    present, world = Present(Kernel(scenario, made), 0), SimulatedWorld(scenario, preemptive=made.lanes.preemptive)
+    present = Present(Kernel(scenario, made), 0)
+    world = SimulatedWorld(present.kernel)
     forecasts, took, copied, events, most = Forecasts(), list[float](), list[float](), 0, 0
     while (event := world.next_event()) is not None:
         for order in present.happens(event):

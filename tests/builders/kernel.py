@@ -82,3 +82,8 @@ def handled(kernel: Kernel, *events: Event) -> Kernel:
 def after_arrivals(*orders: Any, cloud: bool = True) -> Kernel:
     """A and B arrive; the orders answer B's arrival."""
     return handled(Kernel(scenario(cloud=cloud), Script((), orders)), arrival(A), arrival(B))
+
+
+def announced_end(kernel: Kernel, job: int) -> float:
+    """When the workers that `job` holds now, all of which have begun, have done its announced work [µs]."""
+    return kernel.now + kernel.engine.left_of(job, kernel.now) / int(kernel.engine.workers_held[job])

@@ -130,7 +130,7 @@ def dorm_disagreement(seed: int) -> tuple[str, int]:
     theta1, theta2, whole = (0.05, 0.1, 0.3)[seed % 3], (0.0, 0.4, 1.0)[seed // 3 % 3], seed % 5 == 0
     policy = Watched(theta1=theta1, theta2=theta2, whole=whole, most_workers=most, gap=0, nodes=10**9)
     kernel = Kernel(scenario, policy)
-    drive_to_end(kernel, SimulatedWorld(scenario))
+    drive_to_end(kernel, SimulatedWorld(kernel))
     active: list[int] = []
     judged = 0
     for event, before, after in policy.seen:

@@ -41,7 +41,7 @@ class Run:
 def play(scenario: Scenario, policy: Policy, *, check: bool = True) -> Run:
     """Run `policy` in the simulated world; the books must balance and the record must keep every rule."""
     kernel = Kernel(scenario, policy)
-    world = SimulatedWorld(scenario, preemptive=policy.lanes.preemptive)
+    world = SimulatedWorld(kernel)
     drive_to_end(kernel, world)
     kernel.validate_state()
     schedule, meta = kernel.record.schedule(world.runs()), {"lanes": asdict(policy.lanes)}

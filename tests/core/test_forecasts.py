@@ -106,7 +106,8 @@ def share_held(policy: str, seed: int) -> float:
     scenario = default_scenario("demo", seed)
     scenario = replace(scenario, physics=replace(scenario.physics, estimate_error=0.3))
     made = prepare_policy(policy, scenario)
-    present, world = Present(Kernel(scenario, made), 0), SimulatedWorld(scenario, preemptive=made.lanes.preemptive)
+    present = Present(Kernel(scenario, made), 0)
+    world = SimulatedWorld(present.kernel)
     forecasts, events = Forecasts(), 0
     while (event := world.next_event()) is not None:
         for order in present.happens(event):

@@ -19,12 +19,13 @@ from builders.product import play
 from builders.small_records import Change, again, both, drop
 from golden.gang_cases import CASES, HOUR
 from skedge.analysis.verify.verify import verify
-from skedge.core.engine.gangs import Gangs
+from skedge.core.engine.engine import Engine
+from skedge.core.engine.ledger import ELASTIC, GANG, LEFT, NO_PS, TRUE_LEFT
 from skedge.core.errors import OrderError
 from skedge.core.events import Allocate, Event, Order, Suspend, Upload, WakeAt, ps_in
 from skedge.core.kernel.apply import apply
 from skedge.core.kernel.kernel import Kernel
-from skedge.core.model.cluster import Physics
+from skedge.core.model.cluster import Job, Physics, Placement
 from skedge.core.model.time import SECOND
 from skedge.core.policy import View
 from skedge.core.record.schedule import Schedule
@@ -87,6 +88,29 @@ class Followed:
         self.workers, self.holds, self.ran = workers, True, True
 
 
+class Ledger:
+    """The engine's ledger of one job with this work, co-located or not, on servers with these workers."""
+
+    def __init__(self, of: Job, servers: list[tuple[int, int]], work: int, overhead: int = 0, *, kept: bool = True):
+        self.engine = Engine(scenario([of], servers))
+        self.engine.case = self.engine.case._replace(overhead=overhead, kept=int(kept), step=1)
+        self.engine.ledger.announced[:] = work
+        self.engine.ledger.jobs[0, [LEFT, TRUE_LEFT]] = work
+
+    def place(self, where: Placement, now: int, *, gang: bool = False) -> None:
+        self.engine.set_now(now)
+        self.engine.allocate(0, where, NO_PS, 0, GANG if gang else ELASTIC, 0, None)
+
+    def suspend(self, now: int) -> None:
+        self.engine.set_now(now)
+        self.engine.stop(0)
+
+    def ends(self) -> int:
+        """When it completes, as announced."""
+        self.engine.ledger.jobs[0, TRUE_LEFT] = self.engine.ledger.jobs[0, LEFT]
+        return self.engine.finish_time(0)
+
+
 @pytest.mark.parametrize("keeps", [True, False], ids=["kept", "last_place"])
 def test_the_ledger_is_the_sum_of_workers_followed_one_by_one(keeps: bool) -> None:
     """400 seeded sequences of placements, growth, loss and pauses on three servers: what is left, and when it ends."""
@@ -95,29 +119,26 @@ def test_the_ledger_is_the_sum_of_workers_followed_one_by_one(keeps: bool) -> No
     for _ in range(400):
         delay, overhead = rng.integers(0, 6, 3).tolist(), int(rng.integers(0, 3))
         one = job("a", 0, 1, 1, upload_s={f"s{s}": d / S for s, d in enumerate(delay)}, chunks=9)
-        delays = scenario([one], [(9, 1)] * 3).delays
         work = 100_000
-        ledger = Gangs(np.array([[work, work]]), delays, 1, overhead, kept=keeps)
+        ledger = Ledger(one, [(9, 1)] * 3, work, overhead, kept=keeps)
         plain = Followed(work, delay, overhead)
         for _ in range(8):
             plain.go_on(plain.now + int(rng.integers(0, 5)))
-            assert ledger.left_of(0, plain.now) == ledger.left_at(np.array([0]), plain.now)[0] == plain.left
+            assert ledger.engine.left_of(0, plain.now) == plain.left
             if plain.holds and rng.integers(0, 3) == 0:
-                ledger.suspend(0, plain.now)
+                ledger.suspend(plain.now)
                 plain.stop()
                 paused += 1
                 continue
             where = {s: int(n) for s, n in enumerate(rng.integers(0, 4, 3)) if n} or {0: 1}
-            if plain.holds:
-                ledger.suspend(0, plain.now)
-            ledger.place(0, tuple(where.items()), 0, plain.now, gang=False)
+            ledger.place(tuple(where.items()), plain.now)
             (plain.place_where_data_are_kept if keeps else plain.place)(where)
             joined += len({w.begin for w in plain.workers}) > 1
-            got = Counter((s, begin) for s, n, begin in ledger.begins(0) for _ in range(n))
+            got = Counter((s, begin) for s, n, begin in ledger.engine.begins(0) for _ in range(n))
             assert got == Counter((w.server, w.begin) for w in plain.workers)
         if plain.holds:
-            ledger.left[0] -= plain.left - 40
-            end, plain.left = ledger.finish_time(0), 40
+            ledger.engine.ledger.jobs[0, LEFT] -= plain.left - 40
+            end, plain.left = ledger.ends(), 40
             plain.go_on(end - 1)
             assert plain.left > 0
             plain.go_on(end)
@@ -132,38 +153,36 @@ def test_workers_on_their_way_are_the_last_to_be_kept_and_the_first_to_go(keeps:
     Its data, under way since 4, are there at 7; where only the last place counts they come anew, at 9.
     """
     one = job("a", 0, 1, 100, upload_s={"s0": 3 / S}, chunks=3)
-    gangs = Gangs(np.array([[1000, 1000]]), scenario([one], [(3, 1)]).delays, 1, 0, kept=keeps)
+    gangs = Ledger(one, [(3, 1)], 1000, kept=keeps)
     third = 7 if keeps else 9
     for now, n, begins in ((0, 2, [(2, 3)]), (4, 3, [(2, 4), (1, 7)]), (5, 2, [(2, 5)]), (6, 3, [(2, 6), (1, third)])):
-        if now:
-            gangs.suspend(0, now)
-        gangs.place(0, ((0, n),), 0, now, gang=False)
-        assert [(k, begin) for _, k, begin in gangs.begins(0)] == begins
-    assert gangs.left_of(0, 10) == 1000 - 2 * 7 - (10 - third)
+        gangs.place(((0, n),), now)
+        assert [(k, begin) for _, k, begin in gangs.engine.begins(0)] == begins
+    assert gangs.engine.left_of(0, 10) == 1000 - 2 * 7 - (10 - third)
 
 
 @pytest.mark.parametrize("gang", [True, False])
 def test_a_lost_server_has_no_data_any_more_and_the_others_keep_theirs(gang: bool) -> None:
     """Data on s0 at 3 and on s1 at 4; s0 is lost at 5. At 6 the job returns to both: s1 at once, s0 at 6 + 3."""
     one = job("a", 0, 2, 100, upload_s={"s0": 3 / S, "s1": 4 / S})
-    gangs = Gangs(np.array([[1000, 1000]]), scenario([one], [(1, 1), (1, 1)]).delays, 1, 0)
-    gangs.place(0, ((0, 1), (1, 1)), 0, 0, gang=gang)
-    gangs.suspend(0, 5)
-    gangs.forget(0)
-    assert gangs.supplied(0) == {1: 1}
-    gangs.place(0, ((0, 1), (1, 1)), 0, 6, gang=gang)
-    assert [begin for *_, begin in gangs.begins(0)] == ([9, 9] if gang else [9, 6])
+    gangs = Ledger(one, [(1, 1), (1, 1)], 1000)
+    gangs.place(((0, 1), (1, 1)), 0, gang=gang)
+    gangs.suspend(5)
+    gangs.engine.lose_data(0)
+    assert gangs.engine.data(0) == {1: 1}
+    gangs.place(((0, 1), (1, 1)), 6, gang=gang)
+    assert [begin for *_, begin in gangs.engine.begins(0)] == ([9, 9] if gang else [9, 6])
 
 
 def test_a_measured_speed_stretches_what_is_left_of_a_job_that_is_no_gang() -> None:
     """One worker from 0, one from 4; of 20 at 2 two are done, 18 become 36: 2 by 4, then two at a time: 4 + 17."""
     one = job("a", 0, 1, 100, upload_s={"s0": 0.0, "s1": 4 / S}, chunks=2)
-    gangs = Gangs(np.array([[20, 20]]), scenario([one], [(1, 1), (1, 1)]).delays, 1, 0)
-    gangs.place(0, ((0, 1), (1, 1)), 0, 0, gang=False)
-    assert gangs.finish_time(0) == 12
-    gangs.stretch(0, 2.0, 2)
-    assert gangs.left_of(0, 2) == 36
-    assert gangs.finish_time(0) == 21
+    gangs = Ledger(one, [(1, 1), (1, 1)], 20)
+    gangs.place(((0, 1), (1, 1)), 0)
+    assert gangs.ends() == 12
+    gangs.engine.stretch(0, 2.0, 2)
+    assert gangs.engine.left_of(0, 2) == 36
+    assert gangs.ends() == 21
 
 
 # -- the kernel --------------------------------------------------------------------------------------------------------
@@ -203,7 +222,7 @@ def test_a_gang_waits_for_its_slowest_upload_and_one_that_is_none_does_not() -> 
     ):
         kernel = Kernel(s, Script([order]))
         handled(kernel, arrival(0))
-        assert [begin for *_, begin in kernel.gangs.begins(0)] == begins
+        assert [begin for *_, begin in kernel.engine.begins(0)] == begins
 
 
 # -- the verifier ------------------------------------------------------------------------------------------------------

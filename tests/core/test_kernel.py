@@ -13,6 +13,7 @@ import pytest
 
 from builders.kernel import A, B, C, S, Script, after_arrivals, again, allocate, arrival, dispatch, handled, scenario
 from builders.product import play
+from skedge.core.engine.ledger import GANG, PS
 from skedge.core.errors import OrderError, PolicyError, SkedgeError, StateError
 from skedge.core.events import (
     CLOUD,
@@ -32,7 +33,7 @@ from skedge.core.events import (
     ps_in,
 )
 from skedge.core.kernel import apply as apply_module
-from skedge.core.kernel import books, slots, storage
+from skedge.core.kernel import books, storage
 from skedge.core.kernel import kernel as kernel_module
 from skedge.core.kernel.absorb import absorb
 from skedge.core.kernel.apply import apply
@@ -122,7 +123,7 @@ def test_every_rule_that_the_kernel_names_has_a_wrong_order_here() -> None:
 
     M15 and M25: below. M31 is of sites: ``test_sites.py``.
     """
-    text = "".join(inspect.getsource(module) for module in (kernel_module, apply_module, books, slots, storage))
+    text = "".join(inspect.getsource(module) for module in (kernel_module, apply_module, books, storage))
     named = set(re.findall(r'OrderError\(\s*"(M\d+)"', text))
     assert named == {rule for rule, _ in WRONG.values()} | {"M15", "M25", "M31"}
 
@@ -144,7 +145,7 @@ def test_a_dispatched_job_that_runs_without_a_ps_is_refused() -> None:
     """M12: a job has begun to run and the policy gave it no PS."""
     kernel = Kernel(scenario(), Script([dispatch(A, 0, 1)]))
     with pytest.raises(OrderError) as refused:
-        drive_to_end(kernel, SimulatedWorld(scenario()))
+        drive_to_end(kernel, SimulatedWorld(kernel))
     assert refused.value.rule == "M12"
 
 
@@ -160,7 +161,7 @@ def test_a_forgotten_job_is_an_error_at_the_end() -> None:
     """A policy that answers nothing has left three jobs unanswered; the first is named."""
     s = scenario()
     with pytest.raises(SkedgeError, match=r"left 3 jobs unanswered, the first is 'a'"):
-        drive_to_end(Kernel(s, Script()), SimulatedWorld(s))
+        drive_to_end(kernel := Kernel(s, Script()), SimulatedWorld(kernel))
 
 
 def test_a_server_listed_twice_cannot_be_given_more_workers_than_it_has() -> None:
@@ -230,12 +231,12 @@ def test_a_job_that_ends_gives_back_all_that_it_held() -> None:
         Kernel(scenario(), Script([dispatch(A, 0, 1)], [AssignPS(A, 0)])), arrival(A), Event(0, started=(A,))
     )
     assert dispatched.books.storage.free[0] == 0
-    assert dispatched.books.slots.ps_job[0] == A
+    assert dispatched.engine.ledger.ps_job[0] == A
     for kernel in (dispatched, handled(Kernel(scenario(), Script([allocate(A, (0, 2), ps=0)])), arrival(A))):
         handled(kernel, Event(20 * S, finished=(A,)))
         kernel.validate_state()
-        assert kernel.books.slots.free.tolist() == [[2, 0], [1, 1], [0, 0]]
-        assert kernel.books.slots.ps_job.tolist() == [-1, -1, -1]
+        assert kernel.engine.ledger.free.tolist() == [[2, 0], [1, 1], [0, 0]]
+        assert kernel.engine.ledger.ps_job.tolist() == [-1, -1, -1]
         assert kernel.books.storage.free.tolist() == [4_000_000, UNLIMITED, UNLIMITED]
 
 
@@ -254,7 +255,7 @@ def test_sound_books_pass_the_self_check() -> None:
 @pytest.mark.parametrize("change", [1, -1])
 def test_self_check_finds_a_wrong_number_of_free_workers(change: int) -> None:
     kernel = busy_kernel()
-    kernel.books.slots.free[0, 0] += change
+    kernel.engine.ledger.free[0, 0] += change
     with pytest.raises(StateError, match="free workers"):
         kernel.validate_state()
 
@@ -262,22 +263,21 @@ def test_self_check_finds_a_wrong_number_of_free_workers(change: int) -> None:
 def test_self_check_finds_a_worker_given_twice() -> None:
     """Two placements of the one gpu of s1, with books that agree: free is -1."""
     kernel = busy_kernel()
-    kernel.gangs.placed[C] = ((1, 1),)
-    kernel.books.slots.free[1, 0] -= 1
+    kernel.engine.allocate(C, ((1, 1),), CLOUD, 0, GANG, 0, None)
     with pytest.raises(StateError, match="free workers"):
         kernel.validate_state()
 
 
 def test_self_check_finds_a_ps_slot_of_nobody() -> None:
     kernel = busy_kernel()
-    kernel.books.slots.ps_job[2] = A
+    kernel.engine.ledger.ps_job[2] = A
     with pytest.raises(StateError, match="PS slots"):
         kernel.validate_state()
 
 
 def test_self_check_finds_a_ps_slot_of_another_job() -> None:
     kernel = busy_kernel()
-    kernel.books.ps_of[B] = ps_in(0)
+    kernel.engine.ledger.jobs[B, PS] = 0
     with pytest.raises(StateError, match="PS slots"):
         kernel.validate_state()
 
@@ -301,7 +301,7 @@ def test_a_job_that_fails_leaves_everything_that_it_held() -> None:
     queued = [lanes.rows[lane, i, :4].tolist() for lane in range(4) for i in range(lanes.waiting[lane])]
     assert queued == [[B, 20 * S, 1, 2]], "job, rank, order of dispatch, chunks"
     assert lanes.coming.tolist() == [0, 0, 0, 0]
-    assert kernel.books.slots.ps_job.tolist() == [-1, -1, -1]
+    assert kernel.engine.ledger.ps_job.tolist() == [-1, -1, -1]
     assert kernel.books.storage.free[0] == 4_000_000
     assert kernel.active().tolist() == [B]
     kernel.validate_state()
@@ -315,8 +315,8 @@ def test_a_gang_that_fails_gives_its_workers_back() -> None:
     kernel = Kernel(scenario(), Script([Allocate(A, ((0, 2),), ps_in(0))], []))
     kernel.handle(arrival(A))
     kernel.handle(Event(2 * S, failed=((A, "no module"),)))
-    assert kernel.books.slots.free.tolist() == kernel.scenario.cluster.workers.tolist()
-    assert kernel.books.slots.ps_job.tolist() == [-1, -1, -1]
+    assert kernel.engine.ledger.free.tolist() == kernel.scenario.cluster.workers.tolist()
+    assert kernel.engine.ledger.ps_job.tolist() == [-1, -1, -1]
     kernel.validate_state()
 
 
@@ -441,7 +441,7 @@ def test_a_policy_that_asks_to_be_woken_now_is_refused() -> None:
     """M1, at its first attempt: it would be woken for ever."""
     policy = Insists(WakeAt)
     with pytest.raises(OrderError, match=r"cannot wake at 0 µs: it must be a whole number above 0, which is now"):
-        drive_to_end(Kernel(scenario(), policy), SimulatedWorld(scenario()))
+        drive_to_end(kernel := Kernel(scenario(), policy), SimulatedWorld(kernel))
     assert policy.asked == [0]
 
 
@@ -449,7 +449,7 @@ def test_a_plan_that_begins_now_wakes_no_policy_now() -> None:
     """A plan from now to 50 s, made whenever a job arrives (0, 1 and 5 s), wakes at its end alone."""
     policy = Insists(lambda now: Reserve(A, 0, 1, now, 50 * S))
     with pytest.raises(SkedgeError, match="left 3 jobs unanswered"):
-        drive_to_end(Kernel(scenario(), policy), SimulatedWorld(scenario()))
+        drive_to_end(kernel := Kernel(scenario(), policy), SimulatedWorld(kernel))
     assert policy.asked == [0, S, 5 * S, 50 * S]
 
 

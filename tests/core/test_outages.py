@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from builders.kernel import A, B, S, Script, after_arrivals, again, allocate, arrival, dispatch, handled
+from builders.kernel import A, B, S, Script, after_arrivals, again, allocate, announced_end, arrival, dispatch, handled
 from builders.kernel import scenario as two_servers
 from skedge.core.engine.lanes import COUNT, JOB
+from skedge.core.engine.ledger import PS_SINCE
 from skedge.core.errors import OrderError, PolicyError, StateError
 from skedge.core.events import CLOUD, OUT_OF_SERVICE, Allocate, AssignPS, Dispatch, Event, Order, ps_in
 from skedge.core.kernel.absorb import absorb
@@ -43,14 +44,14 @@ def test_gangs_on_a_server_out_of_service_lose_their_workers_and_their_ps() -> N
     kernel = after_arrivals(allocate(A, (0, 2), ps=0), allocate(B, (1, 1), ps=1))
     event = absorb(kernel, Event(2 * S, servers=((0, "lost"),)))
     assert (event.interrupted, event.without_ps, event.lost) == ((A,), (), ())
-    assert kernel.gangs.placed == {B: ((1, 1),)}
-    assert kernel.books.slots.capacity.tolist() == [[0, 0], [1, 1], [0, 0]]
-    assert kernel.books.slots.ps_job.tolist() == [OUT_OF_SERVICE, B, -1]
+    assert (kernel.engine.holders(), kernel.engine.placement(B)) == ([B], ((1, 1),))
+    assert kernel.engine.ledger.capacity.tolist() == [[0, 0], [1, 1], [0, 0]]
+    assert kernel.engine.ledger.ps_job.tolist() == [OUT_OF_SERVICE, B, -1]
     kernel.validate_state()
     back = absorb(kernel, Event(3 * S, servers=((0, ""),)))
     assert back.interrupted == ()
-    assert kernel.books.slots.free.tolist() == [[2, 0], [0, 1], [0, 0]]
-    assert kernel.books.slots.ps_job.tolist() == [-1, B, -1]
+    assert kernel.engine.ledger.free.tolist() == [[2, 0], [0, 1], [0, 0]]
+    assert kernel.engine.ledger.ps_job.tolist() == [-1, B, -1]
     kernel.validate_state()
 
 
@@ -132,9 +133,9 @@ def test_a_measured_speed_stretches_what_is_left_and_what_is_foreseen() -> None:
     assert kernel.chunk_time[A, 0] == 20 * S
     gangs = after_arrivals(allocate(A, (0, 2)))
     handled(gangs, Event(4 * S, measured=((A, 2.0),)))
-    assert gangs.gangs.finish_time(A) == 18 * S, "to end at 11 s: 7 s left become 14"
+    assert announced_end(gangs, A) == 18 * S, "to end at 11 s: 7 s left become 14"
     handled(gangs, Event(5 * S, measured=((A, 1.0),)))
-    assert gangs.gangs.finish_time(A) == pytest.approx(11.5 * S)
+    assert announced_end(gangs, A) == pytest.approx(11.5 * S)
 
 
 class Growing(list[object]):
@@ -149,7 +150,7 @@ def test_a_forecast_neither_copies_the_record_nor_adds_to_it() -> None:
     handled(kernel, arrival(A), Event(0, started=(A,)))
     made = kernel.record.decisions.orders = Growing(kernel.record.decisions.orders)  # type: ignore[assignment]
     assert Present(kernel, 4 * S).foresee().completions == {A: 10 * S}
-    assert (len(made), list(kernel.record.ps), kernel.record.ps_since) == (1, [], {A: 0})
+    assert (len(made), len(kernel.engine.rows().ps), kernel.engine.ledger.jobs[A, PS_SINCE]) == (1, 0, 0)
 
 
 # -- policies, and what they will do ----------------------------------------------------------------------------------
@@ -157,7 +158,8 @@ def test_a_forecast_neither_copies_the_record_nor_adds_to_it() -> None:
 
 def played(scenario: Scenario, policy: str) -> Iterator[tuple[Kernel, SimulatedWorld, Event]]:
     made = prepare_policy(policy, scenario)
-    kernel, world = Kernel(scenario, made), SimulatedWorld(scenario, preemptive=made.lanes.preemptive)
+    kernel = Kernel(scenario, made)
+    world = SimulatedWorld(kernel)
     while (event := world.next_event()) is not None:
         for order in kernel.handle(event):
             world.perform(order)
@@ -227,8 +229,8 @@ def lost_with(kernel: Kernel, server: int) -> tuple[tuple[int, tuple[int, ...]],
 
 def standing_on(kernel: Kernel, server: int) -> list[int]:
     """Jobs that hold workers or a PS on a server, or have an untrained chunk there."""
-    gangs = [job for job, where in kernel.gangs.placed.items() if server in dict(where)]
-    served = [job for job in kernel.books.ps_of if server in kernel.books.ps_servers(job)]
+    gangs = [job for job in kernel.engine.holders() if server in dict(kernel.engine.placement(job))]
+    served = [job for job in kernel.books.with_ps() if server in kernel.books.ps_servers(job)]
     return gangs + served + [job for job, _ in lost_with(kernel, server) if kernel.status[job] == DISPATCHED]
 
 
@@ -240,7 +242,7 @@ def test_a_void_plan_is_not_planned_on() -> None:
     handled(kernel, Event(60 * S, woke=True))
     assert A in kernel.active()
     handled(kernel, Event(61 * S, servers=((0, ""),)))
-    assert kernel.gangs.placed == {A: ((0, 2),)}
+    assert (kernel.engine.holders(), kernel.engine.placement(A)) == ([A], ((0, 2),))
 
 
 def test_chunks_in_service_without_a_ps_are_not_told_as_running() -> None:

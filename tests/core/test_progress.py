@@ -17,6 +17,7 @@ from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND
 from skedge.core.policy import BasePolicy, View
+from skedge.core.registry import make_policy
 from skedge.explanation.what_if import state_at, what_if
 from skedge.prepare import prepare_policy
 from skedge.scenario.file import scenario_from_dict, scenario_of
@@ -180,7 +181,8 @@ def test_waking_beside_a_job_that_runs_is_no_idleness(monkeypatch: pytest.Monkey
         policy.inner.start(*of)  # type: ignore[attr-defined]
 
     policy.start = both  # type: ignore[method-assign]
-    drive_to_end(Kernel(jobs, policy), SimulatedWorld(jobs))
+    kernel = Kernel(jobs, policy)
+    drive_to_end(kernel, SimulatedWorld(kernel))
 
 
 def test_a_run_of_many_jobs_is_stuck_after_as_many_orders_as_one_of_twenty() -> None:
@@ -191,7 +193,7 @@ def test_a_run_of_many_jobs_is_stuck_after_as_many_orders_as_one_of_twenty() -> 
         cluster={"sharing": {"ageing": "10s", "most_preemptions": 1_000_000_000}},
         more=more,
     )
-    watchdog = SimulatedWorld(stuck).progress
+    watchdog = SimulatedWorld(Kernel(stuck, make_policy("srtf"))).progress
     watchdog.jobs.update(range(60))
     assert watchdog._patience() == progress.MOST_ORDERS + progress.MOST_BOUNDED
     watchdog.bound = 2

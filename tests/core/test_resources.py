@@ -57,7 +57,7 @@ class Scripted(BasePolicy):
 
 def played(scenario: Scenario, *slots: tuple[Placement, Any]) -> Kernel:
     kernel = Kernel(scenario, Scripted(*slots))
-    world = SimulatedWorld(scenario)
+    world = SimulatedWorld(kernel)
     drive_to_end(kernel, world)
     kernel.validate_state()
     kernel.runs = world.runs()  # type: ignore[attr-defined]

@@ -89,10 +89,9 @@ class Drained(SimulatedWorld):
         assert bool(there) == bool(lost), "the kernel believes what is true"
         for lane in lanes.tolist():
             self._empty(lane)
-        stopped = [number for number, where in kernel.gangs.placed.items() if server in dict(where)]
-        stopped += [n for n in kernel.gangs.placed if server in kernel.books.ps_servers(n) and n not in stopped]
+        stopped = [n for n in kernel.engine.holders() if server in dict(kernel.engine.placement(n))]
+        stopped += [n for n in kernel.engine.holders() if server in kernel.books.ps_servers(n) and n not in stopped]
         orders = kernel.handle(Event(now, servers=((server, "server_cordoned"),), lost=lost))
-        self.gangs.forget(server)
         for number in stopped:
             self.holding.stop(number)
         for order in orders:

@@ -146,7 +146,7 @@ def test_a_job_that_goes_wholly_back_to_the_cloud_is_wholly_in_the_cloud_again()
         assert kernel.view.wholly_in_cloud(A)
         if rule is None:
             handled(kernel, Event(7 * S, started=(A,)))
-            assert kernel.books.ps_of[A] == ps_in(CLOUD)
+            assert kernel.books.ps_placement(A) == ps_in(CLOUD)
         else:
             with pytest.raises(OrderError) as refused:
                 handled(kernel, Event(7 * S, started=(A,)))
@@ -167,7 +167,7 @@ def test_while_the_cloud_is_out_of_service_its_jobs_may_have_a_ps_elsewhere() ->
     """A chunk that still finishes its mini-batch there needs one; M15 asks for the cloud only in service."""
     kernel = Kernel(two_servers(), Script([dispatch(A, CLOUD, CLOUD)], [AssignPS(A, CLOUD)], [AssignPS(A, 0)]))
     handled(kernel, arrival(A), Event(0, started=(A,)), Event(4 * S, servers=((2, "lost"),)))
-    assert kernel.books.ps_of[A] == ps_in(0)
+    assert kernel.books.ps_placement(A) == ps_in(0)
 
 
 def test_the_forecast_of_a_job_that_is_back_in_the_cloud_has_its_whole_or_divided_time() -> None:

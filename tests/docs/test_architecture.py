@@ -24,7 +24,7 @@ from skedge.testing import small_scenario
 
 PLANTED = [
     ("policies/gangs/srtf.py", "from skedge.core.kernel.kernel import Kernel"),
-    ("policies/aonline/policy.py", "from skedge.core.kernel.slots import Slots"),
+    ("policies/aonline/policy.py", "from skedge.core.kernel.storage import Storage"),
     ("policies/dorm/policy.py", "from skedge.core.kernel.state import State"),
     ("policies/drf/policy.py", "import time"),
     ("analysis/verify/rules.py", "from skedge.core.kernel.kernel import Kernel"),

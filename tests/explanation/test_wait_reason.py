@@ -27,7 +27,7 @@ def test_a_gang_that_finds_too_few_workers_names_who_has_them() -> None:
 def test_a_gang_without_a_free_ps_names_who_has_it() -> None:
     kernel = after_arrivals(allocate(A, (1, 1), ps=0), cloud=False)
     kernel = handled(kernel, Event(2 * S))
-    kernel.books.slots.ps_job[1] = A
+    kernel.engine.ledger.ps_job[1] = A
     assert facts(wait_reason(kernel, B)) == ("no_ps", "ps:cpu", 1, 0, "a")
 
 

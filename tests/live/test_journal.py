@@ -49,13 +49,12 @@ def fresh(scenario: Scenario, policy: str, journal: SqlJournal | None = None) ->
 def test_replay_decides_as_it_was_decided(url: str, policy: str) -> None:
     scenario = small_scenario(1)
     kernel = fresh(scenario, policy, SqlJournal(url, {"policy": policy}))
-    preemptive = kernel.policy.lanes.preemptive
-    drive_to_end(kernel, SimulatedWorld(scenario, preemptive=preemptive))
+    drive_to_end(kernel, SimulatedWorld(kernel))
     found = SqlJournal(url)
     assert found.about == {"policy": policy}
     assert len(found.decided) > 0
     again = fresh(scenario, policy, found)
-    drive_to_end(again, SimulatedWorld(scenario, preemptive=preemptive))
+    drive_to_end(again, SimulatedWorld(again))
     assert len(found.decided) == 0
     again.validate_state()
     assert again.record.decisions.table().equals(kernel.record.decisions.table())
@@ -64,9 +63,9 @@ def test_replay_decides_as_it_was_decided(url: str, policy: str) -> None:
 def test_replay_with_another_policy_is_refused(url: str) -> None:
     scenario = small_scenario(1)
     kernel = fresh(scenario, "fifo", SqlJournal(url, {}))
-    drive_to_end(kernel, SimulatedWorld(scenario))
+    drive_to_end(kernel, SimulatedWorld(kernel))
     with pytest.raises(StateError, match="not the one in the journal"):
-        drive_to_end(fresh(scenario, "fifo:rule=earliest_server", SqlJournal(url)), SimulatedWorld(scenario))
+        drive_to_end(kernel := fresh(scenario, "fifo:rule=earliest_server", SqlJournal(url)), SimulatedWorld(kernel))
 
 
 def test_orders_are_in_the_journal_before_they_are_carried_out(url: str) -> None:
@@ -106,11 +105,11 @@ def test_who_only_reads_writes_nothing(url: str) -> None:
     """A record is made while the controller may be writing: past the end of the journal it adds nothing."""
     scenario = small_scenario(1)
     journal = SqlJournal(url, {})
-    drive_to_end(fresh(scenario, "fifo", journal), SimulatedWorld(scenario))
+    drive_to_end(kernel := fresh(scenario, "fifo", journal), SimulatedWorld(kernel))
     reader = SqlJournal(url, reading=True)
     count = reader.number
     reader.decided.clear()
-    drive_to_end(fresh(scenario, "fifo", reader), SimulatedWorld(scenario))
+    drive_to_end(kernel := fresh(scenario, "fifo", reader), SimulatedWorld(kernel))
     assert SqlJournal(url).number == count
 
 
@@ -275,7 +274,7 @@ def written(url: str) -> dict[str, object]:
     """Write a run to a journal; returns what it is about."""
     scenario, about = small_scenario(1), {"policy": "fifo"}
     journal = SqlJournal(url, about)
-    drive_to_end(fresh(scenario, "fifo", journal), SimulatedWorld(scenario))
+    drive_to_end(kernel := fresh(scenario, "fifo", journal), SimulatedWorld(kernel))
     journal.close()
     return about
 

@@ -67,7 +67,7 @@ class Watched:
 def watched(scenario: Scenario, policy: Any) -> tuple[Watched, Kernel]:
     seen = Watched(policy)
     kernel = Kernel(scenario, seen)  # type: ignore[arg-type]
-    drive_to_end(kernel, SimulatedWorld(scenario))
+    drive_to_end(kernel, SimulatedWorld(kernel))
     kernel.validate_state()
     return seen, kernel
 

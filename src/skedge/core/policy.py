@@ -331,7 +331,7 @@ class View:
     @property
     def work(self) -> Ints:
         """Announced work of a gang, D p [worker-µs], at zeta = 0 and 1, shape ``(arrived, 2)``."""
-        return _read_only(self._state.gangs.work[: self.arrived])
+        return _read_only(self._state.engine.ledger.announced[: self.arrived])
 
     def upload_delay(self, job: int, server: int) -> int:
         """Upload delay of a chunk of `job` to `server` [µs]."""
@@ -353,7 +353,7 @@ class View:
     @property
     def workers(self) -> Ints:
         """Workers held by each arrived job through allocations, shape ``(arrived,)``."""
-        return _read_only(self._state.gangs.workers[: self.arrived])
+        return _read_only(self._state.engine.workers_held[: self.arrived])
 
     def wholly_in_cloud(self, job: int) -> bool:
         """Whether the last dispatch of every chunk of `job` was to the cloud."""
@@ -361,11 +361,11 @@ class View:
 
     def placement(self, job: int) -> tuple[tuple[int, int], ...]:
         """(server, workers) pairs held by `job` now."""
-        return self._state.gangs.placed.get(self._arrived_job(job), ())
+        return self._state.engine.placement(self._arrived_job(job))
 
     def data(self, job: int) -> tuple[tuple[int, int], ...]:
         """(server, workers) pairs: number of workers of `job` whose data are on the server or on their way to it."""
-        return tuple(self._state.gangs.supplied(self._arrived_job(job)).items())
+        return tuple(self._state.engine.data(self._arrived_job(job)).items())
 
     def chunks_left(self, job: int) -> Ints:
         """Untrained chunks of `job` by site, shape ``(servers,)``; for clusters of sites."""
@@ -384,12 +384,11 @@ class View:
         """Announced remaining gang work of `jobs` [worker-µs], at least 1."""
         if len(jobs) and not 0 <= jobs.min() <= jobs.max() < self.arrived:
             raise IndexError(f"not all jobs have arrived; jobs 0 to {self.arrived - 1} have")
-        return self._state.gangs.left_at(jobs, self.now)
+        return self._state.engine.remaining(jobs, self.now)
 
     def share_left(self, jobs: Ints) -> Floats:
         """Fraction of the announced gang work of `jobs` that remains, in (0, 1]."""
-        gangs = self._state.gangs
-        return self.remaining(jobs) / gangs.work[jobs, [gangs.zeta[job] for job in jobs]]
+        return self.remaining(jobs) / self._state.engine.total_work(jobs)
 
     @property
     def in_service(self) -> Any:
@@ -399,12 +398,12 @@ class View:
     @property
     def capacity(self) -> Ints:
         """Workers of the servers in service, shape ``(servers, worker types)``."""
-        return _read_only(self._state.books.slots.capacity)
+        return _read_only(self._state.engine.ledger.capacity)
 
     @property
     def free_workers(self) -> Ints:
         """Workers of the servers in service not held by any gang, shape ``(servers, worker types)``."""
-        return _read_only(self._state.books.slots.free)
+        return _read_only(self._state.engine.ledger.free)
 
     @property
     def amounts(self) -> Floats:
@@ -422,16 +421,15 @@ class View:
 
         A slot of a server out of service has a number that is no job's.
         """
-        return _read_only(self._state.books.slots.ps_job)
+        return _read_only(self._state.engine.ledger.ps_job)
 
     def ps_of(self, job: int) -> int | None:
         """PS slot of `job` (CLOUD = -1), None if it has none; on servers with slots."""
-        ps = self._state.books.ps_of.get(job)
-        return None if ps is None else ps[0][0]
+        return self._state.engine.ps_of(job)
 
     def ps_placement(self, job: int) -> tuple[tuple[int, int], ...]:
         """(place, PSs) pairs held by `job` now, as in ``Allocate.ps``."""
-        return self._state.books.ps_of.get(self._arrived_job(job), ())
+        return self._state.books.ps_placement(self._arrived_job(job))
 
     @property
     def free_bytes(self) -> Ints:

@@ -102,13 +102,13 @@ def wait_reason(kernel: Kernel, job: int, now: int | None = None, overdue: int =
         # it has left: what is on record is the reason
         state = kernel.record.state(job)
         return WaitReason("completed" if state == "finished" else state)
-    if job in kernel.gangs.placed:
+    if kernel.engine.holds(job):
         # a placed gang starts when its last upload has arrived
-        start = kernel.books.begins(kernel.gangs, job)
+        start = kernel.books.begins(job)
         if overdue > 0 or start > now:
             return _uploading(start, overdue)
     if kernel.is_running(job):
-        return WaitReason("running") if job in kernel.books.ps_of else _without_ps(kernel, job)
+        return WaitReason("running") if kernel.books.has_ps(job) else _without_ps(kernel, job)
     if status == DISPATCHED:
         return _on_lanes(kernel, job, now) if overdue <= 0 else _uploading(None, overdue)
     # a policy dispatches chunks if it ever has; lost chunks are those of a dispatched job
@@ -160,9 +160,9 @@ def _without_lanes(kernel: Kernel, job: int) -> WaitReason:
     """Why a dispatching policy has not dispatched a job: no storage, or no server in service."""
     kind = int(kernel.scenario.jobs.worker_type[job])
     # capacity counts the servers in service alone
-    if kernel.books.slots.capacity[:, kind].sum() == 0:
+    if kernel.engine.ledger.capacity[:, kind].sum() == 0:
         return _server_out(kernel, job, int(kernel.scenario.jobs.chunks[job]))
-    servers = np.flatnonzero(kernel.books.slots.capacity[:, kind] > 0)
+    servers = np.flatnonzero(kernel.engine.ledger.capacity[:, kind] > 0)
     need = float(kernel.scenario.jobs.chunk_mb[job] * kernel.scenario.jobs.chunks[job])
     return WaitReason("no_storage", "storage MB", need, float(megabytes(kernel.books.storage.free[servers]).sum()))
 
@@ -185,18 +185,18 @@ def _on_slots(kernel: Kernel, job: int) -> WaitReason:
     jobs, cluster = kernel.scenario.jobs, kernel.scenario.cluster
     need, kind = int(jobs.workers[job]), int(jobs.worker_type[job])
     # kind -1: no server has workers of the type
-    if kind < 0 or need > cluster.workers[:, kind].sum() or need > kernel.books.slots.capacity[:, kind].sum():
+    if kind < 0 or need > cluster.workers[:, kind].sum() or need > kernel.engine.ledger.capacity[:, kind].sum():
         return _server_out(kernel, job, need)
     # the quota first: free workers that it withholds are no reason
     if cluster.sharing is not None:
         left = _quota_left(kernel, cluster.sharing, job)
         if left is not None and left < need:
             return WaitReason("quota", _worker(kernel, job), need, left)
-    free = int(kernel.books.slots.free[:, kind].sum())
+    free = int(kernel.engine.ledger.free[:, kind].sum())
     if free < need:
         return WaitReason("no_workers", _worker(kernel, job), need, free, _holder(kernel, job, kind))
     # job of each PS slot; -1 if it is free; OUT_OF_SERVICE, a great number, if its server is out
-    slots = kernel.books.slots.ps_job[cluster.ps_type == jobs.ps_type[job]]
+    slots = kernel.engine.ledger.ps_job[cluster.ps_type == jobs.ps_type[job]]
     # the cloud has PSs without limit
     if cluster.cloud is None and not (slots < 0).any():
         return _without_ps(kernel, job)
@@ -208,7 +208,7 @@ def _on_slots(kernel: Kernel, job: int) -> WaitReason:
 
 def _quota_left(kernel: Kernel, sharing: Sharing, job: int) -> int | None:
     """Workers of the job's type that its tenant may still be given; None if it may have all."""
-    jobs, cluster, placed = kernel.scenario.jobs, kernel.scenario.cluster, kernel.gangs.placed
+    jobs, cluster, engine = kernel.scenario.jobs, kernel.scenario.cluster, kernel.engine
     tenant, kind = int(jobs.tenant[job]), int(jobs.worker_type[job])
     cluster_workers = cluster.workers.sum(axis=0)
     limit = int(sharing.limits(cluster_workers)[tenant, kind])
@@ -217,9 +217,9 @@ def _quota_left(kernel: Kernel, sharing: Sharing, job: int) -> int | None:
         return None
     n_held = sum(
         workers
-        for rival, allocation in placed.items()
+        for rival in engine.holders()
         if jobs.tenant[rival] == tenant and jobs.worker_type[rival] == kind
-        for server, workers in allocation
+        for server, workers in engine.placement(rival)
         # quotas are of the edge alone
         if server != cluster.cloud
     )
@@ -243,14 +243,14 @@ def _planned(kernel: Kernel, job: int) -> bool:
 def _without_ps(kernel: Kernel, job: int) -> WaitReason:
     """No PS is free for `job`, possibly because servers are out of service."""
     cluster, kind = kernel.scenario.cluster, int(kernel.scenario.jobs.ps_type[job])
-    slots = kernel.books.slots.ps_job[cluster.ps_type == kind]
+    slots = kernel.engine.ledger.ps_job[cluster.ps_type == kind]
     token = "server_out" if (slots == OUT_OF_SERVICE).any() else "no_ps"
     return WaitReason(token, f"ps:{cluster.ps_types[kind]}" if kind >= 0 else "ps", 1, 0, _first_served(kernel, slots))
 
 
 def _server_out(kernel: Kernel, job: int, need: int) -> WaitReason:
     kind = int(kernel.scenario.jobs.worker_type[job])
-    free = int(kernel.books.slots.free[:, kind].sum()) if kind >= 0 else 0
+    free = int(kernel.engine.ledger.free[:, kind].sum()) if kind >= 0 else 0
     return WaitReason("server_out", _worker(kernel, job), need, free)
 
 
@@ -262,7 +262,9 @@ def _worker(kernel: Kernel, job: int) -> str:
 def _holder(kernel: Kernel, job: int, kind: int) -> str | None:
     """Id of the job that holds the most workers of this type."""
     types = kernel.scenario.jobs.worker_type
-    holdings = [(int(kernel.gangs.workers[rival]), -rival) for rival in kernel.gangs.placed if types[rival] == kind]
+    holdings = [
+        (int(kernel.engine.workers_held[rival]), -rival) for rival in kernel.engine.holders() if types[rival] == kind
+    ]
     # numbers are negated so that of equal holdings the earlier job is named
     return _name(kernel, -max(holdings)[1]) if holdings and -max(holdings)[1] != job else None
 

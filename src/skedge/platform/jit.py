@@ -120,6 +120,11 @@ class CompiledFunction:
 _interpreted = False
 
 
+def is_interpreted() -> bool:
+    """Whether Python's functions are called instead of compiled ones."""
+    return _interpreted or os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}
+
+
 @contextmanager
 def interpreted() -> Iterator[None]:
     """Call Python's functions instead of compiled ones: the same results, and for the smallest inputs sooner."""

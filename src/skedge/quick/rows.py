@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from skedge.core.model.cluster import Floats, Ints
-
-
-def buffer_of(rows: Ints | Floats) -> Any:
-    """The numbers of `rows` one after the other, in place of a growing array that is only read from here on."""
-    return rows.reshape(-1).data
+from skedge.core.model.cluster import Ints
 
 
 def set_reasons(rows: Ints, key: Ints, reasons: dict[str, int], text: Callable[[int, list[int]], str]) -> None:

@@ -10,17 +10,15 @@ import numpy as np
 from skedge.core.engine.allocations import REJECT
 from skedge.core.engine.ledger import (
     ADMITTED,
-    DECISIONS,
     DEMAND,
     DONE,
     NOW,
-    PS_ROWS,
-    RUNS,
     TYPE,
-    UPLOADS,
     Case,
+    Rows,
     make_case,
     make_ledger,
+    trimmed,
     with_room,
 )
 from skedge.core.engine.step import room_for_event
@@ -32,6 +30,7 @@ from skedge.core.model.kinds import kind_of
 from skedge.core.model.scenario import Scenario
 from skedge.core.policy import Policy
 from skedge.core.record.record import Record
+from skedge.core.record.rows import CollectedRows
 from skedge.core.record.schedule import Schedule
 from skedge.platform.jit import CompiledFunction
 from skedge.policies.drf.policy import Drf
@@ -46,7 +45,7 @@ from skedge.sim.runs import RunLog
 from .decide import MOVED, NEVER_FITS_EDGE, NO_PS_THERE, PREEMPTED, RANK
 from .each_loop import advance_taking
 from .loop import FULL, OVER, advance
-from .rows import buffer_of, set_reasons
+from .rows import set_reasons
 from .state import ACTIVE, COMPLETED, DRF, FIFO, PREEMPTIVE, SRTF, TIRESIAS, PolicyState, make_choice
 from .taking import make_taking
 
@@ -105,9 +104,9 @@ def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], Non
             progress(Event(int(ledger.at[NOW]), finished=tuple(finished)))
     if choice.at[ACTIVE] > 0:
         raise SkedgeError(f"policy {policy.name!r} left {choice.at[ACTIVE]} jobs unanswered in the compiled loop")
-    rows, at, jobs = ledger.rows._asdict(), ledger.at, ledger.jobs
+    rows, jobs = trimmed(ledger), ledger.jobs
     del ledger, choice
-    return _record(scenario, case, rows, at, jobs, which)
+    return _record(scenario, case, rows, jobs, which)
 
 
 def _choice(scenario: Scenario, policy: Policy) -> PolicyState:
@@ -122,27 +121,17 @@ def _choice(scenario: Scenario, policy: Policy) -> PolicyState:
     return make_choice(scenario, which, rule, attained(limit_s), knob)
 
 
-def _record(
-    scenario: Scenario, case: Case, rows: dict[str, Ints], at: Ints, jobs: Ints, policy: int
-) -> Schedule:  # fmt: skip
-    """The tables, made of the rows as :class:`~skedge.core.record.record.Record` and the world's log make them.
-
-    The largest of the `rows` go as soon as their table is made, so that both are not there for long.
-    """
-    record, log = Record(scenario, Plans()), RunLog(scenario)
-    log.gang_rows = buffer_of(rows.pop("runs")[: at[RUNS]])
-    runs = log.table()
-    del log
-    decisions = _with_reasons(case, rows["decisions"][: at[DECISIONS]], jobs, policy, record)
-    record.decisions.rows, record.decisions.values = buffer_of(decisions), buffer_of(np.full(len(decisions), np.nan))
-    record.ps, record.gang_uploads = buffer_of(rows["ps"][: at[PS_ROWS]]), buffer_of(rows["uploads"][: at[UPLOADS]])
-    started = np.flatnonzero(jobs[:, ADMITTED] >= 0)
-    record.admitted = dict(zip(started.tolist(), jobs[started, ADMITTED].tolist(), strict=True))
+def _record(scenario: Scenario, case: Case, rows: Rows, jobs: Ints, policy: int) -> Schedule:
+    """The tables, made of the rows as :class:`~skedge.core.record.record.Record` and the world's log make them."""
+    source = CollectedRows(jobs[:, ADMITTED].copy(), rows)
+    record = Record(scenario, Plans(), source)
+    runs = RunLog(scenario, source).table()
+    _set_reasons(case, rows.decisions, jobs, policy, record)
     return record.schedule(runs)
 
 
-def _with_reasons(case: Case, rows: Ints, jobs: Ints, policy: int, record: Record) -> Ints:
-    """The decisions with the record's numbers of reasons; each rejection has its own."""
+def _set_reasons(case: Case, rows: Ints, jobs: Ints, policy: int, record: Record) -> None:
+    """Give the decisions the record's numbers of reasons; each rejection has its own."""
     fixed = {RANK: _RANKS[policy], PREEMPTED: "preempted", MOVED: "moved", NEVER_FITS_EDGE: "never_fits_edge"}
 
     def text(key: int, row: list[int]) -> str:
@@ -154,7 +143,6 @@ def _with_reasons(case: Case, rows: Ints, jobs: Ints, policy: int, record: Recor
 
     own = np.where(rows[:, 2] == REJECT, len(fixed) + rows[:, 1], rows[:, 5])
     set_reasons(rows, own, record.decisions.reasons, text)
-    return rows
 
 
 def _why(case: Case, row: Ints, reason: int) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from skedge.core.engine.agenda import JOB_FAILS
 from skedge.core.events import EndAt
 from skedge.core.model.time import NEVER
 
 from . import lanes as truth_of
-from .agenda import JOB_FAILS
 
 if TYPE_CHECKING:
     from .world import SimulatedWorld
@@ -55,9 +55,7 @@ class JobEnds:
     def _end(self, job: int) -> str:
         """Take a job out of the simulation; returns the reason."""
         world, truth = self.world, self.world.truth
-        if job in world.gangs.placed:
-            world.holding.stop(job)
-        world.gangs.finish(job)
+        world.holding.stop(job)
         if truth.left[job] and world.dispatches:
             world.drain()
             truth_of.take_off(truth, job, world.now)

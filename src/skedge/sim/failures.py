@@ -16,10 +16,10 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 from numpy.random import Generator
 
+from skedge.core.engine.agenda import CLOUD_ENDS, CLOUD_STARTS
 from skedge.core.engine.lanes import ARRIVE, COUNT, HEAD, JOB, LEFT, UNKNOWN, group_of, send, with_room
 from skedge.core.errors import SkedgeError
 from skedge.core.events import CLOUD, Dispatch, Event, Order, Reject
-from skedge.core.kernel.books import Books
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.cluster import Ints
 from skedge.core.model.network import upload_delay
@@ -28,7 +28,6 @@ from skedge.core.model.time import NEVER
 from skedge.platform.jit import lean
 
 from . import lanes as truth_of
-from .agenda import CLOUD_ENDS, CLOUD_STARTS
 from .away import ChunksAway
 from .lanes import Truth, arrive_now, close, touch
 from .world import SimulatedWorld
@@ -39,10 +38,9 @@ FAILED = "server_failed"
 
 def world_of(kernel: Kernel) -> SimulatedWorld:
     """The simulated world for a kernel: with failures if the physics has them."""
-    scenario, preemptive = kernel.scenario, kernel.policy.lanes.preemptive
-    if scenario.physics.mtbf is None:
-        return SimulatedWorld(scenario, preemptive=preemptive)
-    return FailingWorld(scenario, kernel.books, preemptive=preemptive)
+    if kernel.scenario.physics.mtbf is None:
+        return SimulatedWorld(kernel)
+    return FailingWorld(kernel)
 
 
 class Failures:
@@ -77,13 +75,14 @@ class Failures:
 
 
 class FailingWorld(SimulatedWorld):
-    """A simulation in which edge servers fail; `books` are the kernel's, which know where PSs are."""
+    """A simulation in which edge servers fail."""
 
-    def __init__(self, scenario: Scenario, books: Books, *, preemptive: bool = True) -> None:
-        super().__init__(scenario, preemptive=preemptive)
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__(kernel)
+        scenario = kernel.scenario
         if self.max_lag.any():
             raise SkedgeError("physics.mtbf: does not go with jobs that have max_lag")
-        self.books, self.failures = books, Failures(scenario)
+        self.books, self.failures = kernel.books, Failures(scenario)
         self.open, self.sent = len(scenario.jobs), 0
         self.settling = False
         self.begun: dict[tuple[int, int], int] = {}
@@ -143,9 +142,8 @@ class FailingWorld(SimulatedWorld):
         if not changes:
             return event
         for server in failed:
-            for job in [job for job in self.gangs.placed if self._stands_on(job, server)]:
-                self.holding.stop(job)
-            self.gangs.forget(server)
+            for job in [job for job in self.engine.holders() if self._stands_on(job, server)]:
+                self._interrupt(job)
         event = event or Event(self.now, chunks=self._chunk_facts())
         self.settling = bool(failed) and self.dispatches > 0
         servers = tuple((server, FAILED if fails else "") for server, fails in changes)
@@ -154,7 +152,13 @@ class FailingWorld(SimulatedWorld):
         return replace(event, lost=tuple((job, tuple(sorted(left[job]))) for job in sorted(left)))
 
     def _stands_on(self, job: int, server: int) -> bool:
-        return server in self.books.ps_servers(job) or any(server == other for other, _ in self.gangs.placed[job])
+        return server in self.books.ps_servers(job) or any(server == other for other, _ in self.engine.placement(job))
+
+    def _interrupt(self, job: int) -> None:
+        """The kernel will suspend a job on a server that has failed."""
+        if self.engine.trains(job, self.now):
+            self.progress.further(self.now)
+        self.holding.stop(job)
 
     def _lose(self, servers: list[int]) -> dict[int, list[int]]:
         """Take the chunks off the lanes of these servers; returns them by job."""

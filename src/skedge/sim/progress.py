@@ -131,8 +131,8 @@ class ProgressWatchdog:
 
 def _trains(world: SimulatedWorld) -> bool:
     """Whether a gang trains now, or chunks are in the cloud or on their way there."""
-    begun = world.gangs.compute_from
-    return world.chunks_in_cloud() or any(begun[job] < world.now for job in world.gangs.placed)
+    engine = world.engine
+    return world.chunks_in_cloud() or any(engine.trains(job, world.now) for job in engine.holders())
 
 
 def lane_work(lanes: Lanes, now: int, jobs: int) -> Ints:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from array import array
 from collections.abc import Mapping
 from typing import Any
@@ -11,11 +10,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from skedge.core.engine.gangs import Gangs
-from skedge.core.engine.shares import joined_at
+from skedge.core.engine.ledger import no_rows
 from skedge.core.model.cluster import Bools, Floats, Ints, Placement
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import NEVER
+from skedge.core.record.record import RowSource
 from skedge.core.record.schedule import schema, server_column
 
 from .lanes import RUN_CHUNK, RUN_END, RUN_JOB, RUN_LANE, RUN_PREEMPTED, RUN_START
@@ -31,14 +30,14 @@ Narrow = NDArray[np.int32]
 
 
 class RunLog:
-    """Runs on lanes, in the cloud and of gangs; :meth:`table` combines them."""
+    """Runs on lanes, in the cloud and at sites, and those of gangs, if `source` has any; :meth:`table` joins them."""
 
-    def __init__(self, scenario: Scenario) -> None:
-        self.scenario = scenario
+    def __init__(self, scenario: Scenario, source: RowSource | None = None) -> None:
+        self.scenario, self.source = scenario, source
         self.schema = schema(scenario.cluster.server_ids)["runs"]
         self.lane_parts: list[pl.DataFrame] = []
         self.cloud_parts: list[tuple[int, Ints, int, int]] = []
-        self.gang_rows, self.site_rows = array("q"), array("q")
+        self.site_rows = array("q")
         self.zeta = np.zeros(len(scenario.jobs), np.int64)
         self.wholly_since = np.zeros(len(scenario.jobs), np.int64)
         """When jobs of which chunks were on the edge were sent wholly to the cloud [µs]; 0 for all others."""
@@ -66,18 +65,6 @@ class RunLog:
             if of != job or start < now
         ]
 
-    def gang_run(self, job: int, gangs: Gangs, end: int, done: int, *, preempted: bool) -> None:
-        """Record an allocation at its end; `done` is its work [worker-µs]. One of length 0 is not recorded."""
-        start, workers, zeta = gangs.since[job], int(gangs.workers[job]), gangs.zeta[job]
-        if end == start:
-            return
-        if job in gangs.parts:
-            self._each(job, gangs, end, done, preempted=preempted)
-            return
-        compute_from = min(int(gangs.compute_from[job]), end)
-        for server, n in gangs.placed[job]:
-            self.gang_rows.extend((job, server, n, start, compute_from, end, done, workers, zeta, preempted))
-
     def site_run(
         self, job: int, where: Placement, start: int, end: int, trained: Mapping[int, int], *, preempted: bool
     ) -> None:  # fmt: skip
@@ -85,21 +72,6 @@ class RunLog:
         if end > start:
             for site, n in where:
                 self.site_rows.extend((job, site, n, start, end, trained.get(site, 0), preempted))
-
-    def _each(self, job: int, gangs: Gangs, end: int, done: int, *, preempted: bool) -> None:
-        """Record an allocation whose workers begin one by one: one row for those that begin together on a server."""
-        rows = joined_at(gangs.parts[job], end)
-        times = rows[:, 1] * (end - rows[:, 2])
-        total = int(times.sum())
-        if done in (0, total):
-            shares = times if done else np.zeros_like(times)
-        else:  # products of two amounts of work need unbounded integers
-            spent = [done * so_far // max(total, 1) for so_far in itertools.accumulate(times.tolist())]
-            shares = np.diff(np.array(spent, np.int64), prepend=0)
-        out = np.empty((len(rows), 10), np.int64)
-        out[:] = job, -1, -1, gangs.since[job], -1, end, -1, -1, gangs.zeta[job], preempted
-        out[:, 1], out[:, 2], out[:, 4], out[:, 6], out[:, 7] = rows[:, 0], rows[:, 1], rows[:, 2], shares, rows[:, 1]
-        self.gang_rows.frombytes(out.tobytes())
 
     def lengths_on_lanes(self, job: int, chunk: int) -> list[int]:
         """How long each run of a chunk on lanes took [µs], in order."""
@@ -123,14 +95,18 @@ class RunLog:
     def table(self) -> pl.DataFrame:
         """All runs, in order of (start, job, chunk, server)."""
         kinds = (
-            (self.lane_parts or self.cloud_parts, self._chunk_table), (self.gang_rows, self._gang_table),
+            (self.lane_parts or self.cloud_parts, self._chunk_table), (self._gang_rows, self._gang_table),
             (self.site_rows, self._site_table),
         )  # fmt: skip
         parts = [part for rows, make in kinds if len(rows) and len(part := make())]
-        if len(parts) == 1 and not (len(self.gang_rows) or len(self.site_rows)):
+        if len(parts) == 1 and not (len(self._gang_rows) or len(self.site_rows)):
             return parts[0]
         full = pl.concat(parts) if parts else pl.DataFrame(schema=self.schema)
         return full.sort("start", "job", "chunk", "server", maintain_order=True)
+
+    @property
+    def _gang_rows(self) -> Ints:
+        return no_rows().runs if self.source is None else self.source.rows().runs
 
     def _chunk_runs(self) -> pl.DataFrame:
         """The runs of chunks; those in the cloud are on the lane after the last."""
@@ -217,8 +193,7 @@ class RunLog:
         return np.concatenate([[0], np.cumsum(self.scenario.jobs.chunks)])
 
     def _gang_table(self) -> pl.DataFrame:
-        table = np.frombuffer(self.gang_rows, np.int64).reshape(-1, 10)
-        job, server, n, start, compute_from, end, done, workers, zeta, preempted = table.T
+        job, server, n, start, compute_from, end, done, workers, zeta, preempted = self._gang_rows.T
         jobs = self.scenario.jobs
         share = done / self.scenario.true_work[job, zeta] * n / workers
         work = jobs.chunks[job] * jobs.minibatches[job] * share

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from skedge.core.engine.gangs import Gangs
 from skedge.core.kernel.site_work import UntrainedChunks
 from skedge.core.model.cluster import Placement
 from skedge.core.model.scenario import Scenario
@@ -13,37 +12,42 @@ from .runs import RunLog
 class SiteProgress:
     """Chunks of the jobs in a simulation with sites.
 
-    Parameters
+    Attributes
     ----------
-    gangs
-        The workers held; complete jobs are closed there.
+    held
+        Placement of each job that holds workers, and since when [µs].
+    trained
+        Chunks that the present placement of each job has trained, by site.
     """
 
-    def __init__(self, scenario: Scenario, gangs: Gangs, log: RunLog) -> None:
-        self.work, self.gangs, self.log = UntrainedChunks(scenario), gangs, log
-        self.done: dict[int, dict[int, int]] = {}
+    def __init__(self, scenario: Scenario, log: RunLog) -> None:
+        self.work, self.log = UntrainedChunks(scenario), log
+        self.held: dict[int, tuple[Placement, int]] = {}
+        self.trained: dict[int, dict[int, int]] = {}
+
+    def hold(self, job: int, where: Placement, now: int) -> None:
+        """Have `job`, which holds no workers, hold these from now on."""
+        self.held[job] = where, now
 
     def end_slot(self, now: int) -> tuple[tuple[tuple[int, Placement], ...], list[int]]:
         """(job, (site, chunks) pairs) trained in the slot that ends now, and the jobs completed by it."""
         trained, finished = [], []
-        for job, where in sorted(self.gangs.placed.items()):
+        for job, (where, _) in sorted(self.held.items()):
             chunks = self.work.trains(job, where)
             if not chunks:
                 continue
             trained.append((job, chunks))
-            so_far = self.done.setdefault(job, {})
+            so_far = self.trained.setdefault(job, {})
             for site, n in chunks:
                 so_far[site] = so_far.get(site, 0) + n
             if self.work.trained(job, chunks):
                 finished.append(job)
         for job in finished:
             self.stop(job, now, preempted=False)
-            self.gangs.finish(job)
         return tuple(trained), finished
 
     def stop(self, job: int, now: int, *, preempted: bool) -> None:
-        """End the present placement of a job."""
-        self.log.site_run(
-            job, self.gangs.placed[job], self.gangs.since[job], now, self.done.pop(job, {}), preempted=preempted
-        )
-        self.gangs.suspend(job, now)
+        """End the present placement of a job, if there is one."""
+        if job in self.held:
+            where, since = self.held.pop(job)
+            self.log.site_run(job, where, since, now, self.trained.pop(job, {}), preempted=preempted)

@@ -32,9 +32,9 @@ def believe_trained(kernel: Kernel, shares: Mapping[int, Floats], now: int) -> N
     for job, share in shares.items():
         if kernel.status[job] == DISPATCHED:
             _on_lanes(kernel, job, share)
-        elif job in kernel.gangs.placed and not kernel.books.work:
-            whole = int(kernel.gangs.work[job, kernel.gangs.zeta[job]])
-            kernel.gangs.set_left(job, round(whole * float(1 - share.mean())), now)
+        elif kernel.engine.holds(job) and not kernel.books.work:
+            work = int(kernel.engine.total_work(np.array([job]))[0])
+            kernel.engine.set_left(job, round(work * float(1 - share.mean())), now)
 
 
 def _on_lanes(kernel: Kernel, job: int, share: Floats) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from skedge.core.engine.agenda import CLOUD_ENDS, CLOUD_STARTS, WAKE
 from skedge.core.engine.lanes import COUNT, JOB, Lanes, bring_to
 from skedge.core.errors import StuckError
 from skedge.core.events import CANCELLED, CLOUD, Dispatch, Event, Order, Reserve, WakeAt
@@ -22,7 +23,6 @@ from skedge.core.model.network import upload_delay, upload_row
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND, whole_slots
 
-from .agenda import CLOUD_ENDS, CLOUD_STARTS, WAKE
 from .lanes import SWITCHES, TOUCHED
 from .progress import ProgressWatchdog
 from .world import SimulatedWorld
@@ -221,7 +221,7 @@ class Present:
             if kernel.status[job] == DISPATCHED:
                 found[job] = max(int(on_lanes[job]) + elsewhere, 1) / int(total[job])
             else:
-                found[job] = kernel.books.share_left(kernel.gangs, job, self.now)
+                found[job] = kernel.books.share_left(job, self.now)
         return found
 
 
@@ -233,13 +233,13 @@ class _Ahead(SimulatedWorld):
         physics = replace(kernel.scenario.physics, estimate_error=0.0)
         scenario = kernel.scenario if physics == kernel.scenario.physics else _with(kernel.scenario, physics)
         # the kernel does not know which chunks are ahead: once some are dispatched, none has to wait in the forecast
-        super().__init__(scenario, preemptive=bool(kernel.belief.preemptive), bound_lag=kernel.dispatches == 0)
-        self.kernel = kernel
+        super().__init__(kernel, bound_lag=kernel.dispatches == 0)
+        self.scenario, self.kernel = scenario, kernel
         self.now, self.arrived, self.dispatches = now, kernel.arrived, kernel.dispatches
         self.arrivals = self.arrivals[: kernel.arrived + present.submitted]
         if kernel.dispatches:
             self._lanes_from(kernel)
-        self.gangs = deepcopy(kernel.gangs)
+        self.engine.simulate_announced(now)
         self.holding.resume(kernel.books.work)
         self.progress = ProgressWatchdog(self, kernel.active().tolist())
         for job, part in present.in_cloud.items():

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from skedge.core.engine.gangs import Gangs
+from skedge.core.engine.agenda import CLOUD_ENDS, CLOUD_STARTS, GANG_ENDS, JOB_FAILS, SLOT_ENDS, WAKE
 from skedge.core.engine.lanes import NO_LINKS, group_of, send, send_chunks, with_room
 from skedge.core.events import (
     CLOUD,
@@ -22,16 +21,14 @@ from skedge.core.events import (
     Reserve,
     Suspend,
     Transfer,
-    Upload,
     WakeAt,
 )
+from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.cluster import Ints, Placement
 from skedge.core.model.network import upload_delay
-from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import NEVER, whole_slots
 
 from . import lanes as truth_of
-from .agenda import CLOUD_ENDS, CLOUD_STARTS, GANG_ENDS, JOB_FAILS, SLOT_ENDS, WAKE, Entry, remove
 from .ends import JobEnds
 from .holding import holding_of
 from .lag import make_lag
@@ -42,10 +39,17 @@ _NO_FACTS = LaneFacts()
 
 
 class SimulatedWorld:
-    """One simulation of `scenario`; pass it with a kernel to :func:`skedge.core.kernel.drive.drive`."""
+    """One simulation of what a kernel orders; pass both to :func:`skedge.core.kernel.drive.drive`.
 
-    def __init__(self, scenario: Scenario, *, preemptive: bool = True, bound_lag: bool = True) -> None:
-        jobs, physics = scenario.jobs, scenario.physics
+    Gangs and elastic allocations are in the kernel's engine, which knows their true work as well; the world has the
+    lanes, the cloud, and the chunks at sites.
+    """
+
+    def __init__(self, kernel: Kernel, *, bound_lag: bool = True) -> None:
+        scenario = kernel.scenario
+        jobs, physics, preemptive = scenario.jobs, scenario.physics, bool(kernel.belief.preemptive)
+        self.engine = kernel.engine
+        self.engine.simulate()
         self.scenario = scenario
         epochs = jobs.frame["epochs"].to_numpy().astype(np.int64)
         self.max_lag: Ints = jobs.max_lag if bound_lag else np.zeros(len(jobs), np.int64)
@@ -53,16 +57,11 @@ class SimulatedWorld:
             scenario.cluster.lanes, jobs.chunks, preemptive=preemptive, overhead=physics.checkpoint_overhead,
             lag=make_lag(scenario.cluster.lanes, self.max_lag, epochs, jobs.chunks),
         )  # fmt: skip
-        kept = physics.data == "kept"
-        self.gangs = Gangs(scenario.true_work, scenario.delays, physics.step, physics.checkpoint_overhead, kept)
-        self.log = RunLog(scenario)
+        self.log = RunLog(scenario, self.engine)
         self.holding = holding_of(self)
         # a job is seen at the first slot boundary at or after its arrival
         self.arrivals: Ints = whole_slots(jobs.arrival, physics.step)
         self.arrived = self.dispatches = 0
-        self.agenda: list[Entry] = []
-        self.sequence = self.stale = 0
-        self.gang_version: dict[int, int] = {}
         self.now, self.unsettled, self.slot_noted = 0, False, -1
         self.facts: list[Ints] = []
         self.ends = JobEnds(self)
@@ -71,7 +70,6 @@ class SimulatedWorld:
             Dispatch: self._dispatch,
             Allocate: self._allocate,
             Suspend: self._suspend,
-            Upload: self._upload,
             Reserve: self._reserve,
             WakeAt: self._wake_at,
             Transfer: self.holding.transfer,
@@ -119,7 +117,7 @@ class SimulatedWorld:
 
     def _next_on_agenda(self) -> int:
         arrival = int(self.arrivals[self.arrived]) if self.arrived < len(self.arrivals) else NEVER
-        return min(arrival, self.agenda[0][0] if self.agenda else NEVER)
+        return min(arrival, self.engine.next_due)
 
     def _told(self) -> Event:
         """The jobs that have started or paused at this instant."""
@@ -134,22 +132,14 @@ class SimulatedWorld:
         finished = self.truth.done[: self.truth.size[truth_of.DONE]].tolist()
         self.truth.size[truth_of.DONE] = 0
         woke, trained = False, tuple[tuple[int, Placement], ...]()
-        while self.agenda and self.agenda[0][0] <= self.now:
-            _, _, kind, job, number = heappop(self.agenda)
+        for kind, job, number in self.engine.take_due(self.now):
             if kind == WAKE:
                 woke = True
             elif kind == SLOT_ENDS:
                 trained = self._slot_ends(finished)
             elif kind == JOB_FAILS:
                 self.ends.due.append(job)
-            elif kind == GANG_ENDS:
-                # an end that was noted before the gang was moved or suspended no longer holds
-                if number == self.gang_version[job]:
-                    self._finish_gang(job)
-                    finished.append(job)
-                else:
-                    self.stale -= 1
-            elif self._cloud(kind, job, number):
+            elif kind == GANG_ENDS or self._cloud(kind, job, number):
                 finished.append(job)
         arrived = self._arrivals_now()
         failed = self.ends.happen(finished)
@@ -162,10 +152,8 @@ class SimulatedWorld:
 
     def _slot_ends(self, finished: list[int]) -> tuple[tuple[int, Placement], ...]:
         """The chunks trained at sites; completed jobs are added to `finished`."""
-        trained, done = self.holding.end_slot()
-        finished += done
-        if self.gangs.placed:
-            self.note_slot()
+        trained, completed = self.holding.end_slot()
+        finished += completed
         return trained
 
     def note_slot(self) -> None:
@@ -211,11 +199,8 @@ class SimulatedWorld:
             perform(order)
 
     def note_at(self, time: int, kind: int, job: int, number: int = 0) -> None:
-        """Put an entry on the agenda; `number` is the number of chunks in the cloud, or that of a gang's allocation."""
-        self.sequence += 1
-        step = self.scenario.physics.step
-        # the sequence decides between entries of one instant: first noted, first done
-        heappush(self.agenda, (-(-time // step) * step, self.sequence, kind, job, number))
+        """Put an entry on the agenda; `number` is the number of chunks in the cloud."""
+        self.engine.put(time, kind, job, number)
 
     def _dispatch(self, order: Dispatch) -> None:
         job, truth, scenario = order.job, self.truth, self.scenario
@@ -282,8 +267,7 @@ class SimulatedWorld:
         return bool(truth.left[job] == 0)
 
     def _allocate(self, order: Allocate) -> None:
-        if order.job in self.gangs.placed:
-            self.holding.stop(order.job)
+        self.holding.stop(order.job)
         self.holding.allocate(order)
 
     def _suspend(self, order: Suspend) -> None:
@@ -296,25 +280,7 @@ class SimulatedWorld:
     def leave_cloud(self, job: int) -> None:
         """Take a failed job's chunks off the cloud: their runs end now."""
         self.log.cut(job, self.now)
-        remove(self.agenda, lambda entry: entry[3] == job and entry[2] in (CLOUD_STARTS, CLOUD_ENDS))
-
-    def end_is_stale(self) -> None:
-        """Count an end of a gang on the agenda that no longer holds."""
-        self.stale += 1
-        if 2 * self.stale > len(self.agenda):
-            self._tidy()
-
-    def _tidy(self) -> None:
-        """Remove obsolete ends of gangs from the agenda: they can far outnumber the other entries."""
-        remove(self.agenda, lambda entry: entry[2] == GANG_ENDS and entry[4] != self.gang_version[entry[3]])
-        self.stale = 0
-
-    def _finish_gang(self, job: int) -> None:
-        self.log.gang_run(job, self.gangs, self.now, int(self.gangs.left[job]), preempted=False)
-        self.gangs.finish(job)
-
-    def _upload(self, order: Upload) -> None:
-        self.gangs.upload(order.job, order.where, self.now)
+        self.engine.remove_entries(job, CLOUD_STARTS, CLOUD_ENDS)
 
     def _reserve(self, order: Reserve) -> None:
         for time in (order.start, order.end):
@@ -330,7 +296,7 @@ class SimulatedWorld:
 
     def chunks_in_cloud(self) -> bool:
         """Whether chunks are in the cloud or on their way there."""
-        return any(entry[2] in (CLOUD_STARTS, CLOUD_ENDS) for entry in self.agenda)
+        return len(self.engine.entries(CLOUD_STARTS, CLOUD_ENDS)) > 0
 
     @property
     def all_arrived(self) -> bool:

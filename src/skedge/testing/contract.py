@@ -128,13 +128,13 @@ def _check_not_anticipating(full_run: Run, make: Callable[[], Policy]) -> None:
         shortened = _first_jobs(scenario, n_jobs)
         kernel = Kernel(shortened, policy)
         try:
-            drive_to_end(kernel, SimulatedWorld(shortened, preemptive=policy.lanes.preemptive))
+            drive_to_end(kernel, SimulatedWorld(kernel))
         except SkedgeError as error:
             raise ContractError("never anticipating", f"with the first {n_jobs} jobs alone: {error}") from error
         # In slots an arrival is seen when the next slot begins: no decision before that can know of it.
         end = int(whole_slots(scenario.jobs.arrival[n_jobs], scenario.physics.step))
         if not _decisions_before(full_run.schedule.decisions, end).equals(
-            _decisions_before(kernel.record.decisions.table(), end)
+            _decisions_before(kernel.record.decisions.table(kernel.engine.rows()), end)
         ):
             raise ContractError(
                 "never anticipating",
@@ -174,7 +174,8 @@ def _play(scenario: Scenario, make: Callable[[], Policy], history: Scenario) -> 
     """Run a policy; yields each event with its orders. The policy's constants are calibrated on `history`."""
     # Calibrated on the original: with other true durations the constants would differ rightly.
     policy, journal = prepare_policy(make(), history), MemoryJournal()
-    kernel, world = Kernel(scenario, policy, journal), SimulatedWorld(scenario, preemptive=policy.lanes.preemptive)
+    kernel = Kernel(scenario, policy, journal)
+    world = SimulatedWorld(kernel)
     while (event := world.next_event()) is not None:
         for order in kernel.handle(event):
             world.perform(order)

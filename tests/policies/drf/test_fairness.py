@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from builders.fairness import demands, filled
 from builders.gang_policies import job, random_scenarios, scenario, where
+from builders.kernel import announced_end
 from builders.paths import TRACES
 from builders.product import play
 from reference.drf import PooledJobs, all_fit, dominant_share, pooled_filling
@@ -121,10 +122,10 @@ def states(s: Scenario, policy: str) -> list[tuple[Kernel, dict[int, int]]]:
 
     def look(event: Event, _: object) -> None:
         jobs = kernel.active().tolist()
-        seen.append((kernel, {j: int(kernel.gangs.workers[j]) for j in jobs}))
+        seen.append((kernel, {j: int(kernel.engine.workers_held[j]) for j in jobs}))
         kernel.validate_state()
 
-    drive_to_end(kernel, SimulatedWorld(s), look)
+    drive_to_end(kernel, SimulatedWorld(kernel), look)
     return seen
 
 
@@ -175,10 +176,10 @@ def test_a_job_goes_on_where_its_data_are_when_a_server_is_lost() -> None:
     """It holds two workers on each of two servers; one is lost: the kernel suspends it, the other's two go on."""
     kernel = Kernel(scenario([job("a", 0, 1, 20, chunks=4)], [(2, 1), (2, 1)]), make_policy("drf"))
     kernel.handle(Event(0, arrived=(0,)))
-    assert kernel.gangs.placed[0] == ((0, 2), (1, 2))
+    assert kernel.engine.placement(0) == ((0, 2), (1, 2))
     kernel.handle(Event(5 * SECOND, servers=((0, "lost"),)))
-    assert kernel.gangs.placed[0] == ((1, 2),)
-    assert kernel.gangs.finish_time(0) == 35 * SECOND, "20 of 80 worker-seconds are done, 60 are left for two"
+    assert kernel.engine.placement(0) == ((1, 2),)
+    assert announced_end(kernel, 0) == 35 * SECOND, "20 of 80 worker-seconds are done, 60 are left for two"
 
 
 @pytest.fixture(scope="module")

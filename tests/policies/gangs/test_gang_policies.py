@@ -237,7 +237,7 @@ def test_keep_running_displaces_no_job_while_unheld_workers_would_have_done(poli
             before.clear()
             before.update(now)
 
-        drive_to_end(kernel, SimulatedWorld(s), look)
+        drive_to_end(kernel, SimulatedWorld(kernel), look)
     assert placed > 300
     assert displaced > 30
 
@@ -446,7 +446,7 @@ def first_events(s: Scenario, policy: str, most: int) -> None:
         if next(count, None) is None:
             raise EndlessRunError
 
-    drive_to_end(kernel, SimulatedWorld(s), watch)
+    drive_to_end(kernel, SimulatedWorld(kernel), watch)
 
 
 def test_jobs_do_not_take_turns_for_ever_without_training() -> None:

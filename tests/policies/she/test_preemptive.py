@@ -96,11 +96,11 @@ def test_rank_order_is_respected_after_every_event() -> None:
             nonlocal waited
             jobs = policy.active
             ranked = jobs[policy.estimates(jobs, kernel.view).argsort(kind="stable")]
-            holds = kernel.gangs.workers[ranked] > 0
+            holds = kernel.engine.workers_held[ranked] > 0
             assert not (np.diff(holds.astype(int)) > 0).any()
             waited += int((~holds).sum())
 
-        drive_to_end(kernel, SimulatedWorld(s), look)
+        drive_to_end(kernel, SimulatedWorld(kernel), look)
     assert waited > 100
 
 

@@ -304,6 +304,16 @@ def with_room(ledger: Ledger, more: int) -> Ledger:
     )  # fmt: skip
 
 
+def trimmed(ledger: Ledger) -> Rows:
+    """The rows of the record so far, without the room behind them."""
+    rows, at = ledger.rows, ledger.at
+    n = at[DECISIONS]
+    return Rows(
+        rows.decisions[:n], rows.values[:n], rows.ps[: at[PS_ROWS]], rows.uploads[: at[UPLOADS]],
+        rows.runs[: at[RUNS]],
+    )  # fmt: skip
+
+
 @lean
 def has_room(ledger: Ledger, more: int) -> bool:
     """Whether every array that grows has room for `more` rows or entries."""

@@ -6,7 +6,7 @@ from skedge.core.model.cluster import Ints
 from skedge.core.model.time import NEVER
 from skedge.platform.jit import lean
 
-from .agenda import ENTRY_JOB, ENTRY_KIND, ENTRY_TIME, GANG_ENDS, WAKE, drop, is_stale
+from .agenda import ENTRY_JOB, ENTRY_KIND, ENTRY_NUMBER, ENTRY_TIME, GANG_ENDS, WAKE, drop, is_stale
 from .ledger import AGENDA, ARRIVAL, ARRIVED, NOW, STALE, Case, Ledger
 
 
@@ -50,6 +50,22 @@ def take_due(ledger: Ledger, finished: Ints) -> tuple[int, bool]:
             finished[k] = job
             n += 1
     return n, woke
+
+
+@lean
+def take_all_due(ledger: Ledger, due: Ints) -> int:
+    """Take the entries that are due from the agenda, without obsolete ones, as many as there are rows in `due`.
+
+    Fills `due` with (kind, job, number) rows; returns how many.
+    """
+    at, agenda, n = ledger.at, ledger.agenda, 0
+    while n < len(due) and at[AGENDA] > 0 and agenda[0, ENTRY_TIME] <= at[NOW]:
+        stale = is_stale(ledger, 0)
+        due[n, 0], due[n, 1], due[n, 2] = agenda[0, ENTRY_KIND], agenda[0, ENTRY_JOB], agenda[0, ENTRY_NUMBER]
+        drop(agenda, at)
+        at[STALE] -= stale
+        n += not stale
+    return n
 
 
 @lean

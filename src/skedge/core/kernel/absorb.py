@@ -9,7 +9,6 @@ import numpy as np
 from skedge.core.engine.lanes import believe_finished, believe_gone, believe_lost, believe_slower
 from skedge.core.errors import StateError
 from skedge.core.events import CLOUD, Event
-from skedge.core.model.cluster import Placement
 
 from .state import DISPATCHED, FINISHED, WAITING, State
 
@@ -25,6 +24,7 @@ def absorb(state: State, event: Event) -> Event:
     if event.time < state.now:
         raise StateError(f"a fact of {event.time} µs came after {state.now} µs")
     state.now = event.time
+    state.engine.set_now(event.time)
     chunks = event.chunks
     wrong = believe_finished(state.belief, chunks.time, chunks.lane, chunks.job) if len(chunks.time) else -1
     if wrong >= 0:
@@ -37,8 +37,8 @@ def absorb(state: State, event: Event) -> Event:
     for job, reason in event.failed:
         if state.status[job] == DISPATCHED:
             believe_gone(state.belief, job, state.now)
-        _finish(state, job)
-        state.record.fail(state.now, job, reason)
+        _finish(state, job, completed=False)
+        state.record.fail(job, reason)
     for job in event.arrived:
         if job != state.arrived:
             raise StateError(f"job {job} arrived before job {state.arrived}")
@@ -66,7 +66,7 @@ def _measure(state: State, job: int, factor: float) -> None:
     state.chunk_time = state.chunk_time.copy()
     state.chunk_time[job] = np.maximum(1, (state.scenario.chunk_time[job] * factor).astype(np.int64))
     believe_slower(state.belief, job, factor / present, state.now)
-    state.gangs.stretch(job, factor / present, state.now)
+    state.engine.stretch(job, factor / present, state.now)
 
 
 def _servers_changed(state: State, event: Event) -> Event:
@@ -93,29 +93,28 @@ def _serve(state: State, server: int, why: str) -> None:
     state.in_service[server] = back
     state.record.server(state.now, server, why)
     if not back:
-        state.gangs.forget(server)
+        state.engine.lose_data(server)
         state.books.storage.lose(server)
 
 
 def _interrupt(state: State, server: int, why: str) -> list[int]:
     """Suspend the gangs with workers or their PS on `server`; returns these jobs."""
-    hit = [job for job, where in state.gangs.placed.items() if _stands_on(state, job, where, server)]
+    hit = [job for job in state.engine.holders() if _stands_on(state, job, server)]
     for job in hit:
         state.books.release(job)
-        state.release_ps(job)
-        state.gangs.suspend(job, state.now)
+        state.engine.stop(job)
         state.running.discard(job)
-        state.record.decisions.add(state.now, job, "suspend", why, server)
+        state.record.decide(job, "suspend", why, server)
     return hit
 
 
-def _stands_on(state: State, job: int, where: Placement, server: int) -> bool:
-    return server in state.books.ps_servers(job) or any(server == other for other, _ in where)
+def _stands_on(state: State, job: int, server: int) -> bool:
+    return server in state.books.ps_servers(job) or any(server == other for other, _ in state.engine.placement(job))
 
 
 def _without_ps(state: State, server: int) -> list[int]:
     """Release the PSs on `server`; returns the jobs that had them."""
-    hit = [job for job in state.books.ps_of if server in state.books.ps_servers(job)]
+    hit = [job for job in state.books.with_ps() if server in state.books.ps_servers(job)]
     for job in hit:
         state.release_ps(job)
     return hit
@@ -131,13 +130,15 @@ def _lose(state: State, job: int, chunks: tuple[int, ...]) -> None:
     state.lost.setdefault(job, set()).update(chunks)
 
 
-def _finish(state: State, job: int) -> None:
+def _finish(state: State, job: int, *, completed: bool = True) -> None:
     if state.status[job] not in (WAITING, DISPATCHED):
         raise StateError(f"job {job} finished, but it is not in the system")
     state.status[job] = FINISHED
-    if job in state.gangs.placed:
+    if state.engine.holds(job):
         state.books.release(job)
-    state.gangs.finish(job)
+        if not completed:
+            state.engine.stop(job)
+    state.engine.finish(job)
     state.running.discard(job)
     state.sent.pop(job, None)
     state.lost.pop(job, None)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from skedge.core.engine.lanes import NO_LINKS, group_of, send_chunks, with_room
-from skedge.core.engine.shares import in_order, rows_of
 from skedge.core.errors import OrderError
 from skedge.core.events import (
     CLOUD,
@@ -23,9 +22,9 @@ from skedge.core.events import (
     Transfer,
     Upload,
     WakeAt,
-    ps_in,
 )
 from skedge.core.model.time import NEVER
+from skedge.core.record.schedule import COPIES, SHARES
 
 from .state import DISPATCHED, FINISHED, REJECTED, State
 
@@ -58,7 +57,7 @@ def _dispatch(state: State, order: Dispatch) -> None:
     chunks = range(jobs.chunks[job]) if order.chunks is None else order.chunks
     if order.chunks is not None and not set(order.chunks) <= state.lost.get(job, set()):
         raise OrderError("M6", f"job {name!r}: chunks {order.chunks} are not all lost: no migration")
-    if order.chunks is None and (state.status[job] == DISPATCHED or job in state.gangs.data):
+    if order.chunks is None and (state.status[job] == DISPATCHED or state.engine.data(job)):
         raise OrderError("M6", f"job {name!r} is dispatched or allocated already: no migration")
     if not len(lane) == len(order.alpha) == len(order.postponed) == len(chunks):
         raise OrderError("M6", f"job {name!r} has {len(chunks)} chunks to place; the dispatch places {len(lane)}")
@@ -98,69 +97,62 @@ def _allocate(state: State, order: Allocate) -> None:
     if isinstance(order.ps, int | np.integer):
         text = "an allocation has (place, PSs) pairs, such as ps_in(slot)"
         raise OrderError("M12", f"job {state.name(job)!r} is given {order.ps!r} as PS; {text}")
-    if job in state.gangs.started and (job in state.gangs.parts) == order.gang:
+    if state.engine.has_run(job) and state.engine.is_elastic(job) == order.gang:
         raise OrderError("M24", f"job {state.name(job)!r} is a gang in some allocations and not in others")
     # an allocation replaces the one before: what the job holds counts as free while the new one is checked
-    if job in state.gangs.placed:
+    if state.engine.holds(job):
         state.books.release(job)
-        state.release_ps(job)
-        state.gangs.suspend(job, state.now)
-    state.books.take(job, order)
-    state.record.take_ps(job, state.now)
-    before = state.books.place(state.gangs, order, state.now)
+        state.engine.stop(job)
+    state.books.check(order)
+    state.books.allocate(order, state.record.reason(order.reason))
     state.running.add(job)
-    state.record.allocate(state.now, order, before, state.books.decided_ps(order))
 
 
 def _suspend(state: State, order: Suspend) -> None:
     _in_system(state, order.job)
-    if order.job not in state.gangs.placed:
+    if not state.engine.holds(order.job):
         raise OrderError("M24", f"job {state.name(order.job)!r} holds no workers: nothing to suspend")
     state.books.release(order.job)
-    state.release_ps(order.job)
-    state.gangs.suspend(order.job, state.now)
+    state.engine.suspend(order.job, state.record.reason(order.reason))
     state.running.discard(order.job)
-    state.record.decisions.add(state.now, order.job, "suspend", order.reason)
 
 
 def _assign_ps(state: State, order: AssignPS) -> None:
     _in_system(state, order.job)
     state.books.check_assign(order.job)
-    if order.job not in state.running or order.job in state.books.ps_of:
+    if order.job not in state.running or state.books.has_ps(order.job):
         raise OrderError("M12", f"job {state.name(order.job)!r} does not run, or has a PS already")
     cloud = state.scenario.cluster.cloud
     # with no chunk on the edge a PS there would put the wide-area network into every update
     if order.ps != CLOUD and state.wholly_in_cloud(order.job) and state.in_service[cloud]:
         raise OrderError("M15", f"job {state.name(order.job)!r} is wholly in the cloud, so its PS must be there")
-    state.books.take_ps(order.job, ps_in(order.ps))
-    state.record.take_ps(order.job, state.now)
+    state.books.check_ps(order.job, order.ps)
+    state.engine.take_ps(order.job, order.ps)
 
 
 def _transfer(state: State, order: Transfer) -> None:
     _in_system(state, order.job)
     state.books.transfer(order, state.now)
-    state.record.transfer(state.now, order)
+    state.record.transfer(order)
 
 
 def _upload(state: State, order: Upload) -> None:
     _in_system(state, order.job)
     state.books.check_upload(order.job)
-    if state.status[order.job] == DISPATCHED or order.job in state.gangs.placed:
+    if state.status[order.job] == DISPATCHED or state.engine.holds(order.job):
         raise OrderError(
             "M6",
             f"job {state.name(order.job)!r} is running, so its data are already where it needs them",
         )
-    where = rows_of(order.where)
-    if not in_order(where, np.ones_like(state.in_service)):
-        state.books.check_servers(order.job, order.where)
+    state.books.check_servers(order.job, order.where)
     rule, most = state.books.most_workers(order.job)
-    workers = where[:, 1]
-    if not 1 <= workers.min() <= workers.max() <= most:
+    if not all(1 <= n <= most for _, n in order.where):
         name = state.name(order.job)
         raise OrderError(
             rule, f"job {name!r}: data for {order.where!r}; on each server it can have 1 to {most} workers"
         )
-    state.record.upload(state.now, order, state.gangs.upload(order.job, order.where, state.now))
+    reason = state.record.reason(COPIES if order.copies else SHARES)
+    state.engine.upload(order.job, order.where, reason, copies=order.copies)
 
 
 def _reserve(state: State, order: Reserve) -> None:
@@ -170,14 +162,14 @@ def _reserve(state: State, order: Reserve) -> None:
     if min(order.workers, order.ps) < 0 or order.workers + order.ps == 0:
         raise OrderError("M1", f"job {state.name(order.job)!r}: a plan must hold a worker or a PS")
     state.plans.reserve(order, state.now)
-    state.record.reserve(state.now, order)
+    state.record.reserve(order)
 
 
 def _postpone(state: State, order: Postpone) -> None:
     _in_system(state, order.job)
-    if state.status[order.job] == DISPATCHED or order.job in state.gangs.placed:
+    if state.status[order.job] == DISPATCHED or state.engine.holds(order.job):
         raise OrderError("M18", f"job {state.name(order.job)!r} has started and cannot be postponed")
-    state.record.decisions.add(state.now, order.job, "postpone", order.reason, value=order.value)
+    state.record.decide(order.job, "postpone", order.reason, value=order.value)
 
 
 def _price(state: State, order: Price) -> None:
@@ -192,11 +184,11 @@ def _price(state: State, order: Price) -> None:
 
 def _reject(state: State, order: Reject) -> None:
     _in_system(state, order.job)
-    begun = order.job in state.gangs.started or order.job in state.gangs.data
+    begun = state.engine.has_run(order.job) or state.engine.data(order.job)
     if state.status[order.job] == DISPATCHED or begun:
         raise OrderError("M18", f"job {state.name(order.job)!r} has started and cannot be rejected")
     state.status[order.job] = REJECTED
-    state.record.reject(state.now, order)
+    state.record.reject(order)
 
 
 def _wake_at(state: State, order: WakeAt) -> None:

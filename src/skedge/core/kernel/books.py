@@ -14,92 +14,96 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
+
 from skedge.core.colocation import colocated
-from skedge.core.engine.gangs import Gangs
-from skedge.core.engine.shares import in_order, rows_of
+from skedge.core.engine.engine import Engine
+from skedge.core.engine.ledger import AT_SITES, COMPUTE_FROM, ELASTIC, GANG, NO_PS, PS, SINCE
 from skedge.core.errors import OrderError, StateError
-from skedge.core.events import CLOUD, Allocate, Transfer
-from skedge.core.model.cluster import Bools, Floats, Ints, Placement
+from skedge.core.events import CLOUD, OUT_OF_SERVICE, Allocate, Transfer
+from skedge.core.model.cluster import Floats, Ints, Placement
 from skedge.core.model.scenario import Scenario
+from skedge.core.record.schedule import VERBS
 
 from .resources import Pool, SitePool
 from .site_work import UntrainedChunks
-from .slots import Slots
 from .storage import Storage
 
+_ASSIGN_PS = VERBS.index("assign_ps")
 
-def books_for(scenario: Scenario, in_service: Bools) -> Books:
-    """Empty books for a scenario's cluster; `in_service` belongs to the kernel, which writes it."""
-    made = {"slots": Books, "resources": ResourceBooks, "sites": SiteBooks}
-    return made[scenario.cluster.kind](scenario, in_service)
+
+def books_for(scenario: Scenario, engine: Engine) -> Books:
+    """Empty books for a scenario's cluster."""
+    kinds = {"slots": Books, "resources": ResourceBooks, "sites": SiteBooks}
+    return kinds[scenario.cluster.kind](scenario, engine)
 
 
 class Books:
-    """The books of servers with typed slots; the other kinds derive from it.
+    """The books of servers with typed slots, which are in the engine's ledger; the other kinds derive from it.
 
     Attributes
     ----------
-    slots, storage
-        Free workers and PS slots; free storage.
+    storage
+        Free storage.
     pool
         Free resources; None if servers have slots.
     work
         Chunks left to train by site, in a cluster of sites; otherwise None.
-    ps_of
-        (place, PSs) pairs of each job that has a PS, as in ``Allocate.ps``.
-    in_service
-        Whether each server is in service, shape ``(servers,)``.
     """
 
     pool: Pool | None = None
     work: UntrainedChunks | None = None
 
-    def __init__(self, scenario: Scenario, in_service: Bools) -> None:
-        self.scenario, self.cluster, self.in_service = scenario, scenario.cluster, in_service
-        self.slots, self.storage = Slots(scenario.cluster, scenario.jobs), Storage(scenario.cluster, scenario.jobs)
-        self.ps_of: dict[int, Placement] = {}
+    def __init__(self, scenario: Scenario, engine: Engine) -> None:
+        self.scenario, self.cluster, self.engine = scenario, scenario.cluster, engine
+        self.in_service = engine.ledger.in_service
+        self.storage = Storage(scenario.cluster, scenario.jobs)
 
     def extend(self, scenario: Scenario) -> None:
         """Add the jobs that follow the present ones."""
         self.scenario = scenario
-        self.slots.jobs = self.storage.jobs = scenario.jobs
+        self.storage.jobs = scenario.jobs
 
     # -- workers -------------------------------------------------------------------------------------------------
 
-    def take(self, job: int, order: Allocate) -> None:
-        """Allocate the workers and the PS or PSs of `order` to `job`.
+    def check(self, order: Allocate) -> None:
+        """Check that the job of `order`, which holds no workers, can be given its workers and PS.
 
         Raises
         ------
         OrderError
-            If a server does not exist (M1), is listed twice (M4), is out of service (M25) or has too little free.
+            If a server does not exist (M1), is listed twice (M4), is out of service (M25) or has too few free workers
+            of the job's type (M4), their number is 0 or exceeds its chunks (M5), or the PS cannot be taken.
         """
-        if not in_order(rows_of(order.where), self.in_service):
-            self.check_servers(job, order.where)
-            self.check_in_service(job, order.where)
+        job = order.job
+        self.check_servers(job, order.where)
+        self.check_in_service(job, order.where)
+        name, jobs = self.scenario.jobs.ids[job], self.scenario.jobs
         if [n for _, n in order.ps] != [1]:
-            name = self.scenario.jobs.ids[job]
             raise OrderError("M12", f"job {name!r} is given the PSs {order.ps!r}; it has one, in a slot or the cloud")
-        self.slots.take(job, order.where)
-        self.take_ps(job, order.ps)
+        kind, total = int(jobs.worker_type[job]), sum(n for _, n in order.where)
+        if not 1 <= total <= jobs.chunks[job] or min(n for _, n in order.where) < 1:
+            raise OrderError("M5", f"job {name!r} has {jobs.chunks[job]} chunks; {total} workers are given")
+        for server, n in order.where:
+            free = int(self.engine.ledger.free[server, kind]) if kind >= 0 else 0
+            if server != self.cluster.cloud and free < n:
+                label = self.cluster.label(server)
+                raise OrderError("M4", f"job {name!r} is given {n} workers on {label!r}; {free} are free")
+        self.check_ps(job, order.ps[0][0])
+
+    def allocate(self, order: Allocate, reason: int) -> None:
+        """Start the workers of `order`, which has been checked, once their data are there."""
+        style, ps = GANG if order.gang else ELASTIC, order.ps[0][0]
+        self.engine.allocate(
+            order.job, order.where, ps, colocated(self.scenario, order), style, reason, order.value
+        )  # fmt: skip
 
     def release(self, job: int) -> None:
-        """Release the workers of `job`."""
-        self.slots.release(job)
+        """Release what `job` holds beside its workers in slots."""
 
-    def place(self, gangs: Gangs, order: Allocate, now: int) -> Ints | None:
-        """Start the workers taken by the job of `order`, once their data are there.
-
-        Returns
-        -------
-        numpy.ndarray or None
-            Of how many workers each server of the order had the data before; None if an allocation uploads nothing.
-        """
-        return gangs.place(order.job, order.where, colocated(self.scenario, order), now, gang=order.gang)
-
-    def begins(self, gangs: Gangs, job: int) -> int:
+    def begins(self, job: int) -> int:
         """When workers held by `job` begin to compute [µs]."""
-        return int(gangs.compute_from[job])
+        return int(self.engine.column(COMPUTE_FROM)[job])
 
     def most_workers(self, job: int) -> tuple[str, int]:
         """The rule that limits the workers of `job`, and the limit."""
@@ -107,39 +111,53 @@ class Books:
 
     # -- parameter servers ---------------------------------------------------------------------------------------
 
-    def take_ps(self, job: int, ps: Placement) -> None:
-        """Assign the PS in this slot, or in the cloud, to `job`.
+    def check_ps(self, job: int, slot: int) -> None:
+        """Check that the PS in this slot, or in the cloud, can serve `job`.
 
         Raises
         ------
         OrderError
-            If the cluster has no cloud (M13), the slot cannot be taken (M13), or it is out of service (M25).
+            If the cluster has no cloud (M13), the slot has another type or serves another job (M13), or it is out of
+            service (M25).
         """
-        name, cloud, (slot, _) = self.scenario.jobs.ids[job], self.cluster.cloud, ps[0]
+        name, cloud, ps_job = self.scenario.jobs.ids[job], self.cluster.cloud, self.engine.ledger.ps_job
         if slot == CLOUD and cloud is None:
             raise OrderError("M13", f"job {name!r} is given a PS in the cloud, which this cluster does not have")
         if slot == CLOUD and not self.in_service[cloud]:
             raise OrderError("M25", f"job {name!r} is given a PS in the cloud, which is out of service")
-        self.slots.take_ps(job, slot)
-        self.ps_of[job] = ps
+        if slot == CLOUD:
+            return
+        if not 0 <= slot < len(ps_job) or self.cluster.ps_type[slot] != self.scenario.jobs.ps_type[job]:
+            raise OrderError("M13", f"job {name!r} is given a PS slot of the wrong type")
+        if ps_job[slot] == OUT_OF_SERVICE:
+            raise OrderError("M25", f"job {name!r} is given PS slot {slot}, whose server is out of service")
+        if ps_job[slot] >= 0:
+            raise OrderError("M13", f"PS slot {slot} serves job {self.scenario.jobs.ids[ps_job[slot]]!r} already")
 
     def check_assign(self, job: int) -> None:
         """Reject a PS that is assigned without an allocation, unless PSs are slots."""
 
-    def decided_ps(self, order: Allocate) -> Placement:  # noqa: ARG002 - resources have some
-        """The PSs of `order` that are decisions of their own in the record: none on slots."""
-        return ()
+    def release_ps(self, job: int) -> None:
+        """Release the PSs of `job`, if it has any, and record how long they served it."""
+        self.engine.release_ps(job)
 
-    def release_ps(self, job: int) -> Placement | None:
-        """Release the PS of `job` and return it."""
-        ps = self.ps_of.pop(job, None)
-        if ps is not None:
-            self.slots.release_ps(ps[0][0])
-        return ps
+    def has_ps(self, job: int) -> bool:
+        """Whether `job` has a PS."""
+        return self.engine.ps_of(job) is not None
+
+    def with_ps(self) -> list[int]:
+        """The jobs that have a PS."""
+        jobs: list[int] = np.flatnonzero(self.engine.column(PS) != NO_PS).tolist()
+        return jobs
+
+    def ps_placement(self, job: int) -> Placement:
+        """(place, PSs) pairs of `job`, as in ``Allocate.ps``."""
+        slot = self.engine.ps_of(job)
+        return () if slot is None else ((slot, 1),)
 
     def ps_servers(self, job: int) -> list[int]:
         """Servers that hold the PSs of `job`."""
-        return [int(self.cluster.ps_places[place]) for place, _ in self.ps_of.get(job, ())]
+        return [int(self.cluster.ps_places[place]) for place, _ in self.ps_placement(job)]
 
     # -- data at sites -------------------------------------------------------------------------------------------
 
@@ -160,9 +178,9 @@ class Books:
         """
         raise OrderError("M31", f"job {self.scenario.jobs.ids[order.job]!r}: a transfer needs a cluster of sites")
 
-    def share_left(self, gangs: Gangs, job: int, now: int) -> float:
+    def share_left(self, job: int, now: int) -> float:
         """Share of a gang's work that is left to train, in (0, 1]."""
-        return gangs.left_of(job, now) / int(gangs.work[job, gangs.zeta[job]])
+        return float(self.engine.left_of(job, now) / self.engine.total_work(np.array([job]))[0])
 
     def chunks_left(self, job: int) -> Ints:  # noqa: ARG002 - sites ask for it
         """Untrained chunks of `job` by site, shape ``(servers,)``."""
@@ -182,11 +200,17 @@ class Books:
 
     def serve(self, server: int, *, back: bool) -> None:
         """Take `server`, which no job uses, out of service or back into it."""
-        self.slots.serve(server, back=back)
+        ps_slots = np.flatnonzero(self.cluster.ps_server == server)
+        self.engine.serve(
+            server, back=back, workers=self.cluster.workers[server], ps_slots=ps_slots, out=OUT_OF_SERVICE
+        )  # fmt: skip
 
     def check_servers(self, job: int, where: Placement, what: str = "worker") -> None:
         """Reject a placement without servers (M5), on an unknown server (M1), or with a server listed twice (M4)."""
-        name, servers, count = self.scenario.jobs.ids[job], {server for server, _ in where}, len(self.in_service)
+        count = len(self.in_service)
+        if len(where) == 1 and 0 <= where[0][0] < count:
+            return  # the usual case of a gang
+        name, servers = self.scenario.jobs.ids[job], {server for server, _ in where}
         if not servers:
             raise OrderError("M5", f"job {name!r} is given no {what}; suspend it instead")
         if not 0 <= min(servers) <= max(servers) < count:
@@ -202,56 +226,98 @@ class Books:
                 raise OrderError("M25", f"job {name!r} is given {label!r}, which is out of service")
 
     def validate(self) -> None:
-        """Recompute what the books keep in two forms, and compare.
+        """Recompute what is kept in two forms, and compare.
 
         Raises
         ------
         StateError
             If the free amounts are inconsistent with the holdings.
         """
-        self.slots.validate({job: ps[0][0] for job, ps in self.ps_of.items()})
+        engine, free = self.engine, self.engine.ledger.capacity.copy()
+        for job in engine.holders():
+            for server, n in engine.placement(job):
+                if server != self.cluster.cloud:
+                    free[server, self.scenario.jobs.worker_type[job]] -= n
+        if (free != engine.ledger.free).any() or (free < 0).any():
+            raise StateError("free workers do not follow from the placements")
+        slots = {job: slot for job in self.with_ps() if (slot := engine.ps_of(job)) != CLOUD}
+        if slots != {int(j): int(p) for p, j in enumerate(engine.ledger.ps_job) if 0 <= j < OUT_OF_SERVICE}:
+            raise StateError("PS slots do not follow from who holds them")
         self.storage.validate()
 
 
 class ResourceBooks(Books):
-    """The books of servers with resources."""
+    """The books of servers with resources.
+
+    Attributes
+    ----------
+    ps_of, ps_since
+        (server, PSs) pairs of each job that has PSs, and since when [µs].
+    """
 
     ledger: ClassVar[type[Pool]] = Pool
 
-    def __init__(self, scenario: Scenario, in_service: Bools) -> None:
-        super().__init__(scenario, in_service)
+    def __init__(self, scenario: Scenario, engine: Engine) -> None:
+        super().__init__(scenario, engine)
         self.pool: Pool = self.ledger(scenario.cluster, scenario.jobs)
+        self.ps_of: dict[int, Placement] = {}
+        self.ps_since: dict[int, int] = {}
 
     def extend(self, scenario: Scenario) -> None:
         """Add the jobs that follow the present ones."""
         super().extend(scenario)
         self.pool.jobs = scenario.jobs
 
-    def take(self, job: int, order: Allocate) -> None:
-        """Allocate the workers and the PSs of `order` to `job`."""
+    def check(self, order: Allocate) -> None:
+        """Check the workers and PSs of `order`, and take their resources."""
+        job = order.job
         self.check_servers(job, order.where)
         self.check_in_service(job, order.where)
         self.check_servers(job, order.ps, "PS")
         self.check_in_service(job, order.ps)
         self.pool.take(job, order.where, order.ps)
-        self.ps_of[job] = order.ps
+
+    def allocate(self, order: Allocate, reason: int) -> None:
+        """Start the workers of `order`; its PSs are decisions of their own in the record."""
+        self._begin(order, reason)
+        self.ps_of[order.job], self.ps_since[order.job] = order.ps, self.engine.now
+        for server, n in sorted(order.ps):
+            self.engine.add_decision(order.job, _ASSIGN_PS, server, n, reason, None)
+
+    def _begin(self, order: Allocate, reason: int) -> None:
+        style = GANG if order.gang else ELASTIC
+        self.engine.allocate(
+            order.job, order.where, NO_PS, colocated(self.scenario, order), style, reason, order.value
+        )  # fmt: skip
 
     def release(self, job: int) -> None:
-        """Release the workers and PSs of `job`."""
+        """Release the resources of `job`, and its PSs."""
         self.pool.release(job)
+        self.release_ps(job)
 
     def check_assign(self, job: int) -> None:
         """Reject it: PSs come with an allocation."""
         name = self.scenario.jobs.ids[job]
         raise OrderError("M12", f"job {name!r} is assigned a PS; on servers with resources an allocation has its PSs")
 
-    def decided_ps(self, order: Allocate) -> Placement:
-        """All of them."""
-        return order.ps
+    def release_ps(self, job: int) -> None:
+        """Record how long the PSs of `job` served it, if it had any; they are released with its workers."""
+        since, now = self.ps_since.pop(job, 0), self.engine.now
+        for server, n in self.ps_of.pop(job, ()):
+            if since < now:
+                self.engine.add_ps(job, server, n, since, now)
 
-    def release_ps(self, job: int) -> Placement | None:
-        """Return the PSs that `job` had; they were released with its workers."""
-        return self.ps_of.pop(job, None)
+    def has_ps(self, job: int) -> bool:
+        """Whether `job` has a PS."""
+        return job in self.ps_of
+
+    def with_ps(self) -> list[int]:
+        """The jobs that have PSs."""
+        return list(self.ps_of)
+
+    def ps_placement(self, job: int) -> Placement:
+        """(server, PSs) pairs of `job`."""
+        return self.ps_of.get(job, ())
 
     def most_workers(self, job: int) -> tuple[str, int]:
         """The batch size F limits the workers of `job` (M27)."""
@@ -282,8 +348,8 @@ class SiteBooks(ResourceBooks):
 
     ledger: ClassVar[type[Pool]] = SitePool
 
-    def __init__(self, scenario: Scenario, in_service: Bools) -> None:
-        super().__init__(scenario, in_service)
+    def __init__(self, scenario: Scenario, engine: Engine) -> None:
+        super().__init__(scenario, engine)
         self.work: UntrainedChunks = UntrainedChunks(scenario)
 
     def extend(self, scenario: Scenario) -> None:
@@ -291,13 +357,13 @@ class SiteBooks(ResourceBooks):
         super().extend(scenario)
         self.work.extend(scenario)
 
-    def place(self, gangs: Gangs, order: Allocate, now: int) -> None:
+    def _begin(self, order: Allocate, reason: int) -> None:
         """Hold the workers; their training counts at the end of the slot, and nothing is uploaded."""
-        gangs.hold(order.job, order.where, now)
+        self.engine.allocate(order.job, order.where, NO_PS, 0, AT_SITES, reason, order.value)
 
-    def begins(self, gangs: Gangs, job: int) -> int:
+    def begins(self, job: int) -> int:
         """When they are held: no data are uploaded."""
-        return int(gangs.since[job])
+        return int(self.engine.column(SINCE)[job])
 
     def trained(self, job: int, done: Placement) -> None:
         """Record chunks trained by workers at sites."""
@@ -329,7 +395,7 @@ class SiteBooks(ResourceBooks):
         """Untrained chunks of `job` by site."""
         return self.work.left[job]
 
-    def share_left(self, gangs: Gangs, job: int, now: int) -> float:  # noqa: ARG002 - what is trained counts by slot
+    def share_left(self, job: int, now: int) -> float:  # noqa: ARG002 - what is trained counts by slot
         """Share of the chunks that is left to train."""
         return float(self.work.left[job].sum() / self.scenario.jobs.chunks[job])
 

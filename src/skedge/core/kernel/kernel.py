@@ -70,7 +70,8 @@ class Kernel(State):
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies, which forecasts are made on: without the journal and with an empty record, as both grow."""
-        return {**vars(self), "journal": None, "record": self.record.continuation(self.plans)}
+        engine = self.engine.without_rows()
+        return {**vars(self), "journal": None, "engine": engine, "record": self.record.continuation(self.plans, engine)}
 
     def _completed(self, event: Event, orders: list[Order]) -> list[Order]:
         """Check the conditions on all orders of one event together; returns the kernel's own orders that follow."""
@@ -90,5 +91,5 @@ class Kernel(State):
         if not event.started or not self.in_service.all():
             return  # out of service may be all PSs
         for job in event.started:
-            if job in self.running and job not in self.books.ps_of:
+            if job in self.running and not self.books.has_ps(job):
                 raise OrderError("M12", f"job {self.name(job)!r} runs at {self.now} µs and has no PS")

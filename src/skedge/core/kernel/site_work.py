@@ -1,8 +1,8 @@
 """Work at sites: chunks are trained slot by slot at the site that stores them (Okita).
 
-One ledger serves the kernel's books and the simulated truth. In a slot, y workers of a job at a site train
+The kernel and the simulated world count the same way. In a slot, y workers of a job at a site train
 floor(rho y / E) whole chunks (O11), or all that are there if those are fewer; a part of a chunk does not count. Chunks
-move between sites instantly. :class:`~skedge.core.engine.gangs.Gangs` keeps the workers held.
+move between sites instantly. The ledger (:mod:`skedge.core.engine.ledger`) has the workers held.
 """
 
 from __future__ import annotations

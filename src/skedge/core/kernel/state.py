@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from skedge.core.engine.ahead import look_ahead
-from skedge.core.engine.gangs import Gangs
+from skedge.core.engine.engine import Engine
 from skedge.core.engine.lanes import Lanes, bring_to, empty_lanes, read_only
 from skedge.core.events import CLOUD
 from skedge.core.model.cluster import Ints
@@ -37,8 +37,8 @@ class State:
         State of each job that has arrived: waiting, dispatched, finished or rejected.
     belief
         State of the lanes: as announced, corrected by facts.
-    gangs
-        Allocations and their announced remaining work.
+    engine
+        Allocations, their remaining work, and slots.
     chunk_time, factor
         Time to train a chunk by job and zeta [µs]: as announced, corrected by facts; measured time / announced time.
     in_service
@@ -59,21 +59,22 @@ class State:
 
     def __init__(self, scenario: Scenario, *, preemptive: bool) -> None:
         self.scenario, physics = scenario, scenario.physics
-        self.now, self.arrived, self.dispatches = 0, 0, 0
+        self.arrived, self.dispatches = 0, 0
         self.status = np.full(len(scenario.jobs), -1, np.int64)
         self._columns: JobColumns | None = None
         self._shown = 0
         self.chunk_time, self.factor = scenario.chunk_time, dict[int, float]()
-        overhead, kept = physics.checkpoint_overhead, physics.data == "kept"
+        overhead = physics.checkpoint_overhead
         self.belief: Lanes = empty_lanes(scenario.cluster.lanes, preemptive=preemptive, overhead=overhead)
-        self.gangs = Gangs(scenario.announced_work, scenario.delays, physics.step, overhead, kept)
-        self.in_service = np.ones(len(scenario.cluster.servers), np.bool_)
-        self.books = books_for(scenario, self.in_service)
+        self.engine = Engine(scenario)
+        self.in_service = self.engine.ledger.in_service
+        self.books = books_for(scenario, self.engine)
         self.running: set[int] = set()
         self.sent: dict[int, Ints] = {}
         self.lost: dict[int, set[int]] = {}
         self.plans = Plans()
-        self.record = Record(scenario, self.plans)
+        self.record = Record(scenario, self.plans, self.engine)
+        self.now = 0
         self.limits = TimeLimits(scenario)
 
     def extend(self, scenario: Scenario) -> None:
@@ -83,14 +84,12 @@ class State:
         self.chunk_time = np.concatenate([self.chunk_time, scenario.chunk_time[len(self.chunk_time) :]])
         self.scenario, self._columns = scenario, None
         self.books.extend(scenario)
-        self.gangs.extend(scenario.announced_work, scenario.delays)
+        self.engine.extend(scenario)
         self.record.extend(scenario)
 
     def release_ps(self, job: int) -> None:
         """Release the PSs of `job`, if it has any, and record how long they served it."""
-        ps = self.books.release_ps(job)
-        if ps is not None:
-            self.record.release_ps(job, ps, self.now)
+        self.books.release_ps(job)
 
     # -- what is asked of it -------------------------------------------------------------------------------------
 

@@ -10,14 +10,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from skedge.core.engine.ledger import Rows
 from skedge.core.events import CLOUD, Dispatch
 from skedge.core.model.cluster import Bools, Cluster, Floats, Ints
 
 from .schedule import VERBS, Columns, or_null, server_column
-
-_CODES = {verb: code for code, verb in enumerate(VERBS)}
-_NONE = float("nan")
-"""A value that is not given."""
 
 Small = NDArray[np.int32]
 
@@ -64,14 +61,12 @@ class Dispatches(NamedTuple):
 
 
 class Decisions:
-    """The decisions of one run: dispatches as orders, whose rows are made at the end, and the others as rows.
+    """The decisions of one run: dispatches as orders, whose rows are made at the end, and the reasons of all.
 
     Attributes
     ----------
     orders
         (time, order) of each dispatch.
-    rows, values
-        Of each other decision (time, job, verb, server, workers, reason) as numbers, flat; and its value.
     reasons
         Number of each reason.
     """
@@ -79,55 +74,7 @@ class Decisions:
     def __init__(self, cluster: Cluster, schema: Columns) -> None:
         self.cluster, self.schema = cluster, schema
         self.orders: list[tuple[int, Dispatch]] = []
-        self.rows, self.values = array("q"), array("d")
         self.reasons: dict[str, int] = {}
-
-    def add(
-        self,
-        now: int,
-        job: int,
-        verb: str,
-        reason: str,
-        server: int | None = None,
-        value: float | None = None,
-        workers: int = -1,
-    ) -> None:
-        """Add a decision without a chunk: one row.
-
-        Parameters
-        ----------
-        now
-            Time of the decision [µs], not before that of the last one.
-        job, server
-            Numbers; `server` None: the decision names none.
-        verb
-            One of :data:`~skedge.core.record.schedule.VERBS`.
-        reason
-            A code, or words.
-        value
-            Value that the policy gives; None if it gives none.
-        workers
-            -1: the decision has no number of workers.
-        """
-        code = self.reasons.setdefault(reason, len(self.reasons))
-        self.rows.extend((now, job, _CODES[verb], -1 if server is None else server, workers, code))
-        self.values.append(_NONE if value is None else value)
-
-    def add_rows(self, now: int, job: int, verb: str, reason: str, placement: Ints, value: float | None = None) -> None:
-        """Add a decision on several servers: a row for each.
-
-        Parameters
-        ----------
-        now, job, verb, reason, value
-            As for :meth:`add`.
-        placement
-            Server and number of workers of each row, shape ``(rows, 2)``.
-        """
-        rows = np.empty((len(placement), 6), np.int64)
-        rows[:] = now, job, _CODES[verb], -1, -1, self.reasons.setdefault(reason, len(self.reasons))
-        rows[:, 3:5] = placement
-        self.rows.frombytes(rows.tobytes())
-        self.values.extend(array("d", [_NONE if value is None else value]) * len(placement))
 
     def servers(self, d: Dispatches) -> Small:
         """Server of each dispatched chunk."""
@@ -138,18 +85,21 @@ class Decisions:
 
     # -- the table -----------------------------------------------------------------------------------------------
 
-    def table(self, dispatches: Dispatches | None = None) -> pl.DataFrame:
-        """The decisions so far, in order; `dispatches`: those of a compiled run, which makes no orders."""
+    def table(self, rows: Rows, dispatches: Dispatches | None = None) -> pl.DataFrame:
+        """The decisions so far, in order: the dispatches, and the others as `rows`.
+
+        `dispatches`: those of a compiled run, which makes no orders.
+        """
         d = Dispatches.from_orders(self.orders) if dispatches is None else dispatches
-        parts = [*([self._dispatch_rows(d)] if len(d.time) else []), self._other_rows()]
+        parts = [*([self._dispatch_rows(d)] if len(d.time) else []), self._other_rows(rows.decisions, rows.values)]
         full = pl.concat(parts) if len(parts) > 1 else parts[0]
         return full if full["time"].is_sorted() else full.sort("time", maintain_order=True)
 
-    def _other_rows(self) -> pl.DataFrame:
-        table, types = rows_of_buffer(self.rows, 6), self.schema
+    def _other_rows(self, table: Ints, values: Floats) -> pl.DataFrame:
+        types = self.schema
         verbs = pl.Series(VERBS, dtype=pl.Enum(list(VERBS)))
         reasons = pl.Series(list(self.reasons), dtype=pl.String).cast(pl.Categorical())
-        values, nulls = np.array(self.values), pl.Series([None], dtype=pl.Int32).new_from_index(0, len(table))
+        nulls = pl.Series([None], dtype=pl.Int32).new_from_index(0, len(table))
         columns = {
             "time": table[:, 0],
             "job": table[:, 1],

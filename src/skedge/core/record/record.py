@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
 
-from skedge.core.engine.shares import copies, rows_of, uploads
-from skedge.core.events import CANCELLED, Allocate, Dispatch, Price, Reject, Reserve, Transfer, Upload
+from skedge.core.engine.ledger import Rows
+from skedge.core.events import CANCELLED, Dispatch, Price, Reject, Reserve, Transfer
 from skedge.core.kernel.plans import Plans
-from skedge.core.model.cluster import Ints, Placement
+from skedge.core.model.cluster import Ints
 from skedge.core.model.network import upload_delays
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import NEVER
 
 from .decisions import Decisions, Dispatches, rows_of_buffer
-from .schedule import COPIES, SHARES, Schedule, or_null, schema, server_column
+from .schedule import VERBS, Schedule, or_null, schema, server_column
 
 _MOST_PAIRS = 2**22
 """Most pairs of a dispatch and a server that are looked at together."""
@@ -25,22 +25,45 @@ _MOST_PAIRS = 2**22
 _SPARSE = 16
 """From this many such pairs a chunk on, those that occur are found by sorting."""
 
-_ALLOCATE = {True: "allocate", False: "allocate_each"}
+_CODES = {verb: code for code, verb in enumerate(VERBS)}
+
+
+class RowSource(Protocol):
+    """Who keeps the rows of a record: the engine, or the arrays of a compiled run."""
+
+    def rows(self) -> Rows:
+        """The rows so far."""
+
+    @property
+    def admitted(self) -> Ints:
+        """First allocation or dispatch of each job [µs], -1 if there was none."""
+
+    @property
+    def now(self) -> int:
+        """The present [µs]."""
+
+    def admit(self, job: int) -> None:
+        """Note the present as the first time that `job` is given something, unless there was an earlier one."""
+
+    def add_decision(self, job: int, verb: int, server: int, workers: int, reason: int, value: float | None) -> None:
+        """Add a decision, at the present; -1 for no server and no workers."""
 
 
 class Record:
-    """Decisions, PS intervals, gang uploads, plans and prices of one run, collected as they occur."""
+    """Decisions, PS intervals, gang uploads, plans and prices of one run, collected as they occur.
 
-    def __init__(self, scenario: Scenario, plans: Plans) -> None:
-        self.scenario, self.plans = scenario, plans
+    Attributes
+    ----------
+    source
+        Who keeps the rows of decisions, PSs, uploads and runs of gangs.
+    """
+
+    def __init__(self, scenario: Scenario, plans: Plans, source: RowSource) -> None:
+        self.scenario, self.plans, self.source = scenario, plans, source
         self.schema = schema(scenario.cluster.server_ids)
         self.decisions = Decisions(scenario.cluster, self.schema["decisions"])
-        self.ps = array("q")
-        self.ps_since: dict[int, int] = {}
-        self.gang_uploads, self.transfers = array("q"), array("q")
-        self.chunks = array("q", scenario.jobs.chunks.tolist())
+        self.transfers = array("q")
         self.prices: list[tuple[Any, ...]] = []
-        self.admitted: dict[int, int] = {}
         self.rejected: dict[int, str] = {}
         self.failed: dict[int, str] = {}
         self.outages: list[list[Any]] = []
@@ -48,13 +71,20 @@ class Record:
     def extend(self, scenario: Scenario) -> None:
         """Add the jobs that follow the present ones."""
         self.scenario = scenario
-        self.chunks.extend(scenario.jobs.chunks[len(self.chunks) :].tolist())
 
-    def continuation(self, plans: Plans) -> Record:
-        """A record without entries that continues this one: it knows since when PSs have served jobs."""
-        record = Record(self.scenario, plans)
-        record.ps_since = dict(self.ps_since)
-        return record
+    def continuation(self, plans: Plans, source: RowSource) -> Record:
+        """A record without entries that continues this one."""
+        return Record(self.scenario, plans, source)
+
+    def reason(self, text: str) -> int:
+        """The number of a reason."""
+        return self.decisions.reasons.setdefault(text, len(self.decisions.reasons))
+
+    def decide(
+        self, job: int, verb: str, reason: str, server: int | None = None, value: float | None = None
+    ) -> None:  # fmt: skip
+        """Record a decision without a chunk or workers."""
+        self.source.add_decision(job, _CODES[verb], -1 if server is None else server, -1, self.reason(reason), value)
 
     def server(self, now: int, server: int, reason: str) -> None:
         """Record that a server has left service, or has returned to it if `reason` is empty."""
@@ -67,91 +97,32 @@ class Record:
 
     def dispatch(self, now: int, order: Dispatch) -> None:
         """Record a dispatch; its rows are made at the end."""
-        self.admitted.setdefault(order.job, now)
+        self.source.admit(order.job)
         self.decisions.orders.append((now, order))
 
-    def allocate(self, now: int, order: Allocate, before: Ints | None, ps: Placement) -> None:
-        """Record an allocation and the uploads that it starts: data of workers that a server does not have yet.
-
-        Parameters
-        ----------
-        now
-            Time of the order [µs].
-        order
-            The allocation.
-        before
-            Number of workers whose data each server of the order had, shape ``(servers of the order,)``; None: nothing
-            is uploaded.
-        ps
-            The PSs that have a decision of their own: (server, PSs) pairs.
-        """
-        self.admitted.setdefault(order.job, now)
-        if len(order.where) == 1 and not ps and before is not None:
-            self._allocate_one(now, order, int(before[0]))
-            return
-        rows = rows_of(order.where)
-        if before is not None:
-            rows, before = _by_server(order.where, before)
-        elif len(rows) > 1:
-            # by server, as where data are uploaded; a single row is in order
-            rows = rows[rows[:, 0].argsort()]
-        self.decisions.add_rows(now, order.job, _ALLOCATE[order.gang], order.reason, rows, order.value)
-        for server, n in sorted(ps):
-            self.decisions.add(now, order.job, "assign_ps", order.reason, server, workers=n)
-        if before is not None:
-            self.gang_uploads.frombytes(uploads(rows, before, self.chunks[order.job], order.job, now).tobytes())
-
-    def _allocate_one(self, now: int, order: Allocate, before: int) -> None:
-        """:meth:`allocate` on one server, the usual case of a gang: 1 µs instead of 3, as no arrays are made.
-
-        The chunks are those of :func:`.books.shares.uploads`: of n workers with equal shares, `before` have theirs.
-        """
-        job, ((server, n),), chunks = order.job, order.where, self.chunks[order.job]
-        self.decisions.add(now, job, _ALLOCATE[order.gang], order.reason, server, order.value, n)
-        lacking = chunks - chunks * min(n, before) // n
-        if lacking:
-            self.gang_uploads.extend((job, server, lacking, now))
-
-    def transfer(self, now: int, order: Transfer) -> None:
+    def transfer(self, order: Transfer) -> None:
         """Record chunks that move from one site to another."""
-        self.transfers.extend((order.job, order.source, order.target, order.chunks, now))
-        self.decisions.add(now, order.job, "transfer", order.reason, order.target, order.value)
+        self.transfers.extend((order.job, order.source, order.target, order.chunks, self.source.now))
+        self.decide(order.job, "transfer", order.reason, order.target, order.value)
 
-    def upload(self, now: int, order: Upload, before: Ints) -> None:
-        """Record an upload ahead of an allocation: the order and the chunks that it brings; `before` as above."""
-        placement, before = _by_server(order.where, before)
-        self.decisions.add_rows(now, order.job, "upload", COPIES if order.copies else SHARES, placement)
-        rows = (copies if order.copies else uploads)(placement, before, self.chunks[order.job], order.job, now)
-        self.gang_uploads.frombytes(rows.tobytes())
-
-    def take_ps(self, job: int, now: int) -> None:
-        """Record that a PS begins to serve `job`."""
-        self.ps_since[job] = now
-
-    def release_ps(self, job: int, ps: Placement, now: int) -> None:
-        """Record that the PSs no longer serve `job`; an interval of length 0 is not recorded."""
-        since = self.ps_since.pop(job)
-        if since < now:
-            self.ps.extend(part for place, n in ps for part in (job, place, n, since, now))
-
-    def reserve(self, now: int, order: Reserve) -> None:
+    def reserve(self, order: Reserve) -> None:
         """Record the decision on a plan."""
-        self.decisions.add(now, order.job, "reserve", order.reason, order.server, order.value)
+        self.decide(order.job, "reserve", order.reason, order.server, order.value)
 
     def price(self, now: int, order: Price) -> None:
         """Record prices that have changed."""
         ids = self.scenario.cluster.server_ids
         self.prices.extend((now, order.job, ids[server], *rest) for server, *rest in order.pieces)
 
-    def reject(self, now: int, order: Reject) -> None:
+    def reject(self, order: Reject) -> None:
         """Record a rejection."""
         self.rejected[order.job] = order.reason
-        self.decisions.add(now, order.job, "reject", order.reason, value=order.value)
+        self.decide(order.job, "reject", order.reason, value=order.value)
 
-    def fail(self, now: int, job: int, reason: str) -> None:
+    def fail(self, job: int, reason: str) -> None:
         """Record a failure: not a decision, but the reason why none follow."""
         self.failed[job] = reason
-        self.decisions.add(now, job, "fail", reason)
+        self.decide(job, "fail", reason)
 
     # -- the tables ----------------------------------------------------------------------------------------------
 
@@ -164,7 +135,7 @@ class Record:
             uploads=self.uploads_table(d),
             plans=self._plans_table(),
             prices=pl.DataFrame(self.prices, schema=self.schema["prices"], orient="row"),
-            decisions=self.decisions.table(d),
+            decisions=self.decisions.table(self.source.rows(), d),
             jobs=self.jobs_table(*run_bounds(runs, len(self.scenario.jobs))),
             outages=self._outages_table(),
         )
@@ -174,7 +145,7 @@ class Record:
 
     def ps_table(self) -> pl.DataFrame:
         """The PSs that have served, by start and job."""
-        cluster, table = self.scenario.cluster, rows_of_buffer(self.ps, 5)
+        cluster, table = self.scenario.cluster, self.source.rows().ps
         job, place, count, start, end = table[_by_time(table[:, 3], table[:, 0], table[:, 1])].T
         columns = {
             "job": job,
@@ -189,7 +160,7 @@ class Record:
     def uploads_table(self, d: Dispatches) -> pl.DataFrame:
         """The uploads to gangs so far and those of the dispatches `d`, by start, job and server."""
         job, server, chunks, start = self._dispatch_uploads(d)
-        gang = rows_of_buffer(self.gang_uploads, 4)
+        gang = self.source.rows().uploads
         job, server = np.concatenate([job, gang[:, 0]]), np.concatenate([server, gang[:, 1]])
         chunks, start = np.concatenate([chunks, gang[:, 2]]), np.concatenate([start, gang[:, 3]])
         columns = {
@@ -264,7 +235,7 @@ class Record:
         """The jobs; `first` and `last` are those of :func:`run_bounds`."""
         jobs = self.scenario.jobs
         count = len(jobs)
-        index = np.arange(count)
+        index, admitted = np.arange(count), self.source.admitted[:count].copy()
         reasons = {**self.rejected, **self.failed}
         state = ["finished"] * count
         for job in reasons:
@@ -275,7 +246,7 @@ class Record:
             "job": pl.Series(index, dtype=pl.Int32),
             "id": jobs.ids,
             "arrival": jobs.arrival,
-            "admitted": pl.Series([self.admitted.get(job) for job in range(count)], dtype=pl.Int64),
+            "admitted": pl.Series(admitted).set(pl.Series(admitted < 0), None),
             "work": (jobs.chunks * jobs.minibatches).astype(np.float64),
             "value": pl.Series([None], dtype=pl.Float64).new_from_index(0, count),
             "state": pl.Series(state, dtype=pl.String),
@@ -313,12 +284,3 @@ def _by_time(time: Ints, job: Ints, place: Ints) -> Ints:
         if not (tied & (np.diff(place[rows]) < 0)).any():
             return rows
     return np.lexsort((place, job, time))
-
-
-def _by_server(placement: Placement, before: Ints) -> tuple[Ints, Ints]:
-    """The rows of a placement, and what was there `before`, in order of server."""
-    rows = rows_of(placement)
-    if len(rows) < 2 or (rows[1:, 0] > rows[:-1, 0]).all():
-        return rows, before
-    order = rows[:, 0].argsort()
-    return rows[order], before[order]

@@ -167,14 +167,14 @@ class Status:
         )
 
     def _workers(self, job: int) -> int:
-        placed = self.kernel.gangs.placed.get(job)
-        return sum(n for _, n in (self.world.lanes.teams_of(job) if placed is None else placed))
+        placed = self.kernel.engine.placement(job)
+        return sum(n for _, n in (placed if self.kernel.engine.holds(job) else self.world.lanes.teams_of(job)))
 
     def servers(self) -> list[dict[str, Any]]:
         """One row per server."""
         cluster, kernel = self.kernel.scenario.cluster, self.kernel
         held = [0] * len(cluster.servers)
-        for server, n in (at for where in kernel.gangs.placed.values() for at in where):
+        for server, n in (at for other in kernel.engine.holders() for at in kernel.engine.placement(other)):
             held[server] += n
         jobs = [set[str]() for _ in cluster.servers]
         for job in self.world.in_system:
@@ -212,7 +212,7 @@ class Status:
         cluster = self.kernel.scenario.cluster
         held = dict.fromkeys(() if cluster.sharing is None else cluster.sharing.names, 0)
         if held:
-            for job, where in self.kernel.gangs.placed.items():
+            for job, where in ((job, self.kernel.engine.placement(job)) for job in self.kernel.engine.holders()):
                 name = share_of(self.kernel.scenario, job)["tenant"]
                 held[name] += sum(workers for server, workers in where if server != cluster.cloud)
         return {(name,): float(workers) for name, workers in held.items()}
@@ -222,8 +222,8 @@ class Status:
         kernel, cluster = self.kernel, self.kernel.scenario.cluster
         lanes, used = np.bincount(cluster.lane_server, minlength=len(cluster.servers)), np.zeros(len(cluster.servers))
         for job in self.world.in_system:
-            placed = kernel.gangs.placed.get(job)
-            for server, n in placed if placed is not None else self.world.lanes.teams_of(job):
+            placed = kernel.engine.placement(job)
+            for server, n in placed if kernel.engine.holds(job) else self.world.lanes.teams_of(job):
                 used[server] += n
         slots = np.divide(used, lanes, out=np.zeros(len(used)), where=lanes > 0)
         amounts, free = kernel.books.amounts, kernel.books.free
@@ -232,7 +232,7 @@ class Status:
 
     def _on(self, job: int) -> set[int]:
         """Servers that train a job now."""
-        return self.world.servers_of(job, self.kernel.gangs.placed.get(job, ()))
+        return self.world.servers_of(job, self.kernel.engine.placement(job))
 
     def present(self) -> Present:
         """A copy of the present state, which forecasts are made from in other threads."""
@@ -321,4 +321,4 @@ class Status:
             return "COMPLETED"
         if self.kernel.is_running(job):
             return "RUNNING"
-        return "SUSPENDED" if job in self.ran or job in self.kernel.gangs.started else "PENDING"
+        return "SUSPENDED" if job in self.ran or self.kernel.engine.has_run(job) else "PENDING"

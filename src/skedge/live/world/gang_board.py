@@ -62,7 +62,7 @@ class GangBoard:
     held
         Allocations by job.
     kept
-        True if data stay where they were brought, as in :class:`skedge.core.engine.gangs.Gangs`.
+        True if data stay where they were brought, as ``Case.kept`` of :mod:`skedge.core.engine.ledger`.
     stock
         Workers whose data were brought, with the uploads that they wait for, by job and server.
     groups

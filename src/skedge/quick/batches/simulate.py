@@ -7,6 +7,7 @@ from typing import cast
 
 import numpy as np
 
+from skedge.core.engine.ledger import Rows
 from skedge.core.events import Event
 from skedge.core.kernel.plans import PlanRow, Plans
 from skedge.core.model.cluster import PS as PS_NAME
@@ -15,13 +16,14 @@ from skedge.core.model.kinds import kind_of
 from skedge.core.model.scenario import Scenario
 from skedge.core.policy import Policy
 from skedge.core.record.record import Record
+from skedge.core.record.rows import CollectedRows
 from skedge.core.record.schedule import COPIES, VERBS, Schedule
 from skedge.platform.jit import CompiledFunction
 from skedge.policies.she.batchsche import BatchSche
 from skedge.policies.she.policy import Batch, no_server_has
 from skedge.policies.she.prices import LoadProfile
 from skedge.policies.she.prices import with_room as book_with_room
-from skedge.quick.rows import buffer_of, set_reasons
+from skedge.quick.rows import set_reasons
 from skedge.sim.runs import RunLog
 
 from .deploy import deploy, hold
@@ -163,20 +165,20 @@ class _Batches:
     def schedule(self) -> Schedule:
         """The tables, made of the rows as :class:`~skedge.core.record.record.Record` and the world's log make them."""
         scenario, books, at = self.scenario, self.books, self.books.at
-        record, log = Record(scenario, self._plans()), RunLog(scenario)
-        rows, values = self._decisions()
-        set_reasons(rows, rows[:, 5], record.decisions.reasons, lambda reason, _: _REASONS[reason])
-        record.decisions.rows, record.decisions.values = buffer_of(rows), buffer_of(values)
-        record.rejected = {int(job): _REASONS[self.lacks[job]] for job in np.flatnonzero(~self.fits)}
+        decisions, values = self._decisions()
         runs, deployed = books.runs[: at[RUNS]], np.flatnonzero(books.jobs[:, COUNT])
         begun = np.zeros(len(books.jobs), np.int64)
         begun[runs[:, 0]] = runs[:, 3]
         ps = np.column_stack([deployed, books.jobs[deployed, PS], np.ones_like(deployed), begun[deployed]])
-        record.ps = buffer_of(np.column_stack([ps, books.jobs[deployed, END]]))
-        record.gang_uploads, record.prices = buffer_of(self._uploads()), self._prices()
-        record.admitted = dict(zip(deployed.tolist(), begun[deployed].tolist(), strict=True))
-        log.gang_rows = buffer_of(runs)
-        return record.schedule(log.table())
+        ps = np.column_stack([ps, books.jobs[deployed, END]])
+        admitted = np.full(len(books.jobs), -1)
+        admitted[deployed] = begun[deployed]
+        source = CollectedRows(admitted, Rows(decisions, values, ps, self._uploads(), runs))
+        record = Record(scenario, self._plans(), source)
+        set_reasons(decisions, decisions[:, 5], record.decisions.reasons, lambda reason, _: _REASONS[reason])
+        record.rejected = {int(job): _REASONS[self.lacks[job]] for job in np.flatnonzero(~self.fits)}
+        record.prices = self._prices()
+        return record.schedule(RunLog(scenario, source).table())
 
     def _plans(self) -> Plans:
         plans, books = Plans(), self.books

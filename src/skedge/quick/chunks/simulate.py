@@ -8,6 +8,7 @@ from typing import cast
 import numpy as np
 import polars as pl
 
+from skedge.core.engine.ledger import no_rows
 from skedge.core.errors import StateError
 from skedge.core.events import Event, Reject
 from skedge.core.kernel.plans import Plans
@@ -17,6 +18,7 @@ from skedge.core.model.time import SECOND
 from skedge.core.policy import Policy
 from skedge.core.record.decisions import Dispatches
 from skedge.core.record.record import Record
+from skedge.core.record.rows import CollectedRows
 from skedge.core.record.schedule import Schedule
 from skedge.platform.jit import CompiledFunction
 from skedge.policies.aonline.policy import NO_WORKER, AOnline, no_ps_left
@@ -119,11 +121,12 @@ def in_cloud(books: LaneBooks, log: RunLog, first: int) -> None:
 
 def _record(scenario: Scenario, books: LaneBooks, runs: pl.DataFrame) -> Schedule:
     """The tables, made of the rows as :class:`~skedge.core.record.record.Record` makes them."""
-    record, sent = Record(scenario, Plans()), books.jobs[:, SENT]
+    sent = books.jobs[:, SENT]
+    source = CollectedRows(sent.copy(), no_rows()._replace(ps=books.ps[: books.at[PS_ROWS]]))
+    record = Record(scenario, Plans(), source)
     for job in np.flatnonzero(sent < 0).tolist():
-        record.reject(int(books.jobs[job, ARRIVAL]), Reject(job, NO_WORKER))
-    record.ps.frombytes(books.ps[: books.at[PS_ROWS]].tobytes())
-    record.admitted = {int(job): int(sent[job]) for job in np.flatnonzero(sent >= 0)}
+        source.now = int(books.jobs[job, ARRIVAL])
+        record.reject(Reject(job, NO_WORKER))
     return record.schedule(runs, dispatches(books, 0, len(sent)))
 
 

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import polars as pl
 
+from skedge.core.engine.ledger import no_rows
 from skedge.core.events import Event, Reject
 from skedge.core.kernel.plans import Plans
 from skedge.core.kernel.time_limits import MAX_RUN_TIME, MAX_WAIT, has_time_limits
@@ -22,6 +23,7 @@ from skedge.core.model.size import UNLIMITED
 from skedge.core.model.time import NEVER
 from skedge.core.policy import Policy
 from skedge.core.record.record import Record
+from skedge.core.record.rows import CollectedRows
 from skedge.core.record.schedule import schema
 from skedge.core.record.stored import StoredScenario
 from skedge.policies.aonline.policy import NO_WORKER, AOnline
@@ -221,10 +223,12 @@ class _Window:
     def _decided(self, end: int) -> None:
         """Write the decisions on the jobs up to `end`, and move those of the others to the front of the columns."""
         books = self.books
-        record, sent = Record(self.scenario, Plans()), whole.dispatches(books, self.answered, end)
+        source = CollectedRows(books.jobs[:, SENT])
+        record, sent = Record(self.scenario, Plans(), source), whole.dispatches(books, self.answered, end)
         for job in (self.answered + np.flatnonzero(books.jobs[self.answered : end, SENT] < 0)).tolist():
-            record.reject(int(books.jobs[job, ARRIVAL]), Reject(job, NO_WORKER))
-        self._add("decisions", record.decisions.table(sent))
+            source.now = int(books.jobs[job, ARRIVAL])
+            record.reject(Reject(job, NO_WORKER))
+        self._add("decisions", record.decisions.table(source.rows(), sent))
         self._add("uploads", record.uploads_table(sent))
         base = int(books.jobs[end, FIRST]) if end < len(books.jobs) else int(self.scenario.jobs.chunks.sum())
         for column in (books.lane, books.postponed, books.alpha):
@@ -234,11 +238,11 @@ class _Window:
 
     def _served(self, until: int) -> None:
         """Write the PSs that began to serve before `until`, when all of them are released."""
-        record, books = Record(self.scenario, Plans()), self.books
+        books = self.books
         rows = books.ps[: books.at[PS_ROWS]]
         before = rows[:, 3] < until
-        record.ps.frombytes(rows[before].tobytes())
-        self._add("ps", record.ps_table())
+        source = CollectedRows(books.jobs[:, SENT], no_rows()._replace(ps=rows[before]))
+        self._add("ps", Record(self.scenario, Plans(), source).ps_table())
         later = rows[~before]
         rows[: len(later)] = later
         books.at[PS_ROWS] = len(later)
@@ -260,10 +264,10 @@ class _Window:
     def _leave(self, leaves: Bools) -> None:
         """Make the rows of the jobs table of those that leave."""
         jobs = np.flatnonzero(leaves)
-        record, sent = Record(self.scenario.only(jobs), Plans()), self.books.jobs[jobs, SENT]
-        for job in np.flatnonzero(sent < 0).tolist():
-            record.reject(int(self.books.jobs[jobs[job], ARRIVAL]), Reject(job, NO_WORKER))
-        record.admitted = {int(job): int(sent[job]) for job in np.flatnonzero(sent >= 0)}
+        source = CollectedRows(self.books.jobs[jobs, SENT])
+        record = Record(self.scenario.only(jobs), Plans(), source)
+        for job in np.flatnonzero(source.admitted < 0).tolist():
+            record.reject(Reject(job, NO_WORKER))
         self.closed.add(record.jobs_table(self.first[jobs], self.last[jobs]).with_columns(job=self.number[jobs]))
 
 

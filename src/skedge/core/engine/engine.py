@@ -1,0 +1,424 @@
+"""The engine: the ledger of a run and what changes it, for Python."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from skedge.core.model.cluster import Ints, Placement
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import NEVER
+from skedge.platform.jit import is_interpreted
+
+from .agenda import ENTRY_JOB, ENTRY_KIND, ENTRY_TIME, GANG_ENDS
+from .data import data_of, forget, lose
+from .ledger import (
+    ADMITTED,
+    AGENDA,
+    AT_SITES,
+    COLOCATED,
+    COMPUTE_FROM,
+    DECISIONS,
+    ELASTIC,
+    FIRST,
+    HELD,
+    LEFT,
+    NO_PS,
+    NOW,
+    NUMBER,
+    PS,
+    PS_ROWS,
+    PS_SINCE,
+    RUNS,
+    SIZE,
+    STALE,
+    STOPPED,
+    STYLE,
+    TRAINED,
+    TRUE_LEFT,
+    UPLOADS,
+    VERSION,
+    Rows,
+    job_rows,
+    make_case,
+    make_ledger,
+    no_rows,
+    trimmed,
+    with_jobs,
+    with_room,
+)
+
+_FULL = 1
+"""What a call returns if an array needs room first (:mod:`.handle`)."""
+
+_NAN = float("nan")
+
+
+class Engine:
+    """The ledger of one run.
+
+    The kernel checks orders before they come here, and keeps what is no slot: resources and chunks at sites.
+
+    Attributes
+    ----------
+    case, ledger
+        The arrays. Those by job are made anew when jobs are added; no other array that a caller may keep moves.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.case, self.ledger = make_case(scenario)._replace(simulated=0), make_ledger(scenario)
+        self._where = np.zeros((len(scenario.cluster.servers) + 1, 2), np.int64)
+        self._due = np.zeros((64, 3), np.int64)
+        self._handle: Any = None
+        self._calls: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the handle, which is made again when it is needed."""
+        return {**vars(self), "_handle": None, "_calls": None}
+
+    def without_rows(self) -> Engine:
+        """The same ledger with none of the record's rows: for copies, which forecasts are made on."""
+        engine = Engine.__new__(Engine)
+        at = self.ledger.at.copy()
+        at[[DECISIONS, PS_ROWS, UPLOADS, RUNS]] = 0
+        vars(engine).update(self.__getstate__(), ledger=self.ledger._replace(rows=no_rows(), at=at))
+        return engine
+
+    def extend(self, scenario: Scenario) -> None:
+        """Add the jobs that follow the present ones."""
+        known, ledger = len(self.ledger.jobs), self.ledger
+        self.case = self.case._replace(delays=scenario.delays)
+        self.ledger = ledger._replace(
+            jobs=np.concatenate([ledger.jobs, job_rows(scenario, known)]),
+            announced=np.concatenate([ledger.announced, scenario.announced_work[known:]]),
+            work=np.concatenate([ledger.work, scenario.true_work[known:]]),
+            data=with_jobs(ledger.data, len(scenario.jobs)),
+        )
+        self._refresh()
+
+    # -- calls of compiled functions -----------------------------------------------------------------------------
+
+    def _call(self, name: str, *arguments: Any) -> int:
+        """Call a function of :mod:`.handle` with the handle; arrays grow if it needs room."""
+        if self._handle is None:
+            self._make_handle()
+        call = getattr(self._calls, name)
+        while (answer := call(self._handle, *arguments)) == _FULL:
+            self._grow(int(self._where[:, 1].sum()))
+        return int(answer or 0)
+
+    def _make_handle(self) -> None:
+        from . import handle as calls  # noqa: PLC0415 - it imports numba
+
+        self._calls, arrays = calls, (self.case, self.ledger, self._where)
+        if is_interpreted():
+            self._handle = SimpleNamespace(case=self.case, ledger=self.ledger, where=self._where)
+        else:
+            self._handle = calls.make_handle(*arrays)
+
+    def _refresh(self) -> None:
+        """Have the handle know arrays that have been replaced or have moved."""
+        if self._handle is not None:
+            self._calls.put_back(self._handle, self.case, self.ledger, self._where)
+
+    def _grow(self, n_workers: int) -> None:
+        """Make room for an order with this many workers, and for others after it."""
+        self.ledger = with_room(self.ledger, 4 * n_workers + 256)
+        self._refresh()
+
+    def _set_where(self, where: Placement) -> int:
+        """Write a placement, by server, where compiled functions read it; returns its number of servers."""
+        n, rows = len(where), self._where
+        if n == 1:
+            rows[0, 0], rows[0, 1] = where[0]
+        else:
+            rows[:n] = sorted(where)
+        rows[n:, 1] = 0
+        return n
+
+    # -- time ----------------------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> int:
+        """The present [µs]."""
+        return int(self.ledger.at[NOW])
+
+    def set_now(self, time: int) -> None:
+        """The present is `time` [µs]."""
+        self.ledger.at[NOW] = time
+
+    def simulate(self) -> None:
+        """From now on ends of allocations are put on the agenda, and their runs are noted."""
+        self.case = self.case._replace(simulated=1)
+        self._refresh()
+
+    def simulate_announced(self, now: int) -> None:
+        """As :meth:`simulate`, from a state that is under way, as if all announced work were true."""
+        self.ledger = self.ledger._replace(work=self.ledger.announced)
+        self.ledger.jobs[:, TRUE_LEFT] = self.ledger.jobs[:, LEFT]
+        self.ledger.at[[AGENDA, STALE]] = 0
+        self.simulate()
+        for job in self.holders():
+            if self.ledger.jobs[job, STYLE] != AT_SITES:
+                # a gang that is overdue has not ended yet: the earliest that a forecast can say is the next µs
+                end = max(self.finish_time(job), now + 1)
+                self.put(end, GANG_ENDS, job, int(self.ledger.jobs[job, VERSION]))
+
+    def finish_time(self, job: int) -> int:
+        """When the present allocation of `job` has done all of its true work [µs]."""
+        return self._call("finish_time", job)
+
+    @property
+    def next_due(self) -> int:
+        """The time of the first entry of the agenda [µs]; NEVER if there is none."""
+        return int(self.ledger.agenda[0, ENTRY_TIME]) if self.ledger.at[AGENDA] else NEVER
+
+    def put(self, time: int, kind: int, job: int, number: int = 0) -> None:
+        """Put an entry on the agenda (:mod:`.agenda`)."""
+        self._call("put", time, kind, job, number)
+
+    def take_due(self, now: int) -> list[list[int]]:
+        """Take the entries that are due at `now` from the agenda: (kind, job, number) of each, in order."""
+        entries = list[list[int]]()
+        while self.next_due <= now:
+            self.ledger.at[NOW] = now
+            if self._handle is None:
+                self._make_handle()
+            n = int(self._calls.take_due(self._handle, self._due))
+            entries += self._due[:n].tolist()
+        return entries
+
+    def entries(self, *kinds: int) -> Ints:
+        """The jobs of the agenda's entries of these kinds."""
+        agenda = self.ledger.agenda[: self.ledger.at[AGENDA]]
+        jobs: Ints = agenda[np.isin(agenda[:, ENTRY_KIND], kinds), ENTRY_JOB]
+        return jobs
+
+    def remove_entries(self, job: int, *kinds: int) -> None:
+        """Take the entries of `job` of these kinds off the agenda."""
+        at = self.ledger.at
+        agenda = self.ledger.agenda[: at[AGENDA]]
+        rest = agenda[~(np.isin(agenda[:, ENTRY_KIND], kinds) & (agenda[:, ENTRY_JOB] == job))]
+        # entries in order of (time, sequence) are a heap
+        self.ledger.agenda[: len(rest)] = rest[np.lexsort((rest[:, 1], rest[:, 0]))]
+        at[AGENDA] = len(rest)
+
+    # -- allocations ---------------------------------------------------------------------------------------------
+
+    def allocate(
+        self, job: int, where: Placement, ps: int, colocated: int, style: int, reason: int, value: float | None
+    ) -> None:  # fmt: skip
+        """:func:`.allocations.allocate` of a placement in any order."""
+        n = self._set_where(where)
+        self._call("allocate", job, n, ps, colocated, style, reason, _NAN if value is None else value)
+        self._tidy()
+
+    def suspend(self, job: int, reason: int) -> None:
+        """Take its workers from `job`, with a decision."""
+        self._call("end", job, reason, 0)
+        self._tidy()
+
+    def stop(self, job: int) -> None:
+        """Take its workers from `job`, without a decision."""
+        self._call("end", job, -1, 0)
+        self._tidy()
+
+    def finish(self, job: int) -> None:
+        """`job` has done its work: release its workers, and forget it."""
+        if self.ledger.jobs[job, HELD] > 0:
+            self._call("end", job, -1, 1)
+        self.leave(job)
+
+    def leave(self, job: int) -> None:
+        """Forget `job`, which holds no workers and has left."""
+        row = self.ledger.jobs[job]
+        row[LEFT] = row[TRUE_LEFT] = row[SIZE] = 0
+        row[STOPPED] = -1
+        forget(self.ledger.data, job)
+
+    def _tidy(self) -> None:
+        at = self.ledger.at
+        if self.case.simulated and 2 * at[STALE] > at[AGENDA]:
+            self._calls.tidy(self._handle)
+
+    def upload(self, job: int, where: Placement, reason: int, *, copies: bool) -> None:
+        """:func:`.allocations.upload` of a placement in any order."""
+        self._call("upload", job, self._set_where(where), int(copies), reason)
+
+    def lose_data(self, server: int) -> None:
+        """Drop all data on `server`, which are lost."""
+        lose(self.ledger.data, server)
+
+    def stretch(self, job: int, factor: float, now: int) -> None:
+        """Scale the announced work of `job` by `factor` from `now` on."""
+        self.set_left(job, int(self.left_of(job, now) * factor), now)
+        # a view that a policy or a forecast has kept must not change
+        announced = self.ledger.announced.copy()
+        announced[job] = np.maximum(1, (announced[job] * factor).astype(np.int64))
+        self.ledger = self.ledger._replace(announced=announced)
+        self._refresh()
+
+    def set_left(self, job: int, left: int, now: int) -> None:
+        """Set the remaining work of `job` at `now` [worker-µs], as it is co-located now; at least 1 is left."""
+        row = self.ledger.jobs[job]
+        if row[HELD] > 0:
+            # `left` is exact at `now`, so the workers count as beginning no earlier
+            row[COMPUTE_FROM] = max(now, int(row[COMPUTE_FROM]))
+            begins = self._rows(job)[:, 2]
+            np.maximum(begins, now, out=begins)
+        row[LEFT] = max(1, left)
+
+    # -- parameter servers in slots ------------------------------------------------------------------------------
+
+    def take_ps(self, job: int, slot: int) -> None:
+        """The PS in this slot, or in the cloud, begins to serve `job`."""
+        if slot >= 0:
+            self.ledger.ps_job[slot] = job
+        self.ledger.jobs[job, PS], self.ledger.jobs[job, PS_SINCE] = slot, self.ledger.at[NOW]
+
+    def release_ps(self, job: int) -> None:
+        """Release the PS slot of `job`, if it has one."""
+        row, now = self.ledger.jobs[job], int(self.ledger.at[NOW])
+        slot = int(row[PS])
+        if slot == NO_PS:
+            return
+        if slot >= 0:
+            self.ledger.ps_job[slot] = -1
+        if row[PS_SINCE] < now:
+            self.add_ps(job, slot, 1, int(row[PS_SINCE]), now)
+        row[PS] = NO_PS
+
+    def ps_of(self, job: int) -> int | None:
+        """The PS slot of `job`, -1 in the cloud; None if it has none."""
+        slot = int(self.ledger.jobs[job, PS])
+        return None if slot == NO_PS else slot
+
+    # -- the rows of the record ----------------------------------------------------------------------------------
+
+    def add_decision(self, job: int, verb: int, server: int, workers: int, reason: int, value: float | None) -> None:
+        """Add a decision, at the present; -1 for no server and no workers."""
+        at = self.ledger.at
+        n = at[DECISIONS]
+        if n == len(self.ledger.rows.decisions):
+            self._grow(0)
+        rows = self.ledger.rows
+        rows.decisions[n] = at[NOW], job, verb, server, workers, reason
+        rows.values[n] = _NAN if value is None else value
+        at[DECISIONS] += 1
+
+    def add_ps(self, *row: int) -> None:
+        """Add a row (job, slot, PSs, start, end)."""
+        n = self.ledger.at[PS_ROWS]
+        if n == len(self.ledger.rows.ps):
+            self._grow(0)
+        self.ledger.rows.ps[n] = row
+        self.ledger.at[PS_ROWS] += 1
+
+    def rows(self) -> Rows:
+        """The rows so far."""
+        return trimmed(self.ledger)
+
+    def admit(self, job: int) -> None:
+        """Note the present as the first time that `job` is given something, unless there was an earlier one."""
+        if self.ledger.jobs[job, ADMITTED] < 0:
+            self.ledger.jobs[job, ADMITTED] = self.ledger.at[NOW]
+
+    @property
+    def admitted(self) -> Ints:
+        """First allocation or dispatch of each job [µs], -1 if there was none."""
+        return self.ledger.jobs[:, ADMITTED]
+
+    # -- what is asked of it -------------------------------------------------------------------------------------
+
+    def holds(self, job: int) -> bool:
+        """Whether `job` holds workers."""
+        return bool(self.ledger.jobs[job, HELD] > 0)
+
+    def holders(self) -> list[int]:
+        """The jobs that hold workers, in the order in which their allocations were made."""
+        jobs = np.flatnonzero(self.ledger.jobs[:, HELD] > 0)
+        in_order: list[int] = jobs[self.ledger.jobs[jobs, NUMBER].argsort()].tolist()
+        return in_order
+
+    def _rows(self, job: int) -> Ints:
+        row = self.ledger.jobs[job]
+        rows: Ints = self.ledger.workers[row[FIRST] : row[FIRST] + row[SIZE]]
+        return rows
+
+    def trains(self, job: int, now: int) -> bool:
+        """Whether workers of `job` have been computing before `now`."""
+        row = self.ledger.jobs[job]
+        return bool(row[HELD] > 0 and row[COMPUTE_FROM] < now)
+
+    def placement(self, job: int) -> Placement:
+        """(server, workers) pairs held by `job` now, by server."""
+        if not self.holds(job):
+            return ()
+        rows = self._rows(job)
+        if self.ledger.jobs[job, STYLE] != ELASTIC:
+            return tuple((server, n) for server, n, _ in rows.tolist())
+        counts = dict[int, int]()
+        for server, n, _ in rows.tolist():
+            counts[server] = counts.get(server, 0) + n
+        return tuple(counts.items())
+
+    def begins(self, job: int) -> list[tuple[int, int, int]]:
+        """(server, workers, start of computing [µs]) of the present or last allocation of `job`."""
+        return [(server, n, begin) for server, n, begin in self._rows(job).tolist()]
+
+    def has_run(self, job: int) -> bool:
+        """Whether `job` has held workers."""
+        return bool(self.ledger.jobs[job, STYLE] >= 0)
+
+    def is_elastic(self, job: int) -> bool:
+        """Whether the allocations of `job` so far are elastic."""
+        return bool(self.ledger.jobs[job, STYLE] == ELASTIC)
+
+    def data(self, job: int) -> dict[int, int]:
+        """Number of workers of `job` whose data each server has or is receiving."""
+        return data_of(self.ledger.data, job)
+
+    def column(self, name: int) -> Ints:
+        """A column of ``ledger.jobs``."""
+        return self.ledger.jobs[:, name]
+
+    def remaining(self, jobs: Ints, now: int) -> Ints:
+        """Announced remaining work of `jobs` at `now` [worker-µs], as they are co-located now, at least 1."""
+        left = np.empty(len(jobs), np.int64)
+        self._call("remaining", jobs, now, left)
+        return left
+
+    def left_of(self, job: int, now: int) -> int:
+        """Announced remaining work of `job` at `now` [worker-µs], as it is co-located now, at least 1."""
+        return int(self.remaining(np.array([job]), now)[0])
+
+    def total_work(self, jobs: Ints) -> Ints:
+        """Announced work of `jobs` [worker-µs], as they are co-located now."""
+        work: Ints = self.ledger.announced[jobs, self.ledger.jobs[jobs, COLOCATED]]
+        return work
+
+    @property
+    def workers_held(self) -> Ints:
+        """Number of workers that each job holds, shape ``(jobs,)``."""
+        return self.ledger.jobs[:, HELD]
+
+    def has_just_trained(self, job: int) -> bool:
+        """Whether an allocation of `job` has ended at this instant that did any work."""
+        row = self.ledger.jobs[job]
+        return bool(row[STOPPED] == self.ledger.at[NOW] and row[TRAINED] > 0)
+
+    def serve(self, server: int, *, back: bool, workers: Ints, ps_slots: Ints, out: int) -> None:
+        """Take `server`, which no job uses, out of service or back into it.
+
+        Parameters
+        ----------
+        workers
+            Its workers by type.
+        ps_slots
+            Its PS slots; they are marked with `out` while it is out of service.
+        """
+        ledger = self.ledger
+        ledger.capacity[server] = ledger.free[server] = workers if back else 0
+        ledger.ps_job[ps_slots] = -1 if back else out

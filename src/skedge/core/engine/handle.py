@@ -1,0 +1,139 @@
+"""What Python calls of the engine: compiled functions that take one handle of all arrays.
+
+Each array that Python passes to a compiled function costs 0.2 µs, and a ledger has 26. A handle (numba's structref) has
+them all as its fields and costs 1 µs. This module imports numba, so it is imported when the first handle is made.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import types
+from numba.experimental import structref
+
+from skedge.core.model.cluster import Ints
+from skedge.platform.jit import compiled, lean
+
+from . import agenda, allocations, step
+from .ledger import SIZE, Ledger, has_room
+
+DONE, FULL = range(2)
+"""What a call returns: it is done, or an array needs room before it can be."""
+
+
+@structref.register
+class HandleType(types.StructRef):
+    """Numba's type of a handle."""
+
+    def preprocess_fields(self, fields: Any) -> Any:
+        """Treat constants like any other values."""
+        unliteral: Any = types.unliteral
+        return tuple((name, unliteral(field)) for name, field in fields)
+
+
+class Handle(structref.StructRefProxy):
+    """All arrays of an engine: ``case``, ``ledger``, and ``where`` for the placement of an order."""
+
+    __slots__ = ()
+
+    def __new__(cls, *fields: Any) -> Any:
+        """A handle of these fields."""
+        return structref.StructRefProxy.__new__(cls, *fields)  # type: ignore[no-untyped-call]
+
+
+structref.define_proxy(Handle, HandleType, ["case", "ledger", "where"])  # type: ignore[no-untyped-call]
+
+
+@compiled
+def make_handle(case: Any, ledger: Any, where: Any) -> Any:
+    """A handle of these arrays."""
+    return Handle(case, ledger, where)
+
+
+@compiled
+def put_back(handle: Any, case: Any, ledger: Any, where: Any) -> None:
+    """Have the handle refer to these arrays, after some have grown."""
+    handle.case = case
+    handle.ledger = ledger
+    handle.where = where
+
+
+@compiled
+def allocate(
+    handle: Any, job: int, n: int, ps: int, colocated: int, style: int, reason: int, value: float
+) -> int:  # fmt: skip
+    """:func:`.allocations.allocate` the first `n` rows of ``handle.where``."""
+    ledger, where = handle.ledger, handle.where[:n]
+    if not has_room(ledger, _room_for(ledger, job, where)):
+        return FULL
+    allocations.allocate(handle.case, ledger, job, where, ps, colocated, style, reason, value)
+    return DONE
+
+
+@compiled
+def end(handle: Any, job: int, reason: int, finished: int) -> int:
+    """Take its workers from a job that holds some: it has `finished`, or is suspended; `reason` -1: no decision."""
+    ledger = handle.ledger
+    if not has_room(ledger, _room_for(ledger, job, handle.where[:0])):
+        return FULL
+    if finished:
+        allocations.finish(handle.case, ledger, job)
+    elif reason >= 0:
+        allocations.suspend(handle.case, ledger, job, reason)
+    else:
+        allocations.stop(handle.case, ledger, job)
+    return DONE
+
+
+@compiled
+def upload(handle: Any, job: int, n: int, copies: int, reason: int) -> int:
+    """:func:`.allocations.upload` for the first `n` rows of ``handle.where``."""
+    ledger, where = handle.ledger, handle.where[:n]
+    if not has_room(ledger, _room_for(ledger, job, where)):
+        return FULL
+    allocations.upload(handle.case, ledger, job, where, copies, reason)
+    return DONE
+
+
+@compiled
+def remaining(handle: Any, jobs: Ints, now: int, left: Ints) -> None:
+    """:func:`.allocations.remaining`."""
+    allocations.remaining(handle.ledger, jobs, now, left)
+
+
+@compiled
+def finish_time(handle: Any, job: int) -> int:
+    """:func:`.allocations.finish_time`."""
+    return allocations.finish_time(handle.ledger, job)
+
+
+@compiled
+def put(handle: Any, time: int, kind: int, job: int, number: int) -> int:
+    """:func:`.agenda.put`, at the end of a slot if time is slotted."""
+    ledger, step = handle.ledger, handle.case.step
+    if not has_room(ledger, 1):
+        return FULL
+    agenda.put(ledger.agenda, ledger.at, -(-time // step) * step, kind, job, number)
+    return DONE
+
+
+@compiled
+def take_due(handle: Any, due: Ints) -> int:
+    """:func:`.step.take_all_due`."""
+    return step.take_all_due(handle.ledger, due)
+
+
+@compiled
+def tidy(handle: Any) -> None:
+    """:func:`.agenda.tidy`."""
+    agenda.tidy(handle.ledger)
+
+
+@lean
+def _room_for(ledger: Ledger, job: int, where: Ints) -> int:
+    """Upper bound on the rows and entries that an order about `job` with this placement adds to any array."""
+    mine, n_workers = ledger.jobs[job], 0
+    for w in range(len(where)):
+        n_workers += where[w, 1]
+    # elastic workers have at most a row each
+    return 2 * (mine[SIZE] + len(where) + n_workers) + 8
