@@ -89,7 +89,7 @@ def send_request(state: Path, method: str, path: str, headers: Mapping[str, str]
     headers
         Headers besides that of the token.
     options
-        Arguments of :meth:`httpx.Client.request`: ``json``, ``params``, ``content``.
+        Arguments of ``httpx.Client.request``: ``json``, ``params``, ``content``.
 
     Raises
     ------

@@ -59,7 +59,8 @@ def compare(
         Each as ``name`` or ``name:key=value,...``, as a policy object, of which every run gets a copy, or as its class.
     seeds
         The seeds, None being the scenario's own; or their number: the scenario's own and those that follow it. Of jobs
-        from a trace or a table, other seeds than its own make a moving-block bootstrap (:mod:`.scenario.resampled`).
+        from a trace or a table, other seeds than its own make a moving-block bootstrap
+        (:mod:`skedge.scenario.resampled`).
     processes
         Number of parallel runs; -1: one per core. The results do not depend on it.
     progress

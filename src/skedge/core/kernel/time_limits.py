@@ -1,7 +1,7 @@
 """Limits of a job's time (``max_wait_s``, ``max_run_time_s``), its own or its tenant's: it fails when one is reached.
 
 The kernel keeps count, in simulations and live alike, and orders its world to end a job at a time
-(:class:`~.events.EndAt`); a later order of the same job takes the place of the earlier one.
+(:class:`~skedge.core.events.EndAt`); a later order of the same job takes the place of the earlier one.
 """
 
 from __future__ import annotations

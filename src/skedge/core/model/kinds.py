@@ -48,7 +48,7 @@ class SlotCluster:
     share: ClassVar[str] = ""
 
     def offers(self, scenario: Scenario) -> set[Need]:
-        """The needs of policies that the scenario meets (:data:`~.policy.Need`)."""
+        """The needs of policies that the scenario meets (:data:`~skedge.core.policy.Need`)."""
         usable = scenario.cluster.lanes > 0 or scenario.cluster.cloud is not None
         return {"typed slots", "typed slots, resources or sites"} if usable else set()
 
@@ -112,7 +112,7 @@ class ResourceCluster(SlotCluster):
     share: ClassVar[str] = " x ratio / batch"
 
     def offers(self, scenario: Scenario) -> set[Need]:
-        """The needs of policies that the scenario meets (:data:`~.policy.Need`)."""
+        """The needs of policies that the scenario meets (:data:`~skedge.core.policy.Need`)."""
         offered: set[Need] = {"resources", "typed slots, resources or sites"}
         if None not in scenario.jobs.utility:
             offered.add("resources with a utility of every job, or sites")
@@ -165,7 +165,7 @@ class SiteCluster(ResourceCluster):
     most_workers: ClassVar[Literal["chunks", "batch"]] = "chunks"
 
     def offers(self, scenario: Scenario) -> set[Need]:  # noqa: ARG002
-        """The needs of policies that the scenario meets (:data:`~.policy.Need`)."""
+        """The needs of policies that the scenario meets (:data:`~skedge.core.policy.Need`)."""
         return {"sites", "typed slots, resources or sites", "resources with a utility of every job, or sites"}
 
     def check_jobs(self, frame: pl.DataFrame, cluster: Cluster) -> None:
