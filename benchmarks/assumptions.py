@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from skedge.compare import Comparison, compare
+from skedge.comparison.compare import Comparison, compare
 from skedge.core.model.scenario import Scenario
 from skedge.scenario.file import scenario_from_dict, shipped
 

@@ -22,7 +22,8 @@ import numpy as np
 
 from skedge.core.model.cluster import Cluster, Physics
 from skedge.core.model.scenario import Jobs, Scenario
-from skedge.run import Run, run
+from skedge.recorded_run import Run
+from skedge.simulate import run
 from skedge.testing import resource_scenarios, site_scenario, small_scenario
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -38,7 +39,7 @@ def limited() -> Scenario:
     full = small_scenario(5)
     edge = [replace(s, storage_mb=80.0) if s.kind == "edge" else s for s in full.cluster.servers]
     cluster = Cluster(edge)
-    return Scenario(cluster, Jobs(full.jobs.frame, cluster, full.jobs.given), full.physics, 5, "limited")
+    return Scenario(cluster, Jobs(full.jobs.frame, cluster, full.jobs.fixed_delays), full.physics, 5, "limited")
 
 
 KINDS: dict[str, tuple[str, Callable[[], Scenario]]] = {

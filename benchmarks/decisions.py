@@ -26,7 +26,7 @@ from skedge.core.events import Event, Order
 from skedge.core.kernel.drive import drive
 from skedge.core.kernel.kernel import Journal, Kernel
 from skedge.core.model.scenario import Scenario
-from skedge.run import prepared
+from skedge.prepare import prepare_policy
 from skedge.scenario.file import scenario_from_dict, scenario_of
 from skedge.sim.world import SimulatedWorld
 
@@ -113,7 +113,7 @@ def timed(
 
     `arrivals`: only up to the last arrival.
     """
-    made = prepared(policy, scenario)
+    made = prepare_policy(policy, scenario)
     kernel = Timed(scenario, made, journal)
     kernel.times = []
     last = int(scenario.jobs.frame["arrival_s"].max() * 1e6) if arrivals else None  # type: ignore[operator]

@@ -20,12 +20,12 @@ import numpy as np
 import yaml
 
 from skedge.core.model.scenario import Scenario
-from skedge.optimum.solvers import Found, Rows, cp_milp, milp
+from skedge.optimum.solvers import Rows, SolverResult, cp_milp, milp
 from skedge.policies.dorm import policy
 from skedge.policies.dorm.applications import Partition, PartitionProblem, problem
 from skedge.policies.dorm.program import PartitionProgram, program, room
-from skedge.run import run
 from skedge.scenario.file import scenario_from_dict, shipped
+from skedge.simulate import run
 
 _FINE = 1e6
 """CP-SAT's differences of shares are whole multiples of 1 / _FINE."""
@@ -93,7 +93,7 @@ def beside(of: PartitionProblem, ours: Partition | None, seconds: float, limit: 
         ("CP-SAT", lambda: cp_milp(cost, upper, rows, start, limit)),
     ):
         begun = time.process_time()
-        found: Found[Any] = solver()
+        found: SolverResult[Any] = solver()
         use, bound = (None if found.solution is None else -cost @ found.solution), found.bound
         print(
             f"  {name:8} {time.process_time() - begun:7.2f} s  {'none' if use is None else f'{use:.4f}'} of "

@@ -16,7 +16,7 @@ from dataclasses import replace
 from statistics import median
 
 from skedge.core.kernel.kernel import Kernel
-from skedge.run import prepared
+from skedge.prepare import prepare_policy
 from skedge.scenario.file import scenario_of
 from skedge.sim.forecasts import Forecasts
 from skedge.sim.what_if import Present
@@ -41,7 +41,7 @@ def measure(name: str, policy: str, error: float) -> str:
     """Simulate a scenario, and measure its forecasts."""
     scenario = scenario_of(name)
     scenario = replace(scenario, physics=replace(scenario.physics, estimate_error=error))
-    made = prepared(policy, scenario)
+    made = prepare_policy(policy, scenario)
     present = Present(Kernel(scenario, made), 0)
     world = SimulatedWorld(present.kernel)
     forecasts, took, copied, events, most = Forecasts(), list[float](), list[float](), 0, 0

@@ -26,7 +26,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from importlib import import_module
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -121,14 +120,16 @@ def ours(scenario: Path, policy: str, large: int = 0) -> dict[str, float]:
 
 def inside(scenario: str, policy: str, large: int) -> dict[str, float]:
     """Run twice; CPU of the second run and of its simulation [s], and its mean JCT [s]."""
-    runs = import_module("skedge.run")  # part of start-up; the attribute `skedge.run` is the function
-    runs.LARGE = runs.SMALL = large  # type: ignore[attr-defined]
+    from skedge import simulate  # noqa: PLC0415 - part of start-up
+    from skedge.scenario.file import load_scenario  # noqa: PLC0415
+
+    simulate.LARGE = simulate.SMALL = large
     with tempfile.TemporaryDirectory() as folder:
         for number in range(2):
             clock = [time.process_time()]
-            loaded = runs.load_scenario(scenario)
+            loaded = load_scenario(scenario)
             clock.append(time.process_time())
-            done = runs.run(loaded, policy)
+            done = simulate.run(loaded, policy)
             clock.append(time.process_time())
             assert done.verify() == []
             jct = float(done.metrics["jct_mean_s"])

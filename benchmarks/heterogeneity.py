@@ -35,7 +35,7 @@ from skedge.live.engine import Engine
 from skedge.live.training.checkpoint import Checkpoints
 from skedge.live.training.program import Program
 from skedge.report.pictures import standalone
-from skedge.run import run
+from skedge.simulate import run
 from skedge.studies.figure import Figure, Line, svg
 
 TESTS = Path(__file__).resolve().parents[1] / "tests" / "live"

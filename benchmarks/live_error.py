@@ -34,8 +34,9 @@ from skedge.live.control.session import programs, train
 from skedge.live.engine import Engine
 from skedge.live.measure import announced, profile
 from skedge.live.training.checkpoint import Checkpoints
-from skedge.run import Run, run
+from skedge.recorded_run import Run
 from skedge.scenario.file import load_scenario, scenario_from_dict, shipped, trainings
+from skedge.simulate import run
 
 SCENARIO = shipped("live-demo")
 BAR = 0.15

@@ -47,8 +47,8 @@ from skedge.policies.okita.baselines import SiteDrf, SiteFifo
 from skedge.policies.okita.dta import send
 from skedge.policies.okita.sites import SiteJob, Sites
 from skedge.policies.okita.slots import SiteScheduler, site_jobs, sites_of
-from skedge.run import run as simulate
 from skedge.scenario.file import scenario_from_dict, shipped
+from skedge.simulate import run as simulate
 
 _SKEDGE_RUN = [sys.executable, "-m", "skedge", "run"]
 

@@ -21,10 +21,10 @@ import numpy as np
 from skedge.core.errors import InputError, SkedgeError
 from skedge.core.model.cluster import Cluster, Physics
 from skedge.core.model.scenario import Jobs, Scenario
-from skedge.optimum.problems import PROBLEMS, covering
+from skedge.optimum.problems import PROBLEMS, covering_problems
 from skedge.optimum.sites.problem import optimum_of_sites
 from skedge.optimum.types import Optimum
-from skedge.run import run
+from skedge.simulate import run
 from skedge.testing import resource_scenario, site_scenario, small_scenario
 
 SLOT = 10_000_000
@@ -130,7 +130,7 @@ def row(scenario: Scenario, best: Optimum) -> dict[str, float]:
         except SkedgeError:
             continue
         value = done.metrics[best.metric]
-        if value and best.problem in covering(scenario, done.schedule):
+        if value and best.problem in covering_problems(scenario, done.schedule):
             ratios[f"{policy} to optimum"] = ratio(float(value), best.value, lower=lower)
     wrong = [key for key, value in ratios.items() if key != "proved" and value < 1 - ROUNDING]
     if wrong:

@@ -28,11 +28,17 @@ from skedge.core.model.cluster import Floats
 from skedge.core.model.value import Sigmoid
 from skedge.policies.oasis.on_resources import Oasis, oasis_prices
 from skedge.policies.pdors.admission import Admission
-from skedge.policies.pdors.alg4 import PdorsAdmission, PdorsParams, pdors_prices
-from skedge.policies.pdors.gains import cover_bound, cover_gain, packing_bound, packing_gain
+from skedge.policies.pdors.alg4 import (
+    PdorsAdmission,
+    PdorsParams,
+    cover_bound,
+    cover_gain,
+    packing_bound,
+    packing_gain,
+)
 from skedge.policies.pdors.job import TrainingJob, levels_of
 from skedge.policies.pdors.parametric_lp import sweep
-from skedge.policies.pdors.prices import Ledger
+from skedge.policies.pdors.prices import Ledger, pdors_prices
 from skedge.policies.pdors.rounding import (
     Relaxation,
     Subproblem,

@@ -27,8 +27,9 @@ import yaml
 from skedge.core.errors import SkedgeError
 from skedge.core.model.scenario import Scenario
 from skedge.core.registry import make_policy, registered
-from skedge.run import offers, run
+from skedge.prepare import offers
 from skedge.scenario.file import scenario_from_dict, shipped
+from skedge.simulate import run
 
 SIZES: dict[str, dict[str, Any]] = {
     "demo": {},

@@ -24,18 +24,18 @@ import math
 import resource
 import time
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
 
+from skedge import simulate
 from skedge.analysis.intervals import Estimate
 from skedge.core.model.scenario import Scenario
 from skedge.report.pictures import standalone
-from skedge.run import run
 from skedge.scenario.file import scenario_from_dict, shipped
+from skedge.simulate import run
 from skedge.studies.figure import Figure, Line, svg
 
 GANGS = "srtf;tiresias;fifo"
@@ -56,7 +56,7 @@ MARK = "<!-- scaling: benchmarks/scaling.py -->"
 def main() -> None:
     """Measure, print, and write page and figure."""
     args = arguments()
-    import_module("skedge.run").LARGE = 0  # type: ignore[attr-defined]
+    simulate.LARGE = 0
     if args.together:
         for policy in args.policies.split(";"):
             together(policy, args.doublings)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import yaml
 
-from skedge.run import run
 from skedge.scenario.file import default_scenario, scenario_from_dict, shipped
+from skedge.simulate import run
 
 POLICIES = "batch;batchsche;batch:literal_cost_d=true;batch:cloud_capacity=0;drf;preemptive"
 

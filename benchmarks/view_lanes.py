@@ -17,7 +17,7 @@ import report_samples as samples
 from playwright.sync_api import sync_playwright
 
 from builders.browsers import ARGS, CHROMIUM
-from skedge.run import Run
+from skedge.recorded_run import Run
 from skedge.view.recorded_runs import RecordedRuns
 from skedge.view.server import ViewServer
 

@@ -44,7 +44,7 @@ JOBS = 49_875
 """Passed jobs of the window."""
 
 WARM = 5_000
-"""Jobs of the first run: as many as make skedge use its compiled loop (`skedge.run.LARGE`)."""
+"""Jobs of the first run: as many as make skedge use its compiled loop (`skedge.simulate.LARGE`)."""
 
 
 def main() -> None:

@@ -15,8 +15,8 @@ from hypothesis import settings
 
 from builders.browsers import browser  # noqa: F401 - a fixture
 from skedge.cli.main import app
-from skedge.run import run
 from skedge.scenario.save import save_scenario
+from skedge.simulate import run
 from skedge.testing import small_scenario
 
 # every run of the tests draws the same instances

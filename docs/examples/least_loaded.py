@@ -3,10 +3,10 @@
 import numpy as np
 
 from skedge.core.events import CLOUD, AssignPS, Dispatch, Reject
-from skedge.core.policy import Basis
+from skedge.core.policy import BasePolicy
 
 
-class LeastLoaded(Basis):
+class LeastLoaded(BasePolicy):
     """Each chunk to the worker that can begin it first."""
 
     name = "least_loaded"

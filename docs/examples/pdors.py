@@ -6,8 +6,9 @@ python docs/examples/pdors.py
 import numpy as np
 
 from skedge.core.model.value import Sigmoid
-from skedge.policies.pdors.alg4 import PdorsAdmission, PdorsParams, pdors_prices
+from skedge.policies.pdors.alg4 import PdorsAdmission, PdorsParams
 from skedge.policies.pdors.job import TrainingJob
+from skedge.policies.pdors.prices import pdors_prices
 
 
 def pd_ors(jobs, history, capacity, horizon, seed=1):

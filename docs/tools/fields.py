@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 import skedge
-from skedge.core.model.fields import Each, Maybe, Number, Pair, Rule, text
+from skedge.core.model.fields import Maybe, Number, Pair, Rule, ValuesOf, text
 from skedge.core.model.job_fields import EVERY, JOB_FIELDS, JobField
 from skedge.core.record.record_fields import RECORD
 from skedge.core.record.schedule import schema
@@ -41,7 +41,7 @@ def _type(rule: Rule, unit: str) -> str:
     match rule:
         case Pair():
             return f"[low, high], each a {_type(rule.rule, unit)}"
-        case Each():
+        case ValuesOf():
             return f"{_type(rule.rule, unit)} by name"
         case Maybe():
             return _type(rule.rule, unit)

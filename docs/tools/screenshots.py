@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import sync_playwright
-from skedge.view.recorded import Recorded
 
-from skedge.run import Run
+from skedge.recorded_run import Run
+from skedge.view.recorded_runs import RecordedRuns
 from skedge.view.server import ViewServer
 
 DOCS = Path(__file__).resolve().parents[1]
@@ -36,7 +36,7 @@ def of_report(browser: Any, file: Path) -> None:
 
 def of_views(browser: Any, run: Run) -> None:
     """Views of `skedge view`, with a job chosen."""
-    with ViewServer(Recorded([run])) as server:
+    with ViewServer(RecordedRuns([run])) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         for name, tab in VIEWS.items():
             page = browser.new_page(viewport={"width": 1180, "height": 760})

@@ -13,42 +13,45 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .compare import compare
+    from .comparison.compare import compare
     from .comparison.comparison import Comparison
     from .core.errors import SkedgeError
     from .core.model.cluster import Cluster, Job, Physics, Server, job_table
     from .core.model.scenario import Jobs, Scenario
     from .core.registry import make_policy
-    from .explain import Explanation, explain
-    from .run import Run, run
+    from .explanation.explain import Explanation, explain
+    from .recorded_run import Run
     from .scenario.file import default_scenario, load_scenario
     from .scenario.save import save_scenario
+    from .simulate import run
 
 _MODULES = {
     "Cluster": "core.model",
     "Comparison": "comparison.comparison",
-    "Explanation": "explain",
+    "Explanation": "explanation.explain",
     "Job": "core.model",
     "Jobs": "core.scenario",
     "Physics": "core.model",
-    "Run": "run",
+    "Run": "recorded_run",
     "Scenario": "core.scenario",
     "Server": "core.model",
     "SkedgeError": "core.errors",
-    "compare": "compare",
+    "compare": "comparison.compare",
     "default_scenario": "scenario.file",
-    "explain": "explain",
+    "explain": "explanation.explain",
     "job_table": "core.model",
     "load_scenario": "scenario.file",
     "make_policy": "core.registry",
-    "run": "run",
+    "run": "simulate",
     "save_scenario": "scenario.save",
 }
-"""Module of each public name. Modules are imported when the name is first used, to keep `import skedge` cheap."""
+"""Module of each public name, imported when the name is first used, to keep `import skedge` cheap.
+
+No module directly in the package has a public name: Python would set it as an attribute and hide the function.
+"""
 
 __all__ = [
     "Cluster",
@@ -86,15 +89,18 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-class _Package(ModuleType):
-    """Type of the package, in which `run`, `compare` and `explain` stay functions, not the modules of the same names.
-
-    Python sets an imported module as an attribute of its package, which would hide the function.
-    """
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name in _MODULES and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
+def _scenario_html(scenario: Scenario) -> str:
+    """The settings of a scenario as an HTML table."""
+    html: str = import_module(".report.scenario_summary", __name__).summary_html(scenario)
+    return html
 
 
-sys.modules[__name__].__class__ = _Package
+def _show_scenarios_in_notebooks() -> None:
+    """Let IPython, if skedge is imported in a notebook, show scenarios as tables: the core makes no HTML."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if shell is not None:
+        formatter = shell.display_formatter.formatters["text/html"]
+        formatter.for_type_by_name("skedge.core.model.scenario", "Scenario", _scenario_html)
+
+
+_show_scenarios_in_notebooks()

@@ -9,7 +9,7 @@ import sys
 import threading
 
 from .platform.malloc import share_heap
-from .platform.signals import held_back
+from .platform.signals import deferred_signals
 
 
 def main() -> None:
@@ -18,9 +18,9 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its threads wait for work by spinning, 0.1 s after each start
     share_heap()
     gc.set_threshold(100_000)  # imports create many objects and no garbage: collecting takes a tenth of the start
-    sys.unraisablehook = _again_if_lost
+    sys.unraisablehook = _resend_lost_signal
     try:
-        with held_back():  # modules that catch whatever happens as they are imported would swallow an interrupt
+        with deferred_signals():  # some modules catch all exceptions while they are imported
             from .cli.main import app  # noqa: PLC0415 - inside `try`, as this is when one that came is answered
 
         app()
@@ -34,21 +34,21 @@ def main() -> None:
         gc.freeze()  # Python's final garbage collection takes longer than `skedge --help`
 
 
-_LOST_S = 0.05
+_RESEND_S = 0.05
 """Time after which a signal that was lost comes again [s]."""
 
 
-def _again_if_lost(lost: sys.UnraisableHookArgs) -> None:
+def _resend_lost_signal(hook_args: sys.UnraisableHookArgs) -> None:
     """Send a signal again whose exception was lost, because it came in a callback of the garbage collection."""
-    code = 130 if lost.exc_type is KeyboardInterrupt else getattr(lost.exc_value, "code", None)
+    code = 130 if hook_args.exc_type is KeyboardInterrupt else getattr(hook_args.exc_value, "code", None)
     signals: dict[object, int] = {128 + number: number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
     number = signals.get(code)
     if number is None:
-        sys.__unraisablehook__(lost)
+        sys.__unraisablehook__(hook_args)
         return
-    again = threading.Timer(_LOST_S, signal.pthread_kill, (threading.main_thread().ident, number))
-    again.daemon = True
-    again.start()
+    timer = threading.Timer(_RESEND_S, signal.pthread_kill, (threading.main_thread().ident, number))
+    timer.daemon = True
+    timer.start()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Runs that may be larger than memory: jobs are read as they arrive, the record is written as it grows.
 
-Verification and metrics go part by part, too. The run folder is that of :mod:`skedge.run`, with the same rows in the
-same order.
+Verification and metrics go part by part, too. The run folder is that of :mod:`skedge.recorded_run`, with the same
+rows in the same order.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from .core.policy import AnyPolicy, Policy
 from .core.record.schedule import Schedule, schema
 from .core.record.stored import Steps, StoredScenario, StoredTables
 from .core.registry import policy_of
-from .platform.malloc import give_back
+from .platform.malloc import trim_malloc
+from .prepare import prepare_policy
 from .quick.chunks.simulate import takes
 from .quick.chunks.stream import covers, stream
-from .run import Run, broken_inputs, must_be_known, prepared, write_meta
+from .recorded_run import Run, broken_inputs, check_known_rows, write_meta
 from .runs.meta import meta_of, read_meta, registered_meta
 from .runs.stopwatch import Stopwatch
 from .scenario.file import Source, scenario_in_parts, scenario_of, stored_scenario
@@ -42,16 +43,16 @@ def inputs_of(source: Source, policy: AnyPolicy, seed: int | None = None) -> tup
     Raises
     ------
     PolicyError, ScenarioError, TraceError
-        As :func:`~skedge.scenario.file.scenario_of` and :func:`~skedge.run.prepared`.
+        As :func:`~skedge.scenario.file.scenario_of` and :func:`~skedge.prepare.prepare_policy`.
     """
-    if takes(made := policy_of(policy)):
+    if takes(instance := policy_of(policy)):
         scenario = scenario_in_parts(source, seed, least=CHUNKS)
         if isinstance(scenario, Scenario):
-            return scenario, prepared(policy, scenario)
-        if covers(scenario, made):
-            return scenario, prepared(policy, scenario.base)
-    whole = scenario_of(source, seed)
-    return whole, prepared(policy, whole)
+            return scenario, prepare_policy(policy, scenario)
+        if covers(scenario, instance):
+            return scenario, prepare_policy(policy, scenario.base)
+    in_memory = scenario_of(source, seed)
+    return in_memory, prepare_policy(policy, in_memory)
 
 
 def stored_in(folder: Path, scenario: Scenario | StoredScenario, policy: Policy) -> Scenario | StoredScenario:
@@ -61,10 +62,10 @@ def stored_in(folder: Path, scenario: Scenario | StoredScenario, policy: Policy)
     """
     if isinstance(scenario, StoredScenario):
         save_stored(scenario, folder)
-        return StoredScenario(scenario.base, folder / JOBS, scenario.given, most=scenario.most)
+        return StoredScenario(scenario.base, folder / JOBS, scenario.fixed_delays, part_chunks=scenario.part_chunks)
     if int(scenario.jobs.chunks.sum()) >= CHUNKS and covers(scenario, policy):
         save_scenario(scenario, folder)
-        return StoredScenario(scenario.without_jobs(), folder / JOBS, scenario.jobs.given)
+        return StoredScenario(scenario.without_jobs(), folder / JOBS, scenario.jobs.fixed_delays)
     return scenario
 
 
@@ -77,7 +78,7 @@ class LargeRun:
     scenario
         The resolved scenario; its jobs are in the folder.
     meta
-        As a :class:`~skedge.run.Run` has it.
+        As a :class:`~skedge.recorded_run.Run` has it.
     folder
         The run folder.
     steps
@@ -117,13 +118,13 @@ class LargeRun:
         stated = broken_inputs(self.meta, self.scenario.base, 0, limit)
         return [*verify_parts(self.scenario, self.tables, meta, limit=limit, steps=self.steps), *stated]
 
-    def must_be_whole(self) -> None:
-        """Reject a record with impossible rows; raises as :meth:`skedge.run.Run.must_be_whole` does."""
+    def check_complete(self) -> None:
+        """Reject a record with impossible rows; raises as :meth:`skedge.recorded_run.Run.check_complete` does."""
         parts = zip(self.scenario.parts(), self.tables.by_job(self.scenario), strict=True)
-        for done, ((first, part), rows) in enumerate(parts, 1):
-            must_be_known(part, rows, self.scenario.count, first)
+        for n_done, ((first, part), rows) in enumerate(parts, 1):
+            check_known_rows(part, rows, self.scenario.count, first)
             if self.steps is not None:
-                self.steps("checking parts", done, len(self.scenario.ranges))
+                self.steps("checking parts", n_done, len(self.scenario.ranges))
 
     def write(self, folder: Path) -> None:
         """Write ``run.json``; the rest of the run folder is there."""
@@ -144,15 +145,15 @@ def run_into(
     Parameters
     ----------
     progress, profile
-        As :func:`skedge.run.run` has them.
+        As :func:`skedge.simulate.run` has them.
     steps
         As a :class:`LargeRun` has it.
     """
     (folder / "tables").mkdir()
     with (profile or Stopwatch()).counting("loop"):
-        give_back()  # a scenario that was in memory before
+        trim_malloc()  # a scenario that was in memory before
         stream(scenario, policy, folder / "tables", progress)
-        give_back()
+        trim_malloc()
     return LargeRun(scenario, meta_of(scenario.base, policy), folder, steps)
 
 
@@ -162,7 +163,7 @@ def opened(folder: Path, steps: Steps | None = None) -> Run | LargeRun:
     Raises
     ------
     RunFolderError, ScenarioError
-        As :meth:`skedge.run.Run.load`.
+        As :meth:`skedge.recorded_run.Run.load`.
     """
     file = folder / "run.json"
     if not file.is_file() or not (folder / "scenario.yaml").is_file():
@@ -181,6 +182,6 @@ def _as_written(run: LargeRun) -> bool:
     if not all((run.folder / "tables" / f"{name}.parquet").is_file() for name in Schedule.names()):
         return False
     try:
-        return all(run.tables.scan(name).collect_schema() == of for name, of in expected.items())
+        return all(run.tables.scan(name).collect_schema() == columns for name, columns in expected.items())
     except (OSError, pl.exceptions.PolarsError):
         return False

@@ -13,7 +13,8 @@ from skedge.analysis.verify import followed, gangs, orders, ps, same
 from skedge.analysis.verify.followed import Followed
 from skedge.analysis.verify.verify import Violation, verify
 from skedge.core.record.schedule import Schedule
-from skedge.run import Run, run
+from skedge.recorded_run import Run
+from skedge.simulate import run
 from skedge.testing import small_scenario
 
 POLICIES = ("srtf", "srtf:placement=literal", "tiresias", "fifo", "preemptive", "drf", "batch")
@@ -31,7 +32,7 @@ def without_quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "followed", lambda _: Followed(orders=False, begins=False))
     for module in (orders, ps):
         monkeypatch.setattr(module, "served_exactly", lambda _: False)
-    monkeypatch.setattr(gangs, "_has_room", lambda *_: False)
+    monkeypatch.setattr(gangs, "_within_capacity", lambda *_: False)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

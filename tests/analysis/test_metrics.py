@@ -9,7 +9,7 @@ from builders.small_records import DISPATCH, GANG, S, again, both, dispatched, d
 from skedge.analysis.metrics.metrics import metrics, utilisation
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
-from skedge.run import run
+from skedge.simulate import run
 
 SLOT_OF_5_S = Physics(slot=5 * S, slotted=True)
 

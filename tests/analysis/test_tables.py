@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 
 from skedge.analysis.columns import Table
-from skedge.run import run
 from skedge.scenario.file import scenario_of
 from skedge.sim.runs import RunLog
+from skedge.simulate import run
 
 FRAME = pl.DataFrame({"job": [3, None, 5, 6], "value": [0.5, None, 1.5, None], "server": ["e1", "e0", None, "e1"]})
 

@@ -16,8 +16,9 @@ from skedge.core.events import Event, Order, WakeAt
 from skedge.core.kernel import kernel
 from skedge.core.model import cluster as model
 from skedge.core.model.cluster import Physics
-from skedge.core.policy import Basis, View
-from skedge.run import Run, run
+from skedge.core.policy import BasePolicy, View
+from skedge.recorded_run import Run
+from skedge.simulate import run
 from skedge.testing import resource_scenarios, site_scenario, small_scenario
 
 
@@ -129,7 +130,7 @@ def test_every_field_of_the_physics_is_checked() -> None:
     assert {one.name for one in fields(Physics)} == set(model._PHYSICS)
 
 
-class Wakeful(Basis):
+class Wakeful(BasePolicy):
     """Asks for one wake-up after the other and does nothing."""
 
     name: ClassVar[str] = "wakeful"

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from skedge.run import Run, run
+from skedge.recorded_run import Run
+from skedge.simulate import run
 from skedge.testing import small_scenarios
 
 

@@ -16,8 +16,9 @@ from skedge.core.model.sharing import Sharing, Tenant
 from skedge.core.model.time import SECOND
 from skedge.core.record.schedule import Schedule
 from skedge.large import LargeRun, opened
-from skedge.run import Run, run
+from skedge.recorded_run import Run
 from skedge.scenario.file import scenario_of
+from skedge.simulate import run
 from skedge.testing.scenarios import small_scenario
 
 FAILING = Physics(mtbf=30 * SECOND, mttr=5 * SECOND)

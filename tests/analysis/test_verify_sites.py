@@ -10,7 +10,8 @@ import pytest
 
 from builders.verify_resources import Planted
 from builders.verify_sites import MOVED, PLANTED, SLOT
-from skedge.run import Run, run
+from skedge.recorded_run import Run
+from skedge.simulate import run
 from skedge.testing import site_scenario
 
 

@@ -27,7 +27,8 @@ from skedge.analysis.verify.verify import RULES
 from skedge.core.errors import InputError
 from skedge.core.model.cluster import Physics
 from skedge.core.record.schedule import Schedule
-from skedge.run import Run, run
+from skedge.recorded_run import Run
+from skedge.simulate import run
 from skedge.testing import resource_scenarios, site_scenario, small_scenario
 from skedge.testing.rerun import difference
 
@@ -239,7 +240,12 @@ def test_in_parts_and_side_by_side_the_same_rules_are_broken(
         changed = replace(whole, schedule=made.schedule)
         one_by_one = set(changed.verify(limit=1000))
         with monkeypatch.context() as small:
-            for name in ("columns.ROWS", "verify.each.ROWS", "verify.lane_parts.RUNS", "verify.verify.RUNS"):
+            for name in (
+                "columns.ROWS",
+                "verify.each.ROWS",
+                "verify.lane_parts.RUNS_PER_RANGE",
+                "verify.verify.RUNS_PER_RANGE",
+            ):
                 small.setattr(f"skedge.analysis.{name}", 10)
             assert set(changed.verify(limit=1000)) == one_by_one, made.text
         broken |= {violation.rule for violation in one_by_one}

@@ -9,7 +9,8 @@ import polars as pl
 import pytest
 
 from skedge.core.model.cluster import Physics
-from skedge.run import Run, run
+from skedge.recorded_run import Run
+from skedge.simulate import run
 from skedge.testing import resource_scenarios, site_scenario, small_scenario
 
 SLOT = 10_000_000

@@ -91,7 +91,7 @@ def test_rows_in_groups_are_of_one_type_in_any_order() -> None:
 
 
 def test_rows_are_counted_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeps, "_PART", 4)
+    monkeypatch.setattr(sweeps, "_CHUNK_ROWS", 4)
     rng = np.random.default_rng(7)
     for rows in (0, 3, 4, 5, 30):
         group = rng.integers(0, 6, rows).astype(np.int32)

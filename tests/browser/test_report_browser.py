@@ -10,9 +10,11 @@ import pytest
 import report_samples as samples
 from waiting import until
 
-from skedge.report.build import ReportRun, build_report, write_report
+from skedge.prepare import prepare_policy
+from skedge.report.build import ReportRun, build_report
 from skedge.report.site_picture import ARROWS
-from skedge.run import prepared, run
+from skedge.report.write import write_report
+from skedge.simulate import run
 from skedge.testing import site_scenario
 
 HOSTILE = "</script><img src=x onerror='window.hacked=1'><script>window.hacked=1</script>"
@@ -299,7 +301,7 @@ def test_sites_and_their_flows_are_drawn_without_a_script(
 ) -> None:
     """Every site and arrow has a place in view, no name leaves the picture, and a folded policy opens."""
     scenario = site_scenario(5, sites=12, jobs=40)
-    done = run(scenario, prepared("fifo", scenario))
+    done = run(scenario, prepare_policy("fifo", scenario))
     both = [ReportRun(name, scenario, done.schedule, done.metrics, done.utilisation) for name in ("a", "b")]
     path = tmp_path / "sites.html"
     write_report(path, build_report(both))

@@ -15,9 +15,11 @@ from waiting import until
 
 from builders.paths import ROOT
 from skedge.core.model.time import SECOND
-from skedge.explain import explain
-from skedge.run import Run, prepared, run
+from skedge.explanation.explain import explain
+from skedge.prepare import prepare_policy
+from skedge.recorded_run import Run
 from skedge.scenario.file import load_scenario
+from skedge.simulate import run
 from skedge.testing import site_scenario, small_scenario
 from skedge.view.recorded_runs import RecordedRuns
 from skedge.view.server import ViewServer
@@ -28,7 +30,7 @@ VIEWS = {"lanes": "Lanes", "jobs": "Jobs", "why": "Why", "training": "Training",
 @pytest.fixture(scope="module")
 def runs() -> list[Run]:
     scenario = small_scenario(3)
-    return [run(scenario, prepared(policy, scenario)) for policy in ("aonline", "fifo")]
+    return [run(scenario, prepare_policy(policy, scenario)) for policy in ("aonline", "fifo")]
 
 
 def served(runs: list[Run]) -> Iterator[str]:
@@ -244,7 +246,7 @@ def test_tabs_are_reached_by_arrow_keys(page: Any) -> None:
 
 def test_sites_have_their_transfers(browser: Any, errors: list[str]) -> None:
     scenario = site_scenario(5, sites=6, jobs=12)
-    done = run(scenario, prepared("fifo", scenario))
+    done = run(scenario, prepare_policy("fifo", scenario))
     for url in served([done]):
         page = opened(browser, url, errors)
         assert not page.get_by_role("tab", name="Compare").is_visible()

@@ -48,7 +48,9 @@ def scaled(scenario: Scenario, k: int) -> Scenario:
     """All times are k times as long, all rates a k-th."""
     frame, physics = scenario.jobs.frame, scenario.physics
     columns = [pl.col(name) * k for name in _SECONDS] + [pl.col(c) / k for c in _RATES if c in frame.columns]
-    given = {job: {server: k * delay for server, delay in row.items()} for job, row in scenario.jobs.given.items()}
+    given = {
+        job: {server: k * delay for server, delay in row.items()} for job, row in scenario.jobs.fixed_delays.items()
+    }
     longer = replace(
         physics,
         slot=k * physics.slot,
@@ -67,7 +69,8 @@ def renamed(scenario: Scenario, jobs: Mapping[str, str], servers: Mapping[str, s
     frame = scenario.jobs.frame.with_columns(pl.col("id").replace_strict(jobs))
     frame = frame.rename({f"data.{a}": f"data.{b}" for a, b in servers.items() if f"data.{a}" in frame.columns})
     given = {
-        jobs[job]: {servers[server]: delay for server, delay in row.items()} for job, row in scenario.jobs.given.items()
+        jobs[job]: {servers[server]: delay for server, delay in row.items()}
+        for job, row in scenario.jobs.fixed_delays.items()
     }
     shuffled = frame.sample(fraction=1.0, shuffle=True, seed=1)
     return replace(scenario, cluster=cluster, jobs=Jobs(shuffled, cluster, given))
@@ -83,7 +86,7 @@ def with_server(scenario: Scenario, server: Server) -> Scenario:
         mean = cost.sum(axis=1) / (len(cost) - 1)
         cost = np.block([[cost, mean[:, None]], [mean[None, :], np.zeros((1, 1))]])
     cluster = Cluster([*old.servers, server], cost, asymmetric=old.asymmetric)
-    given = {job: {**row, server.id: 0.0} for job, row in scenario.jobs.given.items()}
+    given = {job: {**row, server.id: 0.0} for job, row in scenario.jobs.fixed_delays.items()}
     return replace(scenario, cluster=cluster, jobs=Jobs(scenario.jobs.frame, cluster, given))
 
 

@@ -17,7 +17,7 @@ import polars.selectors as cs
 from numpy.random import Generator
 
 from skedge.core.record.schedule import Schedule
-from skedge.run import Run
+from skedge.recorded_run import Run
 
 TIMES = ("start", "compute_from", "end", "time", "from", "to", "made_at", "broken_at")
 """Time columns that are shifted together in a row."""

@@ -25,8 +25,9 @@ from skedge.core.model.sharing import Sharing, Tenant
 from skedge.core.model.time import SECOND
 from skedge.core.record.stored import StoredScenario
 from skedge.large import inputs_of, opened, run_into, stored_in
-from skedge.run import Run, run
+from skedge.recorded_run import Run
 from skedge.scenario.save import save_scenario
+from skedge.simulate import run
 
 POLICIES: dict[str, tuple[str, ...]] = {
     "aonline": (
@@ -246,7 +247,7 @@ def _through_files(done: Run, policy: str) -> str:
 
 def _compiled(done: Run, policy: str) -> str:
     """As a run that is large enough for a compiled loop: none takes it, as servers fail, and the record is the same."""
-    with patch("skedge.run.LARGE", 1):
+    with patch("skedge.simulate.LARGE", 1):
         return _difference(done, run(done.scenario, policy))
 
 

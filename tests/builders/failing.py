@@ -11,7 +11,7 @@ from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.sharing import Sharing
 from skedge.core.model.time import SECOND
-from skedge.run import Run
+from skedge.recorded_run import Run
 from skedge.sim.failures import Failures
 
 LATE = 10**6

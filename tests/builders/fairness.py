@@ -9,14 +9,14 @@ from reference.drf import PooledJobs
 from skedge.policies.drf.progressive_filling import ONE_PS, progressive_filling
 
 
-def filled(jobs: PooledJobs, left: list[int], total: list[int] | None = None) -> list[int]:
-    worker, ps, per_ps, most = zip(*jobs, strict=True)
-    room = np.array(left, float)
-    whole = room.copy() if total is None else np.array(total, float)
-    limits = np.array(per_ps, float), np.array(most, np.int64)
+def filled(jobs: PooledJobs, free_amounts: list[int], total: list[int] | None = None) -> list[int]:
+    worker, ps, per_ps, max_workers = zip(*jobs, strict=True)
+    free = np.array(free_amounts, float)
+    total_amounts = free.copy() if total is None else np.array(total, float)
+    limits = np.array(per_ps, float), np.array(max_workers, np.int64)
     demands = np.array(worker, float), np.array(ps, float)
-    workers, servers = progressive_filling(*demands, *limits, room[None, :], whole)
-    assert servers[:, 0].tolist() == [-(-n // each) for n, each in zip(workers[:, 0].tolist(), per_ps, strict=True)]
+    workers, n_ps = progressive_filling(*demands, *limits, free[None, :], total_amounts)
+    assert n_ps[:, 0].tolist() == [-(-n // ratio) for n, ratio in zip(workers[:, 0].tolist(), per_ps, strict=True)]
     return workers[:, 0].tolist()
 
 

@@ -15,7 +15,7 @@ from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.latency import Exponential
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.value import Sigmoid
-from skedge.run import run
+from skedge.simulate import run
 
 HOSTILE = [
     True, None, "3", "", b"3", float("nan"), float("inf"), -float("inf"), -1, -0.5, 0, -0.0, 1, 3, 2.0, 2.5, 1e-9,

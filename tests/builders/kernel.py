@@ -19,7 +19,7 @@ from skedge.core.events import (
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.cluster import Cluster, Job, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
-from skedge.core.policy import Basis, View
+from skedge.core.policy import BasePolicy, View
 
 # lanes 0, 1 (gpu of s0), 2 (gpu of s1), 3 (tpu of s1); PS slots 0 (cpu of s0), 1 (cpu of s1), 2 (mem of s1)
 A, B, C = range(3)
@@ -42,7 +42,7 @@ def scenario(*, cloud: bool = True, upload_s: float = 0.0, gradient_mb: float = 
     return Scenario(cluster, Jobs(frame, cluster, given))
 
 
-class Script(Basis):
+class Script(BasePolicy):
     """Answers the n-th event with the n-th list of orders."""
 
     name: ClassVar[str] = "script"

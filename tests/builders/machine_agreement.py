@@ -19,8 +19,9 @@ from skedge.core.model.cluster import Cluster, Server
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.policy import View
 from skedge.policies.dorm.policy import Dorm
-from skedge.run import Run, run
+from skedge.recorded_run import Run
 from skedge.sim.world import SimulatedWorld
+from skedge.simulate import run
 
 Holdings = dict[int, tuple[tuple[int, ...], tuple[int, ...]]]
 """By job: workers and PSs by server."""
@@ -120,7 +121,7 @@ def dorm_scenario(seed: int) -> Scenario:
         for s in scenario.cluster.servers
     ]
     cluster = Cluster(servers)
-    return replace(scenario, cluster=cluster, jobs=Jobs(scenario.jobs.frame, cluster, scenario.jobs.given))
+    return replace(scenario, cluster=cluster, jobs=Jobs(scenario.jobs.frame, cluster, scenario.jobs.fixed_delays))
 
 
 def dorm_disagreement(seed: int) -> tuple[str, int]:

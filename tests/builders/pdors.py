@@ -11,12 +11,14 @@ from hypothesis import assume
 
 from reference import pdors as plain
 from reference import pdors_by_enumeration as enumerated
+from reference import pdors_job
 from skedge.core.model.cluster import Floats
 from skedge.core.model.value import Sigmoid
 from skedge.policies.oasis.on_resources import Oasis
 from skedge.policies.pdors.admission import Admission
-from skedge.policies.pdors.alg4 import PdorsAdmission, PdorsParams, pdors_prices
+from skedge.policies.pdors.alg4 import PdorsAdmission, PdorsParams
 from skedge.policies.pdors.job import TrainingJob
+from skedge.policies.pdors.prices import pdors_prices
 
 
 def draw_job(rng: np.random.Generator, number: int, horizon: int, *, resources: int, small: bool) -> TrainingJob:
@@ -131,7 +133,10 @@ def theta_is_the_optimum_of_all_placements(seed: int) -> None:
         for v in range(found.shape[1]):
             assert found[0, v] == pytest.approx(enumerated.exact_theta(job, free, prices, v), rel=1e-7)
             assert other[0, v] >= found[0, v] * (1 - 1e-7)
-        assert found.shape[1] > plain.quanta(job) or enumerated.exact_theta(job, free, prices, found.shape[1]) == np.inf
+        assert (
+            found.shape[1] > pdors_job.quanta(job)
+            or enumerated.exact_theta(job, free, prices, found.shape[1]) == np.inf
+        )
 
 
 def the_payoff_is_the_best_of_all_completions(seed: int) -> None:
@@ -139,8 +144,8 @@ def the_payoff_is_the_best_of_all_completions(seed: int) -> None:
     jobs, capacity, horizon, _ = instance(seed, small=True)
     made, job = make(jobs, capacity, horizon, theta="exact"), jobs[0]
     free, prices = capacity.tolist(), made.ledger.price[0].tolist()
-    memo = [enumerated.exact_theta(job, free, prices, v) for v in range(plain.quanta(job) + 1)]
-    levels = range(plain.quanta(job) + 1)
+    memo = [enumerated.exact_theta(job, free, prices, v) for v in range(pdors_job.quanta(job) + 1)]
+    levels = range(pdors_job.quanta(job) + 1)
     grown = [plain.alg_3(lambda _, v: memo[v], job.arrival, horizon - 1, v)[0] for v in levels]
     assert grown == sorted(grown)
     expected, answer = enumerated.best_payoff(lambda _, v: memo[v], job, horizon), made.offer(job)

@@ -10,8 +10,9 @@ from typing import Any
 import polars as pl
 
 from skedge.core.record.schedule import Schedule
-from skedge.run import Run, run
+from skedge.recorded_run import Run
 from skedge.scenario.file import default_scenario
+from skedge.simulate import run
 
 HOUR = 3_600_000_000
 

@@ -13,18 +13,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
-from skedge.compare import compare
+from skedge.comparison.compare import compare
 from skedge.core.errors import InputError, SkedgeError
-from skedge.run import Run, new_folder, run
+from skedge.recorded_run import Run
+from skedge.runs.new_folder import new_folder
 from skedge.scenario.file import load_scenario
 from skedge.scenario.save import save_scenario
+from skedge.simulate import run
 from skedge.testing import resource_scenarios, small_scenario
 
 Skedge = Callable[..., Any]
@@ -191,7 +192,7 @@ def test_a_wrong_policy_is_refused_before_anything_runs(
     command: str, policy: str, message: str, skedge: Skedge, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With what there is, or what would be right."""
-    monkeypatch.setattr(import_module("skedge.run"), "world_of", None)
+    monkeypatch.setattr("skedge.simulate.world_of", None)
     option = "--policies" if command == "compare" else "--policy"
     refused(skedge(command, small, option, policy), message)
     assert files() == {"small.yaml"}
@@ -499,7 +500,7 @@ def test_a_report_that_cannot_be_written_fails_before_the_comparison(
     report: str, message: str, skedge: Skedge, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The place is looked at first."""
-    monkeypatch.setattr("skedge.cli.compared.compare", None)
+    monkeypatch.setattr("skedge.comparison.compare.compare", None)
     Path("there").mkdir()
     refused(skedge("compare", small, "--report", report), message)
     assert files() == {"small.yaml", "there"}
@@ -508,7 +509,7 @@ def test_a_report_that_cannot_be_written_fails_before_the_comparison(
 def test_a_file_that_is_no_report_is_not_replaced_by_one(
     skedge: Skedge, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("skedge.cli.compared.compare", None)
+    monkeypatch.setattr("skedge.comparison.compare.compare", None)
     before = small.read_bytes()
     refused(skedge("compare", small, "--report", small), f"{small}: exists and is not a report of skedge")
     assert small.read_bytes() == before

@@ -17,18 +17,18 @@ import polars as pl
 import pytest
 
 from skedge.analysis.verify.verify import Violation
-from skedge.cli import demo_runs
+from skedge.cli import demo
 from skedge.cli import run as run_command
-from skedge.cli.compare import split_policies
+from skedge.cli.compare import DEMO_POLICIES, split_policies
 from skedge.cli.console import amount, duration
-from skedge.cli.demo_cases import DEMO_POLICIES
 from skedge.cli.tables import comparison_tables
-from skedge.compare import compare
 from skedge.comparison.columns import COLUMNS
+from skedge.comparison.compare import compare
 from skedge.core.registry import make_policy, registered
-from skedge.run import Run, run
+from skedge.recorded_run import Run
 from skedge.runs.stopwatch import STAGES
 from skedge.scenario.file import load_scenario
+from skedge.simulate import run
 from skedge.traces.describe import describe
 from skedge.traces.formats import read_trace
 
@@ -325,7 +325,7 @@ def test_demo_puts_runs_and_report_into_one_folder_and_may_be_repeated(
     skedge: Skedge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By kind of jobs every policy's run folder and a report; the next replaces it; what it says to type works."""
-    monkeypatch.setattr(demo_runs, "DEMO_POLICIES", ("srtf", "aonline:q_mode=eq5"))
+    monkeypatch.setattr(demo, "DEMO_POLICIES", ("srtf", "aonline:q_mode=eq5"))
     out = tmp_path / "demo"
     told = skedge("demo", "--out", out, "--seeds", 1)
     assert told.code == 0

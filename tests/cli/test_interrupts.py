@@ -15,7 +15,7 @@ import pytest
 import typer
 
 from skedge.cli.main import commands
-from skedge.run import run
+from skedge.simulate import run
 from skedge.testing import small_scenario
 
 SKEDGE = [sys.executable, "-m", "skedge"]
@@ -53,8 +53,8 @@ def until(what, seconds: float) -> bool:  # type: ignore[no-untyped-def]
 
 LOST = """
 import sys, time
-from skedge.__main__ import _again_if_lost
-sys.unraisablehook = _again_if_lost
+from skedge.__main__ import _resend_lost_signal
+sys.unraisablehook = _resend_lost_signal
 class Lost:
     def __del__(self):
         raise KeyboardInterrupt

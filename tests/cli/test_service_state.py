@@ -8,19 +8,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-from skedge.cli.service import _locked, _running
+from skedge.cli.state_lock import service_pid, try_lock
 
 
 def test_a_lock_is_held_by_whoever_has_it_open_and_passed_on(tmp_path: Path) -> None:
     """As the supervisor does to the controller: it is free when the last one has ended."""
-    lock = _locked(tmp_path)
+    lock = try_lock(tmp_path)
     assert lock is not None
-    assert _locked(tmp_path) is None
+    assert try_lock(tmp_path) is None
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[lock])
     os.close(lock)
-    assert _locked(tmp_path) is None, "the child has it"
+    assert try_lock(tmp_path) is None, "the child has it"
     child.communicate(b"\n")
-    again = _locked(tmp_path)
+    again = try_lock(tmp_path)
     assert again is not None
     os.close(again)
 
@@ -28,13 +28,13 @@ def test_a_lock_is_held_by_whoever_has_it_open_and_passed_on(tmp_path: Path) -> 
 def test_who_runs_is_the_supervisor_or_a_controller_that_has_lost_it(tmp_path: Path) -> None:
     (tmp_path / "service.json").write_text(json.dumps({"pid": 4711}), encoding="utf-8")
     (tmp_path / "supervisor.pid").write_text(f"{os.getpid()}\n", encoding="utf-8")
-    assert _running(tmp_path) is None, "nobody holds the lock: the files are left over"
-    assert _running(tmp_path / "nowhere") is None
-    lock = _locked(tmp_path)
+    assert service_pid(tmp_path) is None, "nobody holds the lock: the files are left over"
+    assert service_pid(tmp_path / "nowhere") is None
+    lock = try_lock(tmp_path)
     assert lock is not None
-    assert _running(tmp_path) == os.getpid()
+    assert service_pid(tmp_path) == os.getpid()
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     (tmp_path / "supervisor.pid").write_text(f"{ended.pid}\n", encoding="utf-8")
-    assert _running(tmp_path) == 4711
+    assert service_pid(tmp_path) == 4711
     os.close(lock)

@@ -75,6 +75,14 @@ def test_the_help_that_is_shown_before_a_command_is_imported_is_its_own(name: st
     assert command.command.name in {name, ""}  # a group has the name that it is called by
 
 
+def test_trace_convert_is_imported_only_when_it_is_called() -> None:
+    group = LazyCommand("trace", *COMMANDS["trace"]).command
+    convert = group.commands["convert"]
+    assert list(group.commands) == ["describe", "convert"]
+    assert convert.help == convert.command.help
+    assert "skedge.scenario.file" not in imported_by("trace", "--help")
+
+
 def test_ctrl_c_waits_for_the_function_that_is_compiled() -> None:
     """An exception in the midst of it would leave numba with half a function."""
     ended = python("""
@@ -130,10 +138,13 @@ main()
 
 
 @pytest.mark.parametrize("name", ["run", "compare", "explain"])
-def test_a_function_stays_public_when_the_module_of_its_name_is_imported(name: str) -> None:
-    module = import_module(f"skedge.{name}")
+def test_a_function_is_public_and_no_module_has_its_name(name: str) -> None:
+    """A module of the name would hide it once it is imported."""
+    module = import_module(f"skedge.{skedge._MODULES[name]}")
     assert isinstance(getattr(skedge, name), FunctionType)
     assert getattr(skedge, name) is getattr(module, name)
+    with pytest.raises(ModuleNotFoundError):
+        import_module(f"skedge.{name}")
 
 
 def test_every_public_name_is_there_and_no_other() -> None:

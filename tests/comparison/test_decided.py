@@ -14,8 +14,8 @@ from rich.console import Console
 
 from skedge.analysis.intervals import Estimate, bounded, estimate
 from skedge.cli.tables import comparison_tables, demo_text
-from skedge.compare import compare, compare_small
 from skedge.comparison import MOST_SEEDS
+from skedge.comparison.compare import compare, compare_small
 from skedge.comparison.comparison import Comparison
 from skedge.core.errors import InputError, PolicyError, SkedgeError
 from skedge.core.model.cluster import Cluster, Job, Server, job_table

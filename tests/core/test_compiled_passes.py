@@ -19,7 +19,8 @@ from skedge.analysis.verify.rules import Findings
 from skedge.core.model.cluster import Ints
 from skedge.policies.gangs.preemptive import merged
 from skedge.policies.gangs.srtf import rank
-from skedge.run import Run, run
+from skedge.recorded_run import Run
+from skedge.simulate import run
 from skedge.testing import small_scenario
 
 bounded = settings(max_examples=200, deadline=None, derandomize=True, database=None)

@@ -10,7 +10,7 @@ import pytest
 
 from skedge.core.errors import ScenarioError, StuckError
 from skedge.core.kernel.kernel import Kernel
-from skedge.run import prepared
+from skedge.prepare import prepare_policy
 from skedge.scenario.file import scenario_from_dict
 from skedge.sim.failures import world_of
 
@@ -71,7 +71,7 @@ def events_of(fields: dict[str, Any], policy: str) -> int:
         scenario = scenario_from_dict(fields, "extreme", Path())
     except ScenarioError:
         return 0
-    kernel, events = Kernel(scenario, prepared(policy, scenario)), 0
+    kernel, events = Kernel(scenario, prepare_policy(policy, scenario)), 0
     world = world_of(kernel)
     try:
         while events <= MOST_EVENTS and (event := world.next_event()) is not None:

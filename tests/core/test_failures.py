@@ -13,11 +13,13 @@ from skedge.core.errors import ScenarioError, SkedgeError
 from skedge.core.model.cluster import Cluster, Job, Physics, Server
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
-from skedge.explain import explain
+from skedge.explanation.explain import explain
+from skedge.prepare import prepare_policy
 from skedge.quick.chunks.stream import covers
 from skedge.quick.which import loop_for
-from skedge.run import Run, prepared, run
+from skedge.recorded_run import Run
 from skedge.sim.failures import Failures
+from skedge.simulate import run
 from skedge.testing.scenarios import resource_scenarios, site_scenarios, small_scenario
 
 EDGE = [
@@ -175,8 +177,8 @@ def test_a_run_with_failures_is_explained_and_verified_from_its_folder(tmp_path:
     scenario = small_scenario(0, cloud=False, physics=PHYSICS[0])
     for policy in ("aonline:cloud=false", "srtf"):
         done = run(scenario, policy)
-        assert loop_for(scenario, prepared(policy, scenario)) is None
-        assert not covers(scenario, prepared(policy, scenario))
+        assert loop_for(scenario, prepare_policy(policy, scenario)) is None
+        assert not covers(scenario, prepare_policy(policy, scenario))
         assert explain(done, scenario.jobs.ids[-1]).job == scenario.jobs.ids[-1]
         done.save(tmp_path / policy[:4])
         again = Run.load(tmp_path / policy[:4])

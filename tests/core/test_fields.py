@@ -28,10 +28,10 @@ from skedge.core.model.job_fields import JOB_FIELDS, JobColumns, JobField
 from skedge.core.model.latency import Exponential, Linear, Piecewise
 from skedge.core.model.scenario import Jobs
 from skedge.core.model.value import Sigmoid
-from skedge.run import run
 from skedge.scenario.file import job_of, load_scenario
 from skedge.scenario.save import save_scenario
 from skedge.scenario.schema import JobForm
+from skedge.simulate import run
 
 FIELDS += [
     ("scenario", "seed"),

@@ -9,7 +9,7 @@ import pytest
 
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.time import SECOND
-from skedge.run import prepared
+from skedge.prepare import prepare_policy
 from skedge.scenario.file import default_scenario
 from skedge.sim.forecasts import Forecasts
 from skedge.sim.what_if import Present
@@ -105,7 +105,7 @@ def share_held(policy: str, seed: int) -> float:
     """The share of forecasts held on a demo trace, of more than 200."""
     scenario = default_scenario("demo", seed)
     scenario = replace(scenario, physics=replace(scenario.physics, estimate_error=0.3))
-    made = prepared(policy, scenario)
+    made = prepare_policy(policy, scenario)
     present = Present(Kernel(scenario, made), 0)
     world = SimulatedWorld(present.kernel)
     forecasts, events = Forecasts(), 0

@@ -416,7 +416,7 @@ def test_copies_bring_all_chunks_to_each_server_shares_bring_each_once() -> None
     """Two chunks to s0 and s1: two to each as copies, one to each as shares; what is there is not brought again."""
     for copies, chunks in ((True, 2), (False, 1)):
         kernel = after_arrivals(Upload(A, ((0, 2), (1, 2)), copies), allocate(A, (1, 1)))
-        uploads = kernel.record.uploads_table(Dispatches.of([])).select("to_server", "chunks")
+        uploads = kernel.record.uploads_table(Dispatches.from_orders([])).select("to_server", "chunks")
         assert uploads.rows() == [("s0", chunks), ("s1", chunks)]
 
 

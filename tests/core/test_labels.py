@@ -13,9 +13,9 @@ from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.policy import View
 from skedge.policies.fifo.policy import Fifo
-from skedge.run import run
 from skedge.scenario.file import load_scenario
 from skedge.scenario.save import digest_of, save_scenario
+from skedge.simulate import run
 
 CLUSTER = Cluster([Server("s", capacity={"worker:gpu": 2, "ps:cpu": 2})])
 

@@ -17,7 +17,8 @@ from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
 from skedge.core.registry import make_policy
-from skedge.run import Run, run
+from skedge.recorded_run import Run
+from skedge.simulate import run
 
 GPUS = {"worker:gpu": 1, "ps:cpu": 9}
 

@@ -17,11 +17,11 @@ from skedge.core.kernel.absorb import absorb
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.kernel.state import DISPATCHED
 from skedge.core.model.scenario import Scenario
-from skedge.run import for_service, prepared
+from skedge.explanation.wait_reason import wait_reason
+from skedge.prepare import prepare_for_service, prepare_policy
 from skedge.sim.what_if import InCloud, Present
 from skedge.sim.world import CLOUD_ENDS, CLOUD_STARTS, WAKE, SimulatedWorld
 from skedge.testing import small_scenario
-from skedge.why import why
 
 POLICIES = [
     "aonline",
@@ -114,7 +114,7 @@ def test_outages_are_recorded() -> None:
 
 
 def test_a_ps_that_is_lost_is_assigned_anew() -> None:
-    made = prepared("aonline", two_servers())
+    made = prepare_policy("aonline", two_servers())
     kernel = Kernel(two_servers(), made)
     handled(kernel, arrival(A), Event(0, started=(A,)))
     (site,) = kernel.books.ps_servers(A)
@@ -157,7 +157,7 @@ def test_a_forecast_neither_copies_the_record_nor_adds_to_it() -> None:
 
 
 def played(scenario: Scenario, policy: str) -> Iterator[tuple[Kernel, SimulatedWorld, Event]]:
-    made = prepared(policy, scenario)
+    made = prepare_policy(policy, scenario)
     kernel = Kernel(scenario, made)
     world = SimulatedWorld(kernel)
     while (event := world.next_event()) is not None:
@@ -244,7 +244,7 @@ def standing_on(kernel: Kernel, server: int) -> list[int]:
 def test_a_void_plan_is_not_planned_on() -> None:
     """The only server that fits is lost for longer than the plan: at its end the job still waits, and then runs."""
     scenario = two_servers(cloud=False)
-    kernel = Kernel(scenario, prepared("fifo:rule=earliest_server", scenario))
+    kernel = Kernel(scenario, prepare_policy("fifo:rule=earliest_server", scenario))
     handled(kernel, arrival(A), Event(S, servers=((0, "lost"),)))
     handled(kernel, Event(60 * S, woke=True))
     assert A in kernel.active()
@@ -256,14 +256,14 @@ def test_chunks_in_service_without_a_ps_are_not_told_as_running() -> None:
     """A trains on lane 2 of s1; its PS is on s0, which goes, and s1 has its slot taken."""
     kernel = Kernel(two_servers(cloud=False), Script([dispatch(A, 2, 2)], [AssignPS(A, 0)]))
     handled(kernel, arrival(A), Event(0, started=(A,)))
-    assert why(kernel, A).token == "running"
+    assert wait_reason(kernel, A).token == "running"
     handled(kernel, Event(S, servers=((0, "lost"),)))
-    assert (why(kernel, A).token, why(kernel, A).resource) == ("server_out", "ps:cpu")
+    assert (wait_reason(kernel, A).token, wait_reason(kernel, A).resource) == ("server_out", "ps:cpu")
 
 
 def test_a_service_is_not_begun_on_a_cluster_where_a_run_can_end() -> None:
     """Without a cloud, two PSs of a type for four lanes: four jobs could run at once, and A_ps would find none."""
-    assert for_service("aonline", two_servers()).name == "aonline"
-    assert for_service("fifo", two_servers(cloud=False)).name == "fifo"
+    assert prepare_for_service("aonline", two_servers()).name == "aonline"
+    assert prepare_for_service("fifo", two_servers(cloud=False)).name == "fifo"
     with pytest.raises(PolicyError, match="4 jobs may run at once and there are 2 PSs of type cpu"):
-        for_service("aonline", two_servers(cloud=False))
+        prepare_for_service("aonline", two_servers(cloud=False))

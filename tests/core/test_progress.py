@@ -16,13 +16,14 @@ from skedge.core.kernel.drive import drive_to_end
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND
-from skedge.core.policy import Basis, View
+from skedge.core.policy import BasePolicy, View
 from skedge.core.registry import make_policy
-from skedge.run import prepared, run
+from skedge.explanation.what_if import state_at, what_if
+from skedge.prepare import prepare_policy
 from skedge.scenario.file import scenario_from_dict, scenario_of
 from skedge.sim import progress
 from skedge.sim.world import SimulatedWorld
-from skedge.whatif import state_at, what_if
+from skedge.simulate import run
 
 AGEING = CASES / "livelock-ageing.yaml"
 
@@ -55,7 +56,7 @@ def test_jobs_that_age_faster_than_they_restore_are_named(policy: str) -> None:
         run(scenario_of(AGEING), policy)
 
 
-class Postpones(Basis):
+class Postpones(BasePolicy):
     """Looks at its jobs again every second, and puts them off."""
 
     name: ClassVar[str] = "postpones"
@@ -71,7 +72,7 @@ def test_a_policy_that_only_postpones_ends_with_the_names_of_its_jobs() -> None:
         run(given(), Postpones())
 
 
-class Sleeps(Basis):
+class Sleeps(BasePolicy):
     """Only asks to be woken."""
 
     name: ClassVar[str] = "sleeps"
@@ -172,7 +173,7 @@ def test_waking_beside_a_job_that_runs_is_no_idleness(monkeypatch: pytest.Monkey
     monkeypatch.setattr(kernel_of, "LONGEST_IDLE", 10)
     jobs = given()
     policy = Dozes()
-    policy.inner = prepared("fifo", jobs)  # type: ignore[attr-defined]
+    policy.inner = prepare_policy("fifo", jobs)  # type: ignore[attr-defined]
     start = policy.start
 
     def both(*of: Any) -> None:

@@ -12,9 +12,9 @@ import pytest
 from builders.paths import ROOT
 from skedge.core.record.record_fields import KEY, RECORD, job_labels
 from skedge.core.record.schedule import Schedule, schema
-from skedge.run import run
-from skedge.runs.meta import _MAY_HAVE
+from skedge.runs.meta import _OPTIONAL
 from skedge.scenario.file import default_scenario
+from skedge.simulate import run
 from skedge.testing import site_scenario, small_scenario
 
 
@@ -68,4 +68,4 @@ def test_the_page_names_every_field_of_run_json() -> None:
     )
     named = {name for row in re.findall(r"^\| (`.*?) \|", text, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
     simulated = set(run(small_scenario(0), "srtf").meta)
-    assert simulated | set(_MAY_HAVE) <= named
+    assert simulated | set(_OPTIONAL) <= named

@@ -21,7 +21,7 @@ from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.speed import ceil_almost
 from skedge.core.model.time import SECOND
 from skedge.core.model.value import Sigmoid
-from skedge.core.policy import Basis, View
+from skedge.core.policy import BasePolicy, View
 from skedge.sim.world import SimulatedWorld
 
 SLOT = 3600 * SECOND
@@ -38,7 +38,7 @@ def system(*jobs: Job, servers: int = 2, physics: Physics = SLOTTED) -> Scenario
     return Scenario(cluster, Jobs(job_table(jobs)[0], cluster), physics)
 
 
-class Scripted(Basis):
+class Scripted(BasePolicy):
     """Gives the job, slot by slot, what it is told to."""
 
     name: ClassVar[str] = "scripted"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from skedge.platform.jit import CompiledFunction
-from skedge.platform.signals import unwind, unwinding
+from skedge.platform.signals import unwind, unwind_on_signals
 
 ENDS = [(signal.SIGINT, KeyboardInterrupt, None), (signal.SIGTERM, SystemExit, 143), (signal.SIGHUP, SystemExit, 129)]
 
@@ -36,7 +36,7 @@ def test_a_signal_waits_for_the_end_of_the_kernel(
         kernel(inner)()
         done.append("outer")
 
-    with unwinding(), pytest.raises(error) as found:
+    with unwind_on_signals(), pytest.raises(error) as found:
         kernel(outer)()
     assert done == ["inner", "outer"]
     assert getattr(found.value, "code", None) == code
@@ -48,7 +48,7 @@ def test_a_signal_comes_after_an_error_of_the_kernel_and_only_once() -> None:
         signal.raise_signal(signal.SIGTERM)
         raise ValueError("of the kernel")
 
-    with unwinding():
+    with unwind_on_signals():
         with pytest.raises(KeyboardInterrupt) as found:
             kernel(broken)()
         assert isinstance(found.value.__context__, ValueError)
@@ -63,7 +63,7 @@ def test_a_kernel_in_another_thread_does_not_hold_back_signals() -> None:
         go_on.wait(20)
 
     other = threading.Thread(target=kernel(waits))
-    with unwinding():
+    with unwind_on_signals():
         other.start()
         assert began.wait(20)
         try:
@@ -78,7 +78,7 @@ def test_signals_that_others_handle_stay_theirs() -> None:
     came = []
     before = signal.signal(signal.SIGTERM, lambda number, _: came.append(number))
     try:
-        with unwinding():
+        with unwind_on_signals():
             signal.raise_signal(signal.SIGTERM)
             assert signal.getsignal(signal.SIGINT) is unwind
         assert came == [signal.SIGTERM]

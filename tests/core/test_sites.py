@@ -24,14 +24,16 @@ from skedge.core.model.cluster import Physics
 from skedge.core.model.latency import Linear
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
-from skedge.core.policy import Basis
+from skedge.core.policy import BasePolicy
 from skedge.core.registry import make_policy
 from skedge.policies.oasis.at_sites import SiteOasis, SiteOasisParams, site_prices
 from skedge.policies.okita.alg1 import Okita
 from skedge.policies.okita.baselines import SiteDrf, SiteFifo
 from skedge.policies.okita.sites import SiteJob, Sites
 from skedge.policies.okita.slots import SiteScheduler, site_jobs, sites_of
-from skedge.run import Run, prepared, run
+from skedge.prepare import prepare_policy
+from skedge.recorded_run import Run
+from skedge.simulate import run
 from skedge.testing import check_policy, resource_scenario, site_scenario, site_scenarios, small_scenario
 
 
@@ -149,7 +151,7 @@ def test_a_site_without_capacity_gives_its_data_away() -> None:
     assert done.metrics["cost_transfers"] == pytest.approx(4 * 10 * 0.5)
 
 
-class Wrong(Basis):
+class Wrong(BasePolicy):
     """Gives the orders that it is made with when the first job arrives."""
 
     name, needs = "wrong", frozenset({"sites"})
@@ -210,9 +212,9 @@ def test_data_are_not_moved_where_there_are_no_sites() -> None:
 def test_a_policy_that_moves_no_data_is_not_for_sites() -> None:
     for policy in ("pdors", "optimus", "dorm", "aonline"):
         with pytest.raises(PolicyError, match="needs"):
-            prepared(policy, site_scenario(0))
+            prepare_policy(policy, site_scenario(0))
     with pytest.raises(PolicyError, match="needs sites"):
-        prepared("okita", small_scenario(0))
+        prepare_policy("okita", small_scenario(0))
 
 
 def test_a_run_is_loaded_as_it_was(tmp_path) -> None:  # type: ignore[no-untyped-def]
@@ -250,7 +252,7 @@ def test_a_job_waits_for_a_site_out_of_service_and_is_not_rejected(policy: str) 
     sites = Sites(np.array([[4.0, 8.0], [0.0, 8.0]]), np.array([[0.0, 1.0], [1.0, 0.0]]))
     job = SiteJob(0, 0, 1.0, 2.0, 1.0, (6, 6), (1.0, 1.0), (0.0, 1.0), Linear(1.0))
     scenario = scenario_of(sites, [job])
-    kernel = Kernel(scenario, prepared(make_policy(policy), scenario))
+    kernel = Kernel(scenario, prepare_policy(make_policy(policy), scenario))
     lost, back = ((0, "lost"),), ((0, ""),)
     orders = carried_through(kernel, {0: lost, 3: back, 4: lost, 20: back})
     assert kernel.status[0] == FINISHED
@@ -265,7 +267,7 @@ def test_a_site_that_never_comes_back_holds_nobody_up_for_ever(policy: str, slot
     sites = Sites(np.array([[4.0, 8.0]] * 4), 1 - np.eye(4))
     job = SiteJob(0, 0, 1.0, 2.0, 1.0, (9, 9, 0, 0), (1.0, 1.0), (0.0, 1.0), Linear(1.0))
     scenario = scenario_of(sites, [job])
-    kernel = Kernel(scenario, prepared(make_policy(policy), scenario))
+    kernel = Kernel(scenario, prepare_policy(make_policy(policy), scenario))
     carried_through(kernel, {slot: ((0, "lost"),)})
     assert kernel.status[0] == FINISHED
 
@@ -275,7 +277,7 @@ def test_what_no_sites_can_hold_is_rejected_on_arrival(policy: str) -> None:
     sites = Sites(np.array([[4.0, 8.0], [0.0, 8.0]]), np.array([[0.0, 1.0], [1.0, 0.0]]))
     job = SiteJob(0, 0, 1.0, 2.0, 1.0, (6, 6), (5.0, 1.0), (0.0, 1.0), Linear(1.0))
     scenario = scenario_of(sites, [job])
-    (order,) = carried_through(Kernel(scenario, prepared(make_policy(policy), scenario)), {})
+    (order,) = carried_through(Kernel(scenario, prepare_policy(make_policy(policy), scenario)), {})
     assert isinstance(order, Reject)
 
 
@@ -283,7 +285,7 @@ def test_a_job_that_has_begun_cannot_be_rejected_and_sites_take_no_uploads() -> 
     sites = Sites(np.array([[4.0, 8.0]]), np.zeros((1, 1)))
     job = SiteJob(0, 0, 1.0, 2.0, 1.0, (6,), (1.0, 1.0), (0.0, 1.0), Linear(1.0))
     scenario = scenario_of(sites, [job])
-    kernel = Kernel(scenario, prepared(make_policy("okita"), scenario))
+    kernel = Kernel(scenario, prepare_policy(make_policy("okita"), scenario))
     kernel.handle(Event(0, arrived=(0,)))
     with pytest.raises(OrderError, match="uploaded; at sites"):
         apply(kernel, Upload(0, ((0, 1),)))

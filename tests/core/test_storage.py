@@ -18,7 +18,8 @@ from skedge.core.model.size import whole_bytes
 from skedge.core.policy import View
 from skedge.policies.aonline.policy import AOnline
 from skedge.policies.aonline.waiting import StorageDemand, StorageQueue
-from skedge.run import Run, run
+from skedge.recorded_run import Run
+from skedge.simulate import run
 
 
 def scenario(storage_mb: float | None, *chunks: tuple[int, float], gap_s: float = 0.0) -> Scenario:

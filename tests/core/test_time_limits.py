@@ -25,11 +25,13 @@ from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.sharing import Sharing, Tenant
 from skedge.core.model.time import SECOND
 from skedge.large import inputs_of, stored_in
+from skedge.prepare import prepare_policy
 from skedge.quick.which import loop_for
-from skedge.run import Run, prepared, run
+from skedge.recorded_run import Run
 from skedge.scenario.save import save_scenario
 from skedge.sim.failures import world_of
 from skedge.sim.what_if import Present
+from skedge.simulate import run
 from skedge.testing import site_scenario
 
 
@@ -148,7 +150,7 @@ def test_chunks_of_bounded_lag_leave_their_lanes() -> None:
 
 def test_a_forecast_ends_jobs_at_their_limits() -> None:
     """At 2 s: the first job ends at 4 s, so the second completes at 14 s, and the first never does."""
-    made = prepared("preemptive", limited := scenario(job("a", max_run_time_s=4.0), job("b", 1)))
+    made = prepare_policy("preemptive", limited := scenario(job("a", max_run_time_s=4.0), job("b", 1)))
     kernel = Kernel(limited, made)
     world = world_of(kernel)
     while kernel.arrived < 2 and (event := world.next_event()) is not None:
@@ -160,7 +162,7 @@ def test_a_forecast_ends_jobs_at_their_limits() -> None:
 def test_the_world_is_told_only_when_the_time_changes() -> None:
     """One order when the job arrives, one when it begins; none for jobs without a limit."""
     limited = scenario(job("a", max_wait_s=5.0, max_run_time_s=20.0), job("b"))
-    kernel, told = Kernel(limited, prepared("fifo", limited)), []
+    kernel, told = Kernel(limited, prepare_policy("fifo", limited)), []
     world = world_of(kernel)
     while (event := world.next_event()) is not None:
         for order in kernel.handle(event):
@@ -218,7 +220,7 @@ def with_limits(of: Scenario, seed: int) -> Scenario:
         for name in (MAX_WAIT, MAX_RUN_TIME)
     }
     frame = jobs.frame.with_columns(pl.Series(name, values, dtype=pl.Float64) for name, values in columns.items())
-    return replace(of, jobs=Jobs(frame, of.cluster, jobs.given))
+    return replace(of, jobs=Jobs(frame, of.cluster, jobs.fixed_delays))
 
 
 def check(of: Scenario, policy: str) -> int:
@@ -246,8 +248,8 @@ def test_a_run_with_limits_takes_the_path_event_by_event(policy: str, tmp_path: 
     """No compiled loop and no stream knows limits: a run that asks for them has the same record."""
     for number, plain in enumerate(random_scenarios(range(3))):
         limited = with_limits(plain, number)
-        assert loop_for(limited, prepared(policy, limited)) is None
-        with patch("skedge.run.LARGE", 1):
+        assert loop_for(limited, prepare_policy(policy, limited)) is None
+        with patch("skedge.simulate.LARGE", 1):
             assert run(limited, policy).jobs.equals(run(limited, policy).jobs)
         folder = tmp_path / f"{policy}-{number}"
         (folder / "in").mkdir(parents=True)

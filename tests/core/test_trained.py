@@ -10,7 +10,7 @@ from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
-from skedge.run import prepared
+from skedge.prepare import prepare_policy
 from skedge.sim.failures import world_of
 from skedge.sim.trained import believe_trained
 from skedge.sim.what_if import Present
@@ -21,7 +21,7 @@ def begun(policy: str, *chunks: int, workers: int = 1) -> Kernel:
     cluster = Cluster([Server("e0", capacity={"worker:gpu": workers, "ps:cpu": 4})])
     table, _ = job_table([Job(f"j{i}", 0.0, 1, n, 10, 1.0, workers=1) for i, n in enumerate(chunks)])
     scenario = Scenario(cluster, Jobs(table, cluster), Physics())
-    kernel = Kernel(scenario, prepared(policy, scenario))
+    kernel = Kernel(scenario, prepare_policy(policy, scenario))
     world = world_of(kernel)
     while (event := world.next_event()) is not None and event.time == 0:
         for order in kernel.handle(event):

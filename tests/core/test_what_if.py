@@ -15,13 +15,24 @@ from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.cluster import Cluster, Job, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
-from skedge.run import Run, prepared, run
+from skedge.explanation.what_if import (
+    Answer,
+    Effect,
+    answer_fields,
+    find_remedies,
+    remaining_jobs,
+    replay_run,
+    state_at,
+    what_if,
+)
+from skedge.prepare import prepare_policy
+from skedge.recorded_run import Run
 from skedge.scenario.file import scenario_of
 from skedge.sim.lanes import SWITCHES, TOUCHED
 from skedge.sim.what_if import Present
 from skedge.sim.world import SimulatedWorld
+from skedge.simulate import run
 from skedge.testing import small_scenario
-from skedge.whatif import Answer, Effect, remaining, replayed, state_at, what_if, what_would_help, written
 
 POLICIES = ["aonline", "aonline:cloud=false", "srtf", "tiresias:limit_s=20", "fifo", "drf", "preemptive", "batch"]
 JOBS = 16
@@ -108,7 +119,7 @@ class Drained(SimulatedWorld):
 @pytest.mark.parametrize("seed", [0, 1])
 def test_what_is_foreseen_of_a_drained_server_is_what_happens(policy: str, seed: int) -> None:
     """Server 0 is drained at an event, in the run itself and on the state of its record."""
-    jobs, made = scenario(seed), prepared(policy, scenario(seed))
+    jobs, made = scenario(seed), prepare_policy(policy, scenario(seed))
     kernel = Kernel(jobs, made)
     world = Drained(kernel)
     world.kernel = kernel
@@ -130,7 +141,7 @@ def test_another_policy_and_another_server_do_what_they_do_in_a_run(policy: str)
     """All jobs arrive at 0, so that everything is left: the answer is the run itself."""
     jobs = scenario(0, at_once=True)
     present = state_at(jobs, "fifo", 0.0)
-    assert completions(run(remaining(present), policy), 0) == completions(run(jobs, policy), 0)
+    assert completions(run(remaining_jobs(present), policy), 0) == completions(run(jobs, policy), 0)
     answer = what_if(present, {"policy": policy})
     assert {one.job: one.completion_after_s for one in answer.effects} == {
         name: end / SECOND for name, end in completions(run(jobs, policy), 0).items()
@@ -193,7 +204,7 @@ def test_what_would_help_is_found_by_trying(policy: str) -> None:
     present.drain(0)
     before, found = present.foresee(), dict[str, int]()
     for number in waiting(present):
-        for one in what_would_help(present, number):
+        for one in find_remedies(present, number):
             assert one.start_s < before.starts[number] / SECOND
             changed, after = present.copy(), number
             if one.change == "if e0 came back":
@@ -211,7 +222,7 @@ def test_fewer_workers_are_no_help_to_dispatched_chunks() -> None:
     present = state_at(scenario(9), "aonline", 100.0)
     present.drain(1)
     assert 10 in waiting(present)
-    assert [one.change for one in what_would_help(present, 10) if not one.change.startswith("if ")] == []
+    assert [one.change for one in find_remedies(present, 10) if not one.change.startswith("if ")] == []
 
 
 def test_fewer_workers_start_a_job_that_waits_for_many() -> None:
@@ -225,10 +236,10 @@ def test_fewer_workers_start_a_job_that_waits_for_many() -> None:
     table, uploads = job_table([taken, asked])
     present = state_at(replace(like, jobs=Jobs(table, like.cluster, uploads)), "fifo", 1.0)
     assert waiting(present) == [1]
-    (found,) = what_would_help(present, 1)
+    (found,) = find_remedies(present, 1)
     assert found.change == "with 1 worker"
     assert found.start_s < present.foresee().starts[1] / SECOND
-    assert what_would_help(present, 0) == (), "it runs"
+    assert find_remedies(present, 0) == (), "it runs"
 
 
 @pytest.mark.parametrize(
@@ -251,8 +262,8 @@ def test_a_wrong_question_is_one_sentence(question: dict[str, Any], says: str) -
 
 def test_a_record_is_compared_with_its_jobs_under_another_policy() -> None:
     recorded = run(scenario(0), "fifo")
-    answer, after = replayed(recorded, "srtf")
-    same, _ = replayed(recorded, "fifo")
+    answer, after = replay_run(recorded, "srtf")
+    same, _ = replay_run(recorded, "fifo")
     assert after.policy == "srtf"
     assert [one.completion_after_s for one in answer.effects] == [time / SECOND for time in after.jobs["completion"]]
     assert same.later_s == 0
@@ -275,7 +286,7 @@ def test_a_gang_that_a_drain_strands_stands_first_and_counts_apart() -> None:
 def test_a_gang_that_blocks_the_queue_strands_all() -> None:
     """As the queue is strict, nobody passes the gang: no job completes, so there is no sum, which is not a sum of 0."""
     present = state_at(scenario_of(CASES / "drain-strands-gang.yaml"), "fifo", 50.0)
-    found = written(what_if(present, {"drain": "n0"}))
+    found = answer_fields(what_if(present, {"drain": "n0"}))
     assert (found["counts"]["stranded"], found["later_s"]) == (31, None)
     assert found["jobs"][0]["job"] == "gang"
 
@@ -326,7 +337,7 @@ def test_a_change_of_policy_is_foreseen_without_failures_and_with_announced_time
     """A forecast knows neither true durations nor when a server will fail, whichever question is asked."""
     sure = scenario(0, at_once=True)
     unsure = replace(sure, physics=replace(sure.physics, estimate_error=0.4, mtbf=50 * SECOND, mttr=9 * SECOND))
-    present = Present(Kernel(unsure, prepared("fifo", unsure)), 0)
+    present = Present(Kernel(unsure, prepare_policy("fifo", unsure)), 0)
     present.submitted = len(unsure.jobs)
     present.happens(Event(0, arrived=tuple(range(len(unsure.jobs)))))
     found = {one.job: one.completion_after_s for one in what_if(present, {"policy": policy}).effects}

@@ -99,7 +99,7 @@ def test_jobs_taken_one_by_one_of_all_are_those_at_once(kind: Callable[[], dict[
     for count in range(1, len(jobs) + 1):
         for name in derived(Scenario) if derive else ():
             getattr(grown, name)
-        grown = grown.with_next(whole)
+        grown = grown.with_next_job(whole)
         assert list(grown.jobs.index) == [job.id for job in jobs[:count]]
         wanted = at_once(parts, jobs[:count])
         for name in set(derived(Scenario)) - {"delays"}:  # of which `given` is empty until a job gives one

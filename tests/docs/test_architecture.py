@@ -1,22 +1,25 @@
-"""The contracts on imports refuse what they are meant to, and few lines ask what kind of cluster they are on."""
+"""Imports: contracts, closures, circles; and few lines ask what kind of cluster they are on."""
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numba.core.errors import TypingError
 
+import skedge
 from builders.paths import ROOT
 from skedge.core.engine.lanes import bring_to
 from skedge.core.kernel.kernel import Kernel
-from skedge.run import prepared
+from skedge.prepare import prepare_policy
 from skedge.testing import small_scenario
 
 PLANTED = [
@@ -29,7 +32,7 @@ PLANTED = [
     ("core/events.py", "import random"),
     ("core/model/speed.py", "from skedge.sim.world import SimulatedWorld"),
     ("optimum/linear.py", "from skedge.live.engine import Engine"),
-    ("run.py", "from skedge.cli.main import app"),
+    ("recorded_run.py", "from skedge.cli.main import app"),
 ]
 
 
@@ -60,10 +63,140 @@ def test_a_planted_import_is_refused(said: str, file: str, line: str) -> None:
     assert f"{importer} -> {imported}" in said
 
 
+# --- what an import brings along, and circles of imports
+
+SOURCES = ROOT / "src"
+MOST_IMPORTED = {"skedge.cli.trace": 60, "skedge.core.policy": 15}
+"""Most modules and packages of skedge that a module may import, directly or not, itself counted."""
+
+REARRANGED = "skedge.core"
+"""The folder within which circles are being removed."""
+
+
+def sources(folder: Path) -> dict[str, ast.Module]:
+    """Syntax tree of each module below `folder`, by name; a package has the name without ``__init__``."""
+    paths = {path: ".".join(path.relative_to(folder).with_suffix("").parts) for path in folder.rglob("*.py")}
+    return {name.removesuffix(".__init__"): ast.parse(path.read_text("utf-8")) for path, name in paths.items()}
+
+
+def statements(node: ast.AST, *, typing: bool) -> Iterator[ast.Import | ast.ImportFrom]:
+    """The imports below `node`, those in functions, too; with `typing` also those for type checkers alone."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child
+        elif typing or not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
+            yield from statements(child, typing=typing)
+
+
+def imports(trees: Mapping[str, ast.Module], packages: set[str], name: str, *, typing: bool = False) -> set[str]:
+    """The modules among `trees` that module `name` imports."""
+    imported = set()
+    for statement in statements(trees[name], typing=typing):
+        if isinstance(statement, ast.Import):
+            imported |= {alias.name for alias in statement.names}
+            continue
+        parents = name.split(".") if name in packages else name.split(".")[:-1]
+        base = parents[: len(parents) - statement.level + 1] if statement.level else []
+        module = ".".join([*base, *filter(None, [statement.module])])
+        for alias in statement.names:
+            inner = f"{module}.{alias.name}"
+            imported.add(inner if inner in trees else module)
+    return {module for module in imported if module in trees} - {name}
+
+
+def packages_of(trees: Mapping[str, ast.Module]) -> set[str]:
+    """The packages among `trees`: names with names below them."""
+    return {name.rpartition(".")[0] for name in trees} - {""}
+
+
+def closure(trees: Mapping[str, ast.Module], start: str) -> set[str]:
+    """The modules that `start` imports, directly or not, with their packages, and itself."""
+    packages, reached, left = packages_of(trees), set[str](), [start]
+    while left:
+        name = left.pop()
+        if name and name not in reached:
+            reached.add(name)
+            left += [name.rpartition(".")[0], *imports(trees, packages, name)]
+    return reached
+
+
+def circles(trees: Mapping[str, ast.Module]) -> list[list[str]]:
+    """Groups of modules each of which imports all the others, directly or not; imports for types count, too."""
+    packages = packages_of(trees)
+    graph = {name: imports(trees, packages, name, typing=True) for name in trees}
+    while True:  # modules that import none of the others, or that none of the others imports, are in no circle
+        ends = {name for name, imported in graph.items() if not imported} | set(graph) - set().union(*graph.values())
+        if not ends:
+            break
+        graph = {name: imported - ends for name, imported in graph.items() if name not in ends}
+    groups: list[list[str]] = []
+    for name in graph:
+        if not any(name in group for group in groups):
+            after = _reached(graph, name)
+            group = sorted(other for other in after if name in _reached(graph, other))
+            groups += [group] if group else []
+    return groups
+
+
+def _reached(graph: Mapping[str, set[str]], start: str) -> set[str]:
+    """The modules that one reaches from `start` along at least one import."""
+    reached, left = set[str](), [*graph[start]]
+    while left:
+        name = left.pop()
+        if name not in reached:
+            reached.add(name)
+            left += graph[name]
+    return reached
+
+
+@pytest.mark.parametrize("module", MOST_IMPORTED)
+def test_few_modules_are_imported_with(module: str) -> None:
+    """By the sources, with imports in functions; and by Python, when it imports the module."""
+    expected = closure(sources(SOURCES), module)
+    code = f"import sys, {module}; print(*(name for name in sys.modules if name.split('.')[0] == 'skedge'))"
+    env = {**os.environ, "PYTHONPATH": str(SOURCES)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    assert set(done.stdout.split()) <= expected
+    assert len(expected) <= MOST_IMPORTED[module], sorted(expected)
+
+
+def test_a_run_is_read_without_the_report() -> None:
+    code = "import sys, skedge.recorded_run, skedge.prepare; print(*sys.modules)"
+    env = {**os.environ, "PYTHONPATH": str(SOURCES)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    assert "skedge.analysis.verify.verify" in done.stdout
+    assert "skedge.report" not in done.stdout
+
+
+def test_no_module_hides_a_public_name() -> None:
+    """Python sets an imported module as an attribute of its package."""
+    assert set(skedge.__all__) & {name.removeprefix("skedge.") for name in sources(SOURCES)} == set()
+
+
+def test_no_circle_of_imports_crosses_folders() -> None:
+    crossing = [
+        group
+        for group in circles(sources(SOURCES))
+        if len({name.rpartition(".")[0] for name in group}) > 1
+        and not all(name.startswith(REARRANGED) for name in group)
+    ]
+    assert crossing == []
+
+
+def test_a_planted_circle_and_what_it_brings_along_are_seen() -> None:
+    texts = {
+        "p": "", "p.a": "from .b.c import x", "p.b": "", "p.d": "import p.b.c",
+        "p.b.c": "if TYPE_CHECKING:\n    from p.e import y\ndef f():\n    from ..e import z", "p.e": "from p import a",
+    }  # fmt: skip
+    trees = {name: ast.parse(text) for name, text in texts.items()}
+    assert circles(trees) == [["p.a", "p.b.c", "p.e"]]
+    assert closure(trees, "p.d") == set(texts)
+
+
 def shown() -> dict[str, np.ndarray]:
     """Arrays that a view shows, by name."""
     scenario = small_scenario(0)
-    view = Kernel(scenario, prepared("aonline", scenario)).view
+    view = Kernel(scenario, prepare_policy("aonline", scenario)).view
     belief = view.belief(np.arange(scenario.cluster.lanes))
     arrays = {f"belief.{name}": array for name, array in belief._asdict().items() if isinstance(array, np.ndarray)}
     names = ("chunk_time", "work", "workers", "in_service", "capacity", "free_workers", "ps_job", "free_bytes")
@@ -78,7 +211,7 @@ def test_what_a_view_shows_cannot_be_written(name: str) -> None:
 
 def test_a_compiled_function_that_writes_the_belief_does_not_compile() -> None:
     scenario = small_scenario(0)
-    view = Kernel(scenario, prepared("aonline", scenario)).view
+    view = Kernel(scenario, prepare_policy("aonline", scenario)).view
     with pytest.raises(TypingError, match="Cannot modify readonly array"):
         bring_to(view.belief(np.arange(1)), np.arange(1), 5)
 

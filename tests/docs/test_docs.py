@@ -18,11 +18,12 @@ from builders.paths import ROOT
 from skedge.cli.main import COMMANDS
 from skedge.core.errors import PolicyError
 from skedge.core.registry import make_policy, registered
-from skedge.explain import explain
-from skedge.run import Run, run
+from skedge.explanation.explain import explain
+from skedge.explanation.wait_reason import TOKENS
+from skedge.recorded_run import Run
 from skedge.scenario.file import load_cluster_file, read_spec
+from skedge.simulate import run
 from skedge.testing import check_policy, small_scenario
-from skedge.why import TOKENS
 
 DOCS = ROOT / "docs"
 PAGE = (DOCS / "write-a-policy.md").read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ from golden.pdors_cases import CASES
 from skedge.core.model.latency import Exponential, Linear, Piecewise
 from skedge.policies.okita.alg1 import OkitaParams
 from skedge.policies.okita.sites import SiteJob, Sites
-from skedge.run import run
+from skedge.simulate import run
 
 FOLDER = ROOT / "docs" / "examples"
 NAMES = ("okita", "pdors")

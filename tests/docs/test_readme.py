@@ -9,8 +9,9 @@ from rich.console import Console
 
 from builders.paths import ROOT
 from skedge.cli import tables
-from skedge.cli.demo_cases import DEMO, DEMO_POLICIES
-from skedge.compare import compare
+from skedge.cli.compare import DEMO_POLICIES
+from skedge.cli.demo import DEMO
+from skedge.comparison.compare import compare
 
 README = ROOT / "README.md"
 

@@ -19,7 +19,8 @@ from skedge.core.record.schedule import Schedule
 from skedge.export.batsim import COLUMNS, intervals, jobs_table, summary
 from skedge.export.chrome import events
 from skedge.export.workers import workers_of
-from skedge.run import Run, run
+from skedge.recorded_run import Run
+from skedge.simulate import run
 from skedge.testing import small_scenario
 
 POLICIES = ["aonline", "srtf", "fifo:rule=earliest_server", "drf", "preemptive"]

@@ -19,11 +19,11 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
-from skedge.compare import compare
+from skedge.comparison.compare import compare
 from skedge.core.errors import InputError, SkedgeError
-from skedge.run import run
 from skedge.runs.on_ray import on_ray
-from skedge.runs.sweep import Point, Where, carry_out
+from skedge.runs.tasks import Executor, KeyedTask, run_tasks
+from skedge.simulate import run
 from skedge.testing import small_scenario
 
 SEEDS, POLICIES = [3, 4], ("aonline", "srtf")
@@ -76,8 +76,8 @@ def test_a_comparison_on_a_cluster_is_that_of_this_machine(cluster: Cluster, tmp
 
 
 def test_what_a_lost_node_was_doing_is_done_again_elsewhere(cluster: Cluster, tmp_path: Path) -> None:
-    points = [Point(str(number), slow, (str(tmp_path), number)) for number in range(8)]
-    done = carry_out(points, Where(ray=cluster.address))
+    points = [KeyedTask(str(number), slow, (str(tmp_path), number)) for number in range(8)]
+    done = run_tasks(points, Executor(ray=cluster.address))
     found = [next(done), next(done)]
     node, workers = at_work(cluster, tmp_path)
     cluster.remove_node(node, allow_graceful=False)
@@ -107,7 +107,7 @@ def at_work(cluster: Cluster, folder: Path) -> tuple[Any, list[int]]:
 
 def test_an_error_of_a_point_is_that_error(cluster: Cluster) -> None:
     with pytest.raises(InputError, match=r"^job 'a': is wrong$"):
-        list(carry_out([Point("", refused, (1,))], Where(ray=cluster.address)))
+        list(run_tasks([KeyedTask("", refused, (1,))], Executor(ray=cluster.address)))
 
 
 def broken() -> str:
@@ -124,7 +124,7 @@ def test_a_cluster_that_is_lost_is_one_sentence(tmp_path: Path) -> None:
     """Ray ends the process that is connected to it."""
     lost = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
-        done = carry_out([Point(str(n), slow, (str(tmp_path), n)) for n in range(8)], Where(ray=lost.address))
+        done = run_tasks([KeyedTask(str(n), slow, (str(tmp_path), n)) for n in range(8)], Executor(ray=lost.address))
         assert next(done) in range(8)
         for kind in ("raylet", "gcs_server"):
             lost.head_node.all_processes[kind][0].process.kill()
@@ -137,4 +137,4 @@ def test_a_cluster_that_is_lost_is_one_sentence(tmp_path: Path) -> None:
 
 def test_a_cluster_that_is_not_there_is_one_sentence() -> None:
     with pytest.raises(SkedgeError, match=r"no Ray cluster answers at 127\.0\.0\.1:1"):
-        list(carry_out([Point("", refused, (1,))], Where(ray="127.0.0.1:1")))
+        list(run_tasks([KeyedTask("", refused, (1,))], Executor(ray="127.0.0.1:1")))

@@ -30,7 +30,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from skedge.cli import requests as commands
-from skedge.cli.requests import NoAnswerError, ask
+from skedge.cli.client import NoAnswerError, ask
 from skedge.core.errors import InputError
 from skedge.core.model.cluster import Cluster, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario

@@ -9,7 +9,7 @@ from skedge.core.model.time import SECOND
 from skedge.live.control.session import train
 from skedge.live.engine import Engine
 from skedge.live.training.program import Program
-from skedge.run import run
+from skedge.simulate import run
 
 
 def test_sorted_chunks_with_a_bounded_lag_are_preempted_and_still_learned(engine: Engine) -> None:

@@ -25,7 +25,7 @@ from skedge.live.control.session import LiveRun, train
 from skedge.live.engine import Engine
 from skedge.live.training.program import Program
 from skedge.live.world.ray_world import NoEngine
-from skedge.run import run
+from skedge.simulate import run
 
 _NUMBER = iter(range(1000))
 

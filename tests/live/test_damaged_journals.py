@@ -16,7 +16,7 @@ import sqlalchemy as sql
 from numpy.random import Generator, default_rng
 from played import LIMITS, Played, journal_in
 
-from skedge.cli.service import _locked
+from skedge.cli.state_lock import try_lock
 from skedge.core.errors import InputError, StateError
 from skedge.live.control.journal import SqlJournal
 from skedge.live.control.journal_chain import DamagedError, Entry
@@ -270,7 +270,7 @@ def test_a_journal_elsewhere_is_repaired_there(state: Path) -> None:
 
 
 def test_repair_is_refused_while_the_service_is_up(state: Path, skedge: Skedge) -> None:
-    lock = _locked(state)
+    lock = try_lock(state)
     assert lock is not None
     try:
         assert "the service is up; `skedge down" in skedge("journal", "repair", str(state)).err

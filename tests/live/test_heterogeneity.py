@@ -23,8 +23,8 @@ from skedge.live.training.labels import unlike, warning
 from skedge.live.training.program import Program, program_of
 from skedge.live.training.sgd import Contribution, ParameterServer, accuracies, gradient
 from skedge.live.training.training import State
-from skedge.run import run
 from skedge.scenario.schema import TrainForm
+from skedge.simulate import run
 
 torch.set_num_threads(1)
 CHUNKS, EPOCHS, MINIBATCHES = 4, 10, 6

@@ -10,11 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 import sqlalchemy as sql
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
 
 from skedge.core.errors import InputError, StateError
 from skedge.core.events import Event, LaneFacts
@@ -25,8 +22,8 @@ from skedge.live.control.journal import LateEntryError, SqlJournal, encode
 from skedge.live.control.journal_chain import DamagedError, Entry
 from skedge.live.control.journal_tables import ENTRIES as _ENTRIES
 from skedge.live.control.journal_tables import META as _META
-from skedge.live.control.migrations import newest, version_of
-from skedge.run import prepared
+from skedge.live.control.journal_version import VERSION, version_of
+from skedge.prepare import prepare_policy
 from skedge.sim.world import SimulatedWorld
 from skedge.testing import small_scenario
 
@@ -45,7 +42,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 def fresh(scenario: Scenario, policy: str, journal: SqlJournal | None = None) -> Kernel:
-    return Kernel(scenario, prepared(policy, scenario), journal)
+    return Kernel(scenario, prepare_policy(policy, scenario), journal)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -282,94 +279,36 @@ def written(url: str) -> dict[str, object]:
     return about
 
 
-def aged(url: str) -> None:
-    """Bring a journal's database back to the tables of version 1, without checksums."""
+def without_version(url: str) -> None:
+    """Take the stated version from a journal."""
     with opened(url) as at:
-        rows = at.execute(sql.text("SELECT run, number, time, kind, content FROM entries")).all()
-        at.execute(sql.text("DROP TABLE entries"))
-        at.execute(
-            sql.text(
-                "CREATE TABLE entries (run INTEGER NOT NULL, number INTEGER NOT NULL, time BIGINT NOT NULL, "
-                "kind VARCHAR NOT NULL, content JSON NOT NULL, PRIMARY KEY (run, number))"
-            )
-        )
-        value = "CAST(:content AS JSON)" if at.dialect.name == "postgresql" else ":content"
-        if rows:
-            insert = f"INSERT INTO entries VALUES (:run, :number, :time, :kind, {value})"  # noqa: S608 - of ours
-            at.execute(sql.text(insert), [row._asdict() for row in rows])
-        at.execute(sql.text("UPDATE alembic_version SET version_num = '1'"))
+        at.execute(sql.text("DROP TABLE schema_version"))
 
 
-def test_checksums_of_an_earlier_journal_are_those_that_would_have_been_written(url: str) -> None:
-    written(url)
-    before = SqlJournal(url).entries(0, SqlJournal(url).number)
-    aged(url)
-    found = SqlJournal(url)
-    assert (found.entries(0, found.number), found.checksum) == (before, before[-1].checksum)
-    with opened(url) as at:
-        assert compare_metadata(MigrationContext.configure(at, opts={"compare_type": True}), _META) == []
-
-
-def test_an_earlier_archive_gets_its_checksums_too(filled: str, tmp_path: Path) -> None:
-    """Also where two of its files overlap, and again if that was interrupted."""
-    before = SqlJournal(filled).entries(0, 3000)
-    SqlJournal(filled).shrink(1000)
-    archive = SqlJournal(filled).archive
-    assert archive is not None
-    archive.add(before[500:1500])
-    for again in (False, True):
-        aged(filled)
-        for path in (tmp_path / "journal.archive").iterdir():
-            if not (again and path.name.startswith("1-000000000000")):
-                pl.read_parquet(path).drop("checksum").write_parquet(path)
-        assert SqlJournal(filled).entries(0, 3000) == before
-
-
-def test_damage_is_not_given_new_checksums(own: str) -> None:
-    """A journal whose version is damaged is not taken for an earlier one."""
-    written(own)
-    with opened(own) as at:
-        at.execute(sql.text("UPDATE alembic_version SET version_num = '1'"))
-    with pytest.raises(StateError, match="its entries have checksums, although it states an earlier version"):
-        SqlJournal(own)
-
-
-def test_a_journal_states_its_version_and_has_the_tables_that_are_written(url: str) -> None:
-    """The scripts make what `journal.py` declares."""
+def test_a_journal_states_its_version_and_has_the_tables_that_are_declared(url: str) -> None:
     SqlJournal(url, {}).close()
     with opened(url) as at:
-        assert version_of(at) == newest()
-        same = MigrationContext.configure(at, opts={"compare_type": True})
-        assert compare_metadata(same, _META) == []
+        assert version_of(at) == VERSION
+        columns = {name: [c["name"] for c in sql.inspect(at).get_columns(name)] for name in _META.tables}
+    assert columns == {name: list(table.columns.keys()) for name, table in _META.tables.items()}
 
 
-def test_a_journal_from_before_versions_is_brought_up_to_date_and_keeps_its_entries(own: str) -> None:
-    about = written(own)
-    aged(own)
-    with opened(own) as at:
-        at.execute(sql.text("DROP TABLE alembic_version"))
-    found = SqlJournal(own)
-    assert (found.about, len(found.decided) > 0) == (about, True)
-    with opened(own) as at:
-        assert version_of(at) == newest()
-
-
-def test_a_reader_changes_no_journal_of_an_earlier_version(own: str) -> None:
+@pytest.mark.parametrize("reading", [False, True])
+def test_a_journal_that_states_no_version_is_refused_and_not_changed(own: str, reading: bool) -> None:
     written(own)
-    with opened(own) as at:
-        at.execute(sql.text("DROP TABLE alembic_version"))
-    with pytest.raises(InputError, match=r"journal .*: its tables are of version 0 \(from .*\), not 2; `skedge up`"):
-        SqlJournal(own, reading=True)
+    without_version(own)
+    with pytest.raises(InputError, match=r"journal .*: its tables state no version, and this skedge reads version 2"):
+        SqlJournal(own, reading=reading)
     with opened(own) as at:
         assert version_of(at) is None
 
 
 @pytest.mark.parametrize("reading", [False, True])
-def test_a_journal_of_a_later_version_is_refused(own: str, reading: bool) -> None:
+def test_a_journal_of_another_version_is_refused(own: str, reading: bool) -> None:
     written(own)
     with opened(own) as at:
-        at.execute(sql.text("UPDATE alembic_version SET version_num = '99'"))
-    with pytest.raises(InputError, match=r"its tables are of version 99, which is later than 2, the newest"):
+        at.execute(sql.text("UPDATE schema_version SET version = 99"))
+    with pytest.raises(InputError, match=r"its tables are of version 99, .*: continue it with the skedge that wrote"):
         SqlJournal(own, reading=reading)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from skedge.cli.service import _last_words
+from skedge.cli.service import _last_log_line
 
 RAY = "2026-11-25 03:10:26,421\tINFO node.py:698 -- Node a35b received SIGTERM. Draining for up to 30.0 seconds."
 
@@ -23,4 +23,4 @@ RAY = "2026-11-25 03:10:26,421\tINFO node.py:698 -- Node a35b received SIGTERM. 
 )
 def test_the_last_informative_line_is_told(lines: list[str], says: str) -> None:
     """Neither Ray's lines nor those of the supervisor about how a process ended, unless there is nothing else."""
-    assert _last_words(lines) == says
+    assert _last_log_line(lines) == says

@@ -22,7 +22,7 @@ from skedge.live.control.session import LiveRun, train
 from skedge.live.engine import Engine
 from skedge.live.training.checkpoint import Checkpoints, Life, OutlivedError
 from skedge.live.training.program import Program
-from skedge.run import run
+from skedge.simulate import run
 
 EPOCHS, MINIBATCHES = 5, 6
 STEPS = EPOCHS * MINIBATCHES

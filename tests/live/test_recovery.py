@@ -19,7 +19,7 @@ from builders.paths import ROOT
 from skedge.core.errors import InputError
 from skedge.live.control.session import resume_live
 from skedge.live.stale import end_stale
-from skedge.run import Run
+from skedge.recorded_run import Run
 
 TEXT = """
 name: recovery

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from skedge.cli.service import _locked, _running
+from skedge.cli.state_lock import service_pid, try_lock
 from skedge.live.control.backup import _copy_folder
 from skedge.live.control.journal import SqlJournal
 from skedge.live.control.service import JOURNAL
@@ -97,7 +97,7 @@ def test_a_backup_of_what_is_kept_elsewhere_is_refused(state: Path, skedge: Sked
 
 
 def test_quarantine_is_refused_while_the_service_is_up(state: Path, skedge: Skedge) -> None:
-    lock = _locked(state)
+    lock = try_lock(state)
     assert lock is not None
     try:
         assert "the service is up; `skedge down" in skedge("quarantine", "poison", "--state", str(state)).err
@@ -129,7 +129,7 @@ def test_ctrl_c_while_the_service_starts_ends_all_of_it(tmp_path: Path) -> None:
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "interrupted; what was started of the service is ended, its state is kept" in re.sub(r"\s+", " ", said)
-    assert _running(state) is None
+    assert service_pid(state) is None
     assert not (state / "service.json").exists()
     found = subprocess.run(["pgrep", "-f", f"control.*{state}"], capture_output=True, text=True, check=False)  # noqa: S607
     assert found.stdout == ""

@@ -22,7 +22,7 @@ from skedge.live.control.snapshot import SNAPSHOT, Snapshot, begin, newest, save
 from skedge.live.control.snapshot_process import main
 from skedge.live.training.trainer import Trainer
 from skedge.live.world.carrier import Carrier
-from skedge.run import for_service
+from skedge.prepare import prepare_for_service
 from skedge.scenario.file import load_cluster_file
 
 POLICIES = {
@@ -101,7 +101,7 @@ def saved(folder: Path) -> Path:
 
 def found(path: Path, journal: SqlJournal, scenario: Scenario | None = None) -> Snapshot | None:
     scenario = scenario or empty("slots")
-    return newest(path, scenario, for_service("srtf", scenario), journal)
+    return newest(path, scenario, prepare_for_service("srtf", scenario), journal)
 
 
 def test_a_snapshot_that_cannot_be_used_is_set_aside_and_the_log_says_why(

@@ -11,12 +11,12 @@ import pytest
 
 from conftest import SERVERS
 from skedge.live.engine import Engine
-from skedge.run import Run
-from skedge.runs.kept import Kept
+from skedge.recorded_run import Run
+from skedge.runs.result_cache import ResultCache
 from skedge.scenario.schema import ServerForm
 from skedge.studies import testbed
-from skedge.studies.study import Study, find
-from skedge.studies.trial import Ran
+from skedge.studies.study import Study, find_study
+from skedge.studies.trial import TrialResult
 
 SMALL = {"minibatches": 4, "epochs": 3}
 
@@ -36,20 +36,20 @@ def at(engine: Engine) -> testbed.Testbed:
 
 
 def smaller(figure: str, **settings: Any) -> Study:
-    study = find("jsac22", figure)
+    study = find_study("jsac22", figure)
     return study.model_copy(update={"settings": study.settings.model_copy(update=settings)})
 
 
-def carried_out(study: Study, at: testbed.Testbed) -> tuple[pl.DataFrame, list[Ran]]:
+def carried_out(study: Study, at: testbed.Testbed) -> tuple[pl.DataFrame, list[TrialResult]]:
     """The rows of one seed; no record breaks a rule."""
-    seen: list[Ran] = []
+    seen: list[TrialResult] = []
 
-    def note(ran: Ran, record: Run) -> None:
+    def note(ran: TrialResult, record: Run) -> None:
         assert ran.violations == ()
         assert record.verify() == []
         seen.append(ran)
 
-    return pl.DataFrame(testbed.carry_out(study, range(1), at, note)), seen
+    return pl.DataFrame(testbed.run_trials(study, range(1), at, note)), seen
 
 
 def short(job: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def short(job: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 def test_accuracy_is_measured_after_every_epoch_of_the_jobs_shown(at: testbed.Testbed) -> None:
     """Two jobs of three epochs: a row for each, and the last is the final accuracy."""
-    jobs = find("jsac22", "fig3").settings.jobs[-2:]  # type: ignore[union-attr]
+    jobs = find_study("jsac22", "fig3").settings.jobs[-2:]  # type: ignore[union-attr]
     small = [short(job, arrival_s=0.5 * i) for i, job in enumerate(jobs)]
     study = smaller("fig3", jobs=small, shown=["lenet"])
     rows, (ran,) = carried_out(study, at)
@@ -86,11 +86,11 @@ def test_a_trained_run_that_is_kept_serves_another_figure_and_a_continued_study(
 ) -> None:
     """Fig. 4 and 6 have the same runs; an engine is not even there the second time, and the record is."""
     small: dict[str, Any] = {"policies": ["aonline", "srtf"], "jobs": [2], "epochs": (1, 1), "chunks": (1, 2)}
-    kept, records = Kept(tmp_path), list[Run]()
-    testbed.carry_out(smaller("fig4", **small), range(1), at, lambda _, record: records.append(record), kept)
+    kept, records = ResultCache(tmp_path), list[Run]()
+    testbed.run_trials(smaller("fig4", **small), range(1), at, lambda _, record: records.append(record), kept)
     gone = replace(at, engine=cast("Engine", None))
     note = lambda _, record: records.append(record)  # noqa: E731
-    rows = testbed.carry_out(smaller("fig6", **small), range(1), gone, note, Kept(tmp_path))
+    rows = testbed.run_trials(smaller("fig6", **small), range(1), gone, note, ResultCache(tmp_path))
     assert [row["policy"] for row in rows] == ["aonline", "srtf"]
     for before, after in zip(records[:2], records[2:], strict=True):
         assert before.schedule.runs.equals(after.schedule.runs)
@@ -99,7 +99,7 @@ def test_a_trained_run_that_is_kept_serves_another_figure_and_a_continued_study(
 
 def test_a_job_is_trained_undisturbed_and_preempted(at: testbed.Testbed) -> None:
     """One job of three chunks that hold all three workers; the short one displaces two of them."""
-    of = find("jsac22", "accuracy").settings
+    of = find_study("jsac22", "accuracy").settings
     lenet = short(of.jobs[0], epochs=24, chunks=3, workers=3)  # type: ignore[union-attr]
     lenet["train"]["args"]["chunks"] = 3
     other = short(of.others[0], arrival_s=2.0, epochs=1)  # type: ignore[union-attr]

@@ -14,7 +14,7 @@ from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
 from skedge.optimum.certificates import certificate_of_chunks, certificate_of_utility, final_prices, mean_beta
 from skedge.optimum.pools.pools import pools
-from skedge.run import run
+from skedge.simulate import run
 from skedge.testing import resource_scenarios
 
 

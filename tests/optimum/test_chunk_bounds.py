@@ -17,7 +17,7 @@ from skedge.optimum.pools.flow import transport
 from skedge.optimum.pools.pools import JobPool, pools
 from skedge.optimum.pools.prices import Grid, improve, value
 from skedge.optimum.pools.simple import alone, srpt
-from skedge.run import run
+from skedge.simulate import run
 from skedge.testing import small_scenario
 
 
@@ -91,9 +91,9 @@ def brute(pool: JobPool, g: Grid, steps: int) -> float:
     price = np.where(place < len(g.price), np.append(g.price, 0.0)[np.minimum(place, len(g.price))], 0.0)
     total = -pool.lanes * float(g.price @ np.diff(g.edges))
     for j in range(len(pool.jobs)):
-        best, need = pool.away[j], pool.work[j] / pool.rate[j] / width
-        first = int(np.ceil((pool.ready[j] - fine[0]) / width))
-        for end in range(first + int(np.ceil(max(need, pool.least[j] / width))), steps):
+        best, need = pool.cloud_jct[j], pool.work[j] / pool.rate[j] / width
+        first = int(np.ceil((pool.release[j] - fine[0]) / width))
+        for end in range(first + int(np.ceil(max(need, pool.min_time[j] / width))), steps):
             if fine[end] - pool.arrival[j] >= best:
                 break
             cheapest = np.sort(price[first:end])
@@ -170,7 +170,7 @@ def test_the_dual_of_the_flow_is_at_least_its_optimum() -> None:
     """The Lagrangian charges completions where the program charges mean times: (1e-6: the tolerance of HiGHS)."""
     scenario = small_scenario(1, jobs=10, physics=Physics(slotted=True, slot=10 * SECOND))
     for pool in pools(scenario, "chunks"):
-        edges = np.arange(pool.ready.min(), pool.ready.max() + pool.work.sum(), pool.step)
+        edges = np.arange(pool.release.min(), pool.release.max() + pool.work.sum(), pool.step)
         optimum, dual = transport(pool, edges)
         assert value(pool, Grid(edges, dual)).value >= optimum * (1 - 1e-6)
 
@@ -204,7 +204,7 @@ def test_help_from_the_edge_is_paid_for() -> None:
     jobs = [job("a", 0, 1, 4, upload_cloud_s=(3.0, 3.0))]
     pool = pools(scenario_of(jobs, 1, cloud=True), "work")[0]
     edges = np.array([0.0, 10.0]) * SECOND
-    assert pool.away == pytest.approx([4 * SECOND])
+    assert pool.cloud_jct == pytest.approx([4 * SECOND])
     for price, waits in ((0.5, 5.5), (2.0, 7.0)):
         bought = value(pool, Grid(edges, np.array([price])))
         assert bought.value == pytest.approx((waits - 10 * price) * SECOND)

@@ -13,7 +13,7 @@ from builders.chunk_instances import plain, tiny_scenario
 from builders.optimum import tiny_utility, without
 from reference.optimum_of_chunks import least_total
 from reference.optimum_of_utility import most_utility
-from skedge.compare import compare
+from skedge.comparison.compare import compare
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
@@ -22,15 +22,16 @@ from skedge.optimum.chunks.bounds import chunk_bounds
 from skedge.optimum.chunks.problem import SOLVERS as CHUNK_SOLVERS
 from skedge.optimum.chunks.problem import optimum_of_chunks
 from skedge.optimum.pools.pools import pools
-from skedge.optimum.problems import PROBLEMS, Reference, covering, parts, reference, reference_of
+from skedge.optimum.problems import PROBLEMS, Reference, covering_problems, parts, reference, reference_of
 from skedge.optimum.types import Bound, best_bound
 from skedge.optimum.utility.bounds import utility_bounds
 from skedge.optimum.utility.columns_lp import columns, dual
 from skedge.optimum.utility.job_slots import job_slots
 from skedge.optimum.utility.problem import SOLVERS as UTILITY_SOLVERS
 from skedge.optimum.utility.problem import optimum_of_utility
-from skedge.run import Run, run
+from skedge.recorded_run import Run
 from skedge.scenario.save import save_scenario
+from skedge.simulate import run
 from skedge.testing import resource_scenario, resource_scenarios, site_scenario, small_scenario
 
 pytest.importorskip("ortools")
@@ -111,7 +112,7 @@ def test_any_prices_bound_the_utility(seed: int) -> None:
     assert jobs is not None
     most = most_utility(scenario)
     for _ in range(50):
-        price = rng.exponential(rng.uniform(0, 10), (jobs.worth.shape[1], len(jobs.capacity)))
+        price = rng.exponential(rng.uniform(0, 10), (jobs.utility.shape[1], len(jobs.capacity)))
         assert dual(jobs, price).value >= most * (1 - 1e-9)
 
 
@@ -147,10 +148,10 @@ def test_the_best_bound_is_the_largest_or_the_smallest() -> None:
 
 def test_a_run_is_set_against_the_narrowest_problem_that_covers_it() -> None:
     scenario = small_scenario(0)
-    assert covering(scenario, run(scenario, "aonline").schedule) == ("chunks", "work")
-    assert covering(scenario, run(scenario, "srtf").schedule) == ("work",)
+    assert covering_problems(scenario, run(scenario, "aonline").schedule) == ("chunks", "work")
+    assert covering_problems(scenario, run(scenario, "srtf").schedule) == ("work",)
     resources = resource_scenario(0, physics=resource_scenarios()[0].physics)
-    assert covering(resources, run(resources, "pdors").schedule) == ("utility",)
+    assert covering_problems(resources, run(resources, "pdors").schedule) == ("utility",)
 
 
 def test_compare_sets_all_runs_against_one_bound() -> None:

@@ -14,14 +14,15 @@ from skedge.core.errors import InputError
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import HOUR, SECOND
-from skedge.explain import explain
+from skedge.explanation.explain import explain
 from skedge.optimum.chunks.bounds import chunk_bounds
 from skedge.optimum.gangs.bounds import gang_bounds
 from skedge.optimum.gangs.problem import SOLVERS, one_gang_each, optimum_of_gangs
-from skedge.optimum.problems import covering
+from skedge.optimum.problems import covering_problems
 from skedge.optimum.types import best_bound
-from skedge.run import Run, run
+from skedge.recorded_run import Run
 from skedge.scenario.save import save_scenario
+from skedge.simulate import run
 from skedge.testing import small_scenario
 
 pytest.importorskip("ortools")
@@ -105,7 +106,7 @@ def test_no_run_of_one_gang_a_job_beats_a_bound(seed: int) -> None:
     best, covered = best_bound(bounds, "lower").value, 0
     for policy in ("batch", "batchsche", "fifo", "fifo:rule=earliest_server"):
         result = run(scenario, policy)
-        if "gangs" in covering(scenario, result.schedule):
+        if "gangs" in covering_problems(scenario, result.schedule):
             covered += 1
             assert result.metrics["jct_total_s"] >= best, policy
     assert covered >= 2

@@ -16,25 +16,25 @@ from builders.site_optimum import SLOT, tiny
 from builders.sites import scenario_of
 from golden import okita_cases
 from reference.optimum_of_sites import least_cost
-from skedge.compare import compare
+from skedge.comparison.compare import compare
 from skedge.core.errors import InputError
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.latency import LatencyCost, Linear, Piecewise
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
-from skedge.optimum.linear import dual_value, relaxed
+from skedge.optimum.linear import dual_value, relaxation_bound
 from skedge.optimum.sites import alone as site_alone
 from skedge.optimum.sites import problem as site_problem
-from skedge.optimum.sites.alone import alone, line
+from skedge.optimum.sites.alone import alone, cost_line
 from skedge.optimum.sites.bounds import site_bounds
 from skedge.optimum.sites.milp import SitePlan, site_program
-from skedge.optimum.sites.planned import PlannedSites, without_circles
+from skedge.optimum.sites.planned import PlannedSites, without_cycles
 from skedge.optimum.sites.problem import POLICIES, SOLVERS, optimum_of_sites
-from skedge.optimum.sites.recorded import recorded
-from skedge.optimum.sites.terms import site_terms, ways
+from skedge.optimum.sites.run_plans import plans_of_run
+from skedge.optimum.sites.terms import cheapest_paths, site_terms
 from skedge.policies.okita.sites import Sites
-from skedge.run import run
 from skedge.scenario.save import save_scenario
+from skedge.simulate import run
 from skedge.testing import site_scenario, site_scenarios
 
 pytest.importorskip("ortools")
@@ -62,7 +62,7 @@ def test_any_prices_bound_the_cost_of_one_job(seed: int) -> None:
     assert terms is not None
     job, least = terms.jobs[0], least_cost(scenario)
     for _ in range(50):
-        made = line(terms, job, rng.normal(0.0, rng.uniform(0, 10), len(terms.capacity)))
+        made = cost_line(terms, job, rng.normal(0.0, rng.uniform(0, 10), len(terms.capacity)))
         every = (
             job.latency(job.first + slots - 1) + made.base - made.fall * slots for slots in range(1, job.chunks + 1)
         )
@@ -75,12 +75,14 @@ def test_any_multipliers_bound_the_program(seed: int) -> None:
     terms = site_terms(scenario)
     assert terms is not None
     jobs = alone(terms)
-    program = site_program(terms, jobs, [job.first + job.chunks + 3 for job in terms.jobs], late=[True] * len(jobs))
+    program = site_program(
+        terms, jobs, [job.first + job.chunks + 3 for job in terms.jobs], may_be_late=[True] * len(jobs)
+    )
     least = least_cost(scenario)
     for scale in (0.01, 0.1, 1.0):
         y = rng.normal(0.0, scale, len(program.rows.low))
         assert dual_value(program.cost, program.upper, program.rows, y) <= least * (1 + 1e-9)
-    found = relaxed(program.cost, program.upper, program.rows, 10)
+    found = relaxation_bound(program.cost, program.upper, program.rows, 10)
     assert found is not None
     assert found <= least * (1 + 1e-9)
 
@@ -172,8 +174,8 @@ def test_a_run_read_as_plans_is_a_point_of_the_program_that_costs_no_more(seed: 
     scenario = site_scenario(seed, sites=4, jobs=5)
     terms, done = site_terms(scenario), run(scenario, "fifo")
     assert terms is not None
-    plans = recorded(terms, done)
-    program = site_program(terms, alone(terms), [plan.last for plan in plans], late=[False] * len(plans))
+    plans = plans_of_run(terms, done)
+    program = site_program(terms, alone(terms), [plan.last for plan in plans], may_be_late=[False] * len(plans))
     point, rows = program.point(plans), program.rows
     reached = np.bincount(rows.row, np.array(rows.value) * point[rows.column], len(rows.low))
     assert (reached <= np.array(rows.high) + 1e-6).all()
@@ -200,10 +202,10 @@ def test_moves_without_circles_leave_the_same_chunks_and_cost_no_more(seed: int)
     rng = np.random.default_rng(seed)
     sites = int(rng.integers(2, 6))
     cost = rng.integers(0, 3, (sites, sites)) * (1 - np.eye(sites))
-    way, over = ways(cost)
+    way, over = cheapest_paths(cost)
     there = rng.integers(0, 9, sites)
     moves = [(int(a), int(b), int(rng.integers(1, 5))) for a, b in rng.integers(0, sites, (8, 2))]
-    made = without_circles(moves, over)
+    made = without_cycles(moves, over)
     left: set[int] = set()
     for source, target, chunks in made:
         assert chunks > 0
@@ -268,7 +270,7 @@ def test_a_scenario_without_sites_has_no_such_problem(skedge: Callable[..., Any]
 
 
 def test_where_the_program_is_too_large_no_solver_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(site_problem, "MOST", 10)
+    monkeypatch.setattr(site_problem, "MAX_VARIABLES", 10)
     found = optimum_of_sites(site_scenario(1, sites=3, jobs=3), 5)
     assert [attempt.message for attempt in found.attempts] == ["not asked: more than 10 variables"] * 2
     assert found.source in POLICIES
@@ -278,7 +280,7 @@ def test_where_the_program_is_too_large_no_solver_is_asked(monkeypatch: pytest.M
 def test_without_linear_programs_the_bound_is_lower_and_still_one(monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = site_scenario(0, sites=4, jobs=5)
     whole = site_bounds(scenario, fast=True)[0]
-    monkeypatch.setattr(site_alone, "_MOST", 0)
+    monkeypatch.setattr(site_alone, "_MAX_SIZE", 0)
     simple = site_bounds(scenario, fast=True)[0]
     assert 0 < simple.value < whole.value
     assert whole.value <= run(scenario, "okita").metrics["cost_total"]

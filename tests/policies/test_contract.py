@@ -12,7 +12,7 @@ import pytest
 
 from skedge.core.events import CLOUD, Allocate, AssignPS, Dispatch, Event, Order, ps_in
 from skedge.core.model.scenario import Scenario
-from skedge.core.policy import Basis, LaneRule, Policy, View
+from skedge.core.policy import BasePolicy, LaneRule, Policy, View
 from skedge.core.registry import make_policy, registered
 from skedge.policies.gangs.base import GangPolicy
 from skedge.testing import (
@@ -84,7 +84,7 @@ def test_every_registered_policy_is_held_to_the_contract_here() -> None:
 # --- policies that break it
 
 
-class Spread(Basis):
+class Spread(BasePolicy):
     """A sound policy: chunk d of a job goes to its d-th qualified lane, its PS is the first free one."""
 
     name: ClassVar[str] = "spread"
@@ -183,7 +183,7 @@ class GlobalDice(Spread):
         return int(np.random.randint(100))  # noqa: NPY002 - the offence that is tested
 
 
-class Generous(Basis):
+class Generous(BasePolicy):
     """Gives every job all its workers on the first server, free or not."""
 
     name: ClassVar[str] = "generous"
@@ -292,7 +292,7 @@ def test_one_instance_used_for_two_runs_starts_anew_in_each() -> None:
 
 def test_the_replay_of_a_journal_gives_the_orders_written_event_by_event() -> None:
     """Every event of the run is in the journal once, and a fresh kernel answers each as the first did."""
-    from skedge.run import run
+    from skedge.simulate import run
 
     journal, scenario = MemoryJournal(), small_scenario(3, jobs=10)
     run(scenario, "aonline", journal=journal)

@@ -11,9 +11,10 @@ import pytest
 
 from builders.crossing import CELLS, NO_SLOTS, POLICIES, REFUSED, fault, instance, instances, refusal
 from skedge.core.registry import registered
+from skedge.prepare import prepare_policy
 from skedge.quick.chunks.stream import covers
 from skedge.quick.which import loop_for
-from skedge.run import prepared, run
+from skedge.simulate import run
 
 INSTANCES = 20
 """Of each cell, on seeds of their own."""
@@ -34,8 +35,8 @@ def test_runs_in_which_servers_fail_take_the_path_in_memory_event_by_event(featu
     """Of the cells named after the other paths, too: these know no failures, so there is one path alone."""
     for seed, of in instances(policy, FIRST, INSTANCES):
         scenario = instance(feature, seed)
-        assert loop_for(scenario, prepared(of, scenario)) is None
-        assert not covers(scenario, prepared(of, scenario))
+        assert loop_for(scenario, prepare_policy(of, scenario)) is None
+        assert not covers(scenario, prepare_policy(of, scenario))
 
 
 @pytest.mark.parametrize(("feature", "policy"), sorted(REFUSED))

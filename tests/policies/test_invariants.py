@@ -19,7 +19,8 @@ from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND
 from skedge.core.record.schedule import Schedule
 from skedge.core.registry import make_policy, registered
-from skedge.run import offers, run
+from skedge.prepare import offers
+from skedge.simulate import run
 from skedge.testing import resource_scenario, site_scenario, small_scenario
 
 SEEDS = range(int(os.environ.get("INVARIANTS", "1")))

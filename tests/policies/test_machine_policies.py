@@ -20,15 +20,16 @@ from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.policy import Policy, View
-from skedge.explain import explain
+from skedge.explanation.explain import explain
 from skedge.policies.dorm import policy as dorm_module
 from skedge.policies.dorm.applications import Partition, fair_shares, shares
 from skedge.policies.dorm.policy import Dorm
 from skedge.policies.drf.policy import Drf
 from skedge.policies.fifo.policy import Fifo
 from skedge.policies.optimus.policy import Optimus
-from skedge.run import prepared, run
+from skedge.prepare import prepare_policy
 from skedge.sim.world import SimulatedWorld
+from skedge.simulate import run
 from skedge.testing import check_policy
 
 bounded = settings(
@@ -112,7 +113,7 @@ def test_what_needs_resources_says_so(name: str) -> None:
     cluster = Cluster([Server("a", capacity={"worker:gpu": 1, "ps:cpu": 1})])
     table, _ = job_table([Job("j", 0, epochs=1, chunks=1, minibatches=1, minibatch_s=1)])
     with pytest.raises(PolicyError, match=f"policy '{name}' needs resources"):
-        prepared(name, Scenario(cluster, Jobs(table, cluster), Physics()))
+        prepare_policy(name, Scenario(cluster, Jobs(table, cluster), Physics()))
 
 
 @pytest.mark.parametrize("name", MAKERS)

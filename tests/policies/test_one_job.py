@@ -14,7 +14,8 @@ from skedge.core.model.latency import Linear
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
 from skedge.core.model.value import Sigmoid
-from skedge.run import Run, run
+from skedge.recorded_run import Run
+from skedge.simulate import run
 
 SLOT = 10 * SECOND
 ARRIVAL, DELAY, DELAY_CLOUD = 4, 7, 30

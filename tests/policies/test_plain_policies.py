@@ -18,14 +18,14 @@ from builders.gang_policies import job, scenario
 from builders.product import Run, play
 from builders.she_instances import small
 from reference.batch import Setting, a_online
-from reference.gang_policies import preemptive, srtf, tiresias
+from reference.gang_policies import fifo, preemptive, srtf, tiresias
 from reference.gang_world import Interval, rows_of
 from skedge.core.model.cluster import Physics
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND
 from skedge.core.registry import make_policy
+from skedge.prepare import prepare_policy
 from skedge.quick.simulate import simulate
-from skedge.run import prepared
 
 INSTANCES = int(os.environ.get("INSTANCES", "24"))
 
@@ -102,6 +102,19 @@ def test_the_product_runs_what_the_plain_program_runs(spec: str) -> None:
     assert min(again, moved) > INSTANCES / 10
 
 
+@pytest.mark.parametrize("backfill", [False, True])
+def test_fifo_runs_what_the_plain_program_runs(backfill: bool) -> None:
+    """Strict FIFO, in which a job waits behind one that does not fit, and with backfilling."""
+    waited = 0
+    for seed in range(INSTANCES):
+        s = instance(seed)
+        played = play(s, make_policy(f"fifo:backfill={str(backfill).lower()}"))
+        assert rows(played) == sorted(rows_of(fifo(s, backfill=backfill))), seed
+        starts, arrivals = dict(played.schedule.runs.select("job", "start").rows()), s.jobs.arrival.tolist()
+        waited += sum(start > arrivals[job] for job, start in starts.items())
+    assert waited > INSTANCES
+
+
 @pytest.mark.parametrize("spec", [spec for spec in PLAIN if spec.startswith("tiresias")])
 def test_jobs_preempted_while_they_restore_attain_no_service(spec: str) -> None:
     """With restores of several preemptions' time, by the plain program and on both paths; D4."""
@@ -110,7 +123,7 @@ def test_jobs_preempted_while_they_restore_attain_no_service(spec: str) -> None:
         s = long_restores(seed)
         played = play(s, make_policy(spec))
         assert rows(played) == sorted(rows_of(PLAIN[spec](s))), seed
-        quick = simulate(s, prepared(spec, s)).tables()
+        quick = simulate(s, prepare_policy(spec, s)).tables()
         assert [name for name, table in played.schedule.tables().items() if not table.equals(quick[name])] == [], seed
         cut += int((played.schedule.runs["compute_from"] == played.schedule.runs["end"]).sum())
     assert cut > INSTANCES / 4

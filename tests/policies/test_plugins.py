@@ -10,7 +10,7 @@ import pytest
 
 from skedge.core.errors import PolicyError
 from skedge.core.registry import make_policy
-from skedge.run import run
+from skedge.simulate import run
 from skedge.testing import small_scenario
 
 BROKEN = {

@@ -14,7 +14,7 @@ from scipy.stats import t as student
 from skedge.core.model.cluster import Cluster, Job, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
-from skedge.run import run
+from skedge.simulate import run
 
 MEAN = 100.0
 """Of the sizes [s]."""

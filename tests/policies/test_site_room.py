@@ -13,7 +13,8 @@ from builders.sites import POLICIES, TOGETHER, scenario_of, with_ps_needs
 from skedge.core.errors import PolicyError, ScenarioError
 from skedge.core.model.latency import Linear
 from skedge.policies.okita.sites import SiteJob, Sites
-from skedge.run import Run, run
+from skedge.recorded_run import Run
+from skedge.simulate import run
 
 
 def holds(sites: Sites, job: SiteJob, *, split: bool = False) -> bool:

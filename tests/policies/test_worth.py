@@ -23,11 +23,11 @@ from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
 from skedge.core.model.value import Sigmoid
 from skedge.core.record.schedule import Schedule, schema
-from skedge.run import run
+from skedge.explanation.wait_reason import wait_reason
 from skedge.scenario.file import check_chunks, default_scenario, load_cluster_file, load_jobs, scenario_from_dict
+from skedge.simulate import run
 from skedge.traces.makers.synthetic import at_slots
 from skedge.traces.makers.value_jobs import ValueRanges
-from skedge.why import why
 
 SLOT = 3600 * SECOND
 
@@ -254,5 +254,5 @@ def test_a_job_that_waits_says_why() -> None:
     jobs = (one(), one(id="c", worker_needs={"gpu": 13}), one(id="d"))
     kernel = Kernel(system(*jobs), Says())
     kernel.handle(Event(0, arrived=(0, 1, 2)))
-    assert [why(kernel, job).token for job in range(3)] == ["reserved", "no_room", "rejected"]
-    assert (why(kernel, 1).need, why(kernel, 1).free) == (13, 12)
+    assert [wait_reason(kernel, job).token for job in range(3)] == ["reserved", "no_room", "rejected"]
+    assert (wait_reason(kernel, 1).need, wait_reason(kernel, 1).free) == (13, 12)

@@ -17,11 +17,12 @@ from skedge.core.model.cluster import Cluster
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.record.schedule import Schedule
 from skedge.policies.aonline.policy import AOnline
+from skedge.prepare import prepare_policy
 from skedge.quick.chunks.simulate import covers, simulate
 from skedge.quick.chunks.state import make_books, make_case, with_room
-from skedge.run import prepared, run
 from skedge.scenario.file import scenario_of
 from skedge.sim import lanes as truth_of
+from skedge.simulate import run
 
 POLICIES = (
     "aonline",
@@ -51,8 +52,8 @@ def kinds(schedule: Schedule) -> set[str]:
 
 def equal(scenario: Scenario, policy: str) -> bool:
     """Whether the two paths have the same outcome."""
-    assert covers(scenario, prepared(policy, scenario))
-    quick = outcome(lambda: simulate(scenario, prepared(policy, scenario)))
+    assert covers(scenario, prepare_policy(policy, scenario))
+    quick = outcome(lambda: simulate(scenario, prepare_policy(policy, scenario)))
     return quick == outcome(lambda: run(scenario, policy).schedule)
 
 
@@ -68,7 +69,7 @@ def test_random_runs_have_every_kind_of_outcome() -> None:
     for seed in range(60):
         scenario = instance(seed)
         try:
-            seen |= kinds(simulate(scenario, prepared("aonline", scenario)))
+            seen |= kinds(simulate(scenario, prepare_policy("aonline", scenario)))
         except PolicyError:
             seen.add("no PS")
     assert seen == {"lane", "cloud", "preempted", "rejected", "no PS"}
@@ -90,14 +91,14 @@ def test_growing_arrays_change_nothing(error: float, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(small, "make_truth", lambda *args, **options: truth_of.make_truth(*args, **options, buffer=64))
     for module in (small, truth_of):
         monkeypatch.setattr(module, "empty_lanes", partial(lanes.empty_lanes, room=1))
-    assert outcome(lambda: simulate(scenario, prepared("aonline", scenario))) == expected
+    assert outcome(lambda: simulate(scenario, prepare_policy("aonline", scenario))) == expected
 
 
 @pytest.mark.parametrize("error", [0.0, 0.4])
 def test_the_belief_is_the_truth_only_where_chunks_take_as_long_as_announced(error: float) -> None:
     demo = scenario_of("demo-divisible")
     scenario = Scenario(demo.cluster, demo.jobs, replace(demo.physics, estimate_error=error), demo.seed, demo.name)
-    policy = prepared("aonline", scenario)
+    policy = prepare_policy("aonline", scenario)
     assert isinstance(policy, AOnline)
     books = with_room(make_books(scenario, make_case(scenario, policy), preemptive=True))
     assert (books.belief is books.truth.lanes) == (error == 0)
@@ -106,7 +107,7 @@ def test_the_belief_is_the_truth_only_where_chunks_take_as_long_as_announced(err
 def test_only_runs_without_waiting_and_without_chance_take_the_loop() -> None:
     demo = scenario_of("demo-divisible")
     names = ("aonline", "aonline:q_mode=eq5", "aonline:ps_choice=random", "srtf")
-    taken = {name: covers(demo, prepared(name, demo)) for name in names}
+    taken = {name: covers(demo, prepare_policy(name, demo)) for name in names}
     assert taken == {"aonline": True, "aonline:q_mode=eq5": True, "aonline:ps_choice=random": False, "srtf": False}
 
 
@@ -119,12 +120,12 @@ def test_limited_storage_and_bounded_lag_do_not_take_the_loop(change: str) -> No
     else:
         frame = frame.with_columns(max_lag=1)
     changed = Scenario(cluster, Jobs(frame, cluster), seed=0)
-    assert covers(base, prepared("aonline", base))
-    assert not covers(changed, prepared("aonline", changed))
+    assert covers(base, prepare_policy("aonline", base))
+    assert not covers(changed, prepare_policy("aonline", changed))
 
 
 def test_a_large_run_takes_the_loop_and_reports_each_job_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["skedge.run"], "LARGE", 0)
+    monkeypatch.setattr("skedge.simulate.LARGE", 0)
     monkeypatch.setattr("skedge.quick.chunks.simulate.EVENTS", 50)
     demo, seen = scenario_of("demo-divisible"), list[Event]()
     made = run(demo, "aonline", progress=seen.append)

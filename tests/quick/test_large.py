@@ -25,13 +25,15 @@ from skedge.core.model.time import SECOND
 from skedge.core.record.schedule import Schedule
 from skedge.core.record.stored import StoredScenario, StoredTables
 from skedge.large import LargeRun, inputs_of, opened
+from skedge.prepare import prepare_policy
 from skedge.quick.chunks.simulate import simulate
 from skedge.quick.chunks.stream import _Window, covers, stream
-from skedge.run import Run, prepared, run
+from skedge.recorded_run import Run
 from skedge.runs.meta import registered_meta
 from skedge.runs.writing import write_table
 from skedge.scenario.file import scenario_in_parts, scenario_of
 from skedge.scenario.save import JOBS, save_scenario
+from skedge.simulate import run
 
 POLICIES = ("aonline", "aonline:cloud=false", "aonline:preempt_running=false", "aonline:q_mode=eq5")
 
@@ -39,14 +41,16 @@ POLICIES = ("aonline", "aonline:cloud=false", "aonline:preempt_running=false", "
 def in_file(scenario: Scenario, folder: Path, most: int = 6) -> StoredScenario:
     """The scenario with its jobs in a file, in parts of about `most` chunks."""
     save_scenario(scenario, folder / "scenario")
-    return StoredScenario(scenario.without_jobs(), folder / "scenario" / JOBS, scenario.jobs.given, most=most)
+    return StoredScenario(
+        scenario.without_jobs(), folder / "scenario" / JOBS, scenario.jobs.fixed_delays, part_chunks=most
+    )
 
 
 def streamed(scenario: Scenario, policy: str, folder: Path, most: int = 6) -> Schedule:
     """The record that is written as it grows."""
     stored, tables = in_file(scenario, folder, most), folder / "tables"
     tables.mkdir()
-    stream(stored, prepared(policy, scenario), tables)
+    stream(stored, prepare_policy(policy, scenario), tables)
     assert sorted(file.name for file in tables.iterdir()) == sorted(f"{name}.parquet" for name in Schedule.names())
     return Schedule(**{name: StoredTables(tables).scan(name).collect() for name in Schedule.names()})
 
@@ -83,10 +87,10 @@ def test_a_record_written_as_it_grows_is_the_record_of_the_run(
     different = list[int]()
     for seed in range(25):
         scenario = instance(seed)
-        if not covers(scenario, prepared(policy, scenario)):
+        if not covers(scenario, prepare_policy(policy, scenario)):
             continue
         try:
-            expected = simulate(scenario, prepared(policy, scenario))
+            expected = simulate(scenario, prepare_policy(policy, scenario))
         except PolicyError as error:
             with pytest.raises(PolicyError, match=str(error)[:20]):
                 streamed(scenario, policy, tmp_path / str(seed))
@@ -125,7 +129,7 @@ def test_decisions_of_a_border_are_written_once(tmp_path: Path, monkeypatch: pyt
     scenario = on_one_server((0, 1, 1), (2, 1, 100), (2, 1, 100), (10, 1, 1), (10, 1, 1), (20, 50, 1))
     assert in_file(scenario, tmp_path / "parts", 5).edges == [0, 5, 6]
     found = streamed(scenario, "aonline", tmp_path / "run", 5)
-    assert outcome(found) == outcome(simulate(scenario, prepared("aonline", scenario)))
+    assert outcome(found) == outcome(simulate(scenario, prepare_policy("aonline", scenario)))
 
 
 def test_a_buffer_has_room_for_the_runs_that_arrivals_displace(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,9 +137,9 @@ def test_a_buffer_has_room_for_the_runs_that_arrivals_displace(monkeypatch: pyte
     small = sys.modules["skedge.quick.chunks.state"]
     make = small.make_truth
     scenario = on_one_server(*((float(i), 1, 1000 - i) for i in range(40)), lanes=1)
-    expected = outcome(simulate(scenario, prepared("aonline", scenario)))
+    expected = outcome(simulate(scenario, prepare_policy("aonline", scenario)))
     monkeypatch.setattr(small, "make_truth", lambda *args, **options: make(*args, **options, buffer=3))
-    assert outcome(simulate(scenario, prepared("aonline", scenario))) == expected
+    assert outcome(simulate(scenario, prepare_policy("aonline", scenario))) == expected
 
 
 def test_a_violation_is_found_once_however_long_it_lasts(tmp_path: Path) -> None:
@@ -352,15 +356,15 @@ def test_a_damaged_large_record_has_no_metrics(
 def test_a_table_that_cannot_be_written_ends_the_run(tmp_path: Path) -> None:
     scenario = scenario_of("demo-divisible")
     with pytest.raises(OSError, match="No such file"):
-        stream(in_file(scenario, tmp_path), prepared("aonline", scenario), tmp_path / "missing")
+        stream(in_file(scenario, tmp_path), prepare_policy("aonline", scenario), tmp_path / "missing")
 
 
 def test_users_of_jobs_do_not_change_a_record_that_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts have users of their own, whose numbers the window counts on; the record is that without users."""
     monkeypatch.setattr("skedge.quick.chunks.stream.ROWS", 8)
-    scenario = next(one for one in map(instance, range(25)) if covers(one, prepared("aonline", one)))
+    scenario = next(one for one in map(instance, range(25)) if covers(one, prepare_policy("aonline", one)))
     users = pl.Series("user", [f"u{i % 3}" if i % 4 else None for i in range(len(scenario.jobs))])
     frame = scenario.jobs.frame.with_columns(users)
-    labelled = replace(scenario, jobs=Jobs(frame, scenario.cluster, scenario.jobs.given))
-    expected = simulate(scenario, prepared("aonline", scenario))
+    labelled = replace(scenario, jobs=Jobs(frame, scenario.cluster, scenario.jobs.fixed_delays))
+    expected = simulate(scenario, prepare_policy("aonline", scenario))
     assert outcome(streamed(labelled, "aonline", tmp_path)) == outcome(expected)

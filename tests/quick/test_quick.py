@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from itertools import product
 
@@ -13,9 +12,10 @@ from builders.paths import CASES
 from skedge.core.engine.allocations import times
 from skedge.core.events import Event
 from skedge.core.model.scenario import Scenario
+from skedge.prepare import prepare_policy
 from skedge.quick.simulate import covers, simulate
-from skedge.run import prepared, run
 from skedge.scenario.file import scenario_of
+from skedge.simulate import run
 
 POLICIES = (
     "fifo",
@@ -35,7 +35,7 @@ POLICIES = (
 
 def equal(scenario: Scenario, policy: str) -> bool:
     """Whether all tables of the two paths are the same."""
-    made = prepared(policy, scenario)
+    made = prepare_policy(policy, scenario)
     assert covers(scenario, made)
     quick, driven = simulate(scenario, made).tables(), run(scenario, policy).schedule.tables()
     return all(quick[name].equals(driven[name]) and quick[name].schema == driven[name].schema for name in driven)
@@ -61,15 +61,16 @@ def test_runs_with_restores_that_are_cut_are_equal() -> None:
 def test_only_gangs_on_slots_whose_data_are_kept_take_the_loop() -> None:
     demo = scenario_of("demo")
     taken = {
-        name: covers(demo, prepared(name, demo)) for name in ("srtf", "fifo:rule=earliest_server", "aonline", "batch")
+        name: covers(demo, prepare_policy(name, demo))
+        for name in ("srtf", "fifo:rule=earliest_server", "aonline", "batch")
     }
     assert taken == {"srtf": True, "fifo:rule=earliest_server": False, "aonline": False, "batch": False}
     last_place = replace(demo, physics=replace(demo.physics, data="last_place"))
-    assert not covers(last_place, prepared("srtf", last_place))
+    assert not covers(last_place, prepare_policy("srtf", last_place))
 
 
 def test_a_large_run_takes_the_loop_and_reports_each_job_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["skedge.run"], "LARGE", 0)
+    monkeypatch.setattr("skedge.simulate.LARGE", 0)
     monkeypatch.setattr("skedge.quick.simulate.EVENTS", 50)
     demo, seen = scenario_of("demo"), list[Event]()
     made = run(demo, "srtf", progress=seen.append)

@@ -1,7 +1,7 @@
-"""SRTF, Tiresias-L and Preemptive as plain programs, on the servers of ``gang_world.py``.
+"""FIFO, SRTF, Tiresias-L and Preemptive as plain programs, on the servers of ``gang_world.py``.
 
-At every event each scans the jobs in its order; the rules are those of :mod:`skedge.policies.gangs`. Times are µs, work
-is worker-µs.
+At every event each scans the jobs in its order; the rules are those of :mod:`skedge.policies.fifo` (strict) and
+:mod:`skedge.policies.gangs`. Times are µs, work is worker-µs.
 """
 
 from __future__ import annotations
@@ -9,8 +9,30 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from reference.gang_world import Interval, Job, Placement, World, time_to_end
+from reference.gang_world import Interval, Job, Placement, World, take, time_to_end
 from skedge.core.model.scenario import Scenario
+
+# -- FIFO --------------------------------------------------------------------------------------------------------------
+
+
+def fifo(scenario: Scenario, *, backfill: bool = False) -> list[Interval]:
+    """First in, first out: a gang starts when its whole demand is free, and blocks those behind it."""
+
+    def decide(world: World) -> dict[int, Placement]:
+        chosen = {job.number: job.placement for job in world.active if job.running}
+        free = list(world.capacity)
+        for placement in chosen.values():
+            take(free, placement)
+        for job in (job for job in world.active if not job.running):
+            if sum(free) >= job.k:
+                chosen[job.number] = world.best_place(job, free)
+                take(free, chosen[job.number])
+            elif not backfill:
+                break
+        return chosen
+
+    return World(scenario).run(decide)
+
 
 # -- SRTF --------------------------------------------------------------------------------------------------------------
 
@@ -134,8 +156,7 @@ def preemptive(scenario: Scenario) -> list[Interval]:
         for job in order:
             if sum(free):
                 chosen[job.number] = _choose(world, job, free)
-                for server, n in chosen[job.number].items():
-                    free[server] -= n
+                take(free, chosen[job.number])
         return chosen
 
     return World(scenario).run(decide, gangs=False)

@@ -108,7 +108,7 @@ class World:
         self.jobs = [
             Job(
                 j, int(jobs.arrival[j]), int(jobs.workers[j]), int(jobs.chunks[j]), int(scenario.announced_work[j, 0]),
-                [ticks(jobs.given[jobs.ids[j]][name]) * physics.charge_upload for name in cluster.server_ids],
+                [ticks(jobs.fixed_delays[jobs.ids[j]][name]) * physics.charge_upload for name in cluster.server_ids],
             )
             for j in range(len(jobs))
         ]  # fmt: skip
@@ -194,8 +194,8 @@ class World:
         free = list(self.capacity)
         unused = list(self.capacity)
         for job in order:
-            for server, n in job.placement.items() if job.running else ():
-                unused[server] -= n
+            if job.running:
+                take(unused, job.placement)
         chosen: dict[int, Placement] = {}
         for job in order:
             if sum(free) < job.k:
@@ -207,10 +207,9 @@ class World:
                 stays = _fits(spare, job.placement)
             placement = job.placement if stays else self.best_place(job, spare if use_spare else free)
             chosen[job.number] = placement
-            for server, n in placement.items():
-                free[server] -= n
-                if not (stays and job.running):
-                    unused[server] -= n
+            take(free, placement)
+            if not (stays and job.running):
+                take(unused, placement)
         return chosen
 
     def best_place(self, job: Job, free: list[int]) -> Placement:
@@ -232,6 +231,11 @@ class World:
     def covers(self, job: Job, server: int, workers: int) -> bool:
         """True if data are kept and the server has those of this number of workers: then it needs no upload."""
         return self.keeps_data and 0 < workers <= len(job.data_ready.get(server, []))
+
+
+def take(free: list[int], placement: Placement) -> None:
+    for server, n in placement.items():
+        free[server] -= n
 
 
 def _fits(free: list[int], placement: Placement) -> bool:

@@ -1,7 +1,8 @@
-"""Okita without any of the product's shortcuts: loops, lists, exact fractions; every N, every PS site, as printed.
+"""Okita as a plain program: loops, lists, exact fractions; every N, every PS site, as printed.
 
-It shares with the product only the data of jobs and sites. Numbers are fractions, so equal costs are equal; only the
-exponential latency cost is rounded, once.
+The algorithms stand in the order of the paper and comments give their lines; where the printed text cannot be meant,
+the entry of ``docs/errata-okita.md`` stands beside the code as O1, O2, ... It shares with the product only the data of
+jobs and sites. Numbers are fractions, so equal costs are equal; only the exponential latency cost is rounded, once.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Row:
 
 
 def latency(job: SiteJob, slots: int) -> Fraction:
+    """f_i of a response of this number of slots (Sec. V-B)."""
     f = job.latency
     if isinstance(f, Exponential):
         return F(f(slots))
@@ -56,7 +58,21 @@ def latency(job: SiteJob, slots: int) -> Fraction:
 
 
 class Plain:
-    """One run."""
+    """A run.
+
+    Attributes
+    ----------
+    capacity, q
+        C_r^k, and the cost of a MB from site to site.
+    left
+        M_i^r(t) of the uncompleted jobs J_a.
+    spent
+        bcost*_i, the bandwidth cost so far.
+    never
+        Jobs that no empty system holds (O26).
+    done
+        Of each completed job: last slot, latency cost, bandwidth cost.
+    """
 
     def __init__(self, sites: Sites, jobs: Sequence[SiteJob], params: OkitaParams) -> None:
         self.capacity: Matrix = [[F(x) for x in row] for row in sites.capacity.tolist()]
@@ -70,10 +86,10 @@ class Plain:
         self.done: dict[int, tuple[int, Fraction, Fraction]] = {}
 
     def run(self) -> Iterator[tuple[int, list[Row]]]:
-        """Alg. 1."""
+        """Alg. 1, line 2: slot after slot, until all jobs are complete (O27)."""
         t = 0
         while len(self.done) + len(self.never) < len(self.jobs):
-            for job in self.jobs.values():
+            for job in self.jobs.values():  # line 3
                 if job.arrival == t:
                     self.left[job.id], self.spent[job.id] = list(job.data), F(0)
             rows = self.slot(t)
@@ -82,7 +98,9 @@ class Plain:
             t += 1
 
     def slot(self, t: int) -> list[Row]:
+        """Alg. 1, lines 4-29."""
         plans: dict[int, Plan] = {}
+        # lines 4-10; each job is planned as if it were alone (O15)
         for i in list(self.left):
             plan = self.tentative(i, t)
             if plan is None:
@@ -90,14 +108,16 @@ class Plain:
                 del self.left[i]
             else:
                 plans[i] = plan
-        values = self.priorities(t)
+        values = self.priorities(t)  # line 11
         free = [list(row) for row in self.capacity]
         placed: list[tuple[int, Plan]] = []
         rows = []
+        # lines 12 and 13
         for i in sorted(plans, key=lambda i: (-values[i], self.jobs[i].arrival, i)):
             row = self.decide(i, t, plans[i], values[i], free, placed)
             rows.append(row)
             if row.chosen is not None:
+                # line 24
                 workers, ps = row.chosen.workers, row.chosen.ps
                 placed.append((i, row.chosen))
                 job = self.jobs[i]
@@ -108,28 +128,46 @@ class Plain:
                 self.spent[i] += F(job.chunk_mb) * sum(self.q[a][b] * n for (a, b), n in row.moved.items())
                 for (a, _), n in row.moved.items():
                     self.left[i][a] -= n
+                # lines 25-28; M(t) without what slot t has trained, and the END time t + 1 (O6, O7)
                 if sum(self.left[i]) == 0:
                     self.done[i] = (t, latency(job, t + 1 - job.arrival), self.spent[i])
                     del self.left[i]
         return rows
 
     def decide(self, i: int, t: int, plan: Plan, value: Fraction, free: Matrix, placed: list[tuple[int, Plan]]) -> Row:
+        """Alg. 1, lines 14-23: keep the plan, migrate, or delay.
+
+        Parameters
+        ----------
+        i, t
+            Job and slot.
+        plan, value
+            Its tentative plan, and O_i(t).
+        free
+            Av_r^k(t), after the jobs of higher priority.
+        placed
+            Their numbers and plans.
+        """
         job, chosen, verb, costs, occupant = self.jobs[i], plan, "keep", None, None
-        over = [
+        # line 14: sites where the plan overdraws a resource (O4)
+        overdrawn = [
             r
             for r in range(self.R)
             if any(self.demand(job, plan.workers, plan.ps, r, k) > free[r][k] for k in range(self.K))
         ]
-        if over:
-            occupants = [(i2, p.slots) for i2, p in placed if any(p.workers[r] > 0 or p.ps == r for r in over)]
+        if overdrawn:
+            occupants = [(i2, p.slots) for i2, p in placed if any(p.workers[r] > 0 or p.ps == r for r in overdrawn)]
+            # l* of a job that is in the way: of several the first to leave (O1, O5)
             first_or_last = min if self.params.release == "earliest" else max
             release = first_or_last(slots for _, slots in occupants)
             occupant = (next(i2 for i2, slots in occupants if slots == release), release)
             migrated = self.migrated(i, plan, free)
             costs = self.cost1_and_cost2(i, t - job.arrival, plan, migrated, release)
+            # lines 18-20; without room there is nothing to migrate to (O3)
             if migrated is None or (costs[0] is not None and costs[1] is not None and costs[0] > costs[1]):
                 return Row(i, "delay", value, plan, None, [], {}, costs, occupant)
             chosen, verb = migrated, "migrate"
+        # lines 22 and 23, for this slot alone (O13)
         d = self.workload(job, self.left[i], chosen.workers, 1)
         moved = self.dta(self.left[i], d)
         return Row(i, verb, value, plan, chosen, d, moved, costs, occupant)
@@ -145,7 +183,19 @@ class Plain:
     def cost1_and_cost2(
         self, i: int, waited: int, plan: Plan, migrated: Plan | None, release: int
     ) -> tuple[Fraction | None, Fraction | None]:
-        """Lines 16 and 17; None is infinite."""
+        """Lines 16 and 17; None is infinite. With ``conflict=cheaper`` cost2 takes the tentative plan (O2).
+
+        Parameters
+        ----------
+        i
+            Job.
+        waited
+            Slots since its arrival.
+        plan, migrated
+            Tentative plan, and the one in what is left.
+        release
+            l* of the job in the way.
+        """
         job, cost1, cost2 = self.jobs[i], None, None
         if migrated is not None:
             end = waited + migrated.slots
@@ -156,7 +206,7 @@ class Plain:
         return cost1, cost2
 
     def priorities(self, t: int) -> dict[int, Fraction]:
-        """Eq. (4)."""
+        """O_i(t), Eq. (4), with 0/0 = 0 and the absolute maximum (O20)."""
         waits: dict[int, Fraction] = {}
         for i in self.left:
             f, waited = self.jobs[i].latency, t - self.jobs[i].arrival
@@ -173,7 +223,7 @@ class Plain:
         return values
 
     def tentative(self, i: int, t: int) -> Plan | None:
-        """Alg. 1 lines 5-9."""
+        """Alg. 1 lines 5-9: the cheapest plan of all N; None if no N has a place."""
         job, best, least = self.jobs[i], None, F(0)
         work = sum(self.left[i]) / F(job.rate)
         for count in range(1, ceil(work) + 1):
@@ -187,6 +237,17 @@ class Plain:
         return best
 
     def osf(self, i: int, free: Matrix, count: int, slots: int) -> Plan | None:
+        """Function OSF, Alg. 1 lines 32-38: PA and DTA, both costs of the whole window (O13).
+
+        Parameters
+        ----------
+        i
+            Job.
+        free
+            U_r^k.
+        count, slots
+            N and l.
+        """
         job, left = self.jobs[i], self.left[i]
         placement = self.pa(job, left, free, count)
         if placement is None:
@@ -197,25 +258,48 @@ class Plain:
         return Plan(count, slots, workers, ps, slots * cost + data)
 
     def pa(self, job: SiteJob, left: list[int], free: Matrix, count: int) -> tuple[Fraction, list[int], int] | None:
-        """Alg. 2, the cost of one slot."""
+        """Alg. 2, PA: cost of one slot, workers by site, PS site; None if no site leaves room.
+
+        Parameters
+        ----------
+        job, left
+            Job, and M_i^r(t).
+        free
+            U_r^k.
+        count
+            N.
+        """
         best: tuple[Fraction, list[int], int] | None = None
-        for ps in range(self.R):
+        for ps in range(self.R):  # line 2
+            # a site that cannot hold the PS is left out (O16)
             if any(free[ps][k] < F(job.ps[k]) for k in range(self.K)):
                 continue
+            # lines 4-8
             order = sorted(range(self.R), key=lambda r: (-self.quality(job, left, free, r, ps), r))
             workers, missing = [0] * self.R, count
-            for r in order:
+            for r in order:  # lines 9-11
                 free_beside_ps = [free[r][k] - (F(job.ps[k]) if r == ps else 0) for k in range(self.K)]
                 room = min(floor(free_beside_ps[k] / F(job.worker[k])) for k in range(self.K) if job.worker[k] > 0)
                 workers[r] = min(room, missing)
                 missing -= workers[r]
             cost = F(job.exchange_mb) * sum(self.q[r][ps] * workers[r] for r in range(self.R))
+            # lines 12-14; "<=": the later of equal PS sites (O25)
             if missing == 0 and (best is None or cost <= best[0]):
                 best = cost, workers, ps
         return best
 
     def quality(self, job: SiteJob, left: list[int], free: Matrix, r: int, ps: int) -> Fraction:
-        """Eq. (6)."""
+        """Q_i^r(t), Eq. (6), with 0/0 = 0 (O19).
+
+        Parameters
+        ----------
+        job, left
+            Job, and M_i^r(t).
+        free
+            U_r^k.
+        r, ps
+            Site, and PS site, which counts with ``colocate`` alone (O18).
+        """
         p = self.params
         share = sum((free[r][k] / self.capacity[r][k] for k in range(self.K) if self.capacity[r][k]), F(0)) / self.K
         n_others = max(1, self.R - 1)
@@ -230,7 +314,15 @@ class Plain:
 
     @staticmethod
     def workload(job: SiteJob, left: list[int], workers: list[int], slots: int) -> list[int]:
-        """d_i^r (O11)."""
+        """d_i^r, which is not printed (O11): local data first, then what else there is, by number of the site.
+
+        Parameters
+        ----------
+        job, left
+            Job, and M_i^r(t).
+        workers, slots
+            y_i^r, and the number of slots.
+        """
         limit = [slots * floor(F(job.rate) * y) for y in workers]
         d = [min(a, b) for a, b in zip(left, limit, strict=True)]
         for r in range(len(d)):
@@ -238,17 +330,20 @@ class Plain:
         return d
 
     def dta(self, left: list[int], d: list[int]) -> dict[tuple[int, int], int]:
-        """Alg. 3: g, local use included."""
+        """Alg. 3, DTA: g from donor to receiver, local use included (O8)."""
         g = {(r, r): min(left[r], d[r]) for r in range(self.R)}
-        for r in range(self.R):
+        for r in range(self.R):  # line 2
+            # lines 4 and 5: donors by the cost to the receiver
             for donor in sorted(range(self.R), key=lambda a: (self.q[a][r], a)):
-                sent = sum(n for (a, _), n in g.items() if a == donor)
-                received = sum(n for (_, b), n in g.items() if b == r)
-                chunks = min(left[donor] - max(sent, min(left[donor], d[donor])), d[r] - received)
+                outgoing = sum(n for (a, _), n in g.items() if a == donor)
+                incoming = sum(n for (_, b), n in g.items() if b == r)
+                # line 7: the donor's surplus less what it gave, and what the receiver lacks (O9, O10)
+                chunks = min(left[donor] - max(outgoing, min(left[donor], d[donor])), d[r] - incoming)
                 if donor != r and chunks > 0:
                     g[donor, r] = chunks
         return {key: n for key, n in g.items() if n}
 
     @staticmethod
     def demand(job: SiteJob, workers: list[int], ps: int, r: int, k: int) -> Any:
+        """Amount of resource k at site r: m_i^k y_i^r + n_i^k s_i^r."""
         return F(job.worker[k]) * workers[r] + (F(job.ps[k]) if r == ps else 0)

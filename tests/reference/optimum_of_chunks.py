@@ -1,4 +1,4 @@
-"""The chunk problem by trying everything: which worker every chunk is on, and every order of the jobs, slot by slot."""
+"""JSAC'22's problem (2) by trying everything: every worker for each chunk, every order of the jobs, slot by slot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from itertools import permutations, product
 
 @dataclass(frozen=True)
 class PlainJob:
-    """Times in slots; `ready` by worker; `each` is p at zeta = 0; `away` is the completion in the cloud, or None."""
+    """Times in slots.
+
+    `ready`: when its data reach each worker; `chunk_slots`: p at zeta = 0; `cloud_completion`: None without a cloud.
+    """
 
     arrival: int
     chunks: int
@@ -19,7 +22,7 @@ class PlainJob:
 
 
 def least_total(jobs: list[PlainJob]) -> int:
-    """Least sum of c_j - r_j over all schedules that dispatch chunks, preemption allowed."""
+    """Least sum of c_j - r_j over all schedules in which a chunk stays on its worker and may be interrupted."""
     best = None
     for placed in product(*(list(_places(job)) for job in jobs)):
         for order in permutations(range(len(jobs))):

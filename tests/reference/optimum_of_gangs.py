@@ -12,14 +12,14 @@ from skedge.core.model.network import upload_row
 from skedge.core.model.scenario import Scenario
 
 Usage = Counter[tuple[str, int, str, int]]
-"""Workers and PSs of a type that are taken on a server in a slot."""
+"""Workers, or PSs, of a type in use: by role, server, type and slot."""
 
 Option = tuple[int, int, tuple[int, ...], int]
 """Completion, start, workers by server, server of the PS."""
 
 
 def least_total_of_gangs(scenario: Scenario) -> float:
-    """Least sum of c_j - a_j in slots; the cloud has everything without limit."""
+    """Least sum of c_j - a_j in slots; the cloud has workers and PSs of every type without limit."""
     rows = list(scenario.jobs.frame.iter_rows(named=True))
     until = sum(ceil(_work(row, colocated=False)) for row in rows) + max(
         _ready(scenario, j, row, s) for j, row in enumerate(rows) for s in range(len(scenario.cluster.servers))
@@ -75,7 +75,10 @@ def _least(
     usage: Usage,
     best: float,
 ) -> float:
-    """Least sum of the completions of the jobs from `j` on that is below `best`, beside what is held; else `best`."""
+    """Least sum of the completions of the jobs from `j` on beside this usage, if it is below `best`; else `best`.
+
+    Branch and bound: options are in order of completion, and the other jobs take at least their earliest ones.
+    """
     if j == len(options):
         return min(best, 0)
     least_rest = sum(choices[0][0] for choices in options[j + 1 :])

@@ -1,7 +1,7 @@
 """Okita's problem (2) by trying everything: for two or three sites and few chunks.
 
-A state is a slot and the chunks of every job that are left, site by site. From it single chunks move, or a slot passes
-with workers and PSs anywhere; the cheapest way to a state where nothing is left is found by Dijkstra's algorithm.
+A state is a slot and the remaining chunks of every job, site by site. From it a single chunk moves, or a slot passes
+with workers and PSs anywhere; Dijkstra's algorithm finds the cheapest way to a state without chunks.
 """
 
 from __future__ import annotations
@@ -15,11 +15,17 @@ from skedge.core.model.scenario import Scenario
 
 Left = tuple[tuple[int, ...], ...]
 Use = tuple[tuple[tuple[int, ...], int], ...]
-"""By job: workers by site, and where the PS is, or -1."""
+"""By job: workers by site, and the site of its PS, -1 if it has none."""
 
 
 def least_cost(scenario: Scenario) -> float:
-    """Least total cost of a schedule that finishes every job."""
+    """Least total cost of a schedule that finishes every job.
+
+    Raises
+    ------
+    AssertionError
+        If some job can never run.
+    """
     data = tuple(tuple(row) for row in scenario.jobs.data.tolist())
     arrivals = [-(-int(a) // scenario.physics.slot) for a in scenario.jobs.arrival]
     end = max(arrivals) + sum(map(sum, data))  # a slot without training after the last arrival can be left out
@@ -41,7 +47,7 @@ def least_cost(scenario: Scenario) -> float:
 
 
 def _moves(scenario: Scenario, arrivals: list[int], slot: int, left: Left) -> Iterator[tuple[float, Left]]:
-    """A chunk goes to another site."""
+    """A chunk moves to another site: the cost, and the chunks after it."""
     cost, mb = scenario.cluster.transfer_cost, scenario.jobs.chunk_mb
     assert cost is not None
     for j, chunks in enumerate(left):
@@ -56,7 +62,7 @@ def _moves(scenario: Scenario, arrivals: list[int], slot: int, left: Left) -> It
 
 
 def _slots(scenario: Scenario, arrivals: list[int], slot: int, left: Left) -> Iterator[tuple[float, Left]]:
-    """All that can be done in a slot; nobody has workers who train nothing."""
+    """All uses of a slot in which each worker is of use: the cost, and the chunks after it."""
     jobs, q = scenario.jobs, scenario.cluster.transfer_cost
     assert q is not None
     choices = [list(_choices(scenario, j, chunks)) if arrivals[j] <= slot else [] for j, chunks in enumerate(left)]
@@ -75,7 +81,7 @@ def _slots(scenario: Scenario, arrivals: list[int], slot: int, left: Left) -> It
 
 
 def _choices(scenario: Scenario, j: int, chunks: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Workers that each train a chunk that no fewer would, and any PS."""
+    """Numbers of workers of which one fewer would train less, and any site of the PS."""
     rate = float(scenario.slot_chunks[j])
     useful = [
         [n for n in range(n_left + 1) if n == 0 or _most(rate, n_left, n) > _most(rate, n_left, n - 1)]

@@ -15,7 +15,7 @@ Placement = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def most_utility(scenario: Scenario) -> float:
-    """Most total utility; amounts, ratios and works of a scenario that are simple fractions."""
+    """Most total utility of a scenario whose amounts, ratios and works are simple fractions."""
     jobs, slots = scenario.jobs, scenario.physics.slots or 0
     slot = scenario.physics.slot
     work = [[Fraction(int(scenario.true_work[j, z]), slot) for z in (0, 1)] for j in range(len(jobs))]
@@ -24,7 +24,7 @@ def most_utility(scenario: Scenario) -> float:
 
     @cache
     def best(t: int, left: tuple[Fraction, ...]) -> float:
-        """Most utility from slot t on, `left` being the part of every job that is not trained."""
+        """Most utility from slot t on, where `left` is the untrained part of every job."""
         if t == slots or not any(left):
             return 0.0
         value = 0.0
@@ -44,7 +44,7 @@ def most_utility(scenario: Scenario) -> float:
 
 
 def _choices(scenario: Scenario, j: int, work: list[Fraction]) -> Iterator[tuple[Placement, Fraction]]:
-    """Placements with just as many PSs as needed, and the part of the job that one trains in a slot."""
+    """Placements with the PSs that they need and no more, and the part of the job that each trains in a slot."""
     machines, max_workers = len(scenario.cluster.servers), int(scenario.jobs.batch[j])
     ratio = Fraction(scenario.jobs.ratio[j]).limit_denominator(100)
     for w in product(range(max_workers + 1), repeat=machines):

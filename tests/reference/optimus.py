@@ -1,4 +1,4 @@
-"""Optimus on servers with resources, a whole run in plain Python: counts, places and work, slot after slot."""
+"""Optimus on servers with resources as a plain program: a whole run, slot after slot."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ Place = tuple[Counts, Counts]
 """Workers and PSs by server."""
 
 Allocation = dict[int, Place]
-"""Of each job that has some."""
+"""By job; jobs without workers are left out."""
 
 
 @dataclass
 class Job:
-    """A job: `inside` and `outside` are worker-slots of all its work, on one server and elsewhere."""
+    """A job; `inside` and `outside`: worker-slots of all its work, on one server and elsewhere; `left`: part of it."""
 
     demand: JobDemand
     arrival: int
@@ -32,7 +32,21 @@ class Job:
 
 
 def run(jobs: list[Job], capacity: list[list[float]], slots: int, *, skip: bool, free: bool) -> list[Allocation]:
-    """What each job has in every slot; jobs in the order of (arrival, id), those that fit nowhere left out by hand."""
+    """The allocations of every slot.
+
+    Parameters
+    ----------
+    jobs
+        In the order of (arrival, id); each fits an empty cluster. Their work is used up.
+    capacity
+        By server and resource.
+    slots
+        Length of the run.
+    skip
+        True: a job whose next task does not fit is passed over; False: the filling ends there.
+    free
+        True: PSs are added one by one, too; False: only by the ratio.
+    """
     record = []
     for t in range(slots):
         present = [i for i, job in enumerate(jobs) if job.arrival <= t and job.left > 0]
@@ -49,7 +63,7 @@ def run(jobs: list[Job], capacity: list[list[float]], slots: int, *, skip: bool,
 
 
 def _counts(jobs: list[Job], capacity: list[list[float]], *, skip: bool, free: bool) -> list[tuple[int, int]]:
-    """One worker with its PSs each, in order; then the task of the largest gain, as long as there is one above 0."""
+    """Workers and PSs by job: one worker with its PSs each, then the task of the largest gain, while it is above 0."""
     total = [sum(column) for column in zip(*capacity, strict=True)]
     unused, counts = list(total), [(0, 0)] * len(jobs)
     for i, job in enumerate(jobs):
@@ -86,7 +100,7 @@ def _demand(demand: JobDemand, w: int, p: int) -> tuple[float, ...]:
 
 
 def _gain(job: Job, w: int, p: int, total: list[float], *, free: bool) -> tuple[float, int, int]:
-    """What the next task saves over the share that it takes: a worker with its PSs, or a PS (preferred at a tie)."""
+    """Gain of the next task, slots saved per share taken, and its worker and PSs; at a tie a PS alone."""
     slots_now, iterations_left = job.slots_per_iteration(w, p), job.left * job.iterations
     best = (0.0, 0, 0)
     if free:
@@ -112,7 +126,7 @@ def _saved(now: float, after: float) -> float:
 
 
 def _places(jobs: list[JobDemand], counts: list[tuple[int, int]], capacity: list[list[float]]) -> list[Place]:
-    """Small jobs first; each evenly on the fewest servers with most room, or alternately, or one worker anywhere."""
+    """Small jobs first; each evenly on the fewest of the servers with most room, else alternately, else one worker."""
     free, machines = [row.copy() for row in capacity], len(capacity)
     total = [sum(column) for column in zip(*capacity, strict=True)]
     placed = [([0] * machines, [0] * machines) for _ in jobs]
@@ -135,6 +149,7 @@ def _places(jobs: list[JobDemand], counts: list[tuple[int, int]], capacity: list
 
 
 def _evenly(demand: JobDemand, w: int, p: int, order: list[int], free: list[list[float]]) -> Place | None:
+    """On k servers, which differ by at most one worker and one PS; the least k for which they fit."""
     for k in range(1, min(len(order), max(w, p)) + 1):
         parts = [(w // k + (n < w % k), p // k + (n < p % k)) for n in range(k)]
         if all(fits(free[order[n]], _demand(demand, *parts[n])) for n in range(k)):
@@ -146,7 +161,7 @@ def _evenly(demand: JobDemand, w: int, p: int, order: list[int], free: list[list
 
 
 def _alternately(demand: JobDemand, w: int, p: int, order: list[int], free: list[list[float]]) -> Place | None:
-    """A PS, a worker, a PS, ... where they first fit; PSs beyond those of the workers that found room go again."""
+    """A PS, a worker, a PS, ... each where it first fits; PSs beyond those that the placed workers need are removed."""
     place: Place = [0] * len(order), [0] * len(order)
 
     def put(kind: int) -> bool:

@@ -1,4 +1,4 @@
-"""The data that a run supplies to servers, in whole columns; :mod:`skedge.analysis.supplies` does it in one pass."""
+"""The data that a run brings to servers, in operations on columns; :mod:`skedge.analysis.supplies` takes one pass."""
 
 from __future__ import annotations
 

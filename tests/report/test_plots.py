@@ -8,9 +8,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from xml.etree import ElementTree as ET
 
 import pytest
+from IPython.core.interactiveshell import InteractiveShell
 
 from builders.paths import ROOT
 
@@ -18,14 +20,17 @@ sys.path.insert(0, str(ROOT / "tests" / "browser"))
 
 import report_samples as samples
 
-from skedge.compare import compare
+import skedge
+from skedge.comparison.compare import compare
 from skedge.core.errors import InputError
 from skedge.core.model.time import SECOND
 from skedge.optimum.types import Bound, Optimum
+from skedge.recorded_run import Run
 from skedge.report import notebook, plots
 from skedge.report.pictures import standalone
 from skedge.report.plots import MIME, Plots
-from skedge.run import Run, run
+from skedge.report.scenario_summary import summary_html
+from skedge.simulate import run
 from skedge.testing import small_scenario
 
 HOSTILE = '</script><img src=x onerror="hacked=1">'
@@ -145,7 +150,18 @@ def test_runs_comparisons_optima_and_scenarios_show_themselves(done: Run) -> Non
     assert len(_images(best._repr_html_())) == 1
     assert "best found, gap 50.00%" in best._repr_html_()
     assert "a &lt;note&gt;" in best._repr_html_()
-    assert _images(done.scenario._repr_html_()) == []
+    assert _images(summary_html(done.scenario)) == []
+
+
+def test_a_scenario_is_a_table_in_a_notebook(done: Run) -> None:
+    """The core has no HTML: the package tells IPython how to show a scenario."""
+    shell = InteractiveShell()
+    shown, _ = shell.display_formatter.format(done.scenario)
+    assert "text/html" not in shown
+    with patch("IPython.get_ipython", lambda: shell):
+        skedge._show_scenarios_in_notebooks()
+    shown, _ = shell.display_formatter.format(done.scenario)
+    assert shown["text/html"] == summary_html(done.scenario)
 
 
 def test_names_cannot_become_markup() -> None:

@@ -23,11 +23,12 @@ import report_samples as samples
 
 from skedge.core.model.time import SECOND
 from skedge.report.bars import busiest_window, choose_bars, merge_adjacent
-from skedge.report.build import ReportRun, ReportTable, build_report, write_report
+from skedge.report.build import ReportRun, ReportTable, build_report
 from skedge.report.curves import jct_distribution, over_time
 from skedge.report.encode import int_column, pack_ints, unpack_ints
 from skedge.report.rows import assign_rows
 from skedge.report.table import table_view
+from skedge.report.write import write_report
 
 HOSTILE = [
     "</script><script>window.hacked=1</script>",

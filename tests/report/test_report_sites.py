@@ -16,12 +16,14 @@ from skedge.core.model.latency import Linear
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
 from skedge.core.record.schedule import Schedule, schema
+from skedge.prepare import prepare_policy
+from skedge.recorded_run import Run
 from skedge.report.build import ReportRun, build_report
 from skedge.report.site_flows import flows
 from skedge.report.site_picture import ARROWS, site_picture
 from skedge.report.site_places import place
 from skedge.report.site_section import ROWS, site_section
-from skedge.run import Run, prepared, run
+from skedge.simulate import run
 from skedge.testing import site_scenario, small_scenario
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -83,7 +85,7 @@ def discs(svg: str) -> dict[str, tuple[float, float, float]]:
 @pytest.fixture(scope="module")
 def result() -> Run:
     scenario = site_scenario(3, sites=12, jobs=30)
-    return run(scenario, prepared("fifo", scenario))
+    return run(scenario, prepare_policy("fifo", scenario))
 
 
 def test_three_sites_on_a_line_stand_on_it_as_far_apart_as_their_costs() -> None:
@@ -210,7 +212,7 @@ def test_table_lists_the_pairs_with_the_most_data_and_sums_up_the_others(result:
 
 def test_scenarios_that_are_no_sites_have_no_picture_and_their_report_no_section() -> None:
     scenario = small_scenario(1)
-    made = run(scenario, prepared("fifo", scenario))
+    made = run(scenario, prepare_policy("fifo", scenario))
     assert site_picture(made.scenario, made.schedule) == ""
     page = build_report([ReportRun("fifo", made.scenario, made.schedule, made.metrics, made.utilisation)])
     assert "sites-title" not in page

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from joblib import delayed
 
-from skedge.runs.parallel import parallel, started_ahead
+from skedge.runs.parallel import parallel, prestarted_workers
 
 FEW, PAUSE_S = 6, 0.2
 
@@ -36,7 +36,7 @@ def work(function: Callable[[], object]) -> list[object]:
 
 @pytest.mark.parametrize("joining", [False, True])
 def test_all_work_is_done_by_as_many_processes_as_asked_for(*, joining: bool) -> None:
-    done = list(parallel(work(pause), 2, joining=joining))
+    done = list(parallel(work(pause), 2, use_this_process=joining))
     assert len(done) == FEW
     assert len(set(done)) == 2
     assert (os.getpid() in done) == joining
@@ -45,14 +45,14 @@ def test_all_work_is_done_by_as_many_processes_as_asked_for(*, joining: bool) ->
 @pytest.mark.parametrize("joining", [False, True])
 def test_an_error_in_any_process_ends_the_work(*, joining: bool) -> None:
     with pytest.raises(ValueError, match="a piece of work fails"):
-        list(parallel(work(fail), 2, joining=joining))
+        list(parallel(work(fail), 2, use_this_process=joining))
 
 
 def test_work_that_is_abandoned_ends() -> None:
-    done = parallel(work(pause), 2, joining=True)
+    done = parallel(work(pause), 2, use_this_process=True)
     assert next(done) == os.getpid()
     done.close()
-    assert len(list(parallel(work(pause), 2, joining=True))) == FEW
+    assert len(list(parallel(work(pause), 2, use_this_process=True))) == FEW
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="open files are looked up in /proc")
@@ -68,14 +68,14 @@ def test_work_that_is_abandoned_leaves_no_threads_and_no_files() -> None:
 
 def test_two_pieces_are_done_side_by_side() -> None:
     """None is left waiting in another process while this one has nothing to do."""
-    assert len(set(parallel([delayed(pause)(), delayed(pause)()], 2, joining=True))) == 2
+    assert len(set(parallel([delayed(pause)(), delayed(pause)()], 2, use_this_process=True))) == 2
 
 
 @pytest.mark.parametrize(("processes", "joining"), [(1, False), (2, False), (2, True)])
 def test_work_that_is_added_while_results_are_taken_is_done(processes: int, *, joining: bool) -> None:
     left = deque(work(pause)[:2])
     done = []
-    for number in parallel(left, processes, joining=joining):
+    for number in parallel(left, processes, use_this_process=joining):
         done.append(number)
         if len(done) <= 2:
             left.append(delayed(pause)())
@@ -90,7 +90,7 @@ def pause_long() -> int:
 
 def test_other_processes_go_on_while_this_one_works() -> None:
     """It takes the last piece, a long one; all others are done meanwhile, by the other process."""
-    done = list(parallel([*work(pause)[:3], delayed(pause_long)()], 2, joining=True))
+    done = list(parallel([*work(pause)[:3], delayed(pause_long)()], 2, use_this_process=True))
     assert done[0] == os.getpid()
     assert len(set(done[1:]) - {os.getpid()}) == 1
     assert os.getpid() not in done[1:]
@@ -104,20 +104,20 @@ def imported(module: str) -> tuple[int, bool]:
 
 def test_processes_started_ahead_do_the_work_and_have_imported_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("skedge.runs.parallel.effective_n_jobs", lambda _: 2)
-    with started_ahead("colorsys", FEW, -1, joining=True):
-        done = list(parallel([delayed(imported)("colorsys") for _ in range(FEW)], 2, joining=True))
+    with prestarted_workers("colorsys", FEW, -1, use_this_process=True):
+        done = list(parallel([delayed(imported)("colorsys") for _ in range(FEW)], 2, use_this_process=True))
     assert {found for number, found in done if number != os.getpid()} == {True}
 
 
 def test_an_error_ends_the_processes_started_ahead_and_the_next_work_is_done_by_others() -> None:
     list(parallel(work(pause), 2))
-    with pytest.raises(ValueError, match="before any work"), started_ahead("colorsys", FEW, 2):
+    with pytest.raises(ValueError, match="before any work"), prestarted_workers("colorsys", FEW, 2):
         raise ValueError("before any work")
     assert len(set(parallel(work(pause), 2))) == 2
 
 
 def test_work_that_another_number_of_processes_does_than_was_started_ahead() -> None:
-    with started_ahead("colorsys", FEW, 3):
+    with prestarted_workers("colorsys", FEW, 3):
         assert len(set(parallel(work(pause), 2))) == 2
 
 
@@ -163,6 +163,6 @@ def test_what_pieces_share_may_note_attributes_while_other_pieces_are_handed_out
     """Pickling in a thread found the dictionary changed that this process's own piece wrote to."""
     shared = Memo(20_000)
     before = len(vars(shared))
-    done = list(parallel([delayed(shared.note)() for _ in range(2 * FEW)], 2, joining=True))
+    done = list(parallel([delayed(shared.note)() for _ in range(2 * FEW)], 2, use_this_process=True))
     assert len(set(done)) == 2
     assert len(vars(shared)) == before, "each piece has its own"

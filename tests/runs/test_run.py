@@ -25,9 +25,11 @@ from skedge.core.model.time import SECOND
 from skedge.core.record.schedule import Schedule, schema
 from skedge.platform import jit
 from skedge.platform.jit import compiled
-from skedge.run import Run, prepared, run
+from skedge.prepare import prepare_policy
+from skedge.recorded_run import Run
 from skedge.runs.stopwatch import Stopwatch, compiled_s
 from skedge.scenario.file import load_scenario, scenario_of
+from skedge.simulate import run
 from skedge.testing import resource_scenarios, site_scenario, small_scenario
 
 POLICIES = ["aonline", "aonline:ps_choice=random", "srtf", "tiresias", "tiresias:knob=2", "fifo:rule=earliest_server"]
@@ -186,10 +188,10 @@ def test_a_policy_instance_can_be_run_twice() -> None:
 def test_calibration_does_not_touch_the_policy_given() -> None:
     """prepared returns another one with the constants; constants that were given stay."""
     policy, scenario = skedge.make_policy("pdors"), resource_scenarios()[0]
-    made: Any = prepared(policy, scenario)
+    made: Any = prepare_policy(policy, scenario)
     assert policy.params.mu is None  # type: ignore[attr-defined]
     assert made.params.mu is not None
-    assert prepared(made, scenario).params == made.params
+    assert prepare_policy(made, scenario).params == made.params
 
 
 def test_a_policy_that_breaks_a_rule_ends_the_run_with_the_rule() -> None:
@@ -337,7 +339,7 @@ def test_a_kernel_is_cached_once_it_has_been_called(tmp_path: Path, monkeypatch:
 def test_a_small_run_takes_a_compiled_loop_only_from_the_cache(
     name: str, policy: str, cached: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["skedge.run"], "SMALL", 0)
+    monkeypatch.setattr("skedge.simulate.SMALL", 0)
     monkeypatch.setattr(jit.CompiledFunction, "cached", cached)
     assert (run(scenario_of(name), policy).decisions_s is None) == cached
 
@@ -348,7 +350,6 @@ def test_without_a_place_for_numbas_cache_a_run_is_the_same(tmp_path: Path) -> N
     At sites a run has the fewest kernels.
     """
     import subprocess
-    import sys
 
     code = f"""
 import numba
@@ -358,7 +359,7 @@ def njit(*given, **options):
         raise RuntimeError("cannot cache function: no locator available for file")
     return sound(*given, **options)
 numba.njit = njit
-from skedge.run import run
+from skedge.simulate import run
 from skedge.testing import site_scenario
 run(site_scenario(0), "okita").save({str(tmp_path / "uncached")!r})
 """

@@ -11,10 +11,10 @@ import pytest
 
 from skedge.core.model.cluster import Cluster, Job, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
-from skedge.run import run
 from skedge.scenario.file import load_scenario
 from skedge.scenario.resampled import origin_of, resampled, window_of
 from skedge.scenario.save import save_scenario
+from skedge.simulate import run
 from skedge.testing import small_scenario
 
 CLUSTER = Cluster([Server("e", capacity={"worker:gpu": 4, "ps:cpu": 4})])
@@ -64,7 +64,7 @@ def test_ids_stay_unique_also_where_they_look_like_copies() -> None:
     for seed in range(40):
         made = resampled(given, seed)
         assert len(set(made.jobs.ids)) == 4
-        assert dict(made.jobs.given) == {name: {"e": 7.0} for name in made.jobs.ids}
+        assert dict(made.jobs.fixed_delays) == {name: {"e": 7.0} for name in made.jobs.ids}
         assert run(made, "fifo").verify() == []
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from skedge.cli.console import source_text
-from skedge.compare import compare
+from skedge.comparison.compare import compare
 from skedge.core.errors import ScenarioError
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.wording import ELASTIC
-from skedge.run import run
 from skedge.scenario.file import scenario_from_dict
 from skedge.scenario.rigid import LARGER
+from skedge.simulate import run
 
 POLICIES = ["aonline", "srtf", "fifo", "tiresias", "drf", "preemptive", "batch", "batchsche"]
 

@@ -103,11 +103,11 @@ def all_delays(s: Scenario) -> list[list[int]]:
 def assert_equal(one: Scenario, other: Scenario) -> None:
     assert one.jobs.frame.equals(other.jobs.frame)
     assert one.cluster.servers == other.cluster.servers
-    assert (one.physics, one.seed, one.name, one.jobs.given) == (
+    assert (one.physics, one.seed, one.name, one.jobs.fixed_delays) == (
         other.physics,
         other.seed,
         other.name,
-        other.jobs.given,
+        other.jobs.fixed_delays,
     )
     np.testing.assert_array_equal(one.true_chunk_time, other.true_chunk_time)
     assert all_delays(one) == all_delays(other)

@@ -14,10 +14,10 @@ from builders.paths import TRACES
 from skedge.core.errors import ScenarioError
 from skedge.core.model.latency import Exponential, Linear, Piecewise
 from skedge.core.model.scenario import Scenario
-from skedge.run import run
 from skedge.scenario.file import default_scenario, load_scenario, scenario_from_dict
 from skedge.scenario.save import save_scenario
 from skedge.scenario.site_draw import EC2
+from skedge.simulate import run
 
 EDGE = TRACES / "edge"
 JOB: dict[str, Any] = {

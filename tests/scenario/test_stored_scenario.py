@@ -52,7 +52,7 @@ def stored(file: Path, most: int) -> StoredScenario:
     """The scenario in parts of about `most` chunks."""
     found = scenario_in_parts(file)
     assert isinstance(found, StoredScenario)
-    return StoredScenario(found.base, found.file, found.given, most=most)
+    return StoredScenario(found.base, found.file, found.fixed_delays, part_chunks=most)
 
 
 @pytest.mark.parametrize("most", [1, 8, 1000])

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from skedge.studies.runner import How, findings
-from skedge.studies.study import Hypothesis, Study, find
+from skedge.studies.runner import RunContext, findings
+from skedge.studies.study import Hypothesis, Study, find_study
 
 Skedge = Callable[..., Any]
 
@@ -20,13 +20,13 @@ Skedge = Callable[..., Any]
 def few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Study]:
     """Three small studies in place of all: a formula, a sweep whose claim fails, and one that trains."""
     monkeypatch.chdir(tmp_path)
-    whole = find("pdors", "fig8")
+    whole = find_study("pdors", "fig8")
     changed = {"values": [3], "set": {"cluster.draw.servers": 5}, "grows": False, "beside": []}
     small = whole.settings.model_copy(update=changed)
     why = Hypothesis(about="setting", text="there are 4 jobs", settings={"values": [4]})
     sweep = whole.model_copy(update={"settings": small, "seeds": 5, "cap": 5, "hypotheses": [why]})
-    studies = [find("pdors", "fig5"), sweep, find("jsac22", "fig3")]
-    monkeypatch.setattr("skedge.cli.figures.every", lambda: studies)
+    studies = [find_study("pdors", "fig5"), sweep, find_study("jsac22", "fig3")]
+    monkeypatch.setattr("skedge.cli.figures.all_studies", lambda: studies)
     return studies
 
 
@@ -79,12 +79,12 @@ def test_simulated_figures_are_made_while_others_train(
 ) -> None:
     """A study that trains until the simulated ones are finished; each is then found finished."""
 
-    def trained(study: Study, seeds: int | None, how: How) -> Any:
+    def trained(study: Study, seeds: int | None, how: RunContext) -> Any:
         asked.append(study.name)
         while not Path("f/pdors-fig8").is_dir():
             assert time.monotonic() < limit
             time.sleep(0.1)
-        return findings(find("pdors", "fig5"), seeds, how)
+        return findings(find_study("pdors", "fig5"), seeds, how)
 
     asked, limit = list[str](), time.monotonic() + 300
     monkeypatch.setattr("skedge.cli.figures.find_spec", lambda _: object())

@@ -8,11 +8,11 @@ import polars as pl
 import pytest
 
 from builders.studies import repeated, verdicts
-from skedge.runs.kept import Kept
-from skedge.runs.sweep import Where
+from skedge.runs.result_cache import ResultCache
+from skedge.runs.tasks import Executor
 from skedge.scenario.file import scenario_from_dict
 from skedge.studies.kinds.ratio import Ratio
-from skedge.studies.simulate import set_against_bounds
+from skedge.studies.simulate import compare_with_bounds
 
 pytest.importorskip("ortools")
 
@@ -73,14 +73,14 @@ def test_a_ratio_falls_with_eps_and_is_flat() -> None:
 
 def test_runs_are_set_against_the_problem_that_the_study_names() -> None:
     """Of gangs there is an optimum, which Batch cannot beat."""
-    found = set_against_bounds(list(SMALL.instances(0)), SMALL, lambda _label, broken: _holds(broken))
+    found = compare_with_bounds(list(SMALL.instances(0)), SMALL, lambda _label, broken: _holds(broken))
     assert [row["at"] for row in found] == [2, 4]
     for row in found:
         assert row["best"] == pytest.approx(row["bound"])
         assert row["value"] == pytest.approx(row["run"] / row["best"])
         assert row["value"] >= 1
     other = SMALL.model_copy(update={"problem": "work", "values": [2]})
-    bounded = set_against_bounds(list(other.instances(0)), other, lambda _label, broken: _holds(broken))
+    bounded = compare_with_bounds(list(other.instances(0)), other, lambda _label, broken: _holds(broken))
     assert [row["best"] for row in bounded] == [None], "work is only bounded"
 
 
@@ -89,7 +89,7 @@ def test_completion_times_may_count_from_time_0() -> None:
     small = SMALL.model_copy(update={"values": [3], "solve_s": 0})
     at_0 = small.model_copy(update={"completions": True})
     instances = list(small.instances(0))
-    (one,), (other,) = (set_against_bounds(instances, of, lambda *_: None) for of in (small, at_0))
+    (one,), (other,) = (compare_with_bounds(instances, of, lambda *_: None) for of in (small, at_0))
     arrivals = scenario_from_dict(instances[0].data, "x", Path()).jobs.frame["arrival_s"].sum()
     assert other["value"] == pytest.approx((one["run"] + arrivals) / (one["bound"] + arrivals))
     assert 1 <= other["value"] < one["value"]
@@ -97,13 +97,13 @@ def test_completion_times_may_count_from_time_0() -> None:
 
 def test_studies_of_the_same_instances_share_their_bounds(tmp_path: Path) -> None:
     """Two instances: their bounds and their runs; then other runs, and no bound."""
-    kept, told = Kept(tmp_path), list[str]()
-    first = set_against_bounds(
-        list(SMALL.instances(0)), SMALL, lambda label, _: told.append(label), Where(1, None, kept)
+    kept, told = ResultCache(tmp_path), list[str]()
+    first = compare_with_bounds(
+        list(SMALL.instances(0)), SMALL, lambda label, _: told.append(label), Executor(1, None, kept)
     )
     assert len(list(tmp_path.iterdir())) == 4
     other = SMALL.model_copy(update={"policy": "fifo"})
-    second = set_against_bounds(list(other.instances(0)), other, lambda _label, _: None, Where(1, None, kept))
+    second = compare_with_bounds(list(other.instances(0)), other, lambda _label, _: None, Executor(1, None, kept))
     assert len(list(tmp_path.iterdir())) == 6
     assert [row["bound"] for row in first] == [row["bound"] for row in second]
     assert sorted(told) == ["2-seed0", "4-seed0", "the bound of 2-seed0", "the bound of 4-seed0"]

@@ -9,8 +9,8 @@ import pytest
 
 from builders.studies import repeated, verdicts
 from skedge.studies.kinds.ratios import Ratios
-from skedge.studies.simulate import set_against_bounds
-from skedge.studies.study import find
+from skedge.studies.simulate import compare_with_bounds
+from skedge.studies.study import find_study
 
 
 def settings(**more: object) -> Ratios:
@@ -67,7 +67,7 @@ def test_every_mean_ratio_of_the_first_must_be_below_the_claim() -> None:
 
 def test_the_shipped_studies_name_sites_and_jobs() -> None:
     for figure in ("fig7", "fig8"):
-        found = find("okita", figure).settings
+        found = find_study("okita", figure).settings
         assert isinstance(found, Ratios)
         names = [row[1] for row in found.outcome(_level(found)).rows[:5]]
         assert names[0] == "3 sites, 4 jobs"
@@ -94,7 +94,7 @@ def test_an_instance_without_a_schedule_is_left_out() -> None:
     needs = {"worker_needs": {"gpu": [500, 500]}}
     never = replace(one, label="never", seed=1, data={**one.data, "workload": {**one.data["workload"], **needs}})
     told = list[str]()
-    table = pl.DataFrame(set_against_bounds([one, never], small, lambda label, _: told.append(label)))
+    table = pl.DataFrame(compare_with_bounds([one, never], small, lambda label, _: told.append(label)))
     assert sorted(told) == ["2-seed0", "never", "the bound of 2-seed0", "the bound of never"]
     assert table.select("seed", "policy").rows() == [(0, "okita"), (1, "")]
     (part,) = small.outcome(table).parts

@@ -21,10 +21,10 @@ from skedge.studies.kinds.curves import Curves
 from skedge.studies.kinds.disturbed import Disturbed
 from skedge.studies.kinds.preemptions import Preemptions
 from skedge.studies.kinds.rates import Rates
-from skedge.studies.outcome import mean_of, points, shown, slope
+from skedge.studies.outcome import format_cell, mean_of, points, slope
 from skedge.studies.page import StudyResults, page, write_findings
-from skedge.studies.study import Hypothesis, Study, find, known, read_study
-from skedge.studies.trial import Ran, Trial, displaced, seeded
+from skedge.studies.study import Hypothesis, Study, find_study, read_study, studies_of
+from skedge.studies.trial import Trial, TrialResult, displaced_workers, seeded
 
 Skedge = Callable[..., Any]
 FILES = sorted(Path(str(importlib.resources.files("skedge.studies")), "figures").glob("*.toml"))
@@ -108,14 +108,14 @@ def test_the_slope_is_that_of_least_squares() -> None:
 
 def test_a_number_is_shown_with_its_interval() -> None:
     """None for fewer than five values."""
-    assert shown(mean_of([1.0, 3.0])) == "2.00"
-    assert shown(mean_of([1.0] * 5)) == "1.00 [1.00, 1.00]"
-    assert shown(Estimate(20.0, 15.5, 27.75), 1) == "20.0 [15.5, 27.8]"
-    assert shown(Estimate(0.0187, 0.0102, 0.2)) == "0.0187 [0.0102, 0.2000]"
-    assert shown(Estimate(40748219.77, 4e7, 5e7)) == "40,748,220 [40,000,000, 50,000,000]"
-    assert shown(Estimate(0.0)) == "0.00"
-    assert shown(points(mean_of([0.125])), 1) == "12.5"
-    assert [shown(cell) for cell in ("a", 3, None, 0.125)] == ["a", "3", "–", "0.125"]
+    assert format_cell(mean_of([1.0, 3.0])) == "2.00"
+    assert format_cell(mean_of([1.0] * 5)) == "1.00 [1.00, 1.00]"
+    assert format_cell(Estimate(20.0, 15.5, 27.75), 1) == "20.0 [15.5, 27.8]"
+    assert format_cell(Estimate(0.0187, 0.0102, 0.2)) == "0.0187 [0.0102, 0.2000]"
+    assert format_cell(Estimate(40748219.77, 4e7, 5e7)) == "40,748,220 [40,000,000, 50,000,000]"
+    assert format_cell(Estimate(0.0)) == "0.00"
+    assert format_cell(points(mean_of([0.125])), 1) == "12.5"
+    assert [format_cell(cell) for cell in ("a", 3, None, 0.125)] == ["a", "3", "–", "0.125"]
 
 
 def test_displaced_workers_are_counted_alike_for_chunks_and_gangs() -> None:
@@ -133,7 +133,7 @@ def test_displaced_workers_are_counted_alike_for_chunks_and_gangs() -> None:
         (2, None, 2, 9, 12, False),
     ]
     runs = pl.DataFrame(rows, ["job", "chunk", "workers", "start", "end", "preempted"], orient="row")
-    assert displaced(runs) == {0: 1, 1: 3}
+    assert displaced_workers(runs) == {0: 1, 1: 3}
 
 
 def test_a_seeded_job_leaves_the_one_it_was_made_of() -> None:
@@ -157,7 +157,7 @@ def curve_rows(of: dict[str, list[list[float]]], study: Curves) -> pl.DataFrame:
     for seed in range(2):
         trial = study.trials(JOB, seed)[0]
         found = {name: list(enumerate(seeds[seed], start=1)) for name, seeds in of.items()}
-        rows += study.rows(Ran(trial, {}, {}, preemptions={"a": 2}, curves=found))
+        rows += study.rows(TrialResult(trial, {}, {}, preemptions={"a": 2}, curves=found))
     return pl.DataFrame(rows)
 
 
@@ -208,7 +208,7 @@ def counted(counts: dict[str, list[list[int]]], study: Preemptions) -> pl.DataFr
         for trial in study.trials(JOB, seed):
             policy, jobs = str(trial.place["policy"]), int(trial.place["jobs"])
             metrics = {"preemptions": counts[policy][seed][study.jobs.index(jobs)], "jct_mean_s": 1.0}
-            rows += study.rows(Ran(trial, metrics, metrics, displaced_workers=9, displaced_jobs=1))
+            rows += study.rows(TrialResult(trial, metrics, metrics, displaced_workers=9, displaced_jobs=1))
     return pl.DataFrame(rows)
 
 
@@ -260,7 +260,7 @@ def test_a_rate_is_that_of_the_same_seed_and_jobs() -> None:
     for seed in range(2):
         for trial in study.trials(JOB, seed):
             value = values[str(trial.place["policy"])][seed][study.jobs.index(int(trial.place["jobs"]))]
-            rows += study.rows(Ran(trial, {"x": value - 0.5, "y": 0.5}, {"x": value, "y": value}))
+            rows += study.rows(TrialResult(trial, {"x": value - 0.5, "y": 0.5}, {"x": value, "y": value}))
     outcome = study.outcome(pl.DataFrame(rows))
     more = repeated(pl.DataFrame(rows))
     assert verdicts(study.outcome(more)) == "y"
@@ -286,7 +286,7 @@ def measured(pairs: list[tuple[float, float]], lost: int = 3) -> pl.DataFrame:
     for seed, pair in enumerate(pairs):
         for trial, accuracy in zip(study.trials(JOB, seed), pair, strict=True):
             displaced_chunks = {"a": lost} if trial.place["how"] == "preempted" else {}
-            rows += study.rows(Ran(trial, {}, {}, preemptions=displaced_chunks, accuracy={"a": accuracy}))
+            rows += study.rows(TrialResult(trial, {}, {}, preemptions=displaced_chunks, accuracy={"a": accuracy}))
     return pl.DataFrame(rows)
 
 
@@ -377,13 +377,13 @@ def test_ticks_are_round(given: tuple[float, float, int], expected: list[float])
 
 def test_ticks_of_whole_numbers_are_whole() -> None:
     """20 epochs in ten ticks: steps of 5, not 2.5."""
-    assert ticks(1, 20, 9, whole=True) == [5, 10, 15, 20]
-    assert ticks(0, 2, 9, whole=True) == [0, 1, 2]
+    assert ticks(1, 20, 9, integers=True) == [5, 10, 15, 20]
+    assert ticks(0, 2, 9, integers=True) == [0, 1, 2]
 
 
 @pytest.fixture
 def found() -> StudyResults:
-    study: Study = find("jsac22", "accuracy").model_copy(update={"settings": disturbed(), "title": "A <title>"})
+    study: Study = find_study("jsac22", "accuracy").model_copy(update={"settings": disturbed(), "title": "A <title>"})
     rows = measured([(0.9, 0.905), (0.92, 0.92)] * 3)
     return StudyResults(study, 6, rows, study.settings.outcome(rows), {"a-preempted-seed1": ("M8: too <late>",)}, 12)
 
@@ -432,15 +432,15 @@ def test_a_claim_that_fails_has_its_reasons(found: StudyResults, tmp_path: Path)
 
 
 def test_seeds_double_until_the_cap() -> None:
-    study = find("pdors", "fig8")
+    study = find_study("pdors", "fig8")
     assert study.looks == (8, 16, 32, 64)
     assert study.model_copy(update={"seeds": 5, "cap": 12}).looks == (5, 10, 12)
-    assert find("pdors", "fig5").looks == (1,)
+    assert find_study("pdors", "fig5").looks == (1,)
 
 
 def test_a_hypothesis_changes_what_it_names() -> None:
     """Fields of `set` are added, the others replaced."""
-    study = find("she", "fig14")
+    study = find_study("she", "fig14")
     settings = {"set": {"horizon": 600}, "epsilons": [0.5]}
     changed = study.under(Hypothesis(about="setting", text="T is 600", settings=settings)).settings
     assert changed.set == {**study.settings.set, "horizon": 600}  # type: ignore[union-attr]
@@ -450,7 +450,7 @@ def test_a_hypothesis_changes_what_it_names() -> None:
 
 def test_the_papers_of_the_files_are_known() -> None:
     """A trial label is a folder's name."""
-    for study in known("jsac22"):
+    for study in studies_of("jsac22"):
         if not study.servers:
             continue  # it trains nothing
         labels: list[Trial] = study.settings.trials(study.job, 0)

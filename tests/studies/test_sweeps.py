@@ -15,15 +15,15 @@ from builders.paths import TRACES
 from builders.studies import WRITTEN, repeated, verdicts
 from skedge.core.errors import InputError
 from skedge.core.registry import make_policy
-from skedge.run import offers, prepared
-from skedge.runs.kept import Kept
-from skedge.runs.sweep import Where
+from skedge.prepare import offers, prepare_policy
+from skedge.runs.result_cache import ResultCache
+from skedge.runs.tasks import Executor
 from skedge.scenario.file import scenario_from_dict
 from skedge.scenario.save import digest_of
 from skedge.studies.kinds.course import BUSY, Course
 from skedge.studies.kinds.feasibility import Feasibility
 from skedge.studies.kinds.sweep import Gain, Sweep
-from skedge.studies.simulate import carry_out
+from skedge.studies.simulate import run_simulations
 from skedge.studies.study import Hypothesis, read_study
 
 Skedge = Callable[..., Any]
@@ -105,7 +105,7 @@ def test_a_simulated_study_asks_for_scenarios_that_its_policies_fit(path: Path) 
     assert len(policies) == len(each) * (len(settings.values) if in_policies else 1)
     for policy in policies:
         assert make_policy(policy).needs <= offers(scenario)
-    prepared(settings.best or min(policies), scenario)
+    prepare_policy(settings.best or min(policies), scenario)
     for hypothesis in study.hypotheses:
         assert study.under(hypothesis).settings != settings
 
@@ -289,7 +289,7 @@ def test_a_sweep_is_carried_out_and_verified(monkeypatch: pytest.MonkeyPatch, sk
     whole = read_study(next(path for path in SWEEPS if path.stem == "pdors-fig8"))
     small = {"values": [3, 6], "set": {"cluster.draw.servers": 5}, "beside": []}
     study = whole.model_copy(update={"settings": whole.settings.model_copy(update=small)})
-    monkeypatch.setattr("skedge.cli.study.find", lambda *_: study)
+    monkeypatch.setattr("skedge.cli.study.find_study", lambda *_: study)
     first, again = (skedge("reproduce", "pdors", "fig8", "--seeds", 1, "--out", o, "--json").json for o in ("f", "g"))
     assert (first["runs"], first["violations"]) == (4, {})
     assert first["table"] == again["table"]
@@ -303,7 +303,7 @@ def test_seeds_are_added_until_the_claim_is_decided(monkeypatch: pytest.MonkeyPa
     study = whole.model_copy(
         update={"settings": whole.settings.model_copy(update=small), "seeds": 5, "cap": 12, "hypotheses": hypotheses}
     )
-    monkeypatch.setattr("skedge.cli.study.find", lambda *_: study)
+    monkeypatch.setattr("skedge.cli.study.find_study", lambda *_: study)
 
     def measured(asked: list[Any], metrics: tuple[str, ...], *_: Any) -> list[dict[str, Any]]:
         seen.append((metrics, {one.seed for one in asked}))
@@ -313,7 +313,7 @@ def test_seeds_are_added_until_the_claim_is_decided(monkeypatch: pytest.MonkeyPa
         ]
 
     seen: list[Any] = []
-    monkeypatch.setattr("skedge.studies.runner.simulate.carry_out", measured)
+    monkeypatch.setattr("skedge.studies.runner.simulate.run_simulations", measured)
     found = skedge("reproduce", "pdors", "fig8", "--out", "f", "--json").json
     assert seen[:2] == [(("utility_total",), set(range(5))), (("utility_total",), set(range(5, 10)))]
     assert {metrics for metrics, _ in seen[2:]} == {("jobs",)}
@@ -325,10 +325,10 @@ def test_studies_of_the_same_runs_share_them_whatever_they_compare(tmp_path: Pat
     """The second study of two policies finds all four runs of the first, and has its own metric of them."""
     study = TWO.model_copy(update={"set": {"cluster.draw.servers": 5}, "values": [3, 4], "policies": ["drf", "fifo"]})
     asked = list(study.simulations(0, None))
-    kept = Kept(tmp_path / "kept")
-    first = carry_out(asked, ("utility_total",), lambda *_: None, Where(1, None, kept))
-    second = carry_out(asked, ("acceptance_share", "utility_total"), lambda *_: None, Where(1, None, kept))
+    kept = ResultCache(tmp_path / "kept")
+    first = run_simulations(asked, ("utility_total",), lambda *_: None, Executor(1, None, kept))
+    second = run_simulations(asked, ("acceptance_share", "utility_total"), lambda *_: None, Executor(1, None, kept))
     assert len(list((tmp_path / "kept").iterdir())) == 4
     assert [row["utility_total"] for row in second] == [row["value"] for row in first]
-    here = carry_out(asked, ("acceptance_share", "utility_total"), lambda *_: None)
+    here = run_simulations(asked, ("acceptance_share", "utility_total"), lambda *_: None)
     assert here == second

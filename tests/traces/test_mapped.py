@@ -18,7 +18,7 @@ from skedge.traces.frame import TRACE_SCHEMA
 from skedge.traces.makers.workload import DATA_MB, rigid_jobs
 from skedge.traces.readers.mapped import read_mapped
 from skedge.traces.readers.mapping import TraceMapping
-from skedge.traces.unmapped import unmapped
+from skedge.traces.unmapped import unmapped_error
 
 ALL = ("passed", "failed", "killed")
 OPENB = TRACES / "alibaba2023" / "openb_pod_list_default.csv"
@@ -314,12 +314,12 @@ def test_a_scenario_file_has_a_mapping_inline_or_by_its_path(tmp_path):
 
 
 def test_of_an_unknown_file_the_head_is_shown_and_the_command_that_maps_it(tmp_path):
-    said = str(unmapped(write(tmp_path / "t.csv", TIRESIAS)))
+    said = str(unmapped_error(write(tmp_path / "t.csv", TIRESIAS)))
     assert "--arrival submit_time --duration duration --gpus num_gpu --id job_id" in said
     assert "\n  1,2,0,10000,vgg16,300,10" in said
-    assert "--format acme or helios" in str(unmapped(write(tmp_path / "h.csv", HELIOS)))
-    assert "--format slurm" in str(unmapped(write(tmp_path / "s.txt", SLURM)))
-    assert "--arrival COLUMN" in str(unmapped(write(tmp_path / "x.csv", "a,b\n1,2\n")))
+    assert "--format acme or helios" in str(unmapped_error(write(tmp_path / "h.csv", HELIOS)))
+    assert "--format slurm" in str(unmapped_error(write(tmp_path / "s.txt", SLURM)))
+    assert "--arrival COLUMN" in str(unmapped_error(write(tmp_path / "x.csv", "a,b\n1,2\n")))
 
 
 def test_every_format_is_in_the_schema_of_scenarios():

@@ -11,7 +11,7 @@ from skedge.core.errors import InputError
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND
 from skedge.core.record.schedule import Schedule
-from skedge.run import run
+from skedge.simulate import run
 from skedge.testing import small_scenario
 from skedge.view.training import MOST, block_means, training
 

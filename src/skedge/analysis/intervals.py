@@ -84,18 +84,18 @@ def bounded(values: Floats, *, of_one: bool = False, limits: tuple[float, float]
     if (values == values[0]).all():
         return Estimate(float(values[0]), float(values[0]), float(values[0]))
     if of_one:
-        least, most = limits
-        return _cut(estimate(values, of_one=True), least if values.min() >= least else -np.inf, most)
+        lowest, highest = limits
+        return _cut(estimate(values, of_one=True), lowest if values.min() >= lowest else -np.inf, highest)
     ends = _bootstrap(values, "BCa")
     low, high = ends if np.isfinite(ends).all() else _bootstrap(values, "percentile")
     return Estimate(mean, low, high)
 
 
-def _cut(whole: Estimate, least: float, most: float) -> Estimate:
+def _cut(uncut: Estimate, lowest: float, highest: float) -> Estimate:
     """The estimate with its interval cut at the least and the largest value that the quantity can have."""
-    if whole.low is None or whole.high is None:
-        return whole
-    return replace(whole, low=max(whole.low, least), high=min(whole.high, most))
+    if uncut.low is None or uncut.high is None:
+        return uncut
+    return replace(uncut, low=max(uncut.low, lowest), high=min(uncut.high, highest))
 
 
 def _bootstrap(values: Floats, method: str) -> tuple[float, float]:
@@ -103,5 +103,5 @@ def _bootstrap(values: Floats, method: str) -> tuple[float, float]:
 
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # SciPy warns of values that are too similar for BCa, which `bounded` looks for
-        found = bootstrap((values,), np.mean, n_resamples=_RESAMPLES, method=method, rng=default_rng(0))
-    return float(found.confidence_interval.low), float(found.confidence_interval.high)
+        result = bootstrap((values,), np.mean, n_resamples=_RESAMPLES, method=method, rng=default_rng(0))
+    return float(result.confidence_interval.low), float(result.confidence_interval.high)

@@ -32,16 +32,16 @@ def supplies(c: Columns) -> pl.DataFrame:
     copies = d.has("verb", "upload")
     if copies.any():
         copies &= (d.frame["reason"] == COPIES).fill_null(value=False).to_numpy()
-    rows, first, number = _by_job(d["job"], chosen, len(jobs))
+    rows, first, number = _rows_by_job(d["job"], chosen, len(jobs))
     outage = _outages_until(c, d["server"], d["time"])
-    given = _Given(d["server"], d["time"], d["verb"], d["workers"], number, copies, outage)
-    kept, servers = kind_of(c.scenario.cluster).keeps_data(c.scenario.physics), len(c.scenario.cluster.servers)
-    before, chunks = _followed(given, rows, first, jobs.chunks, servers, kept)
+    decisions = _Decisions(d["server"], d["time"], d["verb"], d["workers"], number, copies, outage)
+    keeps_data, servers = kind_of(c.scenario.cluster).keeps_data(c.scenario.physics), len(c.scenario.cluster.servers)
+    before, chunks = _follow_orders(decisions, rows, first, jobs.chunks, servers, keeps_data)
     table = {"job": d["job"], "server": d["server"], "time": d["time"]}
     table |= {"n": d["workers"], "before": before, "chunks": chunks}
-    at = np.flatnonzero(chosen)
-    return pl.DataFrame({name: column[at] for name, column in table.items()}).with_columns(
-        verb=d.frame["verb"].gather(at)
+    indices = np.flatnonzero(chosen)
+    return pl.DataFrame({name: column[indices] for name, column in table.items()}).with_columns(
+        verb=d.frame["verb"].gather(indices)
     )
 
 
@@ -50,7 +50,7 @@ _COLUMNS = {
 }  # fmt: skip
 
 
-class _Given(NamedTuple):
+class _Decisions(NamedTuple):
     """The decisions, by row; `number` is that of a decision within its job, `outage` the last one of its server."""
 
     server: Small
@@ -63,14 +63,14 @@ class _Given(NamedTuple):
 
 
 @compiled
-def _by_job(job: Small, chosen: Bools, jobs: int) -> tuple[Ints, Ints, Small]:
+def _rows_by_job(job: Small, chosen: Bools, jobs: int) -> tuple[Ints, Ints, Small]:
     """The `chosen` rows by job, the start of each job among them, and the number of every row within its job."""
-    first, seen = np.zeros(jobs + 1, np.int64), np.zeros(jobs, np.int32)
+    first, n_seen = np.zeros(jobs + 1, np.int64), np.zeros(jobs, np.int32)
     number = np.empty(len(job), np.int32)
     for i in range(len(job)):
         first[job[i] + 1] += chosen[i]
-        number[i] = seen[job[i]]
-        seen[job[i]] += 1
+        number[i] = n_seen[job[i]]
+        n_seen[job[i]] += 1
     for j in range(jobs):
         first[j + 1] += first[j]
     rows, fill = np.empty(first[jobs], np.int64), first.copy()
@@ -84,53 +84,55 @@ def _by_job(job: Small, chosen: Bools, jobs: int) -> tuple[Ints, Ints, Small]:
 def _outages_until(c: Columns, server: Small, time: Ints) -> Small:
     """Number of outages of each row's server that have begun by its time."""
     count = np.zeros(len(server), np.int32)
-    for out in np.unique(c.outages["server"]):
-        here = server == out
-        starts = np.sort(c.outages["start"][c.outages["server"] == out])
-        count[here] = np.searchsorted(starts, time[here], side="right")
+    for failing_server in np.unique(c.outages["server"]):
+        rows = server == failing_server
+        starts = np.sort(c.outages["start"][c.outages["server"] == failing_server])
+        count[rows] = np.searchsorted(starts, time[rows], side="right")
     return count
 
 
 @compiled
-def _followed(given: _Given, rows: Ints, first: Ints, chunks: Ints, servers: int, kept: bool) -> tuple[Small, Ints]:
+def _follow_orders(
+    decisions: _Decisions, rows: Ints, first: Ints, chunks: Ints, servers: int, keeps_data: bool
+) -> tuple[Small, Ints]:
     """Follow each job from order to order: workers whose data each row's server had before, and chunks it must get.
 
     The rows of an order have ascending servers, and no other decision on the job comes between them.
     """
-    before, brought = np.zeros(len(given.n), np.int32), np.zeros(len(given.n), np.int64)
+    before, brought = np.zeros(len(decisions.n), np.int32), np.zeros(len(decisions.n), np.int64)
     last, order = np.full(servers, -1, np.int64), np.zeros(servers, np.int64)
     for job in range(len(first) - 1):
         begin, count = first[job], 0
         while begin < first[job + 1]:
             end = begin + 1
-            while end < first[job + 1] and _continues(given, rows[end - 1], rows[end]):
+            while end < first[job + 1] and _continues(decisions, rows[end - 1], rows[end]):
                 end += 1
             count += 1
             for k in range(begin, end):
-                i, server = rows[k], given.server[rows[k]]
-                there = last[server]
-                if there >= 0 and given.outage[there] == given.outage[i]:
-                    if kept:
-                        before[i] = max(before[there], given.n[there])
+                i, server = rows[k], decisions.server[rows[k]]
+                previous = last[server]
+                if previous >= 0 and decisions.outage[previous] == decisions.outage[i]:
+                    if keeps_data:
+                        before[i] = max(before[previous], decisions.n[previous])
                     elif count == order[server] + 1:
-                        before[i] = given.n[there]
+                        before[i] = decisions.n[previous]
                 last[server], order[server] = i, count
-            _spread(given, rows[begin:end], chunks[job], before, brought)
+            _spread_chunks(decisions, rows[begin:end], chunks[job], before, brought)
             begin = end
         for k in range(first[job], first[job + 1]):
-            last[given.server[rows[k]]] = -1
+            last[decisions.server[rows[k]]] = -1
     return before, brought
 
 
 @inlined
-def _continues(given: _Given, i: int, k: int) -> bool:
+def _continues(decisions: _Decisions, i: int, k: int) -> bool:
     """Whether row `k`, the next one of the job after `i`, belongs to the same order."""
-    same = given.time[i] == given.time[k] and given.verb[i] == given.verb[k]
-    return same and given.number[i] + 1 == given.number[k] and given.server[i] < given.server[k]
+    same = decisions.time[i] == decisions.time[k] and decisions.verb[i] == decisions.verb[k]
+    return same and decisions.number[i] + 1 == decisions.number[k] and decisions.server[i] < decisions.server[k]
 
 
 @inlined
-def _spread(given: _Given, rows: Ints, chunks: int, before: Small, brought: Ints) -> None:
+def _spread_chunks(decisions: _Decisions, rows: Ints, chunks: int, before: Small, brought: Ints) -> None:
     """The chunks that each row of an order must bring: those of workers whose data the server lacks, or copies of all.
 
     A job's chunks are spread evenly over its workers, in the order of the servers. If a server lacks the data of some
@@ -138,11 +140,11 @@ def _spread(given: _Given, rows: Ints, chunks: int, before: Small, brought: Ints
     """
     total = spread = 0
     for i in rows:
-        total += given.n[i]
+        total += decisions.n[i]
     for i in rows:
-        n, held = given.n[i], min(given.n[i], before[i])
-        if given.copies[i]:
+        n, n_held = decisions.n[i], min(decisions.n[i], before[i])
+        if decisions.copies[i]:
             brought[i] = chunks if n > before[i] else 0
         else:
-            brought[i] = chunks * (spread + n) // total - chunks * (spread + held) // total
+            brought[i] = chunks * (spread + n) // total - chunks * (spread + n_held) // total
         spread += n

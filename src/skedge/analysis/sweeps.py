@@ -17,7 +17,7 @@ from skedge.platform.jit import compiled, lean, unlocked
 
 Small = NDArray[np.int32]
 
-_PART = 2**18
+_CHUNK_ROWS = 2**18
 """Rows that are counted together."""
 
 
@@ -31,13 +31,13 @@ class Groups:
     """
 
     def __init__(self, group: Small | Ints, key: Ints, groups: int) -> None:
-        of = np.bincount(group + 1, minlength=groups + 1)
+        sizes = np.bincount(group + 1, minlength=groups + 1)
         self.first = np.zeros(groups + 1, np.int64)
-        np.cumsum(of[1:], out=self.first[1:])
+        np.cumsum(sizes[1:], out=self.first[1:])
         self._order = in_order(key)
         self._group = plain(group[self._order], np.int32)
         # rows that are in order already, behind the omitted ones
-        self._there = int(of[0]) if (self._group[1:] >= self._group[:-1]).all() else None
+        self._n_omitted = int(sizes[0]) if (self._group[1:] >= self._group[:-1]).all() else None
 
     def take(self, column: Small | Ints) -> Ints:
         """The column in order of the groups.
@@ -46,11 +46,11 @@ class Groups:
         it is indexed with the rows.
         """
         ordered = column[self._order]
-        if self._there is not None:
-            return plain(ordered[self._there :], np.int64)
-        out = np.empty(self.first[-1], np.int64)
-        _scatter(plain(ordered, np.int64), self._group, self.first[:-1].copy(), out)
-        return plain(out, np.int64)
+        if self._n_omitted is not None:
+            return plain(ordered[self._n_omitted :], np.int64)
+        result = np.empty(self.first[-1], np.int64)
+        _scatter(plain(ordered, np.int64), self._group, self.first[:-1].copy(), result)
+        return plain(result, np.int64)
 
     @property
     def rows(self) -> Ints:
@@ -60,16 +60,16 @@ class Groups:
 
 def counts(group: Small | Ints, groups: int) -> Ints:
     """Number of rows of each group; part by part, as NumPy copies numbers of 32 bits."""
-    of = np.zeros(groups, np.int64)
-    for first in range(0, len(group), _PART):
-        of += np.bincount(group[first : first + _PART], minlength=groups)
-    return of
+    sizes = np.zeros(groups, np.int64)
+    for first in range(0, len(group), _CHUNK_ROWS):
+        sizes += np.bincount(group[first : first + _CHUNK_ROWS], minlength=groups)
+    return sizes
 
 
 def in_groups(group: Small | Ints, key: Ints, groups: int) -> tuple[Ints, Ints]:
     """Rows and first row of each group, as :class:`Groups` has them."""
-    of = Groups(group, key, groups)
-    return of.rows, of.first
+    index = Groups(group, key, groups)
+    return index.rows, index.first
 
 
 def plain(array: NDArray[Any], kind: DTypeLike) -> NDArray[Any]:
@@ -84,7 +84,7 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-def _numbers(group: Small | Ints, groups: int) -> Small:
+def _group_numbers(group: Small | Ints, groups: int) -> Small:
     """Numbers of groups as kernels take them, which do not check that there is such a group.
 
     Raises
@@ -98,12 +98,12 @@ def _numbers(group: Small | Ints, groups: int) -> Small:
 
 
 @unlocked
-def _scatter(values: Ints, group: Small, at: Ints, out: Ints) -> None:
+def _scatter(values: Ints, group: Small, next_place: Ints, result: Ints) -> None:
     """Write each value to the next place of its group, the first of which is ``at[group]``."""
     for i in range(len(group)):
         if group[i] >= 0:
-            out[at[group[i]]] = values[i]
-            at[group[i]] += 1
+            result[next_place[group[i]]] = values[i]
+            next_place[group[i]] += 1
 
 
 def in_order(time: Ints) -> Ints | slice:
@@ -117,8 +117,8 @@ def overlapping(group: Small | Ints, start: Ints, end: Ints, groups: int, slack:
     group, start, end = group[order], start[order], end[order]
     wrong, last = np.zeros(len(group), bool), np.full(groups, -NEVER, np.int64)
     _overlap(plain(group, np.int32), plain(start, np.int64), plain(end, np.int64), last, slack, wrong)
-    found = np.flatnonzero(wrong)
-    return found if isinstance(order, slice) else order[found]
+    rows = np.flatnonzero(wrong)
+    return rows if isinstance(order, slice) else order[rows]
 
 
 @unlocked
@@ -133,7 +133,7 @@ def _overlap(group: Small, start: Ints, end: Ints, last: Ints, slack: int, wrong
 def bounds(group: Small | Ints, start: Ints, end: Ints, groups: int) -> tuple[Ints, Ints, Ints]:
     """First start, last end and number of rows of each group; NEVER and -1 if it has none."""
     first, last, count = np.full(groups, NEVER, np.int64), np.full(groups, -1, np.int64), np.zeros(groups, np.int64)
-    _bounds(_numbers(group, groups), plain(start, np.int64), plain(end, np.int64), first, last, count)
+    _bounds(_group_numbers(group, groups), plain(start, np.int64), plain(end, np.int64), first, last, count)
     return first, last, count
 
 
@@ -141,16 +141,16 @@ def bounds(group: Small | Ints, start: Ints, end: Ints, groups: int) -> tuple[In
 def _bounds(group: Small, start: Ints, end: Ints, first: Ints, last: Ints, count: Ints) -> None:
     """:func:`bounds`, into the last three."""
     for i in range(len(group)):
-        of = group[i]
-        first[of] = min(first[of], start[i])
-        last[of] = max(last[of], end[i])
-        count[of] += 1
+        g = group[i]
+        first[g] = min(first[g], start[i])
+        last[g] = max(last[g], end[i])
+        count[g] += 1
 
 
 def totals(group: Small | Ints, start: Ints, end: Ints, flag: NDArray[np.bool_], groups: int) -> tuple[Ints, Ints]:
     """Total length and number of flagged rows of each group."""
     length, flagged = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
-    rows = _numbers(group, groups), plain(start, np.int64), plain(end, np.int64), plain(flag, np.bool_)
+    rows = _group_numbers(group, groups), plain(start, np.int64), plain(end, np.int64), plain(flag, np.bool_)
     _totals(*rows, length, flagged)
     return length, flagged
 
@@ -165,42 +165,42 @@ def _totals(group: Small, start: Ints, end: Ints, flag: NDArray[np.bool_], lengt
 
 def sums(group: Small | Ints, value: Floats, groups: int) -> Floats:
     """Sum of the values of each group, added in order."""
-    out = np.zeros(groups)
-    _sums(_numbers(group, groups), plain(value, np.float64), out)
-    return out
+    result = np.zeros(groups)
+    _sums(_group_numbers(group, groups), plain(value, np.float64), result)
+    return result
 
 
 @unlocked
-def _sums(group: Small, value: Floats, out: Floats) -> None:
+def _sums(group: Small, value: Floats, result: Floats) -> None:
     """:func:`sums`, into the last one."""
     for i in range(len(group)):
-        out[group[i]] += value[i]
+        result[group[i]] += value[i]
 
 
 def merged(group: Small | Ints, start: Ints, end: Ints, groups: int) -> tuple[Ints, Ints, Ints]:
     """Union of each group's intervals as (group, start, end), by group and start; adjacent intervals are merged."""
     order = in_order(start)
     group, start, end = group[order], start[order], end[order]
-    out, last = np.empty((3, len(group)), np.int64), np.full(groups, -1, np.int64)
-    found = out[:, : _merge(plain(group, np.int32), plain(start, np.int64), plain(end, np.int64), last, out)]
-    rows, _ = in_groups(found[0].astype(np.int32), found[1], groups)
-    return found[0][rows], found[1][rows], found[2][rows]
+    table, last = np.empty((3, len(group)), np.int64), np.full(groups, -1, np.int64)
+    intervals = table[:, : _merge(plain(group, np.int32), plain(start, np.int64), plain(end, np.int64), last, table)]
+    rows, _ = in_groups(intervals[0].astype(np.int32), intervals[1], groups)
+    return intervals[0][rows], intervals[1][rows], intervals[2][rows]
 
 
 @unlocked
-def _merge(group: Small, start: Ints, end: Ints, last: Ints, out: Ints) -> int:
-    """Fill `out` with the merged intervals of rows in order of start; returns their number.
+def _merge(group: Small, start: Ints, end: Ints, last: Ints, table: Ints) -> int:
+    """Fill `table` with the merged intervals of rows in order of start; returns their number.
 
     `last` is the last interval so far of each group, -1 for none.
     """
     n = 0
     for i in range(len(group)):
-        mine = last[group[i]]
-        if mine < 0 or start[i] > out[2, mine]:
-            last[group[i]] = mine = n
-            out[0, mine], out[1, mine], out[2, mine] = group[i], start[i], end[i]
+        latest = last[group[i]]
+        if latest < 0 or start[i] > table[2, latest]:
+            last[group[i]] = latest = n
+            table[0, latest], table[1, latest], table[2, latest] = group[i], start[i], end[i]
             n += 1
-        out[2, mine] = max(out[2, mine], end[i])
+        table[2, latest] = max(table[2, latest], end[i])
     return n
 
 
@@ -212,15 +212,15 @@ def uncovered(a: tuple[Ints, Ints, Ints], b: tuple[Ints, Ints, Ints], slack: int
     """
     open_at, k = np.full(len(a[0]), -1, np.int64), 0
     for i in range(len(a[0])):
-        job, at = a[0][i], a[1][i]
-        while k < len(b[0]) and (b[0][k] < job or (b[0][k] == job and b[2][k] <= at)):
+        job, position = a[0][i], a[1][i]
+        while k < len(b[0]) and (b[0][k] < job or (b[0][k] == job and b[2][k] <= position)):
             k += 1
         m = k
-        while m < len(b[0]) and b[0][m] == job and b[1][m] <= at + slack and at + slack < a[2][i]:
-            at = max(at, b[2][m])
+        while m < len(b[0]) and b[0][m] == job and b[1][m] <= position + slack and position + slack < a[2][i]:
+            position = max(position, b[2][m])
             m += 1
-        if at + slack < a[2][i]:
-            open_at[i] = at
+        if position + slack < a[2][i]:
+            open_at[i] = position
     return open_at
 
 
@@ -240,7 +240,7 @@ class LaneQueue(NamedTuple):
     ----------
     first
         First chunk of each lane, shape ``(lanes + 1,)``.
-    sent, ready, gone
+    sent_at, arrival, leave_time
         Decision to send each chunk, its arrival, and the end of its last run (NEVER if it never runs) [µs].
     rank, group
         The chunk of the smallest rank runs first; of those of equal rank, that of the smallest group. Chunks of a
@@ -248,21 +248,21 @@ class LaneQueue(NamedTuple):
     """
 
     first: Ints
-    sent: Ints
-    ready: Ints
-    gone: Ints
+    sent_at: Ints
+    arrival: Ints
+    leave_time: Ints
     rank: Ints
     group: Ints
 
 
 class LaneService(NamedTuple):
-    """What :func:`lane_service` finds: `twice`, `worse` and `idle` are tables of (time, run, chunk).
+    """What :func:`lane_service` finds: `overlaps`, `inversions` and `idle` are tables of (time, run, chunk).
 
     Attributes
     ----------
-    twice
+    overlaps
         Runs that begin before the previous one has ended; chunk -1.
-    worse
+    inversions
         Runs while a better chunk waits.
     idle
         For each run before which the lane was idle, a chunk that waited.
@@ -270,8 +270,8 @@ class LaneService(NamedTuple):
         By run: time from its end to the next run on its lane, if that is of a better chunk; else NEVER [µs].
     """
 
-    twice: Ints
-    worse: Ints
+    overlaps: Ints
+    inversions: Ints
     idle: Ints
     gap: Ints
 
@@ -287,9 +287,9 @@ def lane_service(runs: LaneRuns, queue: LaneQueue, *, preemptive: bool, slack: i
         Maximum number of rows of each table returned.
     """
     tables, count, gap = np.empty((3, room, 3), np.int64), np.zeros(3, np.int64), np.full(len(runs.start), NEVER)
-    coming, waiting = np.empty((2, np.diff(queue.first).max(initial=0)), np.int64)
+    in_transit, waiting = np.empty((2, np.diff(queue.first).max(initial=0)), np.int64)
     runs, queue = LaneRuns(*_plain(runs)), LaneQueue(*_plain(queue))
-    _follow(runs, queue, preemptive, slack, coming, waiting, tables, count, gap)
+    _follow_lanes(runs, queue, preemptive, slack, in_transit, waiting, tables, count, gap)
     return LaneService(tables[0, : count[0]], tables[1, : count[1]], tables[2, : count[2]], gap)
 
 
@@ -297,16 +297,16 @@ def _plain(arrays: Iterable[Ints]) -> Iterator[Ints]:
     return (plain(array, np.int64) for array in arrays)
 
 
-_TWICE, _WORSE, _IDLE = range(3)
+_OVERLAPS, _INVERSIONS, _IDLE = range(3)
 
 
 @unlocked
-def _follow(  # noqa: C901 - one sweep: a call per event would cost more than the event
+def _follow_lanes(  # noqa: C901 - one sweep: a call per event would cost more than the event
     runs: LaneRuns,
     queue: LaneQueue,
     preemptive: bool,
     slack: int,
-    coming: Ints,
+    in_transit: Ints,
     waiting: Ints,
     tables: Ints,
     count: Ints,
@@ -314,84 +314,86 @@ def _follow(  # noqa: C901 - one sweep: a call per event would cost more than th
 ) -> None:
     """Fill the tables and the gaps of :func:`lane_service`.
 
-    `coming` and `waiting` are heaps with room for all chunks of a lane: those sent to it, the next to arrive first, and
-    those there, the best first.
+    `in_transit` and `waiting` are heaps with room for all chunks of a lane: the chunks on their way to it, the next to
+    arrive first, and the chunks that have arrived, the best first.
     """
-    ready, gone, rank, group = queue.ready, queue.gone, queue.rank, queue.group
+    arrival, leave_time, rank, group = queue.arrival, queue.leave_time, queue.rank, queue.group
     for lane in range(len(runs.first) - 1):
-        there, ways, sent, last, at = 0, 0, queue.first[lane], queue.first[lane + 1], 0
+        n_waiting, n_in_transit, next_chunk, last, free_at = 0, 0, queue.first[lane], queue.first[lane + 1], 0
         for i in range(runs.first[lane], runs.first[lane + 1]):
-            begin, end, mine = runs.start[i], runs.end[i], runs.chunk[i]
+            begin, end, chunk = runs.start[i], runs.end[i], runs.chunk[i]
             if i > runs.first[lane]:
-                if begin < at - slack:
-                    _add(tables, count, _TWICE, begin, i, -1)
-                if _before(mine, runs.chunk[i - 1], rank, group):
+                if begin < free_at - slack:
+                    _add_row(tables, count, _OVERLAPS, begin, i, -1)
+                if _precedes(chunk, runs.chunk[i - 1], rank, group):
                     gap[i - 1] = begin - runs.end[i - 1]
-            while there > 0 and gone[waiting[0]] <= at:
-                there = _pop(waiting, there, rank, rank)
-            waits, since = -1, NEVER
-            if there > 0:
-                waits, since = waiting[0], at
-            ways, sent = _send(queue, sent, last, begin + 1, coming, ways)
-            while ways > 0 and ready[coming[0]] <= begin:
-                if waits < 0:
-                    waits, since = coming[0], max(at, ready[coming[0]])
-                there = _push(waiting, there, coming[0], rank, rank)
-                ways = _pop(coming, ways, ready, rank)
-            if waits >= 0 and since < begin - slack:
-                _add(tables, count, _IDLE, since, i, waits)
-            while there > 0 and gone[waiting[0]] <= begin:
-                there = _pop(waiting, there, rank, rank)
-            better, when = -1, begin
-            if there > 0 and _before(waiting[0], mine, rank, group) and ready[waiting[0]] + slack <= begin:
+            while n_waiting > 0 and leave_time[waiting[0]] <= free_at:
+                n_waiting = _pop(waiting, n_waiting, rank, rank)
+            waiter, waits_from = -1, NEVER
+            if n_waiting > 0:
+                waiter, waits_from = waiting[0], free_at
+            n_in_transit, next_chunk = _send_chunks(queue, next_chunk, last, begin + 1, in_transit, n_in_transit)
+            while n_in_transit > 0 and arrival[in_transit[0]] <= begin:
+                if waiter < 0:
+                    waiter, waits_from = in_transit[0], max(free_at, arrival[in_transit[0]])
+                n_waiting = _push(waiting, n_waiting, in_transit[0], rank, rank)
+                n_in_transit = _pop(in_transit, n_in_transit, arrival, rank)
+            if waiter >= 0 and waits_from < begin - slack:
+                _add_row(tables, count, _IDLE, waits_from, i, waiter)
+            while n_waiting > 0 and leave_time[waiting[0]] <= begin:
+                n_waiting = _pop(waiting, n_waiting, rank, rank)
+            better, worse_from = -1, begin
+            if n_waiting > 0 and _precedes(waiting[0], chunk, rank, group) and arrival[waiting[0]] + slack <= begin:
                 better = waiting[0]
-            ways, sent = _send(queue, sent, last, end, coming, ways)
-            while ways > 0 and ready[coming[0]] < end:
-                c = coming[0]
-                if preemptive and better < 0 and _before(c, mine, rank, group) and ready[c] < end - slack:
-                    better, when = c, ready[c]
-                there = _push(waiting, there, c, rank, rank)
-                ways = _pop(coming, ways, ready, rank)
+            n_in_transit, next_chunk = _send_chunks(queue, next_chunk, last, end, in_transit, n_in_transit)
+            while n_in_transit > 0 and arrival[in_transit[0]] < end:
+                c = in_transit[0]
+                if preemptive and better < 0 and _precedes(c, chunk, rank, group) and arrival[c] < end - slack:
+                    better, worse_from = c, arrival[c]
+                n_waiting = _push(waiting, n_waiting, c, rank, rank)
+                n_in_transit = _pop(in_transit, n_in_transit, arrival, rank)
             if better >= 0:
-                _add(tables, count, _WORSE, when, i, better)
-            at = max(at, end)
+                _add_row(tables, count, _INVERSIONS, worse_from, i, better)
+            free_at = max(free_at, end)
 
 
 @lean
-def _send(queue: LaneQueue, sent: int, last: int, until: int, coming: Ints, ways: int) -> tuple[int, int]:
-    """Push the chunks from `sent` to `last` that are sent before `until`; returns the heap's size and the next one."""
-    while sent < last and queue.sent[sent] < until:
-        ways = _push(coming, ways, sent, queue.ready, queue.rank)
-        sent += 1
-    return ways, sent
+def _send_chunks(
+    queue: LaneQueue, next_chunk: int, last: int, until: int, in_transit: Ints, n_in_transit: int
+) -> tuple[int, int]:
+    """Push the chunks from `next_chunk` to `last` sent before `until`; returns heap size and next chunk."""
+    while next_chunk < last and queue.sent_at[next_chunk] < until:
+        n_in_transit = _push(in_transit, n_in_transit, next_chunk, queue.arrival, queue.rank)
+        next_chunk += 1
+    return n_in_transit, next_chunk
 
 
 @lean
-def _add(tables: Ints, count: Ints, which: int, time: int, run: int, place: int) -> None:
+def _add_row(tables: Ints, count: Ints, table: int, time: int, run: int, place: int) -> None:
     """Add a row to a table that is not full."""
-    n = count[which]
+    n = count[table]
     if n < tables.shape[1]:
-        tables[which, n, 0], tables[which, n, 1], tables[which, n, 2] = time, run, place
-        count[which] = n + 1
+        tables[table, n, 0], tables[table, n, 1], tables[table, n, 2] = time, run, place
+        count[table] = n + 1
 
 
 @lean
-def _before(one: int, other: int, key: Ints, then: Ints) -> bool:
-    """Whether `one` has the smaller `key` than `other`, or the same and the smaller `then`."""
-    return key[one] < key[other] or (key[one] == key[other] and then[one] < then[other])
+def _precedes(a: int, b: int, key: Ints, tie_key: Ints) -> bool:
+    """Whether `a` has the smaller `key` than `b`, or the same and the smaller `tie_key`."""
+    return key[a] < key[b] or (key[a] == key[b] and tie_key[a] < tie_key[b])
 
 
 @lean
-def _first(one: int, other: int, key: Ints, then: Ints) -> bool:
-    """Whether `one` comes before `other` in a heap: equal ones in order of their numbers."""
-    return _before(one, other, key, then) or (key[one] == key[other] and then[one] == then[other] and one < other)
+def _precedes_in_heap(a: int, b: int, key: Ints, tie_key: Ints) -> bool:
+    """Whether `a` comes before `b` in a heap: equal ones in order of their numbers."""
+    return _precedes(a, b, key, tie_key) or (key[a] == key[b] and tie_key[a] == tie_key[b] and a < b)
 
 
 @lean
-def _push(heap: Ints, size: int, item: int, key: Ints, then: Ints) -> int:
+def _push(heap: Ints, size: int, item: int, key: Ints, tie_key: Ints) -> int:
     """Add `item` to a heap of `size` items, the smallest first; returns the new size."""
     i = size
-    while i > 0 and _first(item, heap[(i - 1) // 2], key, then):
+    while i > 0 and _precedes_in_heap(item, heap[(i - 1) // 2], key, tie_key):
         heap[i] = heap[(i - 1) // 2]
         i = (i - 1) // 2
     heap[i] = item
@@ -399,14 +401,14 @@ def _push(heap: Ints, size: int, item: int, key: Ints, then: Ints) -> int:
 
 
 @lean
-def _pop(heap: Ints, size: int, key: Ints, then: Ints) -> int:
+def _pop(heap: Ints, size: int, key: Ints, tie_key: Ints) -> int:
     """Remove the smallest item of a heap of `size` items; returns the new size."""
     size -= 1
     item, i, child = heap[size], 0, 1
     while child < size:
-        if child + 1 < size and _first(heap[child + 1], heap[child], key, then):
+        if child + 1 < size and _precedes_in_heap(heap[child + 1], heap[child], key, tie_key):
             child += 1
-        if not _first(heap[child], item, key, then):
+        if not _precedes_in_heap(heap[child], item, key, tie_key):
             break
         heap[i] = heap[child]
         i, child = child, 2 * child + 1

@@ -25,8 +25,8 @@ class Zeta:
         d, count = c.dispatches, len(c.scenario.jobs)
         total, edge = counts(d["job"], count), counts(d["job"][d["lane"] >= 0], count)
         self.last: Ints = ((total > 0) & (edge == 0)).astype(np.int64)
-        again = np.unique(d["job"][d.has("verb", "redispatch")]).tolist()
-        self._changes = {job: _changes(c, job) for job in again}
+        jobs = np.unique(d["job"][d.has("verb", "redispatch")]).tolist()
+        self._changes = {job: _changes(c, job) for job in jobs}
         for job, (_, zeta) in self._changes.items():
             self.last[job] = zeta[-1]
 
@@ -40,9 +40,9 @@ class Zeta:
     def at(self, job: Array, time: Array) -> Ints:
         """Zeta of each job at each time [µs]; before its first dispatch, the value after it."""
         zeta = self.last[job]
-        for one, (times, values) in self._changes.items():
-            mine = np.flatnonzero(job == one)
-            zeta[mine] = values[np.maximum(np.searchsorted(times, time[mine], side="right") - 1, 0)]
+        for changed_job, (times, values) in self._changes.items():
+            rows = np.flatnonzero(job == changed_job)
+            zeta[rows] = values[np.maximum(np.searchsorted(times, time[rows], side="right") - 1, 0)]
         return zeta
 
     def always(self, job: Array, start: Array, end: Array, value: Array | int) -> Bools:
@@ -54,11 +54,11 @@ class Zeta:
         """Jobs whose zeta changes."""
         return [job for job, (_, zeta) in self._changes.items() if zeta.min() < zeta.max()]
 
-    def converted(self, job: int, start: int, end: int, each: Ints) -> float:
-        """Time from `start` to `end`, converted to time at the last zeta [µs]; `each` is the job's p by zeta [µs]."""
+    def converted(self, job: int, start: int, end: int, durations: Ints) -> float:
+        """Time from `start` to `end` converted to time at the last zeta [µs]; `durations`: the job's p by zeta."""
         times, zeta = self._changes[job]
         edges = np.clip([start, *times[1:], end], start, end)
-        factor: Floats = each[self.last[job]] / each[zeta]
+        factor: Floats = durations[self.last[job]] / durations[zeta]
         return float(np.diff(edges) @ factor)
 
 

@@ -14,9 +14,10 @@ from zipfile import BadZipFile, ZipFile
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from skedge.core.errors import InputError, SkedgeError
-from skedge.core.model.wording import in_our_words
+from skedge.core.model.wording import plain_message
 from skedge.core.registry import registered, spec_of
-from skedge.run import Run, prepared
+from skedge.prepare import prepare_policy
+from skedge.recorded_run import Run
 
 from .result import FORMAT, Score, records_of, score
 from .suite import SEEDS, SIZES, VERSION, Task, tasks
@@ -62,7 +63,7 @@ def read_result(path: Path) -> Result:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
-        raise InputError(f"{path}: is not a result file: {field}: {in_our_words(first['msg'])}") from error
+        raise InputError(f"{path}: is not a result file: {field}: {plain_message(first['msg'])}") from error
     except ValueError as error:
         raise InputError(f"{path}: is not a result file: {error}") from error
     _check_suite(path, result)
@@ -135,7 +136,7 @@ def _recorded_policy(policy: str, result: Run) -> str:
     """The policy as its record names it, calibrated; of one that is not installed only the name can be compared."""
     # Calibrated on the scenario, as when it ran: the record names the parameters that came out.
     if policy.partition(":")[0] in registered():
-        return spec_of(prepared(policy, result.scenario))
+        return spec_of(prepare_policy(policy, result.scenario))
     return result.policy if result.policy.partition(":")[0] == policy.partition(":")[0] else policy
 
 

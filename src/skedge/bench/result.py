@@ -21,10 +21,12 @@ from zipfile import ZIP_STORED, ZipFile
 from skedge.analysis.metrics.metrics import completion_of
 from skedge.core.errors import InputError, PolicyError, SkedgeError
 from skedge.core.registry import make_policy, registered, spec_of
-from skedge.optimum.problems import Reference, covering
-from skedge.run import Run, offers, run
+from skedge.optimum.problems import Reference, covering_problems
+from skedge.prepare import offers
+from skedge.recorded_run import Run
 from skedge.runs.meta import folder_name, registered_meta
-from skedge.runs.sweep import Point, Where, carry_out
+from skedge.runs.tasks import Executor, KeyedTask, run_tasks
+from skedge.simulate import run
 
 from .suite import VERSION, Task, hash_of, tasks
 
@@ -79,12 +81,12 @@ def score(task: Task, result: Run, record: str) -> Score:
     # The bound was proved for the frozen scenario: against another one a score would mean nothing.
     if hash_of(result.scenario) != task.frozen().hash:
         raise SkedgeError(f"{record}: the scenario is not the one of suite {VERSION} at size {task.size}")
-    result.must_be_whole()
+    result.check_complete()
     violations = result.verify(1)
     if violations:
         raise SkedgeError(f"{record}: the record breaks {violations[0].rule}: {violations[0].message}")
     reference, value = task.reference(), result.metrics[task.reference().metric]
-    covered_problems = covering(result.scenario, result.schedule, completion_of(registered_meta(result.meta)))
+    covered_problems = covering_problems(result.scenario, result.schedule, completion_of(registered_meta(result.meta)))
     # A bound holds only for runs that its problem covers, such as those that finish every job.
     share = _share(reference, value) if reference.problem in covered_problems else None
     reason = None if share is not None else _BOUND_ASSUMPTIONS[reference.sense]
@@ -137,9 +139,9 @@ def measure(
     _check_new(out)
     # Beside the result, so that the records are moved within one file system.
     with TemporaryDirectory(prefix="skedge-bench-", dir=out.parent) as folder:
-        points = [Point("", _run_task, (spec, task, Path(folder))) for spec in specs for task in suite_tasks]
+        points = [KeyedTask("", _run_task, (spec, task, Path(folder))) for spec in specs for task in suite_tasks]
         scores = {}
-        for spec, task, task_score, seconds in carry_out(points, Where(processes), "runs"):
+        for spec, task, task_score, seconds in run_tasks(points, Executor(processes), "runs"):
             scores[spec, task] = task_score, seconds
             (progress or _silent)(spec, task.seed)
         result = {

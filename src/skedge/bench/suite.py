@@ -93,7 +93,7 @@ def tasks(size: str, seeds: int = 1) -> list[Task]:
 
 def hash_of(scenario: Scenario) -> str:
     """Hash of a scenario's values; unlike a hash of its file it is the same with other versions of the libraries."""
-    delays_by_job = {job: dict(delays) for job, delays in sorted(scenario.jobs.given.items())}
+    delays_by_job = {job: dict(delays) for job, delays in sorted(scenario.jobs.fixed_delays.items())}
     # Of values in a fixed order, not of pickles or files: those differ between versions of polars.
     text = json.dumps([cluster_fields(scenario), delays_by_job], sort_keys=True) + scenario.jobs.frame.write_ndjson()
     return blake2b(text.encode(), digest_size=16).hexdigest()

@@ -13,10 +13,10 @@ from skedge.bench.board import leaderboard
 from skedge.bench.check import PolicyResult, check, read_result
 from skedge.bench.result import measure, records_of
 from skedge.bench.suite import SEEDS, SIZES, VERSION, tasks
-from skedge.report.build import write_report
+from skedge.report.write import write_report
 
-from .compared import counted
 from .console import amount, out
+from .progress import run_progress
 
 
 class _RunFirst(TyperGroup):
@@ -24,6 +24,7 @@ class _RunFirst(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put ``run`` before policies and their options."""
+        # `--help` alone is about the group; any other option belongs to `run`
         named = not args or args[0] in self.commands or args[0] == "--help"
         return super().parse_args(ctx, args if named else ["run", *args])
 
@@ -52,10 +53,10 @@ def run(
     """Run policies over the suite, verify every record, and write a result file. `run` may be left out."""
     seeds = SEEDS.get(size, 1) if seeds is None else seeds
     total = len(policies) * len(tasks(size, seeds))
-    with counted(total, "running", quiet=False) as done:
-        measure(policies, size, seeds, result, processes, done)
-    for one in read_result(result).policies:
-        out.print(_table(one, size))
+    with run_progress(total, "running", quiet=False) as on_run:
+        measure(policies, size, seeds, result, processes, on_run)
+    for policy_result in read_result(result).policies:
+        out.print(_table(policy_result, size))
     out.print(f"result file: {result}; records: {records_of(result)}, every rule verified", soft_wrap=True)
 
 
@@ -67,8 +68,8 @@ def check_command(
 ) -> None:
     """Verify every record of result files again and recompute the scores from them."""
     for path in results:
-        found = check(path)
-        names = ", ".join(one.policy for one in found.policies)
+        result = check(path)
+        names = ", ".join(policy_result.policy for policy_result in result.policies)
         out.print(f"{path}: {names}: every record verified, every score is its record's", soft_wrap=True)
 
 
@@ -84,13 +85,14 @@ def board(
     out.print(f"leaderboard: {page}", soft_wrap=True)
 
 
-def _table(one: PolicyResult, size: str) -> Table:
+def _table(result: PolicyResult, size: str) -> Table:
     """The scores of a policy; the scenarios that it cannot run are named below."""
-    not_run = dict.fromkeys(f"{s.scenario}: {s.why}" for s in one.scores if s.record is None)
-    title, caption = f"{one.policy}: suite {VERSION}, {size}", "\n".join(["not run:", *not_run]) if not_run else None
+    # a set in order: the reason is the same at every seed
+    not_run = dict.fromkeys(f"{s.scenario}: {s.why}" for s in result.scores if s.record is None)
+    title, caption = f"{result.policy}: suite {VERSION}, {size}", "\n".join(["not run:", *not_run]) if not_run else None
     table = Table("scenario", "seed", "metric", "value", "score", title=title, caption=caption)
-    for s in one.scores:
+    for s in result.scores:
         if s.record is not None:
-            reached = s.why if s.score is None else f"{s.score:.3f}"
-            table.add_row(s.scenario, str(s.seed), s.metric, amount(s.metric, s.value), reached)
+            score_text = s.why if s.score is None else f"{s.score:.3f}"
+            table.add_row(s.scenario, str(s.seed), s.metric, amount(s.metric, s.value), score_text)
     return table

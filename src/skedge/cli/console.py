@@ -8,10 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
-from skedge.comparison.columns import is_censored
 from skedge.core.model.escape import escaped
 from skedge.core.model.wording import ELASTIC
 
@@ -19,9 +17,9 @@ from skedge.core.model.wording import ELASTIC
 class _Escaping(Console):
     """A console that shows control characters instead of sending them to the terminal."""
 
-    def render_str(self, text: str, **how: Any) -> Text:
+    def render_str(self, text: str, **options: Any) -> Text:
         """Text of any source, escaped."""
-        return super().render_str(escaped(text), **how)
+        return super().render_str(escaped(text), **options)
 
 
 out = _Escaping(highlight=False, markup=False, emoji=False)
@@ -39,6 +37,7 @@ def print_json(value: object) -> None:
 def finite(value: Any) -> Any:
     """`value` with NaN and infinities replaced by None, as JSON requires."""
     if isinstance(value, float):
+        # JSON has neither NaN nor infinities
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {str(k): finite(v) for k, v in value.items()}
@@ -50,10 +49,11 @@ def finite(value: Any) -> Any:
 def _escaped(value: Any) -> Any:
     """`value` with what JSON does not escape itself: characters that change the direction of text, and the like."""
     if isinstance(value, str):
+        # json.dumps escapes the control characters of ASCII itself
         return value if value.isascii() else escaped(value)
     if isinstance(value, Mapping):
-        return {name: _escaped(of) for name, of in value.items()}
-    return [_escaped(of) for of in value] if isinstance(value, list) else value
+        return {name: _escaped(item) for name, item in value.items()}
+    return [_escaped(item) for item in value] if isinstance(value, list) else value
 
 
 def amount(key: str, value: float | None) -> str:
@@ -66,6 +66,7 @@ def amount(key: str, value: float | None) -> str:
         return f"{value / 1e3:,.1f} GB"
     if key.endswith(("_share", "utilisation_mean")):
         return f"{value:.1%}"
+    # costs are in a unit of the scenario: of any size, so with four digits unless they are readable as they are
     small = key.startswith("cost_") and not 1000 <= abs(value) < 1e9
     if small or key.startswith(("slowdown", "jct_rate", "bound_ratio")):
         return f"{value:.4g}" if small else f"{value:.2f}" if key == "bound_ratio" and value < 1e4 else f"{value:.3g}"
@@ -81,15 +82,18 @@ def duration(seconds: float) -> str:
 def unit_of(seconds: float) -> tuple[str, float]:
     """The unit in which :func:`duration` shows `seconds`, and its length [s]."""
     units = (("d", 86400.0), ("h", 3600.0), ("min", 60.0))
+    # from 1.5 on: 80 min are shown as 80 min, not as 1.33 h
     return next((unit for unit in units if abs(seconds) >= unit[1] * 1.5), ("s", 1.0))
 
 
 def source_text(source: Mapping[str, Any]) -> str:
     """The source of a scenario's jobs, what was left out and what was changed; empty if the source is unknown."""
-    again = source.get("resampled")
-    drawn = [f"resampled by seed {again['seed']} in blocks of {again['block']} jobs"] if again else []
+    resampling = source.get("resampled")
+    resampled_text = (
+        [f"resampled by seed {resampling['seed']} in blocks of {resampling['block']} jobs"] if resampling else []
+    )
     if "jobs" not in source:
-        return "".join(drawn)
+        return "".join(resampled_text)
     origin = source.get("trace") or source["synthetic"]
     rows = f"{source['rows']:,} rows of " if "rows" in source else ""
     parts = [f"{source['jobs']:,} {source['make']} jobs made of {rows}{origin}"]
@@ -102,17 +106,8 @@ def source_text(source: Mapping[str, Any]) -> str:
     parts += [f"{unit}-hours of the trace {hours['trace']:,.0f}, of the jobs {hours['jobs']:,.0f}"] if hours else []
     parts += [source["note"]] if source.get("note") else []
     parts += [ELASTIC] if source.get("elastic") else []
-    return "; ".join(parts + drawn)
+    return "; ".join(parts + resampled_text)
 
 
 def _counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{n:,} {what}" for what, n in counts.items() if n)
-
-
-def metrics_table(metrics: Mapping[str, float | None], title: str) -> Table:
-    """A table of all metrics of a run: key, exact value, readable value."""
-    table = Table("metric", "value", "reading", title=title)
-    for key, value in metrics.items():
-        least = "≥ " if is_censored(key, metrics) else ""
-        table.add_row(key, "–" if value is None else f"{value:.10g}", least + amount(key, value))
-    return table
+    return ", ".join(f"{n:,} {cause}" for cause, n in counts.items() if n)

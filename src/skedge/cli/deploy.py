@@ -13,12 +13,13 @@ from skedge.core.errors import InputError
 from skedge.deploy.crd import check, read_schema
 from skedge.deploy.helm import chart, write
 from skedge.deploy.kuberay import ManifestSettings, as_yaml, group_names, manifests
-from skedge.report.build import write_report
-from skedge.run import new_folder
+from skedge.report.write import write_report
+from skedge.runs.new_folder import new_folder
 from skedge.scenario.file import load_cluster_file
 
 from .console import out, print_json
 
+# tagged with the version of skedge that writes the manifests
 _IMAGE, _CHUNKS = f"skedge:{version('skedge')}", "/var/lib/skedge"
 
 deploy_app = typer.Typer(
@@ -86,13 +87,13 @@ def helm(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Make a Helm chart for a cluster file: the manifests of `kuberay`, whose image and places are values."""
-    with new_folder(folder, replacing=replace) as aside:
+    with new_folder(folder, replacing=replace) as temp_folder:
         try:
             settings = ManifestSettings(image, chunks_path=chunks_path, storage_class=storage_class)
             files = chart(load_cluster_file(cluster), settings, version("skedge"))
         except InputError as error:
             raise InputError(f"{cluster}: {error}") from error
-        write(files, aside)
+        write(files, temp_folder)
     if as_json:
         print_json({"folder": str(folder), "files": list(files)})
     else:

@@ -10,9 +10,9 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from skedge.explain import Explanation
-from skedge.explain import explain as explain_job
-from skedge.run import load_whole
+from skedge.explanation.explain import Explanation
+from skedge.explanation.explain import explain as explain_job
+from skedge.recorded_run import load_complete
 
 from .console import duration, out, print_json
 from .options import JsonOption, RunArgument
@@ -22,11 +22,13 @@ def explain(
     folder: RunArgument,
     job: Annotated[str, typer.Argument(help="Id of a job.")],
     chunks: Annotated[int, typer.Option(help="Number of chunks to show; 0: all.", min=0)] = 3,
-    at: Annotated[float | None, typer.Option(help="Explain the first decision from this time on [s].", min=0)] = None,
+    at_s: Annotated[
+        float | None, typer.Option("--at", help="Explain the first decision from this time on [s].", min=0)
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Explain where and when a job runs: the decision with its terms, and the job's timeline."""
-    explanation = explain_job(load_whole(folder), job, at)
+    explanation = explain_job(load_complete(folder), job, at_s)
     if as_json:
         print_json({**explanation.__dict__, "timeline": explanation.timeline.to_dicts()})
     else:
@@ -47,17 +49,17 @@ def print_explanation(explanation: Explanation, chunks: int) -> None:
         _print_terms(terms)
     _print_later(explanation.later_s)
     table = Table("from [s]", "until [s]", "what", "server", "", title="timeline")
-    for since, until, what, server, detail in explanation.timeline.iter_rows():
-        table.add_row(f"{since:.6f}", "" if until is None else f"{until:.6f}", what, server or "", detail)
+    for since, until, action, server, detail in explanation.timeline.iter_rows():
+        table.add_row(f"{since:.6f}", "" if until is None else f"{until:.6f}", action, server or "", detail)
     out.print(table)
 
 
 def _print_later(times_s: Sequence[float]) -> None:
     if times_s:
         named = ", ".join(f"{time:.15g}" for time in times_s[:3])
-        more = ", …" if len(times_s) > 3 else ""
+        ellipsis = ", …" if len(times_s) > 3 else ""
         out.print(
-            f"later decisions: {len(times_s)}, at {named}{more} s; --at {times_s[0]:.15g} explains the next",
+            f"later decisions: {len(times_s)}, at {named}{ellipsis} s; --at {times_s[0]:.15g} explains the next",
             soft_wrap=True,
         )
 
@@ -71,24 +73,26 @@ def _print_chunks(terms: Mapping[str, Any], chunks: int) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("delays job: chunks by", min_width=8)
     rows = terms["chunks"]
-    shown = rows[: chunks or len(rows)]
-    for row in shown:
+    first_rows = rows[: chunks or len(rows)]
+    for row in first_rows:
         chunk = f"{row['chunk']}" + (" and all after" if row.get("and_all_after") else "")
+        # the chosen lane, then the next best ones
         for i, option in enumerate([row["chosen"], *row["others"]]):
             table.add_row(chunk if i == 0 else "", "chosen" if i == 0 else "or", *_option(option))
         table.add_section()
     out.print(table)
-    if len(shown) < len(rows):
-        out.print(f"and {len(rows) - len(shown)} chunks more; --chunks 0 shows all")
+    if len(first_rows) < len(rows):
+        out.print(f"and {len(rows) - len(first_rows)} chunks more; --chunks 0 shows all")
 
 
 def _option(option: Mapping[str, Any]) -> Sequence[str]:
     lane = "–" if option["lane"] is None else str(option["lane"])
     numbers = (option[k] for k in ("q_s", "delay_s", "waiting_s", "processing_s", "others_s"))
+    # the most delayed first, as only three are named
     delayed = sorted(option["delays"], key=lambda d: -d["by_s"])
     whom = ", ".join(f"{d['job']}: {d['chunks']} by {duration(d['by_s'])}" for d in delayed[:3])
-    more = f" and {len(delayed) - 3} more" if len(delayed) > 3 else ""
-    return [option["server"], lane, *(f"{n:.5g}" for n in numbers), whom + more]
+    suffix = f" and {len(delayed) - 3} more" if len(delayed) > 3 else ""
+    return [option["server"], lane, *(f"{n:.5g}" for n in numbers), whom + suffix]
 
 
 def _print_terms(terms: Mapping[str, Any]) -> None:

@@ -12,7 +12,9 @@ import typer
 
 from skedge.core.errors import InputError
 from skedge.export import batsim, chrome
-from skedge.run import load_whole, new_folder, offers
+from skedge.prepare import offers
+from skedge.recorded_run import load_complete
+from skedge.runs.new_folder import new_folder
 
 from .console import out
 
@@ -35,22 +37,24 @@ def export(
     target: Annotated[Path, typer.Option("--out", help="The new folder or file.")],
 ) -> None:
     """Export a run for Evalys (Batsim's files), or for Perfetto (Chrome-trace JSON)."""
-    run = load_whole(folder)
+    run = load_complete(folder)
     if form is Format.batsim:
+        # before the folder is begun
         if "typed slots" not in offers(run.scenario):
             raise InputError(f"{folder}: its servers have resources, but Batsim's files count worker slots")
-        with new_folder(target) as inside:
-            batsim.write(run.scenario, run.schedule, inside)
+        with new_folder(target) as temp_folder:
+            batsim.write(run.scenario, run.schedule, temp_folder)
     else:
         if os.path.lexists(target):
             raise InputError(f"{target}: exists already; name a new file or remove it")
-        aside = target.with_name(f".{target.name}.{os.getpid()}.partial")
+        # hidden and beside the target, renamed when it is complete
+        temp_file = target.with_name(f".{target.name}.{os.getpid()}.partial")
         try:
-            chrome.write(run.scenario, run.schedule, aside)
-            aside.rename(target)
+            chrome.write(run.scenario, run.schedule, temp_file)
+            temp_file.rename(target)
         except OSError as error:
             raise InputError(f"{target}: cannot be written: {error.strerror}") from error
         finally:
             with suppress(OSError):
-                aside.unlink()
+                temp_file.unlink()
     out.print(f"written to {target}", soft_wrap=True)

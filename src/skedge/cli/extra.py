@@ -17,6 +17,7 @@ def check_live() -> None:
     InputError
         If one of its packages is missing.
     """
+    # find_spec looks a module up without importing it
     missing = next((name for name in _PACKAGES if find_spec(name) is None), None)
     if missing is not None:
         raise InputError(f"this needs the extra `live`: pip install 'skedge[live]' (there is no module {missing})")

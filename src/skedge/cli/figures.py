@@ -19,16 +19,16 @@ from rich.table import Table
 
 from skedge.core.errors import InputError, SkedgeError
 from skedge.report.pictures import HINT, can_draw
-from skedge.run import new_folder
-from skedge.runs.beside import beside
-from skedge.runs.kept import Kept
-from skedge.runs.sweep import Where
+from skedge.runs.background import background_process
+from skedge.runs.new_folder import new_folder
+from skedge.runs.result_cache import ResultCache
+from skedge.runs.tasks import Executor
 from skedge.studies.kinds.ratio import Ratio
 from skedge.studies.kinds.ratios import Ratios
 from skedge.studies.overview import finish, is_finished, key_of_study, write_overview
 from skedge.studies.page import write_findings
-from skedge.studies.runner import How, findings
-from skedge.studies.study import Study, every
+from skedge.studies.runner import RunContext, findings
+from skedge.studies.study import Study, all_studies
 
 from .console import duration, err, out, print_json
 from .progress import progress
@@ -38,7 +38,7 @@ _SOLVE_S = 1.0
 
 
 @dataclass(frozen=True)
-class Chosen:
+class FigureSelection:
     """The folder of all figures, the seeds, and which studies are run: quickly, with or without those that train."""
 
     folder: Path
@@ -47,88 +47,134 @@ class Chosen:
     trained: bool
 
 
-def every_figure(chosen: Chosen, trace: Path | None, ray: str | None, *, as_json: bool) -> None:
+def run_all_figures(selection: FigureSelection, trace: Path | None, ray: str | None, *, as_json: bool) -> None:
     """Run all studies that are not finished, the short ones first; the page with all verdicts follows each.
 
     Those that train take the time that their jobs take and little of the processors, so the simulated ones are begun
     beside them.
+
+    Parameters
+    ----------
+    selection
+        The folder, the seeds and the studies.
+    trace
+        Google's table of jobs; None: studies of its arrivals are not run.
+    ray
+        Address of a Ray cluster for simulated runs; None: this machine.
+    as_json
+        Print JSON.
     """
-    studies = [_quick(study) if chosen.quick else study for study in every()]
-    missing = {study.name: why for study in studies if (why := _missing(study, chosen, trace)) is not None}
-    asked = sorted((study for study in studies if study.name not in missing), key=lambda study: study.minutes)
-    trained = [study for study in asked if study.trained]
-    simulated = [study for study in asked if not study.trained]
-    _make(chosen.folder)
+    studies = [_quick_study(study) if selection.quick else study for study in all_studies()]
+    missing = {
+        study.name: reason for study in studies if (reason := _missing_requirement(study, selection, trace)) is not None
+    }
+    # short ones first: most verdicts are there after a small part of the time
+    selected_studies = sorted(
+        (study for study in studies if study.name not in missing), key=lambda study: study.minutes
+    )
+    trained = [study for study in selected_studies if study.trained]
+    simulated = [study for study in selected_studies if not study.trained]
+    _create_folder(selection.folder)
     with progress(quiet=as_json) as bar:
-        whole = bar.add_task("figures", total=len(asked), at="")
-        began, done = time.monotonic(), 0.0
+        task = bar.add_task("figures", total=len(selected_studies), at="")
+        started_at, minutes_done = time.monotonic(), 0.0
 
-        def say(study: Study) -> None:
-            left = sum(one.minutes for one in asked) - done
-            bar.update(whole, at=f"{study.name}; {_left(time.monotonic() - began, done, left)}")
+        def show_study(study: Study) -> None:
+            minutes_left = sum(s.minutes for s in selected_studies) - minutes_done
+            bar.update(
+                task, at=f"{study.name}; {_time_left(time.monotonic() - started_at, minutes_done, minutes_left)}"
+            )
 
-        def note(study: Study, *, ran: bool) -> None:
-            nonlocal done
-            done += study.minutes if ran else 0.0
-            bar.update(whole, advance=1)
-            write_overview(chosen.folder, studies, missing)
+        def record_study(study: Study, *, ran: bool) -> None:
+            nonlocal minutes_done
+            minutes_done += study.minutes if ran else 0.0
+            bar.update(task, advance=1)
+            write_overview(selection.folder, studies, missing)
 
         if trained:
-            with beside(_begin, simulated, chosen, trace, ray):
-                _run(trained, chosen, How(trace, Where(-1, ray), chosen.folder, bar), say, note)
-        _run(simulated, chosen, How(trace, Where(-1, ray), chosen.folder, bar), say, note)
-    shutil.rmtree(chosen.folder / ".points", ignore_errors=True)
-    _show(chosen.folder, asked, missing, _Seconds(chosen.folder).by_study, as_json=as_json)
+            # real training leaves processors idle, which simulations can use
+            with background_process(_run_in_background, simulated, selection, trace, ray):
+                _run(
+                    trained,
+                    selection,
+                    RunContext(trace, Executor(-1, ray), selection.folder, bar),
+                    show_study,
+                    record_study,
+                )
+        _run(
+            simulated, selection, RunContext(trace, Executor(-1, ray), selection.folder, bar), show_study, record_study
+        )
+    # nothing continues from them once every study is finished
+    shutil.rmtree(selection.folder / ".points", ignore_errors=True)
+    _show(selection.folder, selected_studies, missing, _StudyTimes(selection.folder).by_study, as_json=as_json)
 
 
 def _run(
-    studies: Sequence[Study], chosen: Chosen, how: How, say: Callable[[Study], None], note: Callable[..., None]
+    studies: Sequence[Study],
+    selection: FigureSelection,
+    settings: RunContext,
+    on_start: Callable[[Study], None],
+    on_end: Callable[..., None],
 ) -> None:
     for study in studies:
-        say(study)
-        note(study, ran=_one(study, chosen, replace(how, trace=how.trace if study.with_trace else None)))
+        on_start(study)
+        on_end(
+            study,
+            ran=_run_study(study, selection, replace(settings, trace=settings.trace if study.with_trace else None)),
+        )
 
 
-def _begin(studies: Sequence[Study], chosen: Chosen, trace: Path | None, ray: str | None) -> None:
+def _run_in_background(
+    studies: Sequence[Study], selection: FigureSelection, trace: Path | None, ray: str | None
+) -> None:
     """Run studies in a process of their own, until it is ended."""
     parent = os.getppid()
 
-    def say(_: Study) -> None:
+    def check_parent(_: Study) -> None:
+        # a process whose parent was killed belongs to another one
         if os.getppid() != parent:
-            sys.exit()  # the command that wanted the figures has ended
+            sys.exit()  # the command has ended
 
     with progress(quiet=True) as bar, suppress(SkedgeError):  # what fails here will fail again in the command
-        _run(studies, chosen, How(trace, Where(-1, ray), chosen.folder, bar), say, lambda *_, **__: None)
+        _run(
+            studies,
+            selection,
+            RunContext(trace, Executor(-1, ray), selection.folder, bar),
+            check_parent,
+            lambda *_, **__: None,
+        )
 
 
-def _one(study: Study, chosen: Chosen, how: How) -> bool:
+def _run_study(study: Study, selection: FigureSelection, settings: RunContext) -> bool:
     """Run a study unless it is finished; returns whether it was run."""
-    folder, key = chosen.folder / study.name, key_of_study(study, chosen.seeds, how.trace)
+    folder, key = selection.folder / study.name, key_of_study(study, selection.seeds, settings.trace)
+    # the key has the study, the seeds and the trace: a changed study is run again
     if is_finished(folder, key):
         return False
-    points = chosen.folder / ".points"  # one folder, as studies share points: of two figures of one setting
-    began = time.monotonic()
-    with new_folder(folder, replacing=True) as inside:
-        kept = replace(how, where=replace(how.where, kept=Kept(points)), folder=inside)
-        found = findings(study, chosen.seeds, kept)
-        write_findings(found, inside)
-        finish(inside, key)
-    _Seconds(chosen.folder).add(study.name, time.monotonic() - began)
+    points = selection.folder / ".points"  # one folder, as studies share points: of two figures of one setting
+    started_at = time.monotonic()
+    with new_folder(folder, replacing=True) as temp_folder:
+        study_settings = replace(settings, where=replace(settings.where, cache=ResultCache(points)), folder=temp_folder)
+        results = findings(study, selection.seeds, study_settings)
+        write_findings(results, temp_folder)
+        finish(temp_folder, key)
+    _StudyTimes(selection.folder).add(study.name, time.monotonic() - started_at)
     return True
 
 
-def _quick(study: Study) -> Study:
+def _quick_study(study: Study) -> Study:
     """The study with one seed, without hypotheses and with little time for solvers."""
     settings = study.settings
     if isinstance(settings, Ratio | Ratios):
         settings = settings.model_copy(update={"solve_s": min(settings.solve_s, _SOLVE_S)})
+    # stated for all seeds
     minutes = study.minutes / study.seeds
     return study.model_copy(update={"settings": settings, "hypotheses": [], "minutes": minutes, "seeds": 1, "cap": 1})
 
 
-def _missing(study: Study, chosen: Chosen, trace: Path | None) -> str | None:
+def _missing_requirement(study: Study, selection: FigureSelection, trace: Path | None) -> str | None:
     """Why a study is not run, in words; None if it is."""
-    if study.trained and not chosen.trained:
+    if study.trained and not selection.trained:
         return "it trains for real"
     if study.trained and (find_spec("torch") is None or find_spec("ray") is None):
         return "it trains for real, which needs the extra `live`"
@@ -139,21 +185,22 @@ def _missing(study: Study, chosen: Chosen, trace: Path | None) -> str | None:
     return None
 
 
-def _left(elapsed: float, done: float, left: float) -> str:
+def _time_left(elapsed: float, minutes_done: float, minutes_left: float) -> str:
     """The time left in words, from the stated minutes of the studies and the time that those run now have taken."""
-    minute = elapsed / done if done > 0 else 60.0
-    return f"about {duration(minute * left)} left"
+    # the stated minutes are another machine's: scaled by how long those so far took here
+    minute = elapsed / minutes_done if minutes_done > 0 else 60.0
+    return f"about {duration(minute * minutes_left)} left"
 
 
-def _make(folder: Path) -> None:
+def _create_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: no folder can be made there: {error.strerror}") from error
 
 
-class _Seconds:
-    """How long each study took [s], kept in a file beside the results: times are not the same again."""
+class _StudyTimes:
+    """Duration of each study [s], in a file beside the results, which stay equal from run to run."""
 
     def __init__(self, folder: Path) -> None:
         self.path = path = folder / "times.json"
@@ -162,9 +209,9 @@ class _Seconds:
     def add(self, name: str, seconds: float) -> None:
         """Note a study's time."""
         self.by_study[name] = round(seconds, 1)
-        aside = self.path.with_suffix(f".{os.getpid()}.partial")  # the process beside reads the file, too
-        aside.write_text(json.dumps(self.by_study, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-        aside.replace(self.path)
+        temp_file = self.path.with_suffix(f".{os.getpid()}.partial")  # the process beside reads the file, too
+        temp_file.write_text(json.dumps(self.by_study, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        temp_file.replace(self.path)
 
 
 def _show(
@@ -176,24 +223,30 @@ def _show(
     as_json: bool,
 ) -> None:
     results = {
-        one.name: json.loads((folder / one.name / "results.json").read_text(encoding="utf-8")) for one in studies
+        study.name: json.loads((folder / study.name / "results.json").read_text(encoding="utf-8")) for study in studies
     }
     if as_json:
-        verdicts = {name: of["verdict"] for name, of in results.items()}
+        verdicts = {name: result["verdict"] for name, result in results.items()}
         print_json({"folder": str(folder), "verdicts": verdicts, "seconds": dict(seconds), "not_run": dict(missing)})
     else:
         table = Table("study", "verdict", "seeds", "runs", "time")
-        for name, of in results.items():
-            table.add_row(name, of["verdict"], str(len(of["seeds"])), str(of["runs"]), duration(seconds.get(name, 0.0)))
+        for name, result in results.items():
+            table.add_row(
+                name,
+                result["verdict"],
+                str(len(result["seeds"])),
+                str(result["runs"]),
+                duration(seconds.get(name, 0.0)),
+            )
         out.print(table)
-        for name, why in missing.items():
-            out.print(f"{name} was not run: {why}", soft_wrap=True)
+        for name, reason in missing.items():
+            out.print(f"{name} was not run: {reason}", soft_wrap=True)
         out.print(f"all verdicts: {folder / 'index.md'}; a figure: {folder / 'NAME' / 'report.html'}", soft_wrap=True)
         if not can_draw():
             err.print(HINT, style="dim", soft_wrap=True)
-    if any(_broken(of) for of in results.values()):
+    if any(_has_violations(result) for result in results.values()):
         raise typer.Exit(1)
 
 
-def _broken(of: Mapping[str, Any]) -> bool:
-    return bool(of["violations"]) or any(one["violations"] for one in of["reasons"])
+def _has_violations(result: Mapping[str, Any]) -> bool:
+    return bool(result["violations"]) or any(reason["violations"] for reason in result["reasons"])

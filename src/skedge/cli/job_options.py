@@ -16,7 +16,7 @@ from skedge.live.confinement.forward import fault_of
 
 @dataclass(frozen=True)
 class JobOptions:
-    """What the processes of each job may see and use on a server."""
+    """Confinement of the processes of each job on a server."""
 
     trust_jobs: Annotated[
         bool, typer.Option("--trust-jobs", help="Run jobs' code as the service's user, with its files and network.")
@@ -49,6 +49,7 @@ class JobOptions:
                 raise InputError(f"--readable {path}: there is no such file or folder")
         for address in self.allow_connect or ():
             _check_address(address)
+        # only confinement needs anything of the platform
         if not self.trust_jobs:
             check_platform()
         return Confinement(

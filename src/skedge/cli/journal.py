@@ -11,10 +11,10 @@ import typer
 
 from skedge.live.control.audit import AUDIT, Audit
 
+from .client import print_answer
 from .extra import check_live
 from .options import STATE, JsonOption
-from .requests import print_answer
-from .service import local_user, lock_of
+from .state_lock import local_user, lock_stopped
 
 if TYPE_CHECKING:
     from skedge.live.control.journal_repair import JournalCheck
@@ -36,22 +36,22 @@ def journal() -> None:
 def check(state: StateArgument = STATE, as_json: JsonOption = False) -> None:
     """Name the first entry that is damaged or missing; the service may be up. Exit status 1 if there is one."""
     check_live()
-    from skedge.live.control import journal_repair as by  # noqa: PLC0415 - imports the extra
+    from skedge.live.control import journal_repair  # noqa: PLC0415 - imports the extra
 
-    found = by.check(state)
-    print_answer(asdict(found), _said(state, found), as_json=as_json)
-    if found.first_bad is not None:
+    result = journal_repair.check(state)
+    print_answer(asdict(result), _check_sentence(state, result), as_json=as_json)
+    if result.first_bad is not None:
         raise typer.Exit(1)
 
 
-def _said(state: Path, found: JournalCheck) -> str:
-    """What a check has found, in sentences."""
-    if found.first_bad is None:
-        return f"{state}: all {found.entries} entries of the journal are sound"
-    bad = f"{state}: entry {found.first_bad} of {found.entries} {found.why}"
-    if found.starts:
+def _check_sentence(state: Path, result: JournalCheck) -> str:
+    """The result of a check, in a sentence."""
+    if result.first_bad is None:
+        return f"{state}: all {result.entries} entries of the journal are sound"
+    bad = f"{state}: entry {result.first_bad} of {result.entries} {result.why}"
+    if result.starts:
         return (
-            f"{bad}; the service continues from its snapshot, before entry {found.from_snapshot}, and needs none "
+            f"{bad}; the service continues from its snapshot, before entry {result.from_snapshot}, and needs none "
             "before it; a record, or a later version of skedge, does: restore the file of the archive from a backup"
         )
     return f"{bad}; `skedge journal repair {state}` cuts the journal before it, or restore a backup"
@@ -61,11 +61,12 @@ def _said(state: Path, found: JournalCheck) -> str:
 def repair(state: StateArgument = STATE, as_json: JsonOption = False) -> None:
     """Cut the journal to its last sound entry, and say what that loses; the service must be down."""
     check_live()
-    from skedge.live.control import journal_repair as by  # noqa: PLC0415 - imports the extra
+    from skedge.live.control import journal_repair  # noqa: PLC0415 - imports the extra
 
-    lock = lock_of(state)
+    # a running service would write behind the cut
+    lock = lock_stopped(state)
     try:
-        cut = by.repair(state)
+        cut = journal_repair.repair(state)
         Audit(state / AUDIT, local_user).note("journal repair", {}, cut.why or "nothing to cut")
     finally:
         os.close(lock)

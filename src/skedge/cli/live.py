@@ -14,8 +14,10 @@ from rich.table import Table
 from skedge.core.errors import InputError
 from skedge.core.model.time import SECOND
 from skedge.live.gpus import check_device
-from skedge.report.build import ReportRun, build_report, write_report
-from skedge.run import Run, new_folder
+from skedge.recorded_run import Run
+from skedge.report.build import ReportRun, build_report
+from skedge.report.write import write_report
+from skedge.runs.new_folder import new_folder
 from skedge.scenario.file import load_scenario, scenario_of, shipped, trainings
 
 from .console import err, out, print_json
@@ -30,8 +32,8 @@ _LATENCIES = {
 
 
 @dataclass(frozen=True)
-class On:
-    """Where workers run."""
+class WorkerOptions:
+    """Cluster and device of the workers."""
 
     ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster; default: one on this machine.")] = None
     device: Annotated[str, typer.Option(help="Where workers compute: cpu, cuda, or auto.")] = "cpu"
@@ -45,7 +47,7 @@ def live(
     *,
     policy: Annotated[str, typer.Option(help="name or name:key=value,…")] = "aonline",
     folder: Annotated[Path, typer.Option("--out", help="New run folder.")] = Path("skedge-live"),
-    on: On,
+    workers: WorkerOptions,
     seed: Annotated[int | None, typer.Option(help="Seed instead of the scenario's.", min=0)] = None,
     state: Annotated[
         Path | None, typer.Option(help="New folder for the run's state, for --resume; default: not kept.")
@@ -58,21 +60,27 @@ def live(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Train the jobs of a scenario for real, verify the record, and write a run folder with a report."""
+    # a resumed run has its scenario in its state
     if (scenario is None) == (resume is None):
         raise InputError("give either a scenario, or --resume with the state of a run")
-    check_device(on.device)
+    # before the folder is begun and anything is started
+    check_device(workers.device)
     check_live()
     from skedge.live.control.session import resume_live, run_live  # noqa: PLC0415 - imports the extra
     from skedge.live.training.code import copy_codes  # noqa: PLC0415
 
-    with new_folder(folder, replacing=replace) as inside, tempfile.TemporaryDirectory(prefix="skedge-live-") as scratch:
+    with (
+        new_folder(folder, replacing=replace) as temp_folder,
+        tempfile.TemporaryDirectory(prefix="skedge-live-") as scratch,
+    ):
         with progress(quiet=as_json) as bar:
             if resume is not None:
+                # 0 if there is no state: the error is that of resuming, below
                 jobs = len(load_scenario(resume / "scenario.yaml").jobs) if resume.is_dir() else 0
                 result = resume_live(
                     resume.absolute(),
-                    address=on.ray,
-                    device=on.device,
+                    address=workers.ray,
+                    device=workers.device,
                     journal=journal,
                     progress=JobProgress(bar, jobs, "resumed"),
                 )
@@ -80,18 +88,26 @@ def live(
                 source = str(scenario)
                 loaded = scenario_of(source, seed)
                 trains = trainings(source if Path(source).is_file() else shipped(source))
-                base = Path(scratch) if state is None else _new_state(state)
-                say = JobProgress(bar, len(loaded.jobs), policy)
+                # without --state the run cannot be resumed, so its state is scratch
+                base = Path(scratch) if state is None else _create_state(state)
+                job_progress = JobProgress(bar, len(loaded.jobs), policy)
                 result = run_live(
-                    loaded, trains, policy, base, address=on.ray, device=on.device, journal=journal, progress=say
+                    loaded,
+                    trains,
+                    policy,
+                    base,
+                    address=workers.ray,
+                    device=workers.device,
+                    journal=journal,
+                    progress=job_progress,
                 )
         violations = result.run.verify()
-        result.run.write(inside)
-        copy_codes(resume or base, inside)
+        result.run.write(temp_folder)
+        copy_codes(resume or base, temp_folder)
         rows = _rows(result.run, result.simulated, result.results)
         command = f"skedge live {scenario or f'--resume {resume}'} --policy {result.run.policy}"
-        write_report(inside / "report.html", _report(result.run, result.simulated, command))
-    found = {
+        write_report(temp_folder / "report.html", _report(result.run, result.simulated, command))
+    summary = {
         "folder": str(folder),
         "violations": [asdict(v) for v in violations],
         "preemptions": result.run.metrics["preemptions"],
@@ -103,16 +119,16 @@ def live(
         "jobs": rows,
     }
     if as_json:
-        print_json(found)
+        print_json(summary)
     else:
-        _show(found, result.run)
+        _show(summary, result.run)
     if violations:
         for violation in violations:
             err.print(f"{violation.rule} {violation.job}: {violation.message}", soft_wrap=True, highlight=False)
         raise typer.Exit(1)
 
 
-def _new_state(folder: Path) -> Path:
+def _create_state(folder: Path) -> Path:
     """Create a folder for the state of a run; it must not exist."""
     try:
         folder.mkdir(parents=True)
@@ -135,31 +151,41 @@ def _rows(run: Run, simulated: Run, results: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _show(found: dict[str, Any], run: Run) -> None:
+def _show(summary: dict[str, Any], run: Run) -> None:
     table = Table(title=f"{run.policy} on {run.scenario.name}, live")
     for name in ("job", "state", "JCT s", "simulated s", "accuracy"):
         table.add_column(name, justify="left" if name in {"job", "state"} else "right")
-    for row in found["jobs"]:
+    for row in summary["jobs"]:
         numbers = (row["jct_s"], row["jct_simulated_s"], row["accuracy"])
         cells = ["-" if number is None else f"{number:.3g}" for number in numbers]
         table.add_row(row["job"], row["state"], *cells)
     out.print(table)
-    mean, expected = found["jct_mean_s"], found["jct_mean_simulated_s"]
-    out.print(f"mean JCT {mean:.3g} s, simulated {expected:.3g} s; {found['preemptions']} preemptions", soft_wrap=True)
-    for key, what in _LATENCIES.items():
-        if found[key]:
-            median, p99 = (1e3 * float(np.percentile(found[key], q)) for q in (50, 99))
-            out.print(f"from {what}: median {median:.0f} ms, p99 {p99:.0f} ms", soft_wrap=True)
-    used = sorted({device for servers in found["devices"].values() for of in servers.values() for device in of})
+    mean, expected = summary["jct_mean_s"], summary["jct_mean_simulated_s"]
+    out.print(
+        f"mean JCT {mean:.3g} s, simulated {expected:.3g} s; {summary['preemptions']} preemptions", soft_wrap=True
+    )
+    for key, interval in _LATENCIES.items():
+        if summary[key]:
+            # milliseconds, as latencies of seconds would be a fault
+            median, p99 = (1e3 * float(np.percentile(summary[key], q)) for q in (50, 99))
+            out.print(f"from {interval}: median {median:.0f} ms, p99 {p99:.0f} ms", soft_wrap=True)
+    used = sorted(
+        {
+            device
+            for servers in summary["devices"].values()
+            for server_devices in servers.values()
+            for device in server_devices
+        }
+    )
     out.print(f"devices: {', '.join(used) or 'none'}", soft_wrap=True)
-    verified = "" if found["violations"] else ", every rule verified"
-    out.print(f"run folder: {found['folder']}{verified}; report: {found['folder']}/report.html", soft_wrap=True)
+    verified = "" if summary["violations"] else ", every rule verified"
+    out.print(f"run folder: {summary['folder']}{verified}; report: {summary['folder']}/report.html", soft_wrap=True)
 
 
 def _report(run: Run, simulated: Run, command: str) -> str:
     """The report of the live run beside the simulation that predicted it."""
     runs = [
-        ReportRun(label, one.scenario, one.schedule, one.metrics, one.utilisation)
-        for label, one in (("live", run), ("simulated", simulated))
+        ReportRun(label, result.scenario, result.schedule, result.metrics, result.utilisation)
+        for label, result in (("live", run), ("simulated", simulated))
     ]
     return build_report(runs, title=f"{run.policy} on {run.scenario.name}, live", settings={"command": command})

@@ -9,15 +9,15 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from functools import cached_property
-from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from skedge.core.errors import SkedgeError
-from skedge.platform.signals import held_back, unwinding
+from skedge.platform.signals import unwind_on_signals
+
+from .lazy import LazyCommand
 
 SECTIONS = {
     "Simulation": {
@@ -135,47 +135,25 @@ COMMANDS = {name: of for section in SECTIONS.values() for name, of in section.it
 """All commands by name."""
 
 
-class LazyCommand(TyperCommand):
-    """A command, or a group of commands, whose module is imported when it is called; before that it has only a help."""
-
-    def __init__(self, name: str, target: str, about: str) -> None:
-        super().__init__(name, help=about, rich_markup_mode=None)
-        self.target = target
-
-    @cached_property
-    def command(self) -> Any:
-        """The command itself."""
-        module, _, attribute = self.target.partition(":")
-        with held_back():
-            found = getattr(import_module(f"skedge.cli.{module}"), attribute)
-        if isinstance(found, typer.Typer):
-            return typer.main.get_command(found)
-        alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-        alone.command(self.name)(found)
-        return typer.main.get_command(alone)
-
-    def make_context(self, *given: Any, **more: Any) -> Any:
-        """Make the context of the real command: both parsing and invoking a command start here."""
-        return self.command.make_context(*given, **more)
-
-
 class LazyGroup(TyperGroup):
     """The group of all :data:`COMMANDS`."""
 
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
-        self.commands = {name: LazyCommand(name, *of) for name, of in COMMANDS.items()}
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        # instead of decorators, which would import every command's module
+        self.commands = {name: LazyCommand(name, *entry) for name, entry in COMMANDS.items()}
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; an option's wrong value is refused in our words, not in Pydantic's."""
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
-            error.message = _readable(error)
+            error.message = _readable_message(error)
             raise
 
     def format_commands(self, _ctx: Any, formatter: Any) -> None:
         """Write the commands by section."""
+        # one width for all sections, or each would align by itself
         longest = max(map(len, COMMANDS))
         for title, section in SECTIONS.items():
             with formatter.section(title):
@@ -184,17 +162,18 @@ class LazyGroup(TyperGroup):
                 )
 
 
-def _readable(error: typer.BadParameter) -> str:
+def _readable_message(error: typer.BadParameter) -> str:
     """The message of an error: where it is Pydantic's, the value and what would be right."""
     from pydantic import ValidationError  # noqa: PLC0415 - typer has imported it, but not before a value is read
 
-    from skedge.core.model.wording import in_our_words  # noqa: PLC0415 - only for errors
+    from skedge.core.model.wording import plain_message  # noqa: PLC0415 - only for errors
 
+    # typer's own messages are readable
     if not isinstance(error.__cause__, ValidationError):
         return error.message
-    found = error.__cause__.errors()[0]
-    message = in_our_words(found["msg"])
-    return message if repr(found["input"]) in message else f"{found['input']!r}: {message}"
+    details = error.__cause__.errors()[0]
+    message = plain_message(details["msg"])
+    return message if repr(details["input"]) in message else f"{details['input']!r}: {message}"
 
 
 def _first_clause(sentence: str) -> str:
@@ -223,7 +202,7 @@ def version_option(
         raise typer.Exit
 
 
-_ENDED = {129: "ended by SIGHUP", 130: "interrupted", 143: "ended by SIGTERM"}
+_SIGNAL_EXITS = {129: "ended by SIGHUP", 130: "interrupted", 143: "ended by SIGTERM"}
 """Exit codes of signals (128 + the signal's number), with their texts."""
 
 
@@ -231,16 +210,18 @@ def _notes(error: BaseException | None) -> Iterator[str]:
     """The notes of an error and of those that led to it."""
     while error is not None:
         yield from getattr(error, "__notes__", ())
+        # notes may be on what led to the error
         error = error.__cause__ or error.__context__
 
 
 def app() -> None:
     """Entry point: one sentence for every error of skedge or of the machine; exit codes of signals are 128 + number."""
     try:
-        with unwinding():
+        with unwind_on_signals():
             commands()
     except SkedgeError as error:
         sentence = "; ".join([str(error), *_notes(error)])
+    # the machine's errors are the user's to solve: a sentence, no traceback
     except OSError as error:
         sentence = f"{error.filename or 'input or output'}: {error.strerror or error}"
     except UnicodeEncodeError as error:
@@ -248,9 +229,9 @@ def app() -> None:
     except MemoryError:
         sentence = "out of memory; take fewer jobs, or --processes 1"
     except SystemExit as done:
-        if done.code in _ENDED:
+        if done.code in _SIGNAL_EXITS:
             left = ", ".join(_notes(done)) or "nothing was written"
-            typer.echo(f"skedge: {_ENDED[done.code]}; {left}", err=True)
+            typer.echo(f"skedge: {_SIGNAL_EXITS[done.code]}; {left}", err=True)
         raise
     else:
         return

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from skedge.large import opened
-from skedge.run import named
+from skedge.recorded_run import naming_folder
 
-from .console import metrics_table, out, print_json
+from .console import out, print_json
+from .metrics_table import metrics_table
 from .options import JsonOption, RunArgument
 from .progress import PartProgress, progress
 
@@ -14,8 +15,8 @@ def metrics(folder: RunArgument, as_json: JsonOption = False) -> None:
     """Print the metrics of a run."""
     with progress(quiet=as_json) as bar:
         result = opened(folder, PartProgress(bar))
-        with named(folder):
-            result.must_be_whole()
+        with naming_folder(folder):
+            result.check_complete()
         numbers = result.metrics
     if as_json:
         print_json(numbers)

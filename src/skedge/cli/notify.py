@@ -10,10 +10,10 @@ from rich.table import Table
 from skedge.core.errors import SkedgeError
 from skedge.live.control.states import NOTIFIED
 
+from .client import print_answer
 from .console import out, print_json
 from .extra import check_live
 from .options import STATE, JsonOption, StateOption
-from .requests import print_answer
 
 notify_app = typer.Typer(
     help="Send messages to mail, chat or a web address when jobs complete, fail or are preempted.",
@@ -49,18 +49,23 @@ def add(
 
 
 @notify_app.command("list")
-def listed(state: StateOption = STATE, as_json: JsonOption = False) -> None:
+def list_receivers(state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """List the receivers, their URLs without passwords."""
     check_live()
     from skedge.live.control.notify import read_receivers  # noqa: PLC0415 - imports the extra
 
     receivers = read_receivers(state)
     if as_json:
-        print_json([{"name": one.name, "url": one.shown(), "on": one.on, "jobs": one.jobs} for one in receivers])
+        print_json(
+            [
+                {"name": receiver.name, "url": receiver.shown(), "on": receiver.on, "jobs": receiver.jobs}
+                for receiver in receivers
+            ]
+        )
         return
     table = Table("name", "url", "on", "jobs")
-    for one in receivers:
-        table.add_row(one.name, one.shown(), ", ".join(one.on), one.jobs)
+    for receiver in receivers:
+        table.add_row(receiver.name, receiver.shown(), ", ".join(receiver.on), receiver.jobs)
     out.print(table)
 
 
@@ -71,6 +76,7 @@ def send_test(name: NameArgument, state: StateOption = STATE, as_json: JsonOptio
     from skedge.live.control.notify import Message, receiver_of, send  # noqa: PLC0415 - imports the extra
 
     receiver = receiver_of(state, name)
+    # once: a test that fails is reported, not repeated
     if not send(receiver, Message("test", None, "skedge can reach you here"), tries=1):
         raise SkedgeError(f"receiver {name!r}: {receiver.shown()} did not take the message")
     print_answer({"name": name}, f"{name} took the message", as_json=as_json)

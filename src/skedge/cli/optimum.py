@@ -14,14 +14,14 @@ from skedge.core.errors import InputError
 from skedge.core.model.scenario import Scenario
 from skedge.optimum.problems import problem_of
 from skedge.optimum.types import Bound, Optimum, best_bound
-from skedge.run import new_folder
-from skedge.runs.sweep import Point, Where, carry_out, key_of
+from skedge.runs.new_folder import new_folder
+from skedge.runs.tasks import Executor, KeyedTask, key_of, run_tasks
 from skedge.scenario.file import scenario_of
 from skedge.scenario.save import digest_of
 
 from .console import out, print_json
 from .options import JsonOption, RayOption, ResumeOption, SeedOption
-from .progress import keeping, working
+from .progress import open_cache, spinner
 
 
 def optimum(
@@ -41,69 +41,72 @@ def optimum(
 ) -> None:
     """Find the best schedule given all arrivals in advance, the best bound, and the gap between them."""
     loaded = scenario_of(scenario, seed)
-    name, chosen = problem_of(loaded, problem)
-    if only_bounds or chosen.optimum is None:
+    name, entry = problem_of(loaded, problem)
+    if only_bounds or entry.optimum is None:
+        # refused, as the options would silently do nothing
         if ray is not None or resume is not None:
             raise InputError("--ray and --resume are for the search; bounds alone take seconds and are computed here")
         if folder is not None:
             raise InputError(
                 f"--out {str(folder)!r}: for problem {name!r} only bounds are computed, there is no schedule to write"
             )
-        bounds = chosen.bounds(loaded, False)
+        bounds = entry.bounds(loaded, False)
         if not bounds:
             raise InputError(f"{loaded.name}: problem {name!r} has no bound: some job can never run")
-        _show_bounds(name, chosen.title, bounds, best_bound(bounds, chosen.sense), as_json=as_json)
+        _show_bounds(name, entry.title, bounds, best_bound(bounds, entry.sense), as_json=as_json)
         return
     with ExitStack() as stack:
-        kept = stack.enter_context(keeping(resume, quiet=as_json))
-        inside = None if folder is None else stack.enter_context(new_folder(folder))
-        with working(f"{name}: policies (compiled the first time), bounds, then solvers for {time_limit:g} s"):
-            found = _found(loaded, name, time_limit, Where(1, ray, kept))
-        if inside is not None:
-            found.run.write(inside)
+        cache = stack.enter_context(open_cache(resume, quiet=as_json))
+        temp_folder = None if folder is None else stack.enter_context(new_folder(folder))
+        # no bar: solvers do not say how far they are
+        with spinner(f"{name}: policies (compiled the first time), bounds, then solvers for {time_limit:g} s"):
+            result = _solve(loaded, name, time_limit, Executor(1, ray, cache))
+        if temp_folder is not None:
+            result.run.write(temp_folder)
     if as_json:
-        print_json(_plain(found, folder))
+        print_json(_fields(result, folder))
     else:
-        _show(found, chosen.title, folder)
+        _show(result, entry.title, folder)
 
 
-def _found(scenario: Scenario, problem: str, time_limit: float, where: Where) -> Optimum:
+def _solve(scenario: Scenario, problem: str, time_limit: float, executor: Executor) -> Optimum:
     """The optimum, found here or on a cluster; a sweep of one point."""
-    key = "" if where.here else key_of("optimum", digest_of(scenario), problem, time_limit)
-    (found,) = carry_out([Point(key, _search, (scenario, problem, time_limit))], where)
-    return cast("Optimum", found)
+    # the digest costs a pass over all jobs
+    key = "" if executor.is_local_uncached else key_of("optimum", digest_of(scenario), problem, time_limit)
+    (result,) = run_tasks([KeyedTask(key, _search, (scenario, problem, time_limit))], executor)
+    return cast("Optimum", result)
 
 
 def _search(scenario: Scenario, problem: str, time_limit: float) -> Optimum:
-    chosen = problem_of(scenario, problem)[1]
-    assert chosen.optimum is not None  # noqa: S101 - the command computes only bounds otherwise
-    return chosen.optimum(scenario, time_limit)
+    entry = problem_of(scenario, problem)[1]
+    assert entry.optimum is not None  # noqa: S101 - the command computes only bounds otherwise
+    return entry.optimum(scenario, time_limit)
 
 
-def _plain(found: Optimum, folder: Path | None) -> dict[str, object]:
+def _fields(result: Optimum, folder: Path | None) -> dict[str, object]:
     return {
-        "problem": found.problem,
-        "metric": found.metric,
-        "value": found.value,
-        "bound": asdict(found.bound),
-        "gap": found.gap,
-        "proved": found.proved,
-        "source": found.source,
-        "bounds": [asdict(bound) for bound in found.bounds],
-        "solvers": [asdict(attempt) for attempt in found.attempts],
+        "problem": result.problem,
+        "metric": result.metric,
+        "value": result.value,
+        "bound": asdict(result.bound),
+        "gap": result.gap,
+        "proved": result.proved,
+        "source": result.source,
+        "bounds": [asdict(bound) for bound in result.bounds],
+        "solvers": [asdict(attempt) for attempt in result.attempts],
         "folder": None if folder is None else str(folder),
     }
 
 
-def _show(found: Optimum, title: str, folder: Path | None) -> None:
-    _print_bounds(title, list(found.bounds))
-    for attempt in found.attempts:
+def _show(result: Optimum, title: str, folder: Path | None) -> None:
+    _print_bounds(title, list(result.bounds))
+    for attempt in result.attempts:
         value = "no schedule" if attempt.value is None else f"{attempt.value:.10g}"
         bound = "nothing proved" if attempt.bound is None else f"bound {attempt.bound:.10g}"
         out.print(f"{attempt.solver}: {value}, {bound}, {attempt.seconds:.1f} s: {attempt.message}", soft_wrap=True)
-    word = "optimal" if found.proved else f"best found, gap {found.gap:.2%}"
-    out.print(f"{found.metric} = {found.value:.10g}: {word} (by {found.source})", soft_wrap=True)
-    out.print(f"no schedule is better than {found.bound.value:.10g} ({found.bound.name})", soft_wrap=True)
+    word = "optimal" if result.proved else f"best found, gap {result.gap:.2%}"
+    out.print(f"{result.metric} = {result.value:.10g}: {word} (by {result.source})", soft_wrap=True)
+    out.print(f"no schedule is better than {result.bound.value:.10g} ({result.bound.name})", soft_wrap=True)
     if folder is not None:
         out.print(f"run folder: {folder}", soft_wrap=True)
 

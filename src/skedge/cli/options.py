@@ -34,16 +34,23 @@ STATE = Path("skedge-state")
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     """The command with one option per field in place of each parameter that is a dataclass."""
+    # annotations are strings, which typer would look up in the wrong module
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
 
     @wraps(command)
-    def ungrouped(**given: Any) -> None:
+    def ungrouped(**values: Any) -> None:
         for name, group in groups.items():
-            given[name] = group(**{f.name: given.pop(f.name) for f in fields(group) if f.name in given})
-        command(**given)
+            # a field that is missing keeps the default of its class
+            values[name] = group(**{f.name: values.pop(f.name) for f in fields(group) if f.name in values})
+        command(**values)
 
-    options = [option for one in signature(command).parameters.values() for option in _options_of(one, hints[one.name])]
+    options = [
+        option
+        for parameter in signature(command).parameters.values()
+        for option in _options_of(parameter, hints[parameter.name])
+    ]
+    # typer reads the options from these two
     ungrouped.__signature__ = signature(command).replace(parameters=options)  # type: ignore[attr-defined]
     ungrouped.__annotations__ = {option.name: option.annotation for option in options}
     return ungrouped

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from skedge.core.registry import in_a_line, registered
+from skedge.core.registry import first_line, registered
 
 from .options import JsonOption
 
@@ -28,14 +28,15 @@ def policies(as_json: JsonOption = False) -> None:
 
 def _policy_row(name: str, point: Any) -> dict[str, Any]:
     try:
-        return _described(name, point.load())
+        return _description(name, point.load())
     except (Exception, SystemExit) as error:  # a foreign package can raise anything; the other policies are still shown
-        return {"name": name, "about": f"cannot be loaded: {in_a_line(error)}", "needs": [], "parameters": []}
+        return {"name": name, "about": f"cannot be loaded: {first_line(error)}", "needs": [], "parameters": []}
 
 
-def _described(name: str, factory: Any) -> dict[str, Any]:
+def _description(name: str, factory: Any) -> dict[str, Any]:
     fields = factory.Parameters.model_fields.items() if hasattr(factory, "Parameters") else ()
     parameters = [{"name": key, "default": _text(f.default), "type": _kind(f.annotation)} for key, f in fields]
+    # the first line of its docstring
     about = next(iter((factory.__doc__ or "").strip().splitlines()), "")
     return {"name": name, "about": about, "needs": sorted(getattr(factory, "needs", ())), "parameters": parameters}
 
@@ -51,6 +52,7 @@ def _kind(annotation: Any) -> str:
         return _kind(parts[0])
     if origin is Literal:
         return " | ".join(map(str, parts))
+    # commas separate parameters, so values use semicolons
     if origin is tuple:
         return "numbers with semicolons between"
     if parts:

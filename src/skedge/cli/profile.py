@@ -16,7 +16,7 @@ from rich.table import Table
 
 from skedge.core.errors import InputError
 from skedge.core.model.time import SECOND
-from skedge.report.build import write_report
+from skedge.report.write import write_report
 from skedge.scenario.file import scenario_of, shipped, trainings
 
 from .console import duration, out, print_json
@@ -99,10 +99,13 @@ def rows(speeds: list[Speed], slot_s: float) -> list[dict[str, Any]]:
 
 def scenario_text(source: Path, announced: Mapping[str, Mapping[str, float]]) -> str:
     """The scenario file `source` with the measured speeds in place of the announced ones."""
+    # rewritten as data: comments of the file are lost, which its head says
     data = yaml.safe_load(source.read_text(encoding="utf-8"))
     for job in data["workload"]["jobs"]:
+        # six digits are more than a measurement has, and stay readable in the file
         job.update({name: float(f"{value:.6g}") for name, value in announced[str(job["id"])].items()})
     draw = data["cluster"].get("draw") or {}
+    # a path in the file is relative to it
     if draw.get("machines", "philly-like") != "philly-like":
         draw["machines"] = str((source.parent / draw["machines"]).resolve())  # the new file may be in another folder
     head = (
@@ -120,7 +123,9 @@ def _show(speeds: list[Speed], slowest: Mapping[str, Speed], slot_s: float, file
     for name in ("m ms", "G ms", "2q/b ms", "sum ms", "from – to", "q MB", "b Mbit/s", "smp/s", "rho"):
         table.add_column(name.replace(" ", "\n", 1), justify="right", no_wrap=True)
     for s in speeds:
+        # on one server type alone there is no slowest to mark
         mark = "*" if slowest[s.job] is s and sum(t.job == s.job for t in speeds) > 1 else ""
+        # the terms of Eq. (1): m, G, 2 q / b, and their sum
         parts = (s.compute.median, s.update.median, s.communication.median, s.minibatch_s)
         table.add_row(
             s.job,

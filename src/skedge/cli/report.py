@@ -8,13 +8,14 @@ from typing import Annotated
 import typer
 
 from skedge.core.errors import InputError
+from skedge.recorded_run import Run, load_complete
 from skedge.report.pictures import HINT, can_draw
 from skedge.report.plots import Plots
-from skedge.run import Run, load_whole, new_folder, side_by_side
-from skedge.run import report as page_of
+from skedge.report.runs import report_of_runs as page_of
+from skedge.report.runs import side_by_side
+from skedge.runs.new_folder import new_folder
 
-from .compare import check_report
-from .compared import write_page
+from .compare import check_report, write_page
 from .console import out
 
 
@@ -27,9 +28,10 @@ def report(
 ) -> None:
     """Draw recorded runs: one HTML page with metrics, lanes and charts, and the charts as pictures."""
     check_report(target, "--out")
+    # before the runs are read, which may take long
     if pictures is not None and not can_draw():
         raise InputError(f"--pictures: {HINT.replace('PNG and PDF', 'pictures of runs')}")
-    runs = [load_whole(folder) for folder in folders]
+    runs = [load_complete(folder) for folder in folders]
     title = f"skedge: {' and '.join(dict.fromkeys(run.scenario.name for run in runs))}"
     write_page(target, target, page_of(runs, title, f"skedge report {' '.join(map(str, folders))}"))
     out.print(f"report: {target}", soft_wrap=True)
@@ -39,7 +41,7 @@ def report(
 
 def _draw(runs: list[Run], folder: Path) -> None:
     """Write the charts of `runs` into a new folder."""
-    with new_folder(folder) as inside:
+    with new_folder(folder) as temp_folder:
         for name, plot in Plots(side_by_side(runs)).charts().items():
-            plot.save(inside / name)
+            plot.save(temp_folder / name)
     out.print(f"pictures: {folder}", soft_wrap=True)

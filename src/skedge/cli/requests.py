@@ -4,127 +4,33 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Column, Table
 
-from skedge.core.errors import InputError, SkedgeError
+from skedge.core.errors import InputError
 from skedge.core.model.escape import escaped
-from skedge.live.control.local_socket import reaching
 from skedge.live.control.states import STATES, WAITING
-from skedge.live.control.tls import trusting
 from skedge.live.training.code import digest, pack
 from skedge.scenario.file import read_spec
 
+from .client import NoAnswerError, ask, print_answer, send_request
 from .console import duration, err, out, print_json
 from .options import STATE, JobArgument, JsonOption, ServerArgument, StateOption
 
-_LOOK_S = 0.5
+_POLL_S = 0.5
 """Between two looks of what is followed [s]."""
 
 _TRIES, _PAUSE_S = 4, 2.0
 """Most times that a submission is sent if no answer comes, and the pause before it is repeated [s]."""
-_ANSWER_S = 90.0
-"""Longest wait for an answer [s]."""
-
-_LOCAL = "http://localhost/v1"
-
-_USUAL, _IDLE_S = 10.0, 10.0
-"""A job that trains is said to have had no mini-batch for so many times its usual time, and so long at least [s]."""
-
-_BUSY = (429, 503)
-"""HTTP statuses of a service that has been asked too often, or is too busy to answer."""
-
-
-class NoAnswerError(SkedgeError):
-    """The service does not answer, or is too busy: the request may or may not have been carried out."""
-
-
-def address_in(state: Path) -> dict[str, Any] | None:
-    """Address, token and process of the service of this state; None if it is not up."""
-    try:
-        found: dict[str, Any] = json.loads((state / "service.json").read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{state / 'service.json'}: cannot be read: {error}") from error
-    return found
-
-
-def _address(state: Path) -> dict[str, Any]:
-    """Where and with which token to ask: ``SKEDGE_URL`` and ``SKEDGE_TOKEN``, else what the service's state has."""
-    url, token = os.environ.get("SKEDGE_URL"), os.environ.get("SKEDGE_TOKEN")
-    if url:
-        if not token:
-            raise InputError("SKEDGE_URL is set without SKEDGE_TOKEN: set it to a token of that service")
-        return {"url": url.rstrip("/"), "token": token}
-    address = address_in(state)
-    if address is None:
-        raise InputError(f"{state}: no service is up there; start one with `skedge up CLUSTER --state {state}`")
-    return {**address, "token": token or address["token"]}
-
-
-def ask(state: Path, method: str, path: str, headers: Mapping[str, str] | None = None, **given: Any) -> Any:
-    """The content of the service's answer; raises as :func:`answered` does."""
-    answer = answered(state, method, path, headers, **given)
-    return answer.json() if answer.headers["content-type"].startswith("application/json") else answer.text
-
-
-def answered(state: Path, method: str, path: str, headers: Mapping[str, str] | None = None, **given: Any) -> Any:
-    """The service's answer, with its headers.
-
-    Raises
-    ------
-    InputError
-        If there is no service, or it refuses; the message is the service's sentence.
-    NoAnswerError
-        If it does not answer, or is too busy.
-    """
-    try:
-        import httpx  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise InputError(
-            f"the service needs the extra `live`: pip install 'skedge[live]' (there is no module {error.name})"
-        ) from error
-    address = _address(state)
-    sent = {"Authorization": f"Bearer {address['token']}", **(headers or {})}
-    try:
-        with _client(state, address) as client:
-            answer = client.request(method, path.lstrip("/"), headers=sent, **given)
-    except httpx.TransportError as error:
-        raise NoAnswerError(
-            f"the service does not answer at {address['url']} ({error}); one that has died is started again within a "
-            f"minute: see controller.log in the folder of its state, {state} unless it is another machine's"
-        ) from error
-    if answer.is_success:
-        return answer
-    is_problem = answer.headers["content-type"].startswith("application/problem+json")
-    sentence = answer.json()["detail"] if is_problem else f"the service answers {answer.status_code}"
-    raise (NoAnswerError if answer.status_code in _BUSY else InputError)(sentence)
-
-
-@contextmanager
-def _client(state: Path, address: Mapping[str, Any]) -> Iterator[Any]:
-    """A client of the service: by its socket on this machine, else by its address."""
-    import httpx  # noqa: PLC0415 - an extra
-
-    if "socket" in address and (state / address["socket"]).is_socket():
-        with (
-            reaching(state / address["socket"]) as path,
-            httpx.Client(transport=httpx.HTTPTransport(uds=path), base_url=_LOCAL, timeout=_ANSWER_S) as client,
-        ):
-            yield client
-        return
-    cert = address.get("certificate")
-    with httpx.Client(base_url=address["url"], timeout=_ANSWER_S, verify=cert is None or trusting(cert)) as client:
-        yield client
+_STALL_FACTOR, _IDLE_S = 10.0, 10.0
+"""A job counts as idle without a mini-batch for this multiple of its usual time, and for at least this long [s]."""
 
 
 def submit(
@@ -137,15 +43,18 @@ def submit(
 ) -> None:
     """Submit a job to the service; without an answer the request is repeated, and the job is submitted only once."""
     fields = read_spec(spec)
+    # one key for all tries, so that a repeated request is the same submission
     key = key or key_of(fields)
     if "code" in fields["train"]:
+        # the path means nothing to the service: the code is sent and named by its digest
         fields["train"] = {**fields["train"], "code": _send_code(state, Path(fields["train"]["code"]))}
-    job = _once(state, "/jobs", key, "skedge submit SPEC", json=fields)
+    job = _submit_once(state, "/jobs", key, "skedge submit SPEC", json=fields)
     print_answer({"job": job}, f"{job} submitted", as_json=as_json)
 
 
 def key_of(fields: Mapping[str, Any]) -> str:
     """The key of a submission that was given none: of the spec and the time of the first try, for all its tries."""
+    # the time is part of it: the same spec may be submitted twice on purpose
     text = json.dumps(fields, sort_keys=True, default=str)
     return f"{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}-{time.time_ns()}"
 
@@ -165,29 +74,22 @@ def resubmit(
 ) -> None:
     """Submit a job of the service again, as it was; it starts from the beginning, under a new name."""
     key = key or key_of({"again": job})
-    found = _once(state, f"/jobs/{job}/resubmit", key, f"skedge resubmit {job}")
-    print_answer({"job": found}, f"{found} submitted", as_json=as_json)
+    new_job = _submit_once(state, f"/jobs/{job}/resubmit", key, f"skedge resubmit {job}")
+    print_answer({"job": new_job}, f"{new_job} submitted", as_json=as_json)
 
 
-def _once(state: Path, path: str, key: str, command: str, **given: Any) -> str:
+def _submit_once(state: Path, path: str, key: str, command: str, **options: Any) -> str:
     """Post a job, and repeat the request with the same key if no answer comes; returns the job's name."""
     for _ in range(_TRIES - 1):
+        # without an answer the job may be submitted already: the key makes repeating safe
         with suppress(NoAnswerError):
-            return str(ask(state, "POST", path, {"Idempotency-Key": key}, **given))
+            return str(ask(state, "POST", path, {"Idempotency-Key": key}, **options))
         time.sleep(_PAUSE_S)
     try:
-        return str(ask(state, "POST", path, {"Idempotency-Key": key}, **given))
+        return str(ask(state, "POST", path, {"Idempotency-Key": key}, **options))
     except NoAnswerError as error:
-        again = f"the job may or may not be submitted: `{command} --key {key}` repeats the request safely"
-        raise NoAnswerError(f"{error}; {again}") from error
-
-
-def print_answer(found: dict[str, Any], sentence: str, *, as_json: bool) -> None:
-    """Print an answer: a sentence, or with --json what it says."""
-    if as_json:
-        print_json(found)
-    else:
-        out.print(sentence)
+        advice = f"the job may or may not be submitted: `{command} --key {key}` repeats the request safely"
+        raise NoAnswerError(f"{error}; {advice}") from error
 
 
 def queue(
@@ -198,81 +100,94 @@ def queue(
     """List all jobs: state, progress, expected completion, and why they wait."""
     if only is not None and only.upper() not in STATES:
         raise InputError(f"--only {only!r}: is no state of a job; the states are {', '.join(STATES)}")
-    rows = _pages(state, "/jobs", {} if only is None else {"state": only})
+    rows = _all_rows(state, "/jobs", {} if only is None else {"state": only})
     if as_json:
         print_json(rows)
         return
-    shared = ["tenant", "class"] if rows and "tenant" in rows[0] else []
-    state_column, why = Column("state", no_wrap=True), Column("reason", no_wrap=True)  # words that are looked for
-    table = Table("job", *shared, state_column, "progress", "servers", "starts in", "completes in", why)
+    # only on clusters with tenants
+    sharing_columns = ["tenant", "class"] if rows and "tenant" in rows[0] else []
+    state_column, reason_column = (
+        Column("state", no_wrap=True),
+        Column("reason", no_wrap=True),
+    )  # words that are looked for
+    table = Table(
+        "job", *sharing_columns, state_column, "progress", "servers", "starts in", "completes in", reason_column
+    )
     for row in rows:
-        starts = _until(row, "start_s") if row["state"] in WAITING else ""
-        left = "never" if row["never_completes"] else _until(row, "forecast_s")
-        reason = row["reason"]["token"] if row["state"] != "RUNNING" else _stalled(row)
+        starts = _time_until(row, "start_s") if row["state"] in WAITING else ""
+        completes = "never" if row["never_completes"] else _time_until(row, "forecast_s")
+        # a running job waits for nothing, but its process may be stuck
+        reason = row["reason"]["token"] if row["state"] != "RUNNING" else _stall_text(row)
         progress = f"{row['progress']:.0%}"
-        of = [row["tenant"], str(row["priority"])] if shared else []
-        table.add_row(row["job"], *of, row["state"], progress, ", ".join(row["servers"]), starts, left, reason)
+        sharing_cells = [row["tenant"], str(row["priority"])] if sharing_columns else []
+        table.add_row(
+            row["job"], *sharing_cells, row["state"], progress, ", ".join(row["servers"]), starts, completes, reason
+        )
     out.print(table)
 
 
-def _pages(state: Path, path: str, params: Mapping[str, Any], since: int = 0) -> list[dict[str, Any]]:
+def _all_rows(state: Path, path: str, params: Mapping[str, Any], since: int = 0) -> list[dict[str, Any]]:
     """All rows from number `since` on, page by page."""
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     while page := ask(state, "GET", path, params={**params, "since": since}):
-        found += page
+        rows += page
+        # rows are numbered, so none is missed or doubled if more come between pages
         since = page[-1]["n"] + 1
-    return found
+    return rows
 
 
-def _stalled(row: Mapping[str, Any]) -> str:
+def _stall_text(row: Mapping[str, Any]) -> str:
     """Since when a job that trains has had no mini-batch, if that is long; else nothing."""
     idle_s, usual_s = row["idle_s"], row["usual_s"] or 0.0
-    if idle_s is None or idle_s < max(_USUAL * usual_s, _IDLE_S):
+    # mini-batches vary: ten times the usual is long, but less than ten seconds never is
+    if idle_s is None or idle_s < max(_STALL_FACTOR * usual_s, _IDLE_S):
         return ""
     word = {"stalled": "stalled, "}.get(row["reason"]["token"], "")
     return f"{word}no mini-batch for {duration(idle_s)}"
 
 
-def _until(row: Mapping[str, Any], name: str) -> str:
+def _time_until(row: Mapping[str, Any], name: str) -> str:
     """The time from now to a field of `row`, in words; nothing if there is none."""
     return "" if row[name] is None else duration(max(row[name] - row["now_s"], 0.0))
 
 
 def describe(job: JobArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Show one job: why it waits, with numbers, and its expected completion."""
-    found = ask(state, "GET", f"/jobs/{job}")
+    status = ask(state, "GET", f"/jobs/{job}")
     if as_json:
-        print_json(found)
+        print_json(status)
         return
-    out.print(f"job {found['job']}: {found['state']}, {found['progress']:.1%} of its mini-batches")
-    if "tenant" in found:
-        out.print(f"tenant {found['tenant']}, class {found['priority']}")
-    token, message = found["reason"]["token"], found["message"]
+    out.print(f"job {status['job']}: {status['state']}, {status['progress']:.1%} of its mini-batches")
+    if "tenant" in status:
+        out.print(f"tenant {status['tenant']}, class {status['priority']}")
+    token, message = status["reason"]["token"], status["message"]
     out.print(f"reason: {token}" + (f": {message}" if message != token else ""), soft_wrap=True)
-    _print_code(found["code"])
-    _print_processes(found)
-    if found["servers"]:
-        out.print(f"on: {', '.join(found['servers'])}")
-    if found["devices"]:
-        on = (f"{server} {', '.join(devices)}" for server, devices in found["devices"].items())
-        out.print(f"devices: {'; '.join(on)}", soft_wrap=True)
-    if found["forecast_s"] is not None:
-        at = f"{found['forecast_s']:.1f} s"
-        out.print(f"forecast: complete in {_until(found, 'forecast_s')}, at {at}, if no other job comes")
-    if found["never_completes"]:
+    _print_code(status["code"])
+    _print_processes(status)
+    if status["servers"]:
+        out.print(f"on: {', '.join(status['servers'])}")
+    if status["devices"]:
+        server_devices = (f"{server} {', '.join(devices)}" for server, devices in status["devices"].items())
+        out.print(f"devices: {'; '.join(server_devices)}", soft_wrap=True)
+    if status["forecast_s"] is not None:
+        time_text = f"{status['forecast_s']:.1f} s"
+        out.print(f"forecast: complete in {_time_until(status, 'forecast_s')}, at {time_text}, if no other job comes")
+    if status["never_completes"]:
         out.print("forecast: it never completes unless something changes")
-    if found["forecast_from_s"] is not None:
-        out.print(f"in 4 of 5 cases between {found['forecast_from_s']:.1f} and {found['forecast_to_s']:.1f} s")
-    if found["start_s"] is not None:
-        starts = f"starts in {_until(found, 'start_s')}," if found["state"] in WAITING else "started"
-        out.print(f"{starts} at {found['start_s']:.1f} s")
-    for one in found["help"]:
-        out.print(f"{one['change']}: starts at {one['start_s']:.1f} s")
-    if found["accuracy"] is not None:
-        out.print(f"{found['metric'] or 'accuracy'}: {found['accuracy']:.3f}")
-    elif found["unmeasured"]:
-        out.print(found["unmeasured"], soft_wrap=True)
-    _print_events(found["history"])
+    if status["forecast_from_s"] is not None:
+        out.print(f"in 4 of 5 cases between {status['forecast_from_s']:.1f} and {status['forecast_to_s']:.1f} s")
+    if status["start_s"] is not None:
+        starts = f"starts in {_time_until(status, 'start_s')}," if status["state"] in WAITING else "started"
+        out.print(f"{starts} at {status['start_s']:.1f} s")
+    # what the service has found by trying
+    for remedy in status["help"]:
+        out.print(f"{remedy['change']}: starts at {remedy['start_s']:.1f} s")
+    if status["accuracy"] is not None:
+        out.print(f"{status['metric'] or 'accuracy'}: {status['accuracy']:.3f}")
+    # why there is no figure
+    elif status["unmeasured"]:
+        out.print(status["unmeasured"], soft_wrap=True)
+    _print_events(status["history"])
 
 
 def _print_code(code: Mapping[str, Any]) -> None:
@@ -281,25 +196,25 @@ def _print_code(code: Mapping[str, Any]) -> None:
         return
     out.print(f"code: SHA-256 {code['sha256'][:12]}{' (sent with it)' if code['shipped'] else ' (installed)'}")
     if code["last"] is not None:
-        out.print(f"code of {code['last']['job']}, the last before it: {_differs(code)}", soft_wrap=True)
+        out.print(f"code of {code['last']['job']}, the last before it: {_code_difference(code)}", soft_wrap=True)
 
 
-def _differs(code: Mapping[str, Any]) -> str:
-    """How the code differs from the last, in words."""
+def _code_difference(code: Mapping[str, Any]) -> str:
+    """The difference of the code from the last, in words."""
     last = code["last"]
     if last["sha256"] == code["sha256"]:
         return "the same"
-    parts = (f"{what} {', '.join(last[what])}" for what in ("added", "removed", "changed") if last[what])
+    parts = (f"{kind} {', '.join(last[kind])}" for kind in ("added", "removed", "changed") if last[kind])
     return f"SHA-256 {last['sha256'][:12]}; " + ("; ".join(parts) or "which files differ is not known")
 
 
-def _print_processes(found: Mapping[str, Any]) -> None:
+def _print_processes(status: Mapping[str, Any]) -> None:
     """Print what is known of a job's processes: since when there is no mini-batch, and who has printed something."""
-    if late := _stalled(found):
-        out.print(f"{late}; one usually takes {duration(found['usual_s'] or 0.0)}")
-    if found["printed"]:
-        show = f"`skedge logs {found['job']} --worker W` shows it"
-        out.print(f"printed: {_sizes(found['printed'])}; {show}", soft_wrap=True)
+    if stall_text := _stall_text(status):
+        out.print(f"{stall_text}; one usually takes {duration(status['usual_s'] or 0.0)}")
+    if status["printed"]:
+        command = f"`skedge logs {status['job']} --worker W` shows it"
+        out.print(f"printed: {_sizes(status['printed'])}; {command}", soft_wrap=True)
 
 
 def _print_events(rows: list[dict[str, Any]]) -> None:
@@ -317,31 +232,34 @@ def logs(
     follow: Annotated[bool, typer.Option(help="Keep running, and print new lines until the job has left.")] = False,
 ) -> None:
     """Print the log of a job, or what one of its workers printed."""
-    of = {} if worker is None else {"worker": worker}
-    text, at = _log(state, job, of, 0)
-    sys.stdout.write("".join(text if tail is None else text[-tail:]))
+    params = {} if worker is None else {"worker": worker}
+    lines, offset = _read_log(state, job, params, 0)
+    sys.stdout.write("".join(lines if tail is None else lines[-tail:]))
+    # on stderr, so that the log itself can be piped
     if worker is None and (printed := ask(state, "GET", f"/jobs/{job}/workers")):
         err.print(f"printed: {_sizes(printed)}; `skedge logs {job} --worker W` shows it", soft_wrap=True)
     while follow:
         sys.stdout.flush()
         # the state first: what is written before the job leaves is in the log that is read after
-        left = ask(state, "GET", f"/jobs/{job}")["ended_s"] is not None
-        more, at = _log(state, job, of, at)
-        sys.stdout.write("".join(more))
-        follow = not left
+        has_ended = ask(state, "GET", f"/jobs/{job}")["ended_s"] is not None
+        new_lines, offset = _read_log(state, job, params, offset)
+        sys.stdout.write("".join(new_lines))
+        follow = not has_ended
         if follow:
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
 
-def _log(state: Path, job: str, of: Mapping[str, str], since: int) -> tuple[list[str], int]:
+def _read_log(state: Path, job: str, params: Mapping[str, str], since: int) -> tuple[list[str], int]:
     """The lines of a log from byte `since` on, and the number of the byte after them."""
-    found: list[str] = []
+    lines: list[str] = []
     while True:
-        answer = answered(state, "GET", f"/jobs/{job}/logs", params={**of, "since": since})
-        found += escaped(answer.text).splitlines(keepends=True)
+        answer = send_request(state, "GET", f"/jobs/{job}/logs", params={**params, "since": since})
+        # a job's output may hold control characters of the terminal
+        lines += escaped(answer.text).splitlines(keepends=True)
         since, before = int(answer.headers["Skedge-Next"]), since
+        # the end of what is written so far
         if since == before:
-            return found, since
+            return lines, since
 
 
 def _sizes(printed: list[dict[str, Any]]) -> str:
@@ -351,8 +269,8 @@ def _sizes(printed: list[dict[str, Any]]) -> str:
 
 def cancel(job: JobArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Cancel a job that is in the system."""
-    found = ask(state, "POST", f"/jobs/{job}/cancel") or {}
-    print_answer({"job": job, **found}, found.get("waits", f"{job} cancelled"), as_json=as_json)
+    answer = ask(state, "POST", f"/jobs/{job}/cancel") or {}
+    print_answer({"job": job, **answer}, answer.get("waits", f"{job} cancelled"), as_json=as_json)
 
 
 def events(
@@ -363,9 +281,10 @@ def events(
 ) -> None:
     """List events and decisions in order; with --json one line each."""
     while True:
-        rows = _pages(state, "/events", {}, since)
+        rows = _all_rows(state, "/events", {}, since)
         if as_json:
             for row in rows:
+                # one line an entry, so that a program can follow
                 sys.stdout.write(json.dumps(row) + "\n")
             sys.stdout.flush()
         elif rows:
@@ -373,7 +292,7 @@ def events(
         if not follow:
             return
         since = rows[-1]["n"] + 1 if rows else since
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
 def servers(state: StateOption = STATE, as_json: JsonOption = False) -> None:

@@ -16,15 +16,17 @@ from skedge.core.model.scenario import Scenario
 from skedge.core.policy import Policy
 from skedge.core.record.stored import StoredScenario
 from skedge.large import LargeRun, inputs_of, run_into, stored_in
-from skedge.run import Run, new_folder
-from skedge.run import run as run_policy
+from skedge.recorded_run import Run
 from skedge.runs.meta import folder_name
+from skedge.runs.new_folder import new_folder
 from skedge.runs.stopwatch import STAGES, Stopwatch
+from skedge.simulate import run as run_policy
 
-from .console import metrics_table, out, print_json, source_text
+from .console import out, print_json, source_text
+from .metrics_table import metrics_table
 from .options import JsonOption, ScenarioArgument, SeedOption
 from .progress import JobProgress, PartProgress, progress
-from .verify import fail_on
+from .verify import exit_on_violations
 
 
 def run(
@@ -37,51 +39,54 @@ def run(
     as_json: JsonOption = False,
 ) -> None:
     """Simulate one policy, verify the record, and write a run folder."""
+    # from the start of the process: imports count, too
     watch = Stopwatch(since=0.0)
     with watch.counting("load"):
-        loaded, made = inputs_of(scenario, policy, seed)
+        loaded, instance = inputs_of(scenario, policy, seed)
     name, seed, source, count = loaded.name, loaded.seed, loaded.source, loaded.count
+    # before the run: a folder that exists is refused at once
     target = folder or Path("runs") / folder_name(f"{name}-{policy}-seed{seed}")
-    with new_folder(target) as inside, progress(quiet=as_json) as bar:
+    with new_folder(target) as temp_folder, progress(quiet=as_json) as bar:
         with watch.counting("load"):
-            loaded = stored_in(inside, loaded, made)
-        result = _simulated(inside, loaded, made, bar, watch if profile else None)
+            loaded = stored_in(temp_folder, loaded, instance)
+        result = _simulated(temp_folder, loaded, instance, bar, watch if profile else None)
         with watch.counting("verify"):
             violations = result.verify() if verify else None
         with watch.counting("write"):
-            result.write(inside)
+            result.write(temp_folder)
         with watch.counting("metrics"):
             numbers = result.metrics
-            left = result.jobs.lazy().filter(pl.col("state").cast(pl.String) != "finished").collect()
+            # lazy, as the table of a large run is a file
+            unfinished = result.jobs.lazy().filter(pl.col("state").cast(pl.String) != "finished").collect()
     stages = watch.profile(count) if profile else None
     if as_json:
-        found = None if violations is None else [asdict(one) for one in violations]
-        also = {"violations": found, "metrics": numbers, "decisions_s": result.decisions_s}
-        also |= {"profile": stages} if stages else {}
-        print_json({"folder": str(target), "source": source, **also})
+        violation_rows = None if violations is None else [asdict(violation) for violation in violations]
+        fields = {"violations": violation_rows, "metrics": numbers, "decisions_s": result.decisions_s}
+        fields |= {"profile": stages} if stages else {}
+        print_json({"folder": str(target), "source": source, **fields})
     else:
         out.print(metrics_table(numbers, f"{policy} on {name}, seed {seed}"))
         if stages:
             out.print(profile_table(stages))
         if source:
             out.print(source_text(source), soft_wrap=True)
-        if len(left):
-            first = f"the first, {left['id'][0]}: {left['reason'][0]}"
-            out.print(f"{len(left)} of {count} jobs did not finish; {first}", soft_wrap=True)
-        checked = ", not verified" if violations is None else "" if violations else ", every rule verified"
-        took = "" if result.decisions_s is None else f"; decisions took {result.decisions_s:.2f} s of CPU"
-        out.print(f"run folder: {target}{checked}{took}", soft_wrap=True)
-    fail_on(violations or [], quiet=as_json)
+        if len(unfinished):
+            first = f"the first, {unfinished['id'][0]}: {unfinished['reason'][0]}"
+            out.print(f"{len(unfinished)} of {count} jobs did not finish; {first}", soft_wrap=True)
+        verification_text = ", not verified" if violations is None else "" if violations else ", every rule verified"
+        decision_text = "" if result.decisions_s is None else f"; decisions took {result.decisions_s:.2f} s of CPU"
+        out.print(f"run folder: {target}{verification_text}{decision_text}", soft_wrap=True)
+    exit_on_violations(violations or [], quiet=as_json)
 
 
 def _simulated(
     folder: Path, scenario: Scenario | StoredScenario, policy: Policy, bar: Progress, watch: Stopwatch | None
 ) -> Run | LargeRun:
     """The run; the tables of a large one are in `folder`."""
-    shown = JobProgress(bar, scenario.count, policy.name)
+    job_progress = JobProgress(bar, scenario.count, policy.name)
     if isinstance(scenario, StoredScenario):
-        return run_into(folder, scenario, policy, progress=shown, steps=PartProgress(bar), profile=watch)
-    return run_policy(scenario, policy, progress=shown, profile=watch)
+        return run_into(folder, scenario, policy, progress=job_progress, steps=PartProgress(bar), profile=watch)
+    return run_policy(scenario, policy, progress=job_progress, profile=watch)
 
 
 def profile_table(profile: Mapping[str, Any]) -> Table:
@@ -90,6 +95,7 @@ def profile_table(profile: Mapping[str, Any]) -> Table:
     rate = f"{profile['jobs_per_cpu_s']:,.0f} jobs per CPU-second, peak memory {profile['peak_gb']:.2f} GB"
     table = Table("stage", "CPU s", "share", "what it does", title="CPU time by stage", caption=rate)
     for stage, seconds in profile["cpu_s"].items():
+        # stages that took no time are left out
         if seconds:
             table.add_row(stage, f"{seconds:.2f}", f"{seconds / total:.0%}", STAGES[stage])
     table.add_row("in all", f"{total:.2f}", "100%", "", end_section=True)

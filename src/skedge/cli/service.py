@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import getpass
 import os
 import re
 import secrets
@@ -42,17 +40,19 @@ from skedge.live.gpus import check_device
 from skedge.live.loopback import token_by_file
 from skedge.live.private import secret_of, write_aside
 from skedge.live.training.code import copy_codes
-from skedge.run import for_service, new_folder
+from skedge.prepare import prepare_for_service
 from skedge.runs.cluster import check_answers
+from skedge.runs.new_folder import new_folder
 from skedge.scenario.file import check_name, load_cluster_file
 from skedge.scenario.save import cluster_fields
 
+from .client import address_in, print_answer
 from .console import err, out, print_json
 from .extra import check_live
 from .job_options import JobOptions
 from .options import STATE, JobArgument, JsonOption, StateOption, with_groups
-from .progress import working
-from .requests import address_in, print_answer
+from .progress import spinner
+from .state_lock import is_alive, local_user, lock_state, lock_stopped, service_pid
 
 _UP_S = 180.0
 """Longest time that a start may spend in one step [s]."""
@@ -60,7 +60,7 @@ _DOWN_S = 60.0
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ServiceOptions:
     """The policy, Ray cluster, address and databases of a service; kept in its state."""
 
     policy: Annotated[str, typer.Option(help="name or name:key=value,…")] = "aonline"
@@ -104,7 +104,7 @@ def up(
     cluster: Annotated[Path, typer.Argument(help="A cluster file: the cluster of a scenario file.")],
     *,
     state: StateOption = STATE,
-    wanted: Wanted,
+    service: ServiceOptions,
     limits: LimitOptions,
     jobs: JobOptions,
     foreground: Annotated[bool, typer.Option(help="Stay in the foreground, for containers.")] = False,
@@ -112,23 +112,27 @@ def up(
 ) -> None:
     """Start the service; with an existing state it continues where it ended."""
     check_live()
-    check_device(wanted.device)
-    cert, key = certificate(wanted.tls_cert, wanted.tls_key)
-    track = tuple(tracked(url) for url in wanted.track or ())
-    wanted, confinement = replace(wanted, tls_cert=cert, tls_key=key), jobs.confinement()
+    check_device(service.device)
+    # checked before anything is written
+    cert, key = certificate(service.tls_cert, service.tls_key)
+    track = tuple(tracked(url) for url in service.track or ())
+    service, confinement = replace(service, tls_cert=cert, tls_key=key), jobs.confinement()
     scenario = load_cluster_file(cluster)
-    for_service(wanted.policy, scenario)
+    prepare_for_service(service.policy, scenario)
     kind_of(scenario.cluster).check_live(scenario)
-    if wanted.ray is not None:
-        check_answers(wanted.ray)
-    lock = _new_state(state)
+    if service.ray is not None:
+        check_answers(service.ray)
+    # held until the service ends: of two starts at once only one goes on
+    lock = lock_state(state)
     if lock is None:
         raise InputError(f"{state}: the service is up already; `skedge down --state {state}` ends it")
     _hide_secrets(state)
-    mark = _check_same(state, wanted.policy, scenario) or secrets.token_hex(8)
+    # the mark ties a journal in a database to this state alone
+    mark = _check_same_service(state, service.policy, scenario) or secrets.token_hex(8)
+    # with all draws made: a later start must not draw another cluster
     write_aside(state / CLUSTER, yaml.safe_dump(cluster_fields(scenario), sort_keys=False))
     allowed = tuple(limits.allow or ())
-    kept = Limits(
+    service_limits = Limits(
         limits.max_chunks,
         limits.max_body_mb,
         limits.min_free_mb,
@@ -142,47 +146,54 @@ def up(
         limits.output_mb,
         tuple(limits.allow_pip or ()),
     )
-    save_settings(state, Settings(**{**asdict(wanted), "track": track}, id=mark, limits=kept, jobs=confinement))
+    save_settings(
+        state, Settings(**{**asdict(service), "track": track}, id=mark, limits=service_limits, jobs=confinement)
+    )
     for name in (ADDRESS, STARTING):
+        # left by a service that was killed: they would look like an answer
         (state / name).unlink(missing_ok=True)
+    # -P: the current folder is not searched, where a file may have the name of a module
     command = [sys.executable, "-P", "-m", "skedge.live.control.daemon", str(lock), str(state.absolute())]
     if foreground:
         os.set_inheritable(lock, True)
         os.execv(sys.executable, command)  # noqa: S606 - this process becomes the supervisor
     with (state / LOG).open("ab") as log:
-        began = log.tell()
+        # the log is appended to: only what follows is about this start
+        log_start = log.tell()
         process = subprocess.Popen(  # noqa: S603 - our own module
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=[lock]
         )
     os.close(lock)
-    address = _wait_up(process, state, began, quiet=as_json)
+    address = _wait_up(process, state, log_start, quiet=as_json)
     if as_json:
         print_json({"url": address["url"], "state": str(state)})
     else:
-        out.print(f"up at {address['url']}, policy {wanted.policy}, state {state}", soft_wrap=True)
+        out.print(f"up at {address['url']}, policy {service.policy}, state {state}", soft_wrap=True)
 
 
 def _hide_secrets(state: Path) -> None:
     """Take the tokens of the API and of Ray from the environment into files of the state."""
+    # the environment of a process can be read by others of the same user, and is inherited
     if "SKEDGE_TOKEN" in os.environ:
         secret_of(state / TOKEN, "SKEDGE_TOKEN")
     if "RAY_AUTH_TOKEN" in os.environ:
         token_by_file(state)
 
 
-def _check_same(state: Path, policy: str, scenario: Scenario) -> str | None:
+def _check_same_service(state: Path, policy: str, scenario: Scenario) -> str | None:
     """Check that an existing state has this policy and cluster; returns its id, or None for a new state."""
     if not (state / SETTINGS).exists():
         return None
-    kept = read_settings(state)
-    if kept.policy != policy:
-        raise InputError(f"{state}: its service has the policy {kept.policy}, not {policy}; name a new --state")
+    settings = read_settings(state)
+    if settings.policy != policy:
+        raise InputError(f"{state}: its service has the policy {settings.policy}, not {policy}; name a new --state")
+    # the journal's decisions are replayed at a start: on another cluster they would be others
     if cluster_fields(load_cluster_file(state / CLUSTER)) != cluster_fields(scenario):
         raise InputError(f"{state}: its service has another cluster ({state / CLUSTER}); name a new --state")
-    return kept.id
+    return settings.id
 
 
-def _wait_up(process: subprocess.Popen[bytes], state: Path, began: int, *, quiet: bool) -> dict[str, Any]:
+def _wait_up(process: subprocess.Popen[bytes], state: Path, log_start: int, *, quiet: bool) -> dict[str, Any]:
     """Wait until the service answers, as long as its start makes progress.
 
     An interrupt ends what was started.
@@ -193,45 +204,48 @@ def _wait_up(process: subprocess.Popen[bytes], state: Path, began: int, *, quiet
         If the service ends before it answers; the message says why.
     """
     try:
-        with nullcontext(_ignored) if quiet else working("starting the service") as say:
-            found = _started(process, state, say)
+        with nullcontext(_ignore) if quiet else spinner("starting the service") as say:
+            address = _wait_for_address(process, state, say)
     except KeyboardInterrupt:
-        _end(process)
+        _terminate(process)
         err.print("skedge: interrupted; what was started of the service is ended, its state is kept")
         raise typer.Exit(130) from None
-    if found is not None:
-        return found
-    doing, alive = _starting(state), process.poll() is None
+    if address is not None:
+        return address
+    step, alive = _start_step(state), process.poll() is None
     with (state / "controller.log").open("rb") as log:
-        log.seek(began)
+        log.seek(log_start)
         lines = log.read().decode(errors="replace").strip().splitlines()
-    _end(process)
-    why = f"nothing has changed for {_UP_S:g} s while {doing}" if alive else _last_words(lines)
-    raise SkedgeError(f"the service did not start: {why} (see {state / 'controller.log'})")
+    _terminate(process)
+    reason = f"nothing has changed for {_UP_S:g} s while {step}" if alive else _last_log_line(lines)
+    raise SkedgeError(f"the service did not start: {reason} (see {state / 'controller.log'})")
 
 
-def _started(process: subprocess.Popen[bytes], state: Path, say: Callable[[str], None]) -> dict[str, Any] | None:
+def _wait_for_address(
+    process: subprocess.Popen[bytes], state: Path, show: Callable[[str], None]
+) -> dict[str, Any] | None:
     """The service's address once its controller says that it has taken its journal in again.
 
     None if it has ended, or one step of its start takes too long.
     """
-    doing, deadline = "", time.monotonic() + _UP_S
+    step, deadline = "", time.monotonic() + _UP_S
     while time.monotonic() < deadline and process.poll() is None:
-        address, now = address_in(state), _starting(state)
+        address, new_step = address_in(state), _start_step(state)
         if address is not None and address["ready"]:
             return address
-        if now != doing:
-            doing, deadline = now, time.monotonic() + _UP_S
-            say(now)
+        # each step may take its time: a long journal is read, Ray is started
+        if new_step != step:
+            step, deadline = new_step, time.monotonic() + _UP_S
+            show(new_step)
         time.sleep(0.2)
     return None
 
 
-def _ignored(_: str) -> None:
+def _ignore(_: str) -> None:
     """Ignores progress: with --json only the answer is printed."""
 
 
-def _starting(state: Path) -> str:
+def _start_step(state: Path) -> str:
     """The current step of a controller that does not answer yet."""
     with suppress(OSError):
         return (state / "starting").read_text(encoding="utf-8")
@@ -242,92 +256,32 @@ _UNINFORMATIVE = re.compile(r"the (controller|host of Ray), process |(\x1b\[[\d;
 """The supervisor's lines about processes that have ended, and Ray's, which begin with the time or with a process."""
 
 
-def _last_words(lines: list[str]) -> str:
+def _last_log_line(lines: list[str]) -> str:
     """The last informative line of a log: preferably neither the supervisor's about how a process ended, nor Ray's."""
     informative = [line for line in lines if not _UNINFORMATIVE.match(line)]
     return (informative or lines or ["its log is empty"])[-1]
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _terminate(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(_DOWN_S)
 
 
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
 def down(state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """End the service and all its processes; its jobs continue when it is started again."""
-    running = _running(state)
+    running = service_pid(state)
     if running is None:
         raise InputError(f"{state}: no service is up there; start one with `skedge up CLUSTER --state {state}`")
+    # the supervisor ends all others in order
     os.kill(running, signal.SIGTERM)
     deadline = time.monotonic() + _DOWN_S
-    while _alive(running) and time.monotonic() < deadline:
+    while is_alive(running) and time.monotonic() < deadline:
         time.sleep(0.1)
-    if _alive(running):
+    if is_alive(running):
         raise SkedgeError(f"the service (process {running}) has not ended within {_DOWN_S:g} s")
     Audit(state / AUDIT, local_user).note("down", {}, "done")
     print_answer({"down": True}, "down", as_json=as_json)
-
-
-def _new_state(state: Path) -> int | None:
-    """The lock of a state; creates the folder if needed, readable by its owner only. None if the lock is held."""
-    try:
-        state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return _locked(state)
-    except OSError as error:
-        raise InputError(f"{state}: a state cannot be kept there: {error.strerror}") from error
-
-
-def lock_of(state: Path) -> int:
-    """The lock of the state of a service that is down.
-
-    Raises
-    ------
-    InputError
-        If it is up, or there is no state.
-    """
-    read_settings(state)
-    lock = _new_state(state)
-    if lock is None:
-        raise InputError(f"{state}: the service is up; `skedge down --state {state}` ends it")
-    return lock
-
-
-def _locked(state: Path) -> int | None:
-    """The lock of a state, held as long as the returned file is open; None if another process holds it."""
-    lock = os.open(state / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        return None
-    return lock
-
-
-def _running(state: Path) -> int | None:
-    """Process id of the supervisor, or of a controller without one; None if there is no service."""
-    if not state.is_dir():
-        return None
-    lock = _locked(state)
-    if lock is not None:
-        os.close(lock)
-        return None
-    with suppress(OSError, ValueError):
-        pid = int((state / "supervisor.pid").read_text(encoding="utf-8"))
-        if _alive(pid):
-            return pid
-    address = address_in(state)
-    return None if address is None else int(address["pid"])
 
 
 def record(
@@ -340,14 +294,15 @@ def record(
     from skedge.live.control.service import recorded  # noqa: PLC0415 - imports the extra
 
     settings = read_settings(state)
-    with new_folder(folder) as inside:
-        kept = settings.checkpoints_of(state)
-        run = recorded(load_cluster_file(state / CLUSTER), state, settings.id, kept, settings.journal)
+    with new_folder(folder) as temp_folder:
+        checkpoints = settings.checkpoints_of(state)
+        run = recorded(load_cluster_file(state / CLUSTER), state, settings.id, checkpoints, settings.journal)
         violations = run.verify()
-        run.write(inside)
-        copy_codes(state, inside)
-    found = {"folder": str(folder), "jobs": len(run.jobs), "violations": [asdict(v) for v in violations]}
-    print_answer(found, f"{len(run.jobs)} jobs recorded in {folder}, {len(violations)} violations", as_json=as_json)
+        # also with violations: they are easier to find in the record
+        run.write(temp_folder)
+        copy_codes(state, temp_folder)
+    summary = {"folder": str(folder), "jobs": len(run.jobs), "violations": [asdict(v) for v in violations]}
+    print_answer(summary, f"{len(run.jobs)} jobs recorded in {folder}, {len(violations)} violations", as_json=as_json)
     for violation in violations if not as_json else ():
         err.print(f"{violation.rule} {violation.job}: {violation.message}", soft_wrap=True, highlight=False)
     if violations:
@@ -364,8 +319,8 @@ def backup(
     from skedge.live.control.backup import copy_state  # noqa: PLC0415 - imports the extra
 
     settings = read_settings(state)
-    with new_folder(folder) as inside:
-        copy_state(state, settings, inside)
+    with new_folder(folder) as temp_folder:
+        copy_state(state, settings, temp_folder)
     print_answer({"folder": str(folder)}, f"{state} is copied to {folder}", as_json=as_json)
 
 
@@ -377,19 +332,12 @@ def fetch(
 ) -> None:
     """Get a job's trained parameters: a state dict for torch.load, from its newest checkpoint."""
     check_live()
-    from skedge.live.control import fetch as by  # noqa: PLC0415 - imports PyTorch
+    from skedge.live.control import fetch as fetching  # noqa: PLC0415 - imports PyTorch
 
     check_name(job, "job")
-    found = by.fetch(read_settings(state).checkpoints_of(state), job, folder)
-    trained = f"{sum(found.progress)} mini-batches in {found.version} updates"
-    print_answer(asdict(found), f"{found.file}: {trained}, sha256 {found.sha256}", as_json=as_json)
-
-
-def local_user() -> str:
-    """The local user, for the audit entry of a command that does not go through the service."""
-    with suppress(OSError, KeyError):
-        return f"user:{getpass.getuser()}"
-    return f"user:{os.getuid()}"
+    checkpoint = fetching.fetch(read_settings(state).checkpoints_of(state), job, folder)
+    trained = f"{sum(checkpoint.progress)} mini-batches in {checkpoint.version} updates"
+    print_answer(asdict(checkpoint), f"{checkpoint.file}: {trained}, sha256 {checkpoint.sha256}", as_json=as_json)
 
 
 def quarantine(job: JobArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
@@ -400,7 +348,7 @@ def quarantine(job: JobArgument, state: StateOption = STATE, as_json: JsonOption
     from skedge.live.control.service import JOURNAL  # noqa: PLC0415
 
     settings = read_settings(state)
-    lock = lock_of(state)
+    lock = lock_stopped(state)
     journal = SqlJournal(settings.journal or f"sqlite:///{state / JOURNAL}", of=settings.id)
     try:
         put_aside(journal, job)

@@ -11,21 +11,21 @@ from rich.table import Column, Table
 from skedge.comparison import MOST_SEEDS
 from skedge.core.errors import InputError
 from skedge.report.pictures import HINT, can_draw
-from skedge.run import new_folder
-from skedge.runs.sweep import Where
+from skedge.runs.new_folder import new_folder
+from skedge.runs.tasks import Executor
 from skedge.studies.judge import Verdict
 from skedge.studies.kinds.feasibility import Feasibility
-from skedge.studies.outcome import shown
+from skedge.studies.outcome import format_cell
 from skedge.studies.overview import PAPERS, in_order
 from skedge.studies.page import StudyResults, write_findings
-from skedge.studies.runner import How, findings
-from skedge.studies.study import Study, Trained, find, known
+from skedge.studies.runner import RunContext, findings
+from skedge.studies.study import LiveSettings, Study, find_study, studies_of
 
 from .console import err, out, print_json
 from .extra import check_live
-from .figures import Chosen, every_figure
+from .figures import FigureSelection, run_all_figures
 from .options import RayOption, ResumeOption
-from .progress import keeping, progress
+from .progress import open_cache, progress
 
 
 def reproduce(
@@ -55,30 +55,33 @@ def reproduce(
             raise InputError(f"reproduce all runs every figure; for {figure} alone: skedge reproduce {alone}")
         if resume is not None:
             raise InputError("reproduce all continues in its --out by itself: leave --resume out")
-        chosen = Chosen(folder or Path("figures"), 1 if quick else seeds, quick=quick, trained=not (simulated or quick))
-        every_figure(chosen, trace, ray, as_json=as_json)
+        selection = FigureSelection(
+            folder or Path("figures"), 1 if quick else seeds, quick=quick, trained=not (simulated or quick)
+        )
+        run_all_figures(selection, trace, ray, as_json=as_json)
         return
     if quick or simulated:
         raise InputError("--quick and --simulated are for all figures: skedge reproduce all")
     if figure is None:
-        _list(known(paper), as_json=as_json)
+        _list(studies_of(paper), as_json=as_json)
         return
-    study = find(paper, figure)
-    if ray is not None and isinstance(study.settings, Trained | Feasibility):
+    study = find_study(paper, figure)
+    # refused, as the options would silently do nothing
+    if ray is not None and isinstance(study.settings, LiveSettings | Feasibility):
         raise InputError(f"{study.name}: makes no simulated runs, which --ray is for")
     if resume is not None and isinstance(study.settings, Feasibility):
         raise InputError(f"{study.name}: makes no runs, which --resume is for")
     target = folder or Path(study.name)
-    with keeping(resume, quiet=as_json) as kept, new_folder(target) as inside, progress(quiet=as_json) as bar:
+    with open_cache(resume, quiet=as_json) as cache, new_folder(target) as temp_folder, progress(quiet=as_json) as bar:
         if study.trained:
             check_live()
-        found = findings(study, seeds, How(trace, Where(-1, ray, kept), inside, bar))
-        write_findings(found, inside)
+        results = findings(study, seeds, RunContext(trace, Executor(-1, ray, cache), temp_folder, bar))
+        write_findings(results, temp_folder)
     if as_json:
-        print_json({"folder": str(target), **found.plain()})
+        print_json({"folder": str(target), **results.plain()})
     else:
-        _show(found, target)
-    if found.broken:
+        _show(results, target)
+    if results.broken:
         raise typer.Exit(1)
 
 
@@ -89,11 +92,11 @@ def _list(studies: list[Study], *, as_json: bool) -> None:
         return
     table = Table("figure", "claim", "whose", "seeds", "minutes", title=studies[0].paper)
     for study in studies:
-        whose = "ours" if study.ours else "the paper's"
+        author = "ours" if study.ours else "the paper's"
         table.add_row(
             study.figures,
             study.claim,
-            whose,
+            author,
             "–".join(map(str, dict.fromkeys((study.seeds, study.cap)))),
             f"{study.minutes:g}",
         )
@@ -103,19 +106,19 @@ def _list(studies: list[Study], *, as_json: bool) -> None:
 _WORDS = {Verdict.HOLDS: "yes ", Verdict.FAILS: "NO  ", Verdict.OPEN: "open"}
 
 
-def _show(found: StudyResults, folder: Path) -> None:
-    table = Table(*(Column(name, overflow="fold") for name in found.outcome.columns), title=found.study.title)
-    for row in found.outcome.rows:
-        table.add_row(*(shown(cell) for cell in row))
+def _show(results: StudyResults, folder: Path) -> None:
+    table = Table(*(Column(name, overflow="fold") for name in results.outcome.columns), title=results.study.title)
+    for row in results.outcome.rows:
+        table.add_row(*(format_cell(cell) for cell in row))
     out.print(table)
-    whose = "our claim" if found.study.ours else "claim"
-    out.print(f"{whose}: {found.study.claim}")
-    for judgement in found.judgements:
+    claim_label = "our claim" if results.study.ours else "claim"
+    out.print(f"{claim_label}: {results.study.claim}")
+    for judgement in results.judgements:
         out.print(f"  {_WORDS[judgement.verdict]}  {judgement.part.text}: {judgement.part.numbers}", soft_wrap=True)
-    for sentence in found.sentences:
+    for sentence in results.sentences:
         out.print(sentence, soft_wrap=True)
-    out.print(found.verified, soft_wrap=True)
-    for label, sentences in found.violations.items():
+    out.print(results.verified, soft_wrap=True)
+    for label, sentences in results.violations.items():
         for sentence in sentences:
             out.print(f"  {label}: {sentence}", soft_wrap=True)
     out.print(f"results, figure and runs: {folder}; the picture: {folder / 'report.html'}", soft_wrap=True)

@@ -14,7 +14,7 @@ from skedge.comparison.comparison import Comparison
 
 from .console import amount, unit_of
 
-_SHOWN = {
+_TITLES = {
     "jct_mean_s": "JCT",
     "jct_rate": "rate",
     "bound_ratio": "bound",
@@ -25,7 +25,7 @@ _SHOWN = {
 }
 """Columns of a comparison shown on the screen, with their titles; the report and ``--json`` have all columns."""
 
-_SHOWN_OF_VALUE = {
+_VALUE_TITLES = {
     "utility_total": "utility",
     "bound_ratio": "bound",
     "acceptance_share": "accepted",
@@ -36,7 +36,7 @@ _SHOWN_OF_VALUE = {
 }
 """The same for jobs with utilities."""
 
-_SHOWN_OF_COST = {
+_COST_TITLES = {
     "cost_total": "total cost",
     "bound_ratio": "bound",
     "cost_latency": "latency",
@@ -63,20 +63,21 @@ def comparison_tables(comparison: Comparison, width: int) -> list[Table]:
     Columns that do not fit in `width` are in further tables; no value is cut.
     """
     c = comparison
-    cells = {heading: [_shown_cell(c, policy, key) for policy in c.policies] for key, heading in _columns(c).items()}
-    return _folded(_title(c), c.policies, cells, width)
+    cells = {heading: [_column_cell(c, policy, key) for policy in c.policies] for key, heading in _columns(c).items()}
+    return _fit_to_width(_title(c), c.policies, cells, width)
 
 
 def demo_tables(comparisons: Mapping[str, Comparison], width: int) -> list[Table]:
     """The same jobs under several assumptions, side by side; one row per policy."""
     first = next(iter(comparisons.values()))
     cells: dict[str, list[Text]] = {}
-    for kind, one in comparisons.items():
+    for kind, comparison in comparisons.items():
         for key in ("jct_mean_s", "jct_rate", "bound_ratio"):
-            heading = f"{kind}\nJCT" if key == "jct_mean_s" else f"{_SHOWN[key]}{' ' * len(cells)}"
+            # spaces make the headings of the second scenario different keys; they are not shown
+            heading = f"{kind}\nJCT" if key == "jct_mean_s" else f"{_TITLES[key]}{' ' * len(cells)}"
             spread = key == "jct_rate"
-            cells[heading] = [_cell(key, one.estimate(policy, key), spread=spread) for policy in first.policies]
-    return _folded(_title(first), first.policies, cells, width)
+            cells[heading] = [_cell(key, comparison.estimate(policy, key), spread=spread) for policy in first.policies]
+    return _fit_to_width(_title(first), first.policies, cells, width)
 
 
 def _title(comparison: Comparison) -> str:
@@ -84,21 +85,23 @@ def _title(comparison: Comparison) -> str:
     return f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds, {seeds[0]} to {seeds[-1]}: means"
 
 
-def _folded(title: str, names: Sequence[str], cells: Mapping[str, Sequence[Text]], width: int) -> list[Table]:
+def _fit_to_width(title: str, names: Sequence[str], cells: Mapping[str, Sequence[Text]], width: int) -> list[Table]:
     """The table with these columns, or as many below each other as are needed for `width`."""
+    # a long policy's name must leave room for numbers
     first = min(max(map(len, ("policy", *names))), int(_NAME_SHARE * width))
     return [
         _table("" if i else title, names, {heading: cells[heading] for heading in part}, first)
-        for i, part in enumerate(_parts(cells, width - first))
+        for i, part in enumerate(_column_groups(cells, width - first))
     ]
 
 
-def _parts(cells: Mapping[str, Sequence[Text]], width: int) -> Iterator[list[str]]:
+def _column_groups(cells: Mapping[str, Sequence[Text]], width: int) -> Iterator[list[str]]:
     """The columns, as many at a time as fit in `width`, but at least one."""
     part, left = list[str](), width
     for heading, column in cells.items():
         lines = [line for text in (heading.rstrip(), *(cell.plain for cell in column)) for line in text.split("\n")]
         needs = _GAP + max(map(len, lines))
+        # a column that is wider than the screen is alone in its table
         if part and needs > left:
             yield part
             part, left = [], width
@@ -109,6 +112,7 @@ def _parts(cells: Mapping[str, Sequence[Text]], width: int) -> Iterator[list[str
 
 def _table(title: str, names: Sequence[str], cells: Mapping[str, Sequence[Text]], first: int) -> Table:
     """A table without vertical lines: names to the left, numbers to the right."""
+    # the narrowest box of rich, as tables have many columns
     table = Table(title=title or None, box=SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=0)
     table.add_column("policy", width=first, overflow="fold")
     for heading in cells:
@@ -120,28 +124,29 @@ def _table(title: str, names: Sequence[str], cells: Mapping[str, Sequence[Text]]
 
 def demo_text(comparisons: Mapping[str, Comparison]) -> str:
     """The assumptions of each kind of jobs in the demo, and the policies that are equal on them."""
-    lines = [f"{kind}: {_ASSUMED[kind]}; {_equal(one)}" for kind, one in comparisons.items()]
-    return "\n".join([*lines, *(f"{kind}: {one.verified_text}" for kind, one in comparisons.items())])
+    lines = [f"{kind}: {_ASSUMPTIONS[kind]}; {_equal_text(comparison)}" for kind, comparison in comparisons.items()]
+    return "\n".join([*lines, *(f"{kind}: {comparison.verified_text}" for kind, comparison in comparisons.items())])
 
 
-_ASSUMED = {
+_ASSUMPTIONS = {
     "rigid": "a job trains on the GPUs that it asked for, never more; displaced work takes 30 s to be restored",
     "divisible": "the same work is cut into 27 to 115 chunks that as many workers can share, restored at no cost",
 }
 """The assumption of each kind of jobs in the demo."""
 
-_ALIKE = 0.01
+_SIMILAR = 0.01
 """Relative difference up to which mean JCTs are shown as equal."""
 
 
-def _equal(comparison: Comparison) -> str:
-    """The policies that are not told apart: by the intervals of their rates, or for few seeds by mean JCTs."""
+def _equal_text(comparison: Comparison) -> str:
+    """Policies of equal performance: by the intervals of their rates or, with few seeds, by mean JCT."""
+    # fewer seeds give no interval worth the name
     if len(comparison.seeds) >= FEWEST:
         alike_to = [
             policy for policy in comparison.policies if _rate_holds_one(comparison.estimate(policy, "jct_rate"))
         ]
         return f"not told from {comparison.reference} by its rate: {', '.join(alike_to) or 'none'}"
-    groups = [group for policies in comparison.groups for group in _alike(comparison, policies)]
+    groups = [group for policies in comparison.groups for group in _similar_groups(comparison, policies)]
     if len(groups) == 1:
         return "every policy is equal within 1 %"
     alike = "; ".join(", ".join(group) for group in groups if len(group) > 1)
@@ -155,12 +160,14 @@ def _rate_holds_one(rate: Estimate | None) -> bool:
     )
 
 
-def _alike(comparison: Comparison, policies: Sequence[str]) -> list[list[str]]:
+def _similar_groups(comparison: Comparison, policies: Sequence[str]) -> list[list[str]]:
     """The policies by mean JCTs that are within 1 % from the least to the greatest of a group."""
+    # of the first seed
     jct = {policy: comparison.metrics[policy][0]["jct_mean_s"] for policy in policies}
     groups: list[list[str]] = []
     for policy in sorted(jct, key=lambda p: jct[p]):
-        if groups and jct[policy] <= jct[groups[-1][0]] * (1 + _ALIKE):
+        # against the least of the group: neighbours that are alike must not chain
+        if groups and jct[policy] <= jct[groups[-1][0]] * (1 + _SIMILAR):
             groups[-1].append(policy)
         else:
             groups.append([policy])
@@ -170,31 +177,34 @@ def _alike(comparison: Comparison, policies: Sequence[str]) -> list[list[str]]:
 def _columns(comparison: Comparison) -> dict[str, str]:
     """Titles of the shown columns by key; with intervals the rate is replaced by the difference to the reference."""
     of_value, of_cost = ("utility_total" in comparison.columns, "cost_total" in comparison.columns)
-    shown = dict(_SHOWN_OF_COST if of_cost else _SHOWN_OF_VALUE if of_value else _SHOWN)
+    titles = dict(_COST_TITLES if of_cost else _VALUE_TITLES if of_value else _TITLES)
     if comparison.has_cloud:
-        shown["cloud_share"] = "cloud"
+        titles["cloud_share"] = "cloud"
+    # a column of zeros would only take room
     if not of_value and any(row["rejected"] for rows in comparison.metrics.values() for row in rows):
-        shown["rejected"] = "rejected"
+        titles["rejected"] = "rejected"
     if HORIZON_COLUMN in comparison.columns:
-        shown[HORIZON_COLUMN] = "after T"
+        titles[HORIZON_COLUMN] = "after T"
+    # the same jobs at every seed: the spread is not that of traces
     if len(comparison.seeds) < FEWEST or comparison.seeding == "same":
-        return shown
-    leading, *others = (item for item in shown.items() if item[0] != "jct_rate")
+        return titles
+    leading, *other_columns = (item for item in titles.items() if item[0] != "jct_rate")
+    # without parameters, unless another policy has the same name
     family = comparison.reference.partition(":")[0]
     alone = sum(policy.partition(":")[0] == family for policy in comparison.policies) == 1
-    return dict([leading, (_DIFFERENCE, f"- {family if alone else comparison.reference}"), *others])
+    return dict([leading, (_DIFFERENCE, f"- {family if alone else comparison.reference}"), *other_columns])
 
 
-def _shown_cell(comparison: Comparison, policy: str, column: str) -> Text:
+def _column_cell(comparison: Comparison, policy: str, column: str) -> Text:
     c, leading = comparison, comparison.leading_metric
     if column == _DIFFERENCE:
         return _difference(c, policy)
     least = "≥ " if c.is_censored(policy, column) else ""
-    return _cell(column, c.estimate(policy, column), least, _counted(c, policy, column), spread=column == leading)
+    return _cell(column, c.estimate(policy, column), least, _count_suffix(c, policy, column), spread=column == leading)
 
 
-def _counted(comparison: Comparison, policy: str, column: str) -> str:
-    """Of how many jobs a mean is, if some policy did not finish all."""
+def _count_suffix(comparison: Comparison, policy: str, column: str) -> str:
+    """The number of jobs in a mean, if some policy did not finish all."""
     if column not in ("jct_mean_s", "cost_total") or FINISHED_COLUMN not in comparison.columns:
         return ""
     finished = comparison.estimate(policy, FINISHED_COLUMN)
@@ -214,6 +224,7 @@ def _range(column: str, value: Estimate) -> str:
     """Ends of an interval, in the unit of its mean, which is shown above it."""
     ends = [end for end in (value.low, value.high) if end is not None]
     if column.endswith("_s"):
+        # the unit is left out: it stands with the mean above
         return "–".join(f"{end / unit_of(value.mean)[1]:.3g}" for end in ends)
     return "–".join(amount(column, end).partition(" ")[0] for end in ends)
 
@@ -227,6 +238,7 @@ def _difference(comparison: Comparison, policy: str) -> Text:
         return Text("equal")
     text = Text(amount(column, value.mean))
     if value.high is not None:
+        # decided, not only different in the mean
         star = "*" if comparison.sign(policy, column) else ""
         text.append(f"\n±{amount(column, value.high - value.mean)}{star}", "dim")
     return text

@@ -40,6 +40,7 @@ def add(
     """Add a token, or replace that of the same name, and print it: it is kept nowhere."""
     from skedge.live.control.tokens import add_token  # noqa: PLC0415 - takes time to import
 
+    # shown once: the file has only its hash
     text = add_token(state, name, role, tenant)
     if as_json:
         print_json({"name": name, "role": role, "tenant": tenant, "token": text})
@@ -48,17 +49,17 @@ def add(
 
 
 @token_app.command("list")
-def listed(state: StateOption = STATE, as_json: JsonOption = False) -> None:
+def list_tokens(state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """List the names, roles and tenants of the tokens."""
     from skedge.live.control.tokens import read_tokens  # noqa: PLC0415 - takes time to import
 
     tokens = read_tokens(state)
     if as_json:
-        print_json([{"name": one.name, "role": one.role, "tenant": one.tenant} for one in tokens])
+        print_json([{"name": token.name, "role": token.role, "tenant": token.tenant} for token in tokens])
         return
     table = Table("name", "role", "tenant")
-    for one in tokens:
-        table.add_row(one.name, one.role, one.tenant or "all")
+    for token in tokens:
+        table.add_row(token.name, token.role, token.tenant or "all")
     out.print(table)
 
 

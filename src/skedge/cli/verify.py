@@ -10,7 +10,7 @@ import typer
 
 from skedge.analysis.verify.rules import Violation
 from skedge.large import opened
-from skedge.run import Run
+from skedge.recorded_run import Run
 from skedge.runs.meta import is_installed
 from skedge.testing.rerun import difference
 
@@ -26,24 +26,27 @@ def verify(
 ) -> None:
     """Check a run's record against every rule of the model; exit code 1 if one is broken."""
     with progress(quiet=as_json) as bar:
-        kept = Run.load(folder) if replay else opened(folder, PartProgress(bar))
-        violations = kept.verify()
-    if isinstance(kept, Run) and replay and (differs := difference(kept)) is not None:
+        # a replay compares whole tables; else a large run stays in its files
+        run = Run.load(folder) if replay else opened(folder, PartProgress(bar))
+        violations = run.verify()
+    if isinstance(run, Run) and replay and (differs := difference(run)) is not None:
+        # not among the rules of the record itself, but its inputs then gave another one
         violations.append(Violation("M37", "definition", None, None, differs))
     if as_json:
         print_json([asdict(v) for v in violations])
     elif not violations:
-        live = f" (a live run: times to within {kept.tolerance / 1e6:g} s)" if kept.live else ""
+        live = f" (a live run: times to within {run.tolerance / 1e6:g} s)" if run.live else ""
         out.print(f"{folder}: every rule holds{live}" + (", and the policy gives this record again" if replay else ""))
-        if not is_installed(kept.meta):
+        # "every rule holds" alone would promise too much
+        if not is_installed(run.meta):
             out.print(
-                f"policy {kept.meta['policy']!r} is not installed: its parameters, lanes and promises are taken as "
+                f"policy {run.meta['policy']!r} is not installed: its parameters, lanes and promises are taken as "
                 "run.json has them"
             )
-    fail_on(violations, quiet=as_json)
+    exit_on_violations(violations, quiet=as_json)
 
 
-def fail_on(violations: Sequence[Violation], *, quiet: bool) -> None:
+def exit_on_violations(violations: Sequence[Violation], *, quiet: bool) -> None:
     """Print the violations unless `quiet`, and exit with 1; return if there are none."""
     if not violations:
         return

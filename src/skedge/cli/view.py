@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from skedge.core.errors import InputError
-from skedge.run import load_whole
+from skedge.recorded_run import load_complete
 from skedge.view.recorded_runs import RecordedRuns
 from skedge.view.server import ViewServer
 
@@ -22,7 +22,7 @@ def view(
     no_open: Annotated[bool, typer.Option("--no-open", help="Print the address and open no browser.")] = False,
 ) -> None:
     """View recorded runs in the browser: lanes, jobs, decisions, servers and a comparison; until Ctrl-C."""
-    answers = RecordedRuns([load_whole(folder) for folder in folders])
+    answers = RecordedRuns([load_complete(folder) for folder in folders])
     _ = answers.lanes  # made before the page asks
     try:
         server = ViewServer(answers, port)

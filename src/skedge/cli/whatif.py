@@ -10,18 +10,18 @@ import typer
 from rich.table import Table
 
 from skedge.core.errors import InputError
-from skedge.run import load_whole
+from skedge.explanation.what_if import answer_fields, replay_run, state_at, what_if
+from skedge.recorded_run import load_complete
 from skedge.scenario.yaml import read_yaml
-from skedge.whatif import replayed, state_at, what_if, written
 
+from .client import ask
 from .console import duration, out, print_json
 from .options import STATE, JsonOption, RunArgument, ServerArgument, StateOption
-from .requests import ask
 
-_SHOWN = 20
+_MAX_ROWS = 20
 """Most jobs that a table lists; --json has all."""
 
-_NAMED = 5
+_MAX_NAMES = 5
 """Most jobs that a sentence names."""
 
 RunOption = Annotated[Path | None, typer.Option("--run", help="A run folder, instead of the service.")]
@@ -45,11 +45,11 @@ def submit(
     spec: Annotated[Path, typer.Argument(help="A job spec (YAML).")],
     state: StateOption = STATE,
     folder: RunOption = None,
-    at: AtOption = None,
+    at_s: AtOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """What if this job were submitted now."""
-    _answer({"submit": read_yaml(spec)}, state, folder, at, as_json=as_json)
+    _answer({"submit": read_yaml(spec)}, state, folder, at_s, as_json=as_json)
 
 
 @whatif_app.command()
@@ -57,11 +57,11 @@ def drain(
     server: ServerArgument,
     state: StateOption = STATE,
     folder: RunOption = None,
-    at: AtOption = None,
+    at_s: AtOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """What if this server were taken out of service now."""
-    _answer({"drain": server}, state, folder, at, as_json=as_json)
+    _answer({"drain": server}, state, folder, at_s, as_json=as_json)
 
 
 @whatif_app.command()
@@ -69,11 +69,11 @@ def add(
     server: Annotated[Path, typer.Argument(help="A server (YAML), as in the servers of a cluster file.")],
     state: StateOption = STATE,
     folder: RunOption = None,
-    at: AtOption = None,
+    at_s: AtOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """What if there were this server, too; both sides begin anew with what is left to train."""
-    _answer({"add": read_yaml(server)}, state, folder, at, as_json=as_json)
+    _answer({"add": read_yaml(server)}, state, folder, at_s, as_json=as_json)
 
 
 @whatif_app.command()
@@ -81,22 +81,24 @@ def policy(
     name: Annotated[str, typer.Argument(metavar="POLICY", help="name or name:key=value,…")],
     state: StateOption = STATE,
     folder: RunOption = None,
-    at: AtOption = None,
+    at_s: AtOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """What if this were the policy; both sides begin anew with what is left to train."""
-    _answer({"policy": name}, state, folder, at, as_json=as_json)
+    _answer({"policy": name}, state, folder, at_s, as_json=as_json)
 
 
-def _answer(question: dict[str, Any], state: Path, folder: Path | None, at: float | None, *, as_json: bool) -> None:
-    if (folder is None) != (at is None):
+def _answer(question: dict[str, Any], state: Path, folder: Path | None, at_s: float | None, *, as_json: bool) -> None:
+    # a running service is asked about now, a recorded run about some time
+    if (folder is None) != (at_s is None):
         raise InputError("--run and --at go together: a run folder, and a moment in it")
-    if folder is None or at is None:
-        found = ask(state, "POST", "/whatif", json=question)
+    if folder is None or at_s is None:
+        answer = ask(state, "POST", "/whatif", json=question)
     else:
-        kept = load_whole(folder)
-        found = written(what_if(state_at(kept.scenario, kept.policy, at), question))
-    _print(found, _ANEW if question.keys() & {"policy", "add"} else "", as_json=as_json)
+        run = load_complete(folder)
+        answer = answer_fields(what_if(state_at(run.scenario, run.policy, at_s), question))
+    # these two cannot be tried on the running state
+    _print(answer, _RESTART_NOTE if question.keys() & {"policy", "add"} else "", as_json=as_json)
 
 
 def replay(
@@ -106,80 +108,87 @@ def replay(
     as_json: JsonOption = False,
 ) -> None:
     """Simulate a recorded run under another policy, and compare every job."""
-    recorded = load_whole(folder)
-    answer, after = replayed(recorded, name)
+    recorded = load_complete(folder)
+    answer, new_run = replay_run(recorded, name)
     if save is not None:
-        after.save(save)
-    _print(written(answer), _SIMULATED if recorded.live else "", as_json=as_json)
+        new_run.save(save)
+    _print(answer_fields(answer), _SIMULATION_NOTE if recorded.live else "", as_json=as_json)
 
 
-_ANEW = (
+_RESTART_NOTE = (
     "Both sides begin anew with what is left to train, and upload its data again: "
     "they compare with each other, not with what the queue says."
 )
-_SIMULATED = (
+_SIMULATION_NOTE = (
     "The record is a service's: both sides are simulated, with announced times and without the jobs' failures and "
     "cancellations, so that they compare with each other, not with what happened."
 )
 
 
-def _print(found: Mapping[str, Any], note: str, *, as_json: bool) -> None:
+def _print(answer: Mapping[str, Any], note: str, *, as_json: bool) -> None:
     if as_json:
-        print_json(found)
+        print_json(answer)
         return
-    jobs = found["jobs"]
+    jobs = answer["jobs"]
     if not jobs:
-        out.print(f"no job is in the system at {found['now_s']:.0f} s: nothing would change")
+        out.print(f"no job is in the system at {answer['now_s']:.0f} s: nothing would change")
         return
     table = Table("job", "runs from", "would run from", "completes at", "would complete at", "change")
-    for row in jobs[:_SHOWN]:
-        table.add_row(row["job"], *_cells(row, found["now_s"]))
+    # ranked: those that change most come first
+    for row in jobs[:_MAX_ROWS]:
+        table.add_row(row["job"], *_cells(row, answer["now_s"]))
     out.print(table)
-    if len(jobs) > _SHOWN:
-        out.print(f"and {len(jobs) - _SHOWN} jobs more, which change no more than the last; --json shows all")
-    for sentence in _sentences(found):
+    if len(jobs) > _MAX_ROWS:
+        out.print(f"and {len(jobs) - _MAX_ROWS} jobs more, which change no more than the last; --json shows all")
+    for sentence in _sentences(answer):
         out.print(sentence, soft_wrap=True)
     if note:
         out.print(note)
 
 
-_APART = {
+_UNSUMMED = {
     "stranded": "would never complete",
     "freed": "would complete, and never do as things are",
     "never": "never complete, with the change or without it",
 }
-"""What is said of the jobs that are counted apart, by outcome."""
+"""Text for the jobs that are not in the sum, by outcome."""
 
 
-def _sentences(found: Mapping[str, Any]) -> Iterator[str]:
+def _sentences(answer: Mapping[str, Any]) -> Iterator[str]:
     """The jobs that never complete, then the numbers of the others and the sum of their changes."""
-    counts = found["counts"]
-    for outcome, words in _APART.items():
-        names = [row["job"] for row in found["jobs"] if row["outcome"] == outcome]
+    counts = answer["counts"]
+    # a job that never completes has no time to add to the sum
+    for outcome, words in _UNSUMMED.items():
+        names = [row["job"] for row in answer["jobs"] if row["outcome"] == outcome]
         if names:
-            yield f"{words}: {len(names)} ({', '.join(names[:_NAMED])}{', …' if len(names) > _NAMED else ''})"
-    if found["out_of_service"]:
-        yield f"out of service now, and in both forecasts: {', '.join(found['out_of_service'])}"
-    if found["later_s"] is None:
+            yield f"{words}: {len(names)} ({', '.join(names[:_MAX_NAMES])}{', …' if len(names) > _MAX_NAMES else ''})"
+    if answer["out_of_service"]:
+        yield f"out of service now, and in both forecasts: {', '.join(answer['out_of_service'])}"
+    if answer["later_s"] is None:
         yield "no job completes both with the change and without it, so there is no sum"
     else:
-        yield f"complete sooner: {counts['sooner']}, later: {counts['later']}; in sum {_signed(found['later_s'])}"
+        yield f"complete sooner: {counts['sooner']}, later: {counts['later']}; in sum {_change_text(answer['later_s'])}"
 
 
 def _cells(row: Mapping[str, Any], now: float) -> Sequence[str]:
     """The times of a job: "now" where it runs at the moment of the question, "never", or a dash without the job."""
     sides = ("before", not row["submitted"]), ("after", True)
-    said = [_at(row[f"{what}_{side}_s"], now, there) for what in ("start", "completion") for side, there in sides]
-    return [*said, _signed(row["later_s"])]
+    times = [
+        _time_text(row[f"{event}_{side}_s"], now, has_job)
+        for event in ("start", "completion")
+        for side, has_job in sides
+    ]
+    return [*times, _change_text(row["later_s"])]
 
 
-def _at(time: float | None, now: float, there: bool) -> str:
+def _time_text(time: float | None, now: float, has_job: bool) -> str:
     if time is None:
-        return "never" if there else "–"
+        return "never" if has_job else "–"
+    # a replay is asked about 0 s, when nothing runs yet
     return "now" if time <= now > 0 else f"{time:.1f} s"
 
 
-def _signed(seconds: float | None) -> str:
+def _change_text(seconds: float | None) -> str:
     if seconds is None:
         return "–"
     return f"{duration(abs(seconds))} {'sooner' if seconds < 0 else 'later'}" if seconds else "0 s"

@@ -15,10 +15,10 @@ from skedge.core.errors import SkedgeError
 from skedge.core.model.cluster import Floats
 from skedge.core.model.time import SECOND
 from skedge.optimum.problems import Reference
+from skedge.recorded_run import Run
 from skedge.report.build import ReportTable, build_report
 from skedge.report.notebook import notebook_html
 from skedge.report.plots import Plots
-from skedge.run import Run
 
 from . import texts
 from .columns import (

@@ -17,14 +17,15 @@ from skedge.analysis.metrics.metrics import completion_of
 from skedge.analysis.verify.verify import Violation
 from skedge.core.errors import SkedgeError
 from skedge.core.model.scenario import Jobs, Scenario
-from skedge.optimum.problems import ReferencePart, covering, parts, reference, reference_part
+from skedge.optimum.problems import ReferencePart, covering_problems, parts, reference, reference_part
 from skedge.platform.jit import interpreted
-from skedge.run import Run, run
+from skedge.recorded_run import Run
 from skedge.runs.meta import folder_name, registered_meta
-from skedge.runs.sweep import Passing, Point, Where, key_of
+from skedge.runs.tasks import Executor, KeyedTask, TransientResult, key_of
 from skedge.scenario.file import Source
 from skedge.scenario.resampled import Origin, origin_of, window_of
 from skedge.scenario.save import digest_of
+from skedge.simulate import run
 
 from .comparison import Failure, Times
 from .entrants import Entrant
@@ -50,12 +51,12 @@ class Sample:
         return window_of(self.source, self.seed, self.origin)
 
 
-def samples_of(sources: Sequence[tuple[Source, Origin, int | None]], executor: Where) -> list[Sample]:
+def samples_of(sources: Sequence[tuple[Source, Origin, int | None]], executor: Executor) -> list[Sample]:
     """The samples of these sources and seeds; to another machine, or a folder, the scenarios themselves go."""
     call = time.monotonic_ns()
     samples = [Sample(i, source, origin, seed, i, call) for i, (source, origin, seed) in enumerate(sources)]
     # Another machine lacks the file or the function, and a result is kept for what the file held: hence the scenario.
-    return samples if executor.here else [_resolved(sample) for sample in samples]
+    return samples if executor.is_local_uncached else [_resolved(sample) for sample in samples]
 
 
 def _resolved(sample: Sample) -> Sample:
@@ -86,7 +87,7 @@ class RunResult:
 
 
 @dataclass(frozen=True)
-class RunFailure(Passing):
+class RunFailure(TransientResult):
     """The result that a process returns for a run that ended with an error."""
 
     policy: str
@@ -109,7 +110,7 @@ def successes_among(results: Iterable[RunResult | RunFailure]) -> list[RunResult
     return [result for result in results if isinstance(result, RunResult)]
 
 
-def run_point(sample: Sample, policy: Entrant, executor: Where, verify: bool, folder: Path | None) -> Point:
+def run_point(sample: Sample, policy: Entrant, executor: Executor, verify: bool, folder: Path | None) -> KeyedTask:
     """The run of a policy on a sample.
 
     Parameters
@@ -123,12 +124,14 @@ def run_point(sample: Sample, policy: Entrant, executor: Where, verify: bool, fo
     folder
         Parent of the run folder; elsewhere than here the run comes back to be written. None: it is not written.
     """
-    if executor.here:
-        return Point(f"{policy.label} {sample.number}", _run_sample, (sample, policy, verify, folder, sample.i == 0))
+    if executor.is_local_uncached:
+        return KeyedTask(
+            f"{policy.label} {sample.number}", _run_sample, (sample, policy, verify, folder, sample.i == 0)
+        )
     keep = sample.i == 0 or folder is not None
     # Whether the run comes back belongs to the key: a result kept without it does not serve a report.
     key = key_of("compare", sample.digest, policy.label, policy.module(), sample.i, verify, keep)
-    return Point(key, _run_sample, (sample, policy, verify, None, keep))
+    return KeyedTask(key, _run_sample, (sample, policy, verify, None, keep))
 
 
 def _run_sample(
@@ -144,7 +147,7 @@ def _run_sample(
         return RunFailure(policy.label, sample.number, scenario.seed, _failure(policy.label, scenario.seed, error))
     if folder is not None:
         result.write(make_run_folder(folder, policy.label, scenario.seed))
-    covered = covering(result.scenario, result.schedule, completion_of(registered_meta(result.meta)))
+    covered = covering_problems(result.scenario, result.schedule, completion_of(registered_meta(result.meta)))
     if sample.i == 0:
         _ = result.utilisation  # the report shows it, and it is computed here, beside other runs
     return RunResult(
@@ -189,7 +192,7 @@ def _hash(*arrays: np.ndarray[Any, Any]) -> str:
     return blake2b(b"".join(array.tobytes() for array in arrays), digest_size=8).hexdigest()
 
 
-def bound_points(sample: Sample, results: Mapping[str, RunResult | RunFailure]) -> list[Point]:
+def bound_points(sample: Sample, results: Mapping[str, RunResult | RunFailure]) -> list[KeyedTask]:
     """The bounds on a sample that hold for all its runs that ended well, part by part."""
     successes = successes_among(results.values())
     if not successes:
@@ -197,7 +200,7 @@ def bound_points(sample: Sample, results: Mapping[str, RunResult | RunFailure]) 
     # One bound for all policies must hold for every run: of the problems that cover each of them.
     covered = tuple(sorted(set.intersection(*(set(result.covered) for result in successes))))
     return [
-        Point(key_of("bound", sample.digest, covered, part), _bound, (sample, covered, part))
+        KeyedTask(key_of("bound", sample.digest, covered, part), _bound, (sample, covered, part))
         for part in range(successes[0].parts)
     ]
 
@@ -219,9 +222,9 @@ last_scenario: dict[tuple[int, int], Scenario] = {}
 def compile_small(sample: Sample, policy: Entrant) -> None:
     """Compile verification and bounds on the first job alone, while another process compiles the policy."""
     scenario = sample.scenario()
-    small = replace(scenario, jobs=Jobs(scenario.jobs.frame.head(1), scenario.cluster, scenario.jobs.given))
+    small = replace(scenario, jobs=Jobs(scenario.jobs.frame.head(1), scenario.cluster, scenario.jobs.fixed_delays))
     # Compiling the loop of the run is the other process's work: one job is simulated without.
     with interpreted():
         result = run(small, policy.new_policy())
     result.verify()
-    reference(small, covering(small, result.schedule, completion_of(registered_meta(result.meta))))
+    reference(small, covering_problems(small, result.schedule, completion_of(registered_meta(result.meta))))

@@ -13,4 +13,5 @@ def colocated(scenario: Scenario, order: Allocate) -> int:
     cluster, server = scenario.cluster, order.where[0][0]
     if server != cluster.cloud and scenario.physics.colocation != "one_server":
         return 0
+    # all its PSs are in one place, and that is the workers' server
     return int([server] == [cluster.ps_places[place] for place, _ in order.ps])

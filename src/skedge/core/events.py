@@ -200,7 +200,7 @@ class AssignPS:
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """Upload a job's data to these servers ahead of its allocation there; an allocation implies the upload otherwise.
+    """Upload a job's data to these servers ahead of its allocation there, which otherwise implies the upload (ADR 5).
 
     A server receives the chunks of its share of the workers or, with `copies`, all chunks, for when the servers that
     will train the job are not known yet. Up to the given number of workers can then begin there without another upload.

@@ -42,7 +42,7 @@ Need = Literal[
     "resources with a utility of every job, or sites",
     "a horizon",
 ]
-"""What a policy may require of a scenario."""
+"""Requirements that a policy may have of a scenario."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ class LaneRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Promises:
-    """Properties of a policy's record that are verified beyond the rules for all policies; None: not promised.
+class Guarantees:
+    """Properties of a policy's record that are verified beyond the rules for all policies; None: not guaranteed.
 
     Attributes
     ----------
@@ -91,14 +91,14 @@ class Promises:
     batches: Mapping[str, Any] | None = None
 
     def recorded(self) -> dict[str, Any]:
-        """Those that are made, by name, as ``run.json`` has them."""
-        made = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {name: value for name, value in made.items() if value is not None}
+        """The guarantees given, by name, as ``run.json`` has them under ``promises``."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 @runtime_checkable
 class Policy(Protocol):
-    """A scheduling policy; :class:`Basis` has the usual answers to all but `name` and `decide`.
+    """A scheduling policy; :class:`BasePolicy` has the usual answers to all but `name` and `decide`.
 
     Attributes
     ----------
@@ -119,7 +119,7 @@ class Policy(Protocol):
         """How lanes serve its dispatches."""
 
     @property
-    def promises(self) -> Promises:
+    def guarantees(self) -> Guarantees:
         """Properties of its record that are verified."""
 
     @property
@@ -129,8 +129,8 @@ class Policy(Protocol):
     def calibrated(self, scenario: Scenario) -> Policy:
         """The policy with the constants that it takes from historical data set, as parameters."""
 
-    def unfit(self, cluster: Cluster) -> str | None:
-        """Why it cannot serve jobs that are not known yet on `cluster`; None if it can."""
+    def incompatibility(self, cluster: Cluster) -> str | None:
+        """The reason why it cannot serve unknown jobs on `cluster`; None if it can."""
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run; create all state here."""
@@ -146,10 +146,10 @@ class Policy(Protocol):
 
 
 AnyPolicy = str | Policy | type[Policy]
-"""What may be given where a policy is wanted: ``name`` or ``name:key=value,...``, a policy object, or its class."""
+"""Forms of a policy as an argument: ``name`` or ``name:key=value,...``, a policy object, or its class."""
 
 
-class Basis:
+class BasePolicy:
     """Common base class of policies; deriving from it is optional.
 
     A subclass sets :attr:`name` and, if it takes parameters, :attr:`Parameters`.
@@ -168,9 +168,9 @@ class Basis:
         return LaneRule()
 
     @property
-    def promises(self) -> Promises:
-        """None."""
-        return Promises()
+    def guarantees(self) -> Guarantees:
+        """No guarantee beyond the rules for all policies."""
+        return Guarantees()
 
     @property
     def shares(self) -> bool:
@@ -194,7 +194,7 @@ class Basis:
         """The policy itself: it takes no constants from data."""
         return self
 
-    def unfit(self, cluster: Cluster) -> str | None:  # noqa: ARG002 - for policies that cannot serve every cluster
+    def incompatibility(self, cluster: Cluster) -> str | None:  # noqa: ARG002 - for policies that cannot serve every cluster
         """None: it can serve every cluster."""
         return None
 
@@ -211,7 +211,7 @@ class Basis:
         return None
 
 
-class Started(Protocol):
+class ActivePolicy(Protocol):
     """A policy's algorithm for one kind of cluster, started for a run; the parts of :class:`Policy` that a run uses."""
 
     def decide(self, event: Event, view: View) -> Iterable[Order]:
@@ -224,22 +224,22 @@ class Started(Protocol):
 T = TypeVar("T")
 
 
-class ByKind(Basis):
+class PolicyByKind(BasePolicy):
     """Base of a policy that is one algorithm for each kind of cluster.
 
     A run calls one of :meth:`on_slots`, :meth:`on_resources` and :meth:`at_sites`, which imports only the module of
-    that kind.
+    that kind (ADR 20).
     """
 
-    def on_slots(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
+    def on_slots(self, cluster: Cluster, physics: Physics, rng: Generator) -> ActivePolicy:
         """The algorithm for servers with typed slots, started."""
         raise NotImplementedError
 
-    def on_resources(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
+    def on_resources(self, cluster: Cluster, physics: Physics, rng: Generator) -> ActivePolicy:
         """The algorithm for servers with resources, started."""
         raise NotImplementedError
 
-    def at_sites(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
+    def at_sites(self, cluster: Cluster, physics: Physics, rng: Generator) -> ActivePolicy:
         """The algorithm for sites, started."""
         raise NotImplementedError
 
@@ -289,9 +289,9 @@ class View:
 
     def job_id(self, job: int) -> str:
         """Name of `job`."""
-        return self._state.scenario.jobs.ids[self._past(job)]
+        return self._state.scenario.jobs.ids[self._arrived_job(job)]
 
-    def _past(self, job: int) -> int:
+    def _arrived_job(self, job: int) -> int:
         if not 0 <= job < self.arrived:
             raise IndexError(f"job {job} has not arrived; jobs 0 to {self.arrived - 1} have")
         return job
@@ -309,10 +309,10 @@ class View:
 
     def utility(self, job: int) -> Sigmoid | None:
         """Value of `job` as a function of its training time in slots; None if not specified."""
-        return self._state.scenario.jobs.utility[self._past(job)]
+        return self._state.scenario.jobs.utility[self._arrived_job(job)]
 
     def user(self, job: int) -> str:
-        """Who submitted `job`; empty if not specified. Jobs of one user have one number in ``jobs.user``."""
+        """User who submitted `job`; empty if not specified. Jobs of one user have one number in ``jobs.user``."""
         return self._label("user", job)
 
     def gpu_type(self, job: int) -> str:
@@ -321,25 +321,25 @@ class View:
 
     def _label(self, name: str, job: int) -> str:
         jobs = self._state.scenario.jobs
-        return jobs.names[name][int(getattr(jobs, name)[self._past(job)])]
+        return jobs.names[name][int(getattr(jobs, name)[self._arrived_job(job)])]
 
     @property
     def chunk_time(self) -> Ints:
         """Time to train a chunk, p [µs], for zeta = 0 and 1, shape ``(arrived, 2)``; corrected in live runs."""
-        return _shown(self._state.chunk_time[: self.arrived])
+        return _read_only(self._state.chunk_time[: self.arrived])
 
     @property
     def work(self) -> Ints:
         """Announced work of a gang, D p [worker-µs], at zeta = 0 and 1, shape ``(arrived, 2)``."""
-        return _shown(self._state.engine.ledger.announced[: self.arrived])
+        return _read_only(self._state.engine.ledger.announced[: self.arrived])
 
     def upload_delay(self, job: int, server: int) -> int:
         """Upload delay of a chunk of `job` to `server` [µs]."""
-        return self._state.upload_delay(self._past(job), server)
+        return self._state.upload_delay(self._arrived_job(job), server)
 
     def upload_delays(self, job: int) -> Ints:
         """Upload delay of a chunk of `job` to each server [µs], shape ``(servers,)``."""
-        return self._state.upload_delays(self._past(job))
+        return self._state.upload_delays(self._arrived_job(job))
 
     @property
     def active(self) -> Ints:
@@ -353,32 +353,32 @@ class View:
     @property
     def workers(self) -> Ints:
         """Workers held by each arrived job through allocations, shape ``(arrived,)``."""
-        return _shown(self._state.engine.workers_held[: self.arrived])
+        return _read_only(self._state.engine.workers_held[: self.arrived])
 
     def wholly_in_cloud(self, job: int) -> bool:
         """Whether the last dispatch of every chunk of `job` was to the cloud."""
-        return self._state.wholly_in_cloud(self._past(job))
+        return self._state.wholly_in_cloud(self._arrived_job(job))
 
     def placement(self, job: int) -> tuple[tuple[int, int], ...]:
         """(server, workers) pairs held by `job` now."""
-        return self._state.engine.placement(self._past(job))
+        return self._state.engine.placement(self._arrived_job(job))
 
     def data(self, job: int) -> tuple[tuple[int, int], ...]:
         """(server, workers) pairs: number of workers of `job` whose data are on the server or on their way to it."""
-        return tuple(self._state.engine.data(self._past(job)).items())
+        return tuple(self._state.engine.data(self._arrived_job(job)).items())
 
     def chunks_left(self, job: int) -> Ints:
         """Untrained chunks of `job` by site, shape ``(servers,)``; for clusters of sites."""
-        return _shown(self._state.books.chunks_left(self._past(job)))
+        return _read_only(self._state.books.chunks_left(self._arrived_job(job)))
 
     @property
     def slot_chunks(self) -> Floats:
         """Chunks that one worker trains per slot, rho / E of Okita, shape ``(arrived,)``."""
-        return _shown(self._state.scenario.slot_chunks[: self.arrived])
+        return _read_only(self._state.scenario.slot_chunks[: self.arrived])
 
     def latency(self, job: int) -> LatencyCost | None:
         """Cost of the response time of `job` in slots; None if not specified."""
-        return self._state.scenario.jobs.latency[self._past(job)]
+        return self._state.scenario.jobs.latency[self._arrived_job(job)]
 
     def remaining(self, jobs: Ints) -> Ints:
         """Announced remaining gang work of `jobs` [worker-µs], at least 1."""
@@ -393,27 +393,27 @@ class View:
     @property
     def in_service(self) -> Any:
         """Whether each server is in service, shape ``(servers,)``; always true in a simulation without failures."""
-        return _shown(self._state.in_service)
+        return _read_only(self._state.in_service)
 
     @property
     def capacity(self) -> Ints:
         """Workers of the servers in service, shape ``(servers, worker types)``."""
-        return _shown(self._state.engine.ledger.capacity)
+        return _read_only(self._state.engine.ledger.capacity)
 
     @property
     def free_workers(self) -> Ints:
         """Workers of the servers in service not held by any gang, shape ``(servers, worker types)``."""
-        return _shown(self._state.engine.ledger.free)
+        return _read_only(self._state.engine.ledger.free)
 
     @property
     def amounts(self) -> Floats:
         """Capacity of the servers in service for each resource other than slots, shape ``(servers, resources)``."""
-        return _shown(self._state.books.amounts)
+        return _read_only(self._state.books.amounts)
 
     @property
     def free(self) -> Floats:
         """The part of :attr:`amounts` not held by any job."""
-        return _shown(self._state.books.free)
+        return _read_only(self._state.books.free)
 
     @property
     def ps_job(self) -> Ints:
@@ -421,7 +421,7 @@ class View:
 
         A slot of a server out of service has a number that is no job's.
         """
-        return _shown(self._state.engine.ledger.ps_job)
+        return _read_only(self._state.engine.ledger.ps_job)
 
     def ps_of(self, job: int) -> int | None:
         """PS slot of `job` (CLOUD = -1), None if it has none; on servers with slots."""
@@ -429,7 +429,7 @@ class View:
 
     def ps_placement(self, job: int) -> tuple[tuple[int, int], ...]:
         """(place, PSs) pairs held by `job` now, as in ``Allocate.ps``."""
-        return self._state.books.ps_placement(self._past(job))
+        return self._state.books.ps_placement(self._arrived_job(job))
 
     @property
     def free_bytes(self) -> Ints:
@@ -437,7 +437,7 @@ class View:
 
         A chunk fits where this is at least its ``chunk_bytes``.
         """
-        return _shown(self._state.books.storage.free)
+        return _read_only(self._state.books.storage.free)
 
     def belief(self, lanes: Ints, weights: Ints | None = None) -> Lanes:
         """The announced state of all lanes, read-only, with those in `lanes` updated to the present.
@@ -456,8 +456,9 @@ class View:
         return self._state.dispatches
 
 
-def _shown(array: Any) -> Any:
+def _read_only(array: Any) -> Any:
     """A read-only view of `array`: only the kernel writes it."""
-    shown = array[:]
-    shown.flags.writeable = False
-    return shown
+    view = array[:]
+    # the slice has flags of its own: the kernel goes on writing the array
+    view.flags.writeable = False
+    return view

@@ -19,11 +19,11 @@ Schema = dict[str, Any]
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The fast C loader if available, as a CRD with pod templates is a megabyte of YAML."""
 
-_OF_EVERY_OBJECT: Schema = {"apiVersion": {}, "kind": {}, "metadata": {}}
+_OBJECT_FIELDS: Schema = {"apiVersion": {}, "kind": {}, "metadata": {}}
 """Fields that an API server checks itself, independent of the CRD."""
 
-_SHOWN = 10
-_LONGEST = 60
+_MAX_LINES = 10
+_MAX_CHARS = 60
 
 
 def read_schema(path: Path | str, kind: str, api_version: str) -> Schema:
@@ -43,13 +43,13 @@ def read_schema(path: Path | str, kind: str, api_version: str) -> Schema:
     """
     group, _, version = api_version.rpartition("/")
     for document in _documents(Path(path)):
-        spec = _at(document, "spec")
-        if _at(document, "kind") == "CustomResourceDefinition" and (
-            (_at(spec, "group"), _at(_at(spec, "names"), "kind")) == (group, kind)
+        spec = _field(document, "spec")
+        if _field(document, "kind") == "CustomResourceDefinition" and (
+            (_field(spec, "group"), _field(_field(spec, "names"), "kind")) == (group, kind)
         ):
-            found = _of_version(spec, version, f"{path}: {kind}")
+            version_schema = _version_schema(spec, version, f"{path}: {kind}")
             try:
-                return _closed(found, root=True)
+                return _close(version_schema, root=True)
             except (TypeError, ValueError, AttributeError) as error:
                 raise InputError(f"{path}: the schema of {kind} is damaged: {error}") from error
     raise InputError(f"{path}: has no CustomResourceDefinition of {kind} in {group}; take KubeRay's own file")
@@ -64,41 +64,44 @@ def _documents(path: Path) -> list[object]:
         raise InputError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
 
 
-def _at(value: object, key: str) -> Any:
+def _field(value: object, key: str) -> Any:
     return value.get(key) if isinstance(value, Mapping) else None
 
 
-def _of_version(spec: Mapping[str, Any], version: str, where: str) -> Mapping[str, Any]:
+def _version_schema(spec: Mapping[str, Any], version: str, label: str) -> Mapping[str, Any]:
     versions = spec.get("versions") if isinstance(spec.get("versions"), list) else []
-    found = {_at(one, "name"): _at(_at(one, "schema"), "openAPIV3Schema") for one in versions or ()}
-    if not isinstance(found.get(version), Mapping):
-        there = ", ".join(str(name) for name, schema in found.items() if isinstance(schema, Mapping))
-        raise InputError(f"{where}: has no schema for version {version!r}; there are {there or 'none'}")
-    schema: Mapping[str, Any] = found[version]
+    schemas = {_field(entry, "name"): _field(_field(entry, "schema"), "openAPIV3Schema") for entry in versions or ()}
+    if not isinstance(schemas.get(version), Mapping):
+        names = ", ".join(str(name) for name, schema in schemas.items() if isinstance(schema, Mapping))
+        raise InputError(f"{label}: has no schema for version {version!r}; there are {names or 'none'}")
+    schema: Mapping[str, Any] = schemas[version]
     return schema
 
 
-def _closed(schema: Mapping[str, Any], *, root: bool = False) -> Schema:
+def _close(schema: Mapping[str, Any], *, root: bool = False) -> Schema:
     """The schema without Kubernetes' extensions, rejecting fields that an API server would drop."""
+    # an API server drops unknown fields silently: a misspelt one would just have no effect
     closed = dict(schema)
     if "properties" in schema:
-        closed["properties"] = {name: _closed(one) for name, one in schema["properties"].items()}
+        closed["properties"] = {name: _close(field) for name, field in schema["properties"].items()}
     for key in ("items", "additionalProperties"):
         if isinstance(schema.get(key), Mapping):
-            closed[key] = _closed(schema[key])
+            closed[key] = _close(schema[key])
     if schema.get("type") == "object" and "additionalProperties" not in schema:
         closed["additionalProperties"] = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
+    # such a field has no type of its own in a structural schema
     if schema.get("x-kubernetes-int-or-string"):
         closed["type"] = ["integer", "string"]
+    # draft 4 of JSON Schema does not know `nullable`
     if schema.get("nullable") and "type" in closed:
         kinds = closed["type"]
         closed["type"] = [*(kinds if isinstance(kinds, list) else [kinds]), "null"]
     if schema.get("x-kubernetes-embedded-resource") or root:
-        closed["properties"] = {**closed.get("properties", {}), **_OF_EVERY_OBJECT}
+        closed["properties"] = {**closed.get("properties", {}), **_OBJECT_FIELDS}
     return closed
 
 
-def check(manifest: Mapping[str, Any], schema: Schema, where: str) -> None:
+def check(manifest: Mapping[str, Any], schema: Schema, label: str) -> None:
     """Reject a manifest that does not fit its schema.
 
     Parameters
@@ -107,7 +110,7 @@ def check(manifest: Mapping[str, Any], schema: Schema, where: str) -> None:
         The document.
     schema
         From :func:`read_schema`.
-    where
+    label
         Name of the schema in errors.
 
     Raises
@@ -122,51 +125,55 @@ def check(manifest: Mapping[str, Any], schema: Schema, where: str) -> None:
     try:
         Draft4Validator.check_schema(schema)
     except SchemaError as error:
-        raise InputError(f"{where}: the schema is damaged: {_path(error.absolute_path)}: {error.message}") from error
+        raise InputError(f"{label}: the schema is damaged: {_path(error.absolute_path)}: {error.message}") from error
     lines = [line for error in Draft4Validator(schema).iter_errors(manifest) for line in _sentences(error)]
     if lines:
-        shown = [f"{where}: {line}" for line in sorted(lines)[:_SHOWN]]
-        if len(lines) > _SHOWN:
-            shown.append(f"{where}: and {len(lines) - _SHOWN} more")
-        raise InputError("\n".join(shown))
+        messages = [f"{label}: {line}" for line in sorted(lines)[:_MAX_LINES]]
+        if len(lines) > _MAX_LINES:
+            messages.append(f"{label}: and {len(lines) - _MAX_LINES} more")
+        raise InputError("\n".join(messages))
 
 
 def _sentences(error: Any) -> Iterator[str]:
     """The text for an error found by jsonschema; our own wording if there is one."""
     place = list(error.absolute_path)
-    wanted, value = error.validator_value, error.instance
+    rule, value = error.validator_value, error.instance
     if error.validator == "additionalProperties":
-        there = error.schema.get("properties", {})
+        known_fields = error.schema.get("properties", {})
         for name in value:
-            if name not in there:
-                found = f"{_path([*place, name])}: {_short(value[name])}"
-                yield f"{found}: is not a field of this CRD{_instead(name, there)}"
+            if name not in known_fields:
+                field_text = f"{_path([*place, name])}: {_short(value[name])}"
+                yield f"{field_text}: is not a field of this CRD{_suggestion(name, known_fields)}"
     elif error.validator == "required":
-        for name in wanted:
+        for name in rule:
             if name not in value:
                 yield f"{_path([*place, name])}: is missing; it is needed"
     else:
-        yield f"{_path(place)}: {_short(value)}: it must {_RULES.get(error.validator, _other)(wanted)}"
+        yield f"{_path(place)}: {_short(value)}: it must {_RULES.get(error.validator, _generic_rule)(rule)}"
 
 
-def _instead(name: str, there: Mapping[str, Any]) -> str:
-    return f"{did_you_mean(name, there)}; there are {', '.join(sorted(there))}" if there else "; it takes no fields"
+def _suggestion(name: str, known_fields: Mapping[str, Any]) -> str:
+    return (
+        f"{did_you_mean(name, known_fields)}; there are {', '.join(sorted(known_fields))}"
+        if known_fields
+        else "; it takes no fields"
+    )
 
 
-def _other(wanted: object) -> str:
-    return f"satisfy {_short(wanted)}"
+def _generic_rule(rule: object) -> str:
+    return f"satisfy {_short(rule)}"
 
 
 _RULES = {
-    "type": lambda wanted: f"be of type {wanted if isinstance(wanted, str) else ' or '.join(wanted)}",
-    "enum": lambda wanted: f"be one of {', '.join(map(str, wanted))}",
-    "pattern": lambda wanted: f"match {wanted}",
-    "minimum": lambda wanted: f"be at least {wanted}",
-    "maximum": lambda wanted: f"be at most {wanted}",
-    "minLength": lambda wanted: f"have at least {wanted} characters",
-    "maxLength": lambda wanted: f"have at most {wanted} characters",
-    "minItems": lambda wanted: f"have at least {wanted} entries",
-    "maxItems": lambda wanted: f"have at most {wanted} entries",
+    "type": lambda rule: f"be of type {rule if isinstance(rule, str) else ' or '.join(rule)}",
+    "enum": lambda rule: f"be one of {', '.join(map(str, rule))}",
+    "pattern": lambda rule: f"match {rule}",
+    "minimum": lambda rule: f"be at least {rule}",
+    "maximum": lambda rule: f"be at most {rule}",
+    "minLength": lambda rule: f"have at least {rule} characters",
+    "maxLength": lambda rule: f"have at most {rule} characters",
+    "minItems": lambda rule: f"have at least {rule} entries",
+    "maxItems": lambda rule: f"have at most {rule} entries",
 }
 
 
@@ -177,4 +184,4 @@ def _path(place: Sequence[str | int]) -> str:
 
 def _short(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+    return text if len(text) <= _MAX_CHARS else text[: _MAX_CHARS - 3] + "..."

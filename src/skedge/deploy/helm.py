@@ -16,15 +16,17 @@ from skedge.core.model.scenario import Scenario
 
 from .kuberay import NAME, ManifestSettings, as_yaml, manifests
 
-_OPEN = ManifestSettings("value-of/image", "value-of-namespace", "/value-of-chunks-path", "value-of-storage-class")
+_PLACEHOLDERS = ManifestSettings(
+    "value-of/image", "value-of-namespace", "/value-of-chunks-path", "value-of-storage-class"
+)
 """Settings that stand for themselves, to be found again in the text of the manifests."""
 
 _EXPRESSIONS = {
-    _OPEN.image: "{{ .Values.image | quote }}",
-    _OPEN.namespace: "{{ .Release.Namespace }}",
-    _OPEN.chunks_path: "{{ .Values.chunksPath | quote }}",
+    _PLACEHOLDERS.image: "{{ .Values.image | quote }}",
+    _PLACEHOLDERS.namespace: "{{ .Release.Namespace }}",
+    _PLACEHOLDERS.chunks_path: "{{ .Values.chunksPath | quote }}",
 }
-_CLASS = f"storageClassName: {_OPEN.storage_class}\n"
+_CLASS = f"storageClassName: {_PLACEHOLDERS.storage_class}\n"
 
 
 def chart(scenario: Scenario, settings: ManifestSettings, version: str) -> dict[str, str]:
@@ -52,14 +54,16 @@ def chart(scenario: Scenario, settings: ManifestSettings, version: str) -> dict[
 
 def _values(settings: ManifestSettings) -> str:
     """The values as YAML, each below what it means."""
-    of = {"image": settings.image, "chunksPath": settings.chunks_path, "storageClass": settings.storage_class or ""}
-    return "\n".join(f"# {_ABOUT[name]}\n{name}: {json.dumps(value)}\n" for name, value in of.items())
+    values = {"image": settings.image, "chunksPath": settings.chunks_path, "storageClass": settings.storage_class or ""}
+    return "\n".join(f"# {_VALUE_HELP[name]}\n{name}: {json.dumps(value)}\n" for name, value in values.items())
 
 
 def _template(scenario: Scenario) -> str:
-    text = as_yaml(manifests(scenario, _OPEN)).replace("{{", '{{ "{{" }}')
+    # braces in a server's id would be Helm's own: they are printed as text
+    text = as_yaml(manifests(scenario, _PLACEHOLDERS)).replace("{{", '{{ "{{" }}')
     for value, expression in _EXPRESSIONS.items():
         text = text.replace(value, expression)
+    # the field must be absent, not empty, for the cluster's default class
     before, _, after = text.partition(_CLASS)
     indent = before[before.rindex("\n") + 1 :]
     optional = (
@@ -68,7 +72,7 @@ def _template(scenario: Scenario) -> str:
     return before.removesuffix(indent) + indent + optional + after
 
 
-_ABOUT = {
+_VALUE_HELP = {
     "image": "Image of deploy/Containerfile, with your own code",
     "chunksPath": "Folder on the nodes for their chunks; an absolute path",
     "storageClass": "Storage class of the checkpoint volume, which all pods write to; empty: the cluster's default",
@@ -82,9 +86,9 @@ _SCHEMA: dict[str, Any] = {
         "chunksPath": {"type": "string", "pattern": "^/", "not": {"pattern": r"\.\."}},
         "storageClass": {"type": "string"},
     },
-    "required": list(_ABOUT),
+    "required": list(_VALUE_HELP),
 }
-"""What Helm accepts as values."""
+"""Schema of the values, which Helm checks."""
 
 
 def write(files: dict[str, str], folder: Path) -> None:

@@ -74,7 +74,7 @@ _DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _IMAGE = re.compile(r"\w[\w.-]*(:\d+)?(/[a-z0-9][a-z0-9._-]*)*(:\w[\w.-]{0,127})?(@\w+:[0-9a-f]{32,})?", re.ASCII)
 """``registry:port/path:tag@digest``, all but the first optional."""
 
-_TAKEN_BY_KUBERAY = "headgroup"
+_RESERVED_GROUP = "headgroup"
 
 Manifest = dict[str, Any]
 
@@ -153,23 +153,26 @@ def group_names(ids: Sequence[str]) -> dict[str, str]:
                 f"cluster.servers[{number}].id: {name!r}: as a label on Kubernetes and Ray nodes it must be at most 63 "
                 "letters, digits, dashes, underscores and dots, with a letter or digit at either end"
             )
+        # ids that are valid names first, so that no hashed name takes one of them
         if _is_group(name):
             names[name] = name
     for name in ids:
         if name not in names:
-            names[name] = next(made for made in _made_of(name) if made not in names.values())
+            names[name] = next(candidate for candidate in _hashed_names(name) if candidate not in names.values())
     return {name: names[name] for name in ids}
 
 
 def _is_group(name: str) -> bool:
-    return len(name) <= _LONGEST_GROUP and name != _TAKEN_BY_KUBERAY and _DNS_LABEL.fullmatch(name) is not None
+    return len(name) <= _LONGEST_GROUP and name != _RESERVED_GROUP and _DNS_LABEL.fullmatch(name) is not None
 
 
-def _made_of(name: str) -> Iterator[str]:
+def _hashed_names(name: str) -> Iterator[str]:
     """Candidate group names for a server, with ever longer parts of the hash of its id."""
     digest = hashlib.sha256(name.encode()).hexdigest()
     like = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    # the first is nearly always free; longer ones resolve a clash with another server's id
     for length in range(6, 31):
+        # cut so that the dash and the hash fit in the limit
         yield f"{like[: _LONGEST_GROUP - length - 1].rstrip('-')}-{digest[:length]}"
 
 
@@ -192,11 +195,11 @@ def _claims(settings: ManifestSettings) -> list[Manifest]:
     ]
 
 
-def _claim(what: str, access: str, storage: Mapping[str, str]) -> Manifest:
+def _claim(suffix: str, access: str, storage: Mapping[str, str]) -> Manifest:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": f"{NAME}-{what}"},
+        "metadata": {"name": f"{NAME}-{suffix}"},
         "spec": {"accessModes": [access], **storage, "resources": {"requests": {"storage": "10Gi"}}},
     }
 
@@ -234,6 +237,7 @@ def _group(name: str, server: Server, settings: ManifestSettings) -> Manifest:
     return {
         "groupName": name,
         "replicas": 1,
+        # fixed at one pod: the autoscaler must not start a second with the same Ray label
         "minReplicas": 1,
         "maxReplicas": 1,
         "labels": {"server": server.id},
@@ -262,6 +266,7 @@ def _worker_pod(server: Server, settings: ManifestSettings) -> Manifest:
     return {
         "nodeSelector": {NODE_LABEL: server.id},
         "securityContext": _security(),
+        # Kubernetes sets no owner (fsGroup) on hostPath volumes
         "initContainers": [_owner(settings, mounts[0])],
         "containers": [container],
         "volumes": volumes,
@@ -285,9 +290,11 @@ def _resources(server: Server) -> Manifest:
     ps = sum(n for resource, n in server.capacity.items() if resource.startswith(PS))
     if server.kind == "cloud" or any(not r.startswith((WORKER, PS)) for r in server.capacity):  # no slots to count
         workers, ps = _CLOUD_WORKERS, _CLOUD_PS
+    # rounded up: 2 GB for Ray and the agent, half a GB for each PS slot
     memory = 2 + (int(ps) + 1) // 2
     gpus = {_GPU: str(math.ceil(server.gpus))} if server.gpus else {}
     return {
+        # Kubernetes wants GPUs in both, and equal
         "requests": {"cpu": "1", "memory": f"{memory}Gi", **gpus},
         "limits": {"cpu": str(max(int(workers) + int(ps), 1)), "memory": f"{2 * memory}Gi", **gpus},
     }
@@ -298,10 +305,12 @@ def _controller(settings: ManifestSettings, device: str) -> Manifest:
     labels = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "controller"}
     pod = {
         "securityContext": _security(),
+        # as long as `skedge down` waits for the end
         "terminationGracePeriodSeconds": 60,
         "containers": [_controller_container(settings, device)],
         "volumes": [
             {"name": "cluster", "configMap": {"name": f"{NAME}-cluster"}},
+            # a container has 64 MB of shared memory by default, too little for Ray's object store
             {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}},
             _volume("state"),
             _volume("checkpoints"),
@@ -313,6 +322,7 @@ def _controller(settings: ManifestSettings, device: str) -> Manifest:
         "metadata": {"name": CONTROLLER},
         "spec": {
             "replicas": 1,
+            # the old pod ends before the new one starts: a rolling update would run two
             "strategy": {"type": "Recreate"},
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": dict(labels)}, "spec": pod},
@@ -354,8 +364,8 @@ def _security() -> Manifest:
     return {"runAsUser": _USER, "runAsGroup": _USER, "fsGroup": _USER}
 
 
-def _volume(what: str) -> Manifest:
-    return {"name": what, "persistentVolumeClaim": {"claimName": f"{NAME}-{what}"}}
+def _volume(suffix: str) -> Manifest:
+    return {"name": suffix, "persistentVolumeClaim": {"claimName": f"{NAME}-{suffix}"}}
 
 
 class _Dumper(yaml.SafeDumper):

@@ -19,7 +19,7 @@ from skedge.core.engine.lanes import COUNT, EACH, LEFT, RANK, Lanes
 from skedge.core.events import CLOUD, Dispatch, Event
 from skedge.core.model.cluster import Cluster, Floats, Ints, Physics
 from skedge.core.model.size import UNLIMITED
-from skedge.core.policy import Promises, View
+from skedge.core.policy import Guarantees, View
 from skedge.policies.aonline.policy import AOnline
 from skedge.policies.aonline.waiting import StorageDemand
 
@@ -39,9 +39,9 @@ class ChunkDispatcher(InteractivePolicy):
     features = 7
 
     @property
-    def promises(self) -> Promises:
+    def guarantees(self) -> Guarantees:
         """A PS is taken in the cloud only where the edge has none."""
-        return Promises(ps="edge_first")
+        return Guarantees(ps="edge_first")
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""

@@ -17,10 +17,12 @@ from skedge.core.kernel.time_limits import has_time_limits
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.wording import did_you_mean
 from skedge.optimum.problems import Reference, reference
-from skedge.run import Run, offers, run
+from skedge.prepare import offers
+from skedge.recorded_run import Run
 from skedge.runs.meta import meta_of
 from skedge.scenario.file import Source, scenario_of
 from skedge.sim.failures import world_of
+from skedge.simulate import run
 
 from .admission import JobAdmitter
 from .dispatch import ChunkDispatcher

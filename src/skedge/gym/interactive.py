@@ -13,7 +13,7 @@ from skedge.core.kernel.absorb import absorb
 from skedge.core.kernel.apply import apply
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.cluster import Cluster
-from skedge.core.policy import Basis, View
+from skedge.core.policy import BasePolicy, View
 
 Observation = NDArray[np.float32]
 Mask = NDArray[np.bool_]
@@ -42,7 +42,7 @@ Decisions = Generator[Question | Order, int, None]
 """Yields orders, and questions, to which the number of an action is sent back."""
 
 
-class InteractivePolicy(Basis):
+class InteractivePolicy(BasePolicy):
     """Base of policies that ask; `choose` answers where the policy runs by itself, as in ``skedge.compare``."""
 
     features: int

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from time import process_time
 
 import numpy as np
 
@@ -25,11 +24,12 @@ from skedge.core.model.time import SECOND
 from skedge.optimum.chunks.bounds import grid
 from skedge.optimum.pools.pools import JobPool, pools
 from skedge.optimum.pools.prices import Grid, value
-from skedge.optimum.utility.columns_lp import sold
+from skedge.optimum.utility.columns_lp import dual_bound
 from skedge.optimum.utility.job_slots import job_slots
-from skedge.run import Run, run
+from skedge.recorded_run import Run
+from skedge.simulate import run
 
-from .types import ROUNDING, Bound
+from .types import Bound, BoundClock
 
 EPSILONS = (0.1, 0.25, 0.5, 1.0, 2.0)
 """Values of eps that are tried."""
@@ -37,28 +37,28 @@ EPSILONS = (0.1, 0.25, 0.5, 1.0, 2.0)
 
 def certificate_of_chunks(scenario: Scenario, epsilons: Sequence[float] = EPSILONS) -> Bound | None:
     """The best of A_online's certificates on the total JCT [s]; None if it leaves out a job, or a job can never run."""
-    begun, made = process_time(), pools(scenario, "chunks")
-    if not all(np.isfinite(pool.alone).all() for pool in made):
+    clock, job_pools = BoundClock("lower"), pools(scenario, "chunks")
+    if not all(np.isfinite(pool.min_jct).all() for pool in job_pools):
         return None
-    best, at = -np.inf, 0.0
+    best, best_epsilon = -np.inf, 0.0
     for epsilon in epsilons:
         speed = scenario.physics.speedup * (1 + epsilon)
-        faster = run(replace(scenario, physics=replace(scenario.physics, speedup=speed)), "aonline:q_mode=fractional")
-        if faster.metrics["finished"] < len(scenario.jobs):
+        result = run(replace(scenario, physics=replace(scenario.physics, speedup=speed)), "aonline:q_mode=fractional")
+        if result.metrics["finished"] < len(scenario.jobs):
             return None
-        bound = sum(_at_beta(pool, faster, 1 + epsilon) for pool in made)
+        bound = sum(_lagrangian(pool, result, 1 + epsilon) for pool in job_pools)
         if bound > best:
-            best, at = bound, epsilon
-    text = f"A_online's own beta at speed 1 + {at:g}; alpha at its minimum"
-    return Bound("certificate", best / SECOND * (1 - ROUNDING), process_time() - begun, text)
+            best, best_epsilon = bound, epsilon
+    text = f"A_online's own beta at speed 1 + {best_epsilon:g}; alpha at its minimum"
+    return clock.bound("certificate", best / SECOND, text)
 
 
-def _at_beta(pool: JobPool, faster: Run, speed: float) -> float:
+def _lagrangian(pool: JobPool, result: Run, speed: float) -> float:
     """L(beta / speed) of a pool [µs]; a pool without workers has no price."""
     if not pool.lanes:
-        return float(pool.alone.sum())
+        return float(pool.min_jct.sum())
     edges = grid(pool)
-    price = mean_beta(faster, pool, (edges[:-1] + edges[1:]) / 2) / speed
+    price = mean_beta(result, pool, (edges[:-1] + edges[1:]) / 2) / speed
     return value(pool, Grid(edges, price)).value
 
 
@@ -67,68 +67,70 @@ def mean_beta(result: Run, pool: JobPool, times: Floats) -> Floats:
 
     A chunk counts 1 / D_j from its dispatch on, less the part of it that has been trained.
     """
-    d, runs = (table.filter(table["lane"].is_not_null() & table["job"].is_in(pool.jobs.tolist()))
+    decisions, runs = (table.filter(table["lane"].is_not_null() & table["job"].is_in(pool.jobs.tolist()))
                for table in (result.schedule.decisions, result.schedule.runs))  # fmt: skip
     weight = 1 / result.scenario.jobs.chunks
-    whole = result.scenario.true_chunk_time[:, 0]
-    sent, of = d["time"].to_numpy(), weight[d["job"].to_numpy()]
+    chunk_time = result.scenario.true_chunk_time[:, 0]
+    dispatch_time, dispatch_weight = decisions["time"].to_numpy(), weight[decisions["job"].to_numpy()]
     job, start, end = (runs[name].to_numpy() for name in ("job", "start", "end"))
-    rate = weight[job] / whole[job]
+    rate = weight[job] / chunk_time[job]
     # dispatched, less trained: a run grows linearly from its start and stops to grow at its end
-    present = _before(times, sent, of)[0] - _grown(times, start, rate) + _grown(times, end, rate)
-    return np.maximum(present, 0.0) / pool.lanes
+    load = (
+        _sums_until(times, dispatch_time, dispatch_weight)[0]
+        - _ramps_until(times, start, rate)
+        + _ramps_until(times, end, rate)
+    )
+    return np.maximum(load, 0.0) / pool.lanes
 
 
-def _before(times: Floats, at: np.ndarray, amount: Floats) -> tuple[Floats, Floats]:
-    """Sums of `amount`, and of `amount` x `at`, over those at or before each time."""
-    order = np.argsort(at, kind="stable")
-    place = np.searchsorted(at[order], times, side="right")
-    sums = (np.concatenate([[0.0], np.cumsum(v[order])])[place] for v in (amount, amount * at))
+def _sums_until(times: Floats, event_times: np.ndarray, amount: Floats) -> tuple[Floats, Floats]:
+    """Sums of `amount`, and of `amount` x `event_times`, over those at or before each time."""
+    order = np.argsort(event_times, kind="stable")
+    rank = np.searchsorted(event_times[order], times, side="right")
+    sums = (np.concatenate([[0.0], np.cumsum(v[order])])[rank] for v in (amount, amount * event_times))
     first, second = sums
     return first, second
 
 
-def _grown(times: Floats, at: np.ndarray, rate: Floats) -> Floats:
+def _ramps_until(times: Floats, starts: np.ndarray, rate: Floats) -> Floats:
     """Sum of rate x (t - at) over those at or before each time t."""
-    total, moment = _before(times, at, rate)
-    return total * times - moment
+    total, weighted = _sums_until(times, starts, rate)
+    return total * times - weighted
 
 
 def certificate_of_utility(result: Run) -> Bound | None:
     """The certificate of a run that states its prices (PD-ORS, OASiS) on the total utility; None without prices."""
-    begun = process_time()
-    scenario = result.scenario
+    clock, scenario = BoundClock("higher"), result.scenario
     jobs, low = job_slots(scenario), (result.meta.get("params") or {}).get("low")
     if jobs is None or low is None:
         return None
-    lows = [float(part) for part in (low if isinstance(low, list | tuple) else str(low).split(";"))]
-    price = final_prices(result, lows)
-    takes = scenario.jobs
-    of_worker = (takes.worker_needs @ price.transpose(1, 2, 0)).min(axis=0)
-    of_ps = (takes.ps_needs @ price.transpose(1, 2, 0)).min(axis=0)
+    low_prices = [float(part) for part in (low if isinstance(low, list | tuple) else str(low).split(";"))]
+    price = final_prices(result, low_prices)
+    demand = scenario.jobs
+    worker_cost = (demand.worker_needs @ price.transpose(1, 2, 0)).min(axis=0)
+    ps_cost = (demand.ps_needs @ price.transpose(1, 2, 0)).min(axis=0)
     # gamma workers need one PS, so a worker pays 1 / gamma of it
-    each = of_worker + of_ps / takes.ratio[:, None]
+    price_per_worker = worker_cost + ps_cost / demand.ratio[:, None]
     income = float((price * scenario.cluster.amounts).sum())
-    bound = sold(jobs, each, income).value * (1 + ROUNDING)
     text = f"the dual objective (10) at the last prices of {result.policy.partition(':')[0]}"
-    return Bound("certificate", bound, process_time() - begun, text)
+    return clock.bound("certificate", dual_bound(jobs, price_per_worker, income).value, text)
 
 
-def final_prices(result: Run, low: Sequence[float]) -> Floats:
+def final_prices(result: Run, low_prices: Sequence[float]) -> Floats:
     """Prices after the last decision, shape ``(T, servers, resources)``.
 
-    Resources without a stated price cost `low`; with n numbers, server i has number i mod n (M29).
+    Resources without a stated price cost `low_prices`; with n numbers, server i has number i mod n (M29).
     """
     scenario, slot = result.scenario, result.scenario.physics.slot
     cluster = scenario.cluster
-    first = np.array([low[i % len(low)] for i in range(len(cluster.servers))])
+    initial = np.array([low_prices[i % len(low_prices)] for i in range(len(cluster.servers))])
     shape = (scenario.physics.slots or 0, len(cluster.servers), len(cluster.resources))
-    price = np.broadcast_to(first[:, None], shape).copy()
+    price = np.broadcast_to(initial[:, None], shape).copy()
     server = {name: i for i, name in enumerate(cluster.server_ids)}
     resource = {name: i for i, name in enumerate(cluster.resources)}
-    stated = result.schedule.prices.sort("made_at", maintain_order=True)
-    for row in stated.iter_rows(named=True):
-        at = slice(row["from"] // slot, -(-row["to"] // slot))
+    statements = result.schedule.prices.sort("made_at", maintain_order=True)
+    for row in statements.iter_rows(named=True):
+        slots = slice(row["from"] // slot, -(-row["to"] // slot))
         # in order of time, so that the last statement about a slot stays
-        price[at, server[row["server"]], resource[row["resource"]]] = row["price"]
+        price[slots, server[row["server"]], resource[row["resource"]]] = row["price"]
     return price

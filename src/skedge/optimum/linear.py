@@ -14,26 +14,27 @@ if TYPE_CHECKING:
     from scipy import sparse
 
 
-def relaxed(cost: Floats, upper: Floats, rows: Rows, seconds: float) -> float | None:
+def relaxation_bound(cost: Floats, upper: Floats, rows: Rows, seconds: float) -> float | None:
     """A lower bound on cost x over low <= A x <= high, 0 <= x <= upper; None if no multipliers are found in time."""
     from scipy import sparse  # noqa: PLC0415 - takes 0.3 s to import
     from scipy.optimize import linprog  # noqa: PLC0415
 
     matrix = _matrix(rows, len(cost))
     low, high = np.array(rows.low), np.array(rows.high)
-    under, over, equal = np.isfinite(high) & (low < high), np.isfinite(low) & (low < high), low == high
-    done = linprog(
-        cost, A_ub=sparse.vstack([matrix[under], -matrix[over]]), b_ub=np.concatenate([high[under], -low[over]]),
+    has_high, has_low, equal = np.isfinite(high) & (low < high), np.isfinite(low) & (low < high), low == high
+    solution = linprog(
+        cost, A_ub=sparse.vstack([matrix[has_high], -matrix[has_low]]),
+        b_ub=np.concatenate([high[has_high], -low[has_low]]),
         A_eq=matrix[equal], b_eq=high[equal], bounds=np.column_stack([np.zeros(len(upper)), upper]), method="highs",
         options={"time_limit": seconds},
     )  # fmt: skip
-    if done.status != 0:
+    if solution.status != 0:
         return None
     multiplier = np.zeros(len(low))
-    multiplier[under] = done.ineqlin.marginals[: under.sum()]
+    multiplier[has_high] = solution.ineqlin.marginals[: has_high.sum()]
     # these rows were given negated; a row with two sides has a multiplier from each
-    multiplier[over] -= done.ineqlin.marginals[under.sum() :]
-    multiplier[equal] = done.eqlin.marginals
+    multiplier[has_low] -= solution.ineqlin.marginals[has_high.sum() :]
+    multiplier[equal] = solution.eqlin.marginals
     return dual_value(cost, upper, rows, multiplier)
 
 
@@ -47,12 +48,14 @@ def dual_value(cost: Floats, upper: Floats, rows: Rows, multiplier: Floats) -> f
     """
     low, high = np.array(rows.low), np.array(rows.high)
     y = np.where(np.isfinite(np.where(multiplier >= 0, low, high)), multiplier, 0.0)
-    side = np.where(y > 0, low, np.where(y < 0, high, 0.0))
+    row_bounds = np.where(y > 0, low, np.where(y < 0, high, 0.0))
     matrix = _matrix(rows, len(cost))
     reduced = cost - matrix.T @ y
-    parts, grain = np.abs(cost) + abs(matrix).T @ np.abs(y), np.finfo(float).eps * (len(cost) + len(low))
-    lost = grain * (np.abs(y) @ np.abs(side) + parts @ np.where(reduced < grain * parts, upper, 0.0))
-    return float(y @ side + np.minimum(reduced, 0.0) @ upper - lost)
+    magnitudes, epsilon = np.abs(cost) + abs(matrix).T @ np.abs(y), np.finfo(float).eps * (len(cost) + len(low))
+    rounding_loss = epsilon * (
+        np.abs(y) @ np.abs(row_bounds) + magnitudes @ np.where(reduced < epsilon * magnitudes, upper, 0.0)
+    )
+    return float(y @ row_bounds + np.minimum(reduced, 0.0) @ upper - rounding_loss)
 
 
 def _matrix(rows: Rows, columns: int) -> sparse.csr_matrix:

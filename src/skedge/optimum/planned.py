@@ -10,12 +10,12 @@ import numpy as np
 from skedge.core.errors import PolicyError
 from skedge.core.events import CLOUD, Allocate, Dispatch, Event, Order, Reject, Suspend, Upload, WakeAt, ps_in
 from skedge.core.model.cluster import Ints, Placement
-from skedge.core.policy import Basis, LaneRule, Need, Promises, View
+from skedge.core.policy import BasePolicy, Guarantees, LaneRule, Need, View
 from skedge.optimum.gangs.model import PlannedGang
 from skedge.optimum.utility.milp import Slots
 from skedge.policies.aonline.policy import AOnline
 
-from .types import PLANNED
+from .types import PLAN_NAME
 
 
 class PlannedChunks(AOnline):
@@ -27,7 +27,7 @@ class PlannedChunks(AOnline):
         Lane of every chunk, and rank, by job.
     """
 
-    name: ClassVar[str] = PLANNED
+    name: ClassVar[str] = PLAN_NAME
 
     def __init__(self, lanes_of: Mapping[int, Ints] | None = None, rank_of: Mapping[int, int] | None = None) -> None:
         super().__init__()
@@ -39,9 +39,9 @@ class PlannedChunks(AOnline):
         return LaneRule(rank="custom")
 
     @property
-    def promises(self) -> Promises:
+    def guarantees(self) -> Guarantees:
         """A plan has no alpha."""
-        return Promises(ps="edge_first")
+        return Guarantees(ps="edge_first")
 
     def _dispatch(self, job: int, lost: tuple[int, ...] | None, view: View) -> Dispatch:  # noqa: ARG002
         lane = self.lanes_of[job]
@@ -49,7 +49,7 @@ class PlannedChunks(AOnline):
         return Dispatch(job, lane, self.rank_of[job], unknown, np.zeros(len(lane), np.int64), "planned")
 
 
-class PlannedGangs(Basis):
+class PlannedGangs(BasePolicy):
     """Gives every job its planned gang at the planned time; its data are uploaded on arrival.
 
     Parameters
@@ -58,7 +58,7 @@ class PlannedGangs(Basis):
         By job.
     """
 
-    name: ClassVar[str] = PLANNED
+    name: ClassVar[str] = PLAN_NAME
 
     def __init__(self, plan: Mapping[int, PlannedGang] | None = None) -> None:
         super().__init__()
@@ -69,10 +69,10 @@ class PlannedGangs(Basis):
         """Upload what arrives; start what is due."""
         for job in event.arrived:
             self.waiting[job] = gang = self.plan[job]
-            yield Upload(job, gang.where)
-        for job, gang in [due for due in self.waiting.items() if due[1].start <= view.now]:
+            yield Upload(job, gang.placement)
+        for job, gang in [planned for planned in self.waiting.items() if planned[1].start <= view.now]:
             del self.waiting[job]
-            yield Allocate(job, gang.where, ps_in(self._ps(job, gang, view)), "planned")
+            yield Allocate(job, gang.placement, ps_in(self._ps(job, gang, view)), "planned")
         if self.waiting:
             yield WakeAt(min(gang.start for gang in self.waiting.values()))
 
@@ -87,7 +87,7 @@ class PlannedGangs(Basis):
         return int(np.argmax(free))
 
 
-class PlannedPlacements(Basis):
+class PlannedPlacements(BasePolicy):
     """Gives every job the workers and PSs planned for each slot; rejects jobs without a plan.
 
     Parameters
@@ -96,14 +96,16 @@ class PlannedPlacements(Basis):
         By job: workers and PSs by slot.
     """
 
-    name: ClassVar[str] = PLANNED
+    name: ClassVar[str] = PLAN_NAME
     needs: ClassVar[frozenset[Need]] = frozenset({"resources"})
+    unplanned: ClassVar[str] = "not planned: its utility is not worth what it takes from others"
+    """The reason for rejecting a job."""
 
     def __init__(self, plan: Mapping[int, Slots] | None = None) -> None:
         super().__init__()
         self.plan = dict(plan or {})
         self.running: dict[int, tuple[Placement, Placement]] = {}
-        self.seen: list[int] = []
+        self.arrived_jobs: list[int] = []
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """Suspend all jobs whose placement changes with this slot, then allocate."""
@@ -112,19 +114,23 @@ class PlannedPlacements(Basis):
             self.plan.pop(job, None)
         for job in event.arrived:
             if job in self.plan:
-                self.seen.append(job)
+                self.arrived_jobs.append(job)
             else:
-                yield Reject(job, "not planned: its utility is not worth what it takes from others")
-        arrived = [job for job in self.seen if job in self.plan]
+                yield Reject(job, self.unplanned)
+        self.arrived_jobs = [job for job in self.arrived_jobs if job in self.plan]
         slot = view.now // self.physics.slot
-        due = {job: self.plan[job].get(slot) for job in arrived}
-        for job in [job for job, at in self.running.items() if due.get(job) != at]:
-            del self.running[job]
-            yield Suspend(job, "planned")
-        for job, at in due.items():
-            if at is not None and job not in self.running:
-                self.running[job] = at
-                yield Allocate(job, *at, "planned")
-        later = [t for job in arrived for t in (*self.plan[job], max(self.plan[job]) + 1) if t > slot]
+        yield from self._change(slot, view)
+        later = [t for job in self.arrived_jobs for t in (*self.plan[job], max(self.plan[job]) + 1) if t > slot]
         if later:
             yield WakeAt(min(later) * self.physics.slot)
+
+    def _change(self, slot: int, view: View) -> Iterator[Order]:  # noqa: ARG002 - for plans that also move data
+        planned = {job: self.plan[job].get(slot) for job in self.arrived_jobs}
+        # all suspensions first: an allocation may need what another job gives up
+        for job in [job for job, placement in self.running.items() if planned.get(job) != placement]:
+            del self.running[job]
+            yield Suspend(job, "planned")
+        for job, placement in planned.items():
+            if placement is not None and job not in self.running:
+                self.running[job] = placement
+                yield Allocate(job, *placement, "planned")

@@ -21,7 +21,7 @@ from skedge.optimum.sites.problem import optimum_of_sites
 from skedge.optimum.utility.bounds import utility_bounds
 from skedge.optimum.utility.problem import optimum_of_utility
 
-from .types import Bound, Optimum, Sense, added, best_bound
+from .types import Bound, Optimum, Sense, best_bound, sum_bounds
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ PROBLEMS: dict[str, Problem] = {
         covers=_all_dispatched,
         bounds=lambda scenario, fast: chunk_bounds(scenario, "chunks", fast=fast),
         optimum=optimum_of_chunks,
-        part_bounds=lambda scenario, part: chunk_bounds(scenario, "chunks", fast=True, part=part),
+        part_bounds=lambda scenario, part: chunk_bounds(scenario, "chunks", fast=True, pool_index=part),
     ),
     "gangs": Problem(
         title="total JCT of schedules that give each job one gang, once and for good (She et al., MINLP (2))",
@@ -103,7 +103,7 @@ PROBLEMS: dict[str, Problem] = {
         covers=one_gang_each,
         bounds=lambda scenario, fast: gang_bounds(scenario, fast=fast),
         optimum=optimum_of_gangs,
-        part_bounds=lambda scenario, part: gang_bounds(scenario, fast=True, part=part),
+        part_bounds=lambda scenario, part: gang_bounds(scenario, fast=True, pool_index=part),
     ),
     "work": Problem(
         title="total JCT of any schedule: chunks, gangs, workers that come and go (JSAC'22 (2))",
@@ -114,7 +114,7 @@ PROBLEMS: dict[str, Problem] = {
         covers=_all_finished,
         bounds=lambda scenario, fast: chunk_bounds(scenario, "work", fast=fast),
         optimum=None,
-        part_bounds=lambda scenario, part: chunk_bounds(scenario, "work", fast=True, part=part),
+        part_bounds=lambda scenario, part: chunk_bounds(scenario, "work", fast=True, pool_index=part),
     ),
     "utility": Problem(
         title="total utility of the jobs done by the horizon (PD-ORS, DMLRS)",
@@ -154,12 +154,14 @@ def problem_of(scenario: Scenario, name: str | None = None) -> tuple[str, Proble
                 f"problem {name!r} is unknown{did_you_mean(name, PROBLEMS)}; known are {', '.join(PROBLEMS)}"
             )
         if not PROBLEMS[name].applies(scenario):
-            others = ", ".join(one for one, problem in PROBLEMS.items() if problem.applies(scenario)) or "none"
-            raise InputError(f"{scenario.name} has no problem {name!r} ({PROBLEMS[name].title}); it has {others}")
+            alternatives = (
+                ", ".join(other_name for other_name, problem in PROBLEMS.items() if problem.applies(scenario)) or "none"
+            )
+            raise InputError(f"{scenario.name} has no problem {name!r} ({PROBLEMS[name].title}); it has {alternatives}")
         return name, PROBLEMS[name]
-    for found, problem in PROBLEMS.items():
+    for first_name, problem in PROBLEMS.items():
         if problem.applies(scenario):
-            return found, problem
+            return first_name, problem
     raise InputError(
         f"{scenario.name}: on servers with resources the optimum is of the total utility, which needs physics.horizon "
         "and jobs' utilities, or at sites of the total cost, which needs cluster.transfer_cost and jobs' latency"
@@ -182,29 +184,29 @@ class Reference:
         return value / self.bound.value if self.sense == "lower" else self.bound.value / value
 
 
-def reference(scenario: Scenario, covered: Iterable[str]) -> Reference | None:
-    """The best fast bound of the first of the problems `covered`; None if there is none."""
-    names = tuple(covered)
+def reference(scenario: Scenario, problems: Iterable[str]) -> Reference | None:
+    """The best fast bound of the first of the problems `problems`; None if there is none."""
+    names = tuple(problems)
     return reference_of([reference_part(scenario, names, part) for part in range(parts(scenario))])
 
 
 def parts(scenario: Scenario) -> int:
     """Number of parts that do not depend on each other, so that a :func:`reference` can be computed part by part."""
-    apart = all(problem.part_bounds is not None for problem in PROBLEMS.values() if problem.applies(scenario))
-    return max(1, number_of_pools(scenario)) if apart else 1
+    separable = all(problem.part_bounds is not None for problem in PROBLEMS.values() if problem.applies(scenario))
+    return max(1, number_of_pools(scenario)) if separable else 1
 
 
 ReferencePart = tuple[str, list[Bound]]
 """A problem, and bounds on a part of its scenario."""
 
 
-def reference_part(scenario: Scenario, covered: Iterable[str], part: int) -> ReferencePart | None:
-    """The fast bounds of the first of the problems `covered` on a part of the scenario."""
-    names = set(covered)
+def reference_part(scenario: Scenario, problems: Iterable[str], part: int) -> ReferencePart | None:
+    """The fast bounds of the first of the problems `problems` on a part of the scenario."""
+    names = set(problems)
     for name, problem in PROBLEMS.items():
         if name in names:
-            apart = problem.part_bounds
-            bounds = problem.bounds(scenario, True) if apart is None else apart(scenario, part)
+            part_bounds = problem.part_bounds
+            bounds = problem.bounds(scenario, True) if part_bounds is None else part_bounds(scenario, part)
             if bounds:
                 return name, bounds
     return None
@@ -212,15 +214,15 @@ def reference_part(scenario: Scenario, covered: Iterable[str], part: int) -> Ref
 
 def reference_of(parts: Sequence[ReferencePart | None]) -> Reference | None:
     """The best bound, given all parts; None if one of them has no bound, or they are not of the same problem."""
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts) or len({name for name, _ in known}) != 1:
+    bounded_parts = [part for part in parts if part is not None]
+    if len(bounded_parts) < len(parts) or len({name for name, _ in bounded_parts}) != 1:
         return None
-    name, problem = known[0][0], PROBLEMS[known[0][0]]
-    bound = best_bound(added([bounds for _, bounds in known]), problem.sense)
+    name, problem = bounded_parts[0][0], PROBLEMS[bounded_parts[0][0]]
+    bound = best_bound(sum_bounds([bounds for _, bounds in bounded_parts]), problem.sense)
     return Reference(name, problem.metric, problem.sense, bound)
 
 
-def covering(scenario: Scenario, schedule: Schedule, completion: str = "end") -> tuple[str, ...]:
+def covering_problems(scenario: Scenario, schedule: Schedule, completion: str = "end") -> tuple[str, ...]:
     """The problems whose bounds hold for a run; bounds on utility refer to completions as END times (`completion`)."""
     return tuple(
         n

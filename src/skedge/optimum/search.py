@@ -11,13 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Any, Generic, TypeVar
 
 from skedge.core.errors import InputError, SkedgeError
 from skedge.core.model.scenario import Scenario
 from skedge.core.policy import Policy
-from skedge.run import Run, run
+from skedge.recorded_run import Run
+from skedge.simulate import run
 
-from .types import MET, Attempt, Bound, Optimum, Sense, best_bound
+from .solvers import SolverResult
+from .types import OPTIMALITY_TOLERANCE, Attempt, Bound, Optimum, Sense, best_bound
+
+T = TypeVar("T")
 
 Runs = list[tuple[str, Run]]
 """Who found a schedule, and the schedule."""
@@ -31,65 +36,80 @@ class Objective:
     ----------
     problem, metric, sense
         As in :class:`~.types.Optimum`.
-    value
-        The objective of a run.
     """
 
     problem: str
     metric: str
     sense: Sense
-    value: Callable[[Run], float]
 
-    def is_better(self, value: float, other: float) -> bool:
+    def value(self, result: Run) -> float:
+        """The objective of a run."""
+        return float(result.metrics[self.metric])
+
+    def is_better(self, value: float, reference: float) -> bool:
         """Whether `value` is the better one of two."""
-        return value < other if self.sense == "lower" else value > other
+        return value < reference if self.sense == "lower" else value > reference
 
-    def have_met(self, value: float, bound: float) -> bool:
+    def is_optimal(self, value: float, bound: float) -> bool:
         """Whether a schedule of this value is optimal, as the bound shows."""
-        return value <= bound * (1 + MET) if self.sense == "lower" else value >= bound * (1 - MET)
+        sign = 1 if self.sense == "lower" else -1
+        return sign * value <= sign * bound * (1 + sign * OPTIMALITY_TOLERANCE)
 
 
 @dataclass(frozen=True)
-class Solved:
+class SolverAnswer:
     """What a solver came back with: its attempt, its plan as a run that keeps the rules, and what it proved."""
 
     attempt: Attempt
-    planned: Run | None = None
+    run: Run | None = None
     bound: Bound | None = None
     source: str = ""
 
 
-class SolverModel:
-    """Base of a model of the problem that solvers can be asked about."""
+class SolverModel(Generic[T]):
+    """Base of a model of the problem that solvers can be asked about; a solution is a ``T``."""
 
-    def is_closed(self, known: Bound) -> bool:  # noqa: ARG002 - for models that know more than value and bound
+    def is_closed(self, bound: Bound) -> bool:  # noqa: ARG002 - for models that know more than value and bound
         """Whether a solver has nothing left to find, beyond what value and bound show."""
         return False
 
-    def improve(self, solver: str, best: Run, known: Bound, seconds: float) -> Solved:
-        """Let a solver look for a schedule better than `best`, and for a bound better than `known`."""
+    def improve(self, solver: str, best: Run, bound: Bound, seconds: float) -> SolverAnswer:
+        """Let a solver look for a schedule better than `best`, and for a bound better than `bound`."""
+        start_s = perf_counter()
+        result = self.solve(solver, best, bound, seconds)
+        value, planned = (None, None) if result.solution is None else self.carry_out(result.solution, best)
+        elapsed_s = perf_counter() - start_s
+        proved = None if result.bound is None else Bound(solver, result.bound, elapsed_s, "proved by the solver")
+        return SolverAnswer(Attempt(solver, value, result.bound, elapsed_s, result.message), planned, proved)
+
+    def solve(self, solver: str, best: Run, bound: Bound, seconds: float) -> SolverResult[T]:
+        """The solver's solution, and its bound in the unit of the objective."""
+        raise NotImplementedError
+
+    def carry_out(self, solution: T, best: Run) -> tuple[float | None, Run | None]:
+        """The value of a solution, and its run, if that keeps the rules and may be better than `best`."""
         raise NotImplementedError
 
 
-def policies_runs(scenario: Scenario, policies: Iterable[str], solves: Callable[[Run], bool], lack: str) -> Runs:
+def policies_runs(scenario: Scenario, policies: Iterable[str], solves: Callable[[Run], bool], failure: str) -> Runs:
     """The runs of the policies that can run and whose run `solves` the problem.
 
     Raises
     ------
     InputError
-        If there is none; `lack` says what none of them does.
+        If there is none; `failure` says what none of them does.
     """
-    found: Runs = []
+    runs: Runs = []
     for policy in policies:
         try:
             result = run(scenario, policy)
         except SkedgeError:
             continue  # it does not fit the scenario: too few PSs, no cloud to leave out, slots too long for its batches
         if solves(result):
-            found.append((policy, result))
-    if not found:
-        raise InputError(f"{scenario.name}: none of {', '.join(policies)} {lack}")
-    return found
+            runs.append((policy, result))
+    if not runs:
+        raise InputError(f"{scenario.name}: none of {', '.join(policies)} {failure}")
+    return runs
 
 
 def all_finished(result: Run) -> bool:
@@ -97,7 +117,7 @@ def all_finished(result: Run) -> bool:
     return bool(result.metrics["finished"] == len(result.scenario.jobs))
 
 
-def carried_out(scenario: Scenario, plan: Policy) -> Run | None:
+def run_plan(scenario: Scenario, plan: Policy) -> Run | None:
     """A plan as a run; None where it does not keep the rules."""
     try:
         result = run(scenario, plan)
@@ -107,15 +127,15 @@ def carried_out(scenario: Scenario, plan: Policy) -> Run | None:
 
 
 def search(
-    of: Objective,
+    objective: Objective,
     runs: Runs,
     bounds: Sequence[Bound],
-    program: SolverModel | None,
+    program: SolverModel[Any] | None,
     solvers: Sequence[str],
     seconds: float,
     *,
-    joint: Bound | None = None,
-    beside: Iterable[Bound | None] = (),
+    joint_bound: Bound | None = None,
+    extra_bounds: Iterable[Bound | None] = (),
 ) -> Optimum:
     """The best schedule found within `seconds` of wall time, and the best bound.
 
@@ -123,26 +143,36 @@ def search(
     ----------
     program
         None: there is no exact model of this scenario.
-    joint
+    joint_bound
         A bound that the program's parts have together before a solver is asked; used, and not shown among `bounds`.
-    beside
+    extra_bounds
         Bounds that are shown and not used: those that hold for less than the problem.
     """
     source, best = runs[0]
-    for name, one in runs[1:]:
-        if of.is_better(of.value(one), of.value(best)):
-            source, best = name, one
-    known = best_bound([*bounds, *([] if joint is None else [joint])], of.sense)
-    attempts, ends = list[Attempt](), perf_counter() + seconds
+    for name, result in runs[1:]:
+        if objective.is_better(objective.value(result), objective.value(best)):
+            source, best = name, result
+    bound = best_bound([*bounds, *([] if joint_bound is None else [joint_bound])], objective.sense)
+    attempts, deadline = list[Attempt](), perf_counter() + seconds
     for i, solver in enumerate(solvers):
-        if program is None or program.is_closed(known) or of.have_met(of.value(best), known.value):
+        if program is None or program.is_closed(bound) or objective.is_optimal(objective.value(best), bound.value):
             break
         # an equal share of the time left: what one solver spares, the next ones get
-        answer = program.improve(solver, best, known, (ends - perf_counter()) / (len(solvers) - i))
+        answer = program.improve(solver, best, bound, (deadline - perf_counter()) / (len(solvers) - i))
         attempts.append(answer.attempt)
-        if answer.planned is not None and of.is_better(of.value(answer.planned), of.value(best)):
-            source, best = answer.source or solver, answer.planned
-        if answer.bound is not None and of.is_better(known.value, answer.bound.value):
-            known = answer.bound
-    shown = (*bounds, *(bound for bound in beside if bound is not None))
-    return Optimum(of.problem, of.metric, of.sense, best, source, of.value(best), known, shown, tuple(attempts))
+        if answer.run is not None and objective.is_better(objective.value(answer.run), objective.value(best)):
+            source, best = answer.source or solver, answer.run
+        if answer.bound is not None and objective.is_better(bound.value, answer.bound.value):
+            bound = answer.bound
+    shown_bounds = (*bounds, *(extra for extra in extra_bounds if extra is not None))
+    return Optimum(
+        objective.problem,
+        objective.metric,
+        objective.sense,
+        best,
+        source,
+        objective.value(best),
+        bound,
+        shown_bounds,
+        tuple(attempts),
+    )

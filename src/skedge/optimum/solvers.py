@@ -13,16 +13,22 @@ from skedge.core.errors import InputError
 from skedge.core.model.cluster import Floats
 
 T = TypeVar("T")
+U = TypeVar("U")
 INSTALL = "exact optima need the extra `optimum`: pip install 'skedge[optimum]'"
 
 
 @dataclass(frozen=True)
-class Found(Generic[T]):
+class SolverResult(Generic[T]):
     """A solution or None; the proved bound in the model's own objective, or None; the solver's status message."""
 
     solution: T | None
     bound: float | None
     message: str
+
+    def map(self, read: Callable[[T], U], convert: Callable[[float], float] = float) -> SolverResult[U]:
+        """The result in the terms of another model: its solution read, its bound converted."""
+        solution = None if self.solution is None else read(self.solution)
+        return SolverResult(solution, None if self.bound is None else convert(self.bound), self.message)
 
 
 def cp_tools() -> Any:
@@ -55,7 +61,7 @@ def highs_tools() -> Any:
     return highspy
 
 
-def cp_solve(model: Any, seconds: float, read: Callable[[Any], T]) -> Found[T]:
+def cp_solve(model: Any, seconds: float, read: Callable[[Any], T]) -> SolverResult[T]:
     """Let CP-SAT minimise or maximise `model`; `read` makes the solution, given a function from variable to value."""
     cp = cp_tools()
     solver = cp.CpSolver()
@@ -66,8 +72,8 @@ def cp_solve(model: Any, seconds: float, read: Callable[[Any], T]) -> Found[T]:
     message = solver.status_name(status).lower()
     if status not in (cp.OPTIMAL, cp.FEASIBLE):
         bound = solver.best_objective_bound if status == cp.UNKNOWN else None
-        return Found(None, bound if bound is not None and math.isfinite(bound) else None, message)
-    return Found(read(solver.value), float(solver.best_objective_bound), message)
+        return SolverResult(None, bound if bound is not None and math.isfinite(bound) else None, message)
+    return SolverResult(read(solver.value), float(solver.best_objective_bound), message)
 
 
 @dataclass(frozen=True)
@@ -96,14 +102,14 @@ class Rows:
         self.high.append(high)
 
 
-_MISSED = 1e-7
+_FEASIBILITY_TOLERANCE = 1e-7
 """Feasibility tolerance of HiGHS. At 1e-9 HiGHS 1.14 once called a value optimal that CP-SAT beat by 0.2 %."""
 
 
 def milp(
-    cost: Floats, upper: Floats, whole: np.ndarray, rows: Rows, start: Floats, seconds: float, *, gap: float
-) -> Found[Floats]:  # fmt: skip
-    """Let HiGHS minimise cost x over rows, 0 <= x <= upper, x integer where `whole` is true, from `start` on.
+    cost: Floats, upper: Floats, integer: np.ndarray, rows: Rows, start: Floats, seconds: float, *, gap: float
+) -> SolverResult[Floats]:  # fmt: skip
+    """Let HiGHS minimise cost x over rows, 0 <= x <= upper, x integer where `integer` is true, from `start` on.
 
     `gap` is the difference of value and bound up to which HiGHS calls the value optimal.
     """
@@ -111,23 +117,23 @@ def milp(
     h = highspy.Highs()
     for option, value in (
         ("output_flag", False), ("time_limit", max(seconds, 0.01)), ("mip_rel_gap", 0.0), ("mip_abs_gap", gap),
-        ("random_seed", 0), ("threads", 2), ("mip_feasibility_tolerance", _MISSED),
-        ("primal_feasibility_tolerance", _MISSED),
+        ("random_seed", 0), ("threads", 2), ("mip_feasibility_tolerance", _FEASIBILITY_TOLERANCE),
+        ("primal_feasibility_tolerance", _FEASIBILITY_TOLERANCE),
     ):  # fmt: skip
         h.setOptionValue(option, value)
-    h.passModel(_highs_lp(highspy, cost, upper, whole, rows))
-    known = highspy.HighsSolution()
-    known.col_value = start.tolist()
-    h.setSolution(known)
+    h.passModel(_highs_lp(highspy, cost, upper, integer, rows))
+    start_solution = highspy.HighsSolution()
+    start_solution.col_value = start.tolist()
+    h.setSolution(start_solution)
     h.run()
     info, status = h.getInfo(), h.modelStatusToString(h.getModelStatus()).lower()
     bound = float(info.mip_dual_bound)
-    has = info.primal_solution_status == 2  # feasible
-    values = np.array(h.getSolution().col_value) if has else None
-    return Found(values, bound if math.isfinite(bound) else None, status)
+    is_feasible = info.primal_solution_status == 2  # feasible
+    values = np.array(h.getSolution().col_value) if is_feasible else None
+    return SolverResult(values, bound if math.isfinite(bound) else None, status)
 
 
-def cp_milp(cost: Floats, upper: Floats, rows: Rows, start: Floats, seconds: float) -> Found[Floats]:
+def cp_milp(cost: Floats, upper: Floats, rows: Rows, start: Floats, seconds: float) -> SolverResult[Floats]:
     """Let CP-SAT minimise the same program, with all variables integer.
 
     Coefficients become integers: exact to a millionth of the largest of each row, the cost to 14 digits of its largest
@@ -139,30 +145,30 @@ def cp_milp(cost: Floats, upper: Floats, rows: Rows, start: Floats, seconds: flo
     columns, values = np.array(rows.column, np.int64), np.array(rows.value, float)
     ends = np.cumsum(np.bincount(rows.row, minlength=len(rows.low)))
     for i, (low, high) in enumerate(zip(rows.low, rows.high, strict=True)):
-        of_row = slice(ends[i - 1] if i else 0, ends[i])
-        v, scope = values[of_row], [x[k] for k in columns[of_row]]
-        scale = 1.0 if (v == np.rint(v)).all() else _FINE / float(np.abs(v).max(initial=1e-300))
+        entries = slice(ends[i - 1] if i else 0, ends[i])
+        v, scope = values[entries], [x[k] for k in columns[entries]]
+        scale = 1.0 if (v == np.rint(v)).all() else _ROW_SCALE / float(np.abs(v).max(initial=1e-300))
         if high < np.inf:
-            m.add(_weighted(scope, np.floor(v * scale + _LAST_DIGIT)) <= math.ceil(high * scale - _LAST_DIGIT))
+            m.add(_weighted(scope, np.floor(v * scale + _ROW_ROUNDING)) <= math.ceil(high * scale - _ROW_ROUNDING))
         if low > -np.inf:
-            m.add(_weighted(scope, np.ceil(v * scale - _LAST_DIGIT)) >= math.floor(low * scale + _LAST_DIGIT))
-    scale = _EXACT / max(float(upper @ np.abs(cost)), 1e-300)
+            m.add(_weighted(scope, np.ceil(v * scale - _ROW_ROUNDING)) >= math.floor(low * scale + _ROW_ROUNDING))
+    scale = _COST_SCALE / max(float(upper @ np.abs(cost)), 1e-300)
     m.minimize(_weighted(x, np.rint(cost * scale)))
     for variable, hint in zip(x, np.rint(start), strict=True):
         m.add_hint(variable, int(hint))
-    found = cp_solve(m, seconds, lambda read: np.array([read(v) for v in x], float))
-    lost = float(upper @ (np.abs(cost) > 0)) * 0.5 / scale
-    return Found(found.solution, None if found.bound is None else found.bound / scale - lost, found.message)
+    result = cp_solve(m, seconds, lambda read: np.array([read(v) for v in x], float))
+    rounding_loss = float(upper @ (np.abs(cost) > 0)) * 0.5 / scale
+    return result.map(np.asarray, lambda scaled: scaled / scale - rounding_loss)
 
 
 def _weighted(variables: list[Any], weights: Floats) -> Any:
     return sum(int(w) * v for v, w in zip(variables, weights, strict=True) if w)
 
 
-_FINE, _LAST_DIGIT, _EXACT = 1e6, 1e-6, 1e14
+_ROW_SCALE, _ROW_ROUNDING, _COST_SCALE = 1e6, 1e-6, 1e14
 
 
-def _highs_lp(highspy: Any, cost: Floats, upper: Floats, whole: np.ndarray, rows: Rows) -> Any:
+def _highs_lp(highspy: Any, cost: Floats, upper: Floats, integer: np.ndarray, rows: Rows) -> Any:
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = len(cost), len(rows.low)
     lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost, np.zeros(len(cost)), upper
@@ -173,11 +179,11 @@ def _highs_lp(highspy: Any, cost: Floats, upper: Floats, whole: np.ndarray, rows
     lp.a_matrix_.index_ = np.array(rows.column)[order]
     lp.a_matrix_.value_ = np.array(rows.value, float)[order]
     kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
-    lp.integrality_ = [kinds[int(w)] for w in whole]
+    lp.integrality_ = [kinds[int(w)] for w in integer]
     return lp
 
 
-class WholeProgram(Protocol):
+class IntegerProgram(Protocol):
     """Minimise cost x over rows, 0 <= x <= upper, all x integer."""
 
     @property
@@ -193,17 +199,17 @@ class WholeProgram(Protocol):
         """The constraints."""
 
 
-WholeSolver = Callable[[WholeProgram, Floats, float], Found[Floats]]
+IntegerSolver = Callable[[IntegerProgram, Floats, float], SolverResult[Floats]]
 
 
-def whole_solvers(gap: float) -> dict[str, WholeSolver]:
+def integer_solvers(gap: float) -> dict[str, IntegerSolver]:
     """Solvers of such programs: called with a start, a time limit [s] and `gap` as in :func:`milp`."""
 
-    def highs(program: WholeProgram, start: Floats, seconds: float) -> Found[Floats]:
-        whole = np.ones(len(program.cost), bool)
-        return milp(program.cost, program.upper, whole, program.rows, start, seconds, gap=gap)
+    def highs(program: IntegerProgram, start: Floats, seconds: float) -> SolverResult[Floats]:
+        integer = np.ones(len(program.cost), bool)
+        return milp(program.cost, program.upper, integer, program.rows, start, seconds, gap=gap)
 
-    def cp_sat(program: WholeProgram, start: Floats, seconds: float) -> Found[Floats]:
+    def cp_sat(program: IntegerProgram, start: Floats, seconds: float) -> SolverResult[Floats]:
         return cp_milp(program.cost, program.upper, program.rows, start, seconds)
 
     return {"HiGHS": highs, "CP-SAT": cp_sat}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from time import process_time
 from typing import Literal
 
+from skedge.recorded_run import Run
 from skedge.report.notebook import notebook_html
 from skedge.report.table import ReportTable
-from skedge.run import Run
 
 Sense = Literal["lower", "higher"]
 """Whether lower or higher values of an objective are better."""
@@ -16,10 +17,10 @@ Sense = Literal["lower", "higher"]
 ROUNDING = 1e-9
 """Relative slack on every bound, so that rounding cannot make a bound beat a schedule."""
 
-PLANNED = "optimum"
+PLAN_NAME = "optimum"
 """Policy name of a run that carried out a plan; no policy has this name, so it cannot be replayed."""
 
-MET = 1e-6
+OPTIMALITY_TOLERANCE = 1e-6
 """A value and a bound that differ by less than this part of the value have met: ten of a MILP's tolerances."""
 
 
@@ -45,7 +46,26 @@ class Bound:
     note: str = ""
 
 
-def added(parts: Sequence[Sequence[Bound]]) -> list[Bound]:
+class BoundClock:
+    """Makes bounds, relaxed by :data:`ROUNDING`, each with the CPU time since the one before or the clock's start.
+
+    Parameters
+    ----------
+    sense
+        Whether lower or higher values of the objective are better.
+    """
+
+    def __init__(self, sense: Sense) -> None:
+        self.factor = 1 - ROUNDING if sense == "lower" else 1 + ROUNDING
+        self.start_s = process_time()
+
+    def bound(self, name: str, value: float, note: str) -> Bound:
+        """The bound of this name; `value` is in the unit of the objective."""
+        before_s, self.start_s = self.start_s, process_time()
+        return Bound(name, value * self.factor, self.start_s - before_s, note)
+
+
+def sum_bounds(parts: Sequence[Sequence[Bound]]) -> list[Bound]:
     """Bounds on the whole from those on its independent parts, at least one: the sums of those that every part has."""
     by_name = [{bound.name: bound for bound in part} for part in parts]
     shared = [bound for bound in parts[0] if all(bound.name in part for part in by_name)]
@@ -123,7 +143,7 @@ class Optimum:
     @property
     def proved(self) -> bool:
         """Whether value and bound have met."""
-        return abs(self.value - self.bound.value) <= MET * abs(self.value)
+        return abs(self.value - self.bound.value) <= OPTIMALITY_TOLERANCE * abs(self.value)
 
     def _repr_html_(self) -> str:
         """The bounds, and the lanes of the best schedule found, as Jupyter shows them."""

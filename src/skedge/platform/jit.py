@@ -5,7 +5,8 @@ must be cheap to import. A decorated function is therefore a :class:`CompiledFun
 dispatcher at its first call.
 
 Numba counts references to arrays with atomic operations. Where lanes (a tuple of arrays) are passed from step to step
-this took most of the time (2.0 µs per run on a lane, 0.5 without). Functions that allocate nothing need no counting.
+this took most of the time (2.0 µs per run on a lane, 0.5 without). Functions that allocate nothing need no counting
+(ADR 3).
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from .signals import whole
+from .signals import uninterruptible
 
 F = TypeVar("F", bound=Callable[..., object])
 
-_WRITTEN = Path(__file__).stat().st_mtime_ns
+_SOURCE_MTIME = Path(__file__).stat().st_mtime_ns
 """Modification time of this file at import; it changes if the package is upgraded while the process runs."""
 
 
@@ -87,7 +88,7 @@ class CompiledFunction:
     @property
     def _numba_type_(self) -> Any:
         """Numba's type of the kernel when another kernel calls it."""
-        return _called_type()(self.step)
+        return _callee_type()(self.step)
 
     @property
     def cached(self) -> bool:
@@ -95,20 +96,21 @@ class CompiledFunction:
         stats = getattr(self.dispatcher, "stats", None)  # a Python function has none
         if stats is None or not stats.cache_path:
             return False
+        # numba's index of a function's compiled forms: module.function-line.py311.nbi
         stem = f"{self.py_func.__module__.rpartition('.')[2]}.{self.py_func.__qualname__}"
         written = Path(self.py_func.__code__.co_filename).stat().st_mtime
         return any(file.stat().st_mtime >= written for file in Path(stats.cache_path).glob(f"{stem}-*.nbi"))
 
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, *args: Any) -> Any:
         """Call the compiled function, or Python's within :func:`interpreted`.
 
         Numba runs Python to learn the types of named tuples, and to make one that is returned. It does not see that a
         signal's exception has ended that, and crashes.
         """
         if _interpreted:
-            return self.py_func(*given)
-        with whole:
-            return self.dispatcher(*given)
+            return self.py_func(*args)
+        with uninterruptible:
+            return self.dispatcher(*args)
 
     def __reduce__(self) -> str:
         """Pickle by name, like a function."""
@@ -138,7 +140,7 @@ def interpreted() -> Iterator[None]:
 
 
 @cache
-def _called_type() -> Any:
+def _callee_type() -> Any:
     """Numba's type of dispatchers, changed to treat constant arguments like any other values.
 
     Numba compiles a callee again for each combination of constant arguments. All our callees are small or inlined, so
@@ -149,13 +151,13 @@ def _called_type() -> Any:
 
     plain: Any = types.unliteral
 
-    class Called(types.Dispatcher):
+    class CalleeType(types.Dispatcher):
         def get_call_type(self, context: Any, args: Any, kws: Any) -> Any:
-            named = {name: plain(of) for name, of in kws.items()}
-            return super().get_call_type(context, tuple(plain(of) for of in args), named)
+            named = {name: plain(arg) for name, arg in kws.items()}
+            return super().get_call_type(context, tuple(plain(arg) for arg in args), named)
 
-    register_model(Called)(models.OpaqueModel)
-    return Called
+    register_model(CalleeType)(models.OpaqueModel)
+    return CalleeType
 
 
 def _njit(function: Callable[..., object], folder: str = "kernels", **options: Any) -> Any:
@@ -171,9 +173,13 @@ def _njit(function: Callable[..., object], folder: str = "kernels", **options: A
     config: Any = numba.config
     njit: Any = numba.njit
     before = config.CACHE_DIR
+    # numba reads the folder when it makes a dispatcher; other packages' kernels keep theirs
     config.CACHE_DIR = os.path.join(_cache_folder(before), folder)
     try:
-        return njit(cache=Path(__file__).stat().st_mtime_ns == _WRITTEN, no_cfunc_wrapper=True, **options)(function)
+        return njit(cache=Path(__file__).stat().st_mtime_ns == _SOURCE_MTIME, no_cfunc_wrapper=True, **options)(
+            function
+        )
+    # numba found no folder that can be written: no cache
     except RuntimeError:
         return njit(no_cfunc_wrapper=True, **options)(function)
     finally:
@@ -193,26 +199,26 @@ def _set_up() -> None:
     """
     from numba.core import event  # noqa: PLC0415 - slow to import, like numba
 
-    from .late import translate_late  # noqa: PLC0415
+    from .late import compile_lazily  # noqa: PLC0415
 
-    translate_late()
+    compile_lazily()
 
     class Pause(event.Listener):
         depth, paused = 0, False
-        answer: Any = None
-        came = False
+        handler: Any = None
+        interrupted = False
 
         def on_start(self, _: Any) -> None:
             if self.depth == 0:
-                self.paused, self.came = gc.isenabled(), False
+                self.paused, self.interrupted = gc.isenabled(), False
                 gc.disable()
-                self.answer = signal.signal(signal.SIGINT, self.note) if _in_main_thread() else None
+                self.handler = signal.signal(signal.SIGINT, self.note) if _in_main_thread() else None
                 for watch in tuple(watchers):
                     watch(True)
             self.depth += 1
 
         def note(self, *_: Any) -> None:
-            self.came = True
+            self.interrupted = True
 
         def on_end(self, _: Any) -> None:
             self.depth -= 1
@@ -222,9 +228,9 @@ def _set_up() -> None:
                 watch(False)
             if self.paused:
                 gc.enable()
-            if self.answer is not None:
-                signal.signal(signal.SIGINT, self.answer)
-                if self.came:
+            if self.handler is not None:
+                signal.signal(signal.SIGINT, self.handler)
+                if self.interrupted:
                     signal.raise_signal(signal.SIGINT)
 
     register: Any = event.register
@@ -237,7 +243,7 @@ def _in_main_thread() -> bool:
 
 
 @lru_cache
-def _cache_folder(given: str) -> str:
+def _cache_folder(folder: str) -> str:
     """The folder of compiled kernels, named by a hash of the sources that contain kernels.
 
     Numba checks only the file of the function itself, so changes to functions inlined from other files would be missed.
@@ -246,9 +252,10 @@ def _cache_folder(given: str) -> str:
     sources = blake2b(digest_size=8)
     for path in sorted(package.rglob("*.py")):
         text = path.read_bytes()
+        # constants of core are compiled into the kernels that use them
         if package / "core" in path.parents or b"jit import" in text:
             sources.update(text)
-    base = Path(given) if given else package / "__pycache__"
-    if not given and not os.access(package, os.W_OK):
+    base = Path(folder) if folder else package / "__pycache__"
+    if not folder and not os.access(package, os.W_OK):
         base = Path.home() / ".cache" / "skedge"
     return str(base / f"kernels-{sources.hexdigest()}")

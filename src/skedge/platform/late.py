@@ -2,7 +2,7 @@
 
 Numba does both for each function by itself, and again for each function that calls it, after linking. Most of our
 compiled functions are called by others alone, so their own machine code is never used: leaving it out saves a sixth of
-the time of compiling. What is optimised, and the machine code that runs, stay the same.
+the time of compiling (ADR 28). What is optimised, and the machine code that runs, stay the same.
 
 The names used here are numba's own and not documented, so this is done only with the versions of numba that it was
 tried with; with others compiling takes longer, and nothing else changes.
@@ -25,19 +25,19 @@ _Library: Any = codegen.JITCodeLibrary
 _llvm: Any = binding
 _environment_of: Any = environment.lookup_environment
 
-_TRIED = ("0.68.",)
+_TESTED_VERSIONS = ("0.68.",)
 
 _LINKED, _ENVIRONMENT = "linked", "_ZN08NumbaEnv"
 """Form in numba's cache of code without machine code; prefix of the variables that refer to Python's globals."""
 
 
-def translate_late() -> None:
+def compile_lazily() -> None:
     """Let numba, if it is of a version that this was tried with, translate only what Python calls, from now on."""
-    if not numba.__version__.startswith(_TRIED):
+    if not numba.__version__.startswith(_TESTED_VERSIONS):
         return
     _load_without_scipy()
     generator: Any = cpu_target.target_context.codegen()
-    generator._library_class = Late
+    generator._library_class = LazyLibrary
 
 
 def _load_without_scipy() -> None:
@@ -45,25 +45,25 @@ def _load_without_scipy() -> None:
 
     It works without, too; what needs it asks again when it is compiled, and no kernel here does.
     """
-    linalg.ensure_blas, ensure_blas = _none, linalg.ensure_blas
+    linalg.ensure_blas, ensure_blas = _no_blas, linalg.ensure_blas
     try:
         import_module("numba.np.arraymath")
     finally:
         linalg.ensure_blas = ensure_blas
 
 
-def _none() -> None:
+def _no_blas() -> None:
     raise ImportError("not looked for")
 
 
-class Nowhere:
+class NoCodegen:
     """In place of the code generator of a function that has no machine code: there is no variable to set."""
 
     def set_env(self, _name: str, _environment: object) -> None:
         """Do nothing."""
 
 
-class Late(_Library):  # type: ignore[misc]
+class LazyLibrary(_Library):  # type: ignore[misc]
     """A function with those that it calls; it has machine code once Python has asked for its address."""
 
     _native = False
@@ -71,13 +71,14 @@ class Late(_Library):  # type: ignore[misc]
     @property
     def codegen(self) -> Any:
         """The code generator."""
-        return self._codegen if self._native else Nowhere()
+        return self._codegen if self._native else NoCodegen()
 
     def finalize(self) -> None:
         """Link what the function calls."""
         self._raise_if_finalized()
         for library in dict.fromkeys(self._linking_libraries):
             self._reload_init.update(library._reload_init)
+            # preserved, as a function that is called is linked into each of its callers
             self._final_module.link_in(library._get_module_for_linking(), preserve=True)
         self._finalize_dynamic_globals()
         self._finalized = True
@@ -98,26 +99,27 @@ class Late(_Library):  # type: ignore[misc]
         self._final_module.verify()
         self._finalize_final_module()
         self._native = True
+        # the pointers to Python's globals, which `NoCodegen` has left out, now that there is code to use them
         for variable in self._final_module.global_variables:
-            found = _environment_of(variable.name) if variable.name.startswith(_ENVIRONMENT) else None
-            if found is not None:
-                self._codegen.set_env(variable.name, found)
+            environment_address = _environment_of(variable.name) if variable.name.startswith(_ENVIRONMENT) else None
+            if environment_address is not None:
+                self._codegen.set_env(variable.name, environment_address)
 
     def serialize_using_object_code(self) -> tuple[str, str, Any]:
         """The library's form in numba's cache."""
         if self._native:
-            kept: tuple[str, str, Any] = super().serialize_using_object_code()
-            return kept
+            state: tuple[str, str, Any] = super().serialize_using_object_code()
+            return state
         return self.name, _LINKED, self._get_module_for_linking().as_bitcode()
 
     @classmethod
-    def _unserialize(cls, generator: Any, state: tuple[str, str, Any]) -> Late:
+    def _unserialize(cls, generator: Any, state: tuple[str, str, Any]) -> LazyLibrary:
         name, form, data = state
         if form != _LINKED:
-            native: Late = super()._unserialize(generator, state)
+            native: LazyLibrary = super()._unserialize(generator, state)
             native._native = True
             return native
-        linked: Late = generator.create_library(name)
+        linked: LazyLibrary = generator.create_library(name)
         linked._final_module = linked._shared_module = _llvm.parse_bitcode(data)
         linked._finalize_dynamic_globals()
         linked._finalized = True

@@ -15,7 +15,7 @@ def share_heap() -> None:
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
-def give_back() -> None:
+def trim_malloc() -> None:
     """Give freed memory back to the operating system."""
     with suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -6,9 +6,9 @@ policies' own compiled functions; what this package repeats is the way in betwee
 workers, and the rows of the record. The tables are equal to those of the other path, row by row: property tests hold it
 to that.
 
-Reading order for gangs: :mod:`.state` (the arrays), :mod:`.gangs` (an allocation begins and ends), :mod:`.decide` (a
-decision of each policy), :mod:`.loop` (events); the same for workers that begin one by one: :mod:`.taking`,
-:mod:`.each`, :mod:`.preemptive` and :mod:`.drf`, :mod:`.each_loop`; :mod:`.simulate` (which runs take this path, and
+Reading order for gangs: :mod:`.state` (the arrays), :mod:`skedge.core.engine.allocations` (an allocation begins and ends),
+:mod:`.decide` (a decision of each policy), :mod:`.loop` (events); for workers that begin one by one: :mod:`.taking`,
+:mod:`.preemptive` and :mod:`.drf`, :mod:`.each_loop`; :mod:`.simulate` (which runs take this path, and
 the record made of the arrays). A_online is in :mod:`.chunks`, Batch and BatchSche in
 :mod:`.batches`; :mod:`.which` chooses.
 """

@@ -10,17 +10,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from skedge.core.facts import scenario_facts
 from skedge.core.model.cluster import Ints
 from skedge.core.model.scenario import Scenario
 from skedge.core.record.schedule import Schedule
@@ -29,11 +25,12 @@ from .bars import Bars, choose_bars
 from .curves import jct_distribution, over_time
 from .encode import finite_or_none, int_column, pack_ints, script_json
 from .rows import Layout, lay_out
+from .scenario_summary import scenario_summary
 from .shell import asset, fill, gantt_section
 from .site_section import site_section
 from .table import ReportTable, metrics_table, table_view
 
-__all__ = ["BAR_CAP", "ReportRun", "ReportTable", "build_report", "write_report"]
+__all__ = ["BAR_CAP", "ReportRun", "ReportTable", "build_report"]
 
 BAR_CAP = 20_000
 """Default limit of embedded bars per run; about 40 bytes each."""
@@ -117,21 +114,6 @@ def build_report(
     return _page(title, data, site_section([(r.label, r.scenario, r.schedule) for r in runs]))
 
 
-def write_report(path: Path | str, page: str) -> None:
-    """Write `page` beside `path` and rename it there, so that no half-written report is ever seen."""
-    path = Path(path)
-    # In the same folder: only within a file system does a rename replace the old report at once.
-    handle, temp_path = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(page)
-        os.chmod(temp_path, 0o644)  # a temporary file is private, a report is for reading
-        os.replace(temp_path, path)
-    except BaseException:
-        Path(temp_path).unlink(missing_ok=True)
-        raise
-
-
 def _check(runs: Sequence[ReportRun]) -> None:
     if not runs:
         raise ValueError("report: no runs; at least one is needed")
@@ -159,7 +141,7 @@ def _runs_of_distinct_arrivals(runs: Sequence[ReportRun]) -> list[int]:
 
 def _facts(runs: Sequence[ReportRun]) -> list[tuple[str, str]]:
     """List the settings of the scenarios; values that differ between runs are shown side by side."""
-    by_run = [scenario_facts(r.scenario) for r in runs]
+    by_run = [scenario_summary(r.scenario) for r in runs]
     return [(name, " | ".join(dict.fromkeys(f[name] for f in by_run))) for name in by_run[0]]
 
 

@@ -23,6 +23,7 @@ def check_answers(address: str) -> None:
     if not address:
         raise InputError("the address of the Ray cluster is empty; it is HOST:PORT, or auto")
     host, _, port = address.removeprefix("ray://").rpartition(":")
+    # `auto`, a path or a name: Ray itself knows what to do with it
     if not host or "/" in host or not port.isdigit():
         return
     try:

@@ -23,11 +23,11 @@ FORMAT = 2
 
 _LIBRARIES = ("numpy", "numba", "polars")
 
-_META = {"policy": str, "params": dict, "lanes": dict, "seed": int, "versions": dict}
+_REQUIRED = {"policy": str, "params": dict, "lanes": dict, "seed": int, "versions": dict}
 """Required keys of ``run.json`` and their types."""
 
 
-_MAY_HAVE: dict[str, Any] = {
+_OPTIONAL: dict[str, Any] = {
     "promises": dict, "scenario": str, "world": str, "tolerance": int, "resumed": int, "recovery_s": float | int,
     "slot_overrun_s": float | int, "late_s": dict, "trained": dict, "training": dict, "devices": dict,
     "device_free_s": list,
@@ -49,22 +49,24 @@ def read_meta(path: Path) -> dict[str, Any]:
         raise RunFolderError(f"{path}: the run folder is damaged: {error}") from error
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
         raise RunFolderError(f"{path}: format is not {FORMAT}; this skedge reads format {FORMAT}")
-    wrong = next(_wrong(meta), None)
-    if wrong is not None:
-        raise RunFolderError(f"{path}: the run folder is damaged: {wrong!r} is missing or of a wrong type")
+    key = next(_wrong_keys(meta), None)
+    if key is not None:
+        raise RunFolderError(f"{path}: the run folder is damaged: {key!r} is missing or of a wrong type")
     return meta
 
 
-def _wrong(meta: Mapping[str, Any]) -> Iterator[str]:
+def _wrong_keys(meta: Mapping[str, Any]) -> Iterator[str]:
     """Keys that are missing or have impossible values."""
-    yield from (key for key, kind in _META.items() if not isinstance(meta.get(key), kind))
-    yield from (key for key, kind in _MAY_HAVE.items() if key in meta and not isinstance(meta[key], kind))
+    yield from (key for key, kind in _REQUIRED.items() if not isinstance(meta.get(key), kind))
+    yield from (key for key, kind in _OPTIONAL.items() if key in meta and not isinstance(meta[key], kind))
     for key in ("recovery_s", "slot_overrun_s"):
         if not 0 <= meta.get(key, 0) < math.inf:
             yield key
-    late = meta.get("late_s", {}).values()
-    if any(isinstance(s, bool) or not isinstance(s, int | float) or not 0 <= s < math.inf for s in late):
+    delays = meta.get("late_s", {}).values()
+    # JSON's true is a bool, which Python counts as an int
+    if any(isinstance(s, bool) or not isinstance(s, int | float) or not 0 <= s < math.inf for s in delays):
         yield "late_s"
+    # far below the end of int64, so that a time and a tolerance can be added
     if not 0 <= meta.get("tolerance", 0) < 2**61:
         yield "tolerance"
     if not isinstance(meta["lanes"].get("preemptive", True), bool):
@@ -92,7 +94,7 @@ def meta_of(scenario: Scenario, policy: Policy) -> dict[str, Any]:
         "policy": spec_of(policy),
         "params": {key: _in_json(value) for key, value in params.items()},
         "lanes": asdict(policy.lanes),
-        "promises": policy.promises.recorded(),
+        "promises": policy.guarantees.recorded(),
         "seed": scenario.seed,
         "scenario": scenario.name,
         "versions": {name: _version(name) for name in ("skedge", *_LIBRARIES)},
@@ -113,15 +115,15 @@ def registered_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
 
     A third-party policy may give ``completion`` any meaning, so the utility of its jobs is taken at their ends.
     """
-    own = _of_policy(meta)
-    if own is None:
-        own = {"params": {key: value for key, value in meta.get("params", {}).items() if key != "completion"}}
-    return {**meta, **own}
+    registered = _registered_fields(meta)
+    if registered is None:
+        registered = {"params": {key: value for key, value in meta.get("params", {}).items() if key != "completion"}}
+    return {**meta, **registered}
 
 
 def is_installed(meta: Mapping[str, Any]) -> bool:
     """Whether the policy of a run is installed here."""
-    return _of_policy(meta) is not None
+    return _registered_fields(meta) is not None
 
 
 def broken_meta(meta: Mapping[str, Any], scenario: Scenario, end: int) -> Iterator[str]:
@@ -133,9 +135,9 @@ def broken_meta(meta: Mapping[str, Any], scenario: Scenario, end: int) -> Iterat
     for key, right in (("seed", scenario.seed), ("scenario", scenario.name)):
         if key in meta and meta[key] != right:
             yield f"run.json: {key} is {meta[key]!r}; that of the scenario is {right!r}"
-    for key, own in (_of_policy(meta) or {}).items():
-        if meta.get(key) != own:
-            yield f"run.json: {key} is {meta.get(key)!r}; that of policy {meta['policy']} is {own!r}"
+    for key, registered in (_registered_fields(meta) or {}).items():
+        if meta.get(key) != registered:
+            yield f"run.json: {key} is {meta.get(key)!r}; that of policy {meta['policy']} is {registered!r}"
     if "world" in meta:
         yield from _broken_live(meta, scenario, end)
 
@@ -150,28 +152,28 @@ def _broken_live(meta: Mapping[str, Any], scenario: Scenario, end: int) -> Itera
         lost = f"{resumed} lost controllers and {recovery:g} s of lost rounds"
         yield f"run.json: tolerance is {meta['tolerance']} µs; with {lost} it is {right} µs"
     overrun = meta.get("slot_overrun_s", 0.0)
-    wrong = kind_of(scenario.cluster).wrong_overrun(overrun)
-    if wrong:
-        yield f"run.json: {wrong}"
+    fault = kind_of(scenario.cluster).overrun_problem(overrun)
+    if fault:
+        yield f"run.json: {fault}"
         overrun = 0.0
-    took = end / SECOND + overrun
-    if recovery > took:
-        yield f"run.json: recovery_s is {recovery:g} s; the run itself ends after {took:g} s"
+    duration = end / SECOND + overrun
+    if recovery > duration:
+        yield f"run.json: recovery_s is {recovery:g} s; the run itself ends after {duration:g} s"
 
 
-def _of_policy(meta: Mapping[str, Any]) -> dict[str, Any] | None:
+def _registered_fields(meta: Mapping[str, Any]) -> dict[str, Any] | None:
     """Lanes, parameters and promises of the policy that `meta` names; None if it is not registered."""
-    return _of_registered(str(meta.get("policy")))
+    return _fields_of_spec(str(meta.get("policy")))
 
 
 @lru_cache(maxsize=64)
-def _of_registered(spec: str) -> dict[str, Any] | None:
+def _fields_of_spec(spec: str) -> dict[str, Any] | None:
     try:
         policy = make_policy(spec)
     except PolicyError:
         return None
     params = {key: _in_json(value) for key, value in policy.params.model_dump(mode="json").items()}
-    return {"lanes": asdict(policy.lanes), "params": params, "promises": policy.promises.recorded()}
+    return {"lanes": asdict(policy.lanes), "params": params, "promises": policy.guarantees.recorded()}
 
 
 def folder_name(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Work in several processes, with an orderly end on errors and signals."""
+"""Tasks in several processes, with an orderly end on errors and signals."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from joblib import effective_n_jobs
 from joblib.externals.loky import get_reusable_executor
 from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
-from skedge.platform.signals import held_back
+from skedge.platform.signals import deferred_signals
 
-_START_S, _PAUSE_S, _IDLE_S, _LOOK_S, _ALIVE_S = 20.0, 0.05, 300, 0.05, 1.0
+_START_S, _PAUSE_S, _IDLE_S, _POLL_S, _ALIVE_S = 20.0, 0.05, 300, 0.05, 1.0
 """Time limit for the start of processes, pause asked of each, idle time after which one ends, time after which it is
 looked whether work has been added or all is over, and after which each process looks whether its parent lives [s]."""
 
 
-def parallel(work: Iterable[Any], processes: int, *, joining: bool = False) -> Generator[Any, None, None]:
-    """Do joblib's `work` in `processes` processes (-1: one per core) and yield the results as they become available.
+def parallel(work: Iterable[Any], processes: int, *, use_this_process: bool = False) -> Generator[Any, None, None]:
+    """Run joblib's tasks `work` in `processes` processes (-1: one per core) and yield results as they become available.
 
-    There are no more processes than pieces of work; a single piece is done in this process.
+    There are no more processes than tasks; a single task runs in this process.
 
     Ctrl-C and SIGTERM do not reach those processes: this process ends them, in an orderly way, when it is ended itself
     or when the generator is closed.
@@ -42,37 +42,47 @@ def parallel(work: Iterable[Any], processes: int, *, joining: bool = False) -> G
     Parameters
     ----------
     work
-        If it is a deque, pieces may be added to it while results are taken.
-    joining
-        This process is one of them. Results of the others wait while it works; they do not.
+        If it is a deque, tasks may be added to it while results are taken.
+    use_this_process
+        This process is one of them. While it works, results of the others wait, but the others work on.
     """
-    left = work if isinstance(work, deque) else deque(work)
-    others = _others(len(left), processes, joining=joining)
-    with _quiet():
-        if others:
+    tasks = work if isinstance(work, deque) else deque(work)
+    n_helpers = _helper_count(len(tasks), processes, use_this_process=use_this_process)
+    with _suppressed_noise():
+        if n_helpers:
             _start_trackers()
-            with held_back():  # one blocked while a process starts never reaches it
-                _start(others)
-        yield from _done(left, others, joining=joining)
+            with deferred_signals():  # one blocked while a process starts never reaches it
+                _start(n_helpers)
+        yield from _run_queue(tasks, n_helpers, use_this_process=use_this_process)
 
 
 @contextmanager
-def started_ahead(module: str, pieces: int, processes: int, *, joining: bool = False) -> Iterator[None]:
+def prestarted_workers(module: str, n_tasks: int, processes: int, *, use_this_process: bool = False) -> Iterator[None]:
     """Start the processes of the next :func:`parallel`, and let them import `module` meanwhile.
 
-    `pieces` is the length of its `work`. An error inside the block ends them.
+    An error inside the block ends them.
+
+    Parameters
+    ----------
+    module
+        What tasks will import.
+    n_tasks
+        Length of the `work` of :func:`parallel`.
+    processes, use_this_process
+        As :func:`parallel` will have them.
     """
-    others = _others(pieces, processes, joining=joining)
-    if not others:
+    n_helpers = _helper_count(n_tasks, processes, use_this_process=use_this_process)
+    if not n_helpers:
         yield
         return
     _start_trackers()
     executor = None
     try:
-        with held_back():
-            executor = _executor(others)
-            _ahead[:] = [executor.submit(_process) for _ in range(others)]
-            for _ in range(others):
+        with deferred_signals():
+            executor = _executor(n_helpers)
+            _early_futures[:] = [executor.submit(_pid_after_pause) for _ in range(n_helpers)]
+            for _ in range(n_helpers):
+                # loky shares one queue, so a process may take two of these imports and another none; the second is free
                 executor.submit(import_module, module)
         yield
     except BaseException:
@@ -81,20 +91,25 @@ def started_ahead(module: str, pieces: int, processes: int, *, joining: bool = F
         raise
 
 
-_ahead: list[Future[int]] = []
-"""The ids of the processes started ahead."""
+_early_futures: list[Future[int]] = []
+"""Futures of the ids of the processes started in advance."""
 
 
-def _others(pieces: int, processes: int, *, joining: bool) -> int:
+def _helper_count(n_tasks: int, processes: int, *, use_this_process: bool) -> int:
     """Number of processes beside this one."""
-    processes = max(1, min(effective_n_jobs(processes), pieces))
-    return 0 if processes == 1 else processes - joining
+    processes = max(1, min(effective_n_jobs(processes), n_tasks))
+    # a single process is this one: starting another for all the work would gain nothing
+    return 0 if processes == 1 else processes - use_this_process
 
 
-def _executor(others: int) -> Any:
+def _executor(n_helpers: int) -> Any:
     """Loky's executor, whose processes live on; libraries start one thread in each if the environment says nothing."""
+    # processes share the cores already, so a pool of threads in each would only compete
     threads = {name: os.environ.get(name, "1") for name in _THREADS}
-    return get_reusable_executor(others, timeout=_IDLE_S, env=threads, initializer=_begin, initargs=(os.getpid(),))
+    # idle processes stay for the next call: starting one and its imports take longer than many a run
+    return get_reusable_executor(
+        n_helpers, timeout=_IDLE_S, env=threads, initializer=_initialise, initargs=(os.getpid(),)
+    )
 
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
@@ -102,32 +117,35 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_
 
 def _end(executor: Any) -> None:
     """End the processes at once."""
-    with _quiet(), held_back():
+    with _suppressed_noise(), deferred_signals():
+        # a task under way may take hours, so its process is killed rather than awaited
         executor.shutdown(wait=True, kill_workers=True)
-    _ahead.clear()
+    _early_futures.clear()
 
 
-def _done(left: deque[Any], others: int, *, joining: bool) -> Generator[Any, None, None]:
-    """Do the pieces `left` in `others` from the first one on, one waiting for each, and `joining` here from the last.
+def _run_queue(tasks: deque[Any], n_helpers: int, *, use_this_process: bool) -> Generator[Any, None, None]:
+    """Run `tasks` from the first on in `n_helpers` processes and, if `use_this_process`, from the last on here.
 
-    Without others all are done here.
+    One more task waits for each of those processes. Without them, all tasks run here.
     """
     folder = os.getcwd()
-    if not others:
-        while left:
-            yield _at(folder, left.popleft())()
+    if not n_helpers:
+        while tasks:
+            yield _in_caller_folder(folder, tasks.popleft())()
         return
-    executor = _executor(others)
-    team = _Team(executor, left, others, joining=joining)
+    executor = _executor(n_helpers)
+    # the helpers are fed by a thread, as this process may be busy with a task of its own
+    team = _Team(executor, tasks, n_helpers, use_this_process=use_this_process)
     try:
-        while team.busy():
-            if joining and (piece := team.last()) is not None:
-                yield _own(_at(folder, piece))()
+        while team.is_busy():
+            if use_this_process and (task := team.take_last()) is not None:
+                # from the other end than the helpers, which take the first: both sides meet as late as possible
+                yield _own_copy(_in_caller_folder(folder, task))()
             else:
                 yield team.result()
             while team.has_result():
                 yield team.result()
-            team.look()
+            team.wake()
     except BaseException:  # also where the generator is closed
         team.end()
         _end(executor)
@@ -136,94 +154,106 @@ def _done(left: deque[Any], others: int, *, joining: bool) -> Generator[Any, Non
 
 
 class _Team:
-    """Other processes, which a thread of its own keeps at work while this process works, too.
+    """The other processes, which a thread keeps busy while this process works, too.
 
     Attributes
     ----------
-    left
-        Pieces that nobody has begun; others may be added at any time.
-    others, joining
-        Number of those processes, for each of which another piece waits; whether this process works, too. The last
-        piece waits for nobody then.
+    queue
+        Tasks that no process has begun; more may be added at any time.
+    n_helpers
+        Number of the other processes; for each of them another task waits.
+    use_this_process
+        Whether this process works, too; the last task is then left to it.
     """
 
-    def __init__(self, executor: Any, left: deque[Any], others: int, *, joining: bool) -> None:
-        self.left, self.others, self.joining = left, others, joining
+    def __init__(self, executor: Any, tasks: deque[Any], n_helpers: int, *, use_this_process: bool) -> None:
+        self.queue, self.n_helpers, self.use_this_process = tasks, n_helpers, use_this_process
         self._executor, self._folder = executor, os.getcwd()
-        self._lock, self._woken, self._out, self._over = threading.Lock(), threading.Event(), 0, False
+        # the lock guards the queue and the number of unfinished tasks, which both threads change
+        self._lock, self._wake_event, self._n_unfinished, self._has_ended = (
+            threading.Lock(),
+            threading.Event(),
+            0,
+            False,
+        )
         self._results = SimpleQueue[Future[Any]]()
         self._feeder = threading.Thread(target=self._feed, daemon=True)
-        with held_back():  # loky may start a process in it, in place of one that was idle for long
+        with deferred_signals():  # loky may start a process in it, in place of one that was idle for long
             self._feeder.start()
 
-    def busy(self) -> bool:
-        """Whether a piece is left, or a result not taken."""
+    def is_busy(self) -> bool:
+        """Whether a task or a result remains."""
         with self._lock:
-            return bool(self.left) or self._out > 0
+            return bool(self.queue) or self._n_unfinished > 0
 
-    def last(self) -> Any | None:
-        """Take the last piece for this process; None if none is left."""
+    def take_last(self) -> Any | None:
+        """Take the last task for this process; None if the queue is empty."""
         with self._lock:
-            return self.left.pop() if self.left else None
+            return self.queue.pop() if self.queue else None
 
     def has_result(self) -> bool:
         """Whether :meth:`result` would return at once."""
         return not self._results.empty()
 
     def result(self) -> Any:
-        """Wait for the next result; raises what the piece has raised."""
+        """Wait for the next result; raises what the task has raised."""
         future = self._results.get()
         with self._lock:
-            self._out -= 1
+            self._n_unfinished -= 1
         return future.result()
 
-    def look(self) -> None:
-        """Look for pieces that have been added."""
-        self._woken.set()
+    def wake(self) -> None:
+        """Make the thread look for tasks that have been added."""
+        self._wake_event.set()
 
     def end(self) -> None:
-        """Give out no more pieces; when this returns, none is being given out."""
-        self._over = True
-        self._woken.set()
+        """Start no more tasks; when this returns, none is being started."""
+        self._has_ended = True
+        self._wake_event.set()
         self._feeder.join()
 
     def _feed(self) -> None:
-        sent = set[Future[Any]]()
-        while not self._over:
-            while len(sent) < 2 * self.others and (piece := self._first(waits=len(sent) >= self.others)) is not None:
-                sent.add(self._submitted(piece))
-            if not sent:
-                self._woken.wait()
-                self._woken.clear()
+        futures = set[Future[Any]]()
+        while not self._has_ended:
+            while (
+                # one task runs and one waits per helper, so that none idles while this thread sleeps
+                len(futures) < 2 * self.n_helpers
+                and (task := self._take_first(must_wait=len(futures) >= self.n_helpers)) is not None
+            ):
+                futures.add(self._submit(task))
+            if not futures:
+                self._wake_event.wait()
+                self._wake_event.clear()
                 continue
-            done, sent = wait(sent, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
+            finished, futures = wait(futures, timeout=_POLL_S, return_when=FIRST_COMPLETED)
             # an error comes after the results that came with it
-            for future in sorted(done, key=lambda future: future.exception() is not None):
+            for future in sorted(finished, key=lambda future: future.exception() is not None):
                 self._results.put(future)
 
-    def _first(self, *, waits: bool) -> Any | None:
+    def _take_first(self, *, must_wait: bool) -> Any | None:
         with self._lock:
-            if len(self.left) <= (self.joining and waits):
+            # with all helpers busy, the last task starts sooner in this process than behind them
+            if len(self.queue) <= (self.use_this_process and must_wait):
                 return None
-            self._out += 1
-            return self.left.popleft()
+            self._n_unfinished += 1
+            return self.queue.popleft()
 
-    def _submitted(self, piece: Any) -> Future[Any]:
+    def _submit(self, task: Any) -> Future[Any]:
         try:
-            given: Future[Any] = self._executor.submit(_at(self._folder, piece))
+            future: Future[Any] = self._executor.submit(_in_caller_folder(self._folder, task))
         except Exception as error:  # it is raised where the result is taken
-            given = Future()
-            given.set_exception(error)
-        return given
+            future = Future()
+            future.set_exception(error)
+        return future
 
 
-def _at(folder: str, piece: Any) -> Callable[[], Any]:
-    """A piece in the caller's folder: processes that joblib uses again are still in that of the first call."""
-    function, given, named = piece
-    return partial(_in_folder, folder, function, given, named)
+def _in_caller_folder(folder: str, task: Any) -> Callable[[], Any]:
+    """A task in the caller's folder: processes that joblib uses again are still in that of the first call."""
+    function, args, kwargs = task
+    return partial(_in_folder, folder, function, args, kwargs)
 
 
-def _own(task: Callable[[], Any]) -> Callable[[], Any]:
+def _own_copy(task: Callable[[], Any]) -> Callable[[], Any]:
     """A copy of a task, as another process would get it.
 
     Threads of joblib pickle what tasks share (a scenario) at any time, so that no task may change it: what this process
@@ -232,9 +262,9 @@ def _own(task: Callable[[], Any]) -> Callable[[], Any]:
     return cast("Callable[[], Any]", pickle.loads(cloudpickle.dumps(task)))  # noqa: S301 - just pickled
 
 
-def _in_folder(folder: str, function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+def _in_folder(folder: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     os.chdir(folder)
-    return function(*given, **named)
+    return function(*args, **kwargs)
 
 
 def _start_trackers() -> None:
@@ -245,7 +275,7 @@ def _start_trackers() -> None:
     before = os.environ.get("PYTHONWARNINGS")
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (before, "ignore:resource_tracker")))
     try:
-        with held_back():  # the trackers leave out Ctrl-C and SIGTERM by themselves, but not SIGHUP
+        with deferred_signals():  # the trackers leave out Ctrl-C and SIGTERM by themselves, but not SIGHUP
             loky_tracker.ensure_running()
             resource_tracker.ensure_running()
     finally:
@@ -257,35 +287,37 @@ def _start_trackers() -> None:
 
 def _start(processes: int) -> None:
     """Wait until the processes have started: one that is ended during its start prints a traceback."""
-    executor, ahead, deadline = _executor(processes), list(_ahead), time.monotonic() + _START_S
-    _ahead.clear()
-    up = {one.result() for one in ahead}
-    while len(up) != processes and time.monotonic() < deadline:
-        up = {one.result() for one in [executor.submit(_process) for _ in range(processes)]}
+    executor, prestarted, deadline = _executor(processes), list(_early_futures), time.monotonic() + _START_S
+    _early_futures.clear()
+    # a set, as one process may have answered for two
+    pids = {future.result() for future in prestarted}
+    while len(pids) != processes and time.monotonic() < deadline:
+        pids = {future.result() for future in [executor.submit(_pid_after_pause) for _ in range(processes)]}
 
 
-def _begin(parent: int) -> None:
+def _initialise(parent: int) -> None:
     """Set up one of the processes."""
     gc.set_threshold(100_000)  # as in the command itself: imports create many objects and no garbage
     atexit.register(gc.freeze)  # likewise: the command waits for the end of its processes
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
 
 
-def _end_with(parent: int) -> None:
+def _exit_with_parent(parent: int) -> None:
     """End this process when its parent has been killed, which cannot end it then."""
     while os.getppid() == parent:
         time.sleep(_ALIVE_S)
+    # not sys.exit: handlers at exit would wait for pipes to the parent that is gone
     os._exit(1)
 
 
-def _process() -> int:
+def _pid_after_pause() -> int:
     """The id of this process, after a pause in which the others start."""
     time.sleep(_PAUSE_S)
     return os.getpid()
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _suppressed_noise() -> Iterator[None]:
     """Suppress what users need not know.
 
     Loky warns when it replaces a process that has come to hold much memory, and when it waits for work to be over to

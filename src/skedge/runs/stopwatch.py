@@ -29,7 +29,7 @@ STAGES = {
 """The stages of ``skedge run``; a kernel that was compiled before is loaded in the stage that first calls it."""
 
 
-class _Compiling:
+class _CompileClock:
     """CPU time that this process has spent compiling [s]: one thread at a time compiles."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class _Compiling:
             self.spent += time.thread_time() - self.since
 
 
-_compiling = _Compiling()
+_compiling = _CompileClock()
 watchers.append(_compiling)
 
 
@@ -89,16 +89,18 @@ class Stopwatch:
     def simulating(self, stage: str) -> Iterator[None]:
         """Count for `stage` and for those to which :meth:`switch` changes inside the block."""
         self.passed = dict.fromkeys(STAGES, 0.0)
+        # compiling counts for its own stage alone, so it is taken out of the wall clock, too
         self.inner, self.from_ = stage, time.perf_counter() - compiled_s()
-        whole = self.seconds[stage]
+        before_s = self.seconds[stage]
         try:
             with self.counting(stage):
                 yield
         finally:
             self.switch(stage)
-            cpu, wall = self.seconds[stage] - whole, sum(self.passed.values())
-            self.seconds[stage] = whole
+            cpu, wall = self.seconds[stage] - before_s, sum(self.passed.values())
+            self.seconds[stage] = before_s
             for part, seconds in self.passed.items():
+                # the measured CPU time of the whole is split by shares of wall-clock time
                 self.seconds[part] += cpu * seconds / wall
 
     def switch(self, stage: str) -> str:
@@ -112,6 +114,7 @@ class Stopwatch:
         now, compiled = time.process_time(), compiled_s()
         self.seconds[self.stage] += now - self.since - (compiled - self.compiled)
         self.seconds["compile"] += compiled - self.compiled
+        # what was compiled since the last change is in `now` as well: it was subtracted above
         self.stage, self.since, self.compiled = stage, now, compiled
 
     def profile(self, jobs: int) -> dict[str, Any]:

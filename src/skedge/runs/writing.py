@@ -31,9 +31,10 @@ class GrowingTable:
     """A Parquet file of the record to which rows are added; a thread of its own writes them, one frame behind."""
 
     def __init__(self, folder: Path, name: str, columns: Columns) -> None:
+        # one frame is written while the next is made; more would only take memory
         self._frames: Queue[pl.DataFrame | None] = Queue(1)
         self._failure: Exception | None = None
-        self._source = register_io_source(self._added, schema=columns, validate_schema=True)
+        self._source = register_io_source(self._frame_source, schema=columns, validate_schema=True)
         self._thread = Thread(target=self._write, args=(folder / f"{name}.parquet", labels(name)), daemon=True)
         self._thread.start()
 
@@ -66,11 +67,11 @@ class GrowingTable:
         if self._failure is not None:
             raise self._failure
 
-    def _added(
-        self, columns: list[str] | None, predicate: pl.Expr | None, most: int | None, _batch: int | None
+    def _frame_source(
+        self, columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, _batch: int | None
     ) -> Iterator[pl.DataFrame]:
         """The frames as they are added; the whole table is written, so nothing is left out."""
-        assert columns is None and predicate is None and most is None  # noqa: S101, PT018 - nothing selects
+        assert columns is None and predicate is None and n_rows is None  # noqa: S101, PT018 - nothing selects
         while (rows := self._frames.get()) is not None:
             yield rows
 
@@ -89,5 +90,5 @@ def growing(folder: Path, schemas: Mapping[str, Columns]) -> Iterator[dict[str, 
     with ExitStack() as stack:
         tables = {name: GrowingTable(folder, name, columns) for name, columns in schemas.items()}
         for table in tables.values():
-            stack.callback(table.close)  # each is closed, whatever the others do
+            stack.callback(table.close)  # each is closed even if another one fails
         yield tables

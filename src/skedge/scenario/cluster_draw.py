@@ -32,10 +32,10 @@ def drawn_types(form: DrawForm, seed: int) -> tuple[tuple[str, ...], tuple[str, 
     """Draw the numbers of worker types and PS types uniformly, and name the types ``gpu1``, ... and ``cpu1``, ..."""
     workers = int(default_rng([seed, _WORKER_TYPES]).integers(*form.worker_types, endpoint=True))
     ps = int(default_rng([seed, _PS_TYPES]).integers(*form.ps_types, endpoint=True))
-    return _named("gpu", workers), _named("cpu", ps)
+    return _type_names("gpu", workers), _type_names("cpu", ps)
 
 
-def _named(name: str, types: int) -> tuple[str, ...]:
+def _type_names(name: str, types: int) -> tuple[str, ...]:
     return (name,) if types == 1 else tuple(f"{name}{i + 1}" for i in range(types))
 
 
@@ -66,9 +66,10 @@ def draw_cluster(form: DrawForm, seed: int, base: Path, lanes: float = 0.0) -> l
         return draw_sites(form.servers or 0, seed)
     worker_types, ps_types = drawn_types(form, seed)
     gpus = _machines(form, seed, base, lanes)
+    # a stream for each column: a longer list of machines extends each without shifting the others
     per_gpu = default_rng([seed, _PS_COUNT]).integers(*form.ps_per_worker, size=len(gpus), endpoint=True)
-    workers = _typed(gpus, len(worker_types), default_rng([seed, _WORKER_SLOTS]), "worker")
-    ps = _typed(gpus * per_gpu, len(ps_types), default_rng([seed, _PS_SLOTS]), "PS")
+    workers = _slots_by_type(gpus, len(worker_types), default_rng([seed, _WORKER_SLOTS]), "worker")
+    ps = _slots_by_type(gpus * per_gpu, len(ps_types), default_rng([seed, _PS_SLOTS]), "PS")
     edge = [
         Server(f"e{i}", "edge", _named_slots(WORKER, worker_types, w) | _named_slots(PS, ps_types, p), form.storage_mb)
         for i, (w, p) in enumerate(zip(workers, ps, strict=True))
@@ -91,22 +92,23 @@ def _named_slots(prefix: str, types: tuple[str, ...], counts: Ints) -> dict[str,
 
 def _machines(form: DrawForm, seed: int, base: Path, lanes: float) -> Ints:
     """Draw the number of GPUs of each machine, shape ``(machines,)``."""
-    listed = _listed(form, base, default_rng([seed, _MACHINES]))
-    wanted = form.servers or 1
+    listed = _machine_gpus(form, base, default_rng([seed, _MACHINES]))
+    machines = form.servers or 1
     if lanes > MOST_SLOTS:
-        most = f"there may be {MOST_SLOTS:,}: give a larger load"
-        raise ScenarioError(f"cluster.draw.load: {form.load:g} takes {lanes:.3g} GPUs; {most}")
-    taken: list[int] = []
-    while len(taken) < wanted or sum(taken) < lanes:
-        gpus = next(listed, None)
-        if gpus is None or len(taken) >= MOST_SERVERS:
-            need = f"{wanted} are asked for" if form.load is None else f"load {form.load:g} takes {lanes:.0f} GPUs"
-            raise ScenarioError(f"cluster.draw.machines: {form.machines!r}: ends after {len(taken)} machines; {need}")
-        taken.append(gpus)
-    return np.array(taken, np.int64)
+        limit = f"there may be {MOST_SLOTS:,}: give a larger load"
+        raise ScenarioError(f"cluster.draw.load: {form.load:g} takes {lanes:.3g} GPUs; {limit}")
+    gpus: list[int] = []
+    while len(gpus) < machines or sum(gpus) < lanes:
+        # only a file's machines can run out; the other two sources never end
+        n = next(listed, None)
+        if n is None or len(gpus) >= MOST_SERVERS:
+            need = f"{machines} are asked for" if form.load is None else f"load {form.load:g} takes {lanes:.0f} GPUs"
+            raise ScenarioError(f"cluster.draw.machines: {form.machines!r}: ends after {len(gpus)} machines; {need}")
+        gpus.append(n)
+    return np.array(gpus, np.int64)
 
 
-def _listed(form: DrawForm, base: Path, rng: Generator) -> Iterator[int]:
+def _machine_gpus(form: DrawForm, base: Path, rng: Generator) -> Iterator[int]:
     """Yield the numbers of GPUs of the list's machines in random order; machines without a GPU are omitted."""
     if form.gpus_per_server is not None:
         yield from repeat(form.gpus_per_server)
@@ -117,7 +119,7 @@ def _listed(form: DrawForm, base: Path, rng: Generator) -> Iterator[int]:
     yield from (int(n) for n in rng.permutation(gpus[gpus > 0]))
 
 
-def _typed(slots: Ints, types: int, rng: Generator, what: str) -> Ints:
+def _slots_by_type(slots: Ints, types: int, rng: Generator, role: str) -> Ints:
     """Draw a type for each of `slots` slots of each machine: counts, shape ``(machines, types)``.
 
     JSAC'22's draw does not guarantee a slot of each type, without which some jobs could not run at the edge. A type
@@ -125,10 +127,11 @@ def _typed(slots: Ints, types: int, rng: Generator, what: str) -> Ints:
     """
     machine = np.repeat(np.arange(len(slots)), slots)
     if len(machine) < types:
-        raise ScenarioError(f"cluster.draw: the machines have {len(machine)} {what} slots, fewer than {types} types")
+        raise ScenarioError(f"cluster.draw: the machines have {len(machine)} {role} slots, fewer than {types} types")
     drawn = rng.integers(types, size=len(machine))
     have = np.bincount(drawn, minlength=types)
     for missing in np.flatnonzero(have == 0):
+        # there is one: with as many slots as types, or more, and a type without any, some type has two
         slot = np.flatnonzero(have[drawn] > 1)[0]
         have[drawn[slot]] -= 1
         drawn[slot], have[missing] = missing, 1

@@ -23,15 +23,15 @@ from skedge.core.errors import InputError, ScenarioError, TraceError
 from skedge.core.model.cluster import PS, WORKER, Cluster, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import ticks
-from skedge.core.model.wording import did_you_mean, some_of
+from skedge.core.model.wording import did_you_mean, first_names
 from skedge.core.record.stored import StoredScenario
 from skedge.traces.makers.workload import RESTORE_S
 
 from .cluster_draw import draw_cluster, drawn_types
-from .jobs import job_of, made_jobs, read_jobs_table
+from .jobs import job_of, read_jobs_table, workload_jobs
 from .load import busy_workers, latest_s, work_s
 from .problems import problems
-from .rigid import held_as_gangs
+from .rigid import drop_oversized_jobs
 from .schema import (
     RESOURCES,
     ClusterFileForm,
@@ -45,7 +45,7 @@ from .schema import (
 )
 from .script import spec_in
 from .site_draw import transfer_costs
-from .trace_tenants import shared
+from .trace_tenants import share_between_tenants
 from .yaml import read_yaml
 
 __all__ = [
@@ -104,10 +104,12 @@ def load_jobs(path: Path | str, cluster: Cluster) -> Jobs:
     """
     path = Path(path)
     if path.suffix in (".yaml", ".yml"):
+        # delays fixed for single servers are not taken along: they name servers of the file's own cluster
         return Jobs(load_scenario(path).jobs.frame, cluster)
     try:
         return Jobs(read_jobs_table(path), cluster)
     except ScenarioError as error:
+        # here the table is the input itself, not a field of a scenario file
         raise ScenarioError(str(error).replace("workload.table", str(path))) from error
 
 
@@ -134,7 +136,7 @@ def load_cluster_file(path: Path | str, seed: int | None = None) -> Scenario:
     """
     path = Path(path)
     form = _form(read_yaml(path), str(path), seed, ClusterFileForm)
-    with _naming(path):
+    with _source_in_errors(path):
         cluster = _cluster(form, path.parent)
         return Scenario(cluster, Jobs(job_table([])[0], cluster), _physics(form), form.seed, form.name)
 
@@ -174,6 +176,7 @@ def scenario_of(source: Source, seed: int | None = None) -> Scenario:
         return source
     if callable(source):
         return source(0 if seed is None else seed)
+    # a shipped name, unless something in the current folder has that name
     if isinstance(source, str) and not source.endswith((".yaml", ".yml")) and not Path(source).exists():
         return default_scenario(source, seed)
     return load_scenario(source, seed)
@@ -189,37 +192,40 @@ def scenario_in_parts(source: Source, seed: int | None = None, *, least: int = 0
         return scenario_of(source, seed)
     path = Path(source)
     form = _form(read_yaml(path), str(path), seed, ScenarioForm)
-    with _naming(path):
+    with _source_in_errors(path):
         return _stored(form, path.parent, least) or _scenario(form, path.parent)
 
 
 def stored_scenario(path: Path, *, least: int = 0) -> StoredScenario | None:
     """:func:`scenario_in_parts` of a file; None if its jobs do not stay in theirs."""
     form = scenario_form(path)
-    with _naming(path):
+    with _source_in_errors(path):
         return _stored(form, path.parent, least)
 
 
 @contextmanager
-def _naming(where: Path | str) -> Iterator[None]:
+def _source_in_errors(source: Path | str) -> Iterator[None]:
     """Name the file in errors."""
     try:
         yield
     except (ScenarioError, TraceError) as error:
-        raise type(error)(f"{where}: {error}") from error
+        raise type(error)(f"{source}: {error}") from error
 
 
 def _stored(form: ScenarioForm, base: Path, least: int) -> StoredScenario | None:
     """The scenario whose jobs stay in their table; None if it is to be read as a whole, which also names its errors."""
     table, drawn = form.workload.table, form.cluster.draw
+    # a CSV cannot be read from the middle, and a cluster drawn by load needs the work of all jobs first
     if table is None or not table.endswith(".parquet") or (drawn is not None and drawn.load is not None):
         return None
     try:
+        # streamed: a table that is too large for memory is not loaded only to find out that it is
         if _chunks_in(base / table) < least:
             return None
         cluster = _cluster(form, base)
         without = Scenario(cluster, Jobs(job_table([])[0], cluster), _physics(form), form.seed, form.name, form.source)
         stored = StoredScenario(without, base / table, form.workload.upload)
+    # the ordinary path reads the file again and reports what is wrong
     except (OSError, pl.exceptions.PolarsError, ScenarioError):
         return None
     _check_parts(stored)
@@ -234,10 +240,11 @@ def _chunks_in(table: Path) -> int:
 
 def _check_parts(stored: StoredScenario) -> None:
     """Check all jobs as they are checked in memory; totals are limited part by part."""
-    unknown = set(stored.given)
+    # an id may be of any part, so it is unknown only once all parts have been read
+    unknown = set(stored.fixed_delays)
     for _, part in stored.parts():
-        _check_given(part)
-        unknown -= set(part.jobs.given)
+        _check_fixed_delays(part)
+        unknown -= set(part.jobs.fixed_delays)
     if unknown:
         raise ScenarioError(f"workload.upload: {min(unknown)!r}: is not the id of a job")
     stored.check_ids()
@@ -260,14 +267,14 @@ def shipped(kind: str) -> Path:
     return folder / f"{kind}.yaml"
 
 
-def scenario_from_dict(data: object, where: str, base: Path, seed: int | None = None) -> Scenario:
+def scenario_from_dict(data: object, source: str, base: Path, seed: int | None = None) -> Scenario:
     """Build the scenario that `data`, the content of a scenario file, describes.
 
     Parameters
     ----------
     data
         A mapping in the form of a scenario file.
-    where
+    source
         Its name in errors.
     base
         Folder for relative paths in it.
@@ -279,13 +286,13 @@ def scenario_from_dict(data: object, where: str, base: Path, seed: int | None = 
     ScenarioError, TraceError
         As :func:`load_scenario`.
     """
-    form = _form(data, where, seed, ScenarioForm)
-    with _naming(where):
+    form = _form(data, source, seed, ScenarioForm)
+    with _source_in_errors(source):
         return _scenario(form, base)
 
 
 def trainings(path: Path | str) -> dict[str, TrainForm]:
-    """What each job of a scenario file trains in a live run, by job id.
+    """The `train` section of each job of a scenario file, by job id.
 
     Raises
     ------
@@ -293,19 +300,19 @@ def trainings(path: Path | str) -> dict[str, TrainForm]:
         If the file is wrong, or one of its jobs does not specify what it trains.
     """
     form = _form(read_yaml(Path(path)), str(path), None, ScenarioForm)
-    found = {}
+    forms = {}
     for job in form.workload.jobs or ():
         if job.train is None:
             raise ScenarioError(
                 f"{path}: workload.jobs ({job.id}).train: is missing; a live job must say what it trains"
             )
-        found[job.id] = job.train
-    if not found:
+        forms[job.id] = job.train
+    if not forms:
         raise ScenarioError(f"{path}: workload.jobs: is missing; a live run needs its jobs one by one, with `train`")
-    return found
+    return forms
 
 
-def job_from_spec(data: object, where: str) -> JobForm:
+def job_from_spec(data: object, source: str) -> JobForm:
     """The job described by a job spec: the fields of a job in a scenario file, with these differences.
 
     It has `name` instead of `id`, no arrival (it arrives on submission), a mapping `resources` with workers,
@@ -317,34 +324,36 @@ def job_from_spec(data: object, where: str) -> JobForm:
         If it is wrong: all problems at once, one per line.
     """
     if not isinstance(data, Mapping):
-        raise ScenarioError(f"{where}: holds no mapping of fields; a job spec has at least name, train and epochs")
+        raise ScenarioError(f"{source}: holds no mapping of fields; a job spec has at least name, train and epochs")
     fields = {key: value for key, value in data.items() if key not in ("name", "resources")}
     resources = data.get("resources", {})
-    wrong = [f"{where}: {key}: is not a field of a job spec" for key in ("id", "arrival_s") if key in data]
+    wrong = [f"{source}: {key}: is not a field of a job spec" for key in ("id", "arrival_s") if key in data]
     if not isinstance(resources, Mapping):
-        wrong.append(f"{where}: resources: {resources!r}: it must be a mapping of {', '.join(RESOURCES)}")
+        wrong.append(f"{source}: resources: {resources!r}: it must be a mapping of {', '.join(RESOURCES)}")
         resources = {}
     wrong += [
-        f"{where}: resources.{key}: is not a field; there are {', '.join(RESOURCES)}"
+        f"{source}: resources.{key}: is not a field; there are {', '.join(RESOURCES)}"
         for key in resources
         if key not in RESOURCES
     ]
-    wrong += [f"{where}: {key}: is missing; it is needed" for key in ("name", "train") if data.get(key) is None]
+    wrong += [f"{source}: {key}: is missing; it is needed" for key in ("name", "train") if data.get(key) is None]
     if wrong:
         raise ScenarioError("\n".join(wrong))
-    check_name(str(data["name"]), f"{where}: name")
+    check_name(str(data["name"]), f"{source}: name")
+    # checked as the only job of a scenario file, so that a spec and a file cannot drift apart; the error's field names
+    # are then turned into those of a spec
     job = {**fields, **resources, "id": data["name"], "arrival_s": 0}
-    whole = {"cluster": {"servers": [{"id": "any"}]}, "workload": {"jobs": [job]}}
+    scenario = {"cluster": {"servers": [{"id": "any"}]}, "workload": {"jobs": [job]}}
     try:
-        jobs = _form(whole, where, None, ScenarioForm).workload.jobs
+        jobs = _form(scenario, source, None, ScenarioForm).workload.jobs
     except ScenarioError as error:
-        message = str(error).replace("workload.jobs[0].id", "name").replace(_IN_SPEC, "")
+        message = str(error).replace("workload.jobs[0].id", "name").replace(_SPEC_PREFIX, "")
         raise ScenarioError(message.replace("there are id, arrival_s,", "there are name, resources,")) from error
     assert jobs is not None  # noqa: S101  it was just given
     return jobs[0]
 
 
-def check_name(name: str, where: str) -> None:
+def check_name(name: str, field: str) -> None:
     """Check that the name of a job for a live run can be the name of a folder.
 
     Raises
@@ -352,9 +361,10 @@ def check_name(name: str, where: str) -> None:
     ScenarioError
         If it cannot.
     """
+    # no separator of paths; no '.' in front, as in `..`, and no '-', which a command would take for an option
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", name):
         raise ScenarioError(
-            f"{where}: {name!r}: a job that is trained has a name of at most 100 letters, digits, '_', '.' and '-', "
+            f"{field}: {name!r}: a job that is trained has a name of at most 100 letters, digits, '_', '.' and '-', "
             "which begins with none of the last two"
         )
 
@@ -376,7 +386,7 @@ def check_chunks(jobs: Jobs) -> None:
         )
 
 
-_IN_SPEC = "workload.jobs[0]."
+_SPEC_PREFIX = "workload.jobs[0]."
 
 
 def read_spec(path: Path | str) -> dict[str, Any]:
@@ -392,32 +402,33 @@ def read_spec(path: Path | str) -> dict[str, Any]:
     return dict(data)  # type: ignore[call-overload]
 
 
-def _form(data: object, where: str, seed: int | None, kind: type[Form]) -> Form:
+def _form(data: object, source: str, seed: int | None, kind: type[Form]) -> Form:
     if not isinstance(data, Mapping):
         needed = " and ".join(name for name, field in kind.model_fields.items() if field.is_required())
-        raise ScenarioError(f"{where}: holds no mapping of fields; there must be at least {needed}")
+        raise ScenarioError(f"{source}: holds no mapping of fields; there must be at least {needed}")
     given_seed = {} if seed is None else {"seed": seed}
     try:
         return kind.model_validate({**data, **given_seed})
     except ValidationError as error:
-        raise ScenarioError("\n".join(f"{where}: {line}" for line in problems(error, kind))) from error
+        raise ScenarioError("\n".join(f"{source}: {line}" for line in problems(error, kind))) from error
 
 
 def _scenario(form: ScenarioForm, base: Path) -> Scenario:
     if form.cluster.servers is not None:
         cluster = _with_costs(form, [server_of(s) for s in form.cluster.servers], base)
-        frame, given, source = made_jobs(form, cluster.worker_types, cluster.ps_types, cluster.server_ids, base)
+        frame, delays, source = workload_jobs(form, cluster.worker_types, cluster.ps_types, cluster.server_ids, base)
     else:
         draw = _draw(form)
+        # jobs need the types, and servers drawn by load need the jobs: so types, jobs, servers, in this order
         worker_types, ps_types = drawn_types(draw, form.seed)
-        frame, given, source = made_jobs(form, worker_types, ps_types, draw.named or [], base)
+        frame, delays, source = workload_jobs(form, worker_types, ps_types, draw.machine_names or [], base)
         servers = draw_cluster(draw, form.seed, base, _lanes(draw, frame))
         cluster = _with_costs(form, servers, base)
-    if form.workload.made:
-        cluster, frame, source = shared(cluster, frame, source)
-    frame, source = held_as_gangs(form.workload, frame, source, cluster)
-    scenario = Scenario(cluster, Jobs(frame, cluster, given), _physics(form), form.seed, form.name, source)
-    _check_given(scenario)
+    if form.workload.from_trace:
+        cluster, frame, source = share_between_tenants(cluster, frame, source)
+    frame, source = drop_oversized_jobs(form.workload, frame, source, cluster)
+    scenario = Scenario(cluster, Jobs(frame, cluster, delays), _physics(form), form.seed, form.name, source)
+    _check_fixed_delays(scenario)
     return scenario
 
 
@@ -427,8 +438,8 @@ def _lanes(draw: DrawForm, jobs: pl.DataFrame) -> float:
         return 0.0
     if latest_s(jobs) == 0:
         raise ScenarioError("cluster.draw.load: needs jobs that arrive over a span; give servers instead")
-    wanted = busy_workers(jobs) if draw.load_over == "busy" else work_s(jobs) / latest_s(jobs)
-    return wanted / draw.load
+    workers = busy_workers(jobs) if draw.load_over == "busy" else work_s(jobs) / latest_s(jobs)
+    return workers / draw.load
 
 
 def _cluster(form: ClusterFileForm, base: Path) -> Cluster:
@@ -442,15 +453,16 @@ def _cluster(form: ClusterFileForm, base: Path) -> Cluster:
         raise ScenarioError(
             f"cluster.draw.load: {draw.load:g}: there is no workload to be a load of; give cluster.draw.servers"
         )
+    # the load is that of the jobs, so they are made here, only to be counted
     return _scenario(ScenarioForm(**dict(form)), base).cluster
 
 
 def _with_costs(form: ClusterFileForm, servers: list[Server], base: Path) -> Cluster:
     """The cluster, with transfer costs between its servers if the file gives them."""
-    given, asymmetric = form.cluster.transfer_cost, form.cluster.asymmetric
-    sharing = None if form.cluster.sharing is None else form.cluster.sharing.made()
-    if given is not None:
-        costs = transfer_costs(given, servers, form.seed, base)
+    transfer, asymmetric = form.cluster.transfer_cost, form.cluster.asymmetric
+    sharing = None if form.cluster.sharing is None else form.cluster.sharing.rules()
+    if transfer is not None:
+        costs = transfer_costs(transfer, servers, form.seed, base)
         return Cluster(servers, costs, asymmetric=asymmetric, sharing=sharing)
     if asymmetric:
         raise ScenarioError("cluster.asymmetric: goes with transfer_cost, which is missing")
@@ -468,7 +480,7 @@ def server_of(form: ServerForm) -> Server:
     return Server(form.id, form.kind, slots | form.resources, form.storage_mb, form.site, form.gpus, form.upload)
 
 
-def server_from(data: object, where: str) -> Server:
+def server_from(data: object, source: str) -> Server:
     """The server described by the fields of one in a cluster file.
 
     Raises
@@ -476,12 +488,13 @@ def server_from(data: object, where: str) -> Server:
     ScenarioError
         If it is wrong: all problems at once, one per line.
     """
-    return server_of(_form(data, where, None, ServerForm))
+    return server_of(_form(data, source, None, ServerForm))
 
 
 def _physics(form: ClusterFileForm) -> Physics:
     p = form.physics
     return Physics(
+        # a slot of a nanosecond or less would round to 0, by which times are divided
         slot=max(ticks(form.slot), 1),
         slotted=p.slotted,
         colocation=p.colocation,
@@ -499,31 +512,32 @@ def _physics(form: ClusterFileForm) -> Physics:
 def _overhead(form: ClusterFileForm) -> float:
     """Checkpoint overhead [s]: as given, or the default for the way jobs are made."""
     rigid = form.workload is not None and form.workload.making == "rigid"
-    given = form.physics.checkpoint_overhead
-    return (RESTORE_S if rigid else 0.0) if given is None else given
+    overhead = form.physics.checkpoint_overhead
+    return (RESTORE_S if rigid else 0.0) if overhead is None else overhead
 
 
-def _check_given(scenario: Scenario) -> None:
+def _check_fixed_delays(scenario: Scenario) -> None:
     jobs = scenario.jobs
-    unknown = [name for name in jobs.given if name not in jobs.index]
+    unknown = [name for name in jobs.fixed_delays if name not in jobs.index]
     if unknown:
         raise ScenarioError(f"workload.upload: {unknown[0]!r}: is not the id of a job")
     servers = set(scenario.cluster.server_ids)
-    for job, delays in jobs.given.items():
+    for job, delays in jobs.fixed_delays.items():
         for server in delays:
             if server not in servers:
-                meant, known = did_you_mean(server, servers), some_of(scenario.cluster.server_ids)
-                raise ScenarioError(f"job {job!r}: upload: there is no server {server!r}{meant}; there are {known}")
-    _check_all_given(scenario)
+                hint, ids = did_you_mean(server, servers), first_names(scenario.cluster.server_ids)
+                raise ScenarioError(f"job {job!r}: upload: there is no server {server!r}{hint}; there are {ids}")
+    _check_delays_complete(scenario)
 
 
-def _check_all_given(scenario: Scenario) -> None:
+def _check_delays_complete(scenario: Scenario) -> None:
     """Check that a job with individual delays has one for each server, or a range for the rest."""
     delays, jobs = scenario.delays, scenario.jobs
-    for job, given in jobs.given.items():
+    for job, by_server in jobs.fixed_delays.items():
         for s, server in enumerate(scenario.cluster.servers):
             if (
-                server.id not in given
+                # an upper end of 0 is the default of a job without a range; if uploads are not charged all delays are 0
+                server.id not in by_server
                 and delays.hi[jobs.index[job], delays.cloud[s]] == 0
                 and scenario.physics.charge_upload
             ):

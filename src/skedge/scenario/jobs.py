@@ -22,7 +22,7 @@ from skedge.traces.frame import GPU, Trace, stretched
 from skedge.traces.makers.site_jobs import SiteRanges, site_jobs
 from skedge.traces.makers.synthetic import at_slots, philly_like
 from skedge.traces.makers.value_jobs import ValueRanges, value_jobs
-from skedge.traces.makers.workload import Made, PaperRanges, TraceShares, divisible_jobs, paper_jobs, rigid_jobs
+from skedge.traces.makers.workload import PaperRanges, TraceJobs, TraceShares, divisible_jobs, paper_jobs, rigid_jobs
 from skedge.traces.readers.mapping import TraceMapping
 
 from .load import work_s
@@ -32,66 +32,91 @@ from .schema import JobForm, LatencyForm, ScenarioForm, SyntheticForm, TraceForm
 _TRACE_STREAM, _JOBS_STREAM = 1, 2
 """Random streams of a seed; :mod:`skedge.scenario.cluster_draw` has the others."""
 
-_Given = dict[str, Mapping[str, float]]
+_FixedDelays = dict[str, Mapping[str, float]]
 
 
-def made_jobs(
+def workload_jobs(
     form: ScenarioForm, worker_types: tuple[str, ...], ps_types: tuple[str, ...], sites: list[str], base: Path
-) -> tuple[pl.DataFrame, _Given, dict[str, Any]]:
-    """The jobs table, the upload delays given individually, and the origin of the jobs."""
+) -> tuple[pl.DataFrame, _FixedDelays, dict[str, Any]]:
+    """Make or read the jobs of a scenario file.
+
+    Parameters
+    ----------
+    form
+        The scenario file.
+    worker_types, ps_types
+        Types that an edge server has, to draw a job's from; may be empty if jobs are not made from a trace.
+    sites
+        Names of the servers, where they are known before they are drawn; empty otherwise.
+    base
+        Folder for relative paths in the file.
+
+    Returns
+    -------
+    tuple
+        The jobs table, the upload delays fixed in advance [s] by job and server, and the origin of the jobs.
+
+    Raises
+    ------
+    ScenarioError, TraceError
+        If a table or a trace cannot be read, or the jobs cannot be made for such a cluster.
+    """
     w = form.workload
     if w.jobs is not None:
         return *job_table([job_of(j) for j in w.jobs]), form.source
     if w.table is not None:
         return read_jobs_table(base / w.table), dict(w.upload), form.source
+    # the jobs of PD-ORS and Okita ask for resources, which have no types
     if w.making not in ("pdors", "okita") and not (worker_types and ps_types):
         raise ScenarioError(
             "cluster.servers: no edge server has workers and PSs; jobs made from a trace need a type each"
         )
     if w.making == "okita" and not sites:
         raise ScenarioError("workload.make: okita: takes servers that are named, or drawn with resources or shapes")
+    # a stream for each, so that other options of `make` leave a synthetic trace as it is
     trace = _trace(w, default_rng([form.seed, _TRACE_STREAM]), base, form.slot)
-    taken = trace.frame if w.trace is None else _part(w.trace, trace.frame)
-    made = _made(form, taken, default_rng([form.seed, _JOBS_STREAM]), (worker_types, ps_types), sites)
-    return made.table, {}, _source(w, trace, taken, made)
+    rows = trace.frame if w.trace is None else _part(w.trace, trace.frame)
+    build = _jobs_from_trace(form, rows, default_rng([form.seed, _JOBS_STREAM]), (worker_types, ps_types), sites)
+    return build.table, {}, _source(w, trace, rows, build)
 
 
-def _made(
+def _jobs_from_trace(
     form: ScenarioForm,
-    trace: pl.DataFrame,
+    rows: pl.DataFrame,
     rng: Generator,
     types: tuple[tuple[str, ...], tuple[str, ...]],
     sites: list[str],
-) -> Made:
-    """The jobs made from `trace` as the file's `make` specifies."""
+) -> TraceJobs:
+    """The jobs made from `rows` as the file's `make` specifies."""
     options = form.workload.options()
     match form.workload.making:
         case "pdors":
-            return Made(value_jobs(trace, rng, slot_s=form.slot, ranges=ValueRanges(**options)), {})
+            return TraceJobs(value_jobs(rows, rng, slot_s=form.slot, ranges=ValueRanges(**options)), {})
         case "okita":
-            return Made(site_jobs(trace, rng, sites, slot_s=form.slot, ranges=SiteRanges(**options)), {})
+            return TraceJobs(site_jobs(rows, rng, sites, slot_s=form.slot, ranges=SiteRanges(**options)), {})
         case "paper":
-            return paper_jobs(trace, rng, *types, slot_s=form.slot, ranges=PaperRanges(**options))
+            return paper_jobs(rows, rng, *types, slot_s=form.slot, ranges=PaperRanges(**options))
         case "divisible":
-            return divisible_jobs(trace, rng, *types, shares=TraceShares(**options))
+            return divisible_jobs(rows, rng, *types, shares=TraceShares(**options))
         case _:
-            return rigid_jobs(trace, rng, *types, shares=TraceShares(**options))
+            return rigid_jobs(rows, rng, *types, shares=TraceShares(**options))
 
 
-def _source(form: WorkloadForm, trace: Trace, taken: pl.DataFrame, made: Made) -> dict[str, Any]:
+def _source(form: WorkloadForm, trace: Trace, rows: pl.DataFrame, build: TraceJobs) -> dict[str, Any]:
     """The origin of the jobs: rows read, omitted and changed, and GPU-hours of the trace and of the jobs made."""
     origin: dict[str, Any] = {"synthetic": trace.source}
     if form.trace is not None:
         origin = {"trace": Path(form.trace.path).name, "format": form.trace.format or "mapped", "rows": trace.rows}
         origin |= {"merged": trace.merged} if trace.merged else {}
-        origin |= {"skipped": trace.skipped, "outside skip and first": len(trace.frame) - len(taken)}
+        origin |= {"skipped": trace.skipped, "outside skip and first": len(trace.frame) - len(rows)}
         origin |= {"note": trace.note} if trace.note else {}
         origin |= {} if trace.unit == GPU else {"unit": trace.unit.name}
-    changed = {what: n for what, n in (trace.changed | made.changed).items() if n}
-    source = origin | {"make": form.making, "jobs": len(taken), "changed": changed}
+    changed = {reason: n for reason, n in (trace.changed | build.changed).items() if n}
+    source = origin | {"make": form.making, "jobs": len(rows), "changed": changed}
     if form.making in ("rigid", "divisible"):
-        asked = float((taken["gpus"] * taken["duration_s"]).sum())
-        hours = {"trace": round(asked / 3600, 3), "jobs": round(work_s(made.table) / 3600, 3)}
+        # the other makers draw the work, which then has nothing to do with the trace's
+        gpu_s = float((rows["gpus"] * rows["duration_s"]).sum())
+        hours = {"trace": round(gpu_s / 3600, 3), "jobs": round(work_s(build.table) / 3600, 3)}
         source[f"{trace.unit.key}_hours"] = hours
     return source
 
@@ -135,6 +160,7 @@ def _part(form: TraceForm, frame: pl.DataFrame) -> pl.DataFrame:
     part = frame.slice(form.skip, form.first)
     if not len(part):
         raise ScenarioError(f"workload.trace.skip: {form.skip}: leaves no job; the trace has {len(frame)}")
+    # rows are in order of submission, so the first one is the earliest
     part = part.with_columns(pl.col("submit_s") - pl.col("submit_s").first())
     return part if form.span is None else stretched(part, form.span)
 
@@ -162,6 +188,6 @@ def read_jobs_table(path: Path) -> pl.DataFrame:
         raise ScenarioError(f"workload.table: {path}: cannot be read: {str(error).splitlines()[0]}") from error
     missing = [c for c in JOB_SCHEMA if c not in table.columns]
     if missing or not len(table):
-        what = f"column {missing[0]!r} is missing" if missing else "has no row"
-        raise ScenarioError(f"workload.table: {path}: {what}; a jobs table has the columns {', '.join(JOB_SCHEMA)}")
+        problem = f"column {missing[0]!r} is missing" if missing else "has no row"
+        raise ScenarioError(f"workload.table: {path}: {problem}; a jobs table has the columns {', '.join(JOB_SCHEMA)}")
     return table

@@ -34,9 +34,11 @@ def busy_workers(jobs: pl.DataFrame) -> float:
     arrival, workers = _column(jobs, "arrival_s"), _column(jobs, "workers")
     if not len(arrival) or arrival.min() == arrival.max():
         return 0.0
+    # the first jobs find an empty cluster, and after the last ones it drains: neither says how loaded it is
     first, last = (float(time) for time in np.quantile(arrival, BUSY))
     if last <= first:
         first, last = float(arrival.min()), float(arrival.max())
+    # overlap of the window with the time that a job takes if it starts on arrival; below 0 if there is none
     inside = np.minimum(arrival + _work(jobs) / workers, last) - np.maximum(arrival, first)
     return float((workers * np.maximum(inside, 0.0)).sum() / (last - first))
 
@@ -63,12 +65,12 @@ class OfferedLoad:
     @property
     def text(self) -> str:
         """The load as a sentence."""
-        whole = "" if self.span is None else f"; {self.span:.2f} is all work over the span of arrivals"
-        wanted = self.busy * self.workers
+        total = "" if self.span is None else f"; {self.span:.2f} is all work over the span of arrivals"
+        workers = self.busy * self.workers
         cloud = f", {self.far} of them in the cloud" if self.far else ""
         return (
-            f"offered load: {self.busy:.2f} over the middle 80 % of arrivals, in which jobs want {wanted:.1f} workers "
-            f"in the mean and {self.workers} are there{cloud}{whole}"
+            f"offered load: {self.busy:.2f} over the middle 80 % of arrivals, in which jobs want {workers:.1f} workers "
+            f"in the mean and {self.workers} are there{cloud}{total}"
         )
 
 
@@ -76,18 +78,20 @@ def offered_load(scenario: Scenario) -> OfferedLoad | None:
     """The offered load of a scenario; None on servers without worker slots."""
     by_server, jobs = scenario.cluster.workers.sum(axis=1), scenario.jobs.frame
     workers = int(by_server.sum())
-    far = int(by_server[[server.far for server in scenario.cluster.servers]].sum())
+    distant = int(by_server[[server.far for server in scenario.cluster.servers]].sum())
     if workers == 0:
         return None
     latest = latest_s(jobs)
-    return OfferedLoad(busy_workers(jobs) / workers, work_s(jobs) / latest / workers if latest else None, workers, far)
+    return OfferedLoad(
+        busy_workers(jobs) / workers, work_s(jobs) / latest / workers if latest else None, workers, distant
+    )
 
 
 def _work(jobs: pl.DataFrame) -> Floats:
     """D p of each job [worker-seconds]."""
     columns = ("minibatch_s", "ps_update_s", "gradient_mb", "bandwidth_mbps")
-    each = minibatch_seconds(*(_column(jobs, c) for c in columns))
-    return _column(jobs, "chunks") * _column(jobs, "epochs") * _column(jobs, "minibatches") * each
+    minibatch = minibatch_seconds(*(_column(jobs, c) for c in columns))
+    return _column(jobs, "chunks") * _column(jobs, "epochs") * _column(jobs, "minibatches") * minibatch
 
 
 def _column(jobs: pl.DataFrame, name: str) -> Floats:

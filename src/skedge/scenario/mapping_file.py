@@ -27,8 +27,8 @@ def read_mapping(path: Path) -> TraceMapping:
         raise TraceError(str(error)) from error
 
 
-def mapping_of(data: object, where: str) -> TraceMapping:
-    """The mapping that `data` describes; `where` is its name in errors.
+def mapping_of(data: object, source: str) -> TraceMapping:
+    """The mapping that `data` describes; `source` is its name in errors.
 
     Raises
     ------
@@ -38,4 +38,4 @@ def mapping_of(data: object, where: str) -> TraceMapping:
     try:
         return TraceMapping.model_validate(data)
     except ValidationError as error:
-        raise TraceError("\n".join(f"{where}: {line}" for line in problems(error, TraceMapping))) from error
+        raise TraceError("\n".join(f"{source}: {line}" for line in problems(error, TraceMapping))) from error

@@ -3,7 +3,7 @@
 A trace is one window of a cluster's life, and a seed that only draws upload delays around it gives no second one. A
 moving-block bootstrap (Künsch 1989; in its circular form Politis and Romano 1992) makes windows that are alike: blocks
 of jobs that follow each other, each with the time to the job before it, put together in a new order. Bursts within a
-block and everything of a job stay; which blocks come, and how often, is drawn.
+block and everything of a job stay; which blocks come, and how often, is drawn (ADR 38).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STREAM = 20
 
 
 class Origin(NamedTuple):
-    """Where a scenario's jobs are from.
+    """Origin of a scenario's jobs.
 
     Attributes
     ----------
@@ -43,7 +43,7 @@ class Origin(NamedTuple):
 
 
 def origin_of(source: Source) -> Origin:
-    """Where the jobs of a source are from; no job is made.
+    """The origin of the jobs of a source; no job is made.
 
     Raises
     ------
@@ -79,19 +79,21 @@ def resampled(scenario: Scenario, seed: int) -> Scenario:
     """
     jobs = scenario.jobs
     n = len(jobs)
+    # the root of n rounded up: blocks long enough to keep a burst together, and enough blocks to be drawn from
     block = math.isqrt(max(n - 1, 0)) + 1
     rows = _blocks(n, block, seed)
     arrival = _arrivals(jobs.frame["arrival_s"].cast(pl.Float64).to_numpy(), rows)
-    ids = _own_ids(jobs.ids, rows)
+    ids = _unique_ids(jobs.ids, rows)
     frame = jobs.frame[rows].with_columns(pl.Series("id", ids), pl.Series("arrival_s", arrival))
-    given = _given(jobs.given, jobs.ids, rows, ids)
+    fixed_delays = _fixed_delays_of(jobs.fixed_delays, jobs.ids, rows, ids)
     source: dict[str, Any] = {**scenario.source, "resampled": {"seed": seed, "block": block}}
-    return replace(scenario, jobs=Jobs(frame, scenario.cluster, given), source=source)
+    return replace(scenario, jobs=Jobs(frame, scenario.cluster, fixed_delays), source=source)
 
 
 def _blocks(n: int, block: int, seed: int) -> Ints:
     """The jobs of the window, as rows of the original."""
     first = default_rng([seed, _STREAM]).integers(n, size=-(-n // block)) if n else np.zeros(0, np.int64)
+    # circular: a block that reaches the last job continues with the first, so each job is drawn with equal probability
     rows: Ints = ((first[:, None] + np.arange(block)) % max(n, 1)).ravel()[:n]
     return rows
 
@@ -101,29 +103,31 @@ def _arrivals(arrival: Floats, rows: Ints) -> Floats:
     if not len(rows):
         return arrival
     gap = np.diff(arrival, prepend=arrival[0])
+    # from the last job to the first one, which the circle puts behind it: no measurement has this gap
     gap[0] = gap[1:].mean() if len(gap) > 1 else 0.0
     since = np.cumsum(gap[rows])
     return np.round(arrival[0] + since - since[0], 6)
 
 
-def _own_ids(ids: list[str], rows: Ints) -> list[str]:
+def _unique_ids(ids: list[str], rows: Ints) -> list[str]:
     """The ids of these rows; a job that comes again has a number after its id that no other job has."""
-    taken, times, own = set(ids), dict[str, int](), list[str]()
+    used, times, own = set(ids), dict[str, int](), list[str]()
     for row in rows.tolist():
         name = ids[row]
         if name in times:
-            times[name] = next(i for i in range(times[name] + 1, len(taken) + 2) if f"{name}.{i}" not in taken)
+            # a job of the trace may itself be called name.2
+            times[name] = next(i for i in range(times[name] + 1, len(used) + 2) if f"{name}.{i}" not in used)
             name = f"{name}.{times[name]}"
-            taken.add(name)
+            used.add(name)
         else:
             times[name] = 1
         own.append(name)
     return own
 
 
-def _given(
-    given: Mapping[str, Mapping[str, float]], ids: list[str], rows: Ints, own: list[str]
+def _fixed_delays_of(
+    fixed_delays: Mapping[str, Mapping[str, float]], ids: list[str], rows: Ints, own: list[str]
 ) -> dict[str, Mapping[str, float]]:
-    """Upload delays given individually, by the jobs' new ids."""
+    """Upload delays fixed in advance, by the jobs' new ids."""
     pairs = ((name, ids[row]) for name, row in zip(own, rows.tolist(), strict=True))
-    return {name: given[before] for name, before in pairs if before in given}
+    return {name: fixed_delays[before] for name, before in pairs if before in fixed_delays}

@@ -21,12 +21,28 @@ LARGER = "larger than the cluster"
 """Reason in the source of the jobs."""
 
 
-def held_as_gangs(
+def drop_oversized_jobs(
     form: WorkloadForm | None, jobs: pl.DataFrame, source: dict[str, Any], cluster: Cluster
 ) -> tuple[pl.DataFrame, dict[str, Any]]:
-    """The jobs that the edge workers of their type can hold at once, and their source with the number left out.
+    """Leave out the jobs that all edge workers of their type together cannot hold at once.
 
-    All of them where there is a cloud, which takes what the edge cannot hold, and where `form` is elastic or not rigid.
+    None is left out where there is a cloud, which takes what the edge cannot hold, or `form` is elastic or not rigid.
+
+    Parameters
+    ----------
+    form
+        The workload; None: jobs that are not made from a trace.
+    jobs
+        A jobs table.
+    source
+        The origin of the jobs.
+    cluster
+        Its servers have typed slots.
+
+    Returns
+    -------
+    tuple
+        The jobs that remain, and their origin with the number of those left out.
 
     Raises
     ------
@@ -40,15 +56,16 @@ def held_as_gangs(
     if cluster.cloud is not None:
         return jobs, source
     workers = dict(zip(cluster.worker_types, cluster.workers.sum(axis=0).tolist(), strict=True))
+    # over all servers: a gang may be spread over several
     fits = np.array([k <= workers.get(kind, 0) for kind, k in jobs.select("worker_type", "workers").iter_rows()])
     if fits.all():
         return jobs, source
     if not fits.any():
-        most = int(jobs["workers"].min())  # type: ignore[arg-type]
-        raise ScenarioError(f"cluster: every job asks for {most} workers or more, which it does not have of its type")
-    kept = jobs.filter(fits)
+        fewest = int(jobs["workers"].min())  # type: ignore[arg-type]
+        raise ScenarioError(f"cluster: every job asks for {fewest} workers or more, which it does not have of its type")
+    rest = jobs.filter(fits)
     skipped = {**source.get("skipped", {}), LARGER: int((~fits).sum())}
-    changed: dict[str, Any] = {**source, "jobs": len(kept), "skipped": skipped}
+    changed: dict[str, Any] = {**source, "jobs": len(rest), "skipped": skipped}
     if "gpu_hours" in source:
-        changed["gpu_hours"] = {**source["gpu_hours"], "jobs": round(work_s(kept) / 3600, 3)}
-    return kept, changed
+        changed["gpu_hours"] = {**source["gpu_hours"], "jobs": round(work_s(rest) / 3600, 3)}
+    return rest, changed

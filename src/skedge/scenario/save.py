@@ -36,7 +36,7 @@ def save_scenario(scenario: Scenario, folder: Path | str) -> Path:
     jobs = scenario.jobs.frame
     return _write(
         scenario,
-        scenario.jobs.given,
+        scenario.jobs.fixed_delays,
         Path(folder),
         lambda file: jobs.write_parquet(file, metadata=job_labels(*jobs.columns)),
     )
@@ -44,14 +44,16 @@ def save_scenario(scenario: Scenario, folder: Path | str) -> Path:
 
 def save_stored(scenario: StoredScenario, folder: Path) -> Path:
     """As :func:`save_scenario`; the jobs table is copied as it is."""
-    return _write(scenario.base, scenario.given, folder, lambda file: shutil.copyfile(scenario.file, file))
+    return _write(scenario.base, scenario.fixed_delays, folder, lambda file: shutil.copyfile(scenario.file, file))
 
 
-def _write(scenario: Scenario, given: _Given, folder: Path, write_jobs: Callable[[Path], object]) -> Path:
-    content = _resolved(scenario, given)
+def _write(scenario: Scenario, fixed_delays: _FixedDelays, folder: Path, write_jobs: Callable[[Path], object]) -> Path:
+    content = _resolved(scenario, fixed_delays)
     text = yaml.dump(content, Dumper=_dumper(content), sort_keys=False, allow_unicode=True, width=120)
     folder.mkdir(parents=True, exist_ok=True)
     table, costs, file = folder / JOBS, folder / _COSTS, folder / "scenario.yaml"
+    # everything is complete under temporary names before anything is renamed, and the scenario file, which names the
+    # others, comes last: a file that is there names complete ones
     written = [table, file]
     write_jobs(_aside(table))
     if "transfer_cost" in content["cluster"]:
@@ -67,7 +69,7 @@ def _write(scenario: Scenario, given: _Given, folder: Path, write_jobs: Callable
 JOBS = "jobs.parquet"
 """File of the jobs in a saved scenario."""
 
-_Given = Mapping[str, Mapping[str, float]]
+_FixedDelays = Mapping[str, Mapping[str, float]]
 
 _COSTS = "transfer_cost.csv"
 """File of the costs between sites in a saved scenario; as YAML, 500 x 500 numbers would take seconds to read."""
@@ -86,6 +88,7 @@ def digest_of(scenario: Scenario) -> str:
     with tempfile.TemporaryDirectory(prefix="skedge-scenario-") as folder:
         save_scenario(scenario, folder)
         for path in sorted(Path(folder).iterdir()):
+            # of the files: what is not written does not count; in order of name, as a folder has none
             digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()
 
@@ -95,10 +98,10 @@ def _aside(path: Path) -> Path:
     return path.with_name(path.name + ".part")
 
 
-def _resolved(scenario: Scenario, given: _Given) -> dict[str, Any]:
+def _resolved(scenario: Scenario, fixed_delays: _FixedDelays) -> dict[str, Any]:
     workload: dict[str, Any] = {"table": JOBS}
-    if given:
-        workload["upload"] = {job: dict(delays) for job, delays in sorted(given.items())}
+    if fixed_delays:
+        workload["upload"] = {job: dict(delays) for job, delays in sorted(fixed_delays.items())}
     fields = cluster_fields(scenario)
     if "transfer_cost" in fields["cluster"]:
         fields["cluster"]["transfer_cost"] = _COSTS
@@ -150,8 +153,8 @@ def _sharing_fields(cluster: Cluster) -> dict[str, Any]:
 
 def _tenant_fields(tenant: Tenant) -> dict[str, Any]:
     limits = {"max_wait": tenant.max_wait_s, "max_run_time": tenant.max_run_time_s}
-    given = {name: value for name, value in limits.items() if value is not None}
-    return {"weight": tenant.weight, "quota": tenant.quota, **given}
+    fields = {name: value for name, value in limits.items() if value is not None}
+    return {"weight": tenant.weight, "quota": tenant.quota, **fields}
 
 
 def _server_fields(server: Server) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from pydantic import (
 
 from skedge.core.model import fields
 from skedge.core.model.cluster import MOST_SERVERS
-from skedge.core.model.fields import Each, Maybe, Pair, Rule
+from skedge.core.model.fields import Maybe, Pair, Rule, ValuesOf
 from skedge.core.model.job_fields import JOB_FIELDS, JobField
 from skedge.core.model.sharing import Sharing, Tenant
 from skedge.traces.formats import FORMATS
@@ -49,6 +49,7 @@ Form = TypeVar("Form", bound=BaseModel)
 
 
 class _Form(BaseModel):
+    # YAML reads `id: 7` as a number, and JSON has neither inf nor nan
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, coerce_numbers_to_str=True)
 
 
@@ -70,6 +71,7 @@ class PhysicsForm(_Form):
 
     @model_validator(mode="after")
     def _repairs_follow_failures(self) -> PhysicsForm:
+        # mttr has a default, so only a value that was given can be out of place
         if self.mtbf is None and "mttr" in self.model_fields_set:
             raise ValueError(f"mttr {self.mttr:g} s does not go without mtbf, the mean time between failures")
         return self
@@ -109,6 +111,7 @@ class ServerForm(_Form):
             raise ValueError("resources do not go with kind: cloud, which has no limit")
         if self.resources and (self.workers or self.ps):
             raise ValueError("resources do not go with workers and ps; a cluster has slots or resources")
+        # by these prefixes the model knows slots among the resources of a server
         slots = [name for name in self.resources if name.startswith(("worker:", "ps:"))]
         if slots:
             raise ValueError(f"resources.{slots[0]}: is the name of a slot; give it under workers or ps")
@@ -148,14 +151,14 @@ class DrawForm(_Form):
             raise ValueError("gpus_per_server does not go with machines, a list that has each machine's GPUs")
         if "load_over" in self.model_fields_set and self.load is None:
             raise ValueError("load_over goes with load, which is missing")
-        for name, what in (("resources", "of which all machines have the same"), ("shapes", "which say all")):
-            other = sorted(self.model_fields_set - {"servers", name})
-            if getattr(self, name) is not None and other:
-                raise ValueError(f"{other[0]} does not go with {name}, {what}")
+        for name, reason in (("resources", "of which all machines have the same"), ("shapes", "which say all")):
+            extra = sorted(self.model_fields_set - {"servers", name})
+            if getattr(self, name) is not None and extra:
+                raise ValueError(f"{extra[0]} does not go with {name}, {reason}")
         return self
 
     @property
-    def named(self) -> list[str] | None:
+    def machine_names(self) -> list[str] | None:
         """Names of the machines, if known before the draw."""
         return None if self.resources is None and self.shapes is None else [f"m{i}" for i in range(self.servers or 0)]
 
@@ -201,10 +204,11 @@ class SharingForm(_Form):
         None, gt=0, description="a job that waits for so long rises by a class, again and again; default: never"
     )
 
-    def made(self) -> Sharing:
+    def rules(self) -> Sharing:
         """The rules."""
         tenants = {
-            name: Tenant(one.weight, one.quota, one.max_wait, one.max_run_time) for name, one in self.tenants.items()
+            name: Tenant(tenant.weight, tenant.quota, tenant.max_wait, tenant.max_run_time)
+            for name, tenant in self.tenants.items()
         }
         return Sharing(tenants, self.min_runtime, self.most_preemptions, self.ageing)
 
@@ -313,12 +317,12 @@ class LatencyForm(_Form):
 
     @model_validator(mode="after")
     def _of_its_kind(self) -> LatencyForm:
-        takes = _LATENCY[self.kind]
-        for name in sorted(self.model_fields_set - {"kind", *takes}):
-            raise ValueError(f"{name} does not go with kind: {self.kind}, which takes {', '.join(takes)}")
-        for name, needed in takes.items():
+        parameters = _LATENCY[self.kind]
+        for name in sorted(self.model_fields_set - {"kind", *parameters}):
+            raise ValueError(f"{name} does not go with kind: {self.kind}, which takes {', '.join(parameters)}")
+        for name, needed in parameters.items():
             if needed and getattr(self, name) is None:
-                raise ValueError(f"{name} is missing; kind: {self.kind} takes {', '.join(takes)}")
+                raise ValueError(f"{name} is missing; kind: {self.kind} takes {', '.join(parameters)}")
         if self.early is not None and self.late is not None and self.late < self.early:
             raise ValueError(f"late {self.late:g} is below early {self.early:g}: the cost would fall with time")
         return self
@@ -337,13 +341,14 @@ def _form_of(rule: Rule, unit: str) -> Any:
     match rule:
         case Pair():
             return Durations
-        case Each():
+        case ValuesOf():
             return dict[Name, _form_of(rule.rule, unit)]  # type: ignore[misc]
         case Maybe():
             return _form_of(rule.rule, unit) | None
         case fields.Number():
             if unit == "s":
                 return Duration
+            # JSON schema has two keywords for a lower bound, exclusiveMinimum and minimum
             above, least = (rule.low, None) if rule.above else (None, rule.low)
             bounds: Any = Field(gt=above, ge=least, le=None if rule.high == math.inf else rule.high)
             return Annotated[int if rule.whole else float, bounds, BeforeValidator(no_bool)]
@@ -382,14 +387,15 @@ class JobForm(_JobFields):
 
     @model_validator(mode="after")
     def _has_chunks(self) -> JobForm:
-        there = sum(self.data.values())
+        total = sum(self.data.values())
         if not self.data and self.chunks == 0:
             raise ValueError("chunks is missing; it is needed, or data by site")
-        if self.data and there < 1:
+        if self.data and total < 1:
             raise ValueError("data: there is no chunk at any site; there must be something to train")
-        if self.data and self.chunks not in (0, there):
-            raise ValueError(f"chunks {self.chunks}: data has {there} over its sites; leave chunks out")
-        self.chunks = self.chunks or there
+        # 0 is the default of chunks, which may be left out
+        if self.data and self.chunks not in (0, total):
+            raise ValueError(f"chunks {self.chunks}: data has {total} over its sites; leave chunks out")
+        self.chunks = self.chunks or total
         return self
 
 
@@ -461,10 +467,10 @@ class WorkloadForm(_Form):
             raise ValueError("upload goes with table; a job of jobs has its own upload")
         if self.elastic is not None and self.making != "rigid":
             raise ValueError("elastic goes with make: rigid, whose jobs ask for all their GPUs at once")
-        taken = _OPTIONS[self.making] if self.made else {}
-        for name in ["make", *dict.fromkeys(name for options in _OPTIONS.values() for name in options)]:
-            if getattr(self, name) is not None and name not in taken and not (name == "make" and self.made):
-                with_what = f"make: {self.making}" if self.made else "jobs and table, which are complete"
+        options = _OPTIONS[self.making] if self.from_trace else {}
+        for name in ["make", *dict.fromkeys(name for group in _OPTIONS.values() for name in group)]:
+            if getattr(self, name) is not None and name not in options and not (name == "make" and self.from_trace):
+                with_what = f"make: {self.making}" if self.from_trace else "jobs and table, which are complete"
                 raise ValueError(f"{name} does not go with {with_what}")
         return self
 
@@ -480,14 +486,14 @@ class WorkloadForm(_Form):
         return self
 
     @property
-    def made(self) -> bool:
+    def from_trace(self) -> bool:
         """Whether jobs are made from a trace."""
         return self.synthetic is not None or self.trace is not None
 
     @property
     def making(self) -> Making | Literal[""]:
-        """How jobs are made from a trace; empty if they are given."""
-        return (self.make or "rigid") if self.made else ""
+        """Method by which jobs are made from a trace; empty if they are not."""
+        return (self.make or "rigid") if self.from_trace else ""
 
     def options(self) -> dict[str, Any]:
         """The options that the file sets for `make`, by their names in the code."""
@@ -548,15 +554,15 @@ class ScenarioForm(ClusterFileForm):
 
     @model_validator(mode="after")
     def _source_is_read(self) -> ScenarioForm:
-        if self.source and self.workload.made:
+        if self.source and self.workload.from_trace:
             raise ValueError("source goes with jobs and table; of jobs that are made it is written by skedge")
         return self
 
 
 def _exactly_one(form: Form, *names: str) -> Form:
-    given = [name for name in names if getattr(form, name) is not None]
-    if len(given) != 1:
-        have = " and ".join(given) or "none"
+    present = [name for name in names if getattr(form, name) is not None]
+    if len(present) != 1:
+        have = " and ".join(present) or "none"
         raise ValueError(f"it must have exactly one of {', '.join(names)}; it has {have}")
     return form
 
@@ -578,11 +584,11 @@ def job_json_schema() -> dict[str, Any]:
     of_job = form["properties"]
     resources = {"type": "object", "additionalProperties": False, "properties": {r: of_job[r] for r in RESOURCES}}
     own = {"name": of_job["id"] | {"title": "Name"}, "resources": resources, "train": {"$ref": "#/$defs/TrainForm"}}
-    others = {name: of_job[name] for name in of_job if name not in ("id", "arrival_s")}
+    shared = {name: of_job[name] for name in of_job if name not in ("id", "arrival_s")}
     required = ["name", "train", *(name for name in form["required"] if name not in ("id", "arrival_s"))]
     about = {"title": "Job spec", "description": "What `skedge submit` sends: a job and what it trains."}
-    return {**_DIALECT, **form, **about, "properties": others | own, "required": required}
+    return {**_DIALECT, **form, **about, "properties": shared | own, "required": required}
 
 
 SCHEMAS = {"scenario.schema.json": json_schema, "job.schema.json": job_json_schema}
-"""What makes each schema that is shipped."""
+"""Function that makes each shipped schema, by file name."""

@@ -62,4 +62,5 @@ def _spec(path: Path, table: dict[str, Any]) -> dict[str, Any]:
         raise ScenarioError(f"{path}: tool.skedge.train: must be a table, not {train!r}")
     packages = {"pip": table["dependencies"]} if table.get("dependencies") else {}
     own = {"factory": f"{path.stem}:job", "code": str(path), **packages}
+    # what the script says itself goes before what follows from its name
     return {"name": path.stem, **spec, "train": {**own, **train}}

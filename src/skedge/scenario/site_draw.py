@@ -43,24 +43,54 @@ def draw_sites(count: int, seed: int) -> list[Server]:
     ]
 
 
-def transfer_costs(given: Costs | CostDrawForm | str, servers: list[Server], seed: int, base: Path) -> Floats:
-    """Cost per MB between the servers, given as rows, read from a CSV, or drawn; shape ``(servers, servers)``.
+def transfer_costs(form: Costs | CostDrawForm | str, servers: list[Server], seed: int, base: Path) -> Floats:
+    """Cost per MB between the servers: given as rows, read from a CSV, or drawn.
+
+    Parameters
+    ----------
+    form
+        The rows; the path of a CSV whose header names the servers; or a draw.
+    servers
+        The servers, in order.
+    seed
+        Of the draw, >= 0.
+    base
+        Folder for relative paths.
+
+    Returns
+    -------
+    numpy.ndarray
+        Cost per MB from the row's server to the column's, >= 0, shape ``(servers, servers)``.
 
     Raises
     ------
     ScenarioError
         If rows have the wrong length, or a file cannot be read.
     """
-    if isinstance(given, CostDrawForm):
-        return draw_costs(given, len(servers), seed, base)
-    return _cost_table(base / given, servers) if isinstance(given, str) else _cost_rows(given, len(servers))
+    if isinstance(form, CostDrawForm):
+        return draw_costs(form, len(servers), seed, base)
+    return _cost_table(base / form, servers) if isinstance(form, str) else _cost_rows(form, len(servers))
 
 
 def draw_costs(form: CostDrawForm, sites: int, seed: int, base: Path) -> Floats:
-    """Cost per MB between `sites` sites, symmetric, shape ``(sites, sites)``.
+    """Draw the cost per MB between sites, symmetric, 0 from a site to itself.
 
-    Drawn uniformly from the range, or scaled to it in proportion to distance or round trip: 0 gets the low end of the
-    range, and the largest value among the sites used, the first ones of the file, the high end.
+    Parameters
+    ----------
+    form
+        The range; without a file the costs are uniform in it. With a file of distances or round trips they are in
+        proportion to these: 0 gets the low end, and the largest value among the sites used the high end.
+    sites
+        Number of sites: the first ones of the file.
+    seed
+        Source of all randomness, >= 0.
+    base
+        Folder for relative paths.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape ``(sites, sites)``.
 
     Raises
     ------
@@ -71,9 +101,11 @@ def draw_costs(form: CostDrawForm, sites: int, seed: int, base: Path) -> Floats:
     if form.by is None:
         drawn = _uniform(sites, default_rng([seed, _COSTS]))
     else:
-        apart = _apart(base / form.by, form.by, sites)
-        drawn = apart / max(float(apart.max()), 1e-300)
+        distance = _site_distances(base / form.by, form.by, sites)
+        # sites that are all in one place: no division by 0
+        drawn = distance / max(float(distance.max()), 1e-300)
     cost = low + (high - low) * drawn
+    # a MB that stays must cost 0, also where the range begins above it
     np.fill_diagonal(cost, 0.0)
     return cost
 
@@ -82,19 +114,20 @@ def _uniform(sites: int, rng: Generator) -> Floats:
     """A symmetric uniform matrix; more sites extend the matrix of fewer."""
     drawn = np.zeros((sites, sites))
     for i in range(1, sites):
+        # row by row, not as one matrix: the numbers of the first sites must not depend on how many follow
         drawn[i, :i] = rng.random(i)
     return drawn + drawn.T
 
 
-def _apart(path: Path, name: str, sites: int) -> Floats:
+def _site_distances(path: Path, name: str, sites: int) -> Floats:
     """Distances [km] or mean round trips between the first sites of a file."""
     try:
-        found = _distances(path, name) if path.suffix == ".csv" else _round_trips(path, name)
+        distance = _distances(path, name) if path.suffix == ".csv" else _round_trips(path, name)
     except (OSError, UnicodeDecodeError) as error:
         raise ScenarioError(f"cluster.transfer_cost.by: {name!r}: cannot be read: {error}") from error
-    if len(found) < sites:
-        raise ScenarioError(f"cluster.transfer_cost.by: {name!r}: has {len(found)} sites; the cluster has {sites}")
-    return found[:sites, :sites]
+    if len(distance) < sites:
+        raise ScenarioError(f"cluster.transfer_cost.by: {name!r}: has {len(distance)} sites; the cluster has {sites}")
+    return distance[:sites, :sites]
 
 
 def _distances(path: Path, name: str) -> Floats:
@@ -107,10 +140,12 @@ def _distances(path: Path, name: str) -> Floats:
             f"{str(error).splitlines()[0]}"
         ) from error
     lat, lon = np.radians(table["LATITUDE"].to_numpy()), np.radians(table["LONGITUDE"].to_numpy())
+    # the haversine formula, which is accurate for near points, where the arc cosine of the cosine rule loses all digits
     half = (
         np.sin((lat[:, None] - lat) / 2) ** 2
         + np.cos(lat[:, None]) * np.cos(lat) * np.sin((lon[:, None] - lon) / 2) ** 2
     )
+    # clipped, as rounding may put opposite points of the globe above 1
     return np.asarray(2 * _EARTH_KM * np.arcsin(np.sqrt(np.clip(half, 0, 1))))
 
 
@@ -128,6 +163,7 @@ def _round_trips(path: Path, name: str) -> Floats:
             f"cluster.transfer_cost.by: {name!r}: must be a square matrix of numbers, 0 or more; its shape is "
             f"{table.shape}"
         )
+    # measured trips differ by direction, and drawn costs are symmetric
     return np.asarray((table + table.T) / 2)
 
 

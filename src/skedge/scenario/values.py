@@ -31,6 +31,7 @@ def duration_s(value: object) -> object:
     try:
         return float(match[1]) * _UNITS[match[2] or "s"]
     except ValueError:
+        # the pattern lets 1.2.3 through
         raise ValueError(_NO_DURATION) from None
 
 
@@ -69,6 +70,7 @@ _PORT = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][
 
 Address = Annotated[str, Field(pattern=rf"^[A-Za-z0-9.\[\]:_-]+:{_PORT}$", max_length=300)]
 Number = Annotated[float, BeforeValidator(no_bool)]
+# above 2**53 a float does not hold every whole number
 Count = Annotated[int, Field(le=2**53), BeforeValidator(no_bool)]
 Duration = Annotated[float, Field(ge=0, le=LONGEST_S), BeforeValidator(duration_s), WithJsonSchema(_ANY_DURATION)]
 Slots = Annotated[Count, Field(ge=0, le=100_000)]

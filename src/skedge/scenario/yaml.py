@@ -13,24 +13,24 @@ from skedge.core.errors import ScenarioError
 from skedge.platform.files import no_device
 
 
-class _NoneTwice(yaml.constructor.SafeConstructor):
+class _UniqueKeys(yaml.constructor.SafeConstructor):
     """Rejects duplicate keys instead of keeping the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """Build a mapping; its keys must differ."""
-        seen: set[str] = set()
+        keys: set[str] = set()
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value in seen:
+            if key.value in keys:
                 raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is given twice", key.start_mark)
-            seen.add(key.value)
+            keys.add(key.value)
         return super().construct_mapping(node, deep)
 
 
-class _Loader(_NoneTwice, yaml.SafeLoader):
+class _Loader(_UniqueKeys, yaml.SafeLoader):
     """Reads any file; its errors have lines and columns."""
 
 
-class _QuickLoader(_NoneTwice, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+class _CLoader(_UniqueKeys, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """Five times as fast if PyYAML has its C library."""
 
 
@@ -38,13 +38,14 @@ _DEEPEST = 1000
 """Lists and mappings in one another from which on the C library might overflow the stack."""
 
 
-def _loaded(text: str) -> object:
-    """What the text says. It is read again in Python where there is an error, which then always has the same words."""
+def _parse(text: str) -> object:
+    """The content of a YAML text. On an error it is read again in Python, so that all errors have the same words."""
     longest = max(map(len, text.splitlines()), default=0)
     # a list or mapping begins with a bracket, or further to the right than the one that it is in
     if text.count("[") + text.count("{") + longest < _DEEPEST:
+        # the C library words its errors otherwise: they are left to the second reading
         with suppress(yaml.YAMLError, ValueError):
-            return yaml.load(text, _QuickLoader)  # noqa: S506  a SafeLoader
+            return yaml.load(text, _CLoader)  # noqa: S506  a SafeLoader
     return yaml.load(text, _Loader)  # noqa: S506  a SafeLoader
 
 
@@ -57,7 +58,7 @@ def read_yaml(path: Path) -> object:
         If it cannot be read or is not YAML; names the file, and line and column if known.
     """
     try:
-        return _loaded(no_device(path).read_text(encoding="utf-8"))
+        return _parse(no_device(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

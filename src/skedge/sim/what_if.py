@@ -246,7 +246,7 @@ class _Ahead(SimulatedWorld):
             self._cloud_from(job, part)
         for time in present.wakes:
             self.note_at(max(time, now), WAKE, -1)
-        for order in kernel.limits.ahead.values():
+        for order in kernel.limits.last_order.values():
             self.ends.note(replace(order, time=max(order.time, now)))
         self.unsettled = True
 

@@ -14,13 +14,13 @@ from html import escape
 from skedge.analysis.intervals import Estimate
 from skedge.report.palette import COLOURS, dash_of
 
-_FAINT = "var(--faint, #59656f)"
+_GUIDE_COLOUR = "var(--faint, #59656f)"
 _WIDTH, _HEIGHT = 760, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 20, 20, 90
-_IN_A_ROW, _ROW = 4, 22
+_LEGEND_COLUMNS, _LEGEND_ROW = 4, 22
 """Labels in a row of the legend, and a row's height."""
 
-_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+_TICK_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
 @dataclass(frozen=True)
@@ -73,31 +73,31 @@ class _Frame:
     x: tuple[float, float]
     y: tuple[float, float]
 
-    def at(self, x: float, y: float) -> tuple[float, float]:
-        across = (x - self.x[0]) / (self.x[1] - self.x[0])
-        up = (min(max(y, self.y[0]), self.y[1]) - self.y[0]) / (self.y[1] - self.y[0])
-        return _LEFT + across * (_WIDTH - _LEFT - _RIGHT), _HEIGHT - _BOTTOM - up * (_HEIGHT - _TOP - _BOTTOM)
+    def position(self, x: float, y: float) -> tuple[float, float]:
+        x_share = (x - self.x[0]) / (self.x[1] - self.x[0])
+        y_share = (min(max(y, self.y[0]), self.y[1]) - self.y[0]) / (self.y[1] - self.y[0])
+        return _LEFT + x_share * (_WIDTH - _LEFT - _RIGHT), _HEIGHT - _BOTTOM - y_share * (_HEIGHT - _TOP - _BOTTOM)
 
 
 def svg(figure: Figure) -> str:
     """Draw `figure`."""
     frame = _frame(figure)
-    inside = [*_axes(figure, frame), *_guides(figure, frame)]
+    elements = [*_axes(figure, frame), *_guides(figure, frame)]
     for i, line in enumerate(figure.lines):
-        inside += [*_drawn(line, i, frame), *_legend(line, i, min(len(figure.lines), _IN_A_ROW))]
-    height = _HEIGHT + _ROW * ((len(figure.lines) - 1) // _IN_A_ROW)
+        elements += [*_draw_line(line, i, frame), *_legend(line, i, min(len(figure.lines), _LEGEND_COLUMNS))]
+    height = _HEIGHT + _LEGEND_ROW * ((len(figure.lines) - 1) // _LEGEND_COLUMNS)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" '
         f'font-family="system-ui, sans-serif" font-size="13" fill="var(--ink, #1a2129)">'
-        f"<title>{escape(figure.title)}</title>{''.join(inside)}</svg>"
+        f"<title>{escape(figure.title)}</title>{''.join(elements)}</svg>"
     )
 
 
-def ticks(low: float, high: float, most: int = 7, *, whole: bool = False) -> list[float]:
-    """At most `most` round values from `low` to `high` at even steps; `whole`: integers only."""
-    raw = max((high - low) / (most - 1), 1.0 if whole else 0.0)
+def ticks(low: float, high: float, max_ticks: int = 7, *, integers: bool = False) -> list[float]:
+    """At most `max_ticks` round values from `low` to `high` at even steps; `integers`: integers only."""
+    raw = max((high - low) / (max_ticks - 1), 1.0 if integers else 0.0)
     size = 10.0 ** math.floor(math.log10(raw))
-    steps = (size * s for s in _STEPS if not whole or (size * s).is_integer())
+    steps = (size * s for s in _TICK_STEPS if not integers or (size * s).is_integer())
     step = next(step for step in steps if step >= raw * (1 - 1e-9))
     first = math.ceil(low / step - 1e-9)
     return [round(i * step, 10) for i in range(first, math.floor(high / step + 1e-9) + 1)]
@@ -105,8 +105,8 @@ def ticks(low: float, high: float, most: int = 7, *, whole: bool = False) -> lis
 
 def _frame(figure: Figure) -> _Frame:
     xs = [x for line in figure.lines for x in line.x]
-    beside = 0.5 if figure.names else 0.04 * (max(xs) - min(xs)) or 0.5
-    return _Frame((min(xs) - beside, max(xs) + beside), figure.limits or _extent(figure))
+    margin = 0.5 if figure.names else 0.04 * (max(xs) - min(xs)) or 0.5
+    return _Frame((min(xs) - margin, max(xs) + margin), figure.limits or _extent(figure))
 
 
 def _extent(figure: Figure) -> tuple[float, float]:
@@ -122,52 +122,55 @@ def _axes(figure: Figure, frame: _Frame) -> list[str]:
     bottom = frame.y[0]
     marks = [(float(i), name) for i, name in enumerate(figure.names)] or [(x, f"{x:g}") for x in _x_ticks(figure)]
     middle = (_HEIGHT - _BOTTOM + _TOP) / 2
-    made = []
+    elements = []
     for y in ticks(*frame.y):
-        (x0, at), (x1, _) = frame.at(frame.x[0], y), frame.at(frame.x[1], y)
-        made.append(_path([(x0, at), (x1, at)], "var(--grid, #e6eaee)", 1))
-        made.append(_text(x0 - 8, at + 4, f"{y:g}", "end"))
+        (x0, y_px), (x1, _) = frame.position(frame.x[0], y), frame.position(frame.x[1], y)
+        elements.append(_path([(x0, y_px), (x1, y_px)], "var(--grid, #e6eaee)", 1))
+        elements.append(_text(x0 - 8, y_px + 4, f"{y:g}", "end"))
     for x, name in marks:
-        place, at = frame.at(x, bottom)
-        made += [_path([(place, at), (place, at + 5)], "var(--ink, #1a2129)", 1), _text(place, at + 20, name)]
-    made.append(_text((_WIDTH + _LEFT - _RIGHT) / 2, _HEIGHT - _BOTTOM + 42, figure.x))
-    made.append(
+        x_px, y_px = frame.position(x, bottom)
+        elements += [_path([(x_px, y_px), (x_px, y_px + 5)], "var(--ink, #1a2129)", 1), _text(x_px, y_px + 20, name)]
+    elements.append(_text((_WIDTH + _LEFT - _RIGHT) / 2, _HEIGHT - _BOTTOM + 42, figure.x))
+    elements.append(
         f'<text x="18" y="{middle:.1f}" text-anchor="middle" transform="rotate(-90 18 {middle:.1f})">'
         f"{escape(figure.y)}</text>"
     )
-    return made
+    return elements
 
 
 def _x_ticks(figure: Figure) -> Sequence[float]:
     """Ticks of the x axis: at the points if they are few, else at round values."""
     xs = sorted({x for line in figure.lines for x in line.x})
-    return xs if len(xs) <= 8 else ticks(xs[0], xs[-1], 10, whole=all(x.is_integer() for x in xs))
+    return xs if len(xs) <= 8 else ticks(xs[0], xs[-1], 10, integers=all(x.is_integer() for x in xs))
 
 
 def _guides(figure: Figure, frame: _Frame) -> list[str]:
-    made = []
+    elements = []
     for y, label in figure.guides:
-        left, right = (frame.at(x, y) for x in frame.x)
-        made += [_path([left, right], _FAINT, 1, "2 4"), _text(right[0] - 4, right[1] - 5, label, "end", _FAINT)]
-    return made
+        left, right = (frame.position(x, y) for x in frame.x)
+        elements += [
+            _path([left, right], _GUIDE_COLOUR, 1, "2 4"),
+            _text(right[0] - 4, right[1] - 5, label, "end", _GUIDE_COLOUR),
+        ]
+    return elements
 
 
-def _drawn(line: Line, i: int, frame: _Frame) -> list[str]:
+def _draw_line(line: Line, i: int, frame: _Frame) -> list[str]:
     """One line: its points, intervals and connecting line, in a group that can be found by its label."""
     colour = _colour(i)
-    means = [frame.at(x, v.mean) for x, v in zip(line.x, line.values, strict=True)]
-    made = [_path(means, colour, 2, _dash(i))] if line.joined and len(means) > 1 else []
+    means = [frame.position(x, v.mean) for x, v in zip(line.x, line.values, strict=True)]
+    elements = [_path(means, colour, 2, _dash(i))] if line.joined and len(means) > 1 else []
     for x, value in zip(line.x, line.values, strict=True):
         if value.low is not None and value.high is not None:
-            made.append(_path([frame.at(x, value.low), frame.at(x, value.high)], colour, 1))
-    made += [_point(*place, colour) for place in means]
-    return [f'<g data-line="{escape(line.label)}">', *made, "</g>"]
+            elements.append(_path([frame.position(x, value.low), frame.position(x, value.high)], colour, 1))
+    elements += [_point(*place, colour) for place in means]
+    return [f'<g data-line="{escape(line.label)}">', *elements, "</g>"]
 
 
 def _legend(line: Line, i: int, columns: int) -> list[str]:
     row, column = divmod(i, columns)
     x = _LEFT + column * (_WIDTH - _LEFT - _RIGHT) / columns
-    y = _HEIGHT - 16 + _ROW * row
+    y = _HEIGHT - 16 + _LEGEND_ROW * row
     mark = _path([(x, y - 4), (x + 26, y - 4)], _colour(i), 2, _dash(i))
     return [mark if line.joined else _point(x + 13, y - 4, _colour(i)), _text(x + 32, y, line.label, "start")]
 

@@ -85,10 +85,12 @@ class Judgement:
 
 def judge(parts: Sequence[Part], looks: Sequence[int] = (1,)) -> list[Judgement]:
     """The verdict on each part at one of these looks at the seeds, each with so many of them."""
-    tests = [_tested(part) for part in parts]
-    corrected = iter(holm([over_looks(p, tuple(looks)) for _, p in tests if p is not None]))
+    tests = [_test_part(part) for part in parts]
+    corrected_p = iter(holm([over_looks(p, tuple(looks)) for _, p in tests if p is not None]))
     return [
-        Judgement(part, verdict, None, *_sizes(part)) if p is None else _decided(part, verdict, next(corrected))
+        Judgement(part, verdict, None, *_effect_size(part))
+        if p is None
+        else _judgement(part, verdict, next(corrected_p))
         for part, (verdict, p) in zip(parts, tests, strict=True)
     ]
 
@@ -104,15 +106,15 @@ def by_ranks(part: Part) -> Part:
 def overall(judgements: Sequence[Judgement]) -> Verdict:
     """The verdict on the claim: it holds if all its parts do, and does not if one of them does not."""
     verdicts = {judgement.verdict for judgement in judgements}
-    return next((one for one in (Verdict.FAILS, Verdict.OPEN) if one in verdicts), Verdict.HOLDS)
+    return next((verdict for verdict in (Verdict.FAILS, Verdict.OPEN) if verdict in verdicts), Verdict.HOLDS)
 
 
 def holm(p: Sequence[float]) -> list[float]:
     """P-values corrected for their number (S. Holm, 1979): the chance of any false rejection stays at the level."""
-    found, largest = [0.0] * len(p), 0.0
+    corrected, largest = [0.0] * len(p), 0.0
     for rank, i in enumerate(sorted(range(len(p)), key=p.__getitem__)):
-        largest = found[i] = max(largest, min((len(p) - rank) * p[i], 1.0))
-    return found
+        largest = corrected[i] = max(largest, min((len(p) - rank) * p[i], 1.0))
+    return corrected
 
 
 @cache
@@ -132,21 +134,23 @@ def over_looks(p: float, looks: tuple[int, ...]) -> float:
 
     nodes, weights = np.polynomial.legendre.leggauss(100)
     variances = np.array(looks, float) / looks[-1]
-    ends = norm.isf(p / 2) * variances**0.5
-    if not np.isfinite(ends[0]):
+    thresholds = norm.isf(p / 2) * variances**0.5
+    if not np.isfinite(thresholds[0]):
         return p
-    inside = ends[0] * weights * norm.pdf(ends[0] * nodes, scale=variances[0] ** 0.5)
-    for (before, now), (end, wider) in zip(pairwise(variances), pairwise(ends), strict=True):
-        steps = wider * nodes[:, None] - end * nodes
-        inside = wider * weights * (norm.pdf(steps, scale=(now - before) ** 0.5) @ inside)
-    return float(np.clip(1.0 - inside.sum(), p, min(len(looks) * p, 1.0)))  # rounding matters below 1e-14
+    density = thresholds[0] * weights * norm.pdf(thresholds[0] * nodes, scale=variances[0] ** 0.5)
+    for (variance, next_variance), (threshold, next_threshold) in zip(
+        pairwise(variances), pairwise(thresholds), strict=True
+    ):
+        steps = next_threshold * nodes[:, None] - threshold * nodes
+        density = next_threshold * weights * (norm.pdf(steps, scale=(next_variance - variance) ** 0.5) @ density)
+    return float(np.clip(1.0 - density.sum(), p, min(len(looks) * p, 1.0)))  # rounding matters below 1e-14
 
 
-def _decided(part: Part, verdict: Verdict, p: float) -> Judgement:
-    return Judgement(part, verdict if p < LEVEL else Verdict.OPEN, p, *_sizes(part))
+def _judgement(part: Part, verdict: Verdict, p: float) -> Judgement:
+    return Judgement(part, verdict if p < LEVEL else Verdict.OPEN, p, *_effect_size(part))
 
 
-def _tested(part: Part) -> tuple[Verdict, float | None]:
+def _test_part(part: Part) -> tuple[Verdict, float | None]:
     """The verdict that the values are nearer to, and its p-value; None where there is nothing to test."""
     if isinstance(part.values, bool):
         return (Verdict.HOLDS if part.values else Verdict.FAILS), None
@@ -156,28 +160,30 @@ def _tested(part: Part) -> tuple[Verdict, float | None]:
     if (values == values[0]).all():
         holds = values[0] > 0 if part.within is None else abs(values[0]) <= part.within
         return (Verdict.HOLDS if holds else Verdict.FAILS), 0.0
-    chance = _chance_by_ranks if part.ranked else _chance
+    p_value = _p_value_by_ranks if part.ranked else _p_value
     if part.within is None:
-        holds, fails = chance(values, 0.0), chance(-values, -part.least)
+        holds, fails = p_value(values, 0.0), p_value(-values, -part.least)
     else:
-        holds = max(chance(values, -part.within), chance(-values, -part.within))
-        fails = min(chance(values, part.within), chance(-values, part.within))
+        holds = max(p_value(values, -part.within), p_value(-values, -part.within))
+        fails = min(p_value(values, part.within), p_value(-values, part.within))
     return (Verdict.HOLDS, min(2 * holds, 1.0)) if holds <= fails else (Verdict.FAILS, min(2 * fails, 1.0))
 
 
-def _chance(values: Floats, at: float) -> float:
-    """The one-sided p-value of the hypothesis that the mean is at most `at`."""
+def _p_value(values: Floats, threshold: float) -> float:
+    """The one-sided p-value of the hypothesis that the mean is at most `threshold`."""
     from scipy.stats import ttest_1samp  # noqa: PLC0415 - takes a second to import
 
-    return float(ttest_1samp(values, at, alternative="greater").pvalue)
+    return float(ttest_1samp(values, threshold, alternative="greater").pvalue)
 
 
-def _chance_by_ranks(values: Floats, at: float) -> float:
-    """The one-sided p-value of the hypothesis that the pseudo-median is at most `at`; a zero's rank is split."""
+def _p_value_by_ranks(values: Floats, threshold: float) -> float:
+    """The one-sided p-value of the hypothesis that the pseudo-median is at most `threshold`; a zero's rank is split."""
     from scipy.stats import wilcoxon  # noqa: PLC0415 - takes a second to import
 
-    above = np.round(values - at, 12)
-    return float(wilcoxon(above, zero_method="zsplit", alternative="greater").pvalue) if above.any() else 1.0
+    differences = np.round(values - threshold, 12)
+    return (
+        float(wilcoxon(differences, zero_method="zsplit", alternative="greater").pvalue) if differences.any() else 1.0
+    )
 
 
 def _pseudo_median(values: Floats) -> float:
@@ -186,7 +192,7 @@ def _pseudo_median(values: Floats) -> float:
     return float(np.median((values[row] + values[column]) / 2))
 
 
-def _sizes(part: Part) -> tuple[float | None, Estimate | None]:
+def _effect_size(part: Part) -> tuple[float | None, Estimate | None]:
     if isinstance(part.values, bool):
         return None, None
     values = np.array(part.values, float)

@@ -47,28 +47,31 @@ def mean_by_seed(rows: pl.DataFrame, column: str) -> pl.Series:
 
 def slope(x: Sequence[float], y: Sequence[float]) -> float:
     """The slope of `y` over `x`, by least squares."""
-    at, rise = np.array(x, float) - np.mean(x), np.array(y, float) - y[0]  # equal values have the slope 0 exactly
-    return float(at @ rise / (at @ at))
+    deviations, rises = (
+        np.array(x, float) - np.mean(x),
+        np.array(y, float) - y[0],
+    )  # equal values have the slope 0 exactly
+    return float(deviations @ rises / (deviations @ deviations))
 
 
-def shown(cell: Cell, digits: int = 2) -> str:
+def format_cell(cell: Cell, digits: int = 2) -> str:
     """A cell as text: an estimate as its mean and, in brackets, its interval.
 
     Numbers have `digits` after the point or more, so that three count; from 1,000 on they have none.
     """
     if isinstance(cell, float):
-        return _number(cell, cell, digits)
+        return _format_number(cell, cell, digits)
     if not isinstance(cell, Estimate):
         return "–" if cell is None else str(cell)
-    ends = [_number(end, cell.mean, digits) for end in (cell.low, cell.high) if end is not None]
-    return _number(cell.mean, cell.mean, digits) + (f" [{', '.join(ends)}]" if ends else "")
+    ends = [_format_number(end, cell.mean, digits) for end in (cell.low, cell.high) if end is not None]
+    return _format_number(cell.mean, cell.mean, digits) + (f" [{', '.join(ends)}]" if ends else "")
 
 
-def _number(value: float, like: float, digits: int) -> str:
-    """A number with the digits of `like`."""
-    if abs(like) >= 1000:
+def _format_number(value: float, reference: float, digits: int) -> str:
+    """A number with the digits of `reference`."""
+    if abs(reference) >= 1000:
         return f"{value:,.0f}"
-    return f"{value:.{max(digits, 2 - math.floor(math.log10(abs(like)))) if like else digits}f}"
+    return f"{value:.{max(digits, 2 - math.floor(math.log10(abs(reference)))) if reference else digits}f}"
 
 
 def points(cell: Estimate) -> Estimate:

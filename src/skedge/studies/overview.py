@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from skedge.runs.sweep import key_of
+from skedge.runs.tasks import key_of
 
 from .judge import Verdict
 from .study import Study
@@ -36,8 +36,8 @@ def key_of_study(study: Study, seeds: int | None, trace: Path | None) -> str:
 
 def is_finished(folder: Path, key: str) -> bool:
     """Whether a study's folder holds the results of this key."""
-    there = folder / _KEY
-    return there.is_file() and there.read_text(encoding="utf-8").strip() == key
+    key_file = folder / _KEY
+    return key_file.is_file() and key_file.read_text(encoding="utf-8").strip() == key
 
 
 def finish(folder: Path, key: str) -> None:
@@ -47,12 +47,12 @@ def finish(folder: Path, key: str) -> None:
 
 def write_overview(folder: Path, studies: Sequence[Study], missing: Mapping[str, str]) -> None:
     """Write ``index.md`` into the folder of the studies' folders; `missing`: why a study was not run, by its name."""
-    there = (study.name for study in studies if study.name not in missing and (folder / study.name).is_dir())
-    found = {name: results_of(folder / name) for name in there}
-    lines = ["# Every figure again", "", *_summary(studies, found), ""]
+    names = (study.name for study in studies if study.name not in missing and (folder / study.name).is_dir())
+    results = {name: results_of(folder / name) for name in names}
+    lines = ["# Every figure again", "", *_summary(studies, results), ""]
     for paper, heading in PAPERS.items():
-        of_paper = sorted((study for study in studies if study.paper == paper), key=in_order)
-        rows = [_row(study, found.get(study.name), missing) for study in of_paper]
+        paper_studies = sorted((study for study in studies if study.paper == paper), key=in_order)
+        rows = [_row(study, results.get(study.name), missing) for study in paper_studies]
         if rows:
             lines += [
                 f"## {heading}",
@@ -72,21 +72,24 @@ def in_order(study: Study) -> list[tuple[int, str]]:
 
 def results_of(folder: Path) -> Results:
     """The results in a study's folder."""
-    found: Results = json.loads((folder / _RESULTS).read_text(encoding="utf-8"))
-    return found
+    results: Results = json.loads((folder / _RESULTS).read_text(encoding="utf-8"))
+    return results
 
 
-def _summary(studies: Sequence[Study], found: Mapping[str, Results]) -> list[str]:
+def _summary(studies: Sequence[Study], results: Mapping[str, Results]) -> list[str]:
     """In words: how many claims hold."""
-    theirs = [found[study.name] for study in studies if study.name in found and not study.ours]
-    ours = [found[study.name] for study in studies if study.name in found and study.ours]
-    simulated = Counter(found[study.name]["verdict"] for study in studies if study.name in found and not study.trained)
-    left = f"{simulated[Verdict.OPEN]} of {simulated.total()}"
+    paper_results = [results[study.name] for study in studies if study.name in results and not study.ours]
+    our_results = [results[study.name] for study in studies if study.name in results and study.ours]
+    simulated = Counter(
+        results[study.name]["verdict"] for study in studies if study.name in results and not study.trained
+    )
+    undecided = f"{simulated[Verdict.OPEN]} of {simulated.total()}"
     minutes, trained = _minutes(studies), _minutes([study for study in studies if study.trained])
-    runs = sum(of["runs"] + sum(one["runs"] for one in of["reasons"]) for of in found.values())
+    runs = sum(result["runs"] + sum(reason["runs"] for reason in result["reasons"]) for result in results.values())
     return [
-        f"Of the papers' claims {_counted(theirs)}. Of our own {_counted(ours)}. "
-        f"Of the simulated claims {left} are not decided. {runs:,} runs, each checked against every rule of the model. "
+        f"Of the papers' claims {_verdict_counts(paper_results)}. Of our own {_verdict_counts(our_results)}. "
+        f"Of the simulated claims {undecided} are not decided. {runs:,} runs, "
+        "each checked against every rule of the model. "
         "A verdict is a paired test over seeds, corrected for the number of its parts and of the looks at the seeds; "
         "each figure's page has the parts, the numbers, the setting and, where the claim does not hold, the reasons "
         "that were tried. Minutes are those of 2 cores, about; figures of one setting "
@@ -100,29 +103,29 @@ def _minutes(studies: Sequence[Study]) -> float:
     """Of figures that share their runs, the one that needs most of them counts."""
     longest = dict[tuple[str, str], float]()
     for study in studies:
-        of = (study.paper, study.runs_of or study.figure)
-        longest[of] = max(study.minutes, longest.get(of, 0.0))
+        group = (study.paper, study.runs_of or study.figure)
+        longest[group] = max(study.minutes, longest.get(group, 0.0))
     return sum(longest.values())
 
 
-def _counted(results: Sequence[Results]) -> str:
-    counts = Counter(of["verdict"] for of in results)
+def _verdict_counts(results: Sequence[Results]) -> str:
+    counts = Counter(result["verdict"] for result in results)
     words = {Verdict.HOLDS: "hold", Verdict.FAILS: "do not hold", Verdict.OPEN: "are not decided"}
-    said = ", ".join(f"{counts[verdict]} {word}" for verdict, word in words.items())
+    parts = ", ".join(f"{counts[verdict]} {word}" for verdict, word in words.items())
     share = f" ({counts[Verdict.HOLDS] / len(results):.0%} hold)" if results else ""
-    return f"{said}{share}"
+    return f"{parts}{share}"
 
 
-def _row(study: Study, found: Results | None, missing: Mapping[str, str]) -> str:
-    if found is None:
+def _row(study: Study, result: Results | None, missing: Mapping[str, str]) -> str:
+    if result is None:
         return (
             f"| {study.figures} | {study.claim} | not run: {missing.get(study.name, 'not yet')} | | {study.minutes:g} |"
         )
-    verdict = "; ".join([f"**{found['verdict']}**", *(_reason(one) for one in found["reasons"])])
+    verdict = "; ".join([f"**{result['verdict']}**", *(_reason_text(reason) for reason in result["reasons"])])
     page = f"[{study.figures}]({study.name}/report.html)"
-    return f"| {page} | {study.claim} | {verdict} | {len(found['seeds'])} | {study.minutes:g} |"
+    return f"| {page} | {study.claim} | {verdict} | {len(result['seeds'])} | {study.minutes:g} |"
 
 
-def _reason(one: Mapping[str, Any]) -> str:
+def _reason_text(reason: Mapping[str, Any]) -> str:
     words = {str(Verdict.HOLDS): "holds if", str(Verdict.FAILS): "nor if"}
-    return f"{words.get(one['verdict'], 'open if')} {one['text']}"
+    return f"{words.get(reason['verdict'], 'open if')} {reason['text']}"

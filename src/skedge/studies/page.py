@@ -18,12 +18,12 @@ from typing import Any
 import polars as pl
 
 from skedge.analysis.intervals import Estimate
-from skedge.report.build import write_report
 from skedge.report.pictures import can_draw, write_pictures
+from skedge.report.write import write_report
 
 from .figure import Figure, svg
 from .judge import Judgement, Verdict, judge, overall
-from .outcome import Cell, Outcome, shown
+from .outcome import Cell, Outcome, format_cell
 from .study import Hypothesis, Study
 
 _LIBRARIES = ("skedge", "torch", "ray")
@@ -79,7 +79,7 @@ class StudyResults:
     @property
     def broken(self) -> bool:
         """Whether a record breaks a rule of the model, those under hypotheses included."""
-        return bool(self.violations) or any(one.broken for _, one in self.reasons)
+        return bool(self.violations) or any(result.broken for _, result in self.reasons)
 
     @property
     def tally(self) -> str:
@@ -91,20 +91,26 @@ class StudyResults:
     def figure(self) -> Figure:
         """The figure, with the levels that the paper prints."""
         figure = self.outcome.figure
-        levels = tuple((one.at, f"the paper: {one.text}") for one in self.study.printed if one.at is not None)
+        levels = tuple(
+            (number.at, f"the paper: {number.text}") for number in self.study.printed if number.at is not None
+        )
         return replace(figure, guides=figure.guides + levels)
 
     @property
     def sentences(self) -> list[str]:
         """The verdict, and under which hypotheses the claim holds."""
-        held = f"{self.verdict}, with {self.seeds} seed{'s' if self.seeds > 1 else ''}"
-        found = [held if len(self.judgements) == 1 else f"{held}: of {len(self.judgements)} parts {self.tally}"]
-        for hypothesis, one in self.reasons:
+        verdict_text = f"{self.verdict}, with {self.seeds} seed{'s' if self.seeds > 1 else ''}"
+        lines = [
+            verdict_text
+            if len(self.judgements) == 1
+            else f"{verdict_text}: of {len(self.judgements)} parts {self.tally}"
+        ]
+        for hypothesis, result in self.reasons:
             word = {Verdict.HOLDS: "holds if", Verdict.FAILS: "does not hold either if"}.get(
-                one.verdict, "open whether it holds if"
+                result.verdict, "open whether it holds if"
             )
-            found.append(f"{word} {hypothesis.text} ({hypothesis.about}): {one.sentences[0]}")
-        return found
+            lines.append(f"{word} {hypothesis.text} ({hypothesis.about}): {result.sentences[0]}")
+        return lines
 
     @property
     def command(self) -> str:
@@ -129,21 +135,21 @@ class StudyResults:
             "ours": self.study.ours,
             "claim": self.study.claim,
             "verdict": str(self.verdict),
-            "parts": [_judged(judgement) for judgement in self.judgements],
+            "parts": [_plain_judgement(judgement) for judgement in self.judgements],
             "reasons": [
                 {
                     **hypothesis.model_dump(mode="json"),
-                    "verdict": str(one.verdict),
-                    "parts": [_judged(j) for j in one.judgements],
-                    "seeds": list(range(one.seeds)),
-                    "runs": one.runs,
-                    "violations": {label: list(of) for label, of in one.violations.items()},
+                    "verdict": str(result.verdict),
+                    "parts": [_plain_judgement(j) for j in result.judgements],
+                    "seeds": list(range(result.seeds)),
+                    "runs": result.runs,
+                    "violations": {label: list(sentences) for label, sentences in result.violations.items()},
                 }
-                for hypothesis, one in self.reasons
+                for hypothesis, result in self.reasons
             ],
             "table": table,
             "runs": self.runs,
-            "violations": {label: list(of) for label, of in self.violations.items()},
+            "violations": {label: list(sentences) for label, sentences in self.violations.items()},
             "setting": self.study.model_dump(mode="json", exclude_defaults=True),
             "seeds": list(range(self.seeds)),
             "versions": _versions(),
@@ -151,18 +157,18 @@ class StudyResults:
         }
 
 
-def write_findings(found: StudyResults, folder: Path) -> None:
+def write_findings(results: StudyResults, folder: Path) -> None:
     """Write what was found into `folder`.
 
     ``report.html``; ``results.json`` and ``results.parquet``, a row for each thing measured; the figure as
     ``figure.svg`` and, with the extra `figures`, ``figure.png`` and ``figure.pdf``; its points in ``figure.csv``.
     """
-    plain = json.dumps(found.plain(), indent=2, allow_nan=False)
+    plain = json.dumps(results.plain(), indent=2, allow_nan=False)
     (folder / "results.json").write_text(plain + "\n", encoding="utf-8")
-    found.rows.write_parquet(folder / "results.parquet")
-    _points(found.figure).write_csv(folder / "figure.csv")
-    write_pictures(svg(found.figure) + "\n", folder / "figure")
-    write_report(folder / "report.html", page(found))
+    results.rows.write_parquet(folder / "results.parquet")
+    _points(results.figure).write_csv(folder / "figure.csv")
+    write_pictures(svg(results.figure) + "\n", folder / "figure")
+    write_report(folder / "report.html", page(results))
 
 
 def _points(figure: Figure) -> pl.DataFrame:
@@ -178,33 +184,40 @@ def _points(figure: Figure) -> pl.DataFrame:
 
 def _p(p: float | None) -> str:
     """A p-value; how small a tiny one is says nothing."""
-    return "< 0.0001" if p is not None and p < 1e-4 else shown(p, 4)
+    return "< 0.0001" if p is not None and p < 1e-4 else format_cell(p, 4)
 
 
-def page(found: StudyResults) -> str:
+def page(results: StudyResults) -> str:
     """The report of a study as one HTML file, with the styles of the other reports and no script."""
-    study, outcome = found.study, found.outcome
+    study, outcome = results.study, results.outcome
     css = (importlib.resources.files("skedge.report") / "report.css").read_text("utf-8").strip()
-    parts = [(one.part.text, one.verdict, one.part.numbers, _p(one.p), shown(one.effect)) for one in found.judgements]
-    table = [[shown(cell) for cell in row] for row in outcome.rows]
-    whose = "Our claim" if study.ours else f"The claim of {study.paper}"
-    broken = [f"{label}: {sentence}" for label, of in found.violations.items() for sentence in of]
+    parts = [
+        (judgement.part.text, judgement.verdict, judgement.part.numbers, _p(judgement.p), format_cell(judgement.effect))
+        for judgement in results.judgements
+    ]
+    table = [[format_cell(cell) for cell in row] for row in outcome.rows]
+    source = "Our claim" if study.ours else f"The claim of {study.paper}"
+    broken = [f"{label}: {sentence}" for label, sentences in results.violations.items() for sentence in sentences]
     body = [
         f"<header><h1>{escape(study.title)}</h1>",
-        f'<p id="lede">{escape(whose)}: {escape(study.claim)}. '
-        f"<strong>{escape(found.sentences[0])}</strong></p></header>",
-        f"<main><section>{svg(found.figure)}",
+        f'<p id="lede">{escape(source)}: {escape(study.claim)}. '
+        f"<strong>{escape(results.sentences[0])}</strong></p></header>",
+        f"<main><section>{svg(results.figure)}",
         f'<p class="hint">{escape(_HINT)} {_files()}</p></section>',
         _section(
             "The claim, part by part",
             _table(("part", "verdict", "numbers", "p", "effect (d)"), parts) + f'<p class="hint">{escape(_TESTS)}</p>',
         ),
-        *([_section("Reasons", _list(found.sentences[1:]))] if found.reasons else []),
+        *([_section("Reasons", _list(results.sentences[1:]))] if results.reasons else []),
         _section("What was measured", _table(outcome.columns, table)),
-        *([_section("What the paper prints", _list([one.text for one in study.printed]))] if study.printed else []),
+        *(
+            [_section("What the paper prints", _list([judgement.text for judgement in study.printed]))]
+            if study.printed
+            else []
+        ),
         _section("Where the setting departs from the paper's", _list(study.scaled)),
-        _section("Rules of the model", f"<p>{escape(found.verified)}</p>{_list(broken)}"),
-        _section("Repeat with", f"<pre><code>{escape(found.command)}</code></pre>{_made_by(found)}"),
+        _section("Rules of the model", f"<p>{escape(results.verified)}</p>{_list(broken)}"),
+        _section("Repeat with", f"<pre><code>{escape(results.command)}</code></pre>{_versions_text(results)}"),
         "</main>",
     ]
     return (
@@ -224,30 +237,30 @@ def _files() -> str:
     return " ".join(f'<a href="{name}">{name}</a>' for name in names)
 
 
-def _made_by(found: StudyResults) -> str:
+def _versions_text(results: StudyResults) -> str:
     """The setting, the versions of the program and its libraries, and about how long it takes."""
-    plain = found.plain()
+    plain = results.plain()
     setting = escape(json.dumps(plain["setting"], indent=2, ensure_ascii=False))
     versions = escape(", ".join(f"{name} {number}" for name, number in plain["versions"].items()))
-    made = f"{versions}; about {found.study.minutes:g} minutes on 2 cores"
-    return f"<p>{made}</p><details><summary>The setting</summary><pre><code>{setting}</code></pre></details>"
+    command = f"{versions}; about {results.study.minutes:g} minutes on 2 cores"
+    return f"<p>{command}</p><details><summary>The setting</summary><pre><code>{setting}</code></pre></details>"
 
 
 @cache
 def _versions() -> dict[str, str]:
     """Versions of the installed libraries, as not every study needs the extras; in a checkout, the sources' commit."""
-    found = {}
+    versions = {}
     for name in _LIBRARIES:
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    asked = ["git", "-C", str(importlib.resources.files("skedge")), "log", "-1", "--format=%h", "--", "."]
+            versions[name] = version(name)
+    libraries = ["git", "-C", str(importlib.resources.files("skedge")), "log", "-1", "--format=%h", "--", "."]
     with suppress(OSError):
-        commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603 - fixed
-        found |= {"commit": commit} if commit else {}
-    return found
+        commit = subprocess.run(libraries, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603 - fixed
+        versions |= {"commit": commit} if commit else {}
+    return versions
 
 
-def _judged(judgement: Judgement) -> dict[str, object]:
+def _plain_judgement(judgement: Judgement) -> dict[str, object]:
     part, mean = judgement.part, judgement.difference
     return {
         "text": part.text,

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from skedge.run import Run
-from skedge.runs.kept import Kept
-from skedge.runs.sweep import Where
+from skedge.recorded_run import Run
+from skedge.runs.result_cache import ResultCache
+from skedge.runs.tasks import Executor
 
 from . import simulate
 from .judge import Verdict
@@ -23,59 +23,65 @@ from .kinds.ratio import Ratio
 from .kinds.ratios import Ratios
 from .kinds.sweep import Sweep
 from .page import StudyResults
-from .study import Study, Trained
-from .trial import Ran
+from .study import LiveSettings, Study
+from .trial import TrialResult
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 
 @dataclass(frozen=True)
-class How:
+class RunContext:
     """How the runs of a study are made: of which trace, where, kept in which folder, their progress shown by what."""
 
     trace: Path | None
-    where: Where
+    where: Executor
     folder: Path
     bar: Progress
 
 
-def findings(study: Study, seeds: int | None, how: How) -> StudyResults:
+def findings(study: Study, seeds: int | None, context: RunContext) -> StudyResults:
     """Run and judge a study and, if its claim does not hold, the same under each of its hypotheses.
 
     With `seeds`, there is one look at that number of them; else they are added until the claim is decided.
     """
-    with _keeping_trained(study, how) as kept:
-        found = _judged(study, seeds, kept)
-        if found.verdict is not Verdict.FAILS:
-            return found
-        return replace(found, reasons=tuple((one, _judged(study.under(one), seeds, kept)) for one in study.hypotheses))
+    with _with_run_cache(study, context) as run_context:
+        results = _run_and_judge(study, seeds, run_context)
+        if results.verdict is not Verdict.FAILS:
+            return results
+        return replace(
+            results,
+            reasons=tuple(
+                (hypothesis, _run_and_judge(study.under(hypothesis), seeds, run_context))
+                for hypothesis in study.hypotheses
+            ),
+        )
 
 
 @contextmanager
-def _keeping_trained(study: Study, how: How) -> Iterator[How]:
+def _with_run_cache(study: Study, context: RunContext) -> Iterator[RunContext]:
     """Trained runs are kept while the study goes on, as its hypotheses take minutes more of the same ones."""
-    if not study.trained or how.where.kept is not None:
-        yield how
+    if not study.trained or context.where.cache is not None:
+        yield context
         return
     with tempfile.TemporaryDirectory(prefix="skedge-study-") as folder:
-        yield replace(how, where=replace(how.where, kept=Kept(Path(folder))))
+        yield replace(context, where=replace(context.where, cache=ResultCache(Path(folder))))
 
 
-def _judged(study: Study, seeds: int | None, how: How) -> StudyResults:
+def _run_and_judge(study: Study, seeds: int | None, context: RunContext) -> StudyResults:
     """Run a study with this number of seeds or, by default, with more and more until its claim is decided."""
-    watch, rows = _Watch(how.bar, study.name), list[dict[str, Any]]()
+    watch, rows = _Watch(context.bar, study.name), list[dict[str, Any]]()
     looks = study.looks if seeds is None else (seeds,)
-    with _measuring(study, how, watch) as measure:
-        for before, look in pairwise((0, *looks)):
-            rows += measure(range(before, look))
+    with _measure_context(study, context, watch) as measure:
+        for n_seeds, look in pairwise((0, *looks)):
+            rows += measure(range(n_seeds, look))
             table = pl.DataFrame(rows)
             outcome = study.settings.outcome(table)
-            found = StudyResults(study, look, table, outcome, watch.violations, watch.asked, looks)
-            if found.verdict is not Verdict.OPEN:
+            results = StudyResults(study, look, table, outcome, watch.violations, watch.n_runs, looks)
+            if results.verdict is not Verdict.OPEN:
                 break
     watch.end()
-    return found
+    return results
 
 
 class _Watch:
@@ -83,15 +89,15 @@ class _Watch:
 
     def __init__(self, bar: Progress, name: str) -> None:
         self.bar, self.task = bar, bar.add_task(name, total=0, at="starting")
-        self.asked, self.steps, self.violations = 0, 0, dict[str, tuple[str, ...]]()
+        self.n_runs, self.steps, self.violations = 0, 0, dict[str, tuple[str, ...]]()
 
-    def more(self, runs: int, bounds: int = 0) -> None:
+    def expect(self, n_runs: int, n_bounds: int = 0) -> None:
         """Expect so many runs more, and so many bounds on optima."""
-        self.asked += runs
-        self.steps += runs + bounds
+        self.n_runs += n_runs
+        self.steps += n_runs + n_bounds
         self.bar.update(self.task, total=self.steps)
 
-    def done(self, label: str, broken: tuple[str, ...]) -> None:
+    def report_done(self, label: str, broken: tuple[str, ...]) -> None:
         if broken:
             self.violations[label] = broken
         self.bar.update(self.task, advance=1, at=f"{label} is done")
@@ -106,57 +112,59 @@ Measure = Callable[[range], list[dict[str, Any]]]
 
 
 @contextmanager
-def _measuring(study: Study, how: How, watch: _Watch) -> Iterator[Measure]:
+def _measure_context(study: Study, context: RunContext, watch: _Watch) -> Iterator[Measure]:
     """What makes the runs of a study."""
     settings = study.settings
     if isinstance(settings, Feasibility):
         yield lambda _seeds: settings.points()
     elif isinstance(settings, Ratio | Ratios):
-        yield lambda seeds: _against_bounds(settings, seeds, how, watch)
+        yield lambda seeds: _compare_with_bounds(settings, seeds, context, watch)
     elif isinstance(settings, Sweep):
-        yield lambda seeds: _simulated(settings, seeds, how, watch)
+        yield lambda seeds: _simulate(settings, seeds, context, watch)
     else:
-        with _trained(study, settings, how, watch) as measure:
+        with _train(study, settings, context, watch) as measure:
             yield measure
 
 
-def _against_bounds(settings: Ratio | Ratios, seeds: range, how: How, watch: _Watch) -> list[dict[str, Any]]:
+def _compare_with_bounds(
+    settings: Ratio | Ratios, seeds: range, context: RunContext, watch: _Watch
+) -> list[dict[str, Any]]:
     """Compare runs with the offline optimum, or its bound."""
-    asked = [one for seed in seeds for one in settings.instances(seed)]
-    watch.more(len(asked), bounds=len(asked))
-    rows = simulate.set_against_bounds(asked, settings, watch.done, how.where)
-    watch.asked -= sum(not row["policy"] for row in rows)  # instances without an optimum, which are not run
+    instances = [instance for seed in seeds for instance in settings.instances(seed)]
+    watch.expect(len(instances), n_bounds=len(instances))
+    rows = simulate.compare_with_bounds(instances, settings, watch.report_done, context.where)
+    watch.n_runs -= sum(not row["policy"] for row in rows)  # instances without an optimum, which are not run
     return rows
 
 
-def _simulated(settings: Sweep, seeds: range, how: How, watch: _Watch) -> list[dict[str, Any]]:
+def _simulate(settings: Sweep, seeds: range, context: RunContext, watch: _Watch) -> list[dict[str, Any]]:
     """Run the points of a simulated study."""
-    asked = [one for seed in seeds for one in settings.simulations(seed, how.trace)]
-    watch.more(len(asked))
-    return simulate.carry_out(asked, settings.metrics, watch.done, how.where)
+    simulations = [simulation for seed in seeds for simulation in settings.simulations(seed, context.trace)]
+    watch.expect(len(simulations))
+    return simulate.run_simulations(simulations, settings.metrics, watch.report_done, context.where)
 
 
 @contextmanager
-def _trained(study: Study, settings: Trained, how: How, watch: _Watch) -> Iterator[Measure]:
+def _train(study: Study, settings: LiveSettings, context: RunContext, watch: _Watch) -> Iterator[Measure]:
     """Run the study on Ray, but for what is kept of it; each run's folder is in ``runs``."""
-    from .testbed import carry_out, testbed  # noqa: PLC0415 - imports the extra
+    from .testbed import run_trials, testbed  # noqa: PLC0415 - imports the extra
 
-    (how.folder / "runs").mkdir(exist_ok=True)
+    (context.folder / "runs").mkdir(exist_ok=True)
 
-    def done(ran: Ran, record: Run) -> None:
-        _keep(record, how.folder / "runs" / ran.trial.label)
-        watch.done(ran.trial.label, ran.violations)
+    def report_done(ran: TrialResult, record: Run) -> None:
+        _save_run(record, context.folder / "runs" / ran.trial.label)
+        watch.report_done(ran.trial.label, ran.violations)
 
-    with testbed(study.servers, study.scenario) as at:
+    with testbed(study.servers, study.scenario) as bed:
 
         def measure(seeds: range) -> list[dict[str, Any]]:
-            watch.more(sum(len(settings.trials(study.job, seed)) for seed in seeds))
-            return carry_out(study, seeds, at, done, how.where.kept)
+            watch.expect(sum(len(settings.trials(study.job, seed)) for seed in seeds))
+            return run_trials(study, seeds, bed, report_done, context.where.cache)
 
         yield measure
 
 
-def _keep(record: Run, folder: Path) -> None:
+def _save_run(record: Run, folder: Path) -> None:
     """Write a run's folder, unless the run is one of another hypothesis, too."""
     if not folder.exists():
         folder.mkdir()

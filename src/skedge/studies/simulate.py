@@ -15,17 +15,17 @@ from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND
 from skedge.optimum.problems import problem_of
 from skedge.optimum.types import best_bound
-from skedge.run import Run, run
-from skedge.runs.sweep import Point, Where, key_of
-from skedge.runs.sweep import carry_out as carry_out_points
+from skedge.recorded_run import Run
+from skedge.runs.tasks import Executor, KeyedTask, key_of, run_tasks
 from skedge.scenario.file import scenario_from_dict
 from skedge.scenario.save import digest_of
+from skedge.simulate import run
 from skedge.studies.kinds.course import BUSY
 from skedge.studies.kinds.ratio import Instance, Ratio
 from skedge.studies.kinds.ratios import Ratios
 from skedge.studies.kinds.sweep import Simulation
 
-Verified = tuple[str, ...]
+Violations = tuple[str, ...]
 """Rules that a record breaks, one sentence each."""
 
 Numbers = dict[str, Any]
@@ -35,11 +35,11 @@ LATE = "finished_after_horizon"
 """The metric that every study has beside its own."""
 
 
-def carry_out(
+def run_simulations(
     simulations: Sequence[Simulation],
     metrics: tuple[str, ...],
-    progress: Callable[[str, Verified], None],
-    where: Where | None = None,
+    progress: Callable[[str, Violations], None],
+    executor: Executor | None = None,
 ) -> list[dict[str, Any]]:
     """Run all of them; returns one row of results each, in the order of the requests.
 
@@ -48,66 +48,81 @@ def carry_out(
 
     `progress` is called with a run's label, and the rules that its record breaks, when the run is done.
     """
-    found: dict[str, Numbers] = {}
-    where = where or Where()
-    make = _Points(where)
-    points = [make.point(_one, one.label, one.data, one.policy, BUSY in metrics) for one in simulations]
-    first, *others = metrics
-    with closing(carry_out_points(points, where)) as done:
-        for label, numbers, broken in done:
-            found[label] = {"value": numbers[first], "late": numbers[LATE], **{name: numbers[name] for name in others}}
+    numbers_of: dict[str, Numbers] = {}
+    executor = executor or Executor()
+    make = _PointFactory(executor)
+    points = [
+        make.point(_simulate_policy, simulation.label, simulation.data, simulation.policy, BUSY in metrics)
+        for simulation in simulations
+    ]
+    first_metric, *other_metrics = metrics
+    with closing(run_tasks(points, executor)) as stream:
+        for label, numbers, broken in stream:
+            numbers_of[label] = {
+                "value": numbers[first_metric],
+                "late": numbers[LATE],
+                **{name: numbers[name] for name in other_metrics},
+            }
             progress(label, broken)
-    return [{"seed": one.seed, **one.place, **found[one.label]} for one in simulations]
+    return [{"seed": simulation.seed, **simulation.place, **numbers_of[simulation.label]} for simulation in simulations]
 
 
-class _Points:
+class _PointFactory:
     """Makes points; elsewhere than here a scenario is sent with its trace, which is a file of ours.
 
     Runs that follow one another with the same fields share the scenario and its digest, which can take longer to make
     than a run.
     """
 
-    def __init__(self, where: Where) -> None:
-        self.where = where
+    def __init__(self, executor: Executor) -> None:
+        self.executor = executor
         self.data: dict[str, Any] | None = None
 
-    def point(self, function: Callable[..., Any], label: str, data: dict[str, Any], *given: Any) -> Point:
+    def point(self, function: Callable[..., Any], label: str, data: dict[str, Any], *arguments: Any) -> KeyedTask:
         """The point of `function` of a scenario."""
-        if self.where.here:
-            return Point("", function, (label, data, *given))
+        if self.executor.is_local_uncached:
+            return KeyedTask("", function, (label, data, *arguments))
         if self.data is not data:
             self.data, self.scenario = data, _scenario(label, data)
             self.digest = digest_of(self.scenario)
-        key = key_of(function.__qualname__, label, self.digest, *given)
-        return Point(key, function, (label, self.scenario, *given))
+        key = key_of(function.__qualname__, label, self.digest, *arguments)
+        return KeyedTask(key, function, (label, self.scenario, *arguments))
 
 
 def _scenario(label: str, source: dict[str, Any] | Scenario) -> Scenario:
     return source if isinstance(source, Scenario) else scenario_from_dict(source, label, Path())
 
 
-def _one(label: str, source: dict[str, Any] | Scenario, policy: str, course: bool) -> tuple[str, Numbers, Verified]:
+def _simulate_policy(
+    label: str, source: dict[str, Any] | Scenario, policy: str, with_course: bool
+) -> tuple[str, Numbers, Violations]:
     """A run and all its metrics, whichever a study compares: so that studies share runs."""
-    done = run(_scenario(label, source), policy)
-    broken = tuple(f"{v.rule} {v.constraint}: {v.message}" for v in done.verify(limit=3))
-    plain = {name: value for name, value in done.metrics.items() if value is None or isinstance(value, int | float)}
-    numbers: Numbers = {name: None if value is None else float(value) for name, value in plain.items()}
-    numbers[LATE] = done.metrics[LATE]
-    return label, numbers | {"decisions_s": done.decisions_s} | ({BUSY: _busy(done)} if course else {}), broken
+    result = run(_scenario(label, source), policy)
+    broken = tuple(f"{v.rule} {v.constraint}: {v.message}" for v in result.verify(limit=3))
+    finite_metrics = {
+        name: value for name, value in result.metrics.items() if value is None or isinstance(value, int | float)
+    }
+    numbers: Numbers = {name: None if value is None else float(value) for name, value in finite_metrics.items()}
+    numbers[LATE] = result.metrics[LATE]
+    return (
+        label,
+        numbers | {"decisions_s": result.decisions_s} | ({BUSY: _busy_shares(result)} if with_course else {}),
+        broken,
+    )
 
 
-def _busy(done: Run) -> list[float]:
+def _busy_shares(result: Run) -> list[float]:
     """The share of busy workers at each slot's beginning."""
-    slots = round(done.metrics["makespan_s"] * SECOND) // done.scenario.physics.slot
-    found: list[float] = utilisation(done.scenario, done.schedule, slots + 1)["busy_share"].to_list()
-    return found
+    slots = round(result.metrics["makespan_s"] * SECOND) // result.scenario.physics.slot
+    shares: list[float] = utilisation(result.scenario, result.schedule, slots + 1)["busy_share"].to_list()
+    return shares
 
 
-def set_against_bounds(
+def compare_with_bounds(
     instances: Sequence[Instance],
     settings: Ratio | Ratios,
-    progress: Callable[[str, Verified], None],
-    where: Where | None = None,
+    progress: Callable[[str, Violations], None],
+    executor: Executor | None = None,
 ) -> list[dict[str, Any]]:
     """The ratio of the policies' runs to the offline optimum at speed 1, or its best bound; one row per run.
 
@@ -117,27 +132,30 @@ def set_against_bounds(
     `progress` is called when the bound of an instance is there, and again, with its label and the rules that its runs
     break, when they are done.
     """
-    where = where or Where()
-    make = _Points(where)
-    asked = [make.point(_bounded, one.label, one.data, settings.problem, settings.solve_s) for one in instances]
-    bounds = dict[str, _Bounded | None]()
-    with closing(carry_out_points(asked, replace(where, processes=1))) as done:  # the solvers use all cores
-        for label, bound in done:
+    executor = executor or Executor()
+    make = _PointFactory(executor)
+    bound_points = [
+        make.point(_bound_instance, instance.label, instance.data, settings.problem, settings.solve_s)
+        for instance in instances
+    ]
+    bounds = dict[str, _InstanceBound | None]()
+    with closing(run_tasks(bound_points, replace(executor, processes=1))) as stream:  # the solvers use all cores
+        for label, bound in stream:
             bounds[label] = bound
             progress(f"the bound of {label}", ())
-    can = [(one, bound) for one in instances if (bound := bounds[one.label]) is not None]
-    asked = [make.point(_ratios, i.label, i.data, i.seed, i.at, settings, bound) for i, bound in can]
-    found = {one.label: [{"seed": one.seed, "at": one.at, "policy": ""}] for one in instances}
-    with closing(carry_out_points(asked, where)) as done:
-        for label, rows, broken in done:
-            found[label] = rows
+    bounded = [(instance, bound) for instance in instances if (bound := bounds[instance.label]) is not None]
+    bound_points = [make.point(_policy_ratios, i.label, i.data, i.seed, i.at, settings, bound) for i, bound in bounded]
+    rows_of = {instance.label: [{"seed": instance.seed, "at": instance.at, "policy": ""}] for instance in instances}
+    with closing(run_tasks(bound_points, executor)) as stream:
+        for label, rows, broken in stream:
+            rows_of[label] = rows
             progress(label, broken)
-    for label in bounds.keys() - {one.label for one, _ in can}:
+    for label in bounds.keys() - {instance.label for instance, _ in bounded}:
         progress(label, ())
-    return [row for one in instances for row in found[one.label]]
+    return [row for instance in instances for row in rows_of[instance.label]]
 
 
-class _Bounded(NamedTuple):
+class _InstanceBound(NamedTuple):
     """The best bound on an instance's optimum, where it is from, and the best solution found; None: not searched."""
 
     value: float
@@ -145,40 +163,45 @@ class _Bounded(NamedTuple):
     best: float | None
 
 
-def _bounded(
+def _bound_instance(
     label: str, source: dict[str, Any] | Scenario, problem: str | None, solve_s: float
-) -> tuple[str, _Bounded | None]:
+) -> tuple[str, _InstanceBound | None]:
     scenario = _scenario(label, source)
-    of = problem_of(scenario, problem)[1]
-    bounds = of.bounds(scenario, False)
+    known_problem = problem_of(scenario, problem)[1]
+    bounds = known_problem.bounds(scenario, False)
     if not bounds:
         return label, None
-    bound, best = best_bound(bounds, of.sense), None
-    if solve_s > 0 and of.optimum is not None:
-        found = of.optimum(scenario, solve_s)
-        bound, best = found.bound, found.value
-    return label, _Bounded(bound.value, bound.name, best)
+    bound, best = best_bound(bounds, known_problem.sense), None
+    if solve_s > 0 and known_problem.optimum is not None:
+        solution = known_problem.optimum(scenario, solve_s)
+        bound, best = solution.bound, solution.value
+    return label, _InstanceBound(bound.value, bound.name, best)
 
 
-def _ratios(
-    label: str, source: dict[str, Any] | Scenario, seed: int, at: int, settings: Ratio | Ratios, bound: _Bounded
-) -> tuple[str, list[dict[str, Any]], Verified]:
+def _policy_ratios(
+    label: str,
+    source: dict[str, Any] | Scenario,
+    seed: int,
+    value_index: int,
+    settings: Ratio | Ratios,
+    bound: _InstanceBound,
+) -> tuple[str, list[dict[str, Any]], Violations]:
     scenario = _scenario(label, source)
     problem = problem_of(scenario, settings.problem)[1]
     rows, broken = [], []
     for policy, epsilon in product(settings.all_policies, settings.epsilons):
-        faster = replace(scenario, physics=replace(scenario.physics, speedup=1 + epsilon))
-        done = run(faster, policy)
-        broken += [f"{v.rule} {v.constraint}: {v.message}" for v in done.verify(limit=3)]
-        value = float(done.metrics[problem.metric])
+        sped_up = replace(scenario, physics=replace(scenario.physics, speedup=1 + epsilon))
+        result = run(sped_up, policy)
+        broken += [f"{v.rule} {v.constraint}: {v.message}" for v in result.verify(limit=3)]
+        value = float(result.metrics[problem.metric])
         if value <= 0 < bound.value:
             raise SkedgeError(f"{label}: {policy} has {problem.metric} = 0, which has no ratio")
-        since = float(scenario.jobs.frame["arrival_s"].sum()) if settings.completions else 0.0
-        ours, best = value + since, bound.value + since
-        ratio = ours / best if problem.sense == "lower" else best / max(ours, 1e-300)
+        arrival_sum = float(scenario.jobs.frame["arrival_s"].sum()) if settings.completions else 0.0
+        total, bound_total = value + arrival_sum, bound.value + arrival_sum
+        ratio = total / bound_total if problem.sense == "lower" else bound_total / max(total, 1e-300)
         ratio = 1.0 if value == bound.value else ratio  # also where no policy can do better
         rows.append(
-            {"seed": seed, "at": at, "policy": policy, "epsilon": epsilon, "value": ratio, "run": value,
+            {"seed": seed, "at": value_index, "policy": policy, "epsilon": epsilon, "value": ratio, "run": value,
              "bound": bound.value, "by": bound.by, "best": bound.best}
         )  # fmt: skip
     return label, rows, tuple(broken)

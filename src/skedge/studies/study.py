@@ -22,7 +22,7 @@ from skedge.studies.kinds.ratio import Ratio
 from skedge.studies.kinds.ratios import Ratios
 from skedge.studies.kinds.sweep import Gain, Sweep
 
-Trained = SitePolicies | Curves | Disturbed | Preemptions | Rates
+LiveSettings = SitePolicies | Curves | Disturbed | Preemptions | Rates
 """Settings of live studies; the others are simulated, or computed."""
 
 
@@ -108,7 +108,9 @@ class Study(BaseModel):
     servers: list[ServerForm] = []
     job: dict[str, Any] = {}
     scenario: dict[str, Any] = {}
-    settings: Annotated[Trained | Sweep | Gain | Course | Feasibility | Ratio | Ratios, Field(discriminator="kind")]
+    settings: Annotated[
+        LiveSettings | Sweep | Gain | Course | Feasibility | Ratio | Ratios, Field(discriminator="kind")
+    ]
     hypotheses: list[Hypothesis] = []
 
     @property
@@ -124,7 +126,7 @@ class Study(BaseModel):
     @property
     def trained(self) -> bool:
         """Whether its runs train for real."""
-        return isinstance(self.settings, Trained)
+        return isinstance(self.settings, LiveSettings)
 
     @property
     def with_trace(self) -> bool:
@@ -134,17 +136,22 @@ class Study(BaseModel):
     @property
     def looks(self) -> tuple[int, ...]:
         """Numbers of seeds after which the claim is judged."""
-        found = [self.seeds]
-        while found[-1] < self.cap:
-            found.append(min(2 * found[-1], self.cap))
-        return tuple(found)
+        counts = [self.seeds]
+        while counts[-1] < self.cap:
+            counts.append(min(2 * counts[-1], self.cap))
+        return tuple(counts)
 
     def under(self, hypothesis: Hypothesis) -> Study:
         """The same study with the settings of a hypothesis."""
         settings = self.settings.model_dump(exclude_defaults=True)
-        added = {**settings.get("set", {}), **hypothesis.settings.get("set", {})}
-        changed = {**settings, "kind": self.settings.kind, **hypothesis.settings, **({"set": added} if added else {})}
-        return Study.model_validate({**self.model_dump(exclude_defaults=True), "settings": changed, "hypotheses": []})
+        extra_set = {**settings.get("set", {}), **hypothesis.settings.get("set", {})}
+        settings_ = {
+            **settings,
+            "kind": self.settings.kind,
+            **hypothesis.settings,
+            **({"set": extra_set} if extra_set else {}),
+        }
+        return Study.model_validate({**self.model_dump(exclude_defaults=True), "settings": settings_, "hypotheses": []})
 
 
 def read_study(path: Path) -> Study:
@@ -152,13 +159,13 @@ def read_study(path: Path) -> Study:
     return Study.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
 
 
-def every() -> list[Study]:
+def all_studies() -> list[Study]:
     """All studies, by paper and figure."""
     folder = Path(str(importlib.resources.files(__package__))) / "figures"
     return [read_study(path) for path in sorted(folder.glob("*.toml"))]
 
 
-def known(paper: str) -> list[Study]:
+def studies_of(paper: str) -> list[Study]:
     """The studies of a paper, by figure.
 
     Raises
@@ -166,14 +173,14 @@ def known(paper: str) -> list[Study]:
     InputError
         If there are none; says which papers there are.
     """
-    studies = every()
-    found = [study for study in studies if study.paper == paper]
-    if not found:
+    studies = all_studies()
+    paper_studies = [study for study in studies if study.paper == paper]
+    if not paper_studies:
         raise InputError(f"paper {paper!r} has no studies; there are {', '.join(sorted({s.paper for s in studies}))}")
-    return found
+    return paper_studies
 
 
-def find(paper: str, figure: str) -> Study:
+def find_study(paper: str, figure: str) -> Study:
     """The study of a figure.
 
     Raises
@@ -181,7 +188,7 @@ def find(paper: str, figure: str) -> Study:
     InputError
         If there is none; says which figures there are.
     """
-    studies = {figure: study for study in known(paper) for figure in (study.figure, *study.also)}
-    if figure not in studies:
-        raise InputError(f"figure {figure!r} of {paper} is not there; there are {', '.join(studies)}")
-    return studies[figure]
+    by_figure = {figure: study for study in studies_of(paper) for figure in (study.figure, *study.also)}
+    if figure not in by_figure:
+        raise InputError(f"figure {figure!r} of {paper} is not there; there are {', '.join(by_figure)}")
+    return by_figure[figure]

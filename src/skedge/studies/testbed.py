@@ -15,18 +15,19 @@ from skedge.core.model.cluster import Cluster
 from skedge.core.model.scenario import Scenario
 from skedge.live.control.session import LiveRun, programs, train
 from skedge.live.engine import Engine
-from skedge.run import Run, run
-from skedge.runs.kept import Kept
-from skedge.runs.sweep import key_of
+from skedge.recorded_run import Run
+from skedge.runs.result_cache import ResultCache
+from skedge.runs.tasks import key_of
 from skedge.scenario.file import scenario_from_dict, server_of
 from skedge.scenario.schema import ServerForm, TrainForm
+from skedge.simulate import run
 from skedge.studies.kinds.feasibility import Feasibility
 from skedge.studies.kinds.ratio import Ratio
 from skedge.studies.kinds.ratios import Ratios
 from skedge.studies.kinds.sweep import Sweep
 
 from .study import Study
-from .trial import Ran, Trial, displaced
+from .trial import Trial, TrialResult, displaced_workers
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Testbed:
     servers: list[dict[str, Any]]
     scenario: dict[str, Any]
 
-    def run(self, trial: Trial) -> tuple[Ran, Run]:
+    def run(self, trial: Trial) -> tuple[TrialResult, Run]:
         """Train the jobs of a trial for real; also gives the record.
 
         Raises
@@ -46,19 +47,19 @@ class Testbed:
             If a job could not be trained.
         """
         scenario, trains = self._scenario(trial)
-        works = programs(scenario, trains)
+        job_programs = programs(scenario, trains)
         for name in trial.watched:
-            works[_unique(trial, name)] = replace(works[_unique(trial, name)], watch=True)
-        done = train(scenario, works, run(scenario, trial.policy), self.engine)
-        return _ran(trial, done), done.run
+            job_programs[_engine_id(trial, name)] = replace(job_programs[_engine_id(trial, name)], watch=True)
+        live_run = train(scenario, job_programs, run(scenario, trial.policy), self.engine)
+        return _trial_result(trial, live_run), live_run.run
 
     def key_of(self, trial: Trial) -> str:
-        """Key of a trial's run (:func:`skedge.runs.sweep.key_of`), although no training is quite the same again."""
+        """Key of a trial's run (:func:`skedge.runs.tasks.key_of`), although no training is quite the same again."""
         plain = {**vars(trial), "watched": sorted(trial.watched)}
         return key_of("trained", self.servers, self.scenario, plain)
 
     def _scenario(self, trial: Trial) -> tuple[Scenario, dict[str, TrainForm]]:
-        jobs = [{**job, "id": _unique(trial, job["id"])} for job in trial.jobs]
+        jobs = [{**job, "id": _engine_id(trial, job["id"])} for job in trial.jobs]
         data = {
             "name": trial.label,
             "seed": trial.seed,
@@ -84,12 +85,12 @@ def testbed(servers: list[ServerForm], scenario: dict[str, Any]) -> Iterator[Tes
             engine.stop()
 
 
-def carry_out(
+def run_trials(
     study: Study,
     seeds: Iterable[int],
-    at: Testbed,
-    progress: Callable[[Ran, Run], None] | None = None,
-    kept: Kept | None = None,
+    bed: Testbed,
+    progress: Callable[[TrialResult, Run], None] | None = None,
+    cache: ResultCache | None = None,
 ) -> list[dict[str, Any]]:
     """Carry out all trials of `study` for these seeds; a row of results for each thing that it measures.
 
@@ -100,33 +101,35 @@ def carry_out(
         raise InputError(f"{study.name}: trains nothing; skedge reproduce simulates it")
     for seed in seeds:
         for trial in settings.trials(study.job, seed):
-            ran, record = at.run(trial) if kept is None else kept.of(at.key_of(trial), partial(at.run, trial))
-            rows += settings.rows(ran)
+            result, record = (
+                bed.run(trial) if cache is None else cache.get_or_compute(bed.key_of(trial), partial(bed.run, trial))
+            )
+            rows += settings.rows(result)
             if progress is not None:
-                progress(ran, record)
+                progress(result, record)
     return rows
 
 
-def _unique(trial: Trial, job: str) -> str:
+def _engine_id(trial: Trial, job: str) -> str:
     """The engine knows a job by its id, over all trials."""
     return f"{trial.label}-{job}"
 
 
-def _ran(trial: Trial, done: LiveRun) -> Ran:
-    for one in done.run.jobs.filter(state="failed").iter_rows(named=True):
-        raise SkedgeError(f"{trial.label}: job {one['id']} could not be trained: {one['reason']}")
+def _trial_result(trial: Trial, live_run: LiveRun) -> TrialResult:
+    for failed_job in live_run.run.jobs.filter(state="failed").iter_rows(named=True):
+        raise SkedgeError(f"{trial.label}: job {failed_job['id']} could not be trained: {failed_job['reason']}")
     names = [str(job["id"]) for job in trial.jobs]
-    found = {name: done.results[_unique(trial, name)] for name in names}
-    lost = displaced(done.run.schedule.runs)
-    ids = done.run.scenario.jobs.ids
-    return Ran(
+    results = {name: live_run.results[_engine_id(trial, name)] for name in names}
+    displacements = displaced_workers(live_run.run.schedule.runs)
+    ids = live_run.run.scenario.jobs.ids
+    return TrialResult(
         trial,
-        done.run.metrics,
-        done.simulated.metrics,
-        sum(lost.values()),
-        len(lost),
-        {ids[job].removeprefix(f"{trial.label}-"): count for job, count in lost.items()},
-        {name: result["accuracy"] for name, result in found.items()},
-        {name: result["accuracies"] for name, result in found.items() if "accuracies" in result},
-        tuple(f"{v.rule} {v.constraint}: {v.message}" for v in done.run.verify()),
+        live_run.run.metrics,
+        live_run.simulated.metrics,
+        sum(displacements.values()),
+        len(displacements),
+        {ids[job].removeprefix(f"{trial.label}-"): count for job, count in displacements.items()},
+        {name: result["accuracy"] for name, result in results.items()},
+        {name: result["accuracies"] for name, result in results.items() if "accuracies" in result},
+        tuple(f"{v.rule} {v.constraint}: {v.message}" for v in live_run.run.verify()),
     )

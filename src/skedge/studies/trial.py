@@ -37,7 +37,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Ran:
+class TrialResult:
     """What came out of a trial; jobs by the ids of its file.
 
     Attributes
@@ -45,7 +45,7 @@ class Ran:
     metrics, simulated
         Of the run, and of the simulation that foresaw it.
     displaced_workers, displaced_jobs
-        See :func:`displaced`.
+        See :func:`displaced_workers`.
     preemptions
         Chunks, or workers of gangs, that each job was deprived of.
     accuracy
@@ -73,12 +73,12 @@ def seeded(job: Fields, seed: int) -> Fields:
     return {**job, "train": {**train, "args": {**train["args"], "seed": seed}, "seed": seed}}
 
 
-def displaced(runs: pl.DataFrame) -> dict[int, int]:
+def displaced_workers(runs: pl.DataFrame) -> dict[int, int]:
     """Workers that each job was deprived of, by its number.
 
     A chunk's worker counts when the chunk is displaced, a gang's workers when the gang stops; a gang that is placed
     elsewhere at the same instant goes on and does not count. So chunks and gangs have one unit.
     """
-    begun = runs.select("job", "chunk", end="start").unique()
-    lost = runs.filter("preempted").join(begun, on=["job", "chunk", "end"], how="anti", nulls_equal=True)
-    return dict(lost.group_by("job").agg(pl.col("workers").sum()).iter_rows())
+    starts = runs.select("job", "chunk", end="start").unique()
+    stops = runs.filter("preempted").join(starts, on=["job", "chunk", "end"], how="anti", nulls_equal=True)
+    return dict(stops.group_by("job").agg(pl.col("workers").sum()).iter_rows())

@@ -18,8 +18,10 @@ from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import whole_slots
 from skedge.core.policy import Policy
-from skedge.run import Run, prepared, run
+from skedge.prepare import prepare_policy
+from skedge.recorded_run import Run
 from skedge.sim.world import SimulatedWorld
+from skedge.simulate import run
 
 from .scenarios import scenarios_for
 
@@ -122,7 +124,7 @@ def _check_not_anticipating(full_run: Run, make: Callable[[], Policy]) -> None:
     count = len(scenario.jobs)
     for n_jobs in sorted({count - 1, 3 * count // 4, count // 2, count // 4} - {0, count}):
         # Constants come from the whole scenario: dropping arrivals must not calibrate another policy.
-        policy = prepared(make(), scenario)
+        policy = prepare_policy(make(), scenario)
         shortened = _first_jobs(scenario, n_jobs)
         kernel = Kernel(shortened, policy)
         try:
@@ -171,7 +173,7 @@ def _with_other_durations(scenario: Scenario, first: int) -> Scenario:
 def _play(scenario: Scenario, make: Callable[[], Policy], history: Scenario) -> Iterator[tuple[Event, list[Order]]]:
     """Run a policy; yields each event with its orders. The policy's constants are calibrated on `history`."""
     # Calibrated on the original: with other true durations the constants would differ rightly.
-    policy, journal = prepared(make(), history), MemoryJournal()
+    policy, journal = prepare_policy(make(), history), MemoryJournal()
     kernel = Kernel(scenario, policy, journal)
     world = SimulatedWorld(kernel)
     while (event := world.next_event()) is not None:
@@ -187,13 +189,13 @@ def _decisions_before(decisions: pl.DataFrame, end: int) -> pl.DataFrame:
 
 def _first_jobs(scenario: Scenario, count: int) -> Scenario:
     ids = set(scenario.jobs.ids[:count])
-    delays_by_job = {job: delays for job, delays in scenario.jobs.given.items() if job in ids}
+    delays_by_job = {job: delays for job, delays in scenario.jobs.fixed_delays.items() if job in ids}
     jobs = Jobs(scenario.jobs.frame[:count], scenario.cluster, delays_by_job)
     return Scenario(scenario.cluster, jobs, scenario.physics, scenario.seed, scenario.name)
 
 
 def _check_replay(journal: MemoryJournal, scenario: Scenario, make: Callable[[], Policy]) -> None:
-    for i, (recorded, replayed) in enumerate(replay(journal, scenario, _new_policy(prepared(make(), scenario)))):
+    for i, (recorded, replayed) in enumerate(replay(journal, scenario, _new_policy(prepare_policy(make(), scenario)))):
         if [_comparable(order) for order in recorded] != [_comparable(order) for order in replayed]:
             raise ContractError(
                 "state is rebuilt by replay", f"orders on event {i} differ when the journal is replayed"

@@ -8,7 +8,8 @@ import polars as pl
 
 from skedge.core.errors import InputError
 from skedge.core.record.schedule import Schedule
-from skedge.run import Run, run
+from skedge.recorded_run import Run
+from skedge.simulate import run
 
 
 def difference(recorded: Run) -> str | None:

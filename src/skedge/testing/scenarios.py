@@ -11,7 +11,7 @@ from skedge.core.model.latency import Exponential, Linear, Piecewise
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.value import Sigmoid
 from skedge.core.policy import Policy
-from skedge.run import offers
+from skedge.prepare import offers
 
 
 def scenarios_for(policy: Policy) -> list[Scenario]:

@@ -105,6 +105,7 @@ def _gaps(gaps: Floats) -> dict[str, float | None]:
 def _per_hour(submit_s: Floats) -> dict[str, float | None]:
     if not len(submit_s):
         return {}
+    # hours from the first submission; the last one may be incomplete
     counts = np.bincount((submit_s // 3600).astype(np.int64)).astype(float)
     return {
         "mean": float(counts.mean()),
@@ -115,6 +116,7 @@ def _per_hour(submit_s: Floats) -> dict[str, float | None]:
 
 
 def _autocorrelation(counts: Floats) -> float | None:
+    # NumPy would divide by 0, warn and give NaN
     if len(counts) < 3 or counts[1:].std() == 0 or counts[:-1].std() == 0:
         return None
     return float(np.corrcoef(counts[1:], counts[:-1])[0, 1])

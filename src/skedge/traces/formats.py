@@ -47,9 +47,18 @@ def read_trace(
     statuses: Collection[str] = ("passed",),
     fractional: Fractional = "skip",
 ) -> Trace:
-    """Read a trace file in the format `form`, one of :data:`FORMATS`, or by a mapping; only jobs of `statuses`.
+    """Read a trace file.
 
-    Jobs that request a fraction of a GPU are omitted or, with `fractional` ``ceil``, rounded up to a whole number.
+    Parameters
+    ----------
+    path
+        The file; for some formats a folder.
+    form
+        The format: one of :data:`FORMATS`, or a mapping.
+    statuses
+        Final states of the jobs to take, of :data:`~skedge.traces.frame.STATUSES`.
+    fractional
+        Treatment of jobs that request a fraction of a GPU: ``skip`` omits them, ``ceil`` rounds up.
 
     Raises
     ------

@@ -14,7 +14,7 @@ import polars as pl
 
 from skedge.core.errors import TraceError
 
-from .table import left_out
+from .table import drop_rows
 
 TRACE_SCHEMA: dict[str, Any] = {
     "id": pl.String,
@@ -47,14 +47,14 @@ Fractional = Literal["skip", "ceil"]
 
 @dataclass(frozen=True)
 class Unit:
-    """What the column `gpus` of a trace counts.
+    """Unit of the column `gpus` of a trace.
 
     Attributes
     ----------
     name
-        One of them.
+        Name of one.
     about
-        Why, if that needs words.
+        Explanation, if it needs one.
     """
 
     name: str = "GPU"
@@ -172,7 +172,7 @@ def with_status(frame: pl.DataFrame, statuses: Collection[str]) -> pl.DataFrame:
     return frame.filter(pl.col("status").is_in(list(statuses)))
 
 
-def finished(
+def make_trace(
     frame: pl.DataFrame,
     source: Path | str,
     statuses: Collection[str],
@@ -201,21 +201,22 @@ def finished(
         The other attributes of the :class:`Trace`: `merged`, `unit` and `note`.
     """
     unit = about.get("unit", GPU)
-    usable, unusable = left_out(frame, _unusable(fractional, unit))
-    taken = with_status(usable, statuses)
+    usable, unusable = drop_rows(frame, _unusable_rows(fractional, unit))
+    jobs = with_status(usable, statuses)
     added = {reason: n + skipped.get(reason, 0) for reason, n in unusable.items()}
-    out = {**skipped, **added, "other status": len(usable) - len(taken)}
-    if not len(taken):
+    out = {**skipped, **added, "other status": len(usable) - len(jobs)}
+    if not len(jobs):
         counted = ", ".join(f"{n} {reason}" for reason, n in out.items() if n) or "it is empty"
         raise TraceError(f"{source}: no job is left ({counted}); statuses taken: {', '.join(statuses)}")
-    rounded = len(taken.filter(pl.col("gpus") != pl.col("gpus").ceil()))
-    whole = _labelled(taken.with_columns(pl.col("gpus").ceil()))
-    checked = check_frame(from_first_submit(whole), str(source))
+    rounded = len(jobs.filter(pl.col("gpus") != pl.col("gpus").ceil()))
+    labelled = _clean_labels(jobs.with_columns(pl.col("gpus").ceil()))
+    checked = check_frame(from_first_submit(labelled), str(source))
     changes = {**(changed or {}), f"fraction of a {unit.name} rounded up": rounded}
-    return Trace(checked, str(source), _counted(out), _counted(changes), **about)
+    return Trace(checked, str(source), _nonzero(out), _nonzero(changes), **about)
 
 
-def _unusable(fractional: Fractional, unit: Unit) -> dict[str, pl.Expr]:
+def _unusable_rows(fractional: Fractional, unit: Unit) -> dict[str, pl.Expr]:
+    # what is missing counts as 0, so that its row is omitted and counted instead of refused
     gpus = pl.col("gpus").fill_null(0)
     reasons = {
         NO_ID: pl.col("id").is_null() | (pl.col("id") == ""),
@@ -230,14 +231,15 @@ NO_ID = "no id"
 """Reason for omitting rows that name no job."""
 
 
-def _labelled(frame: pl.DataFrame) -> pl.DataFrame:
+def _clean_labels(frame: pl.DataFrame) -> pl.DataFrame:
     """`frame` with null for empty labels, and without those that no job has."""
-    there = [name for name in OPTIONAL if name in frame.columns]
-    frame = frame.with_columns(pl.when(pl.col(name).cast(pl.String) != "").then(pl.col(name)) for name in there)
-    return frame.drop(name for name in there if frame[name].null_count() == len(frame))
+    present = [name for name in OPTIONAL if name in frame.columns]
+    # an empty user is no user: jobs without one must not count as those of one and the same
+    frame = frame.with_columns(pl.when(pl.col(name).cast(pl.String) != "").then(pl.col(name)) for name in present)
+    return frame.drop(name for name in present if frame[name].null_count() == len(frame))
 
 
-def _counted(counts: dict[str, int]) -> dict[str, int]:
+def _nonzero(counts: dict[str, int]) -> dict[str, int]:
     return {reason: n for reason, n in counts.items() if n}
 
 
@@ -246,5 +248,7 @@ def stretched(frame: pl.DataFrame, span_s: float) -> pl.DataFrame:
     if not 0 < span_s <= LONGEST_TRACED_S:
         raise TraceError(f"span_s: {span_s}; it must be above 0 and at most {LONGEST_TRACED_S:g} seconds")
     last = float(frame["submit_s"].to_numpy().max())
+    # all submitted at one instant: there is nothing to stretch
     scale = span_s / last if last > 0 else 0.0
+    # clipped, as rounding may put the last one beyond the span
     return frame.with_columns((pl.col("submit_s") * scale).clip(0, span_s))

@@ -16,17 +16,33 @@ from .frame import LABELS
 Range = tuple[float, float]
 Counts = tuple[int, int]
 
-OF_A_WORKER: Mapping[str, Counts] = {"gpu": (0, 4), "cpu": (1, 10), "memory": (2, 32), "storage": (5, 10)}
-OF_A_PS: Mapping[str, Counts] = {"cpu": (1, 10), "memory": (2, 32), "storage": (5, 10)}
+WORKER_DEMAND: Mapping[str, Counts] = {"gpu": (0, 4), "cpu": (1, 10), "memory": (2, 32), "storage": (5, 10)}
+PS_DEMAND: Mapping[str, Counts] = {"cpu": (1, 10), "memory": (2, 32), "storage": (5, 10)}
 """Demand of a worker and of a PS for each resource in both papers, drawn uniformly, bounds included."""
 
 
-def drawn_needs(
+def draw_needs(
     rng: Generator, jobs: int, worker: Mapping[str, Counts], ps: Mapping[str, Counts]
 ) -> dict[str, Floats]:  # fmt: skip
-    """Columns of the demand of a worker and a PS of each job: whole numbers, drawn resource by resource."""
+    """Draw the demand of a worker and of a PS of each job, resource by resource.
+
+    Parameters
+    ----------
+    rng
+        Source of all randomness.
+    jobs
+        Number of jobs.
+    worker, ps
+        Lowest and highest demand by resource, drawn uniformly, bounds included.
+
+    Returns
+    -------
+    dict
+        Columns of a jobs table: whole numbers as floats, shape ``(jobs,)`` each.
+    """
     return {
         prefix + resource: rng.integers(*ends, jobs, endpoint=True).astype(np.float64)
+        # workers first: the order of the draws is part of what a seed means
         for prefix, needs in ((WORKER_NEEDS, worker), (PS_NEEDS, ps))
         for resource, ends in needs.items()
     }
@@ -35,9 +51,9 @@ def drawn_needs(
 def jobs_table(trace: pl.DataFrame, columns: Mapping[str, Any]) -> pl.DataFrame:
     """A jobs table with the arrivals and labels of `trace`, in its order; columns not in `columns` are 0 or empty."""
     labels = {name: trace[name] for name in LABELS if name in trace.columns}
-    named = {"id": trace["id"], "arrival_s": trace["submit_s"], **labels, **columns}
-    nothing = {
+    values = {"id": trace["id"], "arrival_s": trace["submit_s"], **labels, **columns}
+    defaults = {
         name: pl.Series(["" if kind is str else 0], dtype=kind).new_from_index(0, len(trace))
         for name, kind in JOB_SCHEMA.items()
     }
-    return pl.DataFrame(nothing | named).cast(pl.Schema(JOB_SCHEMA))
+    return pl.DataFrame(defaults | values).cast(pl.Schema(JOB_SCHEMA))

@@ -34,7 +34,7 @@ _PACKED = {
     b"\xff\xfe": "text in UTF-16",
     b"\xfe\xff": "text in UTF-16",
 }
-"""What a file is by its first bytes, if it is none that is read here."""
+"""Formats that are not read here, by the first bytes of a file."""
 
 
 def read_bytes(path: Path) -> bytes:
@@ -47,13 +47,14 @@ def read_bytes(path: Path) -> bytes:
     """
     try:
         content = no_device(path).read_bytes()
+        # while, not if: servers compress what has been compressed before
         while content.startswith(b"\x1f\x8b"):
             content = gzip.decompress(content)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise TraceError(f"{path}: is not a whole gzip file ({error})") from error
     except OSError as error:
         raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
-    kind = next((what for magic, what in _PACKED.items() if content.startswith(magic)), None)
+    kind = next((label for magic, label in _PACKED.items() if content.startswith(magic)), None)
     if kind is not None:
         raise TraceError(f"{path}: is {kind}; it must be text in UTF-8, which may be compressed by gzip")
     return content.removeprefix(codecs.BOM_UTF8)
@@ -68,7 +69,7 @@ class Csv:
         The file.
     names
         Its columns, in order; the empty name may occur several times.
-    above
+    blank_lines_above
         Number of blank lines above the first one that is not.
     """
 
@@ -83,7 +84,7 @@ class Csv:
         self.path, self.separator, self.header = path, separator, columns is None
         content = _with_line_feeds(read_bytes(path))
         self.content = content.lstrip(b"\r\n")
-        self.above = content.count(b"\n", 0, len(content) - len(self.content))
+        self.blank_lines_above = content.count(b"\n", 0, len(content) - len(self.content))
         names = [name.strip() for name in first_row(self.content, separator)]
         if not any(names):
             raise TraceError(f"{path}: cannot be read as CSV: it is empty")
@@ -93,12 +94,12 @@ class Csv:
         self.names = list(columns or names)
         twice = next((name for name in self.names if name and self.names.count(name) > 1), None)
         if twice is not None:
-            raise TraceError(f"{path}: line {self.above + 1}: column {twice!r} is there twice")
+            raise TraceError(f"{path}: line {self.blank_lines_above + 1}: column {twice!r} is there twice")
 
     def read(self, only: Collection[str] | None = None) -> pl.DataFrame:
         """The columns `only` (None: all that have a name) as stripped text, and `_line`: the line in the file.
 
-        Blank lines are kept, so that line numbers are right; :func:`filled` removes them.
+        Blank lines are kept, so that line numbers are right; :func:`drop_blank_lines` removes them.
 
         Raises
         ------
@@ -106,14 +107,16 @@ class Csv:
             If the file is not CSV, or has a row with too few or too many values.
         """
         lines = line_numbers(self.content, self.path, self.separator, len(self.names))
-        taken = [i for i, name in enumerate(self.names) if (bool(name) if only is None else name in only)] or [0]
-        table = _csv(self.path, self.content, has_header=self.header, separator=self.separator, columns=taken)
-        table = table.rename(dict(zip(table.columns, (self.names[i] for i in taken), strict=True)))
+        indices = [i for i, name in enumerate(self.names) if (bool(name) if only is None else name in only)] or [0]
+        # by index: empty names may occur several times, and polars renames them
+        table = _csv(self.path, self.content, has_header=self.header, separator=self.separator, columns=indices)
+        table = table.rename(dict(zip(table.columns, (self.names[i] for i in indices), strict=True)))
         table = table.with_columns(pl.all().str.strip_chars().fill_null("")).select(pl.exclude("_line"))
         rows = lines[1:] if self.header else lines
         first = 2 if self.header else 1
+        # where the two readers disagree on the rows, as about a stray quote, rows are counted as lines
         numbered = rows if len(rows) == len(table) else np.arange(first, first + len(table))
-        return table.insert_column(0, pl.Series("_line", numbered + self.above, dtype=pl.Int64))
+        return table.insert_column(0, pl.Series("_line", numbered + self.blank_lines_above, dtype=pl.Int64))
 
 
 def _with_line_feeds(content: bytes) -> bytes:
@@ -143,15 +146,15 @@ def read_table(path: Path, needed: Sequence[str], columns: Sequence[str] | None 
     return table.read()
 
 
-def _csv(path: Path, content: bytes, **how: Any) -> pl.DataFrame:
+def _csv(path: Path, content: bytes, **options: Any) -> pl.DataFrame:
     try:
-        return pl.read_csv(content, infer_schema=False, **how)
+        return pl.read_csv(content, infer_schema=False, **options)
     except pl.exceptions.PolarsError as error:
         raise TraceError(f"{path}: {_not_utf8(content) or _without_advice(error)}") from error
 
 
 def _not_utf8(content: bytes) -> str | None:
-    """What is wrong, if the content is no UTF-8."""
+    """The problem, if the content is not UTF-8."""
     try:
         content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -164,7 +167,7 @@ def _without_advice(error: Exception) -> str:
     return f"cannot be read as CSV: {str(error).splitlines()[0]}"
 
 
-def check_columns(there: Sequence[str], path: Path, needed: Sequence[str]) -> None:
+def check_columns(columns: Sequence[str], path: Path, needed: Sequence[str]) -> None:
     """Require the columns `needed`.
 
     Raises
@@ -172,28 +175,29 @@ def check_columns(there: Sequence[str], path: Path, needed: Sequence[str]) -> No
     TraceError
         Names the first missing column, the nearest one, and the columns of the file.
     """
-    missing = next((c for c in needed if c not in there), None)
+    missing = next((c for c in needed if c not in columns), None)
     if missing is not None:
-        have = [c if c.isprintable() or "\t" in c else repr(c) for c in there if c and c != "_line"]
-        near = difflib.get_close_matches(missing.lower(), [c.lower() for c in have], 1, cutoff=0.4)
-        meant = next((f" (did you mean {c!r}?)" for c in have if c.lower() in near), "")
+        have = [c if c.isprintable() or "\t" in c else repr(c) for c in columns if c and c != "_line"]
+        close = difflib.get_close_matches(missing.lower(), [c.lower() for c in have], 1, cutoff=0.4)
+        hint = next((f" (did you mean {c!r}?)" for c in have if c.lower() in close), "")
+        # a single column whose name holds a separator: the file has another one than the mapping says
         split = next((mark for mark in ";|\t," if len(have) == 1 and mark in have[0]), None)
-        how = "" if split is None else f" (`separator` of a mapping says what stands between columns, as {split!r} may)"
-        raise TraceError(f"{path}: line 1: column {missing!r} is missing{meant}; the file has {', '.join(have)}{how}")
+        tip = "" if split is None else f" (`separator` of a mapping says what stands between columns, as {split!r} may)"
+        raise TraceError(f"{path}: line 1: column {missing!r} is missing{hint}; the file has {', '.join(have)}{tip}")
 
 
-def filled(table: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
+def drop_blank_lines(table: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
     """`table` of :func:`read_table` without its blank lines, and their number."""
-    return left_out(table, {"blank line": pl.all_horizontal(pl.exclude("_line").fill_null("") == "")})
+    return drop_rows(table, {"blank line": pl.all_horizontal(pl.exclude("_line").fill_null("") == "")})
 
 
-def left_out(table: pl.DataFrame, reasons: Mapping[str, pl.Expr]) -> tuple[pl.DataFrame, dict[str, int]]:
+def drop_rows(table: pl.DataFrame, reasons: Mapping[str, pl.Expr]) -> tuple[pl.DataFrame, dict[str, int]]:
     """`table` without the rows to which one of `reasons` applies, and their number by the first reason that applies."""
     counts: dict[str, int] = {}
     for reason, out in reasons.items():
-        kept = table.filter(~out.fill_null(value=False))
-        counts[reason] = len(table) - len(kept)
-        table = kept
+        rest = table.filter(~out.fill_null(value=False))
+        counts[reason] = len(table) - len(rest)
+        table = rest
     return table, counts
 
 
@@ -203,13 +207,26 @@ def numbers(
     column: str,
     low: float = 0.0,
     *,
-    whole: bool = False,
+    integer: bool = False,
     high: float | None = None,
     missing: float | None = None,
 ) -> pl.Series:
-    """`column` as numbers >= `low` and, if given, <= `high`; whole numbers if `whole`.
+    """`column` as numbers.
 
-    Empty values become `missing`, if given.
+    Parameters
+    ----------
+    table
+        Rows as text, and `_line`: the line of each in the file.
+    path
+        The file, for errors.
+    column
+        One of the columns of `table`.
+    low, high
+        Smallest and largest number allowed; `high` None: 2**53.
+    integer
+        Whether fractions are refused; the result is whole numbers then.
+    missing
+        The number in place of an empty value; None: refused.
 
     Raises
     ------
@@ -219,11 +236,12 @@ def numbers(
     value = pl.col(column).cast(pl.Float64, strict=False)
     if missing is not None:
         value = pl.when(pl.col(column) == "").then(pl.lit(missing)).otherwise(value)
-    most = _LARGEST if high is None else high
-    good = value.is_finite() & value.is_between(low, most) & ((value == value.round()) | (not whole))
+    limit = _LARGEST if high is None else high
+    # text that is no number is null after the cast, which fails here too
+    good = value.is_finite() & value.is_between(low, limit) & ((value == value.round()) | (not integer))
     right = "" if low == -float("inf") else f" >= {low:g}" if high is None else f" from {low:g} to {high:g}"
-    refuse(table, good.is_null() | ~good, path, column, f"a {'whole ' if whole else ''}number{right}")
-    return table.select(value.cast(pl.Int64) if whole else value).to_series()
+    refuse(table, good.is_null() | ~good, path, column, f"a {'whole ' if integer else ''}number{right}")
+    return table.select(value.cast(pl.Int64) if integer else value).to_series()
 
 
 def stamps(table: pl.DataFrame, path: Path, column: str) -> pl.Series:
@@ -242,6 +260,13 @@ def stamps(table: pl.DataFrame, path: Path, column: str) -> pl.Series:
 def words(table: pl.DataFrame, path: Path, column: str, meaning: dict[str, str]) -> pl.Series:
     """`column` translated by `meaning`.
 
+    Parameters
+    ----------
+    table, path, column
+        As for :func:`numbers`.
+    meaning
+        The result for each value that is allowed.
+
     Raises
     ------
     TraceError
@@ -252,7 +277,18 @@ def words(table: pl.DataFrame, path: Path, column: str, meaning: dict[str, str])
 
 
 def refuse(table: pl.DataFrame, wrong: pl.Expr, path: Path, column: str, right: str) -> None:
-    """Refuse the first row for which `wrong` holds: `right` says what the value must be.
+    """Refuse the first row with a wrong value, if there is one.
+
+    Parameters
+    ----------
+    table
+        Its column `_line` has the lines in the file.
+    wrong
+        True for a row to refuse; null counts as false.
+    path, column
+        Names in the error.
+    right
+        What the value must be, after "it must be".
 
     Raises
     ------

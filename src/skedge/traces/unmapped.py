@@ -27,7 +27,7 @@ _BEGINNINGS = {"[": "philly-log", "{": "batsim", ";": "swf"}
 """Formats that are no tables, by their first character."""
 
 
-def unmapped(path: Path) -> TraceError:
+def unmapped_error(path: Path) -> TraceError:
     """The error: what the file begins with, and the command that would read it, as far as its columns tell."""
     lines = read_bytes(path).decode("utf-8-sig", errors="replace").splitlines()[:_HEAD]
     head = "\n".join("  " + line[:_WIDTH] for line in lines)
@@ -42,16 +42,20 @@ def _options(header: str) -> str:
     """The options that fit a header; COLUMN where none of its columns does."""
     separator = "|" if "|" in header else ","
     columns = [name.strip().strip('"') for name in header.split(separator)]
-    shipped = [name for name in MAPPINGS if set(shipped_mapping(name).fitted(columns).used()) <= set(columns)]
+    # a mapping fits if the file has every column that it would use
+    shipped = [
+        name for name in MAPPINGS if set(shipped_mapping(name).for_columns(columns).used_columns()) <= set(columns)
+    ]
     if shipped or header[:1] in _BEGINNINGS:
         return f"--format {' or '.join(shipped or [_BEGINNINGS[header[:1]]])}"
-    found = {option: _fitting(pattern, columns) for option, pattern in _OPTIONS.items()}
+    matches = {option: _fitting(pattern, columns) for option, pattern in _OPTIONS.items()}
     needed = ("arrival", "duration", "gpus")
-    if not found["arrival"] and (gaps := _fitting("inter_?arrival|interval|gap", columns)):
-        found |= {"interarrival": gaps}
+    # some traces have the time since the row before instead of the time itself
+    if not matches["arrival"] and (gaps := _fitting("inter_?arrival|interval|gap", columns)):
+        matches |= {"interarrival": gaps}
         needed = ("interarrival", "duration", "gpus")
-    given = {option: column or "COLUMN" for option, column in found.items() if column or option in needed}
-    return " ".join(f"--{option} {shlex.quote(column)}" for option, column in given.items())
+    options = {option: column or "COLUMN" for option, column in matches.items() if column or option in needed}
+    return " ".join(f"--{option} {shlex.quote(column)}" for option, column in options.items())
 
 
 def _fitting(pattern: str, columns: Sequence[str]) -> str | None:

@@ -10,14 +10,14 @@ from typing import Any
 import polars as pl
 
 from skedge.core.errors import InputError
-from skedge.core.facts import scenario_facts
 from skedge.core.model.sharing import share_of
 from skedge.core.model.time import SECOND
-from skedge.explain import explain
+from skedge.explanation.explain import explain
+from skedge.recorded_run import Run
 from skedge.report.build import unique_labels
 from skedge.report.curves import jct_distribution
+from skedge.report.scenario_summary import scenario_summary
 from skedge.report.table import metrics_table, table_view
-from skedge.run import Run
 
 from .shapes import lanes, site_map
 from .training import training
@@ -70,7 +70,7 @@ class RecordedRuns:
 
     def overview(self) -> dict[str, Any]:
         """Title, labels and settings of the runs."""
-        facts = scenario_facts(self.runs[0].scenario)
+        facts = scenario_summary(self.runs[0].scenario)
         title = self.runs[0].scenario.name
         return {"title": title, "live": False, "runs": self.labels, "facts": list(facts.items())}
 
@@ -111,7 +111,7 @@ class RecordedRuns:
         ]
 
     def explain_job(self, run: int, job: str, at_s: float | None = None) -> dict[str, Any]:
-        """The decision on a job with its terms (:func:`skedge.explain.explain`), and its timeline."""
+        """The decision on a job with its terms (:func:`skedge.explanation.explain.explain`), and its timeline."""
         explanation = explain(self._run(run), job, at_s)
         fields = {**explanation.__dict__, "timeline": explanation.timeline.to_dicts(), "help": []}
         return json.loads(json.dumps(fields, default=str))  # terms are a policy's own: what JSON lacks becomes text

@@ -587,7 +587,7 @@ def earliest_plans(s: Scenario) -> list[tuple[str, int, int, int]]:
 
 
 def _delay(s: Scenario, j: int, i: int) -> int:
-    given = s.jobs.given.get(s.jobs.ids[j], {})
+    given = s.jobs.fixed_delays.get(s.jobs.ids[j], {})
     return ticks(given.get(s.cluster.label(i), 0.0)) if s.physics.charge_upload else 0
 
 

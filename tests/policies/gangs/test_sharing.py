@@ -16,9 +16,10 @@ from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.sharing import Sharing, Tenant
 from skedge.core.model.time import SECOND
-from skedge.run import Run, run
+from skedge.recorded_run import Run
 from skedge.scenario.file import load_scenario
 from skedge.scenario.save import save_scenario
+from skedge.simulate import run
 
 POLICIES = ("srtf", "srtf:placement=literal", "tiresias:limit_s=400,knob=2", "fifo", "fifo:backfill=true")
 SHARED = Path(__file__).parents[3] / "docs" / "examples" / "shared.yaml"
@@ -63,7 +64,7 @@ def rules(made: Run, sharing: Sharing | None = None, **cells: Any) -> set[str]:
     where = made.scenario
     frame = where.jobs.frame.with_columns(**cells)
     cluster = Cluster(where.cluster.servers, sharing=sharing or where.cluster.sharing)
-    changed = replace(where, cluster=cluster, jobs=Jobs(frame, cluster, where.jobs.given))
+    changed = replace(where, cluster=cluster, jobs=Jobs(frame, cluster, where.jobs.fixed_delays))
     return {violation.rule for violation in replace(made, scenario=changed).verify()}
 
 

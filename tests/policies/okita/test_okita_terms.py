@@ -9,11 +9,11 @@ import pytest
 
 from builders.sites_alone import run
 from golden.okita_cases import DATA_TRANSFER, MIGRATE, PRIORITY, Case
-from skedge.explain import explain
+from skedge.explanation.explain import explain
 from skedge.policies.okita.alg1 import Okita, OkitaParams
 from skedge.policies.okita.explain import PlacementExplanation, explain_decision
 from skedge.policies.okita.sites import Sites
-from skedge.run import run as whole_run
+from skedge.simulate import run as whole_run
 from skedge.testing import site_scenario
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from golden.pdors_cases import CASES, Case
 from skedge.policies.pdors.admission import AdmissionAnswer
-from skedge.policies.pdors.alg4 import PdorsAdmission, PdorsParams, pdors_prices
+from skedge.policies.pdors.alg4 import PdorsAdmission, PdorsParams
 from skedge.policies.pdors.job import levels_of
+from skedge.policies.pdors.prices import pdors_prices
 
 all_cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 both_ways = pytest.mark.parametrize("relaxation", ["parametric", "highs"])

@@ -14,10 +14,11 @@ from skedge.core.model.speed import ceil_almost
 from skedge.core.model.value import Sigmoid
 from skedge.policies.oasis.on_resources import Oasis, oasis_prices
 from skedge.policies.pdors.admission import Admission
-from skedge.policies.pdors.alg4 import PdorsAdmission, pdors_prices
+from skedge.policies.pdors.alg4 import PdorsAdmission
 from skedge.policies.pdors.job import MAX_LEVELS, TrainingJob, levels_of
-from skedge.run import run
+from skedge.policies.pdors.prices import pdors_prices
 from skedge.scenario.file import default_scenario
+from skedge.simulate import run
 
 FEW = settings(max_examples=60, deadline=None)
 seeds = st.integers(0, 2**32 - 1)

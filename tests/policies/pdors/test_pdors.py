@@ -26,6 +26,7 @@ from builders.pdors import (
 from golden.pdors_cases import CASES
 from reference import pdors as plain
 from reference import pdors_by_enumeration as enumerated
+from reference import pdors_job
 from skedge.core.errors import ScenarioError, SolverError
 from skedge.core.model.speed import ceil_almost, servers_for
 from skedge.core.model.ties import better
@@ -33,11 +34,10 @@ from skedge.core.model.value import Sigmoid
 from skedge.policies.oasis.on_resources import Oasis, oasis_prices
 from skedge.policies.pdors import alg4 as pdors
 from skedge.policies.pdors.admission import Admission, AdmissionAnswer, prefix_table
-from skedge.policies.pdors.alg4 import PdorsAdmission, PdorsParams, pdors_prices
-from skedge.policies.pdors.gains import packing_gain
+from skedge.policies.pdors.alg4 import PdorsAdmission, PdorsParams, packing_gain
 from skedge.policies.pdors.job import TrainingJob
 from skedge.policies.pdors.parametric_lp import DONE, GAVE_UP, corners, sweep
-from skedge.policies.pdors.prices import MIN_PRICE_RATIO, CalibrationJobs, Prices, calibrate, split
+from skedge.policies.pdors.prices import MIN_PRICE_RATIO, CalibrationJobs, Prices, calibrate, pdors_prices, split
 from skedge.policies.pdors.rounding import Relaxation, Subproblem, relax, room_for, solve, subproblem
 
 FEW = settings(max_examples=60, deadline=None)
@@ -143,9 +143,9 @@ def test_theta_is_the_optimum_of_all_placements(seed: int) -> None:
 def exhausted(job: TrainingJob, free: Any, prices: Any, v: int, gain: float, likely: float) -> float:
     """The cheapest rounding that holds, of all with a probability of `likely` or more, by (27), (28)."""
     best = np.inf
-    need = v * plain.quantum(job) * plain.rate_time(job, inside=False)
+    need = v * pdors_job.quantum(job) * pdors_job.rate_time(job, inside=False)
     bound, w, s = plain.relaxed(job, free, prices, need)
-    if plain.up(need) > job.batch or bound == np.inf:
+    if pdors_job.up(need) > job.batch or bound == np.inf:
         return best
     lows = [math.floor(gain * x + 1e-7) for x in (*w, *s)]
     parts = [gain * x - low for x, low in zip((*w, *s), lows, strict=True)]
@@ -153,13 +153,13 @@ def exhausted(job: TrainingJob, free: Any, prices: Any, v: int, gain: float, lik
     for chosen in product(*ways):
         found = tuple(zip(*((n for n, _ in half) for half in (chosen[: len(w)], chosen[len(w) :])), strict=True))
         workers, pss = (sum(part[i] for part in found) for i in (0, 1))
-        holds = plain.up(need) <= workers <= job.batch and pss >= plain.servers(job, workers)
+        holds = pdors_job.up(need) <= workers <= job.batch and pss >= pdors_job.servers(job, workers)
         if (
             math.prod(p for _, p in chosen) >= likely
             and holds
-            and all(plain.fits(job, row, *counts) for row, counts in zip(free, found, strict=True))
+            and all(pdors_job.fits(job, row, *counts) for row, counts in zip(free, found, strict=True))
         ):
-            best = min(best, plain.price_of(job, prices, found))
+            best = min(best, pdors_job.price_of(job, prices, found))
     return best
 
 
@@ -179,7 +179,7 @@ def test_theta_and_the_total_are_those_of_exhaustive_rounding_on_three_machines_
     made = make([job], rng.integers(4, 20, (3, 2)).astype(float), 3, seed, gain=gain, tries=2000)
     load_at_random(made, rng)
     theta, ledger = made.slot_costs(job), made.ledger
-    low, high = np.full((2, 3, plain.quanta(job) + 1), np.inf)
+    low, high = np.full((2, 3, pdors_job.quanta(job) + 1), np.inf)
     low[:, 0] = high[:, 0] = 0.0
     for t in range(3):
         for v in range(1, theta.shape[1]):
@@ -191,9 +191,11 @@ def test_theta_and_the_total_are_those_of_exhaustive_rounding_on_three_machines_
                 low[t, v], high[t, v] = lowest, likely
             else:  # repair, which has tests of its own
                 low[t, v] = high[t, v] = theta[t, v]
-    total, last = np.empty((3, plain.quanta(job) + 1)), np.empty((3, plain.quanta(job) + 1), np.int64)
+    total, last = np.empty((3, pdors_job.quanta(job) + 1)), np.empty((3, pdors_job.quanta(job) + 1), np.int64)
     prefix_table(theta, np.arange(theta.shape[1]), total, last)
-    least, most = (enumerated.split_cost(lambda t, v, of=of: of[t, v], 0, 2, plain.quanta(job)) for of in (low, high))
+    least, most = (
+        enumerated.split_cost(lambda t, v, of=of: of[t, v], 0, 2, pdors_job.quanta(job)) for of in (low, high)
+    )
     assert least * (1 - 1e-9) <= total[2, -1] <= most * (1 + 1e-9)
 
 
@@ -261,11 +263,11 @@ def test_plans_satisfy_the_constraints_and_the_books_balance(seed: int, theta: s
             assert answer.plan.payoff > 0
             assert made.dual - before == pytest.approx(answer.plan.payoff + rise, rel=1e-9, abs=1e-9)
             paid = sum(
-                plain.price_of(job, prices[p.slot].tolist(), enumerated.as_placement(p, len(capacity)))
+                pdors_job.price_of(job, prices[p.slot].tolist(), enumerated.as_placement(p, len(capacity)))
                 for p in answer.plan.slots
             )
             assert answer.plan.cost == pytest.approx(paid, rel=1e-9)
-            assert answer.plan.utility == pytest.approx(plain.utility(job, answer.plan.completion - job.arrival))
+            assert answer.plan.utility == pytest.approx(pdors_job.utility(job, answer.plan.completion - job.arrival))
         else:
             assert made.dual == before
             assert rise == 0
@@ -334,20 +336,20 @@ def test_the_dual_holds_for_schedules_that_fit_what_was_left(seed: int) -> None:
         answer = made.offer(job)
         open_to.append((job, load, answer.plan.payoff if answer.admitted and answer.plan else 0.0))
     for job, load, payoff in open_to:
-        step = plain.quantum(job)
+        step = pdors_job.quantum(job)
         for u, parts in enumerated.schedules(job, capacity.tolist(), horizon):
             fits = all(
-                plain.fits(job, (capacity[h] - load[t, h]).tolist(), *counts)
+                pdors_job.fits(job, (capacity[h] - load[t, h]).tolist(), *counts)
                 for t, placement in parts
                 for h, counts in enumerate(placement)
             )
-            rates = [plain.rate_time(job, inside=plain.is_inside(placement)) for _, placement in parts]
+            rates = [pdors_job.rate_time(job, inside=pdors_job.is_inside(placement)) for _, placement in parts]
             work = sum(
                 int(sum(w for w, _ in placement) / x / step + 1e-9)
                 for (_, placement), x in zip(parts, rates, strict=True)
             )
-            if fits and work >= plain.quanta(job):
-                cost = sum(plain.price_of(job, made.ledger.price[t].tolist(), placement) for t, placement in parts)
+            if fits and work >= pdors_job.quanta(job):
+                cost = sum(pdors_job.price_of(job, made.ledger.price[t].tolist(), placement) for t, placement in parts)
                 assert payoff >= u - cost - 1e-6 * max(1.0, cost)
 
 
@@ -387,7 +389,7 @@ def test_constants_are_those_of_the_formulas(seed: int) -> None:
     assert prices.mu[0] == pytest.approx(mu, rel=1e-9)
     assert prices.low[0] == pytest.approx(max(low, MIN_PRICE_RATIO * max(high)), rel=1e-9)
     if low > MIN_PRICE_RATIO * max(high):
-        least = min(plain.utility(job, horizon - job.arrival) for job in jobs)
+        least = min(pdors_job.utility(job, horizon - job.arrival) for job in jobs)
         assert make(jobs, capacity, horizon).dual <= least / 2 * (1 + 1e-9)
 
 

@@ -21,14 +21,16 @@ from skedge.core.model.scenario import Jobs
 from skedge.core.model.value import Sigmoid
 from skedge.core.policy import View
 from skedge.core.registry import make_policy
-from skedge.explain import explain
+from skedge.explanation.explain import explain
 from skedge.policies.pdors import alg4 as pdors
 from skedge.policies.pdors.alg4 import PdOrs
 from skedge.policies.pdors.explain import smallest_true
 from skedge.policies.pdors.policy import Allocation, fallback_allocation, reservations
-from skedge.run import Run, prepared, run
+from skedge.prepare import prepare_policy
+from skedge.recorded_run import Run
 from skedge.scenario.file import default_scenario, load_scenario
 from skedge.scenario.save import save_scenario
+from skedge.simulate import run
 from skedge.testing import check_policy, resource_scenario, resource_scenarios, small_scenario
 
 Skedge = Callable[..., Said]
@@ -75,7 +77,7 @@ def test_work_that_outlives_its_plan_goes_on_and_planned_jobs_go_first() -> None
 
 def test_a_server_that_goes_out_of_service_breaks_the_plans_on_it() -> None:
     scenario = system(one(minibatches=80, utility=Sigmoid(10.0, 4.0, 6.0)))
-    kernel = Kernel(scenario, prepared("pdors", scenario))
+    kernel = Kernel(scenario, prepare_policy("pdors", scenario))
     kernel.handle(Event(0, arrived=(0,)))
     stood = {server for server, _ in kernel.view.placement(0)}
     assert stood == {0}
@@ -116,10 +118,10 @@ def test_constants_can_come_from_a_file(tmp_path: Path, suffix: str) -> None:
     history, scenario = resource_scenario(7, physics=resource_scenarios()[0].physics), resource_scenarios()[0]
     save_scenario(history, tmp_path)
     path = tmp_path / ("scenario.yaml" if suffix == ".yaml" else "jobs.parquet")
-    made = prepared(f"pdors:price_source=file:{path}", scenario)
-    own = prepared("pdors", replace(scenario, jobs=Jobs(history.jobs.frame, scenario.cluster)))
+    made = prepare_policy(f"pdors:price_source=file:{path}", scenario)
+    own = prepare_policy("pdors", replace(scenario, jobs=Jobs(history.jobs.frame, scenario.cluster)))
     assert (made.params.low, made.params.high) == (own.params.low, own.params.high)  # type: ignore[attr-defined]
-    assert made.params.low != prepared("pdors", scenario).params.low  # type: ignore[attr-defined]
+    assert made.params.low != prepare_policy("pdors", scenario).params.low  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +159,7 @@ def test_constants_of_another_cluster_are_refused(spec: str, said: str) -> None:
 
 def test_a_file_that_is_not_there_is_named() -> None:
     with pytest.raises(PolicyError, match=r"price_source: nowhere\.yaml: cannot be read"):
-        prepared("pdors:price_source=file:nowhere.yaml", resource_scenarios()[0])
+        prepare_policy("pdors:price_source=file:nowhere.yaml", resource_scenarios()[0])
 
 
 def test_a_cluster_for_which_u_is_below_l_is_refused() -> None:
@@ -313,7 +315,7 @@ def test_explain_says_that_finer_levels_would_have_admitted_a_job() -> None:
 
 
 def _params(done: Run) -> dict[str, Any]:
-    return prepared(done.policy, done.scenario).params.model_dump()  # type: ignore[attr-defined,no-any-return]
+    return prepare_policy(done.policy, done.scenario).params.model_dump()  # type: ignore[attr-defined,no-any-return]
 
 
 def _at_levels(done: Run, number: int, levels: int) -> str:

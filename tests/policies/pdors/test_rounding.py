@@ -9,7 +9,7 @@ import pytest
 
 from skedge.core.errors import PolicyError
 from skedge.core.model.cluster import Floats, Ints
-from skedge.policies.pdors.gains import cover_bound, cover_gain, packing_bound, packing_gain
+from skedge.policies.pdors.alg4 import cover_bound, cover_gain, packing_bound, packing_gain
 from skedge.policies.pdors.rounding import round_each, split_parts
 
 DRAWS = 20_000

@@ -21,7 +21,7 @@ from skedge.core.model.cluster import Physics
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND
 from skedge.core.registry import make_policy
-from skedge.explain import explain
+from skedge.explanation.explain import explain
 from skedge.policies.she import deployment
 from skedge.policies.she.deployment import COST_C, COST_D, NO_PLAN, DeploymentRequest
 from skedge.policies.she.prices import (
@@ -34,7 +34,7 @@ from skedge.policies.she.prices import (
     window_price,
     with_room,
 )
-from skedge.run import run as kept_run
+from skedge.simulate import run as kept_run
 
 SEEDS = range(60)
 

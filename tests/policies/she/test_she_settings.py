@@ -11,8 +11,8 @@ import yaml
 from builders.paths import TRACES
 from skedge.core.model.scenario import Scenario
 from skedge.core.registry import make_policy
-from skedge.run import run
 from skedge.scenario.file import default_scenario, scenario_from_dict, shipped
+from skedge.simulate import run
 from skedge.testing import check_policy
 
 TRACES = Path(os.environ.get("SKEDGE_TRACES", TRACES)) / "philly"

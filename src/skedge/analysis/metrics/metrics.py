@@ -64,7 +64,7 @@ def metrics_of_parts(
         Sums may differ from those of :func:`metrics` in their last digits, as they are added in another order.
     """
     totals, windows, utilities = list[Sums](), list[tuple[int, int]](), list[float | None]()
-    with TemporaryDirectory(prefix="skedge-times-", dir=tables.beside) as folder:
+    with TemporaryDirectory(prefix="skedge-times-", dir=tables.scratch_folder) as folder:
         # Quantiles need all times at once, which may not fit into memory beside the tables: they go to files.
         paths = [Path(folder) / name for name in ("jct", "slowdown", "training")]
         for (_, part), rows in zip(scenario.parts(), tables.by_job(scenario), strict=True):

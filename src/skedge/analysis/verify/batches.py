@@ -31,24 +31,24 @@ _Row = tuple[int, int, int, str, int, int, float]
 
 
 @dataclass
-class _Books:
+class _BatchLedger:
     """Units held of each resource: (units, number of slots from the batch on). `limits`: the capacities asked for."""
 
     c: Columns
-    says: Mapping[str, Any]
+    params: Mapping[str, Any]
     limits: dict[Place, float]
-    held: dict[Place, list[tuple[int, int]]] = field(default_factory=dict)
+    holdings: dict[Place, list[tuple[int, int]]] = field(default_factory=dict)
 
     def take(self, place: Place, units: int, slots: int) -> None:
         if self.capacity(place) < np.inf:
-            self.held.setdefault(place, []).append((units, slots))
+            self.holdings.setdefault(place, []).append((units, slots))
 
     def steps(self, place: Place, slots: int) -> Iterator[tuple[int, int, float]]:
         """(from, to, unit price) in the first `slots` slots of the batch."""
-        held = self.held.get(place, [])
-        ends = sorted({0, slots, *(end for _, end in held if end < slots)})
+        holdings = self.holdings.get(place, [])
+        ends = sorted({0, slots, *(end for _, end in holdings if end < slots)})
         for a, b in pairwise(ends):
-            yield a, b, self._price(place, sum(n for n, end in held if end > a))
+            yield a, b, self._price(place, sum(n for n, end in holdings if end > a))
 
     def window(self, place: Place, slots: int) -> float:
         """Cost of a unit over the first `slots` slots."""
@@ -62,9 +62,9 @@ class _Books:
         capacity = self.capacity(place)
         if capacity in (0, np.inf):
             return np.inf if capacity == 0 else 0.0
-        types, most = (cluster.worker_types, self.says["F1"]) if worker else (cluster.ps_types, self.says["F2"])
-        scale = 2 * self.says["T"] * len(cluster.servers) * max(len(types), 1)
-        return float(((scale * most + 1) ** (load / capacity) - 1) / (scale if self.says["normed"] else 1))
+        types, factor = (cluster.worker_types, self.params["F1"]) if worker else (cluster.ps_types, self.params["F2"])
+        scale = 2 * self.params["T"] * len(cluster.servers) * max(len(types), 1)
+        return float(((scale * factor + 1) ** (load / capacity) - 1) / (scale if self.params["normed"] else 1))
 
     def capacity(self, place: Place) -> float:
         """Units of a resource; inf for no limit."""
@@ -76,7 +76,7 @@ class _Books:
         kind, server = place
         cluster = self.c.scenario.cluster
         if server == cluster.cloud:
-            limit = self.says["cloud_capacity"]
+            limit = self.params["cloud_capacity"]
             return np.inf if limit is None else float(limit)
         worker = kind.startswith(WORKER)
         types, slots = (cluster.worker_types, cluster.workers) if worker else (cluster.ps_types, cluster.ps)
@@ -85,56 +85,56 @@ class _Books:
 
 
 @dataclass
-class _Job:
+class _Acceptance:
     """An accepted job: servers of its workers and its PS, and the ends of its plans: (made_at, end) [µs].
 
     It is accepted at `since` and holds what it was given until `until` [µs]: it ends, or loses a server.
     """
 
     since: int
-    where: list[tuple[int, int]]
+    workers: list[tuple[int, int]]
     ps: int
     ends: list[tuple[int, int]]
     until: int
 
 
-_Accepted = dict[int, list[_Job]]
+_Acceptances = dict[int, list[_Acceptance]]
 """The acceptances of each job, in order; several if it lost a server."""
 
 
-def check_batches(c: Columns, found: Findings, says: Mapping[str, Any]) -> None:
+def check_batches(c: Columns, findings: Findings, params: Mapping[str, Any]) -> None:
     """Check the batches in order, with the jobs that each accepts and postpones."""
-    accepted = _accepted(c)
-    waits = _waits(c, accepted)
+    accepted = _acceptances(c)
+    waiting_spans = _waiting_spans(c, accepted)
     expected: list[_Row] = []
     limits: dict[Place, float] = {}
     batches = list(_batches(c))
     due = _due_times(c, max((time for time, _ in batches), default=0))
-    _when_due(due, found, waits, {time for time, _ in batches})
+    _no_batch_missing(due, findings, waiting_spans, {time for time, _ in batches})
     for time, decided in batches:
-        _in_time(due, found, time)
-        _everybody(c, found, time, [job for job, _, _ in decided], waits)
-        books = _Books(c, says, limits)
-        for job, one in _holding(accepted, time):
-            _hold(books, c, job, one, time)
+        _due_now(due, findings, time)
+        _decides_on_all(c, findings, time, [job for job, _, _ in decided], waiting_spans)
+        ledger = _BatchLedger(c, params, limits)
+        for job, acceptance in _active(accepted, time):
+            _take(ledger, c, job, acceptance, time)
         for job, verb, value in decided:
             if verb == "postpone":
                 if value is not None and value > 0:
-                    found.add("M36", job, time, f"is postponed at a utility of {value:.9g}; it must be at most 0")
+                    findings.add("M36", job, time, f"is postponed at a utility of {value:.9g}; it must be at most 0")
                 continue
-            for one in [one for one in accepted.get(job, []) if one.since == time]:
-                _worth(books, c, found, job, one, time, value)
-                _hold(books, c, job, one, time)
-                expected += _priced(books, c, job, one, time)
-    _as_said(c, found, expected)
+            for acceptance in [acceptance for acceptance in accepted.get(job, []) if acceptance.since == time]:
+                _check_utility(ledger, c, findings, job, acceptance, time, value)
+                _take(ledger, c, job, acceptance, time)
+                expected += _expected_prices(ledger, c, job, acceptance, time)
+    _compare_prices(c, findings, expected)
 
 
-def _holding(accepted: _Accepted, time: int) -> Iterator[tuple[int, _Job]]:
+def _active(accepted: _Acceptances, time: int) -> Iterator[tuple[int, _Acceptance]]:
     """The jobs that hold workers when the batch of this time begins, with the acceptance that gave them."""
     for job in sorted(accepted):
-        for one in accepted[job]:
-            if one.since < time < one.until:
-                yield job, one
+        for acceptance in accepted[job]:
+            if acceptance.since < time < acceptance.until:
+                yield job, acceptance
 
 
 def _batches(c: Columns) -> Iterator[tuple[int, list[tuple[int, str, float | None]]]]:
@@ -150,22 +150,28 @@ def _batches(c: Columns) -> Iterator[tuple[int, list[tuple[int, str, float | Non
         yield time, list(batches[time].values())
 
 
-def _waits(c: Columns, accepted: _Accepted) -> dict[int, list[tuple[int, int]]]:
+def _waiting_spans(c: Columns, accepted: _Acceptances) -> dict[int, list[tuple[int, int]]]:
     """When each job waits [µs]: from its arrival, or a loss of a server, to when it is accepted; NEVER: never."""
     rejected = c.decisions["job"][c.decisions.has("verb", "reject")]
-    waits: dict[int, list[tuple[int, int]]] = {}
+    waiting_spans: dict[int, list[tuple[int, int]]] = {}
     failed = failure_times(c)
     for job in sorted(set(range(len(c.scenario.jobs))) - set(rejected.tolist())):
-        mine, lost = accepted.get(job, []), _lost_at(c).get(job, [])
-        begins = [int(c.scenario.jobs.arrival[job]), *(one.until for one in mine if one.until in lost)]
+        acceptances, lost = accepted.get(job, []), _suspension_times(c).get(job, [])
+        begins = [
+            int(c.scenario.jobs.arrival[job]),
+            *(acceptance.until for acceptance in acceptances if acceptance.until in lost),
+        ]
         # a job that fails at the time of a batch has left before
-        ends = [*(one.since for one in mine), int(failed[job]) - 1 if failed[job] < NEVER else NEVER]
-        waits[job] = list(zip(begins, ends, strict=False))
-    return waits
+        ends = [
+            *(acceptance.since for acceptance in acceptances),
+            int(failed[job]) - 1 if failed[job] < NEVER else NEVER,
+        ]
+        waiting_spans[job] = list(zip(begins, ends, strict=False))
+    return waiting_spans
 
 
 @once
-def _lost_at(c: Columns) -> dict[int, list[int]]:
+def _suspension_times(c: Columns) -> dict[int, list[int]]:
     """When each job was suspended because a server went out of service [µs]."""
     d, lost = c.decisions, dict[int, list[int]]()
     rows = np.flatnonzero(d.has("verb", "suspend") & (d["server"] >= 0))
@@ -177,146 +183,163 @@ def _lost_at(c: Columns) -> dict[int, list[int]]:
 def _due_times(c: Columns, last: int) -> list[int]:
     """The times of batches [µs] to beyond `last`: 2^(i-1) slots; where servers fail at most about `mttr` apart."""
     physics, tau, due = c.scenario.physics, 1, [0]
-    most = NEVER if physics.mtbf is None else max(1, _up(physics.mttr, physics.slot))
+    max_gap = NEVER if physics.mtbf is None else max(1, _ceil_div(physics.mttr, physics.slot))
     while due[-1] <= last:
         due.append(tau * physics.slot)
-        tau += min(tau, most)
+        tau += min(tau, max_gap)
     return due[1:]
 
 
-def _when_due(due: list[int], found: Findings, waits: Mapping[int, list[tuple[int, int]]], times: set[int]) -> None:
+def _no_batch_missing(
+    due: list[int], findings: Findings, waiting_spans: Mapping[int, list[tuple[int, int]]], times: set[int]
+) -> None:
     """Check that there is a batch whenever one is due and a job, accepted later, waits."""
     for tau in [tau for tau in due if tau not in times]:
-        for job, of in waits.items():
-            if any(since < tau <= until < NEVER for since, until in of):
-                found.add("M36", job, tau, "waits, but no batch decides on it")
+        for job, spans in waiting_spans.items():
+            if any(since < tau <= until < NEVER for since, until in spans):
+                findings.add("M36", job, tau, "waits, but no batch decides on it")
 
 
-def _in_time(due: list[int], found: Findings, time: int) -> None:
+def _due_now(due: list[int], findings: Findings, time: int) -> None:
     """Check that a batch is at a time at which one is due."""
-    at = bisect_left(due, time)
-    if due[at] != time:
-        found.add(
-            "M36", None, time, f"a batch decides at {time} µs; it must be at {due[max(at - 1, 0)]} or {due[at]} µs"
+    index = bisect_left(due, time)
+    if due[index] != time:
+        findings.add(
+            "M36",
+            None,
+            time,
+            f"a batch decides at {time} µs; it must be at {due[max(index - 1, 0)]} or {due[index]} µs",
         )
 
 
-def _everybody(
-    c: Columns, found: Findings, time: int, decided: list[int], waits: Mapping[int, list[tuple[int, int]]]
+def _decides_on_all(
+    c: Columns, findings: Findings, time: int, decided: list[int], waiting_spans: Mapping[int, list[tuple[int, int]]]
 ) -> None:  # fmt: skip
     """Check that a batch decides once on each job that waits since before it."""
-    due = {job for job, of in waits.items() if any(since < time <= until for since, until in of)}
+    due = {job for job, spans in waiting_spans.items() if any(since < time <= until for since, until in spans)}
     for job in sorted(due ^ set(decided)):
         text = (
             "waits, but the batch does not decide on it" if job in due else "does not wait, but a batch decides on it"
         )
-        found.add("M36", job, time, text)
+        findings.add("M36", job, time, text)
     d = c.decisions
     rows = np.flatnonzero((d["time"] == time) & d.has("verb", "postpone"))
     for job in sorted({job for job in decided if (d["job"][rows] == job).sum() > 1}):
-        found.add("M36", job, time, "is postponed twice by one batch")
+        findings.add("M36", job, time, "is postponed twice by one batch")
 
 
-def _accepted(c: Columns) -> _Accepted:
+def _acceptances(c: Columns) -> _Acceptances:
     """The holdings and plans of each acceptance."""
-    jobs: _Accepted = {}
+    jobs: _Acceptances = {}
     orders = gang_orders(c)
     p = c.plans
     orders = orders.filter(orders["verb"] == "allocate").select("job", "time", "server", "workers")
     for job, time, server, workers in orders.rows():
-        mine = jobs.setdefault(job, [])
-        if not mine or mine[-1].since != time:
-            mine.append(_Job(time, [], -1, [], NEVER))
-        mine[-1].where.append((server, workers))
-    over = end_times(c)
-    for job, mine in jobs.items():
-        ends = [*_lost_at(c).get(job, []), int(over[job])]
-        for one in mine:
-            one.until = min((end for end in ends if end > one.since), default=NEVER)
-    for job, made, end, server, ps in zip(
+        acceptances = jobs.setdefault(job, [])
+        if not acceptances or acceptances[-1].since != time:
+            acceptances.append(_Acceptance(time, [], -1, [], NEVER))
+        acceptances[-1].workers.append((server, workers))
+    end_time = end_times(c)
+    for job, acceptances in jobs.items():
+        ends = [*_suspension_times(c).get(job, []), int(end_time[job])]
+        for acceptance in acceptances:
+            acceptance.until = min((end for end in ends if end > acceptance.since), default=NEVER)
+    for job, made_at, end, server, ps in zip(
         *(p[name].tolist() for name in ("job", "made_at", "to", "server", "ps")), strict=True
     ):
-        for one in [one for one in jobs.get(job, []) if one.since <= made][-1:]:
-            one.ends.append((made, end))
-            one.ps = server if ps else one.ps
+        for acceptance in [acceptance for acceptance in jobs.get(job, []) if acceptance.since <= made_at][-1:]:
+            acceptance.ends.append((made_at, end))
+            acceptance.ps = server if ps else acceptance.ps
     return jobs
 
 
-def _places(c: Columns, job: int, one: _Job) -> list[tuple[Place, int]]:
+def _places(c: Columns, job: int, acceptance: _Acceptance) -> list[tuple[Place, int]]:
     """(resource, units) pairs held by a job, its PS last."""
-    workers, servers = _types(c)
+    workers, servers = _slot_names(c)
     worker, ps = workers[job], servers[job]
-    return [((worker, server), n) for server, n in one.where] + [((ps, one.ps), 1)]
+    return [((worker, server), n) for server, n in acceptance.workers] + [((ps, acceptance.ps), 1)]
 
 
 @once
-def _types(c: Columns) -> tuple[list[str], list[str]]:
+def _slot_names(c: Columns) -> tuple[list[str], list[str]]:
     """Names of the worker slots and of the PS slots that each job uses."""
     f = c.scenario.jobs.frame
     return [WORKER + kind for kind in f["worker_type"].to_list()], [PS + kind for kind in f["ps_type"].to_list()]
 
 
-def _hold(books: _Books, c: Columns, job: int, one: _Job, time: int) -> None:
-    slots = _slots_left(c, one, time)
-    for place, n in _places(c, job, one):
-        books.take(place, n, slots)
+def _take(ledger: _BatchLedger, c: Columns, job: int, acceptance: _Acceptance, time: int) -> None:
+    slots = _slots_left(c, acceptance, time)
+    for place, n in _places(c, job, acceptance):
+        ledger.take(place, n, slots)
 
 
-def _slots_left(c: Columns, one: _Job, time: int) -> int:
+def _slots_left(c: Columns, acceptance: _Acceptance, time: int) -> int:
     """Slots to the end of the newest plan at `time`, at least 1."""
-    end = max(((made, end) for made, end in one.ends if made <= time), default=(0, time))[1]
-    return max(1, _up(end - time, c.scenario.physics.slot))
+    end = max(((made_at, end) for made_at, end in acceptance.ends if made_at <= time), default=(0, time))[1]
+    return max(1, _ceil_div(end - time, c.scenario.physics.slot))
 
 
-def _up(a: int, b: int) -> int:
+def _ceil_div(a: int, b: int) -> int:
     """The quotient a / b, rounded up."""
     return -(-a // b)
 
 
-def _worth(books: _Books, c: Columns, found: Findings, job: int, one: _Job, time: int, value: float | None) -> None:
+def _check_utility(
+    ledger: _BatchLedger,
+    c: Columns,
+    findings: Findings,
+    job: int,
+    acceptance: _Acceptance,
+    time: int,
+    value: float | None,
+) -> None:
     """Check that an accepted job's utility is 1 less the cost of its workers and PS for d_j slots, and above 0."""
-    scenario, workers = c.scenario, sum(n for _, n in one.where)
-    together = len(one.where) == 1 and one.where[0][0] == one.ps
-    xi = together and (one.ps == scenario.cluster.cloud or scenario.physics.colocation == "one_server")
-    worths = []
-    for zeta in {0, int(xi)}:  # a spread plan may use one server, but was computed at zeta = 0
-        slots = _up(_up(int(scenario.announced_work[job, zeta]), workers), scenario.physics.slot)
-        worths.append(1 - sum(n * books.window(place, slots) for place, n in _places(c, job, one)))
-    if value is None or not value > 0 or min(abs(value - worth) for worth in worths) > TOLERANCE:
-        found.add("M36", job, time, f"is accepted at a utility of {value}; 1 - cost is {worths[0]:.9g}")
+    scenario, workers = c.scenario, sum(n for _, n in acceptance.workers)
+    single_server = len(acceptance.workers) == 1 and acceptance.workers[0][0] == acceptance.ps
+    colocated = single_server and (
+        acceptance.ps == scenario.cluster.cloud or scenario.physics.colocation == "one_server"
+    )
+    utilities = []
+    for zeta in {0, int(colocated)}:  # a spread plan may use one server, but was computed at zeta = 0
+        slots = _ceil_div(_ceil_div(int(scenario.announced_work[job, zeta]), workers), scenario.physics.slot)
+        utilities.append(1 - sum(n * ledger.window(place, slots) for place, n in _places(c, job, acceptance)))
+    if value is None or not value > 0 or min(abs(value - utility) for utility in utilities) > TOLERANCE:
+        findings.add("M36", job, time, f"is accepted at a utility of {value}; 1 - cost is {utilities[0]:.9g}")
 
 
-def _priced(books: _Books, c: Columns, job: int, one: _Job, time: int) -> Iterator[_Row]:
+def _expected_prices(ledger: _BatchLedger, c: Columns, job: int, acceptance: _Acceptance, time: int) -> Iterator[_Row]:
     """The prices changed by an accepted job."""
-    slots, slot, cluster = _slots_left(c, one, time), c.scenario.physics.slot, c.scenario.cluster
-    known = {*(WORKER + kind for kind in cluster.worker_types), *(PS + kind for kind in cluster.ps_types)}
-    for place, _ in _places(c, job, one):
-        if place[0] in known and books.capacity(place) < np.inf:
-            for a, b, price in books.steps(place, slots):
+    slots, slot, cluster = _slots_left(c, acceptance, time), c.scenario.physics.slot, c.scenario.cluster
+    priced_names = {*(WORKER + kind for kind in cluster.worker_types), *(PS + kind for kind in cluster.ps_types)}
+    for place, _ in _places(c, job, acceptance):
+        if place[0] in priced_names and ledger.capacity(place) < np.inf:
+            for a, b, price in ledger.steps(place, slots):
                 yield time, job, place[1], place[0], time + a * slot, time + b * slot, price
 
 
-def _as_said(c: Columns, found: Findings, expected: list[_Row]) -> None:
+def _compare_prices(c: Columns, findings: Findings, expected: list[_Row]) -> None:
     """Check that the recorded prices are the expected ones, each once."""
     p = c.prices
     columns = (p["made_at"], p["job"], p["server"], p.frame["resource"], p["from"], p["to"], p["price"])
-    said = sorted(
+    actual = sorted(
         zip(
             *(column.tolist() if isinstance(column, np.ndarray) else column.to_list() for column in columns),
             strict=True,
         )
     )
     expected = sorted(expected)
-    keys, right = [row[:6] for row in said], [row[:6] for row in expected]
-    differ = (Counter(keys) - Counter(right)) + (Counter(right) - Counter(keys))
-    for row in sorted(differ)[: found.limit]:
-        what = "is not on record" if row not in keys else "follows from no acceptance, or is recorded twice"
-        found.add(
-            "M36", row[1], row[0], f"the price of {row[3]} on server {row[2]} from {row[4]} to {row[5]} µs {what}"
+    actual_keys, expected_keys = [row[:6] for row in actual], [row[:6] for row in expected]
+    differ = (Counter(actual_keys) - Counter(expected_keys)) + (Counter(expected_keys) - Counter(actual_keys))
+    for row in sorted(differ)[: findings.limit]:
+        problem = "is not on record" if row not in actual_keys else "follows from no acceptance, or is recorded twice"
+        findings.add(
+            "M36", row[1], row[0], f"the price of {row[3]} on server {row[2]} from {row[4]} to {row[5]} µs {problem}"
         )
-    if keys != right:
+    if actual_keys != expected_keys:
         return
-    for one, other in zip(said, expected, strict=True):
-        if abs(one[6] - other[6]) > TOLERANCE * max(abs(other[6]), 1e-12):
-            text = f"the price of {one[3]} on server {one[2]} is {one[6]:.9g} from {one[4]} µs"
-            found.add("M36", one[1], one[0], f"{text}; the load gives {other[6]:.9g}")
+    for actual_row, expected_row in zip(actual, expected, strict=True):
+        if abs(actual_row[6] - expected_row[6]) > TOLERANCE * max(abs(expected_row[6]), 1e-12):
+            text = (
+                f"the price of {actual_row[3]} on server {actual_row[2]} is {actual_row[6]:.9g} from {actual_row[4]} µs"
+            )
+            findings.add("M36", actual_row[1], actual_row[0], f"{text}; the load gives {expected_row[6]:.9g}")

@@ -27,52 +27,52 @@ from .rules import Findings
 from .same import carried_out_exactly
 from .supplies import unequal_uploads
 
-_MOST_WORK = 2.0**62
+_MAX_WORK = 2.0**62
 """Worker time beyond which sums need unbounded integers [worker-µs]."""
 
 
-def check_gangs(c: Columns, found: Findings, slack: int) -> None:
+def check_gangs(c: Columns, findings: Findings, slack: int) -> None:
     """Check the rules on gangs for all kinds of cluster."""
     if not len(c.gangs):
         return
     if slack > 0 or not carried_out_exactly(c):
-        _decided(c, found, slack)
-    _together(c, found)
-    _apart(found, gang_intervals(c), slack)
+        _ordered_starts(c, findings, slack)
+    _row_agreement(c, findings)
+    _one_at_a_time(findings, gang_intervals(c), slack)
 
 
-def check_gang_slots(c: Columns, found: Findings, slack: int) -> None:
+def check_gang_slots(c: Columns, findings: Findings, slack: int) -> None:
     """Check the rules on slots held by gangs."""
     if not len(c.gangs):
         return
     intervals = gang_intervals(c)
-    _types(c, found)
-    _capacity(c, found, slack)
-    _at_most_chunks(c, found, intervals)
-    _colocated(c, found, intervals)
+    _types(c, findings)
+    _capacity(c, findings, slack)
+    _at_most_chunks(c, findings, intervals)
+    _colocated(c, findings, intervals)
 
 
-def check_gang_starts(c: Columns, found: Findings, slack: int) -> None:
+def check_gang_starts(c: Columns, findings: Findings, slack: int) -> None:
     """Check the rules on data and work of gangs; at sites M31 to M33 replace them."""
     if not len(c.gangs):
         return
-    intervals, given = gang_intervals(c), supplies(c)
-    _brought(c, found, given, slack)
+    intervals, data_orders = gang_intervals(c), supplies(c)
+    _upload_starts(c, findings, data_orders, slack)
     if slack > 0 or not all(followed(c)):
-        _not_early(c, found, given, slack)
-    check_begins(c, found, given, slack)
-    _work(c, found, intervals, slack)
+        _compute_starts(c, findings, data_orders, slack)
+    check_begins(c, findings, data_orders, slack)
+    _work(c, findings, intervals, slack)
 
 
-def _decided(c: Columns, found: Findings, slack: int) -> None:
+def _ordered_starts(c: Columns, findings: Findings, slack: int) -> None:
     """M2: each allocation on a server begins with a decision for that server and number of workers."""
     t, d = c.gangs, c.decisions
     rows = np.flatnonzero(d.has("verb", "allocate", "allocate_each"))
-    decided = pl.DataFrame({name: d[name][rows] for name in ("job", "server", "time", "workers")})
-    held = pl.DataFrame({"job": t["job"], "server": t["server"], "time": t["start"], "n": t["workers"]})
-    held = held.with_columns(pl.col("n").sum().over("job", "server", "time")).with_row_index("row").sort("time")
-    near = held.join_asof(
-        decided.unique(["job", "server", "time"], keep="last", maintain_order=True).sort("time"),
+    orders = pl.DataFrame({name: d[name][rows] for name in ("job", "server", "time", "workers")})
+    holdings = pl.DataFrame({"job": t["job"], "server": t["server"], "time": t["start"], "n": t["workers"]})
+    holdings = holdings.with_columns(pl.col("n").sum().over("job", "server", "time")).with_row_index("row").sort("time")
+    matched = holdings.join_asof(
+        orders.unique(["job", "server", "time"], keep="last", maintain_order=True).sort("time"),
         on="time",
         by=["job", "server"],
         strategy="nearest",
@@ -80,43 +80,47 @@ def _decided(c: Columns, found: Findings, slack: int) -> None:
         coalesce=False,
         check_sortedness=False,
     )
-    none = np.zeros(len(t), bool)
+    unordered = np.zeros(len(t), bool)
     agree = pl.col("workers").eq_missing(pl.col("n"))
-    none[near.filter(~agree)["row"].to_numpy()] = True
-    say = "holds workers on server {} from {} µs; no decision at that time allocates exactly these"
-    found.rows("M2", none, t["job"], t["start"], lambda i: say.format(t["server"][i], t["start"][i]))
+    unordered[matched.filter(~agree)["row"].to_numpy()] = True
+    template = "holds workers on server {} from {} µs; no decision at that time allocates exactly these"
+    findings.add_rows("M2", unordered, t["job"], t["start"], lambda i: template.format(t["server"][i], t["start"][i]))
 
 
-def _together(c: Columns, found: Findings) -> None:
+def _row_agreement(c: Columns, findings: Findings) -> None:
     """M24: the rows of an allocation agree: one row per server or, without a gang, per group that begins together."""
-    unclear = _unclear(c)
+    unclear = _unclear_rows(c)
     if unclear.any():
-        each = pl.Series(not_gangs(c), dtype=pl.Int32).implode()
+        elastic_jobs = pl.Series(not_gangs(c), dtype=pl.Int32).implode()
         frame = c.gangs.frame.filter(pl.Series(unclear))
-        gangs = frame.filter(~pl.col("job").is_in(each))
-        _agree(found, gangs, ("compute_from", "end", "colocated", "preempted"), "server")
-        both = frame.filter(pl.col("job").is_in(each)).with_columns(server=pl.struct("server", "compute_from"))
-        _agree(found, both, ("end", "colocated", "preempted"), "server")
+        gangs = frame.filter(~pl.col("job").is_in(elastic_jobs))
+        _compare_rows(findings, gangs, ("compute_from", "end", "colocated", "preempted"), "server")
+        elastic_rows = frame.filter(pl.col("job").is_in(elastic_jobs)).with_columns(
+            server=pl.struct("server", "compute_from")
+        )
+        _compare_rows(findings, elastic_rows, ("end", "colocated", "preempted"), "server")
     rows = np.flatnonzero(c.decisions.has("verb", "allocate"))
     rows = rows[np.isin(c.decisions["job"][rows], not_gangs(c))]
     jobs, first = np.unique(c.decisions["job"][rows], return_index=True)
-    for job, row in zip(jobs[: found.limit].tolist(), rows[first], strict=False):
-        found.add("M24", job, int(c.decisions["time"][row]), "is a gang in some allocations and not in others")
+    for job, row in zip(jobs[: findings.limit].tolist(), rows[first], strict=False):
+        findings.add("M24", job, int(c.decisions["time"][row]), "is a gang in some allocations and not in others")
 
 
-def _agree(found: Findings, frame: pl.DataFrame, agree: tuple[str, ...], place: str) -> None:
-    by = frame.group_by("job", "start", maintain_order=True).agg(
-        *(pl.col(name).n_unique().alias(name) for name in agree), pl.col(place).is_duplicated().any().alias("twice")
+def _compare_rows(findings: Findings, frame: pl.DataFrame, columns: tuple[str, ...], place: str) -> None:
+    allocations = frame.group_by("job", "start", maintain_order=True).agg(
+        *(pl.col(name).n_unique().alias(name) for name in columns), pl.col(place).is_duplicated().any().alias("twice")
     )
     for row in (
-        by.filter(pl.any_horizontal(pl.col(agree) > 1) | pl.col("twice")).head(found.limit).iter_rows(named=True)
+        allocations.filter(pl.any_horizontal(pl.col(columns) > 1) | pl.col("twice"))
+        .head(findings.limit)
+        .iter_rows(named=True)
     ):
-        differ = [name for name in agree if row[name] > 1] or ["server (used twice)"]
+        differ = [name for name in columns if row[name] > 1] or ["server (used twice)"]
         text = f"the servers of the gang from {row['start']} µs differ in {', '.join(differ)}"
-        found.add("M24", row["job"], row["start"], text)
+        findings.add("M24", row["job"], row["start"], text)
 
 
-def _unclear(c: Columns) -> Bools:
+def _unclear_rows(c: Columns) -> Bools:
     """The rows of allocations that are not seen at once to agree: one pass in the order of a record, by (start, job).
 
     All rows if they are in another order.
@@ -124,32 +128,32 @@ def _unclear(c: Columns) -> Bools:
     t = c.gangs
     start, job, server, begin = (t[name] for name in ("start", "job", "server", "compute_from"))
     later = (start[1:] > start[:-1]) | ((start[1:] == start[:-1]) & (job[1:] > job[:-1]))
-    same = (start[1:] == start[:-1]) & (job[1:] == job[:-1])
-    each = np.zeros(len(c.scenario.jobs), bool)
-    each[not_gangs(c)] = True
-    further = np.where(
-        each[job[1:]],
+    same_allocation = (start[1:] == start[:-1]) & (job[1:] == job[:-1])
+    is_elastic = np.zeros(len(c.scenario.jobs), bool)
+    is_elastic[not_gangs(c)] = True
+    agrees = np.where(
+        is_elastic[job[1:]],
         (server[1:] > server[:-1]) | ((server[1:] == server[:-1]) & (begin[1:] > begin[:-1])),
         (server[1:] > server[:-1]) & (begin[1:] == begin[:-1]),
     )
     for name in ("end", "colocated", "preempted"):
-        further &= t[name][1:] == t[name][:-1]
-    if not (later | same).all():
+        agrees &= t[name][1:] == t[name][:-1]
+    if not (later | same_allocation).all():
         return np.ones(len(t), bool)
     allocation = np.append(0, np.cumsum(later))[: len(t)]
-    return np.isin(allocation, allocation[1:][same & ~further])
+    return np.isin(allocation, allocation[1:][same_allocation & ~agrees])
 
 
-def _types(c: Columns, found: Findings) -> None:
+def _types(c: Columns, findings: Findings) -> None:
     t, cluster, kind = c.gangs, c.scenario.cluster, c.scenario.jobs.worker_type[c.gangs["job"]]
-    has = np.zeros(len(t), bool) | (t["server"] == cluster.cloud)
+    available = np.zeros(len(t), bool) | (t["server"] == cluster.cloud)
     if cluster.worker_types:
-        has |= (kind >= 0) & (cluster.workers[t["server"], kind] > 0)
-    say = "server {} has no worker of the job's type"
-    found.rows("M3", ~has, t["job"], t["start"], lambda i: say.format(t["server"][i]))
+        available |= (kind >= 0) & (cluster.workers[t["server"], kind] > 0)
+    template = "server {} has no worker of the job's type"
+    findings.add_rows("M3", ~available, t["job"], t["start"], lambda i: template.format(t["server"][i]))
 
 
-def _capacity(c: Columns, found: Findings, slack: int) -> None:
+def _capacity(c: Columns, findings: Findings, slack: int) -> None:
     """M4: on each server and type used by a gang, gangs and lanes together hold at most the workers there are."""
     t, cluster = c.runs, c.scenario.cluster
     kind, types = c.scenario.jobs.worker_type[t["job"]], max(len(cluster.worker_types), 1)
@@ -157,32 +161,32 @@ def _capacity(c: Columns, found: Findings, slack: int) -> None:
     pool = np.where((kind >= 0) & (t["server"] != cluster.cloud), t["server"] * types + kind, -1).astype(np.int32)
     used = np.unique(pool[t["chunk"] < 0])
     rows = np.flatnonzero(np.isin(pool, used[used >= 0]))
-    if slack == 0 and cluster.worker_types and _has_room(c, pool, rows):
+    if slack == 0 and cluster.worker_types and _within_capacity(c, pool, rows):
         return
     end = np.maximum(t["end"][rows] - slack, t["start"][rows])
-    time, where = np.concatenate([end, t["start"][rows]]), np.tile(pool[rows], 2)
+    time, place = np.concatenate([end, t["start"][rows]]), np.tile(pool[rows], 2)
     change = np.concatenate([-t["workers"][rows], t["workers"][rows]]).astype(np.int64)
     # at one time, workers are given back before others are taken
-    order, _ = in_groups(where, time, int(where.max(initial=0)) + 1)
-    held = np.cumsum(change[order])
-    limit = cluster.workers.ravel()[where[order]] if cluster.worker_types else held
+    order, _ = in_groups(place, time, int(place.max(initial=0)) + 1)
+    load = np.cumsum(change[order])
+    limit = cluster.workers.ravel()[place[order]] if cluster.worker_types else load
     job = np.tile(t["job"][rows], 2)[order]
-    say = "{} workers are held at {} µs on server {}; it has {} of the type"
-    found.rows(
-        "M4", held > limit, job, time[order],
-        lambda i: say.format(held[i], time[order][i], where[order][i] // types, limit[i]),
+    template = "{} workers are held at {} µs on server {}; it has {} of the type"
+    findings.add_rows(
+        "M4", load > limit, job, time[order],
+        lambda i: template.format(load[i], time[order][i], place[order][i] // types, limit[i]),
     )  # fmt: skip
 
 
-def _has_room(c: Columns, pool: Small, rows: Ints) -> bool:
+def _within_capacity(c: Columns, pool: Small, rows: Ints) -> bool:
     """Whether the `rows` of runs never hold more than there is of their `pool`, the number of a server and type."""
     rows = rows[in_order(c.runs["start"][rows])]
     start, end, n = (c.runs[name][rows] for name in ("start", "end", "workers"))
-    return bool(_never_over(start, end, end.argsort(), pool[rows], n, c.scenario.cluster.workers.flatten()))
+    return bool(_fits(start, end, end.argsort(), pool[rows], n, c.scenario.cluster.workers.flatten()))
 
 
 @lean
-def _never_over(start: Ints, end: Ints, ends: Ints, pool: Small, n: Small, left: Ints) -> bool:
+def _fits(start: Ints, end: Ints, ends: Ints, pool: Small, n: Small, left: Ints) -> bool:
     """Sweep over time: whether what is `left` of each pool is enough; rows are by start, `ends` are those by end."""
     k = 0
     for i in range(len(start)):
@@ -196,52 +200,54 @@ def _never_over(start: Ints, end: Ints, ends: Ints, pool: Small, n: Small, left:
     return True
 
 
-def _at_most_chunks(c: Columns, found: Findings, intervals: pl.DataFrame) -> None:
+def _at_most_chunks(c: Columns, findings: Findings, intervals: pl.DataFrame) -> None:
     job, workers = intervals["job"].to_numpy(), intervals["workers"].to_numpy()
     limit = c.scenario.jobs.chunks[job]
-    say = "holds {} workers; it has {} chunks"
-    found.rows("M5", workers > limit, job, intervals["start"].to_numpy(), lambda i: say.format(workers[i], limit[i]))
+    template = "holds {} workers; it has {} chunks"
+    findings.add_rows(
+        "M5", workers > limit, job, intervals["start"].to_numpy(), lambda i: template.format(workers[i], limit[i])
+    )
 
 
-def _colocated(c: Columns, found: Findings, intervals: pl.DataFrame) -> None:
+def _colocated(c: Columns, findings: Findings, intervals: pl.DataFrame) -> None:
     """M10: zeta = 1 if workers and PS are in the cloud or, if the physics allows it, on one server."""
     cluster = c.scenario.cluster
     edge_too = c.scenario.physics.colocation == "one_server"
-    one, server = intervals["servers"].to_numpy() == 1, intervals["server"].to_numpy()
-    got, maybe = intervals["colocated"].to_numpy(), one & ((server == cluster.cloud) | edge_too)
-    if not (got | maybe).any():
+    single, server = intervals["servers"].to_numpy() == 1, intervals["server"].to_numpy()
+    actual, eligible = intervals["colocated"].to_numpy(), single & ((server == cluster.cloud) | edge_too)
+    if not (actual | eligible).any():
         return
     ps = _ps_server(c, intervals["job"].to_numpy(), intervals["start"].to_numpy())
-    zeta = maybe & (ps == server)
-    say = "colocated is {}; the workers are on {} and the PS on server {} (-1: none)"
-    found.rows(
-        "M10", got != zeta, intervals["job"].to_numpy(), intervals["start"].to_numpy(),
-        lambda i: say.format(bool(got[i]), f"server {server[i]}" if one[i] else "several servers", ps[i]),
+    zeta = eligible & (ps == server)
+    template = "colocated is {}; the workers are on {} and the PS on server {} (-1: none)"
+    findings.add_rows(
+        "M10", actual != zeta, intervals["job"].to_numpy(), intervals["start"].to_numpy(),
+        lambda i: template.format(bool(actual[i]), f"server {server[i]}" if single[i] else "several servers", ps[i]),
     )  # fmt: skip
 
 
 def _ps_server(c: Columns, job: Ints, time: Ints) -> Ints:
     """Server of the PS held by each job at each time; -1 for none."""
-    at = pl.DataFrame({"job": job, "time": time}).with_row_index("row").sort("time")
+    instants = pl.DataFrame({"job": job, "time": time}).with_row_index("row").sort("time")
     ps = pl.DataFrame({k: c.ps[k] for k in ("job", "server", "start", "end")}).sort("start")
-    both = at.with_columns(pl.col("job").cast(pl.Int32)).join_asof(
+    matched = instants.with_columns(pl.col("job").cast(pl.Int32)).join_asof(
         ps, left_on="time", right_on="start", by="job", check_sortedness=False
     )
-    held = pl.when(pl.col("end") > pl.col("time")).then("server").fill_null(-1)
-    return both.sort("row").select(held)["server"].to_numpy()
+    ps_server = pl.when(pl.col("end") > pl.col("time")).then("server").fill_null(-1)
+    return matched.sort("row").select(ps_server)["server"].to_numpy()
 
 
-def _apart(found: Findings, intervals: pl.DataFrame, slack: int) -> None:
+def _one_at_a_time(findings: Findings, intervals: pl.DataFrame, slack: int) -> None:
     """M24: a job holds one allocation at a time."""
     job, start, end = (intervals[name].to_numpy() for name in ("job", "start", "end"))
     last = np.concatenate([[0], end[:-1]])
     # rows are by job and start, so `last` is the end of the same job's row before
     wrong = ~first_of_job(job) & (start < last - slack)
-    say = "an allocation begins at {} µs, before the last one ends at {} µs"
-    found.rows("M24", wrong, job, start, lambda i: say.format(start[i], last[i]))
+    template = "an allocation begins at {} µs, before the last one ends at {} µs"
+    findings.add_rows("M24", wrong, job, start, lambda i: template.format(start[i], last[i]))
 
 
-def _brought(c: Columns, found: Findings, given: pl.DataFrame, slack: int) -> None:
+def _upload_starts(c: Columns, findings: Findings, data_orders: pl.DataFrame, slack: int) -> None:
     """M7: if a server lacks the data of some workers of an order, an upload begins with the order.
 
     So it is for jobs whose uploads are exactly those required.
@@ -252,41 +258,46 @@ def _brought(c: Columns, found: Findings, given: pl.DataFrame, slack: int) -> No
     u, unequal = c.uploads, pl.Series(jobs, dtype=pl.Int32).implode()
     table = pl.DataFrame({"job": u["job"], "server": u["to_server"], "begun": u["start"]})
     table = table.filter(pl.col("job").is_in(unequal)).sort("begun")
-    near = given.filter(pl.col("chunks") > 0, pl.col("job").is_in(unequal)).sort("time").join_asof(
+    matched = data_orders.filter(pl.col("chunks") > 0, pl.col("job").is_in(unequal)).sort("time").join_asof(
         table, left_on="time", right_on="begun", by=["job", "server"], strategy="nearest", tolerance=slack,
         check_sortedness=False,
     )  # fmt: skip
-    absent = near.filter(pl.col("begun").is_null())
+    absent = matched.filter(pl.col("begun").is_null())
     text = "{n} workers on server {server} need data, {before} have them; no upload starts at {time} µs"
-    for row in absent.sort("time", "job", "server").head(found.limit).iter_rows(named=True):
-        found.add("M7", row["job"], row["time"], text.format_map(row))
+    for row in absent.sort("time", "job", "server").head(findings.limit).iter_rows(named=True):
+        findings.add("M7", row["job"], row["time"], text.format_map(row))
 
 
-def _not_early(c: Columns, found: Findings, given: pl.DataFrame, slack: int) -> None:
+def _compute_starts(c: Columns, findings: Findings, data_orders: pl.DataFrame, slack: int) -> None:
     """M7: a gang begins computing exactly when its last data are there; a resumed one pays the checkpoint overhead."""
     in_gang = ~pl.col("job").is_in(pl.Series(not_gangs(c), dtype=pl.Int32).implode())
     intervals = gang_intervals(c).with_row_index("at").filter(in_gang)
     if not len(intervals):
         return
-    held = gang_holdings(c).filter(in_gang).with_columns(by=pl.col("start") + slack).sort("by", maintain_order=True)
-    new = given.select("job", "server", "time").filter(given["n"] > given["before"])
-    new = new.join(held.select("job", "server"), on=["job", "server"], how="semi", maintain_order="left")
-    new = new.sort("time", maintain_order=True)
-    new = new.select("job", "server", begun="time", ready=pl.col("time") + pl.Series(_delays(c, new)))
-    held = held.join_asof(new, left_on="by", right_on="begun", by=["job", "server"], check_sortedness=False)
+    holdings = gang_holdings(c).filter(in_gang).with_columns(by=pl.col("start") + slack).sort("by", maintain_order=True)
+    uploads = data_orders.select("job", "server", "time").filter(data_orders["n"] > data_orders["before"])
+    uploads = uploads.join(holdings.select("job", "server"), on=["job", "server"], how="semi", maintain_order="left")
+    uploads = uploads.sort("time", maintain_order=True)
+    uploads = uploads.select("job", "server", begun="time", ready=pl.col("time") + pl.Series(_delays(c, uploads)))
+    holdings = holdings.join_asof(uploads, left_on="by", right_on="begun", by=["job", "server"], check_sortedness=False)
     job, start, end, computes = (intervals[name].to_numpy() for name in ("job", "start", "end", "compute_from"))
     first = first_of_job(job)
-    ready = start.copy()
-    at = intervals["at"].to_numpy().searchsorted(held["at"].to_numpy())
-    np.maximum.at(ready, at, held["ready"].fill_null(0).to_numpy())
+    data_ready = start.copy()
+    index = intervals["at"].to_numpy().searchsorted(holdings["at"].to_numpy())
+    np.maximum.at(data_ready, index, holdings["ready"].fill_null(0).to_numpy())
     overhead = c.scenario.physics.checkpoint_overhead
     restored = ~first | (_ordered_until(c, job, start + slack) > 1)  # also after one replaced in the same instant
-    least, most = np.minimum(ready + np.where(first, 0, overhead), end), ready + np.where(restored, overhead, 0)
+    earliest, latest = (
+        np.minimum(data_ready + np.where(first, 0, overhead), end),
+        data_ready + np.where(restored, overhead, 0),
+    )
     say_early = "computes from {} µs; its upload and restore end at {} µs"
-    found.rows("M7", computes < least - slack, job, computes, lambda i: say_early.format(computes[i], least[i]))
+    findings.add_rows(
+        "M7", computes < earliest - slack, job, computes, lambda i: say_early.format(computes[i], earliest[i])
+    )
     say_late = "computes from {} µs; it could from {} µs"
-    found.rows(
-        "M7", computes > most + slack + c.late[job], job, computes, lambda i: say_late.format(computes[i], most[i])
+    findings.add_rows(
+        "M7", computes > latest + slack + c.late[job], job, computes, lambda i: say_late.format(computes[i], latest[i])
     )
 
 
@@ -294,21 +305,21 @@ def _ordered_until(c: Columns, job: Ints, time: Ints) -> Ints:
     """Number of allocations of each job ordered up to each time."""
     orders = gang_orders(c).filter(pl.col("verb") == "allocate").unique("order", maintain_order=True).sort("time")
     orders = orders.select("job", "time", count=pl.col("job").cum_count().over("job"))
-    asked = pl.DataFrame({"job": job, "time": time}).cast(pl.Int64).with_row_index("row").sort("time")
+    queries = pl.DataFrame({"job": job, "time": time}).cast(pl.Int64).with_row_index("row").sort("time")
     return (
-        asked.join_asof(orders, on="time", by="job", check_sortedness=False)
+        queries.join_asof(orders, on="time", by="job", check_sortedness=False)
         .sort("row")["count"]
         .fill_null(0)
         .to_numpy()
     )
 
 
-def _delays(c: Columns, given: pl.DataFrame) -> Ints:
+def _delays(c: Columns, orders: pl.DataFrame) -> Ints:
     """Upload delay of each row's job to its server [µs]."""
-    return upload_delays(c.scenario.delays, given["job"].to_numpy(), given["server"].to_numpy())
+    return upload_delays(c.scenario.delays, orders["job"].to_numpy(), orders["server"].to_numpy())
 
 
-def _work(c: Columns, found: Findings, intervals: pl.DataFrame, slack: int) -> None:
+def _work(c: Columns, findings: Findings, intervals: pl.DataFrame, slack: int) -> None:
     """M8: worker time spent computing equals the work, up to less than one step of the last workers.
 
     Work done at another zeta counts in proportion to the total work at each zeta. Each change rounds down by up to a
@@ -320,29 +331,38 @@ def _work(c: Columns, found: Findings, intervals: pl.DataFrame, slack: int) -> N
     first = np.flatnonzero(first_of_job(job))
     last = np.concatenate([first[1:], [len(job)]]) - 1
     need = c.scenario.true_work[job[last], zeta[last]]
-    done = np.add.reduceat(spent, first)
-    held = np.add.reduceat(workers, first)
-    late = c.late[job[last]] * np.maximum.reduceat(workers, first)
-    rounding, room = slack * held, c.scenario.physics.step * workers[last] + late
-    wrong = ~((-rounding <= done - need) & (done - need < room + rounding))
-    wrong |= np.add.reduceat(computed.cast(pl.Float64).to_numpy(), first) > _MOST_WORK
+    worker_time = np.add.reduceat(spent, first)
+    sum_workers = np.add.reduceat(workers, first)
+    lateness = c.late[job[last]] * np.maximum.reduceat(workers, first)
+    rounding, room = slack * sum_workers, c.scenario.physics.step * workers[last] + lateness
+    wrong = ~((-rounding <= worker_time - need) & (worker_time - need < room + rounding))
+    wrong |= np.add.reduceat(computed.cast(pl.Float64).to_numpy(), first) > _MAX_WORK
     changes = (np.minimum.reduceat(zeta, first) < zeta[last]) | (np.maximum.reduceat(zeta, first) > zeta[last])
     for i in np.flatnonzero((wrong | changes) & (failure_times(c)[job[last]] == NEVER)).tolist():
         part = slice(first[i], last[i] + 1)
         _work_exactly(
-            c, found, int(job[last[i]]), computed[part].to_list(), workers[part], zeta[part], int(end[last[i]]), slack
+            c,
+            findings,
+            int(job[last[i]]),
+            computed[part].to_list(),
+            workers[part],
+            zeta[part],
+            int(end[last[i]]),
+            slack,
         )
 
 
 def _work_exactly(
-    c: Columns, found: Findings, job: int, spent: list[int], workers: Ints, zeta: Ints, end: int, slack: int
+    c: Columns, findings: Findings, job: int, spent: list[int], workers: Ints, zeta: Ints, end: int, slack: int
 ) -> None:
     """Check M8 for one job, in unbounded integers."""
-    work, to = c.scenario.true_work[job].tolist(), int(zeta[-1])
-    done = sum(s if z == to else s * work[to] // work[z] for s, z in zip(spent, zeta.tolist(), strict=True))
+    work, last_zeta = c.scenario.true_work[job].tolist(), int(zeta[-1])
+    worker_time = sum(
+        s if z == last_zeta else s * work[last_zeta] // work[z] for s, z in zip(spent, zeta.tolist(), strict=True)
+    )
     changes = len(spent) if len(set(zeta.tolist())) > 1 else 0
     rounding = 2 * changes * -(-max(work) // min(work)) + slack * int(workers.sum())
     room = c.scenario.physics.step * int(workers[-1]) + int(c.late[job]) * int(workers.max())
-    if not -rounding <= done - work[to] < room + rounding:
-        text = f"computes for {done} worker-µs; it needs {work[to]}, and may take less than {room} more"
-        found.add("M8", job, end, text)
+    if not -rounding <= worker_time - work[last_zeta] < room + rounding:
+        text = f"computes for {worker_time} worker-µs; it needs {work[last_zeta]}, and may take less than {room} more"
+        findings.add("M8", job, end, text)

@@ -15,7 +15,7 @@ from skedge.core.model.cluster import Ints
 from skedge.core.model.time import NEVER
 
 from .chunks import Chunks
-from .rules import Findings, Say
+from .rules import Findings, MessageOf
 
 Mask = NDArray[np.bool_]
 
@@ -29,71 +29,75 @@ _TIMES = {
 }
 
 
-def answers(c: Columns, found: Findings) -> None:
+def check_answers(c: Columns, findings: Findings) -> None:
     """M18: one row per job: finished, rejected or failed. The last two have a reason; rejected jobs never run."""
     jobs, t = c.scenario.jobs, c.jobs
-    for job in np.flatnonzero(np.bincount(t["job"], minlength=len(jobs)) != 1)[: found.limit]:
+    for job in np.flatnonzero(np.bincount(t["job"], minlength=len(jobs)) != 1)[: findings.limit]:
         rows = int((t["job"] == job).sum())
-        found.add("M18", int(job), int(jobs.arrival[job]), f"has {rows} rows in the jobs table; it must have 1")
+        findings.add("M18", int(job), int(jobs.arrival[job]), f"has {rows} rows in the jobs table; it must have 1")
     state = t.frame["state"]
-    found.rows(
+    findings.add_rows(
         "M18", t["state"] < 0, t["job"], t["arrival"], lambda _: "is neither finished, rejected, failed nor cancelled"
     )
-    rejected, finished, failed = t.has("state", "rejected"), t.has("state", "finished"), _failed(c)
+    rejected, finished, failed = t.has("state", "rejected"), t.has("state", "finished"), _ended_early(c)
     silent = (rejected | failed) & (t.frame["reason"].fill_null("") == "").to_numpy()
-    found.rows("M18", silent, t["job"], t["arrival"], lambda i: f"is {state[i]} without a reason")
-    _as_decided(c, found)
-    unsaid = failed != (failure_times(c)[t["job"]] < NEVER)
-    found.rows(
-        "M18", unsaid, t["job"], t["arrival"], lambda i: f"is {state[i]} in the jobs table, but not by its decisions"
+    findings.add_rows("M18", silent, t["job"], t["arrival"], lambda i: f"is {state[i]} without a reason")
+    _match_decisions(c, findings)
+    undecided = failed != (failure_times(c)[t["job"]] < NEVER)
+    findings.add_rows(
+        "M18", undecided, t["job"], t["arrival"], lambda i: f"is {state[i]} in the jobs table, but not by its decisions"
     )
     runs = counts(c.runs["job"], len(jobs))[t["job"]]
-    found.rows("M18", rejected & (runs > 0), t["job"], t["arrival"], lambda i: f"is rejected but has {runs[i]} runs")
-    found.rows("M18", finished & (runs == 0), t["job"], t["arrival"], lambda _: "is finished but never ran")
+    findings.add_rows(
+        "M18", rejected & (runs > 0), t["job"], t["arrival"], lambda i: f"is rejected but has {runs[i]} runs"
+    )
+    findings.add_rows("M18", finished & (runs == 0), t["job"], t["arrival"], lambda _: "is finished but never ran")
 
 
-def _failed(c: Columns) -> Mask:
+def _ended_early(c: Columns) -> Mask:
     """The jobs that failed or were cancelled, by row of the jobs table."""
     return c.jobs.has("state", "failed", "cancelled")
 
 
-def _as_decided(c: Columns, found: Findings) -> None:
+def _match_decisions(c: Columns, findings: Findings) -> None:
     """M18: a rejected job has one decision to reject it, with the same reason; a finished job has no reason."""
     d, t = c.decisions, c.jobs
     state, rows = t.frame["state"], np.flatnonzero(d.has("verb", "reject"))
     times = np.bincount(d["job"][rows], minlength=len(c.scenario.jobs))[t["job"]]
     wrong = times != t.has("state", "rejected")
-    found.rows("M18", wrong, t["job"], t["arrival"], lambda i: f"is {state[i]}, with {times[i]} decisions to reject it")
+    findings.add_rows(
+        "M18", wrong, t["job"], t["arrival"], lambda i: f"is {state[i]}, with {times[i]} decisions to reject it"
+    )
     last = d.has("verb", "reject", "fail")
     if not last.any() and t.frame["reason"].null_count() == len(t):
         return
     ends = d.frame.filter(pl.Series(last)).select("job", why=pl.col("reason").cast(pl.String))
-    said = t.frame.select("job", "reason").with_row_index("row").join(
+    reasons = t.frame.select("job", "reason").with_row_index("row").join(
         ends.unique("job", keep="first"), on="job", how="left", maintain_order="left"
     )  # fmt: skip
-    other = (said["reason"].fill_null("") != said["why"].fill_null("")).to_numpy()
-    say = "the reason in the jobs table is {!r}; in the decisions it is {!r}"
-    found.rows(
-        "M18", other, t["job"], t["arrival"], lambda i: say.format(said["reason"][i], said["why"][i])
+    differs = (reasons["reason"].fill_null("") != reasons["why"].fill_null("")).to_numpy()
+    template = "the reason in the jobs table is {!r}; in the decisions it is {!r}"
+    findings.add_rows(
+        "M18", differs, t["job"], t["arrival"], lambda i: template.format(reasons["reason"][i], reasons["why"][i])
     )  # fmt: skip
 
 
-def undisturbed(c: Columns, found: Findings) -> None:
+def check_failures_caused(c: Columns, findings: Findings) -> None:
     """M18, M25: in a simulation a job fails by a time limit only, a server if the physics says so (``mtbf``)."""
     t, state = c.jobs, c.jobs.frame["state"]
     limited = t.has("state", "failed") & t.frame["reason"].fill_null("").str.starts_with(PREFIX).to_numpy()
-    found.rows(
-        "M18", _failed(c) & ~limited, t["job"], t["arrival"],
+    findings.add_rows(
+        "M18", _ended_early(c) & ~limited, t["job"], t["arrival"],
         lambda i: f"is {state[i]}, which cannot happen in a simulation",
     )  # fmt: skip
     if c.scenario.physics.mtbf is not None:
         return
     for server, start in zip(c.outages["server"].tolist(), c.outages["start"].tolist(), strict=True):
         label = c.scenario.cluster.label(server)
-        found.add("M25", None, start, f"{label!r} goes out of service; in a simulation all servers are in service")
+        findings.add("M25", None, start, f"{label!r} goes out of service; in a simulation all servers are in service")
     d = c.decisions
     lost = d.has("verb", "suspend") & (d["server"] >= 0)
-    found.rows(
+    findings.add_rows(
         "M25",
         lost,
         d["job"],
@@ -102,24 +106,24 @@ def undisturbed(c: Columns, found: Findings) -> None:
     )
 
 
-def completions(c: Columns, found: Findings, slack: int) -> None:
+def check_completions(c: Columns, findings: Findings, slack: int) -> None:
     """M9: first start, completion and JCT follow from the runs."""
     t = c.jobs
     first, last = run_bounds(c)
     first, last = first[t["job"]], last[t["job"]]
     ran, failed = last >= 0, failure_times(c)[t["job"]] < NEVER
-    say = [
+    checks = [
         ("completion", np.where(ran & ~failed, last, -1), "the end of its last run"),
         ("first_start", np.where(ran, first, -1), "the start of its first run"),
         ("jct", np.where(t["completion"] >= 0, t["completion"] - t["arrival"], -1), "completion - arrival"),
     ]
-    for name, right, what in say:
-        wrong = np.abs(t[name] - right) > slack
-        found.rows("M9", wrong, t["job"], right, _unequal(name, t[name], right, what))
+    for name, expected, source in checks:
+        wrong = np.abs(t[name] - expected) > slack
+        findings.add_rows("M9", wrong, t["job"], expected, _value_message(name, t[name], expected, source))
 
 
-def _unequal(name: str, got: Ints, right: Ints, what: str) -> Say:
-    return lambda i: f"{name} is {got[i]} µs; {what} gives {right[i]} µs (-1: none)"
+def _value_message(name: str, actual: Ints, expected: Ints, source: str) -> MessageOf:
+    return lambda i: f"{name} is {actual[i]} µs; {source} gives {expected[i]} µs (-1: none)"
 
 
 @once
@@ -129,74 +133,81 @@ def run_bounds(c: Columns) -> tuple[Ints, Ints]:
     return first, last
 
 
-def decision_times(c: Columns, found: Findings, slack: int) -> None:
+def check_decision_times(c: Columns, findings: Findings, slack: int) -> None:
     """M2: a decision about a job is made while it is in the system."""
     failed, (_, last) = failure_times(c), run_bounds(c)
-    gone = np.where(failed < NEVER, failed, last)
+    left_at = np.where(failed < NEVER, failed, last)
     for _, part in c.decisions.parts():
-        _in_the_system(part, c.scenario.jobs.arrival, gone, found, slack)
+        _in_system(part, c.scenario.jobs.arrival, left_at, findings, slack)
 
 
-def _in_the_system(t: Table, arrival: Ints, gone: Ints, found: Findings, slack: int) -> None:
-    """M2 for these decisions; `gone`: when each job has ended [µs], -1 if it never ran."""
-    job, time, over = t["job"], t["time"], gone[t["job"]]
-    early, late = time < arrival[job] - slack, (over >= 0) & (time > over + slack)
-    say = "decided at {} µs, before the job arrives at {} µs"
-    found.rows("M2", early, job, time, lambda i: say.format(time[i], arrival[job[i]]))
-    found.rows("M2", late, job, time, lambda i: f"decided at {time[i]} µs; the job ended at {over[i]} µs")
+def _in_system(t: Table, arrival: Ints, left_at: Ints, findings: Findings, slack: int) -> None:
+    """M2 for these decisions; `left_at`: when each job has ended [µs], -1 if it never ran."""
+    job, time, ended_at = t["job"], t["time"], left_at[t["job"]]
+    too_early, too_late = time < arrival[job] - slack, (ended_at >= 0) & (time > ended_at + slack)
+    template = "decided at {} µs, before the job arrives at {} µs"
+    findings.add_rows("M2", too_early, job, time, lambda i: template.format(time[i], arrival[job[i]]))
+    findings.add_rows(
+        "M2", too_late, job, time, lambda i: f"decided at {time[i]} µs; the job ended at {ended_at[i]} µs"
+    )
 
 
-def preempted_flags(k: Chunks, found: Findings, gave_up: Mask, *, preemptive: bool, live: bool) -> None:
+def check_preempted_flags(k: Chunks, findings: Findings, yields: Mask, *, preemptive: bool, live: bool) -> None:
     """M11: a run is preempted if it ends before its chunk (a gang: its job) is finished, unless the chunk gave way.
 
-    `gave_up` is by chunk run. In a live run a chunk may be displaced as it gives up its lane.
+    `yields` is by chunk run. In a live run a chunk may be displaced as it gives up its lane.
     """
     c, (_, last) = k.c, run_bounds(k.c)
-    left = failure_times(c) < NEVER  # the last run of a failed job may or may not have been displaced
+    has_failed = failure_times(c) < NEVER  # the last run of a failed job may or may not have been displaced
     never = np.zeros(len(c.gangs), bool)
-    parts = ((t, k.last[k.run[at : at + len(t)]], gave_up[at : at + len(t)]) for at, t in c.chunks.parts())
-    for t, end, gave in chain(parts, [(c.gangs, last[c.gangs["job"]], never)]):
-        unfinished = (t["end"] != end) & ~(gave & ~(t["preempted"] & live))
-        wrong = (t["preempted"] != unfinished) & (unfinished | ~left[t["job"]])
-        found.rows("M11", wrong, t["job"], t["end"], _flag(t["preempted"], t["end"], end))
+    parts = (
+        (t, k.last_end[k.run_chunk[first : first + len(t)]], yields[first : first + len(t)])
+        for first, t in c.chunks.parts()
+    )
+    for t, end, part_yields in chain(parts, [(c.gangs, last[c.gangs["job"]], never)]):
+        unfinished = (t["end"] != end) & ~(part_yields & ~(t["preempted"] & live))
+        wrong = (t["preempted"] != unfinished) & (unfinished | ~has_failed[t["job"]])
+        findings.add_rows("M11", wrong, t["job"], t["end"], _flag_message(t["preempted"], t["end"], end))
     if not preemptive:
         t = c.chunks
-        taken = t["preempted"] & ~(next_outage(c, t["server"], t["start"]) <= t["end"]) & ~left[t["job"]]
-        found.rows("M11", taken, t["job"], t["end"], lambda _: "a chunk is preempted on a lane that does not preempt")
+        displaced = t["preempted"] & ~(next_outage(c, t["server"], t["start"]) <= t["end"]) & ~has_failed[t["job"]]
+        findings.add_rows(
+            "M11", displaced, t["job"], t["end"], lambda _: "a chunk is preempted on a lane that does not preempt"
+        )
 
 
-def _flag(flag: Mask, end: Ints, last: Ints) -> Say:
+def _flag_message(flag: Mask, end: Ints, last: Ints) -> MessageOf:
     return lambda i: (
         f"preempted is {bool(flag[i])} for a run that ends at {end[i]} µs; the last run ends at {last[i]} µs"
     )
 
 
-def plans_kept(c: Columns, found: Findings, slack: int) -> None:
+def check_runs_in_plans(c: Columns, findings: Findings, slack: int) -> None:
     """M19: a run of a planned job lies within its plan on the server, with at most its workers; likewise its PSs."""
     p = c.plans
     if not len(p):
         return
     plans = pl.DataFrame({k: p[k] for k in ("job", "server", "workers", "ps", "from", "to")})
     free = plans.filter(p.frame["broken_at"].is_not_null())["job"]
-    for t, count, planned, what in ((c.runs, "workers", "workers", "workers"), (c.ps, "count", "ps", "PSs")):
-        held = pl.DataFrame({k: t[k] for k in ("job", "server", "start", "end")}).with_row_index("row")
-        held = held.with_columns(held=pl.Series(t[count]))
-        held = held.filter(pl.col("job").is_in(plans["job"].implode()) & ~pl.col("job").is_in(free.implode()))
+    for t, count, planned, noun in ((c.runs, "workers", "workers", "workers"), (c.ps, "count", "ps", "PSs")):
+        holdings = pl.DataFrame({k: t[k] for k in ("job", "server", "start", "end")}).with_row_index("row")
+        holdings = holdings.with_columns(held=pl.Series(t[count]))
+        holdings = holdings.filter(pl.col("job").is_in(plans["job"].implode()) & ~pl.col("job").is_in(free.implode()))
         inside = (pl.col("from") - slack <= pl.col("start")) & (pl.col("end") <= pl.col("to") + slack)
-        fits = held.join(plans, on=["job", "server"]).filter(inside & (pl.col("held") <= pl.col(planned)))
-        for r in held.join(fits.select("row"), on="row", how="anti").head(found.limit).iter_rows(named=True):
-            text = f"no plan has {r['held']} {what} on server {r['server']} from {r['start']} to {r['end']} µs"
-            found.add("M19", r["job"], r["start"], text)
+        fits = holdings.join(plans, on=["job", "server"]).filter(inside & (pl.col("held") <= pl.col(planned)))
+        for r in holdings.join(fits.select("row"), on="row", how="anti").head(findings.limit).iter_rows(named=True):
+            text = f"no plan has {r['held']} {noun} on server {r['server']} from {r['start']} to {r['end']} µs"
+            findings.add("M19", r["job"], r["start"], text)
 
 
-def planned(c: Columns, found: Findings) -> None:
+def check_planned(c: Columns, findings: Findings) -> None:
     """M19 if the policy promises `plans`: a job that runs has a plan."""
     without = ~np.isin(c.runs["job"], c.plans["job"])
-    say = "runs without a plan; its policy promises one"
-    found.rows("M19", without, c.runs["job"], c.runs["start"], lambda _: say)
+    template = "runs without a plan; its policy promises one"
+    findings.add_rows("M19", without, c.runs["job"], c.runs["start"], lambda _: template)
 
 
-def slot_boundaries(c: Columns, found: Findings, slack: int) -> None:
+def check_slot_boundaries(c: Columns, findings: Findings, slack: int) -> None:
     """M23: in slotted time, starts, ends and decisions are multiples of the slot."""
     slot = c.scenario.physics.step
     if slot == 1:
@@ -204,10 +215,10 @@ def slot_boundaries(c: Columns, found: Findings, slack: int) -> None:
     for name, times in _TIMES.items():
         t = getattr(c, name)
         for column in times:
-            over = t[column] % slot
-            wrong = np.minimum(over, slot - over) > slack
-            found.rows("M23", wrong, t["job"], t[column], _off(name, column, t[column], slot))
+            remainder = t[column] % slot
+            wrong = np.minimum(remainder, slot - remainder) > slack
+            findings.add_rows("M23", wrong, t["job"], t[column], _off_slot(name, column, t[column], slot))
 
 
-def _off(name: str, column: str, time: Ints, slot: int) -> Say:
+def _off_slot(name: str, column: str, time: Ints, slot: int) -> MessageOf:
     return lambda i: f"{name}.{column} is {time[i]} µs, not a multiple of the slot of {slot} µs"

@@ -30,14 +30,14 @@ class Lags:
         Start of each epoch, likewise.
     holds
         By chunk, numbered through all jobs: intervals in which it is too far ahead, [end of an epoch, may continue).
-    turns
+    takes_turns
         By job: whether its chunks take turns on a lane.
     """
 
     def __init__(self, k: Chunks, *, live: bool) -> None:
         jobs = k.c.scenario.jobs
         self.k, self.live = k, live
-        self.turns: Mask = np.full(len(jobs), live) | (jobs.max_lag > 0)
+        self.takes_turns: Mask = np.full(len(jobs), live) | (jobs.max_lag > 0)
         self.ends, self.begins = dict[int, Ints](), dict[int, Ints]()
         self.holds: dict[int, list[_Hold]] = {}
         for job in np.flatnonzero(jobs.max_lag).tolist():
@@ -48,90 +48,98 @@ class Lags:
         first, chunks = int(self.k.c.first_chunk[job]), int(self.k.c.scenario.jobs.chunks[job])
         epochs = [self._epochs(job, first + d) for d in range(chunks)]
         self.begins[job], self.ends[job] = (np.array(times) for times in zip(*epochs, strict=True))
-        may_begin = self.may_begin(job)
+        earliest = self.earliest_starts(job)
         for d in range(chunks):
             ends = self.ends[job][d, :-1]
-            ahead = np.flatnonzero((ends < NEVER) & (may_begin[1:] > ends))
-            self.holds[first + d] = [(int(ends[e]), int(may_begin[e + 1])) for e in ahead]
+            waits = np.flatnonzero((ends < NEVER) & (earliest[1:] > ends))
+            self.holds[first + d] = [(int(ends[e]), int(earliest[e + 1])) for e in waits]
 
-    def may_begin(self, job: int) -> Ints:
+    def earliest_starts(self, job: int) -> Ints:
         """For each epoch: when all chunks have ended the epoch `max_lag` before it [µs]."""
         lag, ends = int(self.k.c.scenario.jobs.max_lag[job]), self.ends[job]
-        at = np.zeros(ends.shape[1], np.int64)
+        earliest = np.zeros(ends.shape[1], np.int64)
         # epoch e may begin when all chunks have ended epoch e - lag; the first `lag` epochs at once
-        at[lag:] = ends.max(axis=0)[: len(at[lag:])]
-        return at
+        earliest[lag:] = ends.max(axis=0)[: len(earliest[lag:])]
+        return earliest
 
     def _epochs(self, job: int, chunk: int) -> tuple[Ints, Ints]:
         """Start and end of each epoch of a chunk [µs]: in a simulation from its running time, live from its work."""
         t, jobs = self.k.c.chunks, self.k.c.scenario.jobs
-        rows = np.flatnonzero(self.k.run == chunk)
+        rows = np.flatnonzero(self.k.run_chunk == chunk)
         rows = rows[np.argsort(t["start"][rows], kind="stable")]
         start, end = t["start"][rows].astype(np.int64), t["end"][rows].astype(np.int64)
         epochs = int(jobs.frame["epochs"][job])
         begins, ends = np.full(epochs, NEVER, np.int64), np.full(epochs, NEVER, np.int64)
         if not len(rows):
             return begins, ends
-        done = np.cumsum(t["work"][rows] if self.live else end - start)
-        whole = int(jobs.minibatches[job]) if self.live else self._whole(job)
+        progress = np.cumsum(t["work"][rows] if self.live else end - start)
+        total = int(jobs.minibatches[job]) if self.live else self._chunk_length(job)
         # rounded down as in the simulation, or a boundary would be off by 1 µs
-        after = np.array([e * whole // epochs for e in range(epochs + 1)])
+        after = np.array([e * total // epochs for e in range(epochs + 1)])
         for times, marks, side in ((begins, after[:-1], "right"), (ends, after[1:], "left")):
-            run = np.searchsorted(done, marks, side=side)  # type: ignore[call-overload]
-            there = run < len(rows)
-            at = run[there]
-            part = marks[there] - np.where(at > 0, done[at - 1], 0)
-            rate = (end - start)[at] / np.maximum(done[at] - np.where(at > 0, done[at - 1], 0), 1) if self.live else 1
-            times[there] = start[at] + np.round(part * rate).astype(np.int64)
+            run = np.searchsorted(progress, marks, side=side)  # type: ignore[call-overload]
+            reached = run < len(rows)
+            index = run[reached]
+            offset = marks[reached] - np.where(index > 0, progress[index - 1], 0)
+            rate = (
+                (end - start)[index] / np.maximum(progress[index] - np.where(index > 0, progress[index - 1], 0), 1)
+                if self.live
+                else 1
+            )
+            times[reached] = start[index] + np.round(offset * rate).astype(np.int64)
         return begins, ends
 
-    def _whole(self, job: int) -> int:
+    def _chunk_length(self, job: int) -> int:
         return int(self.k.c.scenario.true_chunk_time[job, self.k.zeta.last[job]])
 
-    def split(self, chunk: int, ready: int, gone: int) -> list[_Hold]:
-        """The intervals from `ready` to `gone` in which the chunk is not too far ahead."""
+    def service_windows(self, chunk: int, start: int, end: int) -> list[_Hold]:
+        """The intervals from `start` to `end` in which the chunk is not too far ahead."""
         parts = list[_Hold]()
-        for ahead, until in self.holds.get(chunk, []):
-            if ready < ahead < gone:
-                parts.append((ready, ahead))
-                ready = min(until, gone)
-        return [*parts, (ready, gone)]
+        for hold_start, hold_end in self.holds.get(chunk, []):
+            if start < hold_start < end:
+                parts.append((start, hold_start))
+                start = min(hold_end, end)
+        return [*parts, (start, end)]
 
-    def gave_up(self, slack: int) -> Mask:
+    def yielding_runs(self, slack: int) -> Mask:
         """Chunk runs after which the chunk is too far ahead, or another chunk of the job takes its turn."""
         t = self.k.c.chunks
-        kept = np.zeros(len(t), bool)
-        if not self.turns.any():
-            return kept
+        yields = np.zeros(len(t), bool)
+        if not self.takes_turns.any():
+            return yields
         order = np.lexsort((t["start"], t["lane"]))
         run, after = order[:-1], order[1:]
         turn = (t["lane"][run] >= 0) & (t["lane"][run] == t["lane"][after]) & (t["job"][run] == t["job"][after])
-        turn &= self.turns[t["job"][run]] & (np.abs(t["start"][after] - t["end"][run]) <= slack)
-        kept[run] = turn & (t["chunk"][run] != t["chunk"][after])
-        for i in np.flatnonzero(kept & ~self.live):
+        turn &= self.takes_turns[t["job"][run]] & (np.abs(t["start"][after] - t["end"][run]) <= slack)
+        yields[run] = turn & (t["chunk"][run] != t["chunk"][after])
+        for i in np.flatnonzero(yields & ~self.live):
             job, chunk = int(t["job"][i]), int(t["chunk"][i])
-            kept[i] = (self.ends[job][chunk] == t["end"][i]).any()
+            yields[i] = (self.ends[job][chunk] == t["end"][i]).any()
         for chunk, holds in self.holds.items():
-            rows = np.flatnonzero(self.k.run == chunk)
-            kept[rows] |= self._whole_epochs(rows) if self.live else np.isin(t["end"][rows], [at for at, _ in holds])
-        return kept
+            rows = np.flatnonzero(self.k.run_chunk == chunk)
+            yields[rows] |= (
+                self._after_whole_epochs(rows)
+                if self.live
+                else np.isin(t["end"][rows], [hold_start for hold_start, _ in holds])
+            )
+        return yields
 
-    def _whole_epochs(self, rows: Ints) -> Mask:
+    def _after_whole_epochs(self, rows: Ints) -> Mask:
         """Runs of a chunk after which it has trained whole epochs; live, the times of the others are less exact."""
         t, jobs = self.k.c.chunks, self.k.c.scenario.jobs
         order = np.argsort(t["start"][rows], kind="stable")
-        each = jobs.minibatches[t["job"][rows]] // jobs.frame["epochs"].to_numpy()[t["job"][rows]]
-        whole = np.zeros(len(rows), bool)
-        whole[order] = np.cumsum(t["work"][rows][order]) % each[order] == 0
-        return whole
+        epoch_size = jobs.minibatches[t["job"][rows]] // jobs.frame["epochs"].to_numpy()[t["job"][rows]]
+        complete = np.zeros(len(rows), bool)
+        complete[order] = np.cumsum(t["work"][rows][order]) % epoch_size[order] == 0
+        return complete
 
 
-def check_lag(lags: Lags, found: Findings, slack: int) -> None:
+def check_lag(lags: Lags, findings: Findings, slack: int) -> None:
     """M39: a chunk begins an epoch only after all chunks of its job have ended the epoch `max_lag` before it."""
     for job, begins in lags.begins.items():
-        may, room = lags.may_begin(job), slack + int(lags.k.c.late[job])
-        for chunk, epoch in np.argwhere((begins < NEVER) & (begins < may - room))[: found.limit].tolist():
-            lag, when = int(lags.k.c.scenario.jobs.max_lag[job]), int(begins[chunk, epoch])
+        earliest, room = lags.earliest_starts(job), slack + int(lags.k.c.late[job])
+        for chunk, epoch in np.argwhere((begins < NEVER) & (begins < earliest - room))[: findings.limit].tolist():
+            lag, time = int(lags.k.c.scenario.jobs.max_lag[job]), int(begins[chunk, epoch])
             slowest = int(lags.ends[job][:, epoch - lag].argmax())
             text = f"chunk {chunk} begins epoch {epoch + 1} before chunk {slowest} has ended epoch {epoch - lag + 1}"
-            found.add("M39", job, when, f"{text}; max_lag is {lag}")
+            findings.add("M39", job, time, f"{text}; max_lag is {lag}")

@@ -17,12 +17,12 @@ Outage = tuple[int, int]
 """Start and end [µs]; -1: it has no end on record."""
 
 
-def absent(c: Columns, slots: Ints, at: Ints) -> Ints:
+def absent(c: Columns, slots: Ints, times: Ints) -> Ints:
     """How many of these slots (by server) are out of service at each time [µs]."""
-    out, o = np.zeros(len(at), np.int64), c.outages
+    n_out, o = np.zeros(len(times), np.int64), c.outages
     for server, start, end in zip(o["server"], o["start"], o["end"], strict=True):
-        out += slots[server] * ((start <= at) & (at < (NEVER if end < 0 else end)))
-    return out
+        n_out += slots[server] * ((start <= times) & (times < (NEVER if end < 0 else end)))
+    return n_out
 
 
 def drawn_outages(scenario: Scenario, server: int) -> Iterator[Outage]:
@@ -41,33 +41,35 @@ def _whole_steps(time: float, step: int) -> int:
     return max(1, -int(-time // step)) * step
 
 
-def check_failures(c: Columns, found: Findings) -> None:
+def check_failures(c: Columns, findings: Findings) -> None:
     """M48: the outages on record are those drawn from the seed, until the last job has left."""
     physics, cluster = c.scenario.physics, c.scenario.cluster
     if physics.mtbf is None:
         return
-    over, o = _last_departure(c), c.outages
+    horizon, o = _last_departure(c), c.outages
     for server in (s for s in range(len(cluster.servers)) if s != cluster.cloud):
         rows = o["server"] == server
         recorded = sorted(zip(o["start"][rows].tolist(), o["end"][rows].tolist(), strict=True))
-        _compare(cluster.label(server), recorded, drawn_outages(c.scenario, server), over, found)
+        _compare_outages(cluster.label(server), recorded, drawn_outages(c.scenario, server), horizon, findings)
     if cluster.cloud is not None and (o["server"] == cluster.cloud).any():
-        found.add("M48", None, int(o["start"].min()), "the cloud goes out of service; in a simulation it never does")
+        findings.add("M48", None, int(o["start"].min()), "the cloud goes out of service; in a simulation it never does")
 
 
-def _compare(name: str, recorded: list[Outage], drawn: Iterator[Outage], over: int, found: Findings) -> None:
-    """Report the first outage of a server that is missing, or that is not the one drawn, until `over` [µs]."""
-    for given, (start, end) in zip([*recorded, None], drawn, strict=False):
-        if given is None:
-            if start < over:
-                found.add("M48", None, start, f"{name!r} fails at {start} µs by the seed; no outage is on record")
+def _compare_outages(
+    name: str, recorded: list[Outage], drawn: Iterator[Outage], horizon: int, findings: Findings
+) -> None:
+    """Report a server's first outage until `over` [µs] that is missing or is not the one drawn."""
+    for outage, (start, end) in zip([*recorded, None], drawn, strict=False):
+        if outage is None:
+            if start < horizon:
+                findings.add("M48", None, start, f"{name!r} fails at {start} µs by the seed; no outage is on record")
             return
         # at the very end an outage may begin or end after the last job has left
-        ends = {end} if end < over else {-1} if end > over else {end, -1}
-        if given[0] != start or start > over or given[1] not in ends:
-            say = f"an outage of {name!r} is on record from {given[0]} to {given[1]} µs (-1: no end)"
-            text = f"{say}; by the seed it is out from {start} to {end} µs, and the last job leaves at {over} µs"
-            found.add("M48", None, given[0], text)
+        ends = {end} if end < horizon else {-1} if end > horizon else {end, -1}
+        if outage[0] != start or start > horizon or outage[1] not in ends:
+            text = f"an outage of {name!r} is on record from {outage[0]} to {outage[1]} µs (-1: no end)"
+            message = f"{text}; by the seed it is out from {start} to {end} µs, and the last job leaves at {horizon} µs"
+            findings.add("M48", None, outage[0], message)
             return
 
 

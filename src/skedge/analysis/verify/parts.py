@@ -27,7 +27,7 @@ from skedge.core.record.stored import NUMBER, Steps, StoredScenario, StoredTable
 
 from .alpha import check_cloud_alpha, check_lane_alpha, check_lemma_4
 from .lane_parts import LaneParts, lane_edges
-from .lanes import by_lane, check_lanes
+from .lanes import check_lanes, sort_by_lane
 from .names import known_rows
 from .orders import check_order
 from .ps import check_edge_first, check_slot_use, dispatched_jobs
@@ -52,16 +52,16 @@ def has_parts(scenario: StoredScenario, tables: StoredTables, meta: Mapping[str,
     if any(tables.height(name) for name in ("plans", "prices", "outages")):
         return False
     gangs = tables.scan("runs").select(pl.col("chunk").null_count())
-    known = pl.col("verb").is_in(["dispatch", "reject"]).fill_null(value=False)
-    others = tables.scan("decisions").select((~known).sum())
-    whole = any(found.collect(engine="streaming").item() for found in (gangs, others))
-    return not whole and _by_time(tables, scenario.most)
+    is_known = pl.col("verb").is_in(["dispatch", "reject"]).fill_null(value=False)
+    other_rows = tables.scan("decisions").select((~is_known).sum())
+    undividable = any(query.collect(engine="streaming").item() for query in (gangs, other_rows))
+    return not undividable and _in_time_order(tables, scenario.part_chunks)
 
 
-def _by_time(tables: StoredTables, most: int) -> bool:
+def _in_time_order(tables: StoredTables, max_rows: int) -> bool:
     """Whether PSs are in order of their starts."""
     last = 0
-    for _, rows in tables.slices("ps", ["start"], most):
+    for _, rows in tables.slices("ps", ["start"], max_rows):
         start = rows["start"]
         if start.null_count() or not start.is_sorted() or start[0] < last:
             return False
@@ -82,40 +82,40 @@ def verify_parts(
     Of two runs that begin together on a lane (M4), or of chunks of one job that wait (M21), it may name another one. Of
     more than `limit` violations of a rule it names the first ones by job.
     """
-    found = Findings(scenario, limit)
+    findings = Findings(scenario, limit)
     mode, preemptive = _mode(meta), bool((meta.get("lanes") or {}).get("preemptive", True))
-    with TemporaryDirectory(prefix="skedge-lanes-", dir=tables.beside) as folder:
-        whole = columns_of_part(scenario.base, tables.empty(), scenario.count)
-        edges = lane_edges(_runs_by_lane(scenario, tables), 2 * scenario.most)
-        lanes = LaneParts(Path(folder), whole, edges)
-        of_jobs, parts = _OfJobs(meta, found, lanes, scenario.count), len(scenario.ranges) + len(edges) - 1
-        done = count(1)
+    with TemporaryDirectory(prefix="skedge-lanes-", dir=tables.scratch_folder) as folder:
+        base = columns_of_part(scenario.base, tables.empty(), scenario.count)
+        edges = lane_edges(_runs_by_lane(scenario, tables), 2 * scenario.part_chunks)
+        lanes = LaneParts(Path(folder), base, edges)
+        job_rules, parts = _JobRules(meta, findings, lanes, scenario.count), len(scenario.ranges) + len(edges) - 1
+        n_done = count(1)
         for (first, part), rows in zip(scenario.parts(), tables.by_job(scenario), strict=True):
-            of_jobs.check(part, rows, first)
-            _tell(steps, next(done), parts)
-        for some in lanes:
-            on_lanes = by_lane(some)
-            check_lane_alpha(on_lanes, found, mode, preemptive=preemptive)
-            check_lanes(on_lanes, None, found, 0, preemptive=preemptive)
-            _tell(steps, next(done), parts)
-    check_lemma_4(scenario.base, found, mode, *of_jobs.sums)
-    _check_ps(scenario, tables, meta, found, of_jobs)
-    _check_order(scenario, tables, found, of_jobs)
-    return found.all()
+            job_rules.check(part, rows, first)
+            _report(steps, next(n_done), parts)
+        for lane_part in lanes:
+            lane_rows = sort_by_lane(lane_part)
+            check_lane_alpha(lane_rows, findings, mode, preemptive=preemptive)
+            check_lanes(lane_rows, None, findings, 0, preemptive=preemptive)
+            _report(steps, next(n_done), parts)
+    check_lemma_4(scenario.base, findings, mode, *job_rules.sums)
+    _check_ps(scenario, tables, meta, findings, job_rules)
+    _check_order(scenario, tables, findings, job_rules)
+    return findings.all()
 
 
-def _tell(steps: Steps | None, done: int, parts: int) -> None:
+def _report(steps: Steps | None, n_done: int, parts: int) -> None:
     if steps is not None:
-        steps("verifying parts", done, parts)
+        steps("verifying parts", n_done, parts)
 
 
 def _runs_by_lane(scenario: StoredScenario, tables: StoredTables) -> Ints:
     """Number of runs on each lane."""
-    found, lanes = np.zeros(scenario.base.cluster.lanes, np.int64), scenario.base.cluster.lanes
-    for _, rows in tables.slices("runs", ["lane"], 4 * scenario.most):
+    n_runs, lanes = np.zeros(scenario.base.cluster.lanes, np.int64), scenario.base.cluster.lanes
+    for _, rows in tables.slices("runs", ["lane"], 4 * scenario.part_chunks):
         lane = rows["lane"].drop_nulls().to_numpy()
-        found += np.bincount(lane[(lane >= 0) & (lane < lanes)], minlength=lanes)
-    return found
+        n_runs += np.bincount(lane[(lane >= 0) & (lane < lanes)], minlength=lanes)
+    return n_runs
 
 
 def _mode(meta: Mapping[str, Any]) -> str:
@@ -123,7 +123,7 @@ def _mode(meta: Mapping[str, Any]) -> str:
     return str((meta.get("promises") or {}).get("alpha"))
 
 
-class _OfJobs:
+class _JobRules:
     """The rules on single jobs, and what the others need of each job.
 
     Attributes
@@ -136,43 +136,43 @@ class _OfJobs:
         Sums of alpha and of beta so far [s]; None if there are none.
     """
 
-    def __init__(self, meta: Mapping[str, Any], found: Findings, lanes: LaneParts, jobs: int) -> None:
-        self.meta, self.found, self.lanes = meta, found, lanes
+    def __init__(self, meta: Mapping[str, Any], findings: Findings, lanes: LaneParts, jobs: int) -> None:
+        self.meta, self.found, self.lanes = meta, findings, lanes
         self.kind, self.on_edge = np.full(jobs, -1, np.int16), np.zeros(jobs, bool)
         self.unknown = {name: np.zeros(0, np.int64) for name in ("ps", "decisions")}
         self.sums: tuple[float | None, float | None] = (None, None)
 
     def check(self, part: Scenario, rows: Schedule, first: int) -> None:
         """Check the jobs of `part`, numbered from `first` on."""
-        found = Findings(part, self.found.limit)
-        c = known_rows(part, rows, found, first_job=first)
+        findings = Findings(part, self.found.limit)
+        c = known_rows(part, rows, findings, first_job=first)
         for name in self.unknown:
-            given, known = getattr(rows, name)[NUMBER].to_numpy(), getattr(c, name).frame[NUMBER].to_numpy()
-            if len(known) < len(given):
-                self.unknown[name] = np.append(self.unknown[name], np.setdiff1d(given, known))
-        zeta, lanes, _ = check_jobs(c, found, self.meta, 0)
-        check_slot_jobs(c, zeta, found, 0)
-        check_cloud_alpha(c, zeta, found, _mode(self.meta))
-        self.found.extend(found)
-        these = slice(first, first + len(part.jobs))
-        self.kind[these], self.on_edge[these] = part.jobs.ps_type, dispatched_jobs(c) & (zeta.last == 0)
+            numbers, valid_numbers = getattr(rows, name)[NUMBER].to_numpy(), getattr(c, name).frame[NUMBER].to_numpy()
+            if len(valid_numbers) < len(numbers):
+                self.unknown[name] = np.append(self.unknown[name], np.setdiff1d(numbers, valid_numbers))
+        zeta, lanes, _ = check_jobs(c, findings, self.meta, 0)
+        check_slot_jobs(c, zeta, findings, 0)
+        check_cloud_alpha(c, zeta, findings, _mode(self.meta))
+        self.found.extend(findings)
+        job_range = slice(first, first + len(part.jobs))
+        self.kind[job_range], self.on_edge[job_range] = part.jobs.ps_type, dispatched_jobs(c) & (zeta.last == 0)
         self.sums = _sum(self.sums[0], sum_alpha_s(c)), _sum(self.sums[1], sum_beta_s(c))
         self.lanes.add(lanes, first)
 
-    def known(self, tables: StoredTables, name: str, columns: list[str], rows: int) -> Iterator[pl.DataFrame]:
+    def valid_rows(self, tables: StoredTables, name: str, columns: list[str], rows: int) -> Iterator[pl.DataFrame]:
         """Some columns of a table, in order and about `rows` rows at a time, without those that violate M1."""
-        for first, some in tables.slices(name, columns, rows):
+        for first, part in tables.slices(name, columns, rows):
             unknown = self.unknown[name]
-            here = unknown[(unknown >= first) & (unknown < first + len(some))] - first
-            yield some.filter(~pl.Series(np.isin(np.arange(len(some)), here))) if len(here) else some
+            invalid = unknown[(unknown >= first) & (unknown < first + len(part))] - first
+            yield part.filter(~pl.Series(np.isin(np.arange(len(part)), invalid))) if len(invalid) else part
 
 
-def _sum(one: float | None, other: float | None) -> float | None:
-    return other if one is None else one + (other or 0.0)
+def _sum(total: float | None, term: float | None) -> float | None:
+    return term if total is None else total + (term or 0.0)
 
 
 def _check_ps(
-    scenario: StoredScenario, tables: StoredTables, meta: Mapping[str, Any], found: Findings, jobs: _OfJobs
+    scenario: StoredScenario, tables: StoredTables, meta: Mapping[str, Any], findings: Findings, jobs: _JobRules
 ) -> None:  # fmt: skip
     """M13 and M35 on all PSs in order of their starts.
 
@@ -180,16 +180,16 @@ def _check_ps(
     """
     promised, empty = (meta.get("promises") or {}).get("ps") == "edge_first", tables.empty()
     serving = empty.ps
-    for rows in _by_start(jobs.known(tables, "ps", empty.ps.columns, scenario.most)):
+    for rows in _by_start(jobs.valid_rows(tables, "ps", empty.ps.columns, scenario.part_chunks)):
         last = pl.struct("server", "slot").is_last_distinct()
         serving = serving.filter((pl.col("end") > rows["start"][0]) | last, pl.col("slot").is_not_null())
-        both = pl.concat([serving, rows])
-        c = columns_of_part(scenario.base, replace(empty, ps=both), scenario.count)
-        check_slot_use(c, found, 0, len(serving))
+        combined = pl.concat([serving, rows])
+        c = columns_of_part(scenario.base, replace(empty, ps=combined), scenario.count)
+        check_slot_use(c, findings, 0, len(serving))
         if promised:
-            job, new = c.ps["job"], np.arange(len(both)) >= len(serving)
-            check_edge_first(c, found, jobs.kind[job].astype(np.int64), new & jobs.on_edge[job] & (c.ps["slot"] < 0))
-        serving = both
+            job, new = c.ps["job"], np.arange(len(combined)) >= len(serving)
+            check_edge_first(c, findings, jobs.kind[job].astype(np.int64), new & jobs.on_edge[job] & (c.ps["slot"] < 0))
+        serving = combined
 
 
 def _by_start(parts: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
@@ -197,19 +197,19 @@ def _by_start(parts: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
     left = None
     for part in parts:
         rows = part if left is None else pl.concat([left, part])
-        ready = rows.filter(pl.col("start") < pl.col("start").last())
-        left = rows[len(ready) :]
-        if len(ready):
-            yield ready
+        complete = rows.filter(pl.col("start") < pl.col("start").last())
+        left = rows[len(complete) :]
+        if len(complete):
+            yield complete
     if left is not None and len(left):
         yield left
 
 
-def _check_order(scenario: StoredScenario, tables: StoredTables, found: Findings, jobs: _OfJobs) -> None:
+def _check_order(scenario: StoredScenario, tables: StoredTables, findings: Findings, jobs: _JobRules) -> None:
     """M2 on the order of decisions, of which those that violate M1 are omitted."""
     names = ["job", "time"]
     before = tables.empty().decisions.select(names)
-    for rows in jobs.known(tables, "decisions", names, 4 * scenario.most):
-        both = pl.concat([before, rows])
-        check_order({name: both[name].to_numpy() for name in names}, found)
-        before = both.tail(1)
+    for rows in jobs.valid_rows(tables, "decisions", names, 4 * scenario.part_chunks):
+        combined = pl.concat([before, rows])
+        check_order({name: combined[name].to_numpy() for name in names}, findings)
+        before = combined.tail(1)

@@ -10,35 +10,35 @@ from skedge.analysis.columns import Columns, end_times
 from .rules import Findings
 
 
-def check_plans(c: Columns, found: Findings, slack: int) -> None:
+def check_plans(c: Columns, findings: Findings, slack: int) -> None:
     """Check that plans and decisions to reserve match, and that a plan is broken if its job outlasts it."""
     d, p = c.decisions, c.plans
     rows = np.flatnonzero(d.has("verb", "reserve"))
     if not len(rows) and not len(p):
         return
-    said = pl.DataFrame({name: d[name][rows] for name in ("job", "server", "time")}).cast(pl.Int64)
-    made = pl.DataFrame({"job": p["job"], "server": p["server"], "time": p["made_at"]}).cast(pl.Int64)
-    both = pl.concat([said.with_columns(n=pl.lit(1)), made.with_columns(n=pl.lit(-1))])
-    differ = both.group_by("job", "server", "time").agg(pl.col("n").sum()).filter(pl.col("n") != 0)
-    for job, server, time, n in differ.sort("job", "time", "server").head(found.limit).iter_rows():
+    reservations = pl.DataFrame({name: d[name][rows] for name in ("job", "server", "time")}).cast(pl.Int64)
+    plan_rows = pl.DataFrame({"job": p["job"], "server": p["server"], "time": p["made_at"]}).cast(pl.Int64)
+    balance = pl.concat([reservations.with_columns(n=pl.lit(1)), plan_rows.with_columns(n=pl.lit(-1))])
+    differ = balance.group_by("job", "server", "time").agg(pl.col("n").sum()).filter(pl.col("n") != 0)
+    for job, server, time, n in differ.sort("job", "time", "server").head(findings.limit).iter_rows():
         text = "decision to reserve than plans" if n > 0 else "plan than decisions to reserve"
-        found.add("M19", job, time, f"there is one more {text} on server {server}")
-    _same_worth(c, found, rows)
-    _broken(c, found, slack)
+        findings.add("M19", job, time, f"there is one more {text} on server {server}")
+    _same_value(c, findings, rows)
+    _broken_marks(c, findings, slack)
 
 
-def _same_worth(c: Columns, found: Findings, rows: np.ndarray) -> None:
+def _same_value(c: Columns, findings: Findings, rows: np.ndarray) -> None:
     """Check that all reservations of a job at one instant have the same value, as they form one plan."""
     d = c.decisions
     table = pl.DataFrame({"job": d["job"][rows], "time": d["time"][rows], "value": d.frame["value"].gather(rows)})
     several = (
         table.group_by("job", "time", maintain_order=True).agg(pl.col("value").n_unique()).filter(pl.col("value") > 1)
     )
-    for job, time, _ in several.head(found.limit).iter_rows():
-        found.add("M19", job, time, "has several values for the servers of one plan")
+    for job, time, _ in several.head(findings.limit).iter_rows():
+        findings.add("M19", job, time, "has several values for the servers of one plan")
 
 
-def _broken(c: Columns, found: Findings, slack: int) -> None:
+def _broken_marks(c: Columns, findings: Findings, slack: int) -> None:
     """Check that a plan is marked broken at its end exactly if it is the job's newest and the job has not ended."""
     p, ends = c.plans, end_times(c)
     table = pl.DataFrame({name: p[name] for name in ("job", "made_at", "to")}).with_columns(broken=p.frame["broken_at"])
@@ -56,6 +56,6 @@ def _broken(c: Columns, found: Findings, slack: int) -> None:
             or (slack == 0 and outlived == (broken is None))
         ):
             text = f"its plan made at {made_at} µs ends at {to} µs and is marked broken at {broken} µs; "
-            found.add(
+            findings.add(
                 "M19", job, made_at, text + (f"it must be marked at {end} µs" if outlived else "it must not be marked")
             )

@@ -16,27 +16,27 @@ from .rules import Findings
 from .same import served_exactly
 
 
-def check_ps(c: Columns, found: Findings, slack: int) -> None:
+def check_ps(c: Columns, findings: Findings, slack: int) -> None:
     """M12: a job has a PS exactly while it runs."""
     if not served_exactly(c):
-        _while_running(c, found, slack)
+        _ps_while_running(c, findings, slack)
 
 
-def check_ps_slots(c: Columns, found: Findings, slack: int, zeta: Zeta) -> None:
+def check_ps_slots(c: Columns, findings: Findings, slack: int, zeta: Zeta) -> None:
     """M12, M14, M15: one PS slot per job; `zeta` is 1 while a job is dispatched wholly to the cloud."""
     rows, _ = ps_rows(c)
-    _one_each(c, found, slack, rows)
-    _with_cloud_jobs(c, found, slack, zeta)
+    _one_ps_at_a_time(c, findings, slack, rows)
+    _with_cloud_jobs(c, findings, slack, zeta)
 
 
-def _with_cloud_jobs(c: Columns, found: Findings, slack: int, zeta: Zeta) -> None:
+def _with_cloud_jobs(c: Columns, findings: Findings, slack: int, zeta: Zeta) -> None:
     """M15: a PS assigned to a job wholly in the cloud is in the cloud, if the cloud is in service."""
     t, cloud = c.ps, c.scenario.cluster.cloud
     edge = np.flatnonzero(t["server"] != cloud)
     job, start = t["job"][edge], t["start"][edge]
-    wrong = zeta.always(job, start - slack - 1, start + slack, 1) & ~_out_at(c, cloud, start, slack)
-    say = "the job is wholly in the cloud, but its PS is on server {}"
-    found.rows("M15", wrong, job, start, lambda i: say.format(t["server"][edge[i]]))
+    wrong = zeta.always(job, start - slack - 1, start + slack, 1) & ~_is_out(c, cloud, start, slack)
+    template = "the job is wholly in the cloud, but its PS is on server {}"
+    findings.add_rows("M15", wrong, job, start, lambda i: template.format(t["server"][edge[i]]))
 
 
 def dispatched_jobs(c: Columns) -> Bools:
@@ -46,93 +46,99 @@ def dispatched_jobs(c: Columns) -> Bools:
     return dispatched
 
 
-def taken_away(c: Columns, zeta: Zeta) -> Bools:
+def cloud_ps(c: Columns, zeta: Zeta) -> Bools:
     """Whether each PS is in the cloud, and of a dispatched job that is not wholly there."""
     t = c.ps
-    away: Bools = dispatched_jobs(c)[t["job"]] & (t["slot"] < 0) & (zeta.at(t["job"], t["start"]) == 0)
-    return away
+    in_cloud: Bools = dispatched_jobs(c)[t["job"]] & (t["slot"] < 0) & (zeta.at(t["job"], t["start"]) == 0)
+    return in_cloud
 
 
-def check_edge_first(c: Columns, found: Findings, kind: Ints, away: Bools) -> None:
+def check_edge_first(c: Columns, findings: Findings, kind: Ints, in_cloud: Bools) -> None:
     """M35: a dispatched job not wholly in the cloud has its PS there only if no edge slot of its type is free.
 
     Parameters
     ----------
     kind
         PS type of the job of each row.
-    away
-        The rows that are checked (:func:`taken_away`).
+    in_cloud
+        The rows that are checked (:func:`cloud_ps`).
     """
     t, cluster = c.ps, c.scenario.cluster
-    held = np.zeros(len(t), np.int64)
+    n_held = np.zeros(len(t), np.int64)
     slots = np.append(np.bincount(cluster.ps_type, minlength=len(cluster.ps_types)), 0)
-    for k in np.unique(kind[away]):
+    for k in np.unique(kind[in_cloud]):
         edge = (t["slot"] >= 0) & (kind == k)
         starts, ends = np.sort(t["start"][edge]), np.sort(t["end"][edge])
-        now = t["start"][away & (kind == k)]
-        held[away & (kind == k)] = np.searchsorted(starts, now, "right") - np.searchsorted(ends, now, "right")
-    free = slots[kind] - held
+        now = t["start"][in_cloud & (kind == k)]
+        n_held[in_cloud & (kind == k)] = np.searchsorted(starts, now, "right") - np.searchsorted(ends, now, "right")
+    free = slots[kind] - n_held
     on_server = np.column_stack([cluster.ps, np.zeros(len(cluster.servers), np.int64)])
-    for k in np.unique(kind[away]):
-        here = away & (kind == k)
-        free[here] -= absent(c, on_server[:, k], t["start"][here])
-    say = "takes a PS in the cloud at {} µs; {} of its type are free at the edge"
-    found.rows(
-        "M35", away & (free > 0), t["job"], t["start"], lambda i: say.format(t["start"][i], free[i])
+    for k in np.unique(kind[in_cloud]):
+        of_kind = in_cloud & (kind == k)
+        free[of_kind] -= absent(c, on_server[:, k], t["start"][of_kind])
+    template = "takes a PS in the cloud at {} µs; {} of its type are free at the edge"
+    findings.add_rows(
+        "M35", in_cloud & (free > 0), t["job"], t["start"], lambda i: template.format(t["start"][i], free[i])
     )  # fmt: skip
 
 
-def _while_running(c: Columns, found: Findings, slack: int) -> None:
+def _ps_while_running(c: Columns, findings: Findings, slack: int) -> None:
     """M12: a job has a PS exactly while it runs."""
     jobs = len(c.scenario.jobs)
-    active, held = (merged(t["job"], t["start"], t["end"], jobs) for t in (c.runs, c.ps))
-    if all(np.array_equal(a, b) for a, b in zip(active, held, strict=True)):
+    run_spans, ps_spans = (merged(t["job"], t["start"], t["end"], jobs) for t in (c.runs, c.ps))
+    if all(np.array_equal(a, b) for a, b in zip(run_spans, ps_spans, strict=True)):
         return
-    for these, those, what in ((active, held, "runs without a PS"), (held, active, "holds a PS without running")):
-        at = uncovered(these, those, slack)
+    for spans, cover, problem in (
+        (run_spans, ps_spans, "runs without a PS"),
+        (ps_spans, run_spans, "holds a PS without running"),
+    ):
+        gap = uncovered(spans, cover, slack)
         # in a simulation a gang has its PS as long as its workers, outage or not
-        excused = _during_outages(c, these[0], at) & (dispatched_jobs(c)[these[0]] | (slack > 0))
-        at = np.where(excused, -1, at)
-        found.rows("M12", at >= 0, these[0], at, lambda i, at=at, what=what: f"{what} at {at[i]} µs")  # type: ignore[misc]
+        excused = _is_during_outage(c, spans[0], gap) & (dispatched_jobs(c)[spans[0]] | (slack > 0))
+        gap = np.where(excused, -1, gap)
+        findings.add_rows(
+            "M12", gap >= 0, spans[0], gap,
+            lambda i, gap=gap, problem=problem: f"{problem} at {gap[i]} µs",  # type: ignore[misc]
+        )  # fmt: skip
 
 
-def _during_outages(c: Columns, job: Ints, at: Ints) -> NDArray[np.bool_]:
+def _is_during_outage(c: Columns, job: Ints, time: Ints) -> NDArray[np.bool_]:
     """Whether a server with PSs of the job's type was out of service at each time, so that none may have been free."""
-    cluster, kind, out = c.scenario.cluster, c.scenario.jobs.ps_type[job], np.zeros(len(at), bool)
-    has = np.column_stack([cluster.ps, np.zeros(len(cluster.servers), np.int64)]) > 0
+    cluster, kind, is_out = c.scenario.cluster, c.scenario.jobs.ps_type[job], np.zeros(len(time), bool)
+    has_ps = np.column_stack([cluster.ps, np.zeros(len(cluster.servers), np.int64)]) > 0
     if cluster.cloud is not None:
-        has[cluster.cloud] = True
-    has |= np.any(cluster.amounts > 0, axis=1, keepdims=True)  # servers with resources take PSs of any type
+        has_ps[cluster.cloud] = True
+    has_ps |= np.any(cluster.amounts > 0, axis=1, keepdims=True)  # servers with resources take PSs of any type
     o = c.outages
     for server, start, end in zip(o["server"], o["start"], o["end"], strict=True):
-        out |= has[server, kind] & (start <= at) & (at <= (NEVER if end < 0 else end))
-    return out
+        is_out |= has_ps[server, kind] & (start <= time) & (time <= (NEVER if end < 0 else end))
+    return is_out
 
 
-def _out_at(c: Columns, server: int | None, at: Ints, slack: int) -> NDArray[np.bool_]:
+def _is_out(c: Columns, server: int | None, time: Ints, slack: int) -> NDArray[np.bool_]:
     """Whether `server` was out of service at each time."""
-    out, o = np.zeros(len(at), bool), c.outages
+    is_out, o = np.zeros(len(time), bool), c.outages
     for start, end in zip(o["start"][o["server"] == server], o["end"][o["server"] == server], strict=True):
-        out |= (start <= at + slack) & (at - slack <= (NEVER if end < 0 else end))
-    return out
+        is_out |= (start <= time + slack) & (time - slack <= (NEVER if end < 0 else end))
+    return is_out
 
 
-def _one_each(c: Columns, found: Findings, slack: int, rows: Ints) -> None:
+def _one_ps_at_a_time(c: Columns, findings: Findings, slack: int, rows: Ints) -> None:
     """M12: never two PSs at once; M14: no change of PS while the job continues to run."""
     t = c.ps
-    found.rows("M12", t["count"] != 1, t["job"], t["start"], lambda i: f"holds {t['count'][i]} PSs in one row")
+    findings.add_rows("M12", t["count"] != 1, t["job"], t["start"], lambda i: f"holds {t['count'][i]} PSs in one row")
     before, after = rows[:-1], rows[1:]
     same = t["job"][before] == t["job"][after]
     job, start, end = t["job"][after], t["start"][after], t["end"][before]
     twice = same & (start < end - slack)
-    found.rows(
+    findings.add_rows(
         "M12", twice, job, start, lambda i: f"takes a second PS at {start[i]} µs; the first is held to {end[i]} µs"
     )
-    other = (t["server"][before] != t["server"][after]) | (t["slot"][before] != t["slot"][after])
-    lost = next_outage(c, t["server"][before], t["start"][before]) <= start + slack
-    moved = same & ~twice & (start <= end) & (other | dispatched_jobs(c)[job]) & ~lost
+    differs = (t["server"][before] != t["server"][after]) | (t["slot"][before] != t["slot"][after])
+    server_lost = next_outage(c, t["server"][before], t["start"][before]) <= start + slack
+    moved = same & ~twice & (start <= end) & (differs | dispatched_jobs(c)[job]) & ~server_lost
     moved[moved] = ~_suspended_by_outage(c, job[moved], start[moved])
-    found.rows(
+    findings.add_rows(
         "M14",
         moved,
         job,
@@ -141,20 +147,20 @@ def _one_each(c: Columns, found: Findings, slack: int, rows: Ints) -> None:
     )
 
 
-def _suspended_by_outage(c: Columns, job: Ints, at: Ints) -> NDArray[np.bool_]:
+def _suspended_by_outage(c: Columns, job: Ints, time: Ints) -> NDArray[np.bool_]:
     """Whether a server that went out of service suspended each job at that time."""
     d = c.decisions
     rows = np.flatnonzero(d.has("verb", "suspend") & (d["server"] >= 0))
     hit = set(zip(d["job"][rows].tolist(), d["time"][rows].tolist(), strict=True))
-    return np.array([one in hit for one in zip(job.tolist(), at.tolist(), strict=True)], bool)
+    return np.array([pair in hit for pair in zip(job.tolist(), time.tolist(), strict=True)], bool)
 
 
-def check_slot_types(c: Columns, found: Findings) -> None:
+def check_slot_types(c: Columns, findings: Findings) -> None:
     """M13: an edge PS slot has the job's PS type."""
     t, cluster, slot = c.ps, c.scenario.cluster, _slots(c)
     if len(cluster.ps_type):
         wrong = (slot >= 0) & (cluster.ps_type[slot] != c.scenario.jobs.ps_type[t["job"]])
-        found.rows("M13", wrong, t["job"], t["start"], lambda i: _other_type(c, i, int(slot[i])))
+        findings.add_rows("M13", wrong, t["job"], t["start"], lambda i: _other_type(c, i, int(slot[i])))
 
 
 def _slots(c: Columns) -> Ints:
@@ -163,17 +169,17 @@ def _slots(c: Columns) -> Ints:
     return np.where(t["slot"] >= 0, first + t["slot"], -1)
 
 
-def check_slot_use(c: Columns, found: Findings, slack: int, first: int = 0) -> None:
-    """M13: an edge PS slot serves one job at a time; `first`: the first row that may violate it by those before it."""
+def check_slot_use(c: Columns, findings: Findings, slack: int, first_row: int = 0) -> None:
+    """M13: an edge PS slot serves one job at a time; checks the rows from `first_row` on against all before."""
     t, cluster, slot = c.ps, c.scenario.cluster, _slots(c)
     rows, _ = in_groups(slot.astype(np.int32), t["start"], len(cluster.ps_type))
     before, after = rows[:-1], rows[1:]
-    taken = (slot[before] == slot[after]) & (t["start"][after] < t["end"][before] - slack) & (after >= first)
-    say = "takes PS slot {} of server {} at {} µs; job {!r} holds it to {} µs"
-    found.rows(
-        "M13", taken, t["job"][after], t["start"][after],
-        lambda i: say.format(
-            t["slot"][after[i]], t["server"][after[i]], t["start"][after[i]], found.ids[int(t["job"][before[i]])],
+    overlaps = (slot[before] == slot[after]) & (t["start"][after] < t["end"][before] - slack) & (after >= first_row)
+    template = "takes PS slot {} of server {} at {} µs; job {!r} holds it to {} µs"
+    findings.add_rows(
+        "M13", overlaps, t["job"][after], t["start"][after],
+        lambda i: template.format(
+            t["slot"][after[i]], t["server"][after[i]], t["start"][after[i]], findings.ids[int(t["job"][before[i]])],
             t["end"][before[i]],
         ),
     )  # fmt: skip

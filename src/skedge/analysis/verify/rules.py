@@ -15,7 +15,7 @@ from skedge.core.model.cluster import Ints
 from skedge.core.model.scenario import Scenario
 from skedge.core.record.stored import StoredScenario
 
-Say = Callable[[int], str]
+MessageOf = Callable[[int], str]
 """Returns the message for the violation in a row."""
 
 RULES: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -75,7 +75,7 @@ RULES: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 """By rule: its statement, and the constraints that it checks, of JSAC'22 unless another paper is named."""
 
-MOST_WORK_ERROR = 1e-6
+WORK_TOLERANCE = 1e-6
 """Relative error allowed in sums of mini-batches, which are floats."""
 
 
@@ -113,52 +113,52 @@ class Findings:
     def add(self, rule: str, job: int | None, time: int | None, message: str) -> None:
         """Add one violation; `job` is a row number of the jobs table."""
         if len(self.by_rule[rule]) < self.limit:
-            known = job is not None and 0 <= job < len(self.ids)
-            name = self.ids[job] if known and job is not None else None
+            has_id = job is not None and 0 <= job < len(self.ids)
+            name = self.ids[job] if has_id and job is not None else None
             self.by_rule[rule].append(Violation(rule, ", ".join(RULES[rule][1]), name, time, message))
 
-    def anew(self) -> Findings:
+    def empty_copy(self) -> Findings:
         """No violations, with the same limit."""
-        none = copy(self)
-        none.by_rule = {rule: [] for rule in RULES}
-        return none
+        empty = copy(self)
+        empty.by_rule = {rule: [] for rule in RULES}
+        return empty
 
-    def extend(self, found: Findings) -> None:
+    def extend(self, findings: Findings) -> None:
         """Add the violations of others, up to the limit."""
-        for rule, those in found.by_rule.items():
-            self.by_rule[rule] += those[: self.limit - len(self.by_rule[rule])]
+        for rule, violations in findings.by_rule.items():
+            self.by_rule[rule] += violations[: self.limit - len(self.by_rule[rule])]
 
-    def rows(self, rule: str, wrong: NDArray[np.bool_], job: Ints, time: Ints, say: Say) -> None:
+    def add_rows(self, rule: str, wrong: NDArray[np.bool_], job: Ints, time: Ints, message_of: MessageOf) -> None:
         """Add a violation for each row that is `wrong`; `say(row)` gives the message."""
         for i in np.flatnonzero(wrong)[: self.limit]:
-            self.add(rule, int(job[i]), int(time[i]), say(int(i)))
+            self.add(rule, int(job[i]), int(time[i]), message_of(int(i)))
 
     def all(self) -> list[Violation]:
         """Violations by rule, then in the order found."""
-        return [violation for found in self.by_rule.values() for violation in found]
+        return [violation for violations in self.by_rule.values() for violation in violations]
 
 
 Rule = Callable[[Findings], None]
 """A check that adds the violations that it finds."""
 
 
-def check_all(rules: Sequence[Rule], found: Findings, *, side_by_side: bool) -> None:
-    """Check rules that do not depend on each other; `side_by_side`: in several threads."""
-    if not side_by_side:
+def check_all(rules: Sequence[Rule], findings: Findings, *, in_threads: bool) -> None:
+    """Check rules that do not depend on each other; `in_threads`: in several threads."""
+    if not in_threads:
         for rule in rules:
-            rule(found)
+            rule(findings)
         return
 
-    def alone(rule: Rule) -> Findings:
-        rule(of_rule := found.anew())
-        return of_rule
+    def check_one(rule: Rule) -> Findings:
+        rule(rule_findings := findings.empty_copy())
+        return rule_findings
 
-    with ThreadPoolExecutor(_most_threads()) as threads:
-        for of_rule in threads.map(alone, rules):
-            found.extend(of_rule)
+    with ThreadPoolExecutor(_max_threads()) as threads:
+        for rule_findings in threads.map(check_one, rules):
+            findings.extend(rule_findings)
 
 
-def _most_threads() -> int:
+def _max_threads() -> int:
     """One per processor, or what the usual variable says: one in a process of a sweep."""
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    return int(given) if given.isdecimal() and int(given) > 0 else os.cpu_count() or 1
+    setting = os.environ.get("OMP_NUM_THREADS", "")
+    return int(setting) if setting.isdecimal() and int(setting) > 0 else os.cpu_count() or 1

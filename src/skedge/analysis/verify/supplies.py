@@ -16,23 +16,30 @@ from skedge.platform.jit import compiled
 from .rules import Findings
 
 
-def check_supplies(c: Columns, found: Findings) -> None:
+def check_gang_uploads(c: Columns, findings: Findings) -> None:
     """Compare the uploads of jobs that are not dispatched with those that their orders require; they must be equal."""
-    unequal = np.flatnonzero(unequal_uploads(c) & ~_sent(c))
+    unequal = np.flatnonzero(unequal_uploads(c) & ~_is_dispatched(c))
     if not len(unequal):
         return
-    both = pl.concat([_table(_brought(c), unequal).with_columns(n=1), _table(_needed(c), unequal).with_columns(n=-1)])
-    differ = both.group_by("job", "server", "chunks", "time").agg(pl.col("n").sum()).filter(pl.col("n") != 0)
-    for job, server, chunks, time, n in differ.sort("job", "time", "server", "chunks").head(found.limit).iter_rows():
-        what = "are uploaded, but no order needs them" if n > 0 else "are needed by an order, but are not uploaded"
-        found.add("M16", job, time, f"{chunks} chunks for server {server} {what}")
+    balance = pl.concat(
+        [
+            _upload_table(_actual_uploads(c), unequal).with_columns(n=1),
+            _upload_table(_required_uploads(c), unequal).with_columns(n=-1),
+        ]
+    )
+    differ = balance.group_by("job", "server", "chunks", "time").agg(pl.col("n").sum()).filter(pl.col("n") != 0)
+    for job, server, chunks, time, n in differ.sort("job", "time", "server", "chunks").head(findings.limit).iter_rows():
+        problem = "are uploaded, but no order needs them" if n > 0 else "are needed by an order, but are not uploaded"
+        findings.add("M16", job, time, f"{chunks} chunks for server {server} {problem}")
 
 
 @once
 def unequal_uploads(c: Columns) -> Bools:
     """Jobs that are dispatched, or whose uploads are not those required, row by row; their order may differ."""
-    sent, one, other = _sent(c), _brought(c), _needed(c)
-    unequal: Bools = _unequal(_by_job(sent, one), one, _by_job(sent, other), other) | sent
+    is_dispatched, actual, required = _is_dispatched(c), _actual_uploads(c), _required_uploads(c)
+    unequal: Bools = (
+        _unequal(_by_job(is_dispatched, actual), actual, _by_job(is_dispatched, required), required) | is_dispatched
+    )
     return unequal
 
 
@@ -45,57 +52,65 @@ class _Uploads(NamedTuple):
     time: Ints
 
 
-def _brought(c: Columns) -> _Uploads:
+def _actual_uploads(c: Columns) -> _Uploads:
     return _Uploads(*(c.uploads[name] for name in ("job", "to_server", "chunks", "start")))
 
 
-def _needed(c: Columns) -> _Uploads:
-    given = supplies(c)
-    columns = (given[name].to_numpy() for name in ("job", "server", "chunks", "time"))
+def _required_uploads(c: Columns) -> _Uploads:
+    orders = supplies(c)
+    columns = (orders[name].to_numpy() for name in ("job", "server", "chunks", "time"))
     return _Uploads(*(plain(column, column.dtype) for column in columns))
 
 
 @once
-def _sent(c: Columns) -> Bools:
+def _is_dispatched(c: Columns) -> Bools:
     """Whether each job is dispatched."""
-    sent = np.zeros(len(c.scenario.jobs), bool)
-    sent[c.dispatches["job"]] = True
-    return sent
+    is_dispatched = np.zeros(len(c.scenario.jobs), bool)
+    is_dispatched[c.dispatches["job"]] = True
+    return is_dispatched
 
 
-def _by_job(sent: Bools, of: _Uploads) -> tuple[Ints, Ints]:
-    """The rows of jobs that are not `sent` by job and time, as :func:`in_groups` gives them."""
-    none = of.chunks == 0
-    if sent.any():
-        none |= sent[of.job]
-    return in_groups(np.where(none, np.int32(-1), of.job), of.time, len(sent))
+def _by_job(is_dispatched: Bools, uploads: _Uploads) -> tuple[Ints, Ints]:
+    """The rows of jobs that are not `is_dispatched` by job and time, as :func:`in_groups` gives them."""
+    skipped = uploads.chunks == 0
+    if is_dispatched.any():
+        skipped |= is_dispatched[uploads.job]
+    return in_groups(np.where(skipped, np.int32(-1), uploads.job), uploads.time, len(is_dispatched))
 
 
 @compiled
-def _unequal(rows: tuple[Ints, Ints], one: _Uploads, others: tuple[Ints, Ints], other: _Uploads) -> Bools:
+def _unequal(
+    actual_rows: tuple[Ints, Ints], actual: _Uploads, required_rows: tuple[Ints, Ints], required: _Uploads
+) -> Bools:
     """Jobs of which the two tables do not have the same rows in the same order."""
-    (these, first), (those, second) = rows, others
-    unequal = np.zeros(len(first) - 1, np.bool_)
+    (rows_a, first_a), (rows_b, first_b) = actual_rows, required_rows
+    unequal = np.zeros(len(first_a) - 1, np.bool_)
     for job in range(len(unequal)):
-        a, b = first[job], second[job]
-        unequal[job] = first[job + 1] - a != second[job + 1] - b
-        for n in range(0 if unequal[job] else first[job + 1] - a):
-            i, k = these[a + n], those[b + n]
-            if one.server[i] != other.server[k] or one.chunks[i] != other.chunks[k] or one.time[i] != other.time[k]:
+        a, b = first_a[job], first_b[job]
+        unequal[job] = first_a[job + 1] - a != first_b[job + 1] - b
+        for n in range(0 if unequal[job] else first_a[job + 1] - a):
+            i, k = rows_a[a + n], rows_b[b + n]
+            if (
+                actual.server[i] != required.server[k]
+                or actual.chunks[i] != required.chunks[k]
+                or actual.time[i] != required.time[k]
+            ):
                 unequal[job] = True
     return unequal
 
 
-def _table(of: _Uploads, jobs: Ints) -> pl.DataFrame:
+def _upload_table(uploads: _Uploads, jobs: Ints) -> pl.DataFrame:
     """The uploads of `jobs`."""
-    rows = np.flatnonzero(np.isin(of.job, jobs) & (of.chunks != 0))
-    return pl.DataFrame({name: getattr(of, name)[rows] for name in of._fields}).cast(pl.Int64)
+    rows = np.flatnonzero(np.isin(uploads.job, jobs) & (uploads.chunks != 0))
+    return pl.DataFrame({name: getattr(uploads, name)[rows] for name in uploads._fields}).cast(pl.Int64)
 
 
-def check_ahead(c: Columns, found: Findings, slack: int, rule: str, most: Ints, *, promised: bool) -> None:
+def check_early_uploads(
+    c: Columns, findings: Findings, slack: int, rule: str, max_workers: Ints, *, promised: bool
+) -> None:
     """M5 or M27, M6, M16: number of workers, time and permission of uploads ahead of an allocation.
 
-    `rule` limits the workers of a job to `most`. `promised`: the policy promises to order no such uploads.
+    `rule` limits the workers of a job to `max_workers`. `promised`: the policy promises to order no such uploads.
     """
     d = c.decisions
     rows = np.flatnonzero(d.has("verb", "upload"))
@@ -103,23 +118,31 @@ def check_ahead(c: Columns, found: Findings, slack: int, rule: str, most: Ints, 
         return
     job, time, n = d["job"][rows], d["time"][rows], d["workers"][rows]
     if promised:
-        every = np.ones(len(rows), bool)
-        found.rows(
-            "M16", every, job, time, lambda _: "an upload is ordered ahead of the allocation; the policy promises none"
+        all_rows = np.ones(len(rows), bool)
+        findings.add_rows(
+            "M16",
+            all_rows,
+            job,
+            time,
+            lambda _: "an upload is ordered ahead of the allocation; the policy promises none",
         )
-    most = most[job]
-    say = "an upload for {} workers is ordered to server {}; the job can have {}"
-    found.rows(rule, n > most, job, time, lambda i: say.format(n[i], d["server"][rows[i]], most[i]))
-    sent = _sent(c)
-    say = "an upload is ordered at {} µs for a job that is dispatched or holds workers"
+    max_workers = max_workers[job]
+    template = "an upload for {} workers is ordered to server {}; the job can have {}"
+    findings.add_rows(
+        rule, n > max_workers, job, time, lambda i: template.format(n[i], d["server"][rows[i]], max_workers[i])
+    )
+    is_dispatched = _is_dispatched(c)
+    template = "an upload is ordered at {} µs for a job that is dispatched or holds workers"
     first = np.concatenate([[True], (job[1:] != job[:-1]) | (time[1:] != time[:-1])])  # of those of an order
-    held = _held(c, job[first], time[first], slack)[np.cumsum(first, dtype=np.int32) - 1]
-    found.rows("M6", sent[job] | held, job, time, lambda i: say.format(time[i]))
+    holds_workers = _holds_workers(c, job[first], time[first], slack)[np.cumsum(first, dtype=np.int32) - 1]
+    findings.add_rows("M6", is_dispatched[job] | holds_workers, job, time, lambda i: template.format(time[i]))
 
 
-def _held(c: Columns, job: Ints, time: Ints, slack: int) -> Bools:
+def _holds_workers(c: Columns, job: Ints, time: Ints, slack: int) -> Bools:
     """Whether each job holds workers at each time, both before and after it."""
-    held = gang_intervals(c).select(pl.col("job").cast(pl.Int64), "end", since=pl.col("start") + slack + 1)
-    asked = pl.DataFrame({"job": job, "time": time}).cast(pl.Int64).with_row_index("row").sort("time")
-    both = asked.join_asof(held.sort("since"), left_on="time", right_on="since", by="job", check_sortedness=False)
-    return (both.sort("row")["end"].fill_null(-1) - slack).to_numpy() > time
+    intervals = gang_intervals(c).select(pl.col("job").cast(pl.Int64), "end", since=pl.col("start") + slack + 1)
+    queries = pl.DataFrame({"job": job, "time": time}).cast(pl.Int64).with_row_index("row").sort("time")
+    matched = queries.join_asof(
+        intervals.sort("since"), left_on="time", right_on="since", by="job", check_sortedness=False
+    )
+    return (matched.sort("row")["end"].fill_null(-1) - slack).to_numpy() > time

@@ -7,7 +7,7 @@ from collections import defaultdict
 import numpy as np
 
 from skedge.analysis.columns import Columns, end_times, gang_intervals
-from skedge.core.kernel.time_limits import PREFIX, TimeLimit, seen_at, time_limits
+from skedge.core.kernel.time_limits import PREFIX, TimeLimit, time_limits, waiting_since
 from skedge.core.model.time import NEVER, SECOND
 
 from .rules import Findings
@@ -15,27 +15,27 @@ from .rules import Findings
 Spans = dict[int, list[tuple[int, int]]]
 
 
-def check_time_limits(c: Columns, found: Findings, slack: int) -> None:
+def check_time_limits(c: Columns, findings: Findings, slack: int) -> None:
     """M43: a job with a limit fails when it is reached, and none fails so before."""
     limits = time_limits(c.scenario.jobs, c.scenario.cluster.sharing)
-    said = set(c.jobs["job"][c.jobs.frame["reason"].fill_null("").str.starts_with(PREFIX).to_numpy()].tolist())
-    if not limits and not said:
+    failed_jobs = set(c.jobs["job"][c.jobs.frame["reason"].fill_null("").str.starts_with(PREFIX).to_numpy()].tolist())
+    if not limits and not failed_jobs:
         return
-    spans, left = _spans(c, limits), _left_at(c)
-    for job in sorted(limits.keys() | said):
-        due = _due(c, job, limits.get(job, TimeLimit()), spans[job])
-        if job in said and abs(left[job] - due) > slack:
-            when = "never" if due == NEVER else f"at {due / SECOND:g} s"
-            text = f"fails at {left[job] / SECOND:g} s by its time limit, which is reached {when}"
-            found.add("M43", job, left[job], text)
-        elif job not in said and left[job] > due + slack:
-            found.add("M43", job, due, f"reaches its time limit at {due / SECOND:g} s, and does not fail then")
+    spans, left = _spans(c, limits), _departures(c)
+    for job in sorted(limits.keys() | failed_jobs):
+        due = _due_time(c, job, limits.get(job, TimeLimit()), spans[job])
+        if job in failed_jobs and abs(left[job] - due) > slack:
+            due_text = "never" if due == NEVER else f"at {due / SECOND:g} s"
+            text = f"fails at {left[job] / SECOND:g} s by its time limit, which is reached {due_text}"
+            findings.add("M43", job, left[job], text)
+        elif job not in failed_jobs and left[job] > due + slack:
+            findings.add("M43", job, due, f"reaches its time limit at {due / SECOND:g} s, and does not fail then")
 
 
-def _due(c: Columns, job: int, limit: TimeLimit, spans: list[tuple[int, int]]) -> int:
+def _due_time(c: Columns, job: int, limit: TimeLimit, spans: list[tuple[int, int]]) -> int:
     """When the job reaches a limit [µs]; NEVER if it does not."""
     step, begins = c.scenario.physics.step, spans[0][0] if spans else NEVER
-    if limit.wait < NEVER and begins >= (due := seen_at(c.scenario, job) + limit.wait):
+    if limit.wait < NEVER and begins >= (due := waiting_since(c.scenario, job) + limit.wait):
         return -(-due // step) * step
     ran = 0
     for start, end in spans if limit.run < NEVER else ():
@@ -62,7 +62,7 @@ def _spans(c: Columns, limits: dict[int, TimeLimit]) -> Spans:
     return spans
 
 
-def _left_at(c: Columns) -> list[int]:
+def _departures(c: Columns) -> list[int]:
     """When each job left: completed, failed or was rejected [µs]; NEVER if it has not."""
     left, rejected = end_times(c), c.decisions.has("verb", "reject")
     left[c.decisions["job"][rejected]] = c.decisions["time"][rejected]

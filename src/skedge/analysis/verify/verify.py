@@ -18,34 +18,34 @@ from skedge.core.record.schedule import Schedule
 
 from .alpha import check_cloud_alpha, check_lane_alpha, check_lemma_4
 from .batches import check_batches
-from .chunks import Chunks, check_chunks, check_outages, minibatches
+from .chunks import Chunks, check_chunks, check_minibatches, check_outages
 from .data import check_storage, check_uploads
 from .gangs import check_gang_slots, check_gang_starts, check_gangs
 from .jobs import (
-    answers,
-    completions,
-    decision_times,
-    planned,
-    plans_kept,
-    preempted_flags,
-    slot_boundaries,
-    undisturbed,
+    check_answers,
+    check_completions,
+    check_decision_times,
+    check_failures_caused,
+    check_planned,
+    check_preempted_flags,
+    check_runs_in_plans,
+    check_slot_boundaries,
 )
 from .lag import Lags, check_lag
-from .lane_parts import RUNS, concerned, lane_ranges
-from .lanes import OnLanes, by_lane, check_lanes, on_lanes
+from .lane_parts import RUNS_PER_RANGE, lane_ranges, rows_of_lanes
+from .lanes import LaneRows, check_lanes, lane_rows, sort_by_lane
 from .live import check_trained
 from .names import known_rows
 from .orders import check_order, check_orders, check_ps_orders, check_suspensions
 from .outages import check_failures
 from .plans import check_plans
 from .prices import check_prices
-from .ps import check_edge_first, check_ps, check_ps_slots, check_slot_types, check_slot_use, taken_away
+from .ps import check_edge_first, check_ps, check_ps_slots, check_slot_types, check_slot_use, cloud_ps
 from .resources import check_counts, check_resources
 from .rules import RULES, Findings, Rule, Violation, check_all
 from .sharing import check_sharing
 from .sites import check_sites
-from .supplies import check_ahead, check_supplies
+from .supplies import check_early_uploads, check_gang_uploads
 from .time_limits import check_time_limits
 from .work import check_gang_work, check_work
 
@@ -75,16 +75,18 @@ def verify(
     -------
     Violations by rule, the first `limit` of each. Rows that violate M1 are omitted from all other rules.
     """
-    found, live = Findings(scenario, limit), meta.get("world") is not None
-    c = known_rows(scenario, schedule, found, meta.get("late_s") if live else None)
-    zeta, lanes, lags = check_jobs(c, found, meta, tolerance)
-    check_shared(lanes, zeta, lags, found, meta, tolerance)
+    findings, live = Findings(scenario, limit), meta.get("world") is not None
+    c = known_rows(scenario, schedule, findings, meta.get("late_s") if live else None)
+    zeta, lanes, lags = check_jobs(c, findings, meta, tolerance)
+    check_shared(lanes, zeta, lags, findings, meta, tolerance)
     if live:
-        check_trained(c, found, meta.get("trained") or {})
-    return found.all()
+        check_trained(c, findings, meta.get("trained") or {})
+    return findings.all()
 
 
-def check_jobs(c: Columns, found: Findings, meta: Mapping[str, Any], slack: int) -> tuple[Zeta, OnLanes, Lags | None]:
+def check_jobs(
+    c: Columns, findings: Findings, meta: Mapping[str, Any], slack: int
+) -> tuple[Zeta, LaneRows, Lags | None]:
     """Check the rules that look at one job at a time; returns what the others need of the dispatched chunks.
 
     They can be checked on the jobs part by part, each with its rows of all tables; so can :func:`check_slot_jobs`.
@@ -92,99 +94,101 @@ def check_jobs(c: Columns, found: Findings, meta: Mapping[str, Any], slack: int)
     live, lanes = meta.get("world") is not None, meta.get("lanes") or {}
     chunks = Chunks(c)
     lags = Lags(chunks, live=live)
-    preempted = partial(preempted_flags, preemptive=lanes.get("preemptive", True), live=live)
+    preempted = partial(check_preempted_flags, preemptive=lanes.get("preemptive", True), live=live)
     rules: list[Rule] = [
-        lambda found: answers(c, found),
-        lambda found: None if live else undisturbed(c, found),
-        lambda found: completions(c, found, slack),
-        lambda found: decision_times(c, found, slack),
-        lambda found: plans_kept(c, found, slack),
-        lambda found: check_plans(c, found, slack),
-        lambda found: slot_boundaries(c, found, slack),
-        lambda found: minibatches(c, found),
-        lambda found: check_lag(lags, found, slack),
-        lambda found: check_chunks(chunks, lags, found, slack, haprf=lanes.get("rank") == "haprf"),
-        lambda found: check_outages(c, found, slack),
-        lambda found: check_time_limits(c, found, slack),
-        lambda found: check_work(chunks, found, measured=live),
-        lambda found: preempted(chunks, found, lags.gave_up(slack)),
-        lambda found: check_uploads(c, found, slack),
-        lambda found: check_orders(c, found, slack),
-        lambda found: check_ps(c, found, slack),
+        lambda findings: check_answers(c, findings),
+        lambda findings: None if live else check_failures_caused(c, findings),
+        lambda findings: check_completions(c, findings, slack),
+        lambda findings: check_decision_times(c, findings, slack),
+        lambda findings: check_runs_in_plans(c, findings, slack),
+        lambda findings: check_plans(c, findings, slack),
+        lambda findings: check_slot_boundaries(c, findings, slack),
+        lambda findings: check_minibatches(c, findings),
+        lambda findings: check_lag(lags, findings, slack),
+        lambda findings: check_chunks(chunks, lags, findings, slack, haprf=lanes.get("rank") == "haprf"),
+        lambda findings: check_outages(c, findings, slack),
+        lambda findings: check_time_limits(c, findings, slack),
+        lambda findings: check_work(chunks, findings, measured=live),
+        lambda findings: preempted(chunks, findings, lags.yielding_runs(slack)),
+        lambda findings: check_uploads(c, findings, slack),
+        lambda findings: check_orders(c, findings, slack),
+        lambda findings: check_ps(c, findings, slack),
     ]
-    check_all(rules, found, side_by_side=len(c.runs) > RUNS)
-    return chunks.zeta, on_lanes(chunks), lags if lags.turns.any() else None
+    check_all(rules, findings, in_threads=len(c.runs) > RUNS_PER_RANGE)
+    return chunks.zeta, lane_rows(chunks), lags if lags.takes_turns.any() else None
 
 
-def check_slot_jobs(c: Columns, zeta: Zeta, found: Findings, slack: int) -> None:
+def check_slot_jobs(c: Columns, zeta: Zeta, findings: Findings, slack: int) -> None:
     """Check the further rules on single jobs of a cluster with slots."""
-    check_ps_slots(c, found, slack, zeta)
-    check_slot_types(c, found)
-    check_supplies(c, found)
+    check_ps_slots(c, findings, slack, zeta)
+    check_slot_types(c, findings)
+    check_gang_uploads(c, findings)
 
 
 def check_shared(
-    k: OnLanes, zeta: Zeta, lags: Lags | None, found: Findings, meta: Mapping[str, Any], slack: int
+    k: LaneRows, zeta: Zeta, lags: Lags | None, findings: Findings, meta: Mapping[str, Any], slack: int
 ) -> None:  # fmt: skip
     """Check the rules on what jobs share, and on gangs: lanes, PS slots, storage, resources, the order of decisions."""
     c, live, promises = k.c, meta.get("world") is not None, meta.get("promises") or {}
-    check_order(c.decisions, found)
+    check_order(c.decisions, findings)
     if not live:
-        check_failures(c, found)
+        check_failures(c, findings)
     steady = c.scenario.physics.mtbf is None and not c.decisions.has("verb", "fail").any()
     projected = not live and not c.scenario.jobs.max_lag.any() and steady
     mode = str(promises.get("alpha")) if projected else ""
     preemptive = bool((meta.get("lanes") or {}).get("preemptive", True))
 
-    def of_range(lanes: tuple[int, int], found: Findings) -> None:
-        part = by_lane(k) if lanes == k.lanes else by_lane(k, lanes, concerned(k, lanes))
-        check_lane_alpha(part, found, mode, preemptive=preemptive)
-        check_lanes(part, lags, found, slack, preemptive=preemptive)
+    def check_range(lanes: tuple[int, int], findings: Findings) -> None:
+        part = sort_by_lane(k) if lanes == k.lanes else sort_by_lane(k, lanes, rows_of_lanes(k, lanes))
+        check_lane_alpha(part, findings, mode, preemptive=preemptive)
+        check_lanes(part, lags, findings, slack, preemptive=preemptive)
 
     # chunks that take turns are followed through all lanes
     ranges = lane_ranges(k) if lags is None else [k.lanes]
-    check_all([partial(of_range, lanes) for lanes in ranges], found, side_by_side=len(ranges) > 1)
+    check_all([partial(check_range, lanes) for lanes in ranges], findings, in_threads=len(ranges) > 1)
     if projected:
-        check_cloud_alpha(c, zeta, found, mode)
-        check_lemma_4(c.scenario, found, mode, sum_alpha_s(c), sum_beta_s(c))
-    check_storage(c, found)
+        check_cloud_alpha(c, zeta, findings, mode)
+        check_lemma_4(c.scenario, findings, mode, sum_alpha_s(c), sum_beta_s(c))
+    check_storage(c, findings)
     if not live and promises.get("ps") == "edge_first":
-        check_edge_first(c, found, c.scenario.jobs.ps_type[c.ps["job"]], taken_away(c, zeta))
+        check_edge_first(c, findings, c.scenario.jobs.ps_type[c.ps["job"]], cloud_ps(c, zeta))
     if not live and isinstance(promises.get("batches"), dict):
-        check_batches(c, found, promises["batches"])
-    check_gangs(c, found, slack)
-    _check_kind(c, zeta, found, slack, meta)
+        check_batches(c, findings, promises["batches"])
+    check_gangs(c, findings, slack)
+    _check_kind(c, zeta, findings, slack, meta)
 
 
-def _check_kind(c: Columns, zeta: Zeta, found: Findings, tolerance: int, meta: Mapping[str, Any]) -> None:
+def _check_kind(c: Columns, zeta: Zeta, findings: Findings, tolerance: int, meta: Mapping[str, Any]) -> None:
     """Check the rules that apply only to one kind of cluster."""
     live, promises = meta.get("world") is not None, meta.get("promises") or {}
-    rule, most, slots = "M27", c.scenario.jobs.batch, False
+    rule, max_workers, slots = "M27", c.scenario.jobs.batch, False
     match c.scenario.cluster.kind:
         case "slots":
-            rule, most, slots = "M5", c.scenario.jobs.chunks, True
-            check_slot_jobs(c, zeta, found, tolerance)
-            check_slot_use(c, found, tolerance)
-            check_gang_slots(c, found, tolerance)
-            check_sharing(c, found, tolerance, sticky=bool((meta.get("params") or {}).get("sticky")))
-            check_gang_starts(c, found, tolerance)
+            rule, max_workers, slots = "M5", c.scenario.jobs.chunks, True
+            check_slot_jobs(c, zeta, findings, tolerance)
+            check_slot_use(c, findings, tolerance)
+            check_gang_slots(c, findings, tolerance)
+            check_sharing(c, findings, tolerance, sticky=bool((meta.get("params") or {}).get("sticky")))
+            check_gang_starts(c, findings, tolerance)
             if not live:
-                check_gang_work(c, found)
+                check_gang_work(c, findings)
         case "resources":
-            check_supplies(c, found)
-            check_resources(c, found, tolerance)
-            check_counts(c, found, by_ratio=promises.get("ps") == "ratio")
-            check_ps_orders(c, found, tolerance)
-            check_gang_starts(c, found, tolerance)
+            check_gang_uploads(c, findings)
+            check_resources(c, findings, tolerance)
+            check_counts(c, findings, by_ratio=promises.get("ps") == "ratio")
+            check_ps_orders(c, findings, tolerance)
+            check_gang_starts(c, findings, tolerance)
             if not live:
-                check_gang_work(c, found)
-            check_prices(c, found, meta.get("params") or {})
+                check_gang_work(c, findings)
+            check_prices(c, findings, meta.get("params") or {})
             if promises.get("plans"):
-                planned(c, found)
+                check_planned(c, findings)
         case "sites":
-            check_resources(c, found, tolerance)
-            check_ps_orders(c, found, tolerance)
-            check_sites(c, found, tolerance)
+            check_resources(c, findings, tolerance)
+            check_ps_orders(c, findings, tolerance)
+            check_sites(c, findings, tolerance)
     if not live:
-        check_suspensions(c, found, str(promises.get("preempts")), slots=slots)
-    check_ahead(c, found, tolerance, rule, most, promised=promises.get("uploads") == "with_allocations")
+        check_suspensions(c, findings, str(promises.get("preempts")), slots=slots)
+    check_early_uploads(
+        c, findings, tolerance, rule, max_workers, promised=promises.get("uploads") == "with_allocations"
+    )

@@ -147,7 +147,7 @@ def _finish(state: State, job: int, *, completed: bool = True) -> None:
 
 
 def _with_broken_plans(state: State, event: Event) -> Event:
-    broken = [job for job in state.plans.ended(state.now) if state.status[job] == WAITING]
+    broken = [job for job in state.plans.take_ended(state.now) if state.status[job] == WAITING]
     for job in broken:
-        state.plans.breaks(job, state.now)
+        state.plans.mark_broken(job, state.now)
     return replace(event, broken=tuple(broken)) if broken else event

@@ -70,7 +70,7 @@ class Kernel(State):
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies, which forecasts are made on: without the journal and with an empty record, as both grow."""
-        return {**vars(self), "journal": None, "record": self.record.emptied(self.plans)}
+        return {**vars(self), "journal": None, "record": self.record.continuation(self.plans)}
 
     def _completed(self, event: Event, orders: list[Order]) -> list[Order]:
         """Check the conditions on all orders of one event together; returns the kernel's own orders that follow."""

@@ -10,13 +10,13 @@ from skedge.core.events import Reserve
 
 @dataclass(slots=True)
 class PlanRow:
-    """What a plan reserves on one server, from `start` to `end` [µs]; a row of the table of plans.
+    """Workers and PSs reserved on one server from `start` to `end` [µs]; a row of the table of plans.
 
     Attributes
     ----------
-    made
+    made_at
         When it was ordered [µs].
-    broken
+    broken_at
         When the job was found unfinished at the end of the plan [µs]; None: it was not.
     """
 
@@ -26,8 +26,8 @@ class PlanRow:
     ps: int
     start: int
     end: int
-    made: int
-    broken: int | None = None
+    made_at: int
+    broken_at: int | None = None
 
 
 class Plans:
@@ -50,8 +50,9 @@ class Plans:
         """Add a row to the plan of its job; an older plan is replaced."""
         row = PlanRow(order.job, order.server, order.workers, order.ps, order.start, order.end, now)
         self.rows.append(row)
-        same = [other for other in self.newest.get(order.job, ()) if other.made == now]
+        same = [earlier for earlier in self.newest.get(order.job, ()) if earlier.made_at == now]
         self.newest[order.job] = [*same, row]
+        # ends are never removed: `take_ended` ignores those that a newer plan has moved
         heappush(self._ends, (order.end, order.job))
 
     def start(self, job: int) -> int:
@@ -62,16 +63,16 @@ class Plans:
         """End of the newest plan of `job` [µs]."""
         return max(row.end for row in self.newest[job])
 
-    def ended(self, now: int) -> list[int]:
+    def take_ended(self, now: int) -> list[int]:
         """Jobs whose newest plan ends by `now`, and was not returned before, in order of its end."""
-        found = dict[int, None]()
+        jobs = dict[int, None]()
         while self._ends and self._ends[0][0] <= now:
             end, job = heappop(self._ends)
-            if job not in found and self.end(job) == end:
-                found[job] = None
-        return list(found)
+            if job not in jobs and self.end(job) == end:
+                jobs[job] = None
+        return list(jobs)
 
-    def breaks(self, job: int, now: int) -> None:
+    def mark_broken(self, job: int, now: int) -> None:
         """Mark the newest plan of `job` as broken."""
         for row in self.newest[job]:
-            row.broken = now
+            row.broken_at = now

@@ -138,7 +138,7 @@ class State:
     def past_delays(self) -> Delays:
         """Upload delays of the jobs that have arrived."""
         d, n = self.scenario.delays, self.arrived
-        return d._replace(lo=d.lo[:n], hi=d.hi[:n], key=d.key[:n], given=d.given[:n])
+        return d._replace(lo=d.lo[:n], hi=d.hi[:n], key=d.key[:n], fixed=d.fixed[:n])
 
     def validate_state(self) -> None:
         """Recompute what the books keep in two forms, and compare.

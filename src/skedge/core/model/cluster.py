@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from skedge.core.errors import ScenarioError
 
-from .fields import Maybe, Number, Rule, flag, made_of, mapping, one_of, settle, shown, text
+from .fields import Maybe, Number, Rule, cast_fields, flag, instance_of, mapping, one_of, short_repr, text
 from .job_fields import Floats, Ints, Job, Kind, job_table
 from .sharing import Sharing
 from .size import MOST_MB, UNLIMITED, whole_bytes
@@ -65,7 +65,7 @@ class Server:
         ScenarioError
             Names the field, its value and the values allowed.
         """
-        settle(self, _SERVER, f"server {shown(self.id)}")
+        cast_fields(self, _SERVER, f"server {short_repr(self.id)}")
 
     @property
     def far(self) -> bool:
@@ -101,6 +101,17 @@ class Cluster:
 
     A *lane* is one worker slot of an edge server; a *PS slot* is one parameter-server slot of an edge server. Both are
     numbered in the order of (server, type as listed in the server's capacity, slot).
+
+    Parameters
+    ----------
+    servers
+        The servers, 1 or more, with unique ids; at most one is the cloud.
+    transfer_cost
+        Cost per MB from the row's server to the column's, shape ``(servers, servers)``; None: transfers are free.
+    asymmetric
+        Whether the costs of the two directions may differ.
+    sharing
+        Rules for tenants and priority classes; None: there are none.
 
     Attributes
     ----------
@@ -151,7 +162,7 @@ class Cluster:
         asymmetric: bool = False,
         sharing: Sharing | None = None,
     ) -> None:
-        self.servers = tuple(made_of(Server)(f"cluster.servers[{i}]", s) for i, s in enumerate(servers))
+        self.servers = tuple(instance_of(Server)(f"cluster.servers[{i}]", s) for i, s in enumerate(servers))
         _check_servers(self.servers)
         clouds = [i for i, s in enumerate(self.servers) if s.kind == "cloud"]
         self.cloud: int | None = clouds[0] if clouds else None
@@ -162,6 +173,7 @@ class Cluster:
         self.lane_server, self.lane_type, self.lane_slot = _enumerate(self.servers, WORKER, self.worker_types)
         self.ps_server, self.ps_type, self.ps_slot = _enumerate(self.servers, PS, self.ps_types)
         self.storage_bytes = _storage(self.servers)
+        # not a set: resources are numbered in the order of first appearance
         self.resources = tuple(dict.fromkeys(r for s in self.servers for r in s.capacity if not _is_slot(r)))
         self.amounts: Floats = np.array(
             [[s.capacity.get(r, 0) for r in self.resources] for s in self.servers], np.float64
@@ -169,6 +181,7 @@ class Cluster:
         self.asymmetric = flag("cluster.asymmetric", asymmetric)
         self.transfer_cost: Floats | None = None
         self.kind: Kind = "slots"
+        # one place more than PS slots: CLOUD is -1, the index of the last one
         self.ps_places: Ints = np.append(self.ps_server, -1 if self.cloud is None else self.cloud)
         self.ps_numbers: Ints = np.append(self.ps_slot, -1)
         if self.resources:
@@ -204,9 +217,9 @@ class Cluster:
         return self.servers[server].id
 
 
-def _table(given: Any) -> Floats:
+def _table(rows: Any) -> Floats:
     try:
-        return np.asarray(given, np.float64)
+        return np.asarray(rows, np.float64)
     except (TypeError, ValueError, OverflowError) as error:
         raise ScenarioError(f"cluster.transfer_cost: {error}; it must be a table of numbers") from error
 
@@ -224,6 +237,7 @@ def check_transfer_cost(cost: Floats, labels: Sequence[str], *, asymmetric: bool
         raise ScenarioError(
             f"cluster.transfer_cost: has shape {cost.shape}; {sites} servers take {sites} rows of {sites}"
         )
+    # the loops of this function raise in their first round; NaN fails here, as it is not finite
     for a, b in np.argwhere(~(np.isfinite(cost) & (cost >= 0))):
         raise ScenarioError(_pair_cost(cost, labels, a, b) + "; it must be 0 or more, and finite")
     for a in np.flatnonzero(np.diag(cost)):
@@ -246,21 +260,21 @@ def _check_servers(servers: Sequence[Server]) -> None:
         raise ScenarioError("cluster.servers: is empty; at least one server is needed")
     if len(servers) > MOST_SERVERS:
         raise ScenarioError(f"cluster.servers: there are {len(servers):,}; there may be {MOST_SERVERS:,}")
-    seen: set[str] = set()
+    ids: set[str] = set()
     for i, s in enumerate(servers):
-        where = f"cluster.servers[{i}] ({s.id})"
-        if s.id in seen:
-            raise ScenarioError(f"{where}: id {s.id!r} is used twice; ids must be unique")
-        seen.add(s.id)
+        place = f"cluster.servers[{i}] ({s.id})"
+        if s.id in ids:
+            raise ScenarioError(f"{place}: id {s.id!r} is used twice; ids must be unique")
+        ids.add(s.id)
         if s.kind == "cloud" and s.capacity:
-            raise ScenarioError(f"{where}.capacity: the cloud has every type without limit; it must be left out")
+            raise ScenarioError(f"{place}.capacity: the cloud has every type without limit; it must be left out")
     if sum(s.kind == "cloud" for s in servers) > 1:
         raise ScenarioError("cluster.servers: more than one server has kind cloud; the model has one cloud")
     _check_one_kind(servers)
-    for prefix, what in ((WORKER, "workers"), (PS, "PSs")):
+    for prefix, role in ((WORKER, "workers"), (PS, "PSs")):
         slots = sum(int(n) for s in servers for name, n in s.capacity.items() if name.startswith(prefix))
         if slots > MOST_SLOTS:
-            raise ScenarioError(f"cluster.servers: have {slots:,} {what} together; they may have {MOST_SLOTS:,}")
+            raise ScenarioError(f"cluster.servers: have {slots:,} {role} together; they may have {MOST_SLOTS:,}")
 
 
 def _is_slot(resource: str) -> bool:
@@ -305,6 +319,7 @@ def _enumerate(servers: Sequence[Server], prefix: str, types: tuple[str, ...]) -
     rows: list[tuple[int, int, int]] = []
     for i, s in enumerate(servers):
         kinds = [types.index(r.removeprefix(prefix)) for r in s.capacity if r.startswith(prefix)]
+        # by server, type as listed and slot: records and decisions refer to lanes and PS slots by this order
         listed = [k for k in kinds for _ in range(int(s.capacity[prefix + types[k]]))] if s.kind == "edge" else []
         rows.extend((i, k, slot) for slot, k in enumerate(listed))
     table = np.array(rows, np.int64).reshape(-1, 3)
@@ -364,12 +379,13 @@ class Physics:
         ScenarioError
             Naming the field, its value and what would be right.
         """
-        settle(self, _PHYSICS, "physics")
+        cast_fields(self, _PHYSICS, "physics")
         if self.horizon is not None and (self.horizon < 1 or self.horizon % self.slot):
             raise ScenarioError(
                 f"physics.horizon: {seconds(self.horizon):g} s; it must be a whole number of slots of "
                 f"{seconds(self.slot):g} s, 1 or more"
             )
+        # frozen, so past the dataclass; -(-a // b) is a / b rounded up, in whole numbers
         object.__setattr__(self, "checkpoint_overhead", -(-self.checkpoint_overhead // self.step) * self.step)
 
     @property

@@ -13,7 +13,7 @@ from typing import Any
 _LONGEST = 2000
 """Most characters of one sentence of a job."""
 
-_KEPT = frozenset("\n\t")
+_ALLOWED = frozenset("\n\t")
 """Control characters of a text of several lines."""
 
 
@@ -23,7 +23,7 @@ def escaped(text: str) -> str:
     Line feeds and tabs stay. Characters that change the direction of text, that have no width, that separate lines in
     Unicode, or that are no characters (half of a surrogate pair) count as control characters.
     """
-    return text if _is_plain(text) else "".join(map(_shown, text))
+    return text if _is_plain(text) else "".join(map(_escaped_character, text))
 
 
 def one_line(text: str, longest: int = _LONGEST) -> str:
@@ -32,21 +32,21 @@ def one_line(text: str, longest: int = _LONGEST) -> str:
     return escaped(cut).replace("\n", "\\n").replace("\t", "\\t")
 
 
-def lines_of(facts: Any) -> Any:
+def one_line_values(facts: Any) -> Any:
     """Facts in JSON types with every text in them, names of fields too, as one line."""
     if isinstance(facts, str):
         return one_line(facts)
     if isinstance(facts, Mapping):
-        return {one_line(str(name)): lines_of(value) for name, value in facts.items()}
-    return [lines_of(value) for value in facts] if isinstance(facts, list | tuple) else facts
+        return {one_line(str(name)): one_line_values(value) for name, value in facts.items()}
+    return [one_line_values(value) for value in facts] if isinstance(facts, list | tuple) else facts
 
 
 def _is_plain(text: str) -> bool:
     return text.isascii() and text.replace("\n", "").replace("\t", "").isprintable()
 
 
-def _shown(character: str) -> str:
+def _escaped_character(character: str) -> str:
     # isprintable is false of all spaces but the ASCII one; those of other widths are harmless
-    if character in _KEPT or character.isprintable() or unicodedata.category(character) == "Zs":
+    if character in _ALLOWED or character.isprintable() or unicodedata.category(character) == "Zs":
         return character
     return character.encode("unicode_escape", "surrogatepass").decode("ascii")

@@ -21,18 +21,34 @@ _SHORT = Repr()
 _SHORT.maxlong = _SHORT.maxstring = _SHORT.maxother = 40
 
 
-def settle(made: Any, rules: Mapping[str, Rule], where: str, link: str = ".") -> None:
-    """Check and cast the fields of a frozen dataclass by their `rules`; `where` names it in errors."""
+def cast_fields(instance: Any, rules: Mapping[str, Rule], owner: str, link: str = ".") -> None:
+    """Check and cast the fields of a frozen dataclass.
+
+    Parameters
+    ----------
+    instance
+        The dataclass object; its fields are replaced by their cast values.
+    rules
+        The rule of each field.
+    owner, link
+        Name of the object in errors, and what stands between it and the field's name.
+
+    Raises
+    ------
+    ScenarioError
+        If a rule rejects a value.
+    """
     for name, rule in rules.items():
-        object.__setattr__(made, name, rule(f"{where}{link}{name}", getattr(made, name)))
+        # past the __setattr__ of a frozen dataclass
+        object.__setattr__(instance, name, rule(f"{owner}{link}{name}", getattr(instance, name)))
 
 
 def refuse(name: str, value: Any, right: str) -> None:
     """Raise the error for a wrong field; `right` is what is allowed."""
-    raise ScenarioError(f"{name} = {shown(value)}; it must be {right}")
+    raise ScenarioError(f"{name} = {short_repr(value)}; it must be {right}")
 
 
-def shown(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """The repr of `value`, shortened; a NumPy number is shown as a plain number."""
     return _SHORT.repr(value.item() if isinstance(value, np.generic) else value)
 
@@ -68,11 +84,13 @@ class Number:
         return number
 
     def _cast(self, value: Any) -> Any:
+        # True is an int in Python, and a mistake in place of a number
         if isinstance(value, bool | np.bool_) or not isinstance(value, _NUMBERS):
             return None
         try:
             number = float(value)
             if self.whole:
+                # compared as given: as floats 2**53 + 1 and 2**53 are equal
                 return int(value) if math.isfinite(number) and int(value) == value else None
         except (OverflowError, ValueError):  # too large for a float
             return None
@@ -108,7 +126,7 @@ def one_of(*choices: str) -> Rule:
     return rule
 
 
-def made_of(*kinds: type) -> Rule:
+def instance_of(*kinds: type) -> Rule:
     """An instance of one of these classes."""
 
     def rule(name: str, value: Any) -> Any:
@@ -141,11 +159,11 @@ class Pair:
         values = value.tolist() if isinstance(value, np.ndarray) else value
         if not isinstance(values, tuple | list) or len(values) != 2:
             refuse(name, value, "a pair (low, high)")
-        return tuple(self.rule(f"{name}[{i}]", one) for i, one in enumerate(values))
+        return tuple(self.rule(f"{name}[{i}]", item) for i, item in enumerate(values))
 
 
 @dataclass(frozen=True, slots=True)
-class Each:
+class ValuesOf:
     """A mapping from names to values that `rule` accepts."""
 
     rule: Rule
@@ -161,6 +179,6 @@ def mapping(rule_of: Callable[[str], Rule]) -> Rule:
     def rule(name: str, value: Any) -> Any:
         if not isinstance(value, Mapping):
             refuse(name, value, "a mapping of names to numbers")
-        return {text(f"{name}: a name", key): rule_of(key)(f"{name}[{key}]", one) for key, one in value.items()}
+        return {text(f"{name}: a name", key): rule_of(key)(f"{name}[{key}]", item) for key, item in value.items()}
 
     return rule

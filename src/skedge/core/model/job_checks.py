@@ -13,13 +13,13 @@ import polars as pl
 from skedge.core.errors import ScenarioError
 
 from .cluster import Cluster
-from .fields import Each, Maybe, Number, Pair, Rule
+from .fields import Maybe, Number, Pair, Rule, ValuesOf
 from .job_fields import (
     DATA,
+    DEFAULT_TENANT,
     EXTRA_SCHEMA,
     JOB_FIELDS,
     JOB_SCHEMA,
-    NOBODY,
     PS_NEEDS,
     WORKER_NEEDS,
     Floats,
@@ -65,9 +65,9 @@ def needs(frame: pl.DataFrame, prefix: str, resources: tuple[str, ...]) -> Float
 def data_of(frame: pl.DataFrame, cluster: Cluster) -> Ints:
     """Chunks of each job by site, D_i^r, shape ``(jobs, servers)``; without columns if no job has data at a site."""
     names = {DATA + site: i for i, site in enumerate(cluster.server_ids)}
-    given = [name for name in frame.columns if name in names]
-    table = np.zeros((len(frame), len(names) if given else 0), np.int64)
-    for name in given:
+    columns = [name for name in frame.columns if name in names]
+    table = np.zeros((len(frame), len(names) if columns else 0), np.int64)
+    for name in columns:
         table[:, names[name]] = frame[name].fill_null(0).to_numpy()
     return table
 
@@ -78,8 +78,8 @@ def tenants_of(frame: pl.DataFrame, cluster: Cluster) -> Ints:
         return np.zeros(len(frame), np.int64)
     place = {name: i for i, name in enumerate(cluster.sharing.names)}
     if "tenant" not in frame.columns:
-        return np.full(len(frame), place[NOBODY])
-    return np.array([place[name] for name in frame["tenant"].fill_null(NOBODY)], np.int64)
+        return np.full(len(frame), place[DEFAULT_TENANT])
+    return np.array([place[name] for name in frame["tenant"].fill_null(DEFAULT_TENANT)], np.int64)
 
 
 def labels_of(frame: pl.DataFrame, column: str) -> tuple[tuple[str, ...], Ints]:
@@ -107,7 +107,7 @@ class _Check:
     value: pl.Expr
 
 
-def checked(frame: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
+def checked_table(frame: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
     """Check `frame` and return it with the right columns and types.
 
     Raises
@@ -119,39 +119,48 @@ def checked(frame: pl.DataFrame, cluster: Cluster) -> pl.DataFrame:
     if missing:
         raise ScenarioError(f"jobs: column {missing[0]!r} is missing; needed are {', '.join(JOB_SCHEMA)}")
     kinds = schema_of(frame)
-    _refuse(frame, [check for column, kind in kinds.items() for check in _of_type(frame, column, kind)])
+    # types first: on a column of another type the other checks would be errors of polars
+    _refuse(frame, [check for column, kind in kinds.items() for check in _type_checks(frame, column, kind)])
     frame = frame.select(pl.col(c).cast(t) for c, t in kinds.items())
-    _utility_is_whole(frame)
-    _refuse(frame, _of_table(tuple(frame.columns), cluster.kind))
+    _check_utility_columns(frame)
+    _refuse(frame, _table_checks(tuple(frame.columns), cluster.kind))
     return frame
 
 
-def _of_type(frame: pl.DataFrame, column: str, kind: Any) -> Iterator[_Check]:
+def _type_checks(frame: pl.DataFrame, column: str, kind: Any) -> Iterator[_Check]:
     """Check that the values of a column can be those of its type, and that none loses its fraction."""
-    given, want = frame.schema[column], pl.DataType.from_python(kind) if isinstance(kind, type) else kind
-    if given == want or (given.is_integer() and want.is_numeric()):
+    dtype, target = frame.schema[column], pl.DataType.from_python(kind) if isinstance(kind, type) else kind
+    # whole numbers within the ranges survive the cast
+    if dtype == target or (dtype.is_integer() and target.is_numeric()):
         return
-    value, right = pl.col(column), "text" if want == pl.String else "a number"
-    if want.is_integer():
+    value, right = pl.col(column), "text" if target == pl.String else "a number"
+    if target.is_integer():
         right = "a whole number"
-        if given.is_float():
+        if dtype.is_float():
             yield _check(value.is_finite() & (value != value.round()), column, right)
-    lost = pl.lit(value=True) if given.is_nested() else value.cast(want, strict=False).is_null()
+    # what the cast turns into null; lists cannot be cast at all
+    lost = pl.lit(value=True) if dtype.is_nested() else value.cast(target, strict=False).is_null()
     yield _check(value.is_not_null() & lost, column, right)
 
 
 @cache
-def _of_table(columns: tuple[str, ...], kind: Kind) -> list[_Check]:
+def _table_checks(columns: tuple[str, ...], kind: Kind) -> list[_Check]:
     """The checks of a table with these columns; kept, as a service checks a table for every job."""
-    return [*_of_columns(), *_of_values(columns), *_of_utility(columns), *_of_kind(columns, kind), *_together()]
+    return [
+        *_presence_checks(),
+        *_value_checks(columns),
+        *_utility_checks(columns),
+        *_kind_checks(columns, kind),
+        *_cross_column_checks(),
+    ]
 
 
-def _of_columns() -> Iterator[_Check]:
+def _presence_checks() -> Iterator[_Check]:
     for column in JOB_SCHEMA:
         yield _check(pl.col(column).is_null(), column, "a value; it is missing")
 
 
-def _of_values(columns: Sequence[str]) -> Iterator[_Check]:
+def _value_checks(columns: Sequence[str]) -> Iterator[_Check]:
     """Check each column by the row of its field."""
     for column in columns:
         rule = next(_number(f.row.check) for f in JOB_FIELDS if f.holds(column))
@@ -161,7 +170,7 @@ def _of_values(columns: Sequence[str]) -> Iterator[_Check]:
 
 def _number(rule: Rule) -> Number | None:
     """The rule of a number within `rule`; None if it is not about numbers."""
-    while isinstance(rule, Maybe | Pair | Each):
+    while isinstance(rule, Maybe | Pair | ValuesOf):
         rule = rule.rule
     return rule if isinstance(rule, Number) else None
 
@@ -171,7 +180,7 @@ def _outside(column: pl.Expr, rule: Number) -> pl.Expr:
     return ~(finite & (column > rule.low if rule.above else column >= rule.low) & (column <= rule.high))
 
 
-def _of_kind(columns: Sequence[str], kind: Kind) -> Iterator[_Check]:
+def _kind_checks(columns: Sequence[str], kind: Kind) -> Iterator[_Check]:
     """Reject optional columns of fields that do not apply to this kind of cluster."""
     for f in JOB_FIELDS:
         if f.row.table == "optional" and kind not in f.row.kinds:
@@ -180,7 +189,7 @@ def _of_kind(columns: Sequence[str], kind: Kind) -> Iterator[_Check]:
                 yield _check(pl.col(column).is_not_null(), column, right)
 
 
-def _together() -> Iterator[_Check]:
+def _cross_column_checks() -> Iterator[_Check]:
     """Checks of columns against each other."""
     yield _check(pl.col("minibatch_s") + pl.col("ps_update_s") <= 0, "minibatch_s", "above 0 (with ps_update_s)")
     for kind in ("edge", "cloud"):
@@ -194,21 +203,22 @@ def schema_of(frame: pl.DataFrame) -> dict[str, Any]:
     extra = {name: kind for name, kind in EXTRA_SCHEMA.items() if name in frame.columns}
     needs = dict.fromkeys((c for c in frame.columns if c.startswith((WORKER_NEEDS, PS_NEEDS))), pl.Float64)
     data = dict.fromkeys((c for c in frame.columns if c.startswith(DATA)), pl.Int64)
+    # a column of nulls says as much as one that is missing
     present = {name: kind for name, kind in (extra | needs | data).items() if frame[name].null_count() < len(frame)}
     return {**JOB_SCHEMA, **present}
 
 
-def _utility_is_whole(frame: pl.DataFrame) -> None:
+def _check_utility_columns(frame: pl.DataFrame) -> None:
     missing = [name for name in UTILITY if name not in frame.columns]
     if 0 < len(missing) < len(UTILITY):
         raise ScenarioError(f"jobs: column {missing[0]!r} is missing; a utility has height, steepness and target")
 
 
-def _of_utility(columns: Sequence[str]) -> Iterator[_Check]:
-    given = [name for name in UTILITY if name in columns]
-    for name, (_, rule) in zip(given, UTILITY_RULES.values(), strict=False):
+def _utility_checks(columns: Sequence[str]) -> Iterator[_Check]:
+    present = [name for name in UTILITY if name in columns]
+    for name, (_, rule) in zip(present, UTILITY_RULES.values(), strict=False):
         column = pl.col(name)
-        lacks = pl.any_horizontal(pl.col(given).is_not_null()) & column.is_null()
+        lacks = pl.any_horizontal(pl.col(present).is_not_null()) & column.is_null()
         yield _check(lacks, name, "a number: a utility has height, steepness and target")
         yield _check(column.is_not_null() & _outside(column, rule), name, rule.right)
     if "internal_mbps" in columns:
@@ -218,19 +228,20 @@ def _of_utility(columns: Sequence[str]) -> Iterator[_Check]:
 
 def check_on_slots(frame: pl.DataFrame, cluster: Cluster) -> None:
     """Check that a server has the types of each job; a cloud has every type."""
-    given = ("worker_type", cluster.worker_types), ("ps_type", cluster.ps_types)
+    columns = ("worker_type", cluster.worker_types), ("ps_type", cluster.ps_types)
     _refuse(
         frame,
         [
             _check(~pl.col(name).is_in(list(types)), name, f"a type that a server has ({', '.join(types) or 'none'})")
-            for name, types in given
+            for name, types in columns
+            # a cloud alone has every type, and lists none
             if types or cluster.cloud is None
         ],
     )
-    _refuse(frame, list(_of_sharing(frame, cluster)))
+    _refuse(frame, list(_sharing_checks(frame, cluster)))
 
 
-def _of_sharing(frame: pl.DataFrame, cluster: Cluster) -> Iterator[_Check]:
+def _sharing_checks(frame: pl.DataFrame, cluster: Cluster) -> Iterator[_Check]:
     """Tenants are those of the cluster; without any, neither tenants nor classes mean anything."""
     for name in ("tenant", "priority"):
         if name in frame.columns and cluster.sharing is None:
@@ -243,16 +254,16 @@ def _of_sharing(frame: pl.DataFrame, cluster: Cluster) -> Iterator[_Check]:
 
 def check_on_resources(frame: pl.DataFrame, cluster: Cluster) -> None:
     """Check that servers have the resources that each job needs."""
-    _refuse(frame, list(_of_needs(frame, cluster)))
+    _refuse(frame, list(_needs_checks(frame, cluster)))
 
 
 def check_at_sites(frame: pl.DataFrame, cluster: Cluster) -> None:
     """Check needs, data and latency cost."""
-    _refuse(frame, [*_of_needs(frame, cluster), *_of_sites(frame, cluster)])
+    _refuse(frame, [*_needs_checks(frame, cluster), *_site_checks(frame, cluster)])
     _check_latency(frame)
 
 
-def _of_sites(frame: pl.DataFrame, cluster: Cluster) -> Iterator[_Check]:
+def _site_checks(frame: pl.DataFrame, cluster: Cluster) -> Iterator[_Check]:
     """Check that each job gives the location of all its chunks."""
     columns = [c for c in frame.columns if c.startswith(DATA)]
     for column in columns:
@@ -269,17 +280,18 @@ def _of_sites(frame: pl.DataFrame, cluster: Cluster) -> Iterator[_Check]:
 def _check_latency(frame: pl.DataFrame) -> None:
     """Check that each job at sites has a latency cost."""
     names = [c for c in frame.columns if c.startswith("latency")]
+    # row by row: the parameters that a latency cost takes depend on its kind
     for row, fields in enumerate(frame.select("id", *names).iter_rows(named=True)):
         name = fields["id"]
         try:
-            given = latency_from(fields)
+            cost = latency_from(fields)
         except ScenarioError as error:
             raise ScenarioError(f"jobs[{row}] (id {name!r}): {error}") from error
-        if given is None:
+        if cost is None:
             raise ScenarioError(f"jobs[{row}] (id {name!r}): latency is missing; a job at sites has a latency cost")
 
 
-def _of_needs(frame: pl.DataFrame, cluster: Cluster) -> Iterator[_Check]:
+def _needs_checks(frame: pl.DataFrame, cluster: Cluster) -> Iterator[_Check]:
     have = ", ".join(cluster.resources)
     for prefix in (WORKER_NEEDS, PS_NEEDS):
         columns = [c for c in frame.columns if c.startswith(prefix)]
@@ -306,8 +318,9 @@ def _refuse(frame: pl.DataFrame, checks: Sequence[_Check]) -> None:
             raise ScenarioError(f"jobs[{number}] (id {name!r}): {check.column} = {value!r}; it must be {check.right}")
 
 
-def in_order(frame: pl.DataFrame) -> pl.DataFrame:
+def sorted_jobs(frame: pl.DataFrame) -> pl.DataFrame:
     """`frame` by (arrival, id); ids that are all whole numbers are ordered as numbers."""
     number = frame["id"].cast(pl.Int64, strict=False)
+    # job 10 comes after job 9; one id that is no number makes all of them text
     key = number if number.null_count() == 0 else frame["id"]
     return frame.with_columns(key.alias("_key")).sort("arrival_s", "_key", maintain_order=True).drop("_key")

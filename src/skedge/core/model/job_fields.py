@@ -4,7 +4,7 @@ A row is a field of :class:`Job`: its name, type and default, and with them, in 
 kinds of cluster to which it applies, and a line that describes it. Made of the rows: the form of a job in a scenario
 file (:mod:`skedge.scenario.schema`) and with it the JSON schema, the columns of a jobs table and their checks
 (:mod:`skedge.core.model.job_checks`), the columns that policies see (:class:`JobColumns`), and the table in
-``docs/scenarios.md`` (``docs/tools/fields.py``). To add a field, add a row.
+``docs/scenarios.md`` (``docs/tools/fields.py``). To add a field, add a row (ADR 22).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from skedge.core.errors import UnknownColumnError
 
-from .fields import Each, Maybe, Number, Pair, Rule, made_of, settle, shown, text
-from .latency import KINDS, LatencyCost, latency_columns, numbers_of
+from .fields import Maybe, Number, Pair, Rule, ValuesOf, cast_fields, instance_of, short_repr, text
+from .latency import KINDS, LatencyCost, latency_columns, parameter_names
 from .time import LONGEST_S
 from .value import Sigmoid
 from .wording import did_you_mean
@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 Kind = Literal["slots", "resources", "sites"]
 """What servers offer: typed slots; amounts of resources; or resources at sites, with transfer costs between sites."""
 
-NOBODY = "default"
+DEFAULT_TENANT = "default"
 """The tenant of a job that names none."""
 
 EVERY: tuple[Kind, ...] = ("slots", "resources", "sites")
@@ -42,7 +42,7 @@ _AMOUNTS: tuple[Kind, ...] = ("resources", "sites")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a field of a job is, beside its name, type and default.
+    """Description of a field of a job, beside its name, type and default.
 
     Attributes
     ----------
@@ -65,12 +65,12 @@ class Row:
     table: Literal["always", "optional", "never"] = "optional"
 
 
-def _row(about: str, check: Rule, unit: str = "", **more: Any) -> dict[str, Row]:
-    return {"row": Row(about, check, unit, **more)}
+def _row(about: str, check: Rule, unit: str = "", **options: Any) -> dict[str, Row]:
+    return {"row": Row(about, check, unit, **options)}
 
 
-def _always(about: str, check: Rule, unit: str = "", **more: Any) -> dict[str, Row]:
-    return {"row": Row(about, check, unit, table="always", **more)}
+def _always(about: str, check: Rule, unit: str = "", **options: Any) -> dict[str, Row]:
+    return {"row": Row(about, check, unit, table="always", **options)}
 
 
 _COUNT = Number("a whole number, at least 1 and below 2**53", 1, 2**53, whole=True)
@@ -80,7 +80,7 @@ _UP_TO = Number(f"a number from 0 to {LONGEST_S:g}", 0, LONGEST_S)
 _SPAN = Number(f"a number above 0, at most {LONGEST_S:g}", 0, LONGEST_S, above=True)
 _ABOVE_0 = Number("a number from 1e-09 to 1e+15", 1e-9, 1e15)
 _AMOUNT = Number("a number from 0 to 1e+15", 0, 1e15)
-_LATENCY = made_of(*KINDS.values())
+_LATENCY = instance_of(*KINDS.values())
 _RATE = Number("a number above 0, or inf", 0, above=True, endless=True)
 
 
@@ -120,17 +120,18 @@ class Job:
         default_factory=dict,
         metadata=_row(
             "upload delays by server, in place of a draw",
-            Each(_UP_TO),
+            ValuesOf(_UP_TO),
             "s",
             kinds=("slots", "resources"),
             table="never",
         ),
     )
     worker_needs: Mapping[str, float] = field(
-        default_factory=dict, metadata=_row("demand of a worker by resource [alpha_i^r]", Each(_AMOUNT), kinds=_AMOUNTS)
+        default_factory=dict,
+        metadata=_row("demand of a worker by resource [alpha_i^r]", ValuesOf(_AMOUNT), kinds=_AMOUNTS),
     )
     ps_needs: Mapping[str, float] = field(
-        default_factory=dict, metadata=_row("demand of a PS by resource [beta_i^r]", Each(_AMOUNT), kinds=_AMOUNTS)
+        default_factory=dict, metadata=_row("demand of a PS by resource [beta_i^r]", ValuesOf(_AMOUNT), kinds=_AMOUNTS)
     )
     batch: int = field(
         default=1, metadata=_row("global batch size [F_i]; with resources also the maximum of workers", _COUNT)
@@ -140,11 +141,11 @@ class Job:
         default=np.inf, metadata=_row("rate between a co-located worker and PS [b_i^(i)]; inf: free", _RATE, "Mbit/s")
     )
     utility: Sigmoid | None = field(
-        default=None, metadata=_row("value of the job by its training time in slots", Maybe(made_of(Sigmoid)))
+        default=None, metadata=_row("value of the job by its training time in slots", Maybe(instance_of(Sigmoid)))
     )
     data: Mapping[str, int] = field(
         default_factory=dict,
-        metadata=_row("chunks by the site that stores them [D_i^r]", Each(_CHUNKS), kinds=("sites",)),
+        metadata=_row("chunks by the site that stores them [D_i^r]", ValuesOf(_CHUNKS), kinds=("sites",)),
     )
     exchange_mb: float = field(
         default=0.0,
@@ -156,7 +157,9 @@ class Job:
         default=None,
         metadata=_row("cost of the response time in slots [f_i]; required", Maybe(_LATENCY), kinds=("sites",)),
     )
-    tenant: str = field(default=NOBODY, metadata=_row("whose it is, of `cluster.sharing`", text, kinds=("slots",)))
+    tenant: str = field(
+        default=DEFAULT_TENANT, metadata=_row("whose it is, of `cluster.sharing`", text, kinds=("slots",))
+    )
     priority: int = field(
         default=0, metadata=_row("its class in `cluster.sharing`; higher goes first", _CLASS, kinds=("slots",))
     )
@@ -185,7 +188,7 @@ class Job:
         ScenarioError
             Names the field, its value and the values allowed.
         """
-        settle(self, _CHECKS, f"job {shown(self.id)}")
+        cast_fields(self, _CHECKS, f"job {short_repr(self.id)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,19 +203,20 @@ class JobField:
     @property
     def columns(self) -> dict[str, type]:
         """Its columns in a jobs table and their types; none of a field by name, which has one for each name."""
-        if self.row.table == "never" or isinstance(self.row.check, Each):
+        if self.row.table == "never" or isinstance(self.row.check, ValuesOf):
             return {}
         if self.name == "utility":
             return {f"utility_{f.name}": float for f in fields(Sigmoid)}
         if self.name == "latency":
-            return {"latency": str} | {f"latency_{name}": float for kind in KINDS for name in numbers_of(kind)}
+            return {"latency": str} | {f"latency_{name}": float for kind in KINDS for name in parameter_names(kind)}
         if isinstance(self.row.check, Pair):
             return dict.fromkeys(_ends(self.name), float)
+        # of `int | None` the int: what is missing is null
         return {self.name: next(kind for kind in (str, int, float) if kind in (self.type, *_parts(self.type)))}
 
     def holds(self, column: str) -> bool:
         """Whether `column` of a jobs table belongs to this field."""
-        return column in self.columns or (isinstance(self.row.check, Each) and column.startswith(self.name + "."))
+        return column in self.columns or (isinstance(self.row.check, ValuesOf) and column.startswith(self.name + "."))
 
     def cells(self, job: Job) -> dict[str, Any]:
         """The values of `job` by column; none where an optional field has its default."""
@@ -221,7 +225,7 @@ class JobField:
             return {}
         match value:
             case Mapping():
-                return {f"{self.name}.{key}": one for key, one in value.items()}
+                return {f"{self.name}.{key}": item for key, item in value.items()}
             case tuple():
                 return dict(zip(_ends(self.name), value, strict=True))
             case Sigmoid():
@@ -266,7 +270,7 @@ DATA = "data."
 
 
 def job_table(jobs: Sequence[Job]) -> tuple[pl.DataFrame, dict[str, Mapping[str, float]]]:
-    """A jobs table, and the upload delays given individually, by job id.
+    """A jobs table, and the upload delays fixed in advance, by job id.
 
     Its columns are :data:`JOB_SCHEMA`, and those of the optional fields that differ from the default in at least one
     job.
@@ -275,6 +279,7 @@ def job_table(jobs: Sequence[Job]) -> tuple[pl.DataFrame, dict[str, Mapping[str,
 
     rows = [{name: cell for f in JOB_FIELDS for name, cell in f.cells(job).items()} for job in jobs]
     named = dict.fromkeys(name for row in rows for name in row if name not in JOB_SCHEMA)
+    # worker_needs.gpu and the like: a column for each name in a mapping, which no schema can list
     by_name = {name: int if name.startswith(DATA) else float for name in named if "." in name}
     extra = {name: kind for name, kind in EXTRA_SCHEMA.items() if name in named}
     return pl.DataFrame(rows, schema=JOB_SCHEMA | extra | by_name), {j.id: j.upload_s for j in jobs if j.upload_s}
@@ -337,6 +342,7 @@ class JobColumns:
 
     def first(self, count: int) -> JobColumns:
         """The first `count` jobs; the arrays are read-only, and made when first accessed."""
+        # past __init__, which takes all arrays: __getattr__ makes each one when a policy reads it
         columns = object.__new__(JobColumns)
         vars(columns).update(_of=self, _count=count)
         return columns
@@ -347,9 +353,10 @@ class JobColumns:
             """A column of the first jobs; refuse an unknown name, the message lists the columns."""
             if name in JobColumns.__dataclass_fields__ and "_of" in vars(self):
                 column = getattr(self._of, name)[: self._count]
+                # a slice of the kernel's own array, which no policy may change
                 column.flags.writeable = False
                 vars(self)[name] = column
                 return column
             columns = [f.name for f in fields(JobColumns)]
-            meant = did_you_mean(name, columns)
-            raise UnknownColumnError(f"jobs.{name}: is not a column{meant}; there are {', '.join(columns)}")
+            hint = did_you_mean(name, columns)
+            raise UnknownColumnError(f"jobs.{name}: is not a column{hint}; there are {', '.join(columns)}")

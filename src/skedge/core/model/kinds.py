@@ -1,4 +1,7 @@
-"""What the kind of cluster decides about jobs: their most workers, the work of a gang, and what a scenario must be."""
+"""Rules that depend on the kind of cluster: a job's maximum of workers, a gang's work, checks of a scenario.
+
+Code that differs by kind is a method here, chosen once, instead of a question asked in many places (ADR 23).
+"""
 
 from __future__ import annotations
 
@@ -30,43 +33,43 @@ MOST_SLOTS_OF_A_JOB = 1_000_000
 """Maximum number of slots that a job takes there with all its workers: policies decide in each."""
 
 
-class OnSlots:
-    """Servers with typed slots (JSAC'22, She et al.).
+class SlotCluster:
+    """Rules of servers with typed slots (JSAC'22, She et al.).
 
     Attributes
     ----------
     most_workers
         The column with the maximum number of workers: D_j here.
     share
-        What communication is multiplied by, as messages have it.
+        Factor of communication, as text for messages.
     """
 
     most_workers: ClassVar[Literal["chunks", "batch"]] = "chunks"
     share: ClassVar[str] = ""
 
     def offers(self, scenario: Scenario) -> set[Need]:
-        """What it offers to policies."""
-        some = scenario.cluster.lanes > 0 or scenario.cluster.cloud is not None
-        return {"typed slots", "typed slots, resources or sites"} if some else set()
+        """The needs of policies that the scenario meets (:data:`~skedge.core.policy.Need`)."""
+        usable = scenario.cluster.lanes > 0 or scenario.cluster.cloud is not None
+        return {"typed slots", "typed slots, resources or sites"} if usable else set()
 
     def size(self, cluster: Cluster) -> tuple[int, str]:
         """Size of the cluster, for readers: a number and its unit."""
         return cluster.lanes, "lanes"
 
     def workers(self, cluster: Cluster) -> str:
-        """What workers stand on, for readers."""
+        """Place of the workers, in words."""
         return f"{cluster.lanes:,} lanes"
 
     def ps_slots(self, cluster: Cluster, server: int) -> int | None:
         """Number of PSs that a server can have; None: no limit but its resources."""
         return None if server == cluster.cloud else int((cluster.ps_server == server).sum())
 
-    def shuffles(self, asked: bool) -> bool:
+    def shuffles(self, requested: bool) -> bool:
         """Whether the samples of a live job are shuffled over its chunks, if a job asks for it."""
-        return asked
+        return requested
 
-    def wrong_overrun(self, overrun_s: float) -> str:
-        """What is wrong with slots that took this much longer than their length in a live run; empty if nothing."""
+    def overrun_problem(self, overrun_s: float) -> str:
+        """The problem if slots of a live run took so much longer than their length [s]; empty if there is none."""
         return (
             f"slot_overrun_s is {overrun_s:g} s; only at sites time stops until a slot is done" if overrun_s > 0 else ""
         )
@@ -99,17 +102,17 @@ class OnSlots:
 
     def work(self, scenario: Scenario, factor: Floats) -> Ints:
         """Work of a gang [worker-µs], D p, by job and zeta, for durations of `factor` times the announced."""
-        return scenario.jobs.chunks[:, None] * scenario.chunk_times(factor, whole=False)
+        return scenario.jobs.chunks[:, None] * scenario.chunk_times(factor, to_slots=False)
 
 
-class OnResources(OnSlots):
-    """Servers with resources (PD-ORS), where a job has at most F_i workers, and work V x: chunks play no role."""
+class ResourceCluster(SlotCluster):
+    """Rules of servers with resources (PD-ORS): a job has at most F_i workers and work V x; chunks play no role."""
 
     most_workers: ClassVar[Literal["chunks", "batch"]] = "batch"
     share: ClassVar[str] = " x ratio / batch"
 
     def offers(self, scenario: Scenario) -> set[Need]:
-        """What it offers to policies."""
+        """The needs of policies that the scenario meets (:data:`~skedge.core.policy.Need`)."""
         offered: set[Need] = {"resources", "typed slots, resources or sites"}
         if None not in scenario.jobs.utility:
             offered.add("resources with a utility of every job, or sites")
@@ -134,6 +137,7 @@ class OnResources(OnSlots):
                 f"physics.horizon: has {slots:,} slots of {slot:g} s; it may have {MOST_SLOTS_OF_PRICES:,}, each "
                 "with its prices: give a shorter horizon or longer slots"
             )
+        # with all its workers, co-located (zeta = 1): no run of the job is shorter
         alone = scenario.chunk_time[:, 1] * scenario.jobs.chunks / scenario.jobs.most_workers
         trained = float(alone.max(initial=0.0)) / scenario.physics.slot
         if trained > MOST_SLOTS_OF_A_JOB:
@@ -144,24 +148,24 @@ class OnResources(OnSlots):
         return f"with {', '.join(cluster.resources)}"
 
     def ps_slots(self, cluster: Cluster, server: int) -> int | None:  # noqa: ARG002
-        """None."""
+        """No limit but the server's resources."""
         return None
 
     def work(self, scenario: Scenario, factor: Floats) -> Ints:
         """Work of a gang [worker-µs]: :func:`~skedge.core.model.speed.work_ticks`."""
         jobs = scenario.jobs
-        each = [jobs.minibatch_seconds(colocated=zeta) * factor for zeta in (False, True)]
+        minibatch_s = [jobs.minibatch_seconds(colocated=zeta) * factor for zeta in (False, True)]
         samples = jobs.chunks * jobs.minibatches
-        return np.stack([work_ticks(samples, x, speedup=scenario.physics.speedup) for x in each], axis=1)
+        return np.stack([work_ticks(samples, x, speedup=scenario.physics.speedup) for x in minibatch_s], axis=1)
 
 
-class AtSites(OnResources):
-    """Resources at sites (Okita): time is slotted, and data are trained where they are stored."""
+class SiteCluster(ResourceCluster):
+    """Rules of sites with resources (Okita): time is slotted, and data are trained where they are stored."""
 
     most_workers: ClassVar[Literal["chunks", "batch"]] = "chunks"
 
     def offers(self, scenario: Scenario) -> set[Need]:  # noqa: ARG002
-        """What it offers to policies."""
+        """The needs of policies that the scenario meets (:data:`~skedge.core.policy.Need`)."""
         return {"sites", "typed slots, resources or sites", "resources with a utility of every job, or sites"}
 
     def check_jobs(self, frame: pl.DataFrame, cluster: Cluster) -> None:
@@ -169,12 +173,12 @@ class AtSites(OnResources):
         _refuse_sharing(cluster)
         check_at_sites(frame, cluster)
 
-    def shuffles(self, asked: bool) -> bool:  # noqa: ARG002
+    def shuffles(self, requested: bool) -> bool:  # noqa: ARG002
         """No: data stay at the site where they originate."""
         return False
 
-    def wrong_overrun(self, overrun_s: float) -> str:  # noqa: ARG002
-        """Nothing: time stops until a slot is done."""
+    def overrun_problem(self, overrun_s: float) -> str:  # noqa: ARG002
+        """No problem: time stops until a slot is done."""
         return ""
 
     def keeps_data(self, physics: Physics) -> bool:  # noqa: ARG002
@@ -182,7 +186,7 @@ class AtSites(OnResources):
         return False
 
     def check_live(self, scenario: Scenario) -> None:
-        """Nothing to reject."""
+        """Every scenario can be run live."""
 
     def with_server(self, cluster: Cluster, server: Server) -> Cluster:  # noqa: ARG002 - refused
         """Refuse it: a server alone has no transfer costs.
@@ -198,8 +202,8 @@ class AtSites(OnResources):
         """Check that time is slotted and each worker trains a chunk per slot, or rounding down leaves no work (O11)."""
         if not scenario.physics.slotted:
             raise ScenarioError("physics.slotted: is false; a cluster with transfer_cost works slot by slot")
-        if scenario.jobs.given:
-            first = next(iter(scenario.jobs.given))
+        if scenario.jobs.fixed_delays:
+            first = next(iter(scenario.jobs.fixed_delays))
             raise ScenarioError(f"job {first!r}: upload: at sites data move at once; leave it out")
         if scenario.physics.estimate_error > 0:
             raise ScenarioError("physics.estimate_error: does not go with a cluster that has transfer_cost")
@@ -216,9 +220,9 @@ def _refuse_sharing(cluster: Cluster) -> None:
         raise ScenarioError("cluster.sharing: goes with servers that have slots; leave it out")
 
 
-_OF_KIND: dict[Kind, OnSlots] = {"slots": OnSlots(), "resources": OnResources(), "sites": AtSites()}
+_RULES: dict[Kind, SlotCluster] = {"slots": SlotCluster(), "resources": ResourceCluster(), "sites": SiteCluster()}
 
 
-def kind_of(cluster: Cluster) -> OnSlots:
-    """What the kind of `cluster` decides."""
-    return _OF_KIND[cluster.kind]
+def kind_of(cluster: Cluster) -> SlotCluster:
+    """The rules of the kind of `cluster`."""
+    return _RULES[cluster.kind]

@@ -2,7 +2,8 @@
 
 Decisions compare sums of a bandwidth cost and a latency cost. The exponential function exceeds 1e16 after 150 slots and
 overflows after 2,800. Decisions therefore use differences (:meth:`Exponential.rise`), whose sign and order are correct
-at any magnitude, and reported costs are capped at about 1e300 of their unit (O24). All functions are non-decreasing.
+at any magnitude (ADR 18), and reported costs are capped at about 1e300 of their unit (O24). All functions are
+non-decreasing.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Exponential:
     family: ClassVar[Literal["slope", "deadline"]] = "slope"
 
     def __post_init__(self) -> None:
-        _settle(self, tau=("tau", _ABOVE_0), rate=("rate", _ABOVE_0))
+        _cast_fields(self, tau=("tau", _ABOVE_0), rate=("rate", _ABOVE_0))
 
     def __call__(self, slots: float) -> float:
         """Cost of a response after `slots` slots; finite (see the module)."""
@@ -94,7 +95,7 @@ class Linear:
     family: ClassVar[Literal["slope", "deadline"]] = "slope"
 
     def __post_init__(self) -> None:
-        _settle(self, tau=("tau", _ABOVE_0), base=("base", _NOT_NEGATIVE))
+        _cast_fields(self, tau=("tau", _ABOVE_0), base=("base", _NOT_NEGATIVE))
 
     def __call__(self, slots: float) -> float:
         """Cost of a response after `slots` slots."""
@@ -136,9 +137,10 @@ class Piecewise:
     family: ClassVar[Literal["slope", "deadline"]] = "deadline"
 
     def __post_init__(self) -> None:
-        _settle(self, early=("tau_1", _NOT_NEGATIVE))
+        # first, as the bound on `late` refers to it
+        _cast_fields(self, early=("tau_1", _NOT_NEGATIVE))
         not_less = Number(f"at least tau_1 = {self.early:.15g}", self.early)
-        _settle(self, late=("tau_2", not_less), deadline=("c", _ABOVE_0))
+        _cast_fields(self, late=("tau_2", not_less), deadline=("c", _ABOVE_0))
 
     def __call__(self, slots: float) -> float:
         """Cost of a response after `slots` slots."""
@@ -168,7 +170,7 @@ _ABOVE_0 = Number("above 0", 0, above=True)
 _NOT_NEGATIVE = Number("0 or more", 0)
 
 
-def _settle(cost: LatencyCost, **rules: tuple[str, Number]) -> None:
+def _cast_fields(cost: LatencyCost, **rules: tuple[str, Number]) -> None:
     """Check and cast fields, each with its symbol and its rule."""
     for name, (symbol, rule) in rules.items():
         object.__setattr__(cost, name, rule(f"latency cost: {symbol}", getattr(cost, name)))
@@ -184,11 +186,11 @@ KINDS: dict[str, type[Exponential] | type[Linear] | type[Piecewise]] = {
 
 def latency_columns(cost: LatencyCost) -> dict[str, str | float]:
     """The columns of a jobs table for `cost`: its kind, and its parameters as ``latency_<name>``."""
-    kind = next(name for name, made in KINDS.items() if isinstance(cost, made))
-    return {"latency": kind} | {f"latency_{name}": float(getattr(cost, name)) for name in numbers_of(kind)}
+    kind = next(name for name, cls in KINDS.items() if isinstance(cost, cls))
+    return {"latency": kind} | {f"latency_{name}": float(getattr(cost, name)) for name in parameter_names(kind)}
 
 
-def numbers_of(kind: str) -> list[str]:
+def parameter_names(kind: str) -> list[str]:
     """Names of the parameters of a kind, in order."""
     return [f.name for f in fields(KINDS[kind])]
 
@@ -206,10 +208,10 @@ def latency_from(row: Mapping[str, str | float | None]) -> LatencyCost | None:
         return None
     if kind not in KINDS:
         raise ScenarioError(f"latency = {kind!r}; it must be one of {', '.join(KINDS)}")
-    given = {name: row.get(f"latency_{name}") for name in numbers_of(str(kind))}
-    made = KINDS[str(kind)]
-    needed = [f.name for f in fields(made) if f.default is MISSING]
+    parameters = {name: row.get(f"latency_{name}") for name in parameter_names(str(kind))}
+    cls = KINDS[str(kind)]
+    needed = [f.name for f in fields(cls) if f.default is MISSING]
     for name in needed:
-        if given[name] is None:
+        if parameters[name] is None:
             raise ScenarioError(f"latency_{name} is missing; a latency cost that is {kind} has {', '.join(needed)}")
-    return made(**{name: float(value) for name, value in given.items() if value is not None})
+    return cls(**{name: float(value) for name, value in parameters.items() if value is not None})

@@ -32,8 +32,8 @@ class Delays(NamedTuple):
         1 for the cloud and servers as far away (``Server.far``), else 0, shape ``(servers,)``.
     step
         Granularity [µs]: delays are whole multiples of it above ``lo``, which is rounded up to it.
-    given
-        Delays given individually [µs], shape ``(jobs, servers)``, -1 if not given; shape ``(0, 0)`` if none are.
+    fixed
+        Delays fixed in advance [µs], shape ``(jobs, servers)``, -1 if not fixed; shape ``(0, 0)`` if none are.
     """
 
     lo: Ints
@@ -42,24 +42,25 @@ class Delays(NamedTuple):
     server_key: Ints
     cloud: Ints
     step: int
-    given: Ints
+    fixed: Ints
 
     def followed_by(self, later: Delays) -> Delays:
-        """Those of these jobs and then of `later` ones."""
+        """The delays of these jobs, followed by those of `later`."""
         lo, hi = np.concatenate([self.lo, later.lo]), np.concatenate([self.hi, later.hi])
-        return self._replace(lo=lo, hi=hi, key=np.append(self.key, later.key), given=_given_to_both(self, later))
+        return self._replace(lo=lo, hi=hi, key=np.append(self.key, later.key), fixed=_concatenated_fixed(self, later))
 
     def only(self, rows: slice | Ints) -> Delays:
-        """Those of the jobs of these rows."""
-        given = self.given[rows] if self.given.size else self.given
-        return self._replace(lo=self.lo[rows], hi=self.hi[rows], key=self.key[rows], given=given)
+        """The delays of the jobs in these rows."""
+        fixed = self.fixed[rows] if self.fixed.size else self.fixed
+        return self._replace(lo=self.lo[rows], hi=self.hi[rows], key=self.key[rows], fixed=fixed)
 
 
-def _given_to_both(first: Delays, then: Delays) -> Ints:
-    if not (first.given.size or then.given.size):
-        return first.given
-    unsaid = [np.full((len(d.key), len(d.cloud)), -1) for d in (first, then)]
-    return np.concatenate([d.given if d.given.size else none for d, none in zip((first, then), unsaid, strict=True)])
+def _concatenated_fixed(first: Delays, later: Delays) -> Ints:
+    if not (first.fixed.size or later.fixed.size):
+        return first.fixed
+    # -1: drawn, not fixed
+    gaps = [np.full((len(d.key), len(d.cloud)), -1) for d in (first, later)]
+    return np.concatenate([d.fixed if d.fixed.size else gap for d, gap in zip((first, later), gaps, strict=True)])
 
 
 @inlined
@@ -74,14 +75,17 @@ def _mix(x: np.uint64) -> np.uint64:
 @inlined
 def upload_delay(d: Delays, job: int, server: int) -> int:
     """Delay of one chunk of `job` to `server` [µs], uniform over the multiples of ``d.step`` in its range."""
-    if d.given.shape[0] > 0 and d.given[job, server] >= 0:
-        return d.given[job, server]
+    if d.fixed.shape[0] > 0 and d.fixed[job, server] >= 0:
+        return d.fixed[job, server]
     kind = d.cloud[server]
     lo, hi = d.lo[job, kind], d.hi[job, kind]
     if hi <= lo:
         return lo
+    # the server's hash is mixed first: by xor alone a job and a server of equal hashes would cancel out
     bits = _mix(np.uint64(d.key[job]) ^ _mix(np.uint64(d.server_key[server])))
+    # 53 of the 64 bits over 2**53: uniform in [0, 1)
     u = np.float64(bits >> np.uint64(11)) / 9007199254740992.0
+    # + 1, as both ends belong to the range
     return lo + np.int64(u * ((hi - lo) // d.step + 1)) * d.step
 
 

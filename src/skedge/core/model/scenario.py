@@ -13,20 +13,19 @@ import polars as pl
 from numpy.random import Generator, default_rng
 
 from skedge.core.errors import ScenarioError
-from skedge.core.facts import facts_html
 
 from .cluster import Cluster, Floats, Ints, Job, Physics, job_table
-from .fields import Number, Rule, made_of, settle, text
+from .fields import Number, Rule, cast_fields, instance_of, text
 from .job_checks import (
     UTILITY,
-    checked,
+    checked_table,
     data_of,
     floats,
-    in_order,
     labels_of,
     needs,
     numeric,
     schema_of,
+    sorted_jobs,
     tenants_of,
 )
 from .job_fields import EXTRA_SCHEMA, JOB_SCHEMA, PS_NEEDS, WORKER_NEEDS, JobColumns
@@ -60,6 +59,17 @@ Rows = slice | Ints
 class Jobs(JobColumns):
     """The announced jobs: the columns that policies may see, and what the worlds and the verifier need besides.
 
+    Parameters
+    ----------
+    frame
+        A jobs table (:data:`~skedge.core.model.job_fields.JOB_SCHEMA`).
+    cluster
+        The cluster that the jobs must fit.
+    fixed_delays
+        Upload delays fixed in advance [s], by job id and server id, in place of a draw.
+    ordered
+        Whether the rows are known to be in order of arrival and id.
+
     Attributes
     ----------
     frame
@@ -72,33 +82,35 @@ class Jobs(JobColumns):
         Maximum number of epochs by which a chunk may lead the job's slowest; 0 for no limit.
     names
         The users and GPU types, by the numbers in `user` and `gpu_type`.
-    given
-        Upload delays given individually [s], by job id and server id.
+    fixed_delays
+        Upload delays fixed in advance [s], by job id and server id.
     """
 
     def __init__(
         self,
         frame: pl.DataFrame,
         cluster: Cluster,
-        given: Mapping[str, Mapping[str, float]] | None = None,
+        fixed_delays: Mapping[str, Mapping[str, float]] | None = None,
         *,
         ordered: bool = False,
     ) -> None:
         """Check the rows of `frame`, and put them in order unless they are `ordered`."""
-        frame, kind = checked(frame, cluster), kind_of(cluster)
+        frame, kind = checked_table(frame, cluster), kind_of(cluster)
         kind.check_jobs(frame, cluster)
-        self.frame = f = frame if ordered else in_order(frame)
+        self.frame = f = frame if ordered else sorted_jobs(frame)
         self.ids: list[str] = f["id"].to_list()
         as_announced = {name: numeric(f, name) for name in _AS_ANNOUNCED}
-        most = as_announced[kind.most_workers]
+        most_workers = as_announced[kind.most_workers]
         labels = {name: labels_of(f, name) for name in LABELS}
         super().__init__(
             **as_announced
             | {name: numbers for name, (_, numbers) in labels.items()}
             | {
                 "arrival": ticks(floats(f, "arrival_s")),
+                # E_j B_j: the columns count mini-batches over all epochs, the table those of one
                 "minibatches": numeric(f, "epochs") * numeric(f, "minibatches"),
-                "workers": np.minimum(numeric(f, "workers"), most),
+                # k_j is at most D_j, or F_i: more workers would have nothing to train
+                "workers": np.minimum(numeric(f, "workers"), most_workers),
                 "worker_type": _type_index(f["worker_type"], cluster.worker_types),
                 "ps_type": _type_index(f["ps_type"], cluster.ps_types),
                 "tenant": tenants_of(f, cluster),
@@ -109,9 +121,9 @@ class Jobs(JobColumns):
             }
         )
         self.names = {name: texts for name, (texts, _) in labels.items()}
-        self.most_workers: Ints = most
+        self.most_workers: Ints = most_workers
         self.max_lag: Ints = numeric(f, "max_lag")
-        self.given = dict(given or {})
+        self.fixed_delays = dict(fixed_delays or {})
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -125,23 +137,25 @@ class Jobs(JobColumns):
             If a job of `later` has the id of an earlier one, or does not arrive after all others.
         """
         _check_later(self, later)
-        both = self.with_rest(later)
-        vars(both)["index"] = self.index | {name: len(self) + i for name, i in later.index.items()}
-        return both
+        jobs = self.concat_unchecked(later)
+        # in place of the cached property, which would go through all jobs again
+        vars(jobs)["index"] = self.index | {name: len(self) + i for name, i in later.index.items()}
+        return jobs
 
-    def with_rest(self, later: Jobs) -> Jobs:
-        """As :meth:`followed_by`, of jobs that are known to fit."""
-        both = object.__new__(Jobs)
-        kept = {name: of for name, of in vars(self).items() if name != "index"}
-        vars(both).update({name: _joined(of, getattr(later, name)) for name, of in kept.items()})
+    def concat_unchecked(self, later: Jobs) -> Jobs:
+        """As :meth:`followed_by`, without checks: for jobs that are known to fit."""
+        # past __init__, which would check all rows again
+        jobs = object.__new__(Jobs)
+        attributes = {name: value for name, value in vars(self).items() if name != "index"}
+        vars(jobs).update({name: _concatenated(value, getattr(later, name)) for name, value in attributes.items()})
         for label in LABELS:
-            _number_again(both, label, self, later)
-        return both
+            _renumber_labels(jobs, label, self, later)
+        return jobs
 
     def only(self, rows: Rows) -> Jobs:
         """The jobs of these rows, in order; nothing is checked again."""
         part = object.__new__(Jobs)
-        vars(part).update({name: _only(of, rows) for name, of in vars(self).items() if name != "index"})
+        vars(part).update({name: _selected(value, rows) for name, value in vars(self).items() if name != "index"})
         return part
 
     def arriving(self, time_s: float) -> Jobs:
@@ -196,42 +210,44 @@ def _check_later(jobs: Jobs, later: Jobs) -> None:
         raise ScenarioError(f"job {later.ids[0]!r}: arrival_s = {arrival}; it must be after all other jobs'")
 
 
-def _number_again(both: Jobs, label: str, first: Jobs, then: Jobs) -> None:
-    """Give the texts of `then` the numbers that they have in `first`, and new ones after those."""
+def _renumber_labels(jobs: Jobs, label: str, first: Jobs, later: Jobs) -> None:
+    """Give the texts of `later` the numbers that they have in `first`, and new ones after those."""
     place = {text: i for i, text in enumerate(first.names[label])} if len(first) else {}
-    of_later = [place.setdefault(text, len(place)) for text in then.names[label]]
-    later = np.array(of_later, np.int64)[getattr(then, label)] if len(then) else np.empty(0, np.int64)
-    both.names = both.names | {label: tuple(place)}
-    vars(both)[label] = np.concatenate([getattr(first, label), later])
+    of_later = [place.setdefault(text, len(place)) for text in later.names[label]]
+    numbers = np.array(of_later, np.int64)[getattr(later, label)] if len(later) else np.empty(0, np.int64)
+    jobs.names = jobs.names | {label: tuple(place)}
+    vars(jobs)[label] = np.concatenate([getattr(first, label), numbers])
 
 
-def _joined(first: Any, then: Any) -> Any:
+def _concatenated(first: Any, later: Any) -> Any:
     """One table, array, list or mapping after the other."""
     match first:
         case pl.DataFrame():
-            both = pl.concat([first, then], how="diagonal", rechunk=True)
-            return both.select(list(schema_of(both)))
+            table = pl.concat([first, later], how="diagonal", rechunk=True)
+            # columns that only `later` has come last after the concatenation; a table made at once has them in schema
+            # order
+            return table.select(list(schema_of(table)))
         case np.ndarray():
-            return np.concatenate([first, then])
+            return np.concatenate([first, later])
         case Delays():
-            return first.followed_by(then)
+            return first.followed_by(later)
         case dict():
-            return first | then
+            return first | later
         case _:
-            return first + then
+            return first + later
 
 
-def _only(of: Any, rows: Rows) -> Any:
-    """What a table, array or list has of the jobs of these rows; a mapping is by id, and stays whole."""
-    match of:
+def _selected(value: Any, rows: Rows) -> Any:
+    """The part of a table, array or list that belongs to these rows; a mapping is by id, and is not cut."""
+    match value:
         case Delays():
-            return of.only(rows)
+            return value.only(rows)
         case dict():
-            return of
+            return value
         case list() if not isinstance(rows, slice):
-            return [of[row] for row in rows.tolist()]
+            return [value[row] for row in rows.tolist()]
         case _:
-            return of[rows]
+            return value[rows]
 
 
 def _type_index(column: pl.Series, types: tuple[str, ...]) -> Ints:
@@ -259,19 +275,20 @@ class Scenario:
 
     def __post_init__(self) -> None:
         """Reject more work or chunks than times and tables can hold; the error names the job that exceeds the limit."""
-        settle(self, _SCENARIO, "scenario")
+        cast_fields(self, _SCENARIO, "scenario")
         f, jobs, physics = self.jobs.frame, self.jobs, self.physics
-        each = jobs.minibatch_seconds(colocated=False) * (1 + physics.estimate_error) / physics.speedup
+        # the longest that a mini-batch can take, so that the limits hold for any run
+        minibatch_s = jobs.minibatch_seconds(colocated=False) * (1 + physics.estimate_error) / physics.speedup
         chunks = floats(f, "chunks")
-        _within(jobs, "chunks", chunks, _MOST_CHUNKS)
+        _check_total(jobs, "chunks", chunks, _MOST_CHUNKS)
         minibatches = chunks * floats(f, "epochs") * floats(f, "minibatches")
-        _within(jobs, "chunks x epochs x minibatches", minibatches, _MOST_MINIBATCHES)
-        work = minibatches * each
+        _check_total(jobs, "chunks x epochs x minibatches", minibatches, _MOST_MINIBATCHES)
+        work = minibatches * minibatch_s
         parts = "minibatch_s + ps_update_s + 2 gradient_mb / bandwidth_mbps"
         kind = kind_of(self.cluster)
-        _within(jobs, f"chunks x epochs x minibatches x ({parts}{kind.share})", work, _MOST_WORK_S)
+        _check_total(jobs, f"chunks x epochs x minibatches x ({parts}{kind.share})", work, _MOST_WORK_S)
         kind.check(self)
-        self._check_often(minibatches)
+        self._check_frequencies(minibatches)
         if jobs.max_lag.any():
             self._check_lag(jobs.ids[int(np.flatnonzero(jobs.max_lag)[0])])
 
@@ -284,28 +301,27 @@ class Scenario:
         """The scenario with no jobs."""
         return self.of_rows(*job_table([]))
 
-    def _repr_html_(self) -> str:
-        """The settings, as Jupyter shows them."""
-        return facts_html(self)
-
-    def _check_often(self, minibatches: Floats) -> None:
+    def _check_frequencies(self, minibatches: Floats) -> None:
         """Reject failures or ageing that come far more often than a run of these jobs can need."""
         physics, sharing, cluster = self.physics, self.cluster.sharing, self.cluster
         if not len(self.jobs):
             return
-        each = self.jobs.minibatch_seconds(colocated=True) / (1 + physics.estimate_error) / physics.speedup
-        work, alone = minibatches * each, minibatches * each / self.jobs.most_workers
+        # the shortest: what comes too often in the shortest run does so in all
+        minibatch_s = self.jobs.minibatch_seconds(colocated=True) / (1 + physics.estimate_error) / physics.speedup
+        work, alone = minibatches * minibatch_s, minibatches * minibatch_s / self.jobs.most_workers
         # of one job, as those of a service's life may be of any number
         longest = float(alone.max())
         if sharing is not None and sharing.ageing_s is not None:
-            _often(f"cluster.sharing.ageing_s = {sharing.ageing_s:g}", "a waiting job ages", longest / sharing.ageing_s)
+            _check_frequency(
+                f"cluster.sharing.ageing_s = {sharing.ageing_s:g}", "a waiting job ages", longest / sharing.ageing_s
+            )
         if physics.mtbf is not None:
             # the least time that edge servers have to be in service; none where all can be trained in the cloud
             needed = 0.0 if cluster.cloud is not None else max(float(work.sum()) / max(cluster.lanes, 1), longest)
             ends = max(float((floats(self.jobs.frame, "arrival_s") + alone).max()), needed)
             edge, up, out = len(cluster.servers), max(physics.mtbf, physics.step), max(physics.mttr, physics.step)
             failures = edge * max(ends / (up + out), needed / up) * SECOND
-            _often(
+            _check_frequency(
                 f"physics.mtbf = {physics.mtbf / SECOND:g} s", f"the servers ({edge}) fail", failures, _MOST_FAILURES
             )
 
@@ -327,13 +343,13 @@ class Scenario:
         """
         return self.with_rows(*job_table([job]))
 
-    def with_rows(self, frame: pl.DataFrame, given: Mapping[str, Mapping[str, float]]) -> Scenario:
+    def with_rows(self, frame: pl.DataFrame, fixed_delays: Mapping[str, Mapping[str, float]]) -> Scenario:
         """The scenario with the jobs of a table, and their upload delays, after the others (:meth:`with_job`)."""
-        return self.followed_by(self.of_rows(frame, given))
+        return self.followed_by(self.of_rows(frame, fixed_delays))
 
-    def of_rows(self, frame: pl.DataFrame, given: Mapping[str, Mapping[str, float]]) -> Scenario:
+    def of_rows(self, frame: pl.DataFrame, fixed_delays: Mapping[str, Mapping[str, float]]) -> Scenario:
         """The scenario with the jobs of a table, and their upload delays, instead of its own."""
-        return replace(self, jobs=Jobs(frame, self.cluster, given))
+        return replace(self, jobs=Jobs(frame, self.cluster, fixed_delays))
 
     def followed_by(self, later: Scenario) -> Scenario:
         """The scenario with the jobs of `later`, which is the same otherwise, after its own.
@@ -345,19 +361,19 @@ class Scenario:
         """
         if not len(self.jobs):
             return later
-        both = replace(self, jobs=self.jobs.followed_by(later.jobs))
-        vars(both).update(self._derived_with(later))
-        return both
+        scenario = replace(self, jobs=self.jobs.followed_by(later.jobs))
+        vars(scenario).update(self._derived_with(later))
+        return scenario
 
-    def with_rest(self, later: Scenario) -> Scenario:
-        """As :meth:`followed_by`, of jobs that are known to fit."""
-        both = object.__new__(Scenario)
-        vars(both).update(vars(self) | self._derived_with(later) | {"jobs": self.jobs.with_rest(later.jobs)})
-        return both
+    def concat_unchecked(self, later: Scenario) -> Scenario:
+        """As :meth:`followed_by`, without checks: for jobs that are known to fit."""
+        scenario = object.__new__(Scenario)
+        vars(scenario).update(vars(self) | self._derived_with(later) | {"jobs": self.jobs.concat_unchecked(later.jobs)})
+        return scenario
 
     def _derived_with(self, later: Scenario) -> dict[str, Any]:
         """The derived values, which are per job, of these jobs and `later` ones."""
-        return {name: _joined(vars(self)[name], getattr(later, name)) for name in self._derived()}
+        return {name: _concatenated(vars(self)[name], getattr(later, name)) for name in self._derived()}
 
     def _derived(self) -> set[str]:
         """The names of the derived values that there are so far."""
@@ -369,17 +385,17 @@ class Scenario:
         vars(moved).update(vars(self) | {"jobs": self.jobs.arriving(time_s)})  # nothing derived depends on arrivals
         return moved
 
-    def with_next(self, whole: Scenario) -> Scenario:
-        """The scenario with one more job of `whole`, of whose jobs it has the first ones; nothing is checked again."""
-        more, first = object.__new__(Scenario), slice(0, len(self.jobs) + 1)
-        vars(more).update(vars(self) | {name: _only(getattr(whole, name), first) for name in self._derived()})
-        vars(more)["jobs"] = whole.jobs.only(first)
-        return more
+    def with_next_job(self, full: Scenario) -> Scenario:
+        """The scenario with one more job of `full`, of whose jobs it has the first ones; nothing is checked again."""
+        scenario, first = object.__new__(Scenario), slice(0, len(self.jobs) + 1)
+        vars(scenario).update(vars(self) | {name: _selected(getattr(full, name), first) for name in self._derived()})
+        vars(scenario)["jobs"] = full.jobs.only(first)
+        return scenario
 
     def only(self, rows: Rows) -> Scenario:
         """The scenario with the jobs of these rows alone, in order; nothing is checked again."""
         part = object.__new__(Scenario)
-        vars(part).update(vars(self) | {name: _only(getattr(self, name), rows) for name in self._derived()})
+        vars(part).update(vars(self) | {name: _selected(getattr(self, name), rows) for name in self._derived()})
         vars(part)["jobs"] = self.jobs.only(rows)
         return part
 
@@ -396,13 +412,13 @@ class Scenario:
     @cached_property
     def exact_chunk_time(self) -> Ints:
         """True time to train a chunk before rounding to slots [µs], by job and zeta, shape ``(jobs, 2)``."""
-        return self.chunk_times(self.true_factor, whole=False)
+        return self.chunk_times(self.true_factor, to_slots=False)
 
     @cached_property
     def slot_chunks(self) -> Floats:
         """Chunks that one worker trains per slot, for all epochs: rho / E of Okita, shape ``(jobs,)``."""
-        each = self.jobs.minibatches * self.jobs.minibatch_seconds(colocated=False) / self.physics.speedup
-        return self.physics.slot / SECOND / each
+        minibatch_s = self.jobs.minibatches * self.jobs.minibatch_seconds(colocated=False) / self.physics.speedup
+        return self.physics.slot / SECOND / minibatch_s
 
     @cached_property
     def announced_work(self) -> Ints:
@@ -424,12 +440,13 @@ class Scenario:
         if error == 0:
             return np.ones(len(self.jobs))
         unit = np.array([_unit(f"duration:{self.seed}:{name}") for name in self.jobs.ids])
+        # log-uniform over [1 / (1 + e), 1 + e], by a hash of the id, so that other jobs do not change it
         return (1 + error) ** (2 * unit - 1)
 
-    def chunk_times(self, factor: Floats, *, whole: bool = True) -> Ints:
+    def chunk_times(self, factor: Floats, *, to_slots: bool = True) -> Ints:
         """Time to train a chunk [µs], by job and zeta, for durations of `factor` times the announced.
 
-        `whole`: rounded up to slots if time is slotted.
+        `to_slots`: rounded up to slots if time is slotted.
         """
         jobs, physics = self.jobs, self.physics
         return np.stack(
@@ -439,7 +456,7 @@ class Scenario:
                     jobs.minibatch_seconds(colocated=zeta) * factor,
                     speedup=physics.speedup,
                     slot=physics.slot,
-                    slotted=physics.slotted and whole,
+                    slotted=physics.slotted and to_slots,
                 )
                 for zeta in (False, True)
             ],
@@ -450,6 +467,7 @@ class Scenario:
     def delays(self) -> Delays:
         """Upload delays, for :func:`~skedge.core.model.network.upload_delay`."""
         f, physics = self.jobs.frame, self.physics
+        # low or high end, job, edge or cloud
         ranges = np.zeros((2, len(self.jobs), 2), np.int64)
         if physics.charge_upload:
             for i, end in enumerate(("lo", "hi")):
@@ -458,15 +476,15 @@ class Scenario:
         cloud = np.array([s.far for s in self.cluster.servers], np.int64)
         key = _keys(f"upload:{self.seed}:{name}" for name in self.jobs.ids)
         servers = _keys(f"server:{s.id}" for s in self.cluster.servers)
-        return Delays(ranges[0], ranges[1], key, servers, cloud, physics.step, self._given_delays())
+        return Delays(ranges[0], ranges[1], key, servers, cloud, physics.step, self._fixed_delay_table())
 
-    def _given_delays(self) -> Ints:
-        given = self.jobs.given
-        if not given or not self.physics.charge_upload:
+    def _fixed_delay_table(self) -> Ints:
+        fixed = self.jobs.fixed_delays
+        if not fixed or not self.physics.charge_upload:
             return np.empty((0, 0), np.int64)
         table = np.full((len(self.jobs), len(self.cluster.servers)), -1, np.int64)
         place = {name: i for i, name in enumerate(self.cluster.server_ids)}
-        for job, by_server in given.items():
+        for job, by_server in fixed.items():
             for server, delay in by_server.items():
                 if server not in place:
                     raise ScenarioError(
@@ -477,6 +495,7 @@ class Scenario:
                         f"job {job!r}: upload_s[{server}] = {delay}; it must be from 0 to {LONGEST_S:g}"
                     )
                 table[self.jobs.index[job], place[server]] = ticks(delay)
+        # -1, where no delay is fixed, must not be rounded to 0
         return np.where(table > 0, whole_slots(table, self.physics.step), table)
 
     def rng(self, purpose: str) -> Generator:
@@ -485,29 +504,30 @@ class Scenario:
 
 
 _SCENARIO: dict[str, Rule] = {
-    "cluster": made_of(Cluster),
-    "jobs": made_of(Jobs),
-    "physics": made_of(Physics),
+    "cluster": instance_of(Cluster),
+    "jobs": instance_of(Jobs),
+    "physics": instance_of(Physics),
     "seed": Number("a whole number, at least 0 and below 2**53", 0, 2**53, whole=True),
     "name": text,
 }
 
 
-def _often(field: str, what: str, times: float, most: float = _MOST_TIMES) -> None:
+def _check_frequency(field: str, event: str, times: float, limit: float = _MOST_TIMES) -> None:
     """Reject a field by which something happens too many times."""
-    if times > most:
+    if times > limit:
         raise ScenarioError(
-            f"{field}: {what} {times:.2g} times while the jobs are trained; give a longer time, with which it is "
-            f"{most:g} times at most"
+            f"{field}: {event} {times:.2g} times while the jobs are trained; give a longer time, with which it is "
+            f"{limit:g} times at most"
         )
 
 
-def _within(jobs: Jobs, what: str, of_job: Floats, most: float) -> None:
+def _check_total(jobs: Jobs, name: str, of_job: Floats, limit: float) -> None:
+    # a running sum, to name the job that exceeds the limit; of floats, which do not wrap around
     total = np.cumsum(of_job)
-    if len(total) and total[-1] > most:
-        job = int(np.argmax(total > most))
+    if len(total) and total[-1] > limit:
+        job = int(np.argmax(total > limit))
         raise ScenarioError(
-            f"job {jobs.ids[job]!r}: {what} = {of_job[job]:g}; with the jobs before it, it must be at most {most:g}"
+            f"job {jobs.ids[job]!r}: {name} = {of_job[job]:g}; with the jobs before it, it must be at most {limit:g}"
         )
 
 
@@ -517,6 +537,7 @@ def _hash(text: str) -> bytes:
 
 def _keys(texts: Iterable[str]) -> Ints:
     """64 bits of each text."""
+    # little-endian on every machine, so that a seed means the same
     return np.frombuffer(b"".join(map(_hash, texts)), "<i8").astype(np.int64)
 
 
@@ -525,4 +546,5 @@ def _bits(text: str) -> int:
 
 
 def _unit(text: str) -> float:
+    # 53 bits, all that a float in [0, 1) can hold
     return (_bits(text) >> 11) / 2**53

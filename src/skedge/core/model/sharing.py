@@ -1,4 +1,4 @@
-"""How tenants share a cluster: weights, quotas, priority classes, and the bounds on preemption between jobs."""
+"""Sharing of a cluster by tenants: weights, quotas, priority classes, bounds on preemption between jobs (ADR 32)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .fields import Maybe, Number, Rule, made_of, mapping, settle
-from .job_fields import NOBODY, Ints
+from .fields import Maybe, Number, Rule, cast_fields, instance_of, mapping
+from .job_fields import DEFAULT_TENANT, Ints
 from .time import LONGEST_S, ticks
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ class Tenant:
     quota
         The largest share of the edge workers of each type that its jobs hold together, in (0, 1].
     max_wait_s, max_run_time_s
-        Limits of each of its jobs [s], > 0 (:mod:`.time_limits`); a job's own hold if they are lower. None: no limit.
+        Limits of each of its jobs [s], > 0 (:mod:`skedge.core.kernel.time_limits`); a job's own hold if they are lower.
+        None: no limit.
     """
 
     weight: float = 1.0
@@ -45,11 +46,11 @@ class Tenant:
 
     def __post_init__(self) -> None:
         """Check and cast the fields."""
-        settle(self, _TENANT, "tenant")
+        cast_fields(self, _TENANT, "tenant")
 
 
 _SHARING: dict[str, Rule] = {
-    "tenants": mapping(lambda _name: made_of(Tenant)),
+    "tenants": mapping(lambda _name: instance_of(Tenant)),
     "min_runtime_s": Number(f"a number from 0 to {LONGEST_S:g}", 0, LONGEST_S),
     "most_preemptions": Maybe(Number("None (no bound) or a whole number from 0 to 1e+09", 0, 1e9, whole=True)),
     "ageing_s": Maybe(Number(f"None (never) or a number from 1e-06 to {LONGEST_S:g}", 1e-6, LONGEST_S)),
@@ -84,9 +85,10 @@ class Sharing:
 
     def __post_init__(self) -> None:
         """Check the fields, and add the tenant of jobs that name none."""
-        settle(self, _SHARING, "cluster.sharing")
-        if NOBODY not in self.tenants:
-            object.__setattr__(self, "tenants", {**self.tenants, NOBODY: Tenant()})
+        cast_fields(self, _SHARING, "cluster.sharing")
+        if DEFAULT_TENANT not in self.tenants:
+            # last, so that those named keep the numbers of their order
+            object.__setattr__(self, "tenants", {**self.tenants, DEFAULT_TENANT: Tenant()})
 
     @property
     def names(self) -> list[str]:

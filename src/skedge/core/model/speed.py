@@ -22,17 +22,38 @@ def minibatch_seconds(
 ) -> Floats:
     """Seconds per mini-batch, 1 / n_j of JSAC'22 Eq. (1): m + G + 2 q / b.
 
-    All arguments have shape ``(jobs,)``. `rate_mbps` is b: the rate of co-located workers if zeta = 1, and inf if
-    communication is free. PD-ORS, Eq. (1) with (2), has tau + 2 g gamma / (b F); `share` is gamma / F.
+    PD-ORS, Eq. (1) with (2), has tau + 2 g gamma / (b F): the same with `share` gamma / F.
+
+    Parameters
+    ----------
+    minibatch_s, ps_update_s
+        m and G [s], shape ``(jobs,)``.
+    gradient_mb
+        q [MB], shape ``(jobs,)``.
+    rate_mbps
+        b [Mbit/s], shape ``(jobs,)``: the rate of co-located workers if zeta = 1; inf if communication is free.
+    share
+        Factor of the communication, shape ``(jobs,)``.
     """
+    # twice q: gradients to the PS and parameters back
     return minibatch_s + ps_update_s + 2 * MBIT_PER_MB * gradient_mb * share / rate_mbps
 
 
 def chunk_ticks(minibatches: Ints, seconds_each: Floats, *, speedup: float, slot: int, slotted: bool) -> Ints:
-    """Time to train a chunk, p = E B / n [µs], rounded up; to whole slots if `slotted`.
+    """Time to train a chunk, p = E B / n [µs], rounded up, at least 1.
 
-    `minibatches` is E_j B_j, the mini-batches of one chunk over all epochs; `speedup` is 1 + epsilon. At least 1 µs.
+    Parameters
+    ----------
+    minibatches
+        E_j B_j: mini-batches of one chunk over all epochs, shape ``(jobs,)``.
+    seconds_each
+        1 / n_j [s], shape ``(jobs,)``.
+    speedup
+        1 + epsilon of speed augmentation, > 0.
+    slot, slotted
+        Length of a slot [µs], and whether times are rounded up to whole slots.
     """
+    # a chunk takes time, or its start and its end would be one instant
     exact = np.maximum(ticks(minibatches * seconds_each / speedup), 1)
     return whole_slots(exact, slot) if slotted else exact
 
@@ -41,7 +62,7 @@ def work_ticks(minibatches: Ints, seconds_each: Floats, *, speedup: float) -> In
     """Work of a job on servers with resources, V x [worker-µs], where V is `minibatches`; rounded down.
 
     It is also reduced by 2e-9 of itself, so that a plan computed in floats without slack finishes in its last slot: a
-    remainder of 1 worker-µs would take another slot. At least 1 worker-µs.
+    remainder of 1 worker-µs would take another slot (ADR 16). At least 1 worker-µs.
     """
     exact = minibatches * seconds_each / speedup * SECOND
     return np.maximum(np.floor(exact * (1 - 2 * NOISE)), 1).astype(np.int64)

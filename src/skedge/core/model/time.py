@@ -43,6 +43,7 @@ def ticks(seconds: float | NDArray[np.float64]) -> int | NDArray[np.int64]:
 
 def whole_slots(duration: NDArray[np.int64], slot: int) -> NDArray[np.int64]:
     """`duration` [µs] rounded up to whole slots of `slot` µs."""
+    # floor division of the negative rounds up, exactly at any size
     return -(-duration // slot) * slot
 
 

@@ -24,8 +24,8 @@ class Dispatches(NamedTuple):
 
     Attributes
     ----------
-    time, job, rank, again, reason
-        Of each dispatch; `again`: a re-dispatch.
+    time, job, rank, redispatch, reason
+        Of each dispatch; `redispatch`: a re-dispatch.
     sizes
         Number of its chunks.
     chunk, lane, postponed, alpha
@@ -35,7 +35,7 @@ class Dispatches(NamedTuple):
     time: Ints
     job: Ints
     rank: Ints
-    again: Bools
+    redispatch: Bools
     reason: list[str]
     sizes: Ints
     chunk: Small | Ints
@@ -44,7 +44,7 @@ class Dispatches(NamedTuple):
     alpha: Floats
 
     @staticmethod
-    def of(orders: Sequence[tuple[int, Dispatch]]) -> Dispatches:
+    def from_orders(orders: Sequence[tuple[int, Dispatch]]) -> Dispatches:
         """The columns of (time, order) pairs."""
         return Dispatches(
             np.array([now for now, _ in orders], np.int64),
@@ -53,9 +53,9 @@ class Dispatches(NamedTuple):
             np.array([order.chunks is not None for _, order in orders], np.bool_),
             [order.reason for _, order in orders],
             np.array([len(order.lane) for _, order in orders], np.int64),
-            _joined([range(len(o.lane)) if o.chunks is None else o.chunks for _, o in orders]),
-            _joined([order.lane for _, order in orders]),
-            _joined([order.postponed for _, order in orders]),
+            _concatenated([range(len(o.lane)) if o.chunks is None else o.chunks for _, o in orders]),
+            _concatenated([order.lane for _, order in orders]),
+            _concatenated([order.postponed for _, order in orders]),
             np.concatenate([np.empty(0), *(order.alpha for _, order in orders)]),
         )
 
@@ -90,16 +90,16 @@ class Decisions:
 
         `dispatches`: those of a compiled run, which makes no orders.
         """
-        sent = Dispatches.of(self.orders) if dispatches is None else dispatches
-        parts = [*([self._of_dispatches(sent)] if len(sent.time) else []), self._others(rows.decisions, rows.values)]
+        d = Dispatches.from_orders(self.orders) if dispatches is None else dispatches
+        parts = [*([self._dispatch_rows(d)] if len(d.time) else []), self._other_rows(rows.decisions, rows.values)]
         full = pl.concat(parts) if len(parts) > 1 else parts[0]
         return full if full["time"].is_sorted() else full.sort("time", maintain_order=True)
 
-    def _others(self, table: Ints, values: Floats) -> pl.DataFrame:
+    def _other_rows(self, table: Ints, values: Floats) -> pl.DataFrame:
         types = self.schema
         verbs = pl.Series(VERBS, dtype=pl.Enum(list(VERBS)))
         reasons = pl.Series(list(self.reasons), dtype=pl.String).cast(pl.Categorical())
-        none = pl.Series([None], dtype=pl.Int32).new_from_index(0, len(table))
+        nulls = pl.Series([None], dtype=pl.Int32).new_from_index(0, len(table))
         columns = {
             "time": table[:, 0],
             "job": table[:, 1],
@@ -109,25 +109,25 @@ class Decisions:
             "reason": reasons.gather(table[:, 5]),
             "value": pl.Series(values, dtype=pl.Float64).set(pl.Series(np.isnan(values)), None),
         }
-        return pl.DataFrame({name: columns.get(name, none) for name in types}).cast(types)
+        return pl.DataFrame({name: columns.get(name, nulls) for name in types}).cast(types)
 
-    def _of_dispatches(self, d: Dispatches) -> pl.DataFrame:
+    def _dispatch_rows(self, d: Dispatches) -> pl.DataFrame:
         verbs = pl.Series(["dispatch", "redispatch"], dtype=pl.Enum(list(VERBS)))
         reasons = pl.Series(d.reason, dtype=pl.String).cast(pl.Categorical())
-        of = np.repeat(np.arange(len(d.sizes), dtype=np.uint32), d.sizes)
+        order_index = np.repeat(np.arange(len(d.sizes), dtype=np.uint32), d.sizes)
         lane = pl.Series(d.lane.astype(np.int32))
         columns = {
             "time": np.repeat(d.time, d.sizes),
             "job": np.repeat(d.job.astype(np.int32), d.sizes),
-            "verb": verbs.gather(d.again.astype(np.uint32)).gather(of),
+            "verb": verbs.gather(d.redispatch.astype(np.uint32)).gather(order_index),
             "chunk": d.chunk,
             "lane": lane.set(lane == CLOUD, None),
             "server": self._server(self.servers(d)),
-            "workers": pl.Series([None], dtype=pl.Int32).new_from_index(0, len(of)),
+            "workers": pl.Series([None], dtype=pl.Int32).new_from_index(0, len(order_index)),
             "rank": np.repeat(d.rank, d.sizes),
             "postponed": d.postponed,
             "value": d.alpha,
-            "reason": reasons.gather(of),
+            "reason": reasons.gather(order_index),
         }
         return pl.DataFrame(columns).cast(self.schema)
 
@@ -140,5 +140,5 @@ def rows_of_buffer(buffer: array[int], width: int) -> Ints:
     return np.frombuffer(buffer, np.int64).reshape(-1, width) if len(buffer) else np.zeros((0, width), np.int64)
 
 
-def _joined(parts: Sequence[Ints | Sequence[int]]) -> Ints:
+def _concatenated(parts: Sequence[Ints | Sequence[int]]) -> Ints:
     return np.concatenate([np.empty(0, np.int64), *(np.asarray(part, np.int64) for part in parts)])

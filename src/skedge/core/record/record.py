@@ -72,7 +72,7 @@ class Record:
         """Add the jobs that follow the present ones."""
         self.scenario = scenario
 
-    def emptied(self, plans: Plans) -> Record:
+    def continuation(self, plans: Plans) -> Record:
         """A record without entries of its own that continues this one."""
         return Record(self.scenario, plans, self.source)
 
@@ -86,10 +86,10 @@ class Record:
         """Record a decision without a chunk or workers."""
         self.source.add_decision(job, _CODES[verb], -1 if server is None else server, -1, self.reason(reason), value)
 
-    def server(self, now: int, server: int, why: str) -> None:
-        """Record that a server has left service, or has returned to it if `why` is empty."""
-        if why:
-            self.outages.append([server, now, None, why])
+    def server(self, now: int, server: int, reason: str) -> None:
+        """Record that a server has left service, or has returned to it if `reason` is empty."""
+        if reason:
+            self.outages.append([server, now, None, reason])
             return
         for outage in self.outages:
             if outage[0] == server and outage[2] is None:
@@ -128,14 +128,14 @@ class Record:
 
     def schedule(self, runs: pl.DataFrame, dispatches: Dispatches | None = None) -> Schedule:
         """All tables, given the world's runs; `dispatches`: those of a compiled run, which makes no orders."""
-        sent = Dispatches.of(self.decisions.orders) if dispatches is None else dispatches
+        d = Dispatches.from_orders(self.decisions.orders) if dispatches is None else dispatches
         return Schedule(
             runs=runs,
             ps=self.ps_table(),
-            uploads=self.uploads_table(sent),
+            uploads=self.uploads_table(d),
             plans=self._plans_table(),
             prices=pl.DataFrame(self.prices, schema=self.schema["prices"], orient="row"),
-            decisions=self.decisions.table(self.source.rows(), sent),
+            decisions=self.decisions.table(self.source.rows(), d),
             jobs=self.jobs_table(*run_bounds(runs, len(self.scenario.jobs))),
             outages=self._outages_table(),
         )
@@ -161,9 +161,9 @@ class Record:
         }
         return pl.DataFrame(columns).cast(self.schema["ps"])
 
-    def uploads_table(self, sent: Dispatches) -> pl.DataFrame:
-        """The uploads to gangs so far and those of the dispatches `sent`, by start, job and server."""
-        job, server, chunks, start = self._dispatch_uploads(sent)
+    def uploads_table(self, d: Dispatches) -> pl.DataFrame:
+        """The uploads to gangs so far and those of the dispatches `d`, by start, job and server."""
+        job, server, chunks, start = self._dispatch_uploads(d)
         gang = self.source.rows().uploads
         job, server = np.concatenate([job, gang[:, 0]]), np.concatenate([server, gang[:, 1]])
         chunks, start = np.concatenate([chunks, gang[:, 2]]), np.concatenate([start, gang[:, 3]])
@@ -197,26 +197,29 @@ class Record:
     def _dispatch_uploads(self, d: Dispatches) -> tuple[Ints, Ints, Ints, Ints]:
         """(job, server, chunks, start) of the uploads implied by the dispatches: one per dispatch and server."""
         count, server = len(self.scenario.cluster.servers), self.decisions.servers(d)
-        step, begin, found = max(_MOST_PAIRS // count, 1), 0, [np.zeros((2, 0), np.int64)]
+        step, begin, parts = max(_MOST_PAIRS // count, 1), 0, [np.zeros((2, 0), np.int64)]
         for first in range(0, len(d.sizes), step):
             sizes = d.sizes[first : first + step]
+            # dispatch and server as one number: it occurs once for each chunk of the upload
             pair = np.repeat(np.arange(len(sizes)) * count, sizes)
             pair += server[begin : begin + len(pair)]
             begin += len(pair)
             if len(sizes) * count > _SPARSE * len(pair):
-                sent, chunks = np.unique(pair, return_counts=True)
+                occurring, chunks = np.unique(pair, return_counts=True)
             else:
                 of_all = np.bincount(pair)
-                sent = np.flatnonzero(of_all)
-                chunks = of_all[sent]
-            found.append(np.stack([first * count + sent, chunks]))
-        pair, chunks = np.concatenate(found, axis=1)
+                occurring = np.flatnonzero(of_all)
+                chunks = of_all[occurring]
+            parts.append(np.stack([first * count + occurring, chunks]))
+        pair, chunks = np.concatenate(parts, axis=1)
         return d.job[pair // count], pair % count, chunks, d.time[pair // count]
 
     def _plans_table(self) -> pl.DataFrame:
         names = list(self.schema["plans"])
         ids = self.scenario.cluster.server_ids
-        rows = [(r.job, ids[r.server], r.workers, r.ps, r.start, r.end, r.made, r.broken) for r in self.plans.rows]
+        rows = [
+            (r.job, ids[r.server], r.workers, r.ps, r.start, r.end, r.made_at, r.broken_at) for r in self.plans.rows
+        ]
         return pl.DataFrame(rows, schema={n: self.schema["plans"][n] for n in names}, orient="row")
 
     def _outages_table(self) -> pl.DataFrame:
@@ -237,11 +240,12 @@ class Record:
         jobs = self.scenario.jobs
         count = len(jobs)
         index, admitted = np.arange(count), self.source.admitted[:count].copy()
-        why = {**self.rejected, **self.failed}
+        reasons = {**self.rejected, **self.failed}
         state = ["finished"] * count
-        for job in why:
+        for job in reasons:
             state[job] = self.state(job)
-        done = ~pl.Series(np.isin(index, list(self.failed)))
+        # a job that failed may have run, and has a last end then, but no completion
+        completed = ~pl.Series(np.isin(index, list(self.failed)))
         columns = {
             "job": pl.Series(index, dtype=pl.Int32),
             "id": jobs.ids,
@@ -250,22 +254,23 @@ class Record:
             "work": (jobs.chunks * jobs.minibatches).astype(np.float64),
             "value": pl.Series([None], dtype=pl.Float64).new_from_index(0, count),
             "state": pl.Series(state, dtype=pl.String),
-            "reason": pl.Series([why.get(job) for job in range(count)], dtype=pl.String),
-            "done": done,
+            "reason": pl.Series([reasons.get(job) for job in range(count)], dtype=pl.String),
+            "done": completed,
         }
         ran = pl.Series(last >= 0)
         table = pl.DataFrame(columns).with_columns(
             first_start=pl.when(ran).then(pl.Series(first)), completion=pl.when(ran).then(pl.Series(last))
         )
         completion = pl.when("done").then("completion").alias("completion")
-        made = {"completion": completion, "jct": (completion - pl.col("arrival")).alias("jct")}
+        derived = {"completion": completion, "jct": (completion - pl.col("arrival")).alias("jct")}
         kinds = self.schema["jobs"]
-        return table.select(made.get(name, pl.col(name)).cast(kind) for name, kind in kinds.items())
+        return table.select(derived.get(name, pl.col(name)).cast(kind) for name, kind in kinds.items())
 
 
 def run_bounds(runs: pl.DataFrame, jobs: int) -> tuple[Ints, Ints]:
     """First start and last end of each job's runs [µs]; NEVER and -1 if it has none."""
     job, first, last = runs["job"].to_numpy(), np.full(jobs, NEVER, np.int64), np.full(jobs, -1, np.int64)
+    # not first[job] = ..., which keeps one of the runs of a job, whichever comes last
     np.minimum.at(first, job, runs["start"].to_numpy())
     np.maximum.at(last, job, runs["end"].to_numpy())
     return first, last
@@ -274,11 +279,12 @@ def run_bounds(runs: pl.DataFrame, jobs: int) -> tuple[Ints, Ints]:
 def _by_time(time: Ints, job: Ints, place: Ints) -> Ints:
     """The rows by (time, job, place)."""
     jobs = int(job.max(initial=0)) + 1
+    # time and job as one number, where it fits into 64 bits: one sort instead of three
     if int(time.max(initial=0)) < 2**62 // jobs:
         key = time * jobs + job
         rows = key.argsort(kind="stable")
-        again = np.diff(key[rows]) == 0
+        tied = np.diff(key[rows]) == 0
         # a tenth of the time, and enough where the places of a job are in order already
-        if not (again & (np.diff(place[rows]) < 0)).any():
+        if not (tied & (np.diff(place[rows]) < 0)).any():
             return rows
     return np.lexsort((place, job, time))

@@ -1,4 +1,4 @@
-"""The columns of the record, a row each: its unit and what it says.
+"""The columns of the record, a row each: unit and meaning.
 
 Made of the rows: the metadata that the Parquet files of a run folder carry (:func:`labels`), and the tables in
 ``docs/run-folder.md`` (``docs/tools/fields.py``). Types and order: :func:`skedge.core.record.schedule.schema`.
@@ -15,14 +15,14 @@ from skedge.core.model.job_fields import JOB_FIELDS
 
 
 class Label(NamedTuple):
-    """Unit of a column, empty for one without, and what it says in a line."""
+    """Unit of a column, empty for one without, and its meaning in a line."""
 
     unit: str
     about: str
 
 
 class TableLabels(NamedTuple):
-    """What one row of a table is, and its columns."""
+    """Meaning of a row of a table, and its columns."""
 
     row: str
     columns: Mapping[str, Label]
@@ -155,17 +155,17 @@ KEY = "skedge"
 @cache
 def labels(table: str) -> dict[str, str]:
     """Parquet metadata of a table of the record: ``{"row": ..., "columns": {name: {"unit": ..., "about": ...}}}``."""
-    of = RECORD[table]
-    return _written(of.row, of.columns)
+    description = RECORD[table]
+    return _metadata(description.row, description.columns)
 
 
 @cache
 def job_labels(*columns: str) -> dict[str, str]:
-    """The same for a jobs table with these columns (:mod:`skedge.core.model.job_fields`)."""
-    known = {name: Label(f.row.unit, f.row.about) for name in columns for f in JOB_FIELDS if f.holds(name)}
-    return _written("a job, as it is announced", known)
+    """Parquet metadata of a jobs table with these columns (:mod:`skedge.core.model.job_fields`)."""
+    about = {name: Label(f.row.unit, f.row.about) for name in columns for f in JOB_FIELDS if f.holds(name)}
+    return _metadata("a job, as it is announced", about)
 
 
-def _written(row: str, columns: Mapping[str, Label]) -> dict[str, str]:
+def _metadata(row: str, columns: Mapping[str, Label]) -> dict[str, str]:
     content = {"row": row, "columns": {name: label._asdict() for name, label in columns.items()}}
     return {KEY: json.dumps(content, ensure_ascii=False)}

@@ -1,6 +1,6 @@
 """The record of a run: what ran where and when, as tables.
 
-What a row and a column of each say is in :mod:`skedge.core.record.record_fields`.
+The meaning of rows and columns is in :mod:`skedge.core.record.record_fields`.
 
 Times are integer microseconds. ``job`` is a row number of the ``jobs`` table, ``server`` the server's name.
 """
@@ -109,7 +109,7 @@ class Schedule:
 
     @cached_property
     def kept(self) -> dict[str, Any]:
-        """What has been derived from the tables, by name; it is not part of the record."""
+        """Values derived from the tables, by name: a cache, not part of the record."""
         return {}
 
     def __getstate__(self) -> Mapping[str, pl.DataFrame]:
@@ -125,5 +125,5 @@ def server_column(servers: Ints | NDArray[np.int32], ids: list[str]) -> pl.Serie
 def or_null(numbers: Ints | NDArray[np.int32]) -> pl.Series:
     """Numbers as a column; -1, or whatever is below 0, becomes null."""
     column = pl.Series(numbers, dtype=pl.Int64)
-    none = numbers < 0
-    return column.set(pl.Series(none), None) if none.any() else column
+    missing = numbers < 0
+    return column.set(pl.Series(missing), None) if missing.any() else column

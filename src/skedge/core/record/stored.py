@@ -42,7 +42,7 @@ Steps = Callable[[str, int, int], None]
 
 
 class StoredScenario:
-    """A scenario whose jobs are in a Parquet file, in the order of :func:`~skedge.core.model.job_checks.in_order`.
+    """A scenario whose jobs are in a Parquet file, in the order of :func:`~skedge.core.model.job_checks.sorted_jobs`.
 
     Parameters
     ----------
@@ -50,9 +50,9 @@ class StoredScenario:
         The scenario without jobs.
     file
         The jobs table.
-    given
-        Upload delays given individually [s], by job id and server id.
-    most
+    fixed_delays
+        Upload delays fixed in advance [s], by job id and server id.
+    part_chunks
         Chunks of a part, about; :data:`CHUNKS` by default.
 
     Attributes
@@ -76,11 +76,16 @@ class StoredScenario:
         self,
         base: Scenario,
         file: Path,
-        given: Mapping[str, Mapping[str, float]] | None = None,
+        fixed_delays: Mapping[str, Mapping[str, float]] | None = None,
         *,
-        most: int | None = None,
+        part_chunks: int | None = None,
     ) -> None:
-        self.base, self.file, self.given, self.most = base, file, dict(given or {}), most or CHUNKS
+        self.base, self.file, self.fixed_delays, self.part_chunks = (
+            base,
+            file,
+            dict(fixed_delays or {}),
+            part_chunks or CHUNKS,
+        )
         self.name, self.seed, self.source, self.ids = base.name, base.seed, base.source, StoredIds(file)
         try:
             self._measure()
@@ -89,21 +94,23 @@ class StoredScenario:
 
     def _measure(self) -> None:
         """Count jobs and chunks, and find the parts; the file is read once."""
-        edges, order = _Edges(self.most), _Order()
+        edges, order = _PartBoundaries(self.part_chunks), _OrderCheck()
         self.count = self.chunks = 0
         table = pl.scan_parquet(self.file, glob=False)
         columns = (pl.col(name).cast(kind) for name, kind in _IN_ORDER.items())
+        # three columns of a slice at a time: the file may be larger than memory
         for _, rows in _slices(table.select(columns), _ROWS):
-            known = rows.null_count().sum_horizontal().item() == 0
-            if not (known and rows["arrival_s"].is_between(0, LONGEST_S).all()):
+            complete = rows.null_count().sum_horizontal().item() == 0
+            if not (complete and rows["arrival_s"].is_between(0, LONGEST_S).all()):
                 raise ScenarioError(f"{self.file}: a job has no id or chunks, or an impossible arrival")
             order.add(rows)
             arrival, chunks = ticks(rows["arrival_s"].to_numpy()), rows["chunks"].to_numpy()
+            # in slotted time the jobs of a slot arrive together, and no part may begin between them
             edges.add(whole_slots(arrival, self.base.physics.step), chunks)
             self.count, self.chunks = self.count + len(rows), self.chunks + int(chunks.sum())
         if not order.holds:
             raise ScenarioError(f"{self.file}: the jobs are not in order of arrival and id")
-        self.edges = [*edges.found, self.count]
+        self.edges = [*edges.starts, self.count]
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
@@ -133,12 +140,13 @@ class StoredScenario:
         table = pl.scan_parquet(self.file, glob=False).slice(first, end - first)
         try:
             rows = table.collect()
-            ids = rows["id"].cast(pl.String) if self.given else ()
-            given = {name: self.given[name] for name in ids if name in self.given}
-            return replace(self.base, jobs=Jobs(rows, self.base.cluster, given, ordered=True))
+            ids = rows["id"].cast(pl.String) if self.fixed_delays else ()
+            fixed = {name: self.fixed_delays[name] for name in ids if name in self.fixed_delays}
+            return replace(self.base, jobs=Jobs(rows, self.base.cluster, fixed, ordered=True))
         except pl.exceptions.PolarsError as error:
             raise ScenarioError(f"{self.file}: cannot be read: {str(error).splitlines()[0]}") from error
         except ScenarioError as error:
+            # the error counts rows within the part
             text = re.sub(r"^jobs\[(\d+)\]", lambda row: f"jobs[{int(row[1]) + first}]", str(error))
             raise ScenarioError(f"{self.file}: {text}") from error
 
@@ -150,9 +158,10 @@ class StoredScenario:
         ScenarioError
             Names one that is.
         """
-        table, classes = pl.scan_parquet(self.file, glob=False).select(_ID), -(-self.count // _IDS)
-        for one in range(classes):
-            ids = table.filter(pl.col("id").hash() % classes == one).collect(engine="streaming")["id"]
+        table, buckets = pl.scan_parquet(self.file, glob=False).select(_ID), -(-self.count // _IDS)
+        for bucket in range(buckets):
+            # equal ids have equal hashes, so it is enough to compare within a bucket, which fits into memory
+            ids = table.filter(pl.col("id").hash() % buckets == bucket).collect(engine="streaming")["id"]
             if ids.n_unique() < len(ids):
                 name = ids.filter(ids.is_duplicated())[0]
                 raise ScenarioError(f"{self.file}: job {name!r}: id = {name!r}; it must be unique; it is used twice")
@@ -171,26 +180,28 @@ class StoredIds:
         return str(self._table.slice(int(job), 1).collect().item())
 
 
-class _Edges:
-    """Where parts of about `most` chunks begin: between jobs that arrive at different times."""
+class _PartBoundaries:
+    """Boundaries of parts of about `part_chunks` chunks, between jobs that arrive at different times."""
 
-    def __init__(self, most: int) -> None:
-        self.most, self.found = most, [0]
+    def __init__(self, part_chunks: int) -> None:
+        self.part_chunks, self.starts = part_chunks, [0]
         self._jobs = self._since = 0
         self._last = -1
 
     def add(self, arrival: Ints, chunks: Ints) -> None:
         """The next jobs: arrivals [µs] in whole slots, and numbers of chunks."""
+        # chunks between the last boundary and each of these jobs
         before = np.cumsum(chunks) - chunks + self._since
+        # jobs that arrive after the one before them: a part can begin there
         may = np.flatnonzero(arrival != np.append(self._last, arrival[:-1]))
-        while len(may := may[before[may] >= self.most]):
-            self.found.append(self._jobs + int(may[0]))
+        while len(may := may[before[may] >= self.part_chunks]):
+            self.starts.append(self._jobs + int(may[0]))
             before -= before[may[0]]
         self._since = int(before[-1] + chunks[-1])
         self._jobs, self._last = self._jobs + len(chunks), int(arrival[-1])
 
 
-class _Order:
+class _OrderCheck:
     """Whether the rows so far are in order of (arrival, id); ids that are all whole numbers are ordered as numbers."""
 
     def __init__(self) -> None:
@@ -203,21 +214,22 @@ class _Order:
         """Whether they are."""
         return self._as_text if self._as_numbers is None else self._as_numbers
 
-    def add(self, more: pl.DataFrame) -> None:
+    def add(self, rows: pl.DataFrame) -> None:
         """The next rows."""
-        rows = pl.concat([self._last, more])
-        number = rows["id"].cast(pl.Int64, strict=False)
-        self._as_text &= _in_order(rows["arrival_s"], rows["id"])
+        # with the last row so far, so that the seam is checked too
+        joined = pl.concat([self._last, rows])
+        number = joined["id"].cast(pl.Int64, strict=False)
+        self._as_text &= _in_order(joined["arrival_s"], joined["id"])
         if number.null_count():
             self._as_numbers = None
         elif self._as_numbers:
-            self._as_numbers = _in_order(rows["arrival_s"], number)
-        self._last = rows.tail(1)
+            self._as_numbers = _in_order(joined["arrival_s"], number)
+        self._last = joined.tail(1)
 
 
 def _in_order(arrival: pl.Series, key: pl.Series) -> bool:
-    before, then = arrival[:-1], arrival[1:]
-    return bool(((before < then) | ((before == then) & (key[:-1] <= key[1:]))).all())
+    before, after = arrival[:-1], arrival[1:]
+    return bool(((before < after) | ((before == after) & (key[:-1] <= key[1:]))).all())
 
 
 class StoredTables:
@@ -227,8 +239,8 @@ class StoredTables:
         self.folder = folder
 
     @property
-    def beside(self) -> Path | None:
-        """Where large temporary files go: beside the tables; if nothing can be written there, None: to the system's."""
+    def scratch_folder(self) -> Path | None:
+        """Folder for large temporary files: that of the tables; None, the system's, if it is read-only."""
         return self.folder if os.access(self.folder, os.W_OK) else None
 
     def scan(self, name: str, number: str | None = None) -> pl.LazyFrame:
@@ -257,6 +269,7 @@ class StoredTables:
                     table = table.filter(job < end)
                 if first > 0:
                     table = table.filter((job >= first) | (job.is_null() & (end is None)))
+                    # Int32 as the column is: the tables of parts must have the schema of a whole record
                     table = table.with_columns(job - pl.lit(first, pl.Int32))
             tables[name] = table.collect()
         return Schedule(**tables)

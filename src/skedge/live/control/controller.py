@@ -26,15 +26,15 @@ from skedge.core.errors import InputError, PolicyError, ScenarioError, SkedgeErr
 from skedge.live.engine import Engine, Hosting
 from skedge.live.private import secret_of, write_aside
 from skedge.live.stale import found_in
-from skedge.run import for_service
+from skedge.prepare import prepare_for_service
 from skedge.scenario.file import load_cluster_file
 
 from .api import V1, make_api
 from .daemon import GO, WRONG
 from .journal import AwayError, SqlJournal
 from .journal_chain import DamagedError
+from .journal_version import VersionError
 from .local_socket import listen_at
-from .migrations import VersionError
 from .service import JOURNAL, Service, open_journal
 from .settings import ADDRESS, CLUSTER, SOCKET, STARTING, TOKEN, Settings, read_settings
 from .snapshot import SNAPSHOT, Snapshots
@@ -134,7 +134,7 @@ def _warm(state: Path) -> None:
     import ray  # noqa: F401, PLC0415 - Ray is an extra
 
     with suppress(SkedgeError):  # the controller itself reports what is wrong
-        for_service(read_settings(state).policy, load_cluster_file(state / CLUSTER))
+        prepare_for_service(read_settings(state).policy, load_cluster_file(state / CLUSTER))
 
 
 def _listen(host: str, port: int) -> socket.socket:

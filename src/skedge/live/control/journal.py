@@ -32,7 +32,7 @@ from .journal_archive import JournalArchive
 from .journal_chain import ASIDE, DECISION, INPUT, MISSING, DamagedError, Entry, checked, start_of
 from .journal_place import Place, Tip, last_written
 from .journal_tables import ENTRIES, RUNS, connected, hindered, is_damaged, last_of, of_run, oldest_of, shown
-from .migrations import VersionError, bring_up_to_date, check_up_to_date
+from .journal_version import VersionError, check_version, create_tables
 
 ARCHIVE = ".archive"
 """Suffix of the archive's folder, beside a SQLite journal."""
@@ -222,7 +222,7 @@ class SqlJournal(StoredEntries):
             file = self.engine.url.database if self.engine.dialect.name == "sqlite" else None
             tip = last_written(Path(file)) if file else None
             with self.engine.begin() as at:
-                (check_up_to_date if reading else bring_up_to_date)(at)
+                (check_version if reading else create_tables)(at)
             with self.engine.begin() as at:
                 self.run, self.about = _new(at, about) if about is not None else _newest(at, of)
         except (sql.exc.SQLAlchemyError, VersionError, ValueError, TypeError) as error:

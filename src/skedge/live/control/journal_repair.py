@@ -24,7 +24,7 @@ from skedge.core.model.time import SECOND
 from skedge.live.durable import flush, make_folder, put_in_place
 from skedge.live.training.checkpoint import Checkpoints
 from skedge.live.world.inputs import Resumed, Submitted, to_json
-from skedge.run import for_service
+from skedge.prepare import prepare_for_service
 from skedge.scenario.file import load_cluster_file
 
 from .journal import MOST, SqlJournal
@@ -32,7 +32,7 @@ from .journal_archive import read_rows
 from .journal_chain import ASIDE, INPUT, DamagedError, Entry
 from .journal_place import Place, Tip, last_written, tip_of
 from .journal_tables import ENTRIES, RUNS, connected
-from .migrations import bring_up_to_date
+from .journal_version import create_tables
 from .record_parts import RECORD
 from .service import JOURNAL
 from .settings import CLUSTER, Settings, read_settings
@@ -135,7 +135,7 @@ def _from_snapshot(journal: SqlJournal, state: Path, settings: Settings) -> tupl
     """The entry from which a snapshot lets the service continue, and the checksum before it; (0, None) without one."""
     scenario = load_cluster_file(state / CLUSTER)
     with suppress(SkedgeError, sql.exc.SQLAlchemyError):
-        snapshot = newest(state / SNAPSHOT, scenario, for_service(settings.policy, scenario), journal)
+        snapshot = newest(state / SNAPSHOT, scenario, prepare_for_service(settings.policy, scenario), journal)
         if snapshot is not None:
             return snapshot.number, journal.before(snapshot.number)
     return 0, None
@@ -270,7 +270,7 @@ def _write_database(file: Path, journal: SqlJournal, entries: list[Entry]) -> No
     file.unlink(missing_ok=True)
     engine = connected(f"sqlite:///{file}")
     with engine.begin() as at:
-        bring_up_to_date(at)
+        create_tables(at)
     with engine.begin() as at:
         at.execute(RUNS.insert(), {"id": journal.run, "about": journal.about})
         at.execute(ENTRIES.insert(), [{"run": journal.run, **entry._asdict()} for entry in entries])

@@ -26,6 +26,9 @@ ENTRIES = sql.Table(
     sql.Column("content", sql.Text, nullable=False),
     sql.Column("checksum", sql.BigInteger, nullable=False),
 )
+VERSIONS = sql.Table("schema_version", META, sql.Column("version", sql.Integer, primary_key=True, autoincrement=False))
+"""One row: the version of the tables (:mod:`.journal_version`)."""
+
 COLUMNS = ENTRIES.c.number, ENTRIES.c.time, ENTRIES.c.kind, ENTRIES.c.content, ENTRIES.c.checksum
 """The columns of :class:`.journal_chain.Entry`."""
 

@@ -14,9 +14,9 @@ from typing import Any
 from fastapi import FastAPI, Response
 from starlette.exceptions import HTTPException
 
-from skedge.core.facts import scenario_facts
 from skedge.core.model.scenario import Scenario
 from skedge.core.record.schedule import Schedule
+from skedge.report.scenario_summary import scenario_summary
 from skedge.view.assets import HEADERS, PAGE, page_file
 from skedge.view.shapes import lanes, site_map
 from skedge.view.training import training
@@ -39,7 +39,7 @@ class Shown:
         """The title, the policy, the scenario's settings, and the number of the next event."""
         scenario, events = self.service.ask(lambda: (self.service.kernel.scenario, len(self.service.status.happened)))
         scenario = scenario if self._sight.tenant is None else self._seen()[0]
-        facts = list(scenario_facts(scenario).items())
+        facts = list(scenario_summary(scenario).items())
         runs = [self.service.kernel.policy.name]
         return {"title": scenario.name, "live": True, "runs": runs, "facts": facts, "events": events}
 

@@ -21,15 +21,16 @@ from skedge.core.kernel.drive import drive
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND
+from skedge.explanation.what_if import find_remedies
 from skedge.live.engine import Engine
 from skedge.live.training.checkpoint import Checkpoints
 from skedge.live.world.inputs import Cancelled, ServerChanged
 from skedge.live.world.ray_world import NoEngine
 from skedge.live.world.site_world import world_of
-from skedge.run import Run, for_service
+from skedge.prepare import prepare_for_service
+from skedge.recorded_run import Run
 from skedge.runs.meta import meta_of
 from skedge.sim.what_if import Present
-from skedge.whatif import what_would_help
 
 from .foresight import Foresight
 from .job_logs import JobLogs, LogPiece
@@ -107,7 +108,7 @@ class Service:
     ) -> None:
         self.limits = limits or Limits()
         self.folder, self.engine, self.journal = folder, engine, journal
-        made = for_service(policy, scenario)
+        made = prepare_for_service(policy, scenario)
         before = None if snapshot is None else newest(snapshot, scenario, made, journal)
         self.logs = JobLogs(folder / LOGS, self.limits.output_mb, lambda: self.world.inbox.rebuilding)
         self.world = world_of(scenario)(
@@ -303,7 +304,7 @@ class Service:
         outlook = self.foresight.outlook()
         found = self.ask(lambda: self.status.job(self.number_of(job), outlook, shown))
         present = self._present() if found["state"] in WAITING or found["never_completes"] else None
-        help_ = what_would_help(present, self.number_of(job)) if present else ()
+        help_ = find_remedies(present, self.number_of(job)) if present else ()
         return {**found, "help": [asdict(one) for one in help_], "printed": self.logs.workers(job)}
 
     def _present(self) -> Present | None:

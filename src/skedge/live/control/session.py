@@ -22,11 +22,13 @@ from skedge.live.training.code import CODE, Codes, pack
 from skedge.live.training.program import Program, program_of
 from skedge.live.world.ray_world import NoEngine
 from skedge.live.world.site_world import world_of
-from skedge.run import Run, prepared, run
+from skedge.prepare import prepare_policy
+from skedge.recorded_run import Run
 from skedge.runs.meta import meta_of
 from skedge.scenario.file import check_chunks, check_name, load_scenario
 from skedge.scenario.save import save_scenario
 from skedge.scenario.schema import TrainForm
+from skedge.simulate import run
 
 from .journal import SqlJournal
 
@@ -218,7 +220,7 @@ def train(
     If the `journal` has inputs, the run is first rebuilt from them; with
     :class:`~skedge.live.world.ray_world.NoEngine` it then ends.
     """
-    made = prepared(expected.policy, scenario)
+    made = prepare_policy(expected.policy, scenario)
     world = world_of(scenario)(
         scenario,
         works,

@@ -18,7 +18,7 @@ from skedge.core.errors import InputError
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.sharing import share_of
 from skedge.core.record.schedule import Schedule
-from skedge.whatif import what_if, written
+from skedge.explanation.what_if import answer_fields, what_if
 
 from .code_told import code_of
 from .job_logs import LogPiece
@@ -148,7 +148,7 @@ class Sight:
         return {**found, "jobs": len(self._seen()), "quarantined": aside}
 
     def what_if(self, question: dict[str, Any]) -> dict[str, Any]:
-        """The effects of a change on the jobs that are seen (:mod:`skedge.whatif`); nothing is changed.
+        """The effects of a change on the jobs that are seen (:mod:`skedge.explanation.what_if`); nothing changes.
 
         Raises
         ------
@@ -160,7 +160,7 @@ class Sight:
         answer = what_if(self.service.ask(self.service.status.present), question)
         index = self.service.kernel.scenario.jobs.index
         effects = (one for one in answer.effects if one.submitted or self.sees(index[one.job]))
-        return written(replace(answer, effects=tuple(effects)))
+        return answer_fields(replace(answer, effects=tuple(effects)))
 
     def metrics(self) -> str:
         """What Prometheus scrapes.

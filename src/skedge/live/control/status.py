@@ -16,10 +16,10 @@ from skedge.core.model.cluster import Floats
 from skedge.core.model.escape import one_line
 from skedge.core.model.sharing import share_of
 from skedge.core.model.time import SECOND
+from skedge.explanation.wait_reason import WaitReason, wait_reason
 from skedge.live.world.ray_world import RayWorld
 from skedge.sim.trained import believe_trained
 from skedge.sim.what_if import Present
-from skedge.why import Why, why
 
 from .foresight import Outlook
 from .metrics import Read, by_label
@@ -196,7 +196,7 @@ class Status:
         """The metrics that are read when asked."""
         kernel, now, servers = self.kernel, max(self.world.real_now(), self.kernel.now), self.servers()
         waiting = (job for job in self.world.in_system if not kernel.is_running(job))
-        reasons = (why(kernel, job, now, self.world.uploads.behind(job, now)).token for job in waiting)
+        reasons = (wait_reason(kernel, job, now, self.world.uploads.behind(job, now)).token for job in waiting)
         names = [(of["server"],) for of in servers]
         return {
             "skedge_jobs": by_label((self.state(job) for job in range(kernel.arrived)), STATES),
@@ -250,7 +250,11 @@ class Status:
         kernel, world = self.kernel, self.world
         now, program = max(world.real_now(), kernel.now), world.program(job)
         state = self.state(job)
-        reason = self._reason(job, now) if state == "RUNNING" else why(kernel, job, now, world.uploads.behind(job, now))
+        reason = (
+            self._reason(job, now)
+            if state == "RUNNING"
+            else wait_reason(kernel, job, now, world.uploads.behind(job, now))
+        )
         reason, done = replace(reason, blocker=shown(reason.blocker)), sum(world.trainers.progress(job))
         history, in_system = self.history.get(kernel.scenario.jobs.ids[job]), job in world.in_system
         return {
@@ -292,11 +296,11 @@ class Status:
         }
         return {name: None if time is None else time / SECOND for name, time in times.items()}
 
-    def _reason(self, job: int, now: int) -> Why:
+    def _reason(self, job: int, now: int) -> WaitReason:
         """Why a job that runs makes no progress, or that it runs."""
         if self._is_stalled(job):
-            return Why("stalled")
-        return why(self.kernel, job, now, self.world.uploads.behind(job, now))
+            return WaitReason("stalled")
+        return wait_reason(self.kernel, job, now, self.world.uploads.behind(job, now))
 
     def _is_stalled(self, job: int) -> bool:
         """Whether no mini-batch of a job in the system is in its parameters since it was last reported as stalled."""

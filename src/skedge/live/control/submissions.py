@@ -15,7 +15,7 @@ from typing import Any
 from skedge.core.errors import InputError, ScenarioError
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.cluster import job_table
-from skedge.core.model.job_fields import NOBODY
+from skedge.core.model.job_fields import DEFAULT_TENANT
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND
 from skedge.live.training.code import CODE, Codes, digest, files_in, lost, modules_in
@@ -125,7 +125,7 @@ class Submissions:
         if before is not None and len(now.jobs) < len(before.jobs):
             row = before.jobs.frame.row(len(now.jobs), named=True)
             if (row["id"], row["arrival_s"]) == (form.id, form.arrival_s):
-                return now.with_next(before)
+                return now.with_next_job(before)
         self._before = None
         alone = self._checked_jobs.pop(form.id, None)
         if alone is None:
@@ -255,7 +255,7 @@ def submitted_before(scenario: Scenario, journal: SqlJournal) -> Scenario | None
 
 def _tenant(fields: Mapping[str, Any]) -> str:
     """Whose job a spec is of."""
-    return str(fields.get("tenant") or NOBODY)
+    return str(fields.get("tenant") or DEFAULT_TENANT)
 
 
 def _digest(spec: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from skedge.core.errors import TrainingError
-from skedge.core.model.escape import escaped, lines_of
+from skedge.core.model.escape import escaped, one_line_values
 from skedge.live.confinement.keeper import ENDED
 
 from .facts_of import checked
@@ -169,7 +169,7 @@ class Child:
             if not isinstance(facts, dict):
                 raise ValueError(facts)  # noqa: TRY004 - as any other answer that is none
             if "ready" not in facts:
-                return dict(lines_of(facts))
+                return dict(one_line_values(facts))
             if not self._ready:  # the first time alone: the job's code could say so for ever
                 self._ready, deadline = True, time.monotonic() + limit_s
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from time import process_time
 
 import numpy as np
 
@@ -14,21 +13,24 @@ from skedge.optimum.pools.flow import flow
 from skedge.optimum.pools.pools import Family, JobPool, pools
 from skedge.optimum.pools.prices import Grid, improve
 from skedge.optimum.pools.simple import alone, srpt
-from skedge.optimum.types import ROUNDING, Bound
+from skedge.optimum.types import Bound, BoundClock
 
-_CELLS = 2000
+_N_CELLS = 2000
 """Number of cells of a grid of prices."""
 
-_ROUNDS = 300
+_MAX_ROUNDS = 300
 """Most supergradient steps; a few tens are usual."""
 
 
-def chunk_bounds(scenario: Scenario, family: Family, *, fast: bool = False, part: int | None = None) -> list[Bound]:
+def chunk_bounds(
+    scenario: Scenario, family: Family, *, fast: bool = False, pool_index: int | None = None
+) -> list[Bound]:
     """Bounds on the total JCT [s] of the schedules of `family` that finish every job; none if some job never can.
 
-    With `part` they are on the jobs of one pool; those on all pools are the sums (:func:`~skedge.optimum.types.added`).
+    With `pool_index` they are on the jobs of one pool; those on all pools are the sums
+    (:func:`~skedge.optimum.types.sum_bounds`).
     """
-    return bounds_on(lambda: pools(scenario, family), fast=fast, part=part)
+    return bounds_on(lambda: pools(scenario, family), fast=fast, pool_index=pool_index)
 
 
 def number_of_pools(scenario: Scenario) -> int:
@@ -36,57 +38,61 @@ def number_of_pools(scenario: Scenario) -> int:
     return len(np.unique(scenario.jobs.worker_type))
 
 
-def bounds_on(make: Callable[[], list[JobPool]], *, fast: bool, part: int | None = None) -> list[Bound]:
+def bounds_on(make: Callable[[], list[JobPool]], *, fast: bool, pool_index: int | None = None) -> list[Bound]:
     """Bounds [s] for the pools that `make` creates, or for one of them.
 
     These are ``alone`` and ``srpt`` of :mod:`skedge.optimum.pools.simple`; ``prices`` of
     :mod:`skedge.optimum.pools.prices`, which uses the best of the three for every pool; and, unless only `fast` bounds
     are requested, ``flow`` of :mod:`skedge.optimum.pools.flow` for small slotted scenarios.
     """
-    started = process_time()
-    made = make() if part is None else make()[part : part + 1]
+    clock = BoundClock("lower")
+    job_pools = make() if pool_index is None else make()[pool_index : pool_index + 1]
     # a job that can never run has no completion, so there is no total to bound
-    if not all(np.isfinite(pool.alone).all() for pool in made):
+    if not all(np.isfinite(pool.min_jct).all() for pool in job_pools):
         return []
-    setting_up = process_time() - started
-
-    def timed(name: str, bound: Callable[[], float | None], note: str = "") -> Bound | None:
-        begun = process_time()
-        value = bound()
-        seconds = setting_up + process_time() - begun
-        return None if value is None else Bound(name, value / SECOND * (1 - ROUNDING), seconds, note)
-
-    found = [
-        timed("alone", lambda: alone(made), "every job with all workers of its type, or the cloud, for itself"),
-        timed("srpt", lambda: srpt(made), "shortest remaining time first on one machine as fast as all workers"),
-        timed("flow", lambda: None if fast else flow(made), "the linear relaxation of ILP (4), by its dual"),
-        timed("prices", lambda: priced(made), "Lagrangian: every job buys worker time at the best prices found"),
-    ]
-    return [bound for bound in found if bound is not None]
+    bounds = list[Bound]()
+    for name, compute, note in _COMPUTATIONS:
+        total = None if fast and name == "flow" else compute(job_pools)
+        if total is not None:
+            bounds.append(clock.bound(name, total / SECOND, note))
+    return bounds
 
 
-def priced(made: list[JobPool]) -> float:
+def pool_price_bound(job_pools: list[JobPool]) -> float:
     """Sum over the pools, which are independent, of the best bound on each [µs]."""
-    return sum(max(_prices(pool), alone([pool]), srpt([pool]) or 0.0) for pool in made)
+    return sum(max(_price_bound(pool), alone([pool]), srpt([pool]) or 0.0) for pool in job_pools)
 
 
-def _prices(pool: JobPool) -> float:
+def _price_bound(pool: JobPool) -> float:
     if not pool.lanes:
         return 0.0
-    return improve(pool, Grid(edges := grid(pool), np.zeros(len(edges) - 1)), _ROUNDS)[0]
+    return improve(pool, Grid(edges := grid(pool), np.zeros(len(edges) - 1)), _MAX_ROUNDS)[0]
 
 
-def grid(pool: JobPool, cells: int = _CELLS) -> Floats:
+def grid(pool: JobPool, cells: int = _N_CELLS) -> Floats:
     """Edges of the cells [µs]: half of them even in time, half where jobs become ready and can first be done.
 
     They extend to the time after which no job can use the pool: all have gone to the cloud, or all work is done.
     """
-    to_cloud = pool.arrival + pool.away
-    busy = pool.ready.max() + pool.work.sum() / pool.lanes
-    until = min(float(to_cloud.max()), float(busy)) if np.isfinite(to_cloud).all() else float(busy)
-    first = float(pool.ready.min())
+    cloud_completion = pool.arrival + pool.cloud_jct
+    edge_completion = pool.release.max() + pool.work.sum() / pool.lanes
+    until = (
+        min(float(cloud_completion.max()), float(edge_completion))
+        if np.isfinite(cloud_completion).all()
+        else float(edge_completion)
+    )
+    first = float(pool.release.min())
     until = max(until, first + 1.0)
-    points = np.concatenate([pool.ready, pool.ready + pool.least])
+    points = np.concatenate([pool.release, pool.release + pool.min_time])
     dense = np.quantile(points, np.linspace(0, 1, cells // 2))
     edges: Floats = np.unique(np.concatenate([dense, np.linspace(first, until, cells // 2)]))
     return edges[edges <= until]
+
+
+_COMPUTATIONS: tuple[tuple[str, Callable[[list[JobPool]], float | None], str], ...] = (
+    ("alone", alone, "every job with all workers of its type, or the cloud, for itself"),
+    ("srpt", srpt, "shortest remaining time first on one machine as fast as all workers"),
+    ("flow", flow, "the linear relaxation of ILP (4), by its dual"),
+    ("prices", pool_price_bound, "Lagrangian: every job buys worker time at the best prices found"),
+)
+"""Name, function from pools to the bound [µs], and note of each bound."""

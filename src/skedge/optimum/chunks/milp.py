@@ -21,15 +21,15 @@ from itertools import pairwise
 import numpy as np
 
 from skedge.core.model.cluster import Floats, Ints
-from skedge.optimum.solvers import Found, Rows, milp
+from skedge.optimum.solvers import Rows, SolverResult, milp
 
 from .model import ChunkModel, ChunkPlan
 
-_MOST = 60_000
+_MAX_VARIABLES = 60_000
 """Most variables y."""
 
 
-def solve_time_indexed(model: ChunkModel, start: ChunkPlan, seconds: float) -> Found[ChunkPlan]:
+def solve_time_indexed(model: ChunkModel, start: ChunkPlan, seconds: float) -> SolverResult[ChunkPlan]:
     """Solve from `start` on, for at most `seconds`.
 
     Raises
@@ -38,115 +38,113 @@ def solve_time_indexed(model: ChunkModel, start: ChunkPlan, seconds: float) -> F
         If highspy is not installed.
     """
     until = model.horizon(start)
-    size = int(np.maximum(until - model.ready, 0).sum())
-    if size > _MOST:
-        return Found(None, None, f"left out (more than {_MOST} variables)")
+    size = int(np.maximum(until - model.release, 0).sum())
+    if size > _MAX_VARIABLES:
+        return SolverResult(None, None, f"left out (more than {_MAX_VARIABLES} variables)")
     return _TimeIndexed(model, until).solve(start, seconds)
 
 
 class _TimeIndexed:
     def __init__(self, model: ChunkModel, until: int) -> None:
         self.model = model
-        jobs, lanes = len(model.jobs), len(model.lanes)
-        self.ready = np.minimum(model.ready, until)
-        self.first = self.ready.min(axis=1)
-        self.y = np.cumsum(np.concatenate([[0], (until - self.ready).ravel()])).astype(np.int64)
+        n_jobs, n_lanes = len(model.jobs), len(model.lanes)
+        self.release = np.minimum(model.release, until)
+        self.first_unit = self.release.min(axis=1)
+        self.y = np.cumsum(np.concatenate([[0], (until - self.release).ravel()])).astype(np.int64)
         self.n = int(self.y[-1])
-        self.o = self.n + jobs * lanes
-        self.z = self.o + jobs + np.cumsum(np.concatenate([[0], until - self.first]))
+        self.o = self.n + n_jobs * n_lanes
+        self.z = self.o + n_jobs + np.cumsum(np.concatenate([[0], until - self.first_unit]))
         self.size = int(self.z[-1])
 
-    def at(self, j: int, lane: int, t: int) -> int:
+    def y_at(self, j: int, lane: int, t: int) -> int:
         """Number of y[j, lane, t]."""
-        return int(self.y[j * len(self.model.lanes) + lane]) + t - int(self.ready[j, lane])
+        return int(self.y[j * len(self.model.lanes) + lane]) + t - int(self.release[j, lane])
 
     def z_at(self, j: int, t: int) -> int:
         """Number of z[j, t]."""
-        return int(self.z[j]) + t - int(self.first[j])
+        return int(self.z[j]) + t - int(self.first_unit[j])
 
-    def trained(self, j: int, lane: int) -> range:
+    def y_range(self, j: int, lane: int) -> range:
         """Numbers of y[j, lane, .]."""
         i = j * len(self.model.lanes) + lane
         return range(int(self.y[i]), int(self.y[i + 1]))
 
-    def solve(self, start: ChunkPlan, seconds: float) -> Found[ChunkPlan]:
+    def solve(self, start: ChunkPlan, seconds: float) -> SolverResult[ChunkPlan]:
         """Solve, and read the plan and the bound on the sum of the completions."""
         model, jobs = self.model, len(self.model.jobs)
         cost = np.zeros(self.size)
         cost[self.z[0] :] = 1.0
-        cost[self.o : self.o + jobs] = model.away - self.first
+        cost[self.o : self.o + jobs] = model.cloud_completion - self.first_unit
         upper = np.ones(self.size)
         upper[self.n : self.o] = np.repeat(model.chunks, len(model.lanes))
-        upper[self.o : self.o + jobs] = model.away >= 0
-        whole = np.ones(self.size, bool)
-        whole[self.z[0] :] = False
+        upper[self.o : self.o + jobs] = model.cloud_completion >= 0
+        integer = np.ones(self.size, bool)
+        integer[self.z[0] :] = False
         rows = Rows.none()
         for j in range(jobs):
-            self._job(rows, j)
-        self._lanes(rows)
+            self._add_job_rows(rows, j)
+        self._add_lane_rows(rows)
         # z counts from the first time at which a job can be trained; what is before it is a constant
-        rest = int(self.first.sum())
-        rows.add([(int(i), float(cost[i])) for i in np.flatnonzero(cost)], model.least - rest - 1e-6, np.inf)
-        found = milp(cost, upper, whole, rows, self._point(start), seconds, gap=0.5)
-        plan = None if found.solution is None else self._plan(found.solution)
-        bound = None if found.bound is None else float(np.ceil(found.bound + rest - 1e-3))
-        return Found(plan, bound, found.message)
+        constant = int(self.first_unit.sum())
+        rows.add([(int(i), float(cost[i])) for i in np.flatnonzero(cost)], model.min_sum - constant - 1e-6, np.inf)
+        result = milp(cost, upper, integer, rows, self._point(start), seconds, gap=0.5)
+        return result.map(self._plan, lambda bound: float(np.ceil(bound + constant - 1e-3)))
 
-    def _job(self, rows: Rows, j: int) -> None:
+    def _add_job_rows(self, rows: Rows, j: int) -> None:
         model, lanes, d = self.model, len(self.model.lanes), float(self.model.chunks[j])
         z = range(int(self.z[j]), int(self.z[j + 1]))
         rows.add([(self.n + j * lanes + lane, 1.0) for lane in range(lanes)] + [(self.o + j, d)], d, d)
         for lane in range(lanes):
-            y = self.trained(j, lane)
-            rows.add([(i, 1.0) for i in y] + [(self.n + j * lanes + lane, -float(model.each[j]))], 0, 0)
+            y = self.y_range(j, lane)
+            rows.add([(i, 1.0) for i in y] + [(self.n + j * lanes + lane, -float(model.chunk_time[j]))], 0, 0)
             # y of a lane begins when the lane's data are there, z with the earliest lane
-            late = int(self.ready[j, lane] - self.first[j])
-            for i, of in zip(y, z[late:], strict=True):
-                rows.add([(of, 1.0), (i, -1.0)], 0, np.inf)
+            offset = int(self.release[j, lane] - self.first_unit[j])
+            for i, z_index in zip(y, z[offset:], strict=True):
+                rows.add([(z_index, 1.0), (i, -1.0)], 0, np.inf)
         # a job that is not done before t + 1 is not done before t either
-        for before, after in pairwise(z):
-            rows.add([(before, 1.0), (after, -1.0)], 0, np.inf)
-        least, work = float(model.first[j] - self.first[j]), d * float(model.each[j])
+        for earlier, later in pairwise(z):
+            rows.add([(earlier, 1.0), (later, -1.0)], 0, np.inf)
+        least, work = float(model.edge_earliest[j] - self.first_unit[j]), d * float(model.chunk_time[j])
         rows.add([(i, 1.0) for i in z] + [(self.o + j, least)], least, np.inf)
         # redundant: the completion is at least the mean time of training plus half the least length
-        half = work / float(model.most_workers[j]) / 2
+        half = work / float(model.max_workers[j]) / 2
         mean = [
-            (i, -(k + 0.5 + float(self.ready[j, lane] - self.first[j])) / work)
+            (i, -(k + 0.5 + float(self.release[j, lane] - self.first_unit[j])) / work)
             for lane in range(lanes)
-            for k, i in enumerate(self.trained(j, lane))
+            for k, i in enumerate(self.y_range(j, lane))
         ]
         rows.add([(i, 1.0) for i in z] + [(self.o + j, half), *mean], half, np.inf)
 
-    def _lanes(self, rows: Rows) -> None:
+    def _add_lane_rows(self, rows: Rows) -> None:
         model, jobs = self.model, range(len(self.model.jobs))
-        until = int(self.first[0] + self.z[1] - self.z[0])
+        until = int(self.first_unit[0] + self.z[1] - self.z[0])
         for lane in range(len(model.lanes)):
-            for t in range(int(self.ready[:, lane].min()), until):
-                rows.add([(self.at(j, lane, t), 1.0) for j in jobs if t >= self.ready[j, lane]], -np.inf, 1)
-        for group in model.alike:
+            for t in range(int(self.release[:, lane].min()), until):
+                rows.add([(self.y_at(j, lane, t), 1.0) for j in jobs if t >= self.release[j, lane]], -np.inf, 1)
+        for group in model.lane_groups:
             # break symmetry: of identical lanes, an earlier one has no less load
             for a, b in pairwise(group):
                 load = [(j, lane, sign) for j in jobs for lane, sign in ((a, 1.0), (b, -1.0))]
-                terms = [(self.n + j * len(model.lanes) + lane, s * float(model.each[j])) for j, lane, s in load]
+                terms = [(self.n + j * len(model.lanes) + lane, s * float(model.chunk_time[j])) for j, lane, s in load]
                 rows.add(terms, 0, np.inf)
 
     def _point(self, plan: ChunkPlan) -> Floats:
         """The values of the variables under `plan`."""
         x, model = np.zeros(self.size), self.model
         x[self.n : self.o] = plan.count.ravel()
-        x[self.o : self.o + len(model.jobs)] = plan.away
-        for lane, pieces in enumerate(model.served(plan)):
+        x[self.o : self.o + len(model.jobs)] = plan.in_cloud
+        for lane, pieces in enumerate(model.lane_schedules(plan)):
             for job, begin, end in pieces:
-                x[self.at(job, lane, begin) : self.at(job, lane, end)] = 1.0
-        for j in np.flatnonzero(~plan.away):
-            x[int(self.z[j]) : self.z_at(int(j), int(plan.done[j]))] = 1.0
+                x[self.y_at(job, lane, begin) : self.y_at(job, lane, end)] = 1.0
+        for j in np.flatnonzero(~plan.in_cloud):
+            x[int(self.z[j]) : self.z_at(int(j), int(plan.completion[j]))] = 1.0
         return x
 
     def _plan(self, x: Floats) -> ChunkPlan:
         model, shape = self.model, (len(self.model.jobs), len(self.model.lanes))
         count = np.rint(x[self.n : self.o]).astype(np.int64).reshape(shape)
-        done: Ints = np.where(count.sum(axis=1) == 0, model.away, 0)
+        completion: Ints = np.where(count.sum(axis=1) == 0, model.cloud_completion, 0)
         for j, lane in zip(*np.nonzero(count), strict=True):
-            busy = np.flatnonzero(x[self.trained(int(j), int(lane))] > 0.5)
-            done[j] = max(done[j], int(self.ready[j, lane]) + int(busy[-1]) + 1)
-        return model.settled(ChunkPlan(count, done))
+            busy = np.flatnonzero(x[self.y_range(int(j), int(lane))] > 0.5)
+            completion[j] = max(completion[j], int(self.release[j, lane]) + int(busy[-1]) + 1)
+        return model.canonical(ChunkPlan(count, completion))

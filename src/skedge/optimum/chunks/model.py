@@ -36,10 +36,10 @@ class ChunkPlan:
     """
 
     count: Ints
-    done: Ints
+    completion: Ints
 
     @property
-    def away(self) -> np.ndarray:
+    def in_cloud(self) -> np.ndarray:
         """Whether each job is in the cloud."""
         return self.count.sum(axis=1) == 0
 
@@ -54,17 +54,17 @@ class ChunkModel:
         Unit of time [µs]: the greatest common divisor of all times, at least a slot.
     jobs, lanes
         Their numbers in the scenario.
-    chunks, each
+    chunks, chunk_time
         D_j and p_j, shape ``(jobs,)``.
-    ready
+    release
         When a chunk can be on a lane, shape ``(jobs, lanes)``.
-    away
+    cloud_completion
         When the job is done if it is in the cloud; -1 if it cannot go there.
-    alike
+    lane_groups
         Groups of interchangeable lanes: those of one server, in order.
-    arrivals
+    arrival_sum
         Sum of the r_j [µs].
-    least
+    min_sum
         A bound on the sum of the completions.
     """
 
@@ -72,36 +72,38 @@ class ChunkModel:
     jobs: Ints
     lanes: Ints
     chunks: Ints
-    each: Ints
-    ready: Ints
-    away: Ints
-    alike: tuple[tuple[int, ...], ...]
-    arrivals: int
-    least: int
+    chunk_time: Ints
+    release: Ints
+    cloud_completion: Ints
+    lane_groups: tuple[tuple[int, ...], ...]
+    arrival_sum: int
+    min_sum: int
 
     @cached_property
-    def releases(self) -> list[Ints]:
+    def release_times(self) -> list[Ints]:
         """The times at which jobs become ready, of every lane."""
-        return [np.unique(self.ready[:, lane]) for lane in range(len(self.lanes))]
+        return [np.unique(self.release[:, lane]) for lane in range(len(self.lanes))]
 
     @property
-    def most_workers(self) -> Ints:
+    def max_workers(self) -> Ints:
         """min(D_j, m)."""
         return np.minimum(self.chunks, len(self.lanes))
 
     @property
-    def first(self) -> Ints:
+    def edge_earliest(self) -> Ints:
         """Earliest completion of every job on the edge."""
-        return self.ready.min(axis=1) + -(-self.chunks // self.most_workers) * self.each
+        return self.release.min(axis=1) + -(-self.chunks // self.max_workers) * self.chunk_time
 
     @property
     def earliest(self) -> Ints:
         """Earliest completion of every job."""
-        return np.where(self.away >= 0, np.minimum(self.first, self.away), self.first)
+        return np.where(
+            self.cloud_completion >= 0, np.minimum(self.edge_earliest, self.cloud_completion), self.edge_earliest
+        )
 
     def total(self, plan: ChunkPlan) -> int:
         """Sum of the JCTs [µs]."""
-        return int(plan.done.sum()) * self.unit - self.arrivals
+        return int(plan.completion.sum()) * self.unit - self.arrival_sum
 
     def horizon(self, plan: ChunkPlan) -> int:
         """Latest completion of every job in an optimal schedule, given a feasible `plan`.
@@ -110,46 +112,46 @@ class ChunkModel:
         all work has then been done one after the other. And a job that completes later than the sum of `plan` less the
         other jobs' earliest completions makes the sum larger than that of `plan`.
         """
-        busy = int(self.ready.max() + (self.chunks * self.each).sum())
-        slack = int(plan.done.sum() - self.earliest.sum())
-        return max(min(busy, int(self.earliest.max()) + slack), int(plan.done.max()))
+        busy = int(self.release.max() + (self.chunks * self.chunk_time).sum())
+        slack = int(plan.completion.sum() - self.earliest.sum())
+        return max(min(busy, int(self.earliest.max()) + slack), int(plan.completion.max()))
 
-    def served(self, plan: ChunkPlan) -> list[list[tuple[int, int, int]]]:
-        """The schedule of every lane, (job, from, until), with the jobs in order of ``plan.done``."""
+    def lane_schedules(self, plan: ChunkPlan) -> list[list[tuple[int, int, int]]]:
+        """The schedule of every lane, (job, from, until), with the jobs in order of ``plan.completion``."""
         # twice: the place of each job in the order of completions
-        rank = np.argsort(np.argsort(plan.done, kind="stable"), kind="stable")
-        return [_serve(self.ready[:, i], self.each * plan.count[:, i], rank) for i in range(len(self.lanes))]
+        rank = np.argsort(np.argsort(plan.completion, kind="stable"), kind="stable")
+        return [_serve(self.release[:, i], self.chunk_time * plan.count[:, i], rank) for i in range(len(self.lanes))]
 
-    def settled(self, plan: ChunkPlan) -> ChunkPlan:
+    def canonical(self, plan: ChunkPlan) -> ChunkPlan:
         """`plan` with the completions that follow from its order, and identical lanes in order of their load."""
         count = plan.count.copy()
-        for group in self.alike:
-            load = (self.each[:, None] * count[:, group]).sum(axis=0)
+        for group in self.lane_groups:
+            load = (self.chunk_time[:, None] * count[:, group]).sum(axis=0)
             count[:, group] = count[:, np.array(group)[np.argsort(-load, kind="stable")]]
-        moved = ChunkPlan(count, plan.done)
-        done = np.where(moved.away, self.away, 0)
-        for pieces in self.served(moved):
+        sorted_plan = ChunkPlan(count, plan.completion)
+        completion = np.where(sorted_plan.in_cloud, self.cloud_completion, 0)
+        for pieces in self.lane_schedules(sorted_plan):
             for job, _, until in pieces:
-                done[job] = max(done[job], until)
-        return ChunkPlan(count, done)
+                completion[job] = max(completion[job], until)
+        return ChunkPlan(count, completion)
 
 
-def _serve(ready: Ints, work: Ints, rank: Ints) -> list[tuple[int, int, int]]:
+def _serve(release: Ints, work: Ints, rank: Ints) -> list[tuple[int, int, int]]:
     """Preemptive service of one lane: the job of least rank that is ready."""
-    left, pieces, now = work.copy(), list[tuple[int, int, int]](), 0
-    while (left > 0).any():
-        open_jobs = np.flatnonzero((left > 0) & (ready <= now))
-        later = ready[(left > 0) & (ready > now)]
-        until = int(later.min()) if len(later) else NEVER
+    work_left, intervals, now = work.copy(), list[tuple[int, int, int]](), 0
+    while (work_left > 0).any():
+        open_jobs = np.flatnonzero((work_left > 0) & (release <= now))
+        next_releases = release[(work_left > 0) & (release > now)]
+        next_release = int(next_releases.min()) if len(next_releases) else NEVER
         if not len(open_jobs):
-            now = until
+            now = next_release
             continue
         job = int(open_jobs[np.argmin(rank[open_jobs])])
-        end = min(now + int(left[job]), until)
-        left[job] -= end - now
-        pieces.append((job, now, end))
+        end = min(now + int(work_left[job]), next_release)
+        work_left[job] -= end - now
+        intervals.append((job, now, end))
         now = end
-    return pieces
+    return intervals
 
 
 def chunk_model(scenario: Scenario, pool: JobPool, bound: float) -> ChunkModel:
@@ -157,34 +159,34 @@ def chunk_model(scenario: Scenario, pool: JobPool, bound: float) -> ChunkModel:
     cluster, members = scenario.cluster, pool.jobs
     kind = int(scenario.jobs.worker_type[members[0]])
     lanes = cluster.lanes_of(kind) if kind >= 0 else np.empty(0, np.int64)
-    rows = np.array([upload_row(scenario.delays, int(job)) for job in members])
-    seen = whole_slots(scenario.jobs.arrival[members], scenario.physics.step)
-    ready = seen[:, None] + rows[:, cluster.lane_server[lanes]]
-    each = scenario.true_chunk_time[members, 0]
-    there = np.isfinite(pool.away)
-    away = np.where(there, pool.arrival + np.where(there, pool.away, 0), 0).astype(np.int64)
+    delays = np.array([upload_row(scenario.delays, int(job)) for job in members])
+    slot_arrival = whole_slots(scenario.jobs.arrival[members], scenario.physics.step)
+    release = slot_arrival[:, None] + delays[:, cluster.lane_server[lanes]]
+    chunk_time = scenario.true_chunk_time[members, 0]
+    has_cloud = np.isfinite(pool.cloud_jct)
+    cloud_completion = np.where(has_cloud, pool.arrival + np.where(has_cloud, pool.cloud_jct, 0), 0).astype(np.int64)
     # all times are multiples of it, so the model with this unit is exact
-    unit = int(np.gcd.reduce(np.concatenate([ready.ravel(), each, away[there]])))
-    arrivals = int(scenario.jobs.arrival[members].sum())
+    unit = int(np.gcd.reduce(np.concatenate([release.ravel(), chunk_time, cloud_completion[has_cloud]])))
+    arrival_sum = int(scenario.jobs.arrival[members].sum())
     order = sorted(range(len(lanes)), key=lambda i: int(cluster.lane_server[lanes[i]]))
-    alike = [tuple(group) for _, group in groupby(order, key=lambda i: int(cluster.lane_server[lanes[i]]))]
+    lane_groups = [tuple(group) for _, group in groupby(order, key=lambda i: int(cluster.lane_server[lanes[i]]))]
     return ChunkModel(
         unit=unit,
         jobs=members,
         lanes=lanes,
         chunks=scenario.jobs.chunks[members],
-        each=each // unit,
-        ready=ready // unit,
-        away=np.where(there, away // unit, -1),
-        alike=tuple(alike),
-        arrivals=arrivals,
+        chunk_time=chunk_time // unit,
+        release=release // unit,
+        cloud_completion=np.where(has_cloud, cloud_completion // unit, -1),
+        lane_groups=tuple(lane_groups),
+        arrival_sum=arrival_sum,
         # completions are whole units, so the bound rounds up; the factors keep rounding errors on the safe side
-        least=int(np.ceil((bound * (1 - 1e-9) + arrivals) / unit - 1e-6)),
+        min_sum=int(np.ceil((bound * (1 - 1e-9) + arrival_sum) / unit - 1e-6)),
     )
 
 
 def lanes_of_chunks(model: ChunkModel, plan: ChunkPlan, job: int) -> Ints:
     """Lane of every chunk of the pool's `job`, in the form of ``Dispatch``."""
-    if plan.away[job]:
+    if plan.in_cloud[job]:
         return np.full(int(model.chunks[job]), CLOUD)
     return np.repeat(model.lanes, plan.count[job])

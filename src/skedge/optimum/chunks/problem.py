@@ -17,12 +17,21 @@ from skedge.core.model.time import SECOND
 from skedge.optimum.certificates import certificate_of_chunks
 from skedge.optimum.planned import PlannedChunks
 from skedge.optimum.pools.pools import JobPool, pools
-from skedge.optimum.search import Objective, Runs, Solved, SolverModel, all_finished, carried_out, policies_runs, search
-from skedge.optimum.solvers import Found
-from skedge.optimum.types import MET, Attempt, Bound, Optimum
-from skedge.run import Run
+from skedge.optimum.search import (
+    Objective,
+    Runs,
+    SolverAnswer,
+    SolverModel,
+    all_finished,
+    policies_runs,
+    run_plan,
+    search,
+)
+from skedge.optimum.solvers import SolverResult
+from skedge.optimum.types import OPTIMALITY_TOLERANCE, Attempt, Bound, Optimum
+from skedge.recorded_run import Run
 
-from .bounds import chunk_bounds, priced
+from .bounds import chunk_bounds, pool_price_bound
 from .cp import solve_intervals
 from .milp import solve_time_indexed
 from .model import ChunkModel, ChunkPlan, chunk_model, lanes_of_chunks
@@ -30,7 +39,8 @@ from .model import ChunkModel, ChunkPlan, chunk_model, lanes_of_chunks
 POLICIES = ("aonline", "aonline:cloud=false", "aonline:q_mode=fractional")
 """The policies whose runs the solvers start from: those that dispatch."""
 
-Solver = Callable[[ChunkModel, ChunkPlan, float], Found[ChunkPlan]]
+Solver = Callable[[ChunkModel, ChunkPlan, float], SolverResult[ChunkPlan]]
+OBJECTIVE = Objective("chunks", "jct_total_s", "lower")
 SOLVERS: dict[str, Solver] = {"CP-SAT intervals": solve_intervals, "HiGHS time-indexed": solve_time_indexed}
 
 
@@ -44,26 +54,26 @@ def optimum_of_chunks(
     InputError
         If no policy finishes all jobs, or a solver is not installed.
     """
-    lack = "finishes all jobs; the optimum of the total JCT is of schedules in which all do"
-    runs = policies_runs(scenario, policies, all_finished, lack)
-    program = _Program(scenario, [_Part.of(scenario, pool, runs) for pool in pools(scenario, "chunks")])
-    planned = program.carried_out()
+    failure = "finishes all jobs; the optimum of the total JCT is of schedules in which all do"
+    runs = policies_runs(scenario, policies, all_finished, failure)
+    program = _Program(scenario, [_PoolPlan.from_runs(scenario, pool, runs) for pool in pools(scenario, "chunks")])
+    planned = program.planned_run()
     if planned is not None:
         runs.append((program.source, planned))
     return search(
-        Objective("chunks", "jct_total_s", "lower", lambda found: float(found.metrics["jct_total_s"])),
+        OBJECTIVE,
         runs,
         chunk_bounds(scenario, "chunks"),
         program,
         solvers,
         seconds,
-        joint=program.proved(),
-        beside=[certificate_of_chunks(scenario)],
+        joint_bound=program.proved_bound(),
+        extra_bounds=[certificate_of_chunks(scenario)],
     )
 
 
 @dataclass(frozen=True)
-class _Part:
+class _PoolPlan:
     """A pool with the best plan for it and the best bound on its total JCT [µs]."""
 
     model: ChunkModel
@@ -76,26 +86,26 @@ class _Part:
         return self.model.total(self.plan)
 
     @property
-    def met(self) -> bool:
-        return self.value - self.bound <= MET * self.value
+    def is_optimal(self) -> bool:
+        return self.value - self.bound <= OPTIMALITY_TOLERANCE * self.value
 
-    def better(self, found: Found[ChunkPlan], solver: str) -> _Part:
+    def improved_by(self, result: SolverResult[ChunkPlan], solver: str) -> _PoolPlan:
         """The part with what a solver has found and proved."""
         part = self
-        if found.bound is not None:
-            part = replace(part, bound=max(part.bound, found.bound * part.model.unit - part.model.arrivals))
-        if found.solution is not None and part.model.total(found.solution) < part.value:
-            part = replace(part, plan=found.solution, source=solver)
+        if result.bound is not None:
+            part = replace(part, bound=max(part.bound, result.bound * part.model.unit - part.model.arrival_sum))
+        if result.solution is not None and part.model.total(result.solution) < part.value:
+            part = replace(part, plan=result.solution, source=solver)
         return part
 
     @staticmethod
-    def of(scenario: Scenario, pool: JobPool, runs: Runs) -> _Part:
-        bound = priced([pool])
+    def from_runs(scenario: Scenario, pool: JobPool, runs: Runs) -> _PoolPlan:
+        bound = pool_price_bound([pool])
         model = chunk_model(scenario, pool, bound)
-        plans = {policy: model.settled(_plan_of(model, result)) for policy, result in runs}
+        plans = {policy: model.canonical(_plan_of(model, result)) for policy, result in runs}
         source = min(plans, key=lambda policy: model.total(plans[policy]))
-        bound = max(bound, float(model.least * model.unit - model.arrivals))
-        return _Part(model, plans[source], bound, source)
+        bound = max(bound, float(model.min_sum * model.unit - model.arrival_sum))
+        return _PoolPlan(model, plans[source], bound, source)
 
 
 def _plan_of(model: ChunkModel, result: Run) -> ChunkPlan:
@@ -115,11 +125,11 @@ def _plan_of(model: ChunkModel, result: Run) -> ChunkPlan:
 
 
 @dataclass
-class _Program(SolverModel):
+class _Program(SolverModel[ChunkPlan]):
     """A part for each worker type, with the best plan for it so far."""
 
     scenario: Scenario
-    parts: list[_Part]
+    parts: list[_PoolPlan]
     seconds: float = 0.0
 
     @property
@@ -127,38 +137,38 @@ class _Program(SolverModel):
         """Who found the plans."""
         return ", ".join(dict.fromkeys(part.source for part in self.parts))
 
-    def is_closed(self, known: Bound) -> bool:  # noqa: ARG002 - each part has a bound of its own
-        return all(part.met for part in self.parts)
+    def is_closed(self, bound: Bound) -> bool:  # noqa: ARG002 - each part has a bound of its own
+        return all(part.is_optimal for part in self.parts)
 
-    def proved(self) -> Bound:
+    def proved_bound(self) -> Bound:
         value = sum(part.bound for part in self.parts) / SECOND
         return Bound("solvers", value, self.seconds, "the best of every worker type, added up")
 
-    def improve(self, solver: str, best: Run, known: Bound, seconds: float) -> Solved:  # noqa: ARG002
+    def improve(self, solver: str, best: Run, bound: Bound, seconds: float) -> SolverAnswer:  # noqa: ARG002
         """Improve every part that is not proved, the smaller ones first, so that time is left over."""
-        begun = perf_counter()
-        ends, words = begun + seconds, list[str]()
-        still = sorted(
-            (i for i, part in enumerate(self.parts) if not part.met), key=lambda i: self.parts[i].model.least
+        start_s = perf_counter()
+        deadline, messages = start_s + seconds, list[str]()
+        open_parts = sorted(
+            (i for i, part in enumerate(self.parts) if not part.is_optimal), key=lambda i: self.parts[i].model.min_sum
         )
-        for k, i in enumerate(still):
+        for k, i in enumerate(open_parts):
             part = self.parts[i]
             # what a part does not use is left to those after it
-            found = SOLVERS[solver](part.model, part.plan, (ends - perf_counter()) / (len(still) - k))
-            words.append(found.message)
-            self.parts[i] = part.better(found, solver)
-        value, took = float(sum(p.value for p in self.parts)) / SECOND, perf_counter() - begun
-        self.seconds += took
-        message = ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(words))
-        attempt = Attempt(solver, value, self.proved().value, took, f"worker types: {message}")
-        return Solved(attempt, self.carried_out(), self.proved(), self.source)
+            result = SOLVERS[solver](part.model, part.plan, (deadline - perf_counter()) / (len(open_parts) - k))
+            messages.append(result.message)
+            self.parts[i] = part.improved_by(result, solver)
+        value, elapsed_s = float(sum(p.value for p in self.parts)) / SECOND, perf_counter() - start_s
+        self.seconds += elapsed_s
+        message = ", ".join(f"{messages.count(word)} {word}" for word in dict.fromkeys(messages))
+        attempt = Attempt(solver, value, self.proved_bound().value, elapsed_s, f"worker types: {message}")
+        return SolverAnswer(attempt, self.planned_run(), self.proved_bound(), self.source)
 
-    def carried_out(self) -> Run | None:
+    def planned_run(self) -> Run | None:
         """The plans as one run; None where it breaks a rule that they leave out: PSs, storage."""
-        lanes_of, done = {}, {}
+        lanes_of, completion = {}, {}
         for part in self.parts:
             for i, job in enumerate(part.model.jobs.tolist()):
                 lanes_of[job] = lanes_of_chunks(part.model, part.plan, i)
-                done[job] = (int(part.plan.done[i]) * part.model.unit, job)
-        rank_of = {job: rank for rank, job in enumerate(sorted(done, key=lambda job: done[job]), start=1)}
-        return carried_out(self.scenario, PlannedChunks(lanes_of, rank_of))
+                completion[job] = (int(part.plan.completion[i]) * part.model.unit, job)
+        rank_of = {job: rank for rank, job in enumerate(sorted(completion, key=lambda job: completion[job]), start=1)}
+        return run_plan(self.scenario, PlannedChunks(lanes_of, rank_of))

@@ -3,8 +3,8 @@
 A schedule with one gang per job belongs to the family ``work``. Three facts tighten its pools, and the bounds of
 ``pools/simple.py``, ``flow.py`` and ``prices.py`` hold for the tighter ones:
 
-- Alone on the empty edge, a job is done at :attr:`.model.GangModel.on_edge` at the earliest, which respects the number
-  of workers on one server, and that a spread gang has xi = 0.
+- Alone on the empty edge, a job is done at :attr:`.model.GangModel.edge_earliest` at the earliest, which respects the
+  number of workers on one server, and that a spread gang has xi = 0.
 - A gang of n workers holds them for d(n) whole units, n d(n) in all; a job takes at least the minimum of that over n.
 - A gang that uses the cloud starts when its data are there: the edge cannot help it before that.
 """
@@ -24,30 +24,32 @@ from skedge.optimum.types import Bound
 from .model import GangModel, gang_model
 
 
-def gang_bounds(scenario: Scenario, *, fast: bool = False, part: int | None = None) -> list[Bound]:
+def gang_bounds(scenario: Scenario, *, fast: bool = False, pool_index: int | None = None) -> list[Bound]:
     """Bounds on the total JCT [s] of schedules with one gang per job that finish every job; none if some job never can.
 
     As :func:`skedge.optimum.chunks.bounds.chunk_bounds` has them for the other families.
     """
-    return bounds_on(lambda: gang_pools(scenario), fast=fast, part=part)
+    return bounds_on(lambda: gang_pools(scenario), fast=fast, pool_index=pool_index)
 
 
 def gang_pools(scenario: Scenario) -> list[JobPool]:
     """The pools of the family ``work``, tightened for gangs."""
     model = gang_model(scenario)
-    return [_tightened(model, pool) for pool in pools(scenario, "work")]
+    return [_tighten(model, pool) for pool in pools(scenario, "work")]
 
 
-def _tightened(model: GangModel, pool: JobPool) -> JobPool:
+def _tighten(model: GangModel, pool: JobPool) -> JobPool:
     members = [model.jobs[j] for j in pool.jobs.tolist()]
-    on_edge = model.on_edge[pool.jobs]
-    edge = np.where(on_edge < NEVER, on_edge * float(model.unit), np.inf)
-    held = [min((mode.workers * mode.time for mode in job.modes), default=0) * model.unit for job in members]
-    away = np.array([np.inf if job.away < 0 else job.away * float(model.unit) for job in members])
+    edge_units = model.edge_earliest[pool.jobs]
+    edge_completion = np.where(edge_units < NEVER, edge_units * float(model.unit), np.inf)
+    min_work = [min((mode.workers * mode.time for mode in job.modes), default=0) * model.unit for job in members]
+    cloud_completion = np.array(
+        [np.inf if job.cloud_completion < 0 else job.cloud_completion * float(model.unit) for job in members]
+    )
     return replace(
         pool,
-        work=np.maximum(pool.work, held),
-        least=np.maximum(pool.least, edge - pool.ready),
-        away=np.maximum(pool.away, away - pool.arrival),
-        saved=np.zeros(len(members)),
+        work=np.maximum(pool.work, min_work),
+        min_time=np.maximum(pool.min_time, edge_completion - pool.release),
+        cloud_jct=np.maximum(pool.cloud_jct, cloud_completion - pool.arrival),
+        edge_saving=np.zeros(len(members)),
     )

@@ -22,16 +22,16 @@ from typing import Any
 import numpy as np
 
 from skedge.core.events import CLOUD
-from skedge.optimum.solvers import Found, cp_solve, cp_tools
+from skedge.optimum.solvers import SolverResult, cp_solve, cp_tools
 
 from .model import GangJob, GangModel, GangPlan, mode_of
 
-_MOST = 20_000
+_MAX_INTERVALS = 20_000
 """Most intervals of a model."""
 
 
-def solve_gang_intervals(model: GangModel, start: GangPlan, least: int, seconds: float) -> Found[GangPlan]:
-    """Solve from `start` on; `least` is a bound on the sum of the completions [units].
+def solve_gang_intervals(model: GangModel, start: GangPlan, min_sum: int, seconds: float) -> SolverResult[GangPlan]:
+    """Solve from `start` on; `min_sum` is a bound on the sum of the completions [units].
 
     Raises
     ------
@@ -39,126 +39,136 @@ def solve_gang_intervals(model: GangModel, start: GangPlan, least: int, seconds:
         If OR-Tools is not installed.
     """
     until = model.horizon(start)
-    if sum(len(job.done_by(int(until[j])).servers) for j, job in enumerate(model.jobs)) > _MOST:
-        return Found(None, None, f"left out (more than {_MOST} intervals)")
-    return _Intervals(model, start).solve(least, seconds)
+    if sum(len(job.with_deadline(int(until[j])).servers) for j, job in enumerate(model.jobs)) > _MAX_INTERVALS:
+        return SolverResult(None, None, f"left out (more than {_MAX_INTERVALS} intervals)")
+    return _Intervals(model, start).solve(min_sum, seconds)
 
 
 class _Intervals:
     def __init__(self, model: GangModel, start: GangPlan) -> None:
-        self.model, self.known = model, start
+        self.model, self.start_plan = model, start
         self.m = cp_tools().CpModel()
         self.on_workers: dict[tuple[int, int], list[tuple[Any, Any]]] = {}
         self.on_ps: dict[tuple[int, int], list[tuple[Any, Any]]] = {}
         until = model.horizon(start)
-        self.variables = [self._job(j, job.done_by(int(until[j])), int(until[j])) for j, job in enumerate(model.jobs)]
+        self.variables = [
+            self._add_job(j, job.with_deadline(int(until[j])), int(until[j])) for j, job in enumerate(model.jobs)
+        ]
 
-    def solve(self, least: int, seconds: float) -> Found[GangPlan]:
+    def solve(self, min_sum: int, seconds: float) -> SolverResult[GangPlan]:
         """Solve, and read the plan and the bound on the sum of the completions."""
         for rows, room in ((self.on_workers, self.model.workers), (self.on_ps, self.model.ps)):
-            for (server, kind), rows_of in rows.items():
+            for (server, kind), entries in rows.items():
                 # -1 stands for all servers together: the redundant row
                 limit = room[:, kind].sum() if server < 0 else room[server, kind]
-                self.m.add_cumulative([i for i, _ in rows_of], [n for _, n in rows_of], int(limit))
+                self.m.add_cumulative([i for i, _ in entries], [n for _, n in entries], int(limit))
         total = sum(v["done"] for v in self.variables)
         # redundant: the known bound spares the solver its proof
-        self.m.add(total >= least)
+        self.m.add(total >= min_sum)
         self.m.minimize(total)
         return cp_solve(self.m, seconds, self._plan)
 
-    def _job(self, j: int, job: GangJob, until: int) -> dict[str, Any]:
+    def _add_job(self, j: int, job: GangJob, until: int) -> dict[str, Any]:
         """The variables of a job, its constraints, and bounds known for it."""
         m = self.m
-        first = int(job.ready[job.servers].min()) if job.modes else 0
-        away = m.new_bool_var("") if job.away >= 0 else m.new_constant(0)
+        first = int(job.release[job.servers].min()) if job.modes else 0
+        in_cloud = m.new_bool_var("") if job.cloud_completion >= 0 else m.new_constant(0)
         mode = [m.new_bool_var("") for _ in job.modes]
-        m.add_exactly_one([away, *mode])
+        m.add_exactly_one([in_cloud, *mode])
         size = m.new_int_var(0, max((k.time for k in job.modes), default=0), "")
         begin, end = m.new_int_var(first, max(until, first), ""), m.new_int_var(first, max(until, first), "")
         n = m.new_int_var(0, max((k.workers for k in job.modes), default=0), "")
         m.add(size == sum(k.time * b for k, b in zip(job.modes, mode, strict=True)))
         m.add(n == sum(k.workers * b for k, b in zip(job.modes, mode, strict=True)))
-        done = m.new_int_var(0, max(until, job.away), "")
-        m.add(done == end).only_enforce_if(~away)
-        m.add(done == job.away).only_enforce_if(away)
-        found = {"away": away, "mode": mode, "begin": begin, "end": end, "size": size, "n": n, "done": done}
-        whole = m.new_optional_interval_var(begin, size, end, ~away, "")
+        completion = m.new_int_var(0, max(until, job.cloud_completion), "")
+        m.add(completion == end).only_enforce_if(~in_cloud)
+        m.add(completion == job.cloud_completion).only_enforce_if(in_cloud)
+        variables = {
+            "away": in_cloud,
+            "mode": mode,
+            "begin": begin,
+            "end": end,
+            "size": size,
+            "n": n,
+            "done": completion,
+        }
+        interval = m.new_optional_interval_var(begin, size, end, ~in_cloud, "")
         if job.modes:
-            self.on_workers.setdefault((-1, job.kind), []).append((whole, n))
-        found |= {"y": self._workers(job, found), "t": {}, "z": {}}
-        self._servers_of_all(job, found)
-        self._ps(job, found)
-        self._hint(j, job, found)
-        return found
+            self.on_workers.setdefault((-1, job.kind), []).append((interval, n))
+        variables |= {"y": self._add_workers(job, variables), "t": {}, "z": {}}
+        self._add_colocation(job, variables)
+        self._add_ps(job, variables)
+        self._hint(j, job, variables)
+        return variables
 
-    def _workers(self, job: GangJob, v: dict[str, Any]) -> dict[int, Any]:
+    def _add_workers(self, job: GangJob, v: dict[str, Any]) -> dict[int, Any]:
         m, y = self.m, dict[int, Any]()
         for s in job.servers.tolist():
-            y[s] = m.new_int_var(0, min(int(self.model.workers[s, job.kind]), job.most), "")
-            there = m.new_bool_var("")
-            m.add(y[s] >= 1).only_enforce_if(there)
-            m.add(y[s] == 0).only_enforce_if(~there)
-            m.add(v["begin"] >= int(job.ready[s])).only_enforce_if(there)
-            one = m.new_optional_interval_var(v["begin"], v["size"], v["end"], there, "")
-            self.on_workers.setdefault((s, job.kind), []).append((one, y[s]))
+            y[s] = m.new_int_var(0, min(int(self.model.workers[s, job.kind]), job.max_workers), "")
+            present = m.new_bool_var("")
+            m.add(y[s] >= 1).only_enforce_if(present)
+            m.add(y[s] == 0).only_enforce_if(~present)
+            m.add(v["begin"] >= int(job.release[s])).only_enforce_if(present)
+            interval = m.new_optional_interval_var(v["begin"], v["size"], v["end"], present, "")
+            self.on_workers.setdefault((s, job.kind), []).append((interval, y[s]))
         m.add(sum(y.values()) == v["n"])
         return y
 
-    def _servers_of_all(self, job: GangJob, v: dict[str, Any]) -> None:
+    def _add_colocation(self, job: GangJob, v: dict[str, Any]) -> None:
         """t: if the mode is together, exactly one server, which has all workers."""
         m = self.m
-        together = [b for k, b in zip(job.modes, v["mode"], strict=True) if k.together]
-        for s in np.intersect1d(job.servers, self.model.with_ps(job)).tolist() if together else ():
+        colocated_modes = [b for k, b in zip(job.modes, v["mode"], strict=True) if k.colocated]
+        for s in np.intersect1d(job.servers, self.model.ps_servers(job)).tolist() if colocated_modes else ():
             v["t"][s] = m.new_bool_var("")
             m.add(v["y"][s] == v["n"]).only_enforce_if(v["t"][s])
-        m.add(sum(v["t"].values()) == sum(together))
+        m.add(sum(v["t"].values()) == sum(colocated_modes))
 
-    def _ps(self, job: GangJob, v: dict[str, Any]) -> None:
+    def _add_ps(self, job: GangJob, v: dict[str, Any]) -> None:
         """z: with a cloud, on an edge server only if all are together there; else on exactly one server."""
         m, cloud = self.m, self.model.cloud is not None
-        for s in self.model.with_ps(job).tolist():
+        for s in self.model.ps_servers(job).tolist():
             if cloud and s not in v["t"]:
                 continue
             # with a cloud the PS is on an edge server only if all is there, so t says it already
             z = v["z"][s] = v["t"][s] if cloud else m.new_bool_var("")
             if s in v["t"]:
                 m.add_implication(v["t"][s], z)
-            one = m.new_optional_interval_var(v["begin"], v["size"], v["end"], z, "")
-            self.on_ps.setdefault((s, job.ps_kind), []).append((one, 1))
+            interval = m.new_optional_interval_var(v["begin"], v["size"], v["end"], z, "")
+            self.on_ps.setdefault((s, job.ps_kind), []).append((interval, 1))
         if not cloud:
             m.add_exactly_one(list(v["z"].values()))
 
     def _hint(self, j: int, job: GangJob, v: dict[str, Any]) -> None:
         """Hint the known plan of the job to the solver."""
-        m, known = self.m, self.known
-        m.add_hint(v["done"], int(known.done[j]))
-        if job.away >= 0:
-            m.add_hint(v["away"], bool(known.away[j]))
+        m, plan = self.m, self.start_plan
+        m.add_hint(v["done"], int(plan.completion[j]))
+        if job.cloud_completion >= 0:
+            m.add_hint(v["away"], bool(plan.in_cloud[j]))
         for s, y in v["y"].items():
-            m.add_hint(y, int(known.workers[j, s]))
-        if known.away[j]:
+            m.add_hint(y, int(plan.workers[j, s]))
+        if plan.in_cloud[j]:
             return
-        m.add_hint(v["begin"], int(known.start[j]))
-        m.add_hint(v["end"], int(known.done[j]))
-        chosen = mode_of(job, int(known.workers[j].sum()), together=bool(known.together[j]))
+        m.add_hint(v["begin"], int(plan.start[j]))
+        m.add_hint(v["end"], int(plan.completion[j]))
+        chosen = mode_of(job, int(plan.workers[j].sum()), colocated=bool(plan.colocated[j]))
         for k, b in zip(job.modes, v["mode"], strict=True):
             m.add_hint(b, k == chosen)
         for s, t in v["t"].items():
-            m.add_hint(t, chosen.together and known.workers[j, s] > 0)
+            m.add_hint(t, chosen.colocated and plan.workers[j, s] > 0)
         for s, z in v["z"].items():
             if z is not v["t"].get(s):
-                m.add_hint(z, s == known.ps[j])
+                m.add_hint(z, s == plan.ps[j])
 
     def _plan(self, value: Any) -> GangPlan:
         workers = np.zeros((len(self.variables), len(self.model.workers)), np.int64)
         ps = np.full(len(self.variables), CLOUD)
-        together = np.zeros(len(self.variables), bool)
+        colocated = np.zeros(len(self.variables), bool)
         for j, v in enumerate(self.variables):
             for s, y in v["y"].items():
                 workers[j, s] = value(y)
             for s, z in v["z"].items():
                 if value(z):
                     ps[j] = s
-            together[j] = any(value(t) for t in v["t"].values())
-        start, done = (np.array([value(v[name]) for v in self.variables], np.int64) for name in ("begin", "done"))
-        return GangPlan(start, done, workers, ps, together)
+            colocated[j] = any(value(t) for t in v["t"].values())
+        start, completion = (np.array([value(v[name]) for v in self.variables], np.int64) for name in ("begin", "done"))
+        return GangPlan(start, completion, workers, ps, colocated)

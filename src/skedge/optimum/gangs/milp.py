@@ -24,16 +24,16 @@ import numpy as np
 
 from skedge.core.events import CLOUD
 from skedge.core.model.cluster import Floats
-from skedge.optimum.solvers import Found, Rows, milp
+from skedge.optimum.solvers import Rows, SolverResult, milp
 
 from .model import GangJob, GangModel, GangPlan, Mode, mode_of
 
-_MOST = 60_000
+_MAX_VARIABLES = 60_000
 """Most variables."""
 
 
-def solve_gangs_time_indexed(model: GangModel, start: GangPlan, least: int, seconds: float) -> Found[GangPlan]:
-    """Solve from `start` on; `least` is a bound on the sum of the completions [units].
+def solve_gangs_time_indexed(model: GangModel, start: GangPlan, min_sum: int, seconds: float) -> SolverResult[GangPlan]:
+    """Solve from `start` on; `min_sum` is a bound on the sum of the completions [units].
 
     Raises
     ------
@@ -41,28 +41,28 @@ def solve_gangs_time_indexed(model: GangModel, start: GangPlan, least: int, seco
         If highspy is not installed.
     """
     until = model.horizon(start)
-    size = sum(_size(model, job.done_by(int(until[j])), int(until[j])) for j, job in enumerate(model.jobs))
-    if size > _MOST:
-        return Found(None, None, f"left out (more than {_MOST} variables)")
-    return _TimeIndexed(model, start).solve(least, seconds)
+    size = sum(_size(model, job.with_deadline(int(until[j])), int(until[j])) for j, job in enumerate(model.jobs))
+    if size > _MAX_VARIABLES:
+        return SolverResult(None, None, f"left out (more than {_MAX_VARIABLES} variables)")
+    return _TimeIndexed(model, start).solve(min_sum, seconds)
 
 
 def _size(model: GangModel, job: GangJob, until: int) -> int:
     """An upper bound on the variables of a job."""
     if not job.modes:
         return 1
-    first = int(job.ready[job.servers].min())
-    wide = 1 + len(job.servers) + (len(model.with_ps(job)) if model.cloud is None else 0)
+    first = int(job.release[job.servers].min())
+    wide = 1 + len(job.servers) + (len(model.ps_servers(job)) if model.cloud is None else 0)
     return 1 + sum(max(0, until - mode.time + 1 - first) * wide for mode in job.modes)
 
 
 @dataclass(frozen=True)
-class _Begin:
-    """A start of job j in unit `at` in a mode: columns of x and, by server, of its workers and its PS."""
+class _StartOption:
+    """A start of job j in unit `unit` in a mode: columns of x and, by server, of its workers and its PS."""
 
     job: int
     mode: Mode
-    at: int
+    unit: int
     x: int
     server: int | None = None
     workers: dict[int, int] = field(default_factory=dict)
@@ -71,109 +71,109 @@ class _Begin:
 
 class _TimeIndexed:
     def __init__(self, model: GangModel, start: GangPlan) -> None:
-        self.model, self.known = model, start
+        self.model, self.start_plan = model, start
         self.cost, self.upper, self.rows = list[float](), list[float](), Rows.none()
         self.load: dict[tuple[str, int, int, int], list[tuple[int, float]]] = {}
         until = model.horizon(start)
-        self.away, self.begins = list[int](), list[_Begin]()
+        self.cloud_columns, self.options = list[int](), list[_StartOption]()
         for j, job in enumerate(model.jobs):
-            self.away.append(self._column(float(max(job.away, 0)), float(job.away >= 0)))
-            mine = list(self._begins(j, job.done_by(int(until[j])), int(until[j])))
-            self.rows.add([(self.away[j], 1.0), *((begin.x, 1.0) for begin in mine)], 1, 1)
-            self.begins += mine
-        for (what, s, kind, _), terms in self.load.items():
-            self.rows.add(terms, -np.inf, float((model.workers if what == "worker" else model.ps)[s, kind]))
+            self.cloud_columns.append(
+                self._column(float(max(job.cloud_completion, 0)), float(job.cloud_completion >= 0))
+            )
+            job_options = list(self._options(j, job.with_deadline(int(until[j])), int(until[j])))
+            self.rows.add([(self.cloud_columns[j], 1.0), *((option.x, 1.0) for option in job_options)], 1, 1)
+            self.options += job_options
+        for (role, s, kind, _), terms in self.load.items():
+            self.rows.add(terms, -np.inf, float((model.workers if role == "worker" else model.ps)[s, kind]))
 
     def _column(self, cost: float, upper: float) -> int:
         self.cost.append(cost)
         self.upper.append(upper)
         return len(self.cost) - 1
 
-    def _begins(self, j: int, job: GangJob, until: int) -> Iterator[_Begin]:
+    def _options(self, j: int, job: GangJob, until: int) -> Iterator[_StartOption]:
         for mode in job.modes:
-            if mode.together:
-                for s in self.model.places(job, mode).tolist():
-                    for t in range(int(job.ready[s]), until - mode.time + 1):
-                        yield self._on_one(j, job, mode, t, s)
+            if mode.colocated:
+                for s in self.model.colocation_servers(job, mode).tolist():
+                    for t in range(int(job.release[s]), until - mode.time + 1):
+                        yield self._colocated_option(j, job, mode, t, s)
             else:
-                for t in range(int(job.ready[job.servers].min()), until - mode.time + 1):
-                    there = [s for s in job.servers.tolist() if job.ready[s] <= t]
-                    if self.model.workers[there, job.kind].sum() >= mode.workers:
-                        yield self._spread(j, job, mode, t, there)
+                for t in range(int(job.release[job.servers].min()), until - mode.time + 1):
+                    servers = [s for s in job.servers.tolist() if job.release[s] <= t]
+                    if self.model.workers[servers, job.kind].sum() >= mode.workers:
+                        yield self._spread_option(j, job, mode, t, servers)
 
-    def _on_one(self, j: int, job: GangJob, mode: Mode, t: int, s: int) -> _Begin:
+    def _colocated_option(self, j: int, job: GangJob, mode: Mode, t: int, s: int) -> _StartOption:
         x = self._column(float(t + mode.time), 1.0)
-        self._hold("worker", s, job.kind, t, mode, x, float(mode.workers))
-        self._hold("ps", s, job.ps_kind, t, mode, x, 1.0)
-        return _Begin(j, mode, t, x, s)
+        self._add_load("worker", s, job.kind, t, mode, x, float(mode.workers))
+        self._add_load("ps", s, job.ps_kind, t, mode, x, 1.0)
+        return _StartOption(j, mode, t, x, s)
 
-    def _spread(self, j: int, job: GangJob, mode: Mode, t: int, servers: list[int]) -> _Begin:
+    def _spread_option(self, j: int, job: GangJob, mode: Mode, t: int, servers: list[int]) -> _StartOption:
         x = self._column(float(t + mode.time), 1.0)
-        begin = _Begin(j, mode, t, x)
+        option = _StartOption(j, mode, t, x)
         for s in servers:
-            most = float(min(self.model.workers[s, job.kind], mode.workers))
-            w = begin.workers[s] = self._column(0.0, most)
+            max_workers = float(min(self.model.workers[s, job.kind], mode.workers))
+            w = option.workers[s] = self._column(0.0, max_workers)
             # w <= most x: workers only in the unit and the mode that are chosen
-            self.rows.add([(w, 1.0), (x, -most)], -np.inf, 0)
-            self._hold("worker", s, job.kind, t, mode, w, 1.0)
-        self.rows.add([*((w, 1.0) for w in begin.workers.values()), (x, -float(mode.workers))], 0, 0)
+            self.rows.add([(w, 1.0), (x, -max_workers)], -np.inf, 0)
+            self._add_load("worker", s, job.kind, t, mode, w, 1.0)
+        self.rows.add([*((w, 1.0) for w in option.workers.values()), (x, -float(mode.workers))], 0, 0)
         if self.model.cloud is None:
-            for s in self.model.with_ps(job).tolist():
-                p = begin.ps[s] = self._column(0.0, 1.0)
-                self._hold("ps", s, job.ps_kind, t, mode, p, 1.0)
-            self.rows.add([*((p, 1.0) for p in begin.ps.values()), (x, -1.0)], 0, 0)
-        return begin
+            for s in self.model.ps_servers(job).tolist():
+                p = option.ps[s] = self._column(0.0, 1.0)
+                self._add_load("ps", s, job.ps_kind, t, mode, p, 1.0)
+            self.rows.add([*((p, 1.0) for p in option.ps.values()), (x, -1.0)], 0, 0)
+        return option
 
-    def _hold(self, what: str, server: int, kind: int, t: int, mode: Mode, column: int, amount: float) -> None:
+    def _add_load(self, role: str, server: int, kind: int, t: int, mode: Mode, column: int, amount: float) -> None:
         for unit in range(t, t + mode.time):
-            self.load.setdefault((what, server, kind, unit), []).append((column, amount))
+            self.load.setdefault((role, server, kind, unit), []).append((column, amount))
 
-    def solve(self, least: int, seconds: float) -> Found[GangPlan]:
+    def solve(self, min_sum: int, seconds: float) -> SolverResult[GangPlan]:
         """Solve, and read the plan and the bound on the sum of the completions."""
         cost, upper = np.array(self.cost), np.array(self.upper)
-        self.rows.add([(int(i), float(cost[i])) for i in np.flatnonzero(cost)], least - 1e-6, np.inf)
-        found = milp(cost, upper, np.ones(len(cost), bool), self.rows, self._point(), seconds, gap=0.5)
-        plan = None if found.solution is None else self._plan(found.solution)
+        self.rows.add([(int(i), float(cost[i])) for i in np.flatnonzero(cost)], min_sum - 1e-6, np.inf)
+        result = milp(cost, upper, np.ones(len(cost), bool), self.rows, self._point(), seconds, gap=0.5)
         # the sum of completions is an integer, so a bound may be rounded up (1e-3: the solver's tolerance)
-        bound = None if found.bound is None else float(np.ceil(found.bound - 1e-3))
-        return Found(plan, bound, found.message)
+        return result.map(self._plan, lambda bound: float(np.ceil(bound - 1e-3)))
 
     def _point(self) -> Floats:
         """The values of the variables for the known plan."""
-        x, known = np.zeros(len(self.cost)), self.known
+        x, plan = np.zeros(len(self.cost)), self.start_plan
         chosen = {}
-        for j in np.flatnonzero(~known.away).tolist():
-            together = bool(known.together[j])
-            mode = mode_of(self.model.jobs[j], int(known.workers[j].sum()), together=together)
-            server = int(np.argmax(known.workers[j])) if together else None
-            chosen[j] = mode, int(known.start[j]), server
-        for j in np.flatnonzero(known.away).tolist():
-            x[self.away[j]] = 1.0
-        for begin in self.begins:
-            if chosen.get(begin.job) == (begin.mode, begin.at, begin.server):
-                x[begin.x] = 1.0
-                for s, w in begin.workers.items():
-                    x[w] = known.workers[begin.job, s]
-                for s, p in begin.ps.items():
-                    x[p] = known.ps[begin.job] == s
+        for j in np.flatnonzero(~plan.in_cloud).tolist():
+            colocated = bool(plan.colocated[j])
+            mode = mode_of(self.model.jobs[j], int(plan.workers[j].sum()), colocated=colocated)
+            server = int(np.argmax(plan.workers[j])) if colocated else None
+            chosen[j] = mode, int(plan.start[j]), server
+        for j in np.flatnonzero(plan.in_cloud).tolist():
+            x[self.cloud_columns[j]] = 1.0
+        for option in self.options:
+            if chosen.get(option.job) == (option.mode, option.unit, option.server):
+                x[option.x] = 1.0
+                for s, w in option.workers.items():
+                    x[w] = plan.workers[option.job, s]
+                for s, p in option.ps.items():
+                    x[p] = plan.ps[option.job] == s
         return x
 
     def _plan(self, x: Floats) -> GangPlan:
-        count = len(self.model.jobs)
-        start, done, ps = np.zeros(count, np.int64), np.zeros(count, np.int64), np.full(count, CLOUD)
-        workers, together = np.zeros((count, len(self.model.workers)), np.int64), np.zeros(count, bool)
+        n_jobs = len(self.model.jobs)
+        start, completion, ps = np.zeros(n_jobs, np.int64), np.zeros(n_jobs, np.int64), np.full(n_jobs, CLOUD)
+        workers, colocated = np.zeros((n_jobs, len(self.model.workers)), np.int64), np.zeros(n_jobs, bool)
         for j, job in enumerate(self.model.jobs):
-            done[j] = job.away
-        for begin in self.begins:
+            completion[j] = job.cloud_completion
+        for option in self.options:
             # binaries come back within the solver's tolerance of 0 or 1
-            if x[begin.x] < 0.5:
+            if x[option.x] < 0.5:
                 continue
-            j, server = begin.job, begin.server
-            start[j], done[j] = begin.at, begin.at + begin.mode.time
+            j, server = option.job, option.server
+            start[j], completion[j] = option.unit, option.unit + option.mode.time
             if server is not None:
-                workers[j, server], ps[j], together[j] = begin.mode.workers, server, True
-            for s, w in begin.workers.items():
+                workers[j, server], ps[j], colocated[j] = option.mode.workers, server, True
+            for s, w in option.workers.items():
                 workers[j, s] = round(x[w])
-            for s, p in begin.ps.items():
+            for s, p in option.ps.items():
                 ps[j] = s if x[p] > 0.5 else ps[j]
-        return GangPlan(start, done, workers, ps, together)
+        return GangPlan(start, completion, workers, ps, colocated)

@@ -27,14 +27,14 @@ from skedge.core.model.cluster import Ints, Placement
 from skedge.core.model.network import upload_row
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import NEVER, whole_slots
-from skedge.run import Run
+from skedge.recorded_run import Run
 
 
 @dataclass(frozen=True)
 class Mode:
     """A way to train a job: together on one server (xi = 1) or spread, with `workers` workers, for `time` [units]."""
 
-    together: bool
+    colocated: bool
     workers: int
     time: int
 
@@ -47,33 +47,33 @@ class GangJob:
     ----------
     kind, ps_kind
         u_j and v_j, columns of :attr:`GangModel.workers` and :attr:`GangModel.ps`.
-    most
+    max_workers
         D_j.
-    ready
+    release
         When its data can be on each server [units], shape ``(servers,)``.
     servers
         Those of the edge that have workers for it.
     modes
         Its modes on the edge; empty if it cannot run there.
-    away
+    cloud_completion
         When it is done if it is in the cloud [units]; -1 without a cloud.
     """
 
     kind: int
     ps_kind: int
-    most: int
-    ready: Ints
+    max_workers: int
+    release: Ints
     servers: Ints
     modes: tuple[Mode, ...]
-    away: int
+    cloud_completion: int
 
-    def done_by(self, until: int) -> GangJob:
-        """The job with only those servers and modes that can complete it by `until` [units] on the edge."""
-        least = min((mode.time for mode in self.modes), default=0)
+    def with_deadline(self, deadline: int) -> GangJob:
+        """The job with only those servers and modes that can complete it by `deadline` [units] on the edge."""
+        min_time = min((mode.time for mode in self.modes), default=0)
         # a server whose data come too late for even the shortest mode is never used
-        servers = self.servers[self.ready[self.servers] + least <= until]
-        first = int(self.ready[servers].min()) if len(servers) else until
-        modes = tuple(mode for mode in self.modes if first + mode.time <= until)
+        servers = self.servers[self.release[self.servers] + min_time <= deadline]
+        first = int(self.release[servers].min()) if len(servers) else deadline
+        modes = tuple(mode for mode in self.modes if first + mode.time <= deadline)
         return replace(self, servers=servers, modes=modes)
 
 
@@ -83,24 +83,24 @@ class GangPlan:
 
     Attributes
     ----------
-    start, done
+    start, completion
         Start and completion [units], shape ``(jobs,)``.
     workers
         y_js, shape ``(jobs, servers)``.
     ps
         Server of the PS of every job; CLOUD for the cloud.
-    together
+    colocated
         Whether each job is all on one server (xi = 1).
     """
 
     start: Ints
-    done: Ints
+    completion: Ints
     workers: Ints
     ps: Ints
-    together: np.ndarray
+    colocated: np.ndarray
 
     @property
-    def away(self) -> np.ndarray:
+    def in_cloud(self) -> np.ndarray:
         """Whether each job is in the cloud."""
         return self.workers.sum(axis=1) == 0
 
@@ -119,7 +119,7 @@ class GangModel:
         W_su and P_sv of the edge, shape ``(servers, types)``.
     cloud
         Number of the cloud, or None.
-    arrivals
+    arrival_sum
         Sum of the a_j [µs].
     """
 
@@ -128,44 +128,46 @@ class GangModel:
     workers: Ints
     ps: Ints
     cloud: int | None
-    arrivals: int
+    arrival_sum: int
 
     def total(self, plan: GangPlan) -> int:
         """Sum of c_j - a_j [µs]."""
-        return int(plan.done.sum()) * self.unit - self.arrivals
+        return int(plan.completion.sum()) * self.unit - self.arrival_sum
 
-    def with_ps(self, job: GangJob) -> Ints:
+    def ps_servers(self, job: GangJob) -> Ints:
         """Servers of the edge that have PSs for a job."""
         return np.flatnonzero(self.ps[:, job.ps_kind] > 0) if job.ps_kind >= 0 else np.empty(0, np.int64)
 
-    def places(self, job: GangJob, mode: Mode) -> Ints:
+    def colocation_servers(self, job: GangJob, mode: Mode) -> Ints:
         """Servers that can hold a job alone, in a mode that is together."""
-        both = np.intersect1d(job.servers, self.with_ps(job))
-        return both[self.workers[both, job.kind] >= mode.workers]
+        servers = np.intersect1d(job.servers, self.ps_servers(job))
+        return servers[self.workers[servers, job.kind] >= mode.workers]
 
     @cached_property
-    def on_edge(self) -> Ints:
+    def edge_earliest(self) -> Ints:
         """Earliest completion of every job alone on the edge [units]; NEVER if it cannot run there."""
-        return np.array([self._on_edge(job) for job in self.jobs], np.int64)
+        return np.array([self._edge_earliest(job) for job in self.jobs], np.int64)
 
-    def _on_edge(self, job: GangJob) -> int:
+    def _edge_earliest(self, job: GangJob) -> int:
         best = NEVER
-        order = job.servers[np.argsort(job.ready[job.servers], kind="stable")]
-        room = np.cumsum(self.workers[order, job.kind]) if len(order) else order
+        order = job.servers[np.argsort(job.release[job.servers], kind="stable")]
+        worker_sums = np.cumsum(self.workers[order, job.kind]) if len(order) else order
         for mode in job.modes:
-            if mode.together:
-                first = int(job.ready[self.places(job, mode)].min())
+            if mode.colocated:
+                first = int(job.release[self.colocation_servers(job, mode)].min())
             else:
                 # servers by when the data are there: the first ones that together have enough workers
-                first = int(job.ready[order[np.searchsorted(room, mode.workers)]])
+                first = int(job.release[order[np.searchsorted(worker_sums, mode.workers)]])
             best = min(best, first + mode.time)
         return best
 
     @cached_property
     def earliest(self) -> Ints:
         """Earliest completion of every job, alone [units]; NEVER if it can never run."""
-        away = np.array([NEVER if job.away < 0 else job.away for job in self.jobs], np.int64)
-        return np.minimum(self.on_edge, away)
+        cloud_completion = np.array(
+            [NEVER if job.cloud_completion < 0 else job.cloud_completion for job in self.jobs], np.int64
+        )
+        return np.minimum(self.edge_earliest, cloud_completion)
 
     def horizon(self, plan: GangPlan) -> Ints:
         """Latest completion of every job in some optimal schedule [units], given a feasible `plan`.
@@ -175,11 +177,15 @@ class GangModel:
         sum of `plan` less the other jobs' earliest completions makes the sum larger than that of `plan`. And a job that
         would complete later than in the cloud can go there.
         """
-        last = max((int(job.ready[job.servers].max()) for job in self.jobs if job.modes), default=0)
+        last = max((int(job.release[job.servers].max()) for job in self.jobs if job.modes), default=0)
         longest = sum(max((mode.time for mode in job.modes), default=0) for job in self.jobs)
-        slack = int(plan.done.sum() - self.earliest.sum())
-        away = np.array([NEVER if job.away < 0 else job.away for job in self.jobs], np.int64)
-        return np.maximum(np.minimum(np.minimum(last + longest, self.earliest + slack), away), plan.done)
+        slack = int(plan.completion.sum() - self.earliest.sum())
+        cloud_completion = np.array(
+            [NEVER if job.cloud_completion < 0 else job.cloud_completion for job in self.jobs], np.int64
+        )
+        return np.maximum(
+            np.minimum(np.minimum(last + longest, self.earliest + slack), cloud_completion), plan.completion
+        )
 
 
 def gang_model(scenario: Scenario) -> GangModel:
@@ -188,24 +194,28 @@ def gang_model(scenario: Scenario) -> GangModel:
     edge = np.array([s != cluster.cloud for s in range(len(cluster.servers))])
     workers, ps = cluster.workers * edge[:, None], cluster.ps * edge[:, None]
     unit = scenario.physics.step
-    seen = whole_slots(jobs.arrival, unit)
-    together = scenario.physics.colocation == "one_server"
-    made = []
+    slot_arrival = whole_slots(jobs.arrival, unit)
+    colocated = scenario.physics.colocation == "one_server"
+    gang_jobs = []
     for j in range(len(jobs)):
-        ready = (int(seen[j]) + upload_row(scenario.delays, j)) // unit
-        kind, ps_kind, most = int(jobs.worker_type[j]), int(jobs.ps_type[j]), int(jobs.chunks[j])
+        release = (int(slot_arrival[j]) + upload_row(scenario.delays, j)) // unit
+        kind, ps_kind, max_workers = int(jobs.worker_type[j]), int(jobs.ps_type[j]), int(jobs.chunks[j])
         work = scenario.true_work[j]
-        room = workers[:, kind] if kind >= 0 else np.zeros(len(edge), np.int64)
-        servers = np.flatnonzero(room)
-        ps_room = ps[:, ps_kind] if ps_kind >= 0 else np.zeros(len(edge), np.int64)
+        server_workers = workers[:, kind] if kind >= 0 else np.zeros(len(edge), np.int64)
+        servers = np.flatnonzero(server_workers)
+        server_ps = ps[:, ps_kind] if ps_kind >= 0 else np.zeros(len(edge), np.int64)
         # a spread gang needs its PS somewhere: in the cloud, or on a server of the edge
-        spread = int(room.sum()) if cluster.cloud is not None or ps_room.any() else 0
-        modes = _modes(int(work[0]), min(most, spread), unit, together=False)
-        if together:
-            modes += _modes(int(work[1]), min(most, int(room[ps_room > 0].max(initial=0))), unit, together=True)
-        away = -1 if cluster.cloud is None else int(ready[cluster.cloud]) + _time(int(work.min()), most, unit)
-        made.append(GangJob(kind, ps_kind, most, ready, servers, modes, away))
-    return GangModel(unit, tuple(made), workers, ps, cluster.cloud, int(jobs.arrival.sum()))
+        max_spread = int(server_workers.sum()) if cluster.cloud is not None or server_ps.any() else 0
+        modes = _modes(int(work[0]), min(max_workers, max_spread), unit, colocated=False)
+        if colocated:
+            modes += _modes(
+                int(work[1]), min(max_workers, int(server_workers[server_ps > 0].max(initial=0))), unit, colocated=True
+            )
+        cloud_completion = (
+            -1 if cluster.cloud is None else int(release[cluster.cloud]) + _time(int(work.min()), max_workers, unit)
+        )
+        gang_jobs.append(GangJob(kind, ps_kind, max_workers, release, servers, modes, cloud_completion))
+    return GangModel(unit, tuple(gang_jobs), workers, ps, cluster.cloud, int(jobs.arrival.sum()))
 
 
 def _time(work: int, workers: int, unit: int) -> int:
@@ -214,14 +224,14 @@ def _time(work: int, workers: int, unit: int) -> int:
     return -(-exact // unit)
 
 
-def _modes(work: int, most: int, unit: int, *, together: bool) -> tuple[Mode, ...]:
-    """The numbers of workers from 1 to `most`; of those that take equally long, only the least."""
-    made = list[Mode]()
-    for n in range(1, most + 1):
+def _modes(work: int, max_workers: int, unit: int, *, colocated: bool) -> tuple[Mode, ...]:
+    """The numbers of workers from 1 to `max_workers`; of those that take equally long, only the least."""
+    modes = list[Mode]()
+    for n in range(1, max_workers + 1):
         time = _time(work, n, unit)
-        if not made or time < made[-1].time:
-            made.append(Mode(together, n, time))
-    return tuple(made)
+        if not modes or time < modes[-1].time:
+            modes.append(Mode(colocated, n, time))
+    return tuple(modes)
 
 
 def plan_of(model: GangModel, scenario: Scenario, result: Run) -> GangPlan:
@@ -230,54 +240,56 @@ def plan_of(model: GangModel, scenario: Scenario, result: Run) -> GangPlan:
     A job that would complete no later with all its workers in the cloud is placed there.
     """
     count, servers = len(model.jobs), len(model.workers)
-    start, done = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    start, completion = np.zeros(count, np.int64), np.zeros(count, np.int64)
     workers, ps = np.zeros((count, servers), np.int64), np.full(count, CLOUD)
-    number = {name: i for i, name in enumerate(scenario.cluster.server_ids)}
-    together = np.zeros(count, bool)
+    server_index = {name: i for i, name in enumerate(scenario.cluster.server_ids)}
+    colocated = np.zeros(count, bool)
     columns = ("job", "server", "workers", "compute_from", "end", "colocated")
-    for job, server, n, begin, end, colocated in result.schedule.runs.select(columns).iter_rows():
-        workers[job, number[server]], together[job] = n, colocated
-        start[job], done[job] = begin // model.unit, end // model.unit
+    for job, server, n, begin, end, is_colocated in result.schedule.runs.select(columns).iter_rows():
+        workers[job, server_index[server]], colocated[job] = n, is_colocated
+        start[job], completion[job] = begin // model.unit, end // model.unit
     for job, server in result.schedule.ps.select("job", "server").iter_rows():
-        ps[job] = CLOUD if number[server] == model.cloud else number[server]
+        ps[job] = CLOUD if server_index[server] == model.cloud else server_index[server]
     for j, job in enumerate(model.jobs):
-        if model.cloud is not None and (workers[j, model.cloud] or job.away <= done[j]):
-            workers[j], ps[j], done[j], together[j] = 0, CLOUD, job.away, False
+        if model.cloud is not None and (workers[j, model.cloud] or job.cloud_completion <= completion[j]):
+            workers[j], ps[j], completion[j], colocated[j] = 0, CLOUD, job.cloud_completion, False
             continue
-        if model.cloud is not None and not together[j]:
+        if model.cloud is not None and not colocated[j]:
             ps[j] = CLOUD
-        workers[j] = _fewest(workers[j], mode_of(job, int(workers[j].sum()), together=bool(together[j])).workers)
-    return GangPlan(start, done, workers, ps, together)
+        workers[j] = _first_workers(
+            workers[j], mode_of(job, int(workers[j].sum()), colocated=bool(colocated[j])).workers
+        )
+    return GangPlan(start, completion, workers, ps, colocated)
 
 
-def mode_of(job: GangJob, workers: int, *, together: bool) -> Mode:
+def mode_of(job: GangJob, workers: int, *, colocated: bool) -> Mode:
     """The mode that takes as long as `workers` workers do."""
-    fitting = (mode for mode in job.modes if mode.together == together and mode.workers <= workers)
+    fitting = (mode for mode in job.modes if mode.colocated == colocated and mode.workers <= workers)
     return max(fitting, key=lambda mode: mode.workers)
 
 
-def _fewest(workers: Ints, n: int) -> Ints:
+def _first_workers(workers: Ints, n: int) -> Ints:
     """`n` of the workers, of the first servers."""
-    taken = np.minimum(np.cumsum(workers), n)
-    return np.diff(taken, prepend=0)
+    prefix_sums = np.minimum(np.cumsum(workers), n)
+    return np.diff(prefix_sums, prepend=0)
 
 
 @dataclass(frozen=True)
 class PlannedGang:
-    """A planned gang: from `start` [µs] on the workers `where`; the server of its PS, or CLOUD."""
+    """A planned gang: from `start` [µs] on the workers `placement`; the server of its PS, or CLOUD."""
 
     start: int
-    where: Placement
+    placement: Placement
     ps: int
 
 
 def gangs_of(model: GangModel, plan: GangPlan) -> dict[int, PlannedGang]:
     """The gangs of a plan by job."""
-    made = {}
+    gangs = {}
     for j, job in enumerate(model.jobs):
-        where = tuple((int(s), int(plan.workers[j, s])) for s in np.flatnonzero(plan.workers[j]))
+        placement = tuple((int(s), int(plan.workers[j, s])) for s in np.flatnonzero(plan.workers[j]))
         start = int(plan.start[j])
-        if not where and model.cloud is not None:
-            where, start = ((model.cloud, job.most),), int(job.ready[model.cloud])
-        made[j] = PlannedGang(start * model.unit, where, int(plan.ps[j]))
-    return made
+        if not placement and model.cloud is not None:
+            placement, start = ((model.cloud, job.max_workers),), int(job.release[model.cloud])
+        gangs[j] = PlannedGang(start * model.unit, placement, int(plan.ps[j]))
+    return gangs

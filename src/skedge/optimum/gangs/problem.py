@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from time import perf_counter
 
 import numpy as np
 import polars as pl
@@ -13,10 +12,10 @@ from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND
 from skedge.core.record.schedule import Schedule
 from skedge.optimum.planned import PlannedGangs
-from skedge.optimum.search import Objective, Solved, SolverModel, carried_out, policies_runs, search
-from skedge.optimum.solvers import Found
-from skedge.optimum.types import MET, Attempt, Bound, Optimum
-from skedge.run import Run
+from skedge.optimum.search import Objective, SolverModel, policies_runs, run_plan, search
+from skedge.optimum.solvers import SolverResult
+from skedge.optimum.types import OPTIMALITY_TOLERANCE, Bound, Optimum
+from skedge.recorded_run import Run
 
 from .bounds import gang_bounds
 from .cp import solve_gang_intervals
@@ -26,7 +25,8 @@ from .model import GangModel, GangPlan, gang_model, gangs_of, plan_of
 POLICIES = ("batch", "batch:order=shortest", "batchsche", "fifo", "fifo:rule=earliest_server")
 """The policies whose runs the solvers start from: those that give each job one gang."""
 
-Solver = Callable[[GangModel, GangPlan, int, float], Found[GangPlan]]
+Solver = Callable[[GangModel, GangPlan, int, float], SolverResult[GangPlan]]
+OBJECTIVE = Objective("gangs", "jct_total_s", "lower")
 SOLVERS: dict[str, Solver] = {"CP-SAT intervals": solve_gang_intervals, "HiGHS time-indexed": solve_gangs_time_indexed}
 
 
@@ -35,8 +35,8 @@ def one_gang_each(scenario: Scenario, schedule: Schedule) -> bool:
     runs, verbs = schedule.runs, schedule.decisions["verb"].cast(pl.String)
     if (schedule.jobs["state"].cast(pl.String) != "finished").any() or verbs.eq("allocate_each").any():
         return False
-    once = runs.select("job", "start").unique().height == schedule.ps.height == len(scenario.jobs)
-    return once and bool(runs["chunk"].is_null().all())
+    one_start_each = runs.select("job", "start").unique().height == schedule.ps.height == len(scenario.jobs)
+    return one_start_each and bool(runs["chunk"].is_null().all())
 
 
 def optimum_of_gangs(
@@ -49,49 +49,38 @@ def optimum_of_gangs(
     InputError
         If no policy finishes all jobs, or a solver is not installed.
     """
-    lack = "finishes all jobs; the optimum of the total JCT is of schedules in which all do"
-    runs = policies_runs(scenario, policies, lambda found: one_gang_each(scenario, found.schedule), lack)
-    policy, first = min(runs, key=lambda item: _total(item[1]))
+    failure = "finishes all jobs; the optimum of the total JCT is of schedules in which all do"
+    runs = policies_runs(scenario, policies, lambda result: one_gang_each(scenario, result.schedule), failure)
+    policy, first = min(runs, key=lambda item: OBJECTIVE.value(item[1]))
     model = gang_model(scenario)
     program = _Program(scenario, model, plan_of(model, scenario, first))
-    improved = program.carried_out(program.plan, _total(first))
+    _, improved = program.carry_out(program.plan, first)
     if improved is not None:
         runs.append((f"{policy}, improved", improved))
-    objective = Objective("gangs", "jct_total_s", "lower", _total)
-    return search(objective, runs, gang_bounds(scenario), program, solvers, seconds)
+    return search(OBJECTIVE, runs, gang_bounds(scenario), program, solvers, seconds)
 
 
 @dataclass
-class _Program(SolverModel):
+class _Program(SolverModel[GangPlan]):
     """The model, and the best plan for it so far."""
 
     scenario: Scenario
     model: GangModel
     plan: GangPlan
 
-    def is_closed(self, known: Bound) -> bool:
-        return self.model.total(self.plan) / SECOND <= known.value * (1 + MET)
+    def is_closed(self, bound: Bound) -> bool:
+        return self.model.total(self.plan) / SECOND <= bound.value * (1 + OPTIMALITY_TOLERANCE)
 
-    def improve(self, solver: str, best: Run, known: Bound, seconds: float) -> Solved:
-        begun, model = perf_counter(), self.model
-        least = int(np.ceil((known.value * SECOND + model.arrivals) / model.unit - 1e-6))
-        found = SOLVERS[solver](model, self.plan, least, seconds)
-        value = None if found.solution is None else model.total(found.solution) / SECOND
-        bound = None if found.bound is None else (found.bound * model.unit - model.arrivals) / SECOND
-        took = perf_counter() - begun
-        planned = None
-        if found.solution is not None:
-            self.plan = min(self.plan, found.solution, key=model.total)
-            planned = self.carried_out(found.solution, _total(best))
-        proved = None if bound is None else Bound(solver, bound, took, "proved by the solver")
-        return Solved(Attempt(solver, value, bound, took, found.message), planned, proved)
+    def solve(self, solver: str, best: Run, bound: Bound, seconds: float) -> SolverResult[GangPlan]:  # noqa: ARG002
+        model = self.model
+        min_sum = int(np.ceil((bound.value * SECOND + model.arrival_sum) / model.unit - 1e-6))
+        result = SOLVERS[solver](model, self.plan, min_sum, seconds)
+        if result.solution is not None:
+            self.plan = min(self.plan, result.solution, key=model.total)
+        return result.map(lambda plan: plan, lambda units: (units * model.unit - model.arrival_sum) / SECOND)
 
-    def carried_out(self, plan: GangPlan, least: float) -> Run | None:
-        """The plan as a run, if its total JCT is below `least` [s] and it keeps the rules."""
-        if self.model.total(plan) / SECOND >= least:
-            return None
-        return carried_out(self.scenario, PlannedGangs(gangs_of(self.model, plan)))
-
-
-def _total(result: Run) -> float:
-    return float(result.metrics["jct_total_s"])
+    def carry_out(self, solution: GangPlan, best: Run) -> tuple[float, Run | None]:
+        total = self.model.total(solution) / SECOND
+        if total >= OBJECTIVE.value(best):
+            return total, None
+        return total, run_plan(self.scenario, PlannedGangs(gangs_of(self.model, solution)))

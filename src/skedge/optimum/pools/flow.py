@@ -21,7 +21,7 @@ from skedge.core.model.cluster import Floats
 from .pools import JobPool
 from .prices import Grid, value
 
-_MOST = 200_000
+_MAX_VARIABLES = 200_000
 """Most variables of the program; more would take longer than seconds."""
 
 
@@ -29,24 +29,24 @@ def flow(pools: Sequence[JobPool]) -> float | None:
     """The bound [µs]; None if time is not slotted, or there are too many slots."""
     grids = [_slots(pool) for pool in pools]
     sizes = [len(pool.jobs) * len(edges) for pool, edges in zip(pools, grids, strict=True)]
-    if any(pool.step == 1 for pool in pools) or sum(sizes) > _MOST:
+    if any(pool.step == 1 for pool in pools) or sum(sizes) > _MAX_VARIABLES:
         return None
     total = 0.0
     for pool, edges in zip(pools, grids, strict=True):
         dual = transport(pool, edges)[1] if pool.lanes else np.zeros(len(edges) - 1)
-        total += value(pool, Grid(edges, dual)).value if pool.lanes else float(pool.alone.sum())
+        total += value(pool, Grid(edges, dual)).value if pool.lanes else float(pool.min_jct.sum())
     return total
 
 
 def _slots(pool: JobPool) -> Floats:
     """Slot boundaries from the first ready time until all work could be done on one worker, or is in the cloud."""
-    to_cloud = (pool.arrival + pool.away).max()
-    busy = pool.ready.max() + pool.work.sum() / max(pool.lanes, 1)
+    to_cloud = (pool.arrival + pool.cloud_jct).max()
+    busy = pool.release.max() + pool.work.sum() / max(pool.lanes, 1)
     until = min(to_cloud, busy) if np.isfinite(to_cloud) else busy
-    first = pool.ready.min()
+    first = pool.release.min()
     # only its length is looked at: too many slots
-    if (until - first) / pool.step > _MOST:
-        return np.empty(_MOST + 1)
+    if (until - first) / pool.step > _MAX_VARIABLES:
+        return np.empty(_MAX_VARIABLES + 1)
     return np.arange(first, until + 2 * pool.step, pool.step)
 
 
@@ -57,25 +57,25 @@ def transport(pool: JobPool, edges: Floats) -> tuple[float, Floats]:
 
     unit, jobs, cells = float(pool.step), len(pool.jobs), len(edges) - 1
     width, half = np.diff(edges), pool.work / pool.rate / 2
-    job, cell = np.nonzero(edges[None, 1:] > pool.ready[:, None])
-    begin = np.maximum(edges[cell], pool.ready[job])
+    job, cell = np.nonzero(edges[None, 1:] > pool.release[:, None])
+    begin = np.maximum(edges[cell], pool.release[job])
     cost = ((begin + edges[cell + 1]) / 2 - pool.arrival[job]) / pool.work[job]
-    there = np.isfinite(pool.away)
-    leave = np.where(there, pool.away - half, 0.0) / unit
+    cloud = np.isfinite(pool.cloud_jct)
+    cloud_cost = np.where(cloud, pool.cloud_jct - half, 0.0) / unit
     n = len(job)
-    of_job = (np.concatenate([job, np.arange(jobs)]), np.arange(n + jobs))
+    job_entries = (np.concatenate([job, np.arange(jobs)]), np.arange(n + jobs))
     share = np.concatenate([unit / pool.work[job], np.ones(jobs)])
-    done = linprog(
-        np.concatenate([cost, leave]),
+    solution = linprog(
+        np.concatenate([cost, cloud_cost]),
         A_ub=sparse.csr_matrix((np.ones(n), (cell, np.arange(n))), shape=(cells, n + jobs)),
         b_ub=pool.lanes * width / unit,
-        A_eq=sparse.csr_matrix((share, of_job), shape=(jobs, n + jobs)),
+        A_eq=sparse.csr_matrix((share, job_entries), shape=(jobs, n + jobs)),
         b_eq=np.ones(jobs),
         bounds=np.stack(
-            [np.zeros(n + jobs), np.concatenate([pool.rate[job] * (edges[cell + 1] - begin) / unit, there * 1.0])], 1
+            [np.zeros(n + jobs), np.concatenate([pool.rate[job] * (edges[cell + 1] - begin) / unit, cloud * 1.0])], 1
         ),
         method="highs",
     )
-    if done.status != 0:
+    if solution.status != 0:
         return 0.0, np.zeros(cells)
-    return float(done.fun * unit + half.sum()), np.maximum(-done.ineqlin.marginals, 0.0)
+    return float(solution.fun * unit + half.sum()), np.maximum(-solution.ineqlin.marginals, 0.0)

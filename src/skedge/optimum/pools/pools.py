@@ -16,10 +16,10 @@ There are two families of schedules:
 
 **The cloud.** In the family ``chunks`` a job with one chunk in the cloud completes no earlier than the cloud's delay
 and the smaller of its two p later, and a job that is wholly there needs no more if p at zeta = 1 is the smaller one. So
-every job is either wholly on the edge, or done after :attr:`JobPool.away` with nothing taken from the pool. In the
+every job is either wholly on the edge, or done after :attr:`JobPool.cloud_jct` with nothing taken from the pool. In the
 family ``work`` a job that uses the cloud at all has until the cloud's delay at most min(D_j, m) workers of the edge,
-then at most D_j anywhere at its best speed; :attr:`JobPool.away` is when those are done. Of that, :attr:`JobPool.saved`
-is what a unit of the edge's worker time before :attr:`JobPool.far` is good for.
+then at most D_j anywhere at its best speed; :attr:`JobPool.cloud_jct` is when those are done. Each unit of the edge's
+worker time before :attr:`JobPool.cloud_release` shortens it by :attr:`JobPool.edge_saving`.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ class JobPool:
         m: workers of the type on the edge.
     jobs
         Their numbers in the scenario.
-    arrival, ready
+    arrival, release
         r_j; and when the first of the job's data can be on the edge.
     work
         D_j p_j [worker-µs]: worker time that a job takes of the pool if it is trained there.
     rate
         min(D_j, m): its most workers.
-    least
+    min_time
         Least computing time on the edge, alone.
-    away
+    cloud_jct
         Least JCT if the job uses the cloud; inf without a cloud.
-    far, saved
+    cloud_release, edge_saving
         When the data can be in the cloud; by how much a unit of the pool's worker time before it makes the JCT of such
         a job less. 0 in the family ``chunks``.
     step
@@ -68,67 +68,78 @@ class JobPool:
     lanes: int
     jobs: Ints
     arrival: Floats
-    ready: Floats
+    release: Floats
     work: Floats
     rate: Floats
-    least: Floats
-    away: Floats
-    far: Floats
-    saved: Floats
+    min_time: Floats
+    cloud_jct: Floats
+    cloud_release: Floats
+    edge_saving: Floats
     step: int
 
     @property
-    def alone(self) -> Floats:
+    def min_jct(self) -> Floats:
         """JCT of every job alone in the pool, or in the cloud; inf if it can never run."""
-        edge = np.ceil((self.ready + self.least) / self.step - 1e-9) * self.step - self.arrival
-        return np.minimum(edge if self.lanes else np.inf, self.away)
+        on_edge = np.ceil((self.release + self.min_time) / self.step - 1e-9) * self.step - self.arrival
+        return np.minimum(on_edge if self.lanes else np.inf, self.cloud_jct)
 
 
 def pools(scenario: Scenario, family: Family) -> list[JobPool]:
     """One pool for each worker type that a job asks for; ``docs/model.md`` has the symbols."""
     jobs, cluster = scenario.jobs, scenario.cluster
-    each = scenario.true_chunk_time if family == "chunks" else scenario.exact_chunk_time
+    chunk_time = scenario.true_chunk_time if family == "chunks" else scenario.exact_chunk_time
     delays = np.array([upload_row(scenario.delays, job) for job in range(len(jobs))]).reshape(len(jobs), -1)
-    seen = whole_slots(jobs.arrival, scenario.physics.step)
-    made = []
+    arrival = whole_slots(jobs.arrival, scenario.physics.step)
+    job_pools = []
     for kind in np.unique(jobs.worker_type):
         members = np.flatnonzero(jobs.worker_type == kind)
         servers = np.flatnonzero(cluster.workers[:, kind] > 0) if kind >= 0 else np.empty(0, np.int64)
         lanes = int(cluster.workers[:, kind].sum()) if kind >= 0 else 0
-        near = delays[np.ix_(members, servers)].min(axis=1) if lanes else np.zeros(len(members), np.int64)
-        far = None if cluster.cloud is None else delays[members, cluster.cloud]
-        made.append(_pool(scenario, family, members, lanes, each[members], seen[members], near, far))
-    return made
+        edge_delay = delays[np.ix_(members, servers)].min(axis=1) if lanes else np.zeros(len(members), np.int64)
+        cloud_delay = None if cluster.cloud is None else delays[members, cluster.cloud]
+        job_pools.append(
+            _pool(scenario, family, members, lanes, chunk_time[members], arrival[members], edge_delay, cloud_delay)
+        )
+    return job_pools
 
 
 def _pool(
-    scenario: Scenario, family: Family, members: Ints, lanes: int, each: Ints, seen: Ints, near: Ints, far: Ints | None
+    scenario: Scenario,
+    family: Family,
+    members: Ints,
+    lanes: int,
+    chunk_time: Ints,
+    slot_arrival: Ints,
+    edge_delay: Ints,
+    cloud_delay: Ints | None,
 ) -> JobPool:
     chunks, arrival = scenario.jobs.chunks[members], scenario.jobs.arrival[members]
-    together = family == "work" and scenario.physics.colocation == "one_server"
-    on_edge = (each.min(axis=1) if together else each[:, 0]).astype(np.float64)
+    colocated = family == "work" and scenario.physics.colocation == "one_server"
+    edge_time = (chunk_time.min(axis=1) if colocated else chunk_time[:, 0]).astype(np.float64)
     rate = np.minimum(chunks, max(lanes, 1)).astype(np.float64)
-    fluid = chunks * on_edge / rate
-    away, saved = np.full(len(members), np.inf), np.zeros(len(members))
-    if far is not None:
+    fluid_time = chunks * edge_time / rate
+    cloud_jct, edge_saving = np.full(len(members), np.inf), np.zeros(len(members))
+    if cloud_delay is not None:
         if family == "work" and lanes:
             # a unit of the edge's worker time is 1 / (D p) of the job, and the whole job takes the least p in the cloud
-            saved = each.min(axis=1) / (chunks * on_edge)
+            edge_saving = chunk_time.min(axis=1) / (chunks * edge_time)
         # the part of the work that the edge can do before the data are in the cloud
-        head = np.minimum(np.maximum(far - near, 0) / fluid, 1.0) if family == "work" and lanes else 0.0
-        away = (seen - arrival) + far + (1 - head) * each.min(axis=1)
+        edge_share = (
+            np.minimum(np.maximum(cloud_delay - edge_delay, 0) / fluid_time, 1.0) if family == "work" and lanes else 0.0
+        )
+        cloud_jct = (slot_arrival - arrival) + cloud_delay + (1 - edge_share) * chunk_time.min(axis=1)
         step = scenario.physics.step
-        away = np.ceil((away + arrival) / step - 1e-9) * step - arrival
+        cloud_jct = np.ceil((cloud_jct + arrival) / step - 1e-9) * step - arrival
     return JobPool(
         lanes=lanes,
         jobs=members,
         arrival=arrival.astype(np.float64),
-        ready=(seen + near).astype(np.float64),
-        work=chunks * on_edge,
+        release=(slot_arrival + edge_delay).astype(np.float64),
+        work=chunks * edge_time,
         rate=rate,
-        least=np.ceil(chunks / rate) * on_edge if family == "chunks" else fluid,
-        away=away,
-        far=(seen if far is None else seen + far).astype(np.float64),
-        saved=saved,
+        min_time=np.ceil(chunks / rate) * edge_time if family == "chunks" else fluid_time,
+        cloud_jct=cloud_jct,
+        cloud_release=(slot_arrival if cloud_delay is None else slot_arrival + cloud_delay).astype(np.float64),
+        edge_saving=edge_saving,
         step=scenario.physics.step,
     )

@@ -46,14 +46,14 @@ class Grid(NamedTuple):
     price: Floats
 
 
-class Bought(NamedTuple):
+class Demand(NamedTuple):
     """Demand of the jobs at given prices: L(b) [µs], and worker time bought by cell [µs]."""
 
     value: float
     time: Floats
 
 
-class Bag(NamedTuple):
+class Purchase(NamedTuple):
     """The time that a job buys, as a heap: the dearest entry first, of equal cost the last one.
 
     Attributes
@@ -73,13 +73,46 @@ class Bag(NamedTuple):
     newest: Ints
 
 
-def value(pool: JobPool, grid: Grid) -> Bought:
+class Buyers(NamedTuple):
+    """The jobs of a :class:`~.pools.JobPool`, as its attributes of these names."""
+
+    release: Floats
+    arrival: Floats
+    work: Floats
+    rate: Floats
+    min_time: Floats
+    cloud_jct: Floats
+    cloud_release: Floats
+    edge_saving: Floats
+
+
+class Buyer(NamedTuple):
+    """A job that buys time.
+
+    Attributes
+    ----------
+    release, arrival
+        When its data are on the edge, and when it arrived [µs].
+    need, rate
+        D_j p_j / R_j [µs], the length of the time that it buys, and R_j, for which it pays in all of it.
+    min_time
+        Least computing time on the edge [µs].
+    cloud_cost
+        What it waits and pays at least if it uses the cloud [µs].
+    """
+
+    release: float
+    arrival: float
+    need: float
+    rate: float
+    min_time: float
+    cloud_cost: float
+
+
+def value(pool: JobPool, grid: Grid) -> Demand:
     """L(b), and the worker time that the jobs buy."""
-    total, time = _buy(
-        grid.edges, grid.price, pool.ready, pool.arrival, pool.work, pool.rate, pool.least,
-        pool.away, pool.far, pool.saved,
-    )  # fmt: skip
-    return Bought(total - pool.lanes * float(grid.price @ np.diff(grid.edges)), time)
+    total, time = _demand(grid, Buyers(*(getattr(pool, name) for name in Buyers._fields)))
+    return Demand(total - pool.lanes * float(grid.price @ np.diff(grid.edges)), time)
 
 
 def improve(pool: JobPool, grid: Grid, rounds: int) -> tuple[float, Grid]:
@@ -88,169 +121,166 @@ def improve(pool: JobPool, grid: Grid, rounds: int) -> tuple[float, Grid]:
     Steps are Polyak's, towards a target above the best value; a target that is not reached is brought nearer.
     """
     width = np.diff(grid.edges)
-    price, best, kept, reach, stalled = grid.price.copy(), -np.inf, grid, 0.05, 0
+    price, best, best_grid, target_gap, stalled = grid.price.copy(), -np.inf, grid, 0.05, 0
     for _ in range(rounds):
-        here = Grid(grid.edges, price)
-        bought = value(pool, here)
-        if bought.value > best * (1 + 1e-5):
-            stalled = 0
-        else:
-            stalled += 1
-        if bought.value > best:
-            best, kept = bought.value, here
+        trial = Grid(grid.edges, price)
+        demand = value(pool, trial)
+        # gains of rounding size do not count, or the search would never stall
+        stalled = 0 if demand.value > best * (1 + 1e-5) else stalled + 1
+        if demand.value > best:
+            best, best_grid = demand.value, trial
         # the target is out of reach: half as far, from the best prices so far
-        if stalled >= _PATIENCE:
-            reach, stalled, price = reach / 2, 0, kept.price
+        if stalled >= _MAX_STALLED:
+            target_gap, stalled, price = target_gap / 2, 0, best_grid.price
             continue
-        excess = bought.time / width - pool.lanes
+        # dL/db of a cell, per unit of its width: time bought less time that exists
+        excess = demand.time / width - pool.lanes
         # a price cannot fall below 0, so these cells do not take part in the step
         excess[(price <= 0) & (excess < 0)] = 0.0
         norm = float((excess**2) @ width)
-        if norm <= 0 or reach < _LEAST_REACH:
+        if norm <= 0 or target_gap < _MIN_TARGET_GAP:
             break
-        step = ((1 + reach) * max(best, 1.0) - bought.value) / norm
+        step = ((1 + target_gap) * max(best, 1.0) - demand.value) / norm
         price = np.maximum(price + step * excess, 0.0)
-    return best, kept
+    return best, best_grid
 
 
-_PATIENCE = 6
+_MAX_STALLED = 6
 """Rounds without a better value before the target is brought nearer."""
 
-_LEAST_REACH = 1e-4
+_MIN_TARGET_GAP = 1e-4
 """Relative distance of the target below which the search ends."""
 
 
 @compiled
-def _buy(
-    edges: Floats, price: Floats, ready: Floats, arrival: Floats, work: Floats, rate: Floats, least: Floats,
-    away: Floats, far: Floats, saved: Floats,
-) -> tuple[float, Floats]:  # fmt: skip
+def _demand(grid: Grid, jobs: Buyers) -> tuple[float, Floats]:
     """Sum of v_j, and worker time bought by cell."""
-    cells = len(price)
-    most = cells + 3
-    bag = Bag(np.empty(most), np.empty(most), np.empty(most, np.int64), np.empty(most, np.int64), np.zeros(1, np.int64))
+    cells = len(grid.price)
+    # an entry a cell, one after the last, one more in the cell that is cut and in the one that completes the need
+    size = cells + 3
+    bag = Purchase(
+        np.empty(size), np.empty(size), np.empty(size, np.int64), np.empty(size, np.int64), np.zeros(1, np.int64)
+    )
     time, total = np.zeros(cells), 0.0
-    for j in range(len(ready)):
-        need = work[j] / rate[j]
-        helped = away[j]
-        if saved[j] > 0.0:
-            unhelped = far[j] - arrival[j] + saved[j] * work[j]
-            helped = max(helped, unhelped - _help(edges, price, ready[j], far[j], rate[j], saved[j], time, 0))
-        best, stop = _cheapest(edges, price, ready[j], arrival[j], need, rate[j], least[j], helped, bag)
+    for j in range(len(jobs.release)):
+        rate, saving, cloud_release = jobs.rate[j], jobs.edge_saving[j], jobs.cloud_release[j]
+        cloud_cost = jobs.cloud_jct[j]
+        if saving > 0.0:
+            without_help = cloud_release - jobs.arrival[j] + saving * jobs.work[j]
+            help_value = _edge_help(grid, jobs.release[j], cloud_release, rate, saving, time, 0)
+            cloud_cost = max(cloud_cost, without_help - help_value)
+        job = Buyer(jobs.release[j], jobs.arrival[j], jobs.work[j] / rate, rate, jobs.min_time[j], cloud_cost)
+        best, completion = _cheapest(grid, job, bag)
         total += best
         # a second pass, as only now is it known that the job buys this help
-        if stop < 0.0 and helped > away[j]:
-            _help(edges, price, ready[j], far[j], rate[j], saved[j], time, 1)
-        if stop >= 0.0:
-            n = _fill(edges, price, ready[j], need, stop, bag)
+        if completion < 0.0 and cloud_cost > jobs.cloud_jct[j]:
+            _edge_help(grid, jobs.release[j], cloud_release, rate, saving, time, 1)
+        if completion >= 0.0:
+            n = _cheapest_time(grid, job, completion, bag)
             for i in range(n):
+                # after the last cell time is free, and no price of the grid depends on it
                 if bag.cell[i] < cells:
-                    time[bag.cell[i]] += rate[j] * bag.length[i]
+                    time[bag.cell[i]] += rate * bag.length[i]
     return total, time
 
 
 @lean
-def _help(
-    edges: Floats, price: Floats, ready: float, far: float, rate: float, saved: float, time: Floats, count: int
+def _edge_help(
+    grid: Grid, release: float, cloud_release: float, rate: float, saving: float, time: Floats, count: int
 ) -> float:
-    """Savings of worker time before `far` less its cost, where positive; `count`: add the time bought to `time`."""
-    cells, gain, at, g = len(price), 0.0, ready, _cell_of(edges, ready)
-    while at < far:
-        here = price[g] if g < cells else 0.0
-        end = min(edges[g + 1] if g < cells else far, far)
-        if here < saved:
-            gain += rate * (end - at) * (saved - here)
+    """Savings of worker time before `cloud_release` less its cost, where positive.
+
+    With `count` the time bought is added to `time`.
+    """
+    cells, gain, now, g = len(grid.price), 0.0, release, _cell_of(grid.edges, release)
+    while now < cloud_release:
+        cell_price = grid.price[g] if g < cells else 0.0
+        end = min(grid.edges[g + 1] if g < cells else cloud_release, cloud_release)
+        if cell_price < saving:
+            gain += rate * (end - now) * (saving - cell_price)
             if count == 1 and g < cells:
-                time[g] += rate * (end - at)
-        at = end
+                time[g] += rate * (end - now)
+        now = end
         g += 1
     return gain
 
 
 @lean
-def _cheapest(
-    edges: Floats, price: Floats, ready: float, arrival: float, need: float, rate: float, least: float, away: float,
-    bag: Bag,
-) -> tuple[float, float]:  # fmt: skip
-    """v_j, and the completion c that attains it; -1 if that is :attr:`.pools.JobPool.away`.
+def _cheapest(grid: Grid, job: Buyer, bag: Purchase) -> tuple[float, float]:
+    """v_j, and the completion c that attains it; -1 if that is in the cloud.
 
     Goes along the cells with the cheapest `need` of the time so far. Within a cell, later completion exchanges dearest
     time for the cell's, so that the cost is convex there and its least value is where an exchange ends.
     """
-    cells, first = len(price), ready + least
-    best, stop = away, -1.0
-    n, filled, cost, at = 0, 0.0, 0.0, ready
-    g = _cell_of(edges, ready)
-    while at - arrival < best:
-        here = price[g] if g < cells else 0.0
-        end = edges[g + 1] if g < cells else max(first, at) + 2 * need
+    cells, first, need = len(grid.price), job.release + job.min_time, job.need
+    best, completion = job.cloud_cost, -1.0
+    n, filled, cost, now = 0, 0.0, 0.0, job.release
+    g = _cell_of(grid.edges, job.release)
+    # waiting alone costs now - arrival: from `best` on no completion is better
+    while now - job.arrival < best:
+        cell_price = grid.price[g] if g < cells else 0.0
+        end = grid.edges[g + 1] if g < cells else max(first, now) + 2 * need
         # no completion counts before `first`: the cell is cut there
-        if at < first < end:
+        if now < first < end:
             end = first
-        at, filled, cost, n = _take(here, end, need, rate, at, filled, cost, bag, n, g)
+        if filled < need:
+            part = min(end - now, need - filled)
+            filled += part
+            # a rest of rounding is no time that is missing
+            if need - filled <= 1e-9 * need:
+                filled = need
+            now, cost, n = now + part, cost + job.rate * cell_price * part, _insert(bag, n, cell_price, part, g)
         if filled >= need:
-            best, stop = _better(at, first, arrival, cost, best, stop)
+            best, completion = _better_completion(now, first, job.arrival, cost, best, completion)
         swapped = 0.0
-        while filled >= need and at < end and n > 0 and bag.cost[0] > here:
-            part = min(end - at, bag.length[0])
-            cost -= rate * (bag.cost[0] - here) * part
-            n = _use(bag, n, part)
-            swapped, at = swapped + part, at + part
-            best, stop = _better(at, first, arrival, cost, best, stop)
+        while filled >= need and now < end and n > 0 and bag.cost[0] > cell_price:
+            part = min(end - now, bag.length[0])
+            cost -= job.rate * (bag.cost[0] - cell_price) * part
+            n = _consume(bag, n, part)
+            swapped, now = swapped + part, now + part
+            best, completion = _better_completion(now, first, job.arrival, cost, best, completion)
         # one entry for all that was exchanged
         if swapped > 0.0:
-            n = _insert(bag, n, here, swapped, g)
-        at = end
+            n = _insert(bag, n, cell_price, swapped, g)
+        now = end
         if filled >= need:
-            best, stop = _better(at, first, arrival, cost, best, stop)
-        if g >= cells and at > first:
+            best, completion = _better_completion(now, first, job.arrival, cost, best, completion)
+        if g >= cells and now > first:
             break
-        if g < cells and at >= edges[g + 1]:
+        # after a cut at `first` the same cell goes on
+        if g < cells and now >= grid.edges[g + 1]:
             g += 1
-    return best, stop
+    return best, completion
 
 
 @inlined
-def _take(
-    here: float, end: float, need: float, rate: float, at: float, filled: float, cost: float, bag: Bag, n: int, g: int,
-) -> tuple[float, float, float, int]:  # fmt: skip
-    """Buy the time still needed from the cell: (at, filled, cost, entries)."""
-    if filled >= need:
-        return at, filled, cost, n
-    part = min(end - at, need - filled)
-    filled += part
-    # a rest of rounding is no time that is missing
-    if need - filled <= 1e-9 * need:
-        filled = need
-    return at + part, filled, cost + rate * here * part, _insert(bag, n, here, part, g)
-
-
-@inlined
-def _better(at: float, first: float, arrival: float, cost: float, best: float, stop: float) -> tuple[float, float]:
-    """The better of the completion `at`, if feasible, and the best so far."""
-    if at >= first and at - arrival + cost < best:
-        return at - arrival + cost, at
-    return best, stop
+def _better_completion(
+    now: float, first: float, arrival: float, cost: float, best: float, completion: float
+) -> tuple[float, float]:
+    """The better of the completion `now`, if feasible, and the best so far."""
+    if now >= first and now - arrival + cost < best:
+        return now - arrival + cost, now
+    return best, completion
 
 
 @lean
-def _fill(edges: Floats, price: Floats, ready: float, need: float, stop: float, bag: Bag) -> int:
-    """The cheapest `need` of the time from `ready` to `stop`: the number of entries."""
-    cells = len(price)
-    n, filled, at, g = 0, 0.0, ready, _cell_of(edges, ready)
-    while at < stop:
-        here = price[g] if g < cells else 0.0
-        end = min(edges[g + 1] if g < cells else np.inf, stop)
-        left, part = end - at, min(end - at, max(need - filled, 0.0))
+def _cheapest_time(grid: Grid, job: Buyer, completion: float, bag: Purchase) -> int:
+    """The cheapest `need` of the time from the job's release to `completion`: the number of entries."""
+    cells = len(grid.price)
+    n, filled, now, g = 0, 0.0, job.release, _cell_of(grid.edges, job.release)
+    while now < completion:
+        cell_price = grid.price[g] if g < cells else 0.0
+        end = min(grid.edges[g + 1] if g < cells else np.inf, completion)
+        left, part = end - now, min(end - now, max(job.need - filled, 0.0))
         filled += part
         left -= part
-        while left > 0.0 and n > 0 and bag.cost[0] > here:
+        while left > 0.0 and n > 0 and bag.cost[0] > cell_price:
             swap = min(left, bag.length[0])
-            n = _use(bag, n, swap)
+            n = _consume(bag, n, swap)
             part, left = part + swap, left - swap
         if part > 0.0:
-            n = _insert(bag, n, here, part, g)
-        at = end
+            n = _insert(bag, n, cell_price, part, g)
+        now = end
         g += 1
     return n
 
@@ -269,7 +299,7 @@ def _cell_of(edges: Floats, time: float) -> int:
 
 
 @lean
-def _insert(bag: Bag, n: int, cost: float, length: float, g: int) -> int:
+def _insert(bag: Purchase, n: int, cost: float, length: float, g: int) -> int:
     """Add an entry to `n` entries; of equal cost, the last one comes first. Returns their number."""
     age = 0 if n == 0 else bag.newest[0] + 1
     bag.newest[0] = age
@@ -282,7 +312,7 @@ def _insert(bag: Bag, n: int, cost: float, length: float, g: int) -> int:
 
 
 @lean
-def _use(bag: Bag, n: int, length: float) -> int:
+def _consume(bag: Purchase, n: int, length: float) -> int:
     """Take `length` from the dearest of `n` entries, and the entry out if nothing is left; returns their number."""
     bag.length[0] -= length
     if bag.length[0] > 0.0:
@@ -300,10 +330,10 @@ def _use(bag: Bag, n: int, length: float) -> int:
 
 
 @inlined
-def _dearer(bag: Bag, i: int, k: int) -> bool:
+def _dearer(bag: Purchase, i: int, k: int) -> bool:
     return bool((bag.cost[i] > bag.cost[k]) | ((bag.cost[i] == bag.cost[k]) & (bag.age[i] > bag.age[k])))
 
 
 @inlined
-def _copy(bag: Bag, i: int, to: int) -> None:
+def _copy(bag: Purchase, i: int, to: int) -> None:
     bag.cost[to], bag.length[to], bag.cell[to], bag.age[to] = bag.cost[i], bag.length[i], bag.cell[i], bag.age[i]

@@ -15,13 +15,13 @@ from .pools import JobPool
 def alone(pools: Sequence[JobPool]) -> float:
     """The sum over jobs of the least JCT alone on the whole edge, or in the cloud [µs].
 
-    **Proof.** On the edge a job computes from :attr:`~.pools.JobPool.ready` on at the earliest, with at most
+    **Proof.** On the edge a job computes from :attr:`~.pools.JobPool.release` on at the earliest, with at most
     min(D_j, m) workers. Chunks that stay on their workers take ceil(D_j / m) p_j then, as some worker has at least
     ceil(D_j / m) of them. Divided work takes D_j p_j / min(D_j, m). In the cloud the job completes after
-    :attr:`~.pools.JobPool.away` at the earliest. Completions are on slot boundaries, so both are rounded up to
+    :attr:`~.pools.JobPool.cloud_jct` at the earliest. Completions are on slot boundaries, so both are rounded up to
     one. Other jobs can only take workers away.
     """
-    return float(sum(pool.alone.sum() for pool in pools))
+    return float(sum(pool.min_jct.sum() for pool in pools))
 
 
 def srpt(pools: Sequence[JobPool]) -> float | None:
@@ -36,65 +36,65 @@ def srpt(pools: Sequence[JobPool]) -> float | None:
     completions are rounded up, and the sum is that of the numbers not completed at the boundaries, which SRPT minimises
     as well. The arrivals are subtracted.
     """
-    if any(np.isfinite(pool.away).any() for pool in pools):
+    if any(np.isfinite(pool.cloud_jct).any() for pool in pools):
         return None
     total = 0.0
     for pool in pools:
         if not pool.lanes:
             return None
-        order = np.argsort(pool.ready, kind="stable")
-        ends = _srpt_ends(pool.ready[order], pool.work[order] / pool.lanes)
+        order = np.argsort(pool.release, kind="stable")
+        ends = _srpt_ends(pool.release[order], pool.work[order] / pool.lanes)
         ends = np.ceil(ends / pool.step * (1 - 1e-12) - 1e-9) * pool.step if pool.step > 1 else ends
         total += float(ends.sum() - pool.arrival.sum())
     return total
 
 
 @compiled
-def _srpt_ends(ready: Floats, work: Floats) -> Floats:
-    """Completions of SRPT on one machine of speed 1, by a binary heap of (remaining work, job); `ready` ascends."""
-    n = len(ready)
-    left, who, size = np.empty(n), np.empty(n, np.int64), 0
+def _srpt_ends(release: Floats, work: Floats) -> Floats:
+    """Completions of SRPT on one machine of speed 1, by a binary heap of (remaining work, job); `release` ascends."""
+    n = len(release)
+    work_heap, job_heap, size = np.empty(n), np.empty(n, np.int64), 0
     ends, now, k = np.empty(n), 0.0, 0
     while k < n or size > 0:
         # nothing is left: the machine is idle until the next job is ready
         if size == 0:
-            now = max(now, ready[k])
-        while k < n and ready[k] <= now:
-            size = _push(left, who, size, work[k], k)
+            now = max(now, release[k])
+        while k < n and release[k] <= now:
+            size = _push(work_heap, job_heap, size, work[k], k)
             k += 1
-        until = ready[k] if k < n else np.inf
-        spent = min(left[0], until - now)
-        if left[0] <= until - now:
+        next_release = release[k] if k < n else np.inf
+        spent = min(work_heap[0], next_release - now)
+        if work_heap[0] <= next_release - now:
             now += spent
-            ends[who[0]] = now
-            size = _pop(left, who, size)
+            ends[job_heap[0]] = now
+            size = _pop(work_heap, job_heap, size)
         else:  # the job in service remains the least
-            left[0] -= spent
-            now = until
+            work_heap[0] -= spent
+            now = next_release
     return ends
 
 
 @compiled
-def _push(left: Floats, who: np.ndarray, size: int, work: float, job: int) -> int:
+def _push(work_heap: Floats, job_heap: np.ndarray, size: int, work: float, job: int) -> int:
     i = size
-    while i > 0 and left[(i - 1) // 2] > work:
-        left[i], who[i] = left[(i - 1) // 2], who[(i - 1) // 2]
+    while i > 0 and work_heap[(i - 1) // 2] > work:
+        work_heap[i], job_heap[i] = work_heap[(i - 1) // 2], job_heap[(i - 1) // 2]
         i = (i - 1) // 2
-    left[i], who[i] = work, job
+    work_heap[i], job_heap[i] = work, job
     return size + 1
 
 
 @compiled
-def _pop(left: Floats, who: np.ndarray, size: int) -> int:
+def _pop(work_heap: Floats, job_heap: np.ndarray, size: int) -> int:
     size -= 1
-    work, job, i = left[size], who[size], 0
+    work, job, i = work_heap[size], job_heap[size], 0
     while 2 * i + 1 < size:
         child = 2 * i + 1
-        if child + 1 < size and left[child + 1] < left[child]:
+        if child + 1 < size and work_heap[child + 1] < work_heap[child]:
             child += 1
-        if left[child] >= work:
+        if work_heap[child] >= work:
             break
-        left[i], who[i] = left[child], who[child]
+        work_heap[i], job_heap[i] = work_heap[child], job_heap[child]
         i = child
-    left[i], who[i] = work, job
+    work_heap[i], job_heap[i] = work, job
     return size

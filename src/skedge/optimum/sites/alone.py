@@ -13,7 +13,8 @@ slots bring back at most max_p sum_u cap_{up} max(0, v_u - e_{up}) each:
     bandwidth cost >= sum_r D^r min_u (delta way_{ru} + v_u) - l max_p sum_u cap_{up} max(0, v_u - e_{up}),
 
 a :class:`CostLine` in l, for *every* v. A linear program finds good v; what is reported is this right-hand side. A job
-whose last slot is t has been busy in at most t - first + 1 slots, and pays the latency cost of t: :meth:`Alone.least`.
+whose last slot is t has been busy in at most t - first + 1 slots, and pays the latency cost of t:
+:meth:`JobBound.bound_if_last`.
 
 **In one pool.** The resources of all sites together are sold by :mod:`skedge.optimum.utility.columns_lp`: job i is
 worth B_i - least(t), for any B_i that is at most what it costs to end later than in any slot of the table. A job that
@@ -39,12 +40,12 @@ from .terms import SiteJobTerms, SiteTerms
 if TYPE_CHECKING:
     from scipy import sparse
 
-_ROUNDS, _MOST = 8, 500_000
+_MAX_ROUNDS, _MAX_SIZE = 8, 500_000
 """Most linear programs per job; none if jobs times pairs of sites exceed the limit."""
-_PARTS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-_ROUNDED = 1e-11
+_MEAN_FRACTIONS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_ROUNDING = 1e-11
 """Relative rounding error allowed for in a difference of two sums of floats."""
-_TIMES, _SLOTS = 20.0, 60
+_COST_MULTIPLE, _MAX_EXTRA_SLOTS = 20.0, 60
 """Limits of a job's slots in the pool: a multiple of its cost alone, and a number of slots."""
 
 
@@ -56,12 +57,12 @@ class CostLine(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Alone:
+class JobBound:
     """A job alone at all sites.
 
     Attributes
     ----------
-    soonest
+    min_slots
         Least number of slots in which it can be done.
     value
         Lower bound on its cost.
@@ -69,59 +70,59 @@ class Alone:
 
     job: SiteJobTerms
     lines: tuple[CostLine, ...]
-    soonest: int
+    min_slots: int
     value: float
 
     @property
-    def free(self) -> float:
+    def min_bandwidth_cost(self) -> float:
         """Lower bound on its bandwidth cost, for any number of slots."""
         return self.lines[0].base
 
-    def least(self, last: int) -> float:
+    def bound_if_last(self, last: int) -> float:
         """Lower bound on its cost if slot `last` is its last; inf if that is impossible."""
         slots = last - self.job.first + 1
-        return _least(self.job, self.lines, slots) if slots >= self.soonest else np.inf
+        return _bound_at(self.job, self.lines, slots) if slots >= self.min_slots else np.inf
 
-    def later(self, last: int) -> float:
+    def bound_if_after(self, last: int) -> float:
         """Lower bound on its cost if its last slot is after `last`; valid as the latency cost does not fall."""
-        return self.job.latency(last + 1) + self.free
+        return self.job.latency(last + 1) + self.min_bandwidth_cost
 
     def last(self, budget: float, limit: int) -> int:
         """A slot after which its cost is above `budget`; `limit` if there is none before."""
-        last = self.job.first + self.soonest - 1
+        last = self.job.first + self.min_slots - 1
         # `later` does not fall, so the first slot above the budget ends the search
-        while last < limit and self.later(last) <= budget:
+        while last < limit and self.bound_if_after(last) <= budget:
             last += 1
         return last
 
 
-def alone(terms: SiteTerms) -> list[Alone]:
+def alone(terms: SiteTerms) -> list[JobBound]:
     """Every job alone; without linear programs if there are very many sites and jobs."""
-    rounds = _ROUNDS if len(terms.jobs) * len(terms.capacity) ** 2 <= _MOST else 0
-    return [_alone(terms, job, rounds) for job in terms.jobs]
+    rounds = _MAX_ROUNDS if len(terms.jobs) * len(terms.capacity) ** 2 <= _MAX_SIZE else 0
+    return [_job_bound(terms, job, rounds) for job in terms.jobs]
 
 
-def line(terms: SiteTerms, job: SiteJobTerms, price: Floats) -> CostLine:
+def cost_line(terms: SiteTerms, job: SiteJobTerms, price: Floats) -> CostLine:
     """The bound that follows from prices by site, shape ``(sites,)``; prices are finite."""
     exchange = job.exchange_mb * terms.cost / job.rate
-    paid = (job.chunk_mb * terms.way + price).min(axis=1)
+    min_cost = (job.chunk_mb * terms.path_cost + price).min(axis=1)
     gains = job.cap * np.maximum(price[:, None] - exchange, 0.0)
-    return CostLine(float(job.data @ paid), float(gains.sum(axis=0).max()))
+    return CostLine(float(job.data @ min_cost), float(gains.sum(axis=0).max()))
 
 
-def _alone(terms: SiteTerms, job: SiteJobTerms, rounds: int) -> Alone:
+def _job_bound(terms: SiteTerms, job: SiteJobTerms, rounds: int) -> JobBound:
     """Compute prices at the best number of slots so far, until that number repeats."""
-    lines, asked = [line(terms, job, price) for price in _simple_prices(terms, job)], set[int]()
-    soonest = -(-job.chunks // job.most)
-    every = range(soonest, max(soonest, job.chunks) + 1)
+    lines, slots_tried = [cost_line(terms, job, price) for price in _simple_prices(terms, job)], set[int]()
+    min_slots = -(-job.chunks // job.max_chunks)
+    slot_range = range(min_slots, max(min_slots, job.chunks) + 1)
     while True:
-        best, slots = min((_least(job, lines, slots), slots) for slots in _worth_it(job, lines, every))
-        if slots in asked or len(asked) == rounds:
-            return Alone(job, tuple(lines), soonest, best)
-        asked.add(slots)
+        best, slots = min((_bound_at(job, lines, slots), slots) for slots in _candidate_slots(job, lines, slot_range))
+        if slots in slots_tried or len(slots_tried) == rounds:
+            return JobBound(job, tuple(lines), min_slots, best)
+        slots_tried.add(slots)
         price = _prices(terms, job, slots)
         if price is not None:
-            lines.append(line(terms, job, price))
+            lines.append(cost_line(terms, job, price))
 
 
 def _simple_prices(terms: SiteTerms, job: SiteJobTerms) -> list[Floats]:
@@ -129,32 +130,34 @@ def _simple_prices(terms: SiteTerms, job: SiteJobTerms) -> list[Floats]:
 
     With the first no slot brings anything back, so it gives the bound for any number of slots.
     """
-    trains = job.cap > 0
+    can_train = job.cap > 0
     exchange = job.exchange_mb * terms.cost / job.rate
-    mean = (exchange * trains).sum(axis=1) / np.maximum(trains.sum(axis=1), 1)
-    least = np.where(trains, exchange, np.inf).min(axis=1)
-    some = trains.any(axis=1)
-    return [np.where(some, price, _FAR) for price in (least, *(part * mean for part in _PARTS))]
+    mean = (exchange * can_train).sum(axis=1) / np.maximum(can_train.sum(axis=1), 1)
+    cheapest = np.where(can_train, exchange, np.inf).min(axis=1)
+    trainable = can_train.any(axis=1)
+    return [
+        np.where(trainable, price, _CLOSED_PRICE) for price in (cheapest, *(part * mean for part in _MEAN_FRACTIONS))
+    ]
 
 
-_FAR = 1e12
+_CLOSED_PRICE = 1e12
 """Price of a chunk at a site where no chunk can be trained."""
 
 
-def _worth_it(job: SiteJobTerms, lines: Sequence[CostLine], every: range) -> list[int]:
+def _candidate_slots(job: SiteJobTerms, lines: Sequence[CostLine], slot_range: range) -> list[int]:
     """The numbers of slots at which the cost may be least, up to where latency alone costs more."""
-    found, best = list[int](), np.inf
-    for slots in every:
+    candidates, best = list[int](), np.inf
+    for slots in slot_range:
         # the latency only grows from here, and lines[0] bounds every bandwidth cost
         if job.latency(job.first + slots - 1) + lines[0].base > best:
             break
-        best = min(best, _least(job, lines, slots))
-        found.append(slots)
-    return found
+        best = min(best, _bound_at(job, lines, slots))
+        candidates.append(slots)
+    return candidates
 
 
-def _least(job: SiteJobTerms, lines: Sequence[CostLine], slots: int) -> float:
-    return job.latency(job.first + slots - 1) + max(of.base - of.fall * slots for of in lines)
+def _bound_at(job: SiteJobTerms, lines: Sequence[CostLine], slots: int) -> float:
+    return job.latency(job.first + slots - 1) + max(cost_line.base - cost_line.fall * slots for cost_line in lines)
 
 
 def _prices(terms: SiteTerms, job: SiteJobTerms, slots: int) -> Floats | None:
@@ -164,23 +167,28 @@ def _prices(terms: SiteTerms, job: SiteJobTerms, slots: int) -> Floats | None:
 
     count = len(terms.capacity)
     cap = job.cap
-    on = np.argwhere(cap > 0)
-    n, moves = len(on), np.arange(count**2)
+    site_pairs = np.argwhere(cap > 0)
+    n, moves = len(site_pairs), np.arange(count**2)
     cost = np.concatenate(
-        [(job.exchange_mb * terms.cost / job.rate)[tuple(on.T)], (job.chunk_mb * terms.way).ravel(), np.zeros(count)]
+        [
+            (job.exchange_mb * terms.cost / job.rate)[tuple(site_pairs.T)],
+            (job.chunk_mb * terms.path_cost).ravel(),
+            np.zeros(count),
+        ]
     )
-    leave = _matrix(np.ones(count**2), moves // count, n + moves, (count, len(cost)))
-    come = _matrix(np.ones(count**2), moves % count, n + moves, (count, len(cost)))
-    trained = _matrix(np.ones(n), on[:, 0], np.arange(n), (count, len(cost)))
+    outgoing = _matrix(np.ones(count**2), moves // count, n + moves, (count, len(cost)))
+    incoming = _matrix(np.ones(count**2), moves % count, n + moves, (count, len(cost)))
+    trained_here = _matrix(np.ones(n), site_pairs[:, 0], np.arange(n), (count, len(cost)))
     slot = _matrix(np.ones(n), np.arange(n), np.arange(n), (n, len(cost))) - _matrix(
-        cap[tuple(on.T)].astype(float), np.arange(n), n + count**2 + on[:, 1], (n, len(cost))
+        cap[tuple(site_pairs.T)].astype(float), np.arange(n), n + count**2 + site_pairs[:, 1], (n, len(cost))
     )
     all_slots = _matrix(np.ones(count), np.zeros(count, int), n + count**2 + np.arange(count), (1, len(cost)))
-    done = linprog(
+    solution = linprog(
         cost, A_ub=sparse.vstack([slot, all_slots]), b_ub=np.append(np.zeros(n), slots),
-        A_eq=sparse.vstack([leave, come - trained]), b_eq=np.concatenate([job.data, np.zeros(count)]), method="highs",
+        A_eq=sparse.vstack([outgoing, incoming - trained_here]), b_eq=np.concatenate([job.data, np.zeros(count)]),
+        method="highs",
     )  # fmt: skip
-    return None if done.status != 0 else -np.asarray(done.eqlin.marginals[count:])
+    return None if solution.status != 0 else -np.asarray(solution.eqlin.marginals[count:])
 
 
 def _matrix(value: Floats, row: np.ndarray, column: np.ndarray, shape: tuple[int, int]) -> sparse.csr_matrix:
@@ -189,27 +197,35 @@ def _matrix(value: Floats, row: np.ndarray, column: np.ndarray, shape: tuple[int
     return sparse.csr_matrix((value, (row, column)), shape=shape)
 
 
-def pooled(terms: SiteTerms, jobs: Sequence[Alone]) -> float | None:
+def pooled_bound(terms: SiteTerms, jobs: Sequence[JobBound]) -> float | None:
     """All jobs, their slots and the pooled resources of all sites; None if the table is too large."""
-    ends = [of.last(_TIMES * of.value, of.job.first + of.soonest + _SLOTS) for of in jobs]
+    ends = [
+        bound.last(_COST_MULTIPLE * bound.value, bound.job.first + bound.min_slots + _MAX_EXTRA_SLOTS) for bound in jobs
+    ]
     # what a job costs at least if it ends after its slots here; worth is what ending earlier saves
-    out = np.array([min(of.later(end), _TIMES * of.value) for of, end in zip(jobs, ends, strict=True)])
-    worth = np.full((len(jobs), max(ends) + 1), -np.inf)
-    for i, (of, end) in enumerate(zip(jobs, ends, strict=True)):
-        for t in range(of.job.first + of.soonest - 1, end + 1):
-            worth[i, t] = out[i] - of.least(t)
-    most = np.array([of.job.most for of in jobs], float)
-    chunks, rate = np.array([of.job.chunks for of in jobs], float), np.array([of.job.rate for of in jobs])
-    part = np.zeros((len(jobs), 2))
-    part[:, 0] = most / chunks
-    sold = columns(
+    late_cost = np.array(
+        [min(bound.bound_if_after(end), _COST_MULTIPLE * bound.value) for bound, end in zip(jobs, ends, strict=True)]
+    )
+    saving = np.full((len(jobs), max(ends) + 1), -np.inf)
+    for i, (bound, end) in enumerate(zip(jobs, ends, strict=True)):
+        for t in range(bound.job.first + bound.min_slots - 1, end + 1):
+            saving[i, t] = late_cost[i] - bound.bound_if_last(t)
+    max_chunks = np.array([bound.job.max_chunks for bound in jobs], float)
+    chunks, rate = np.array([bound.job.chunks for bound in jobs], float), np.array([bound.job.rate for bound in jobs])
+    fractions = np.zeros((len(jobs), 2))
+    fractions[:, 0] = max_chunks / chunks
+    worth_sold = columns(
         JobSlots(
-            needs=np.array([of.job.worker + of.job.ps * of.job.rate / of.job.most for of in jobs]),
+            needs=np.array([bound.job.worker + bound.job.ps * bound.job.rate / bound.job.max_chunks for bound in jobs]),
             capacity=terms.capacity.sum(axis=0),
-            first=np.array([of.job.first for of in jobs]),
-            worth=worth,
-            part=part,
+            first_slot=np.array([bound.job.first for bound in jobs]),
+            utility=saving,
+            fraction=fractions,
             workers=np.repeat((chunks / rate)[:, None], 2, axis=1),
         )
     )
-    return None if sold is None else float(out.sum() - sold[0] - _ROUNDED * (out.sum() + sold[0]))
+    return (
+        None
+        if worth_sold is None
+        else float(late_cost.sum() - worth_sold[0] - _ROUNDING * (late_cost.sum() + worth_sold[0]))
+    )

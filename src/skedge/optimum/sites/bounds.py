@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from time import process_time
 
 from skedge.core.model.scenario import Scenario
-from skedge.optimum.linear import relaxed
-from skedge.optimum.types import ROUNDING, Bound
+from skedge.optimum.linear import relaxation_bound
+from skedge.optimum.types import Bound, BoundClock
 
-from .alone import Alone, alone, pooled
+from .alone import JobBound, alone, pooled_bound
 from .milp import site_program, size
 from .terms import SiteTerms, site_terms
 
-_MOST = 30_000
+_MAX_VARIABLES = 30_000
 """Most variables of the linear relaxation."""
-_TIMES, _SLOTS, _SECONDS = 4.0, 30, 60.0
+_COST_MULTIPLE, _MAX_EXTRA_SLOTS, _LIMIT_S = 4.0, 30, 60.0
 """Limits of a job's table in it: a multiple of the job's cost alone, and a number of slots."""
 
 
@@ -27,30 +26,36 @@ def site_bounds(scenario: Scenario, *, fast: bool) -> list[Bound]:
     fast
         True: without the linear relaxation.
     """
-    started = process_time()
+    clock = BoundClock("lower")
     terms = site_terms(scenario)
-    if terms is None:
-        return []
-    jobs = alone(terms)
-    return bounds_of(terms, jobs, process_time() - started, fast=fast)
+    return [] if terms is None else bounds_of(terms, alone(terms), clock, fast=fast)
 
 
-def bounds_of(terms: SiteTerms, jobs: Sequence[Alone], seconds: float, *, fast: bool) -> list[Bound]:
-    """The same for jobs that are already bounded alone; `seconds`: the time that took."""
-    by_itself = sum(of.value for of in jobs)
-    found = [Bound("alone", by_itself * (1 - ROUNDING), seconds, "every job with all sites for itself")]
-    begun = process_time()
-    together = pooled(terms, jobs)
-    if together is not None:
+def bounds_of(terms: SiteTerms, jobs: Sequence[JobBound], clock: BoundClock, *, fast: bool) -> list[Bound]:
+    """The same for jobs that are already bounded alone; `clock` was started before that.
+
+    Parameters
+    ----------
+    terms, jobs
+        The scenario, and the bound on every job of it.
+    clock
+        Its time so far is that of the bound ``alone``.
+    fast
+        True: without the linear relaxation.
+    """
+    alone_cost = sum(job_bound.value for job_bound in jobs)
+    bounds = [clock.bound("alone", alone_cost, "every job with all sites for itself")]
+    pooled_cost = pooled_bound(terms, jobs)
+    if pooled_cost is not None:
         text = "as alone, and the resources of all sites together are sold by slot"
-        value = max(together, by_itself) * (1 - ROUNDING)
-        found.append(Bound("pooled", value, process_time() - begun, text))
-    begun = process_time()
-    ends = [of.last(_TIMES * of.value, of.job.first + of.soonest + _SLOTS) for of in jobs]
-    if not fast and size(terms, ends) <= _MOST:
-        program = site_program(terms, jobs, ends, late=[True] * len(jobs))
-        value_ = relaxed(program.cost, program.upper, program.rows, _SECONDS)
-        if value_ is not None:
-            text = "the linear relaxation of the integer program"
-            found.append(Bound("relaxed", value_ * (1 - ROUNDING), process_time() - begun, text))
-    return found
+        bounds.append(clock.bound("pooled", max(pooled_cost, alone_cost), text))
+    ends = [
+        job_bound.last(_COST_MULTIPLE * job_bound.value, job_bound.job.first + job_bound.min_slots + _MAX_EXTRA_SLOTS)
+        for job_bound in jobs
+    ]
+    if not fast and size(terms, ends) <= _MAX_VARIABLES:
+        program = site_program(terms, jobs, ends, may_be_late=[True] * len(jobs))
+        relaxed_cost = relaxation_bound(program.cost, program.upper, program.rows, _LIMIT_S)
+        if relaxed_cost is not None:
+            bounds.append(clock.bound("relaxed", relaxed_cost, "the linear relaxation of the integer program"))
+    return bounds

@@ -14,7 +14,7 @@ late[i]                1 iff it ends after the last slot of its table, at its le
 Rows: one of c and late (2e); one PS at most, and none after the last slot (2c); w <= room s; n <= rate w, which is the
 rounding down of (2b), n being whole; every chunk is trained once, where x brings it (2a); capacity (2d). And rows that
 hold for every schedule and make the relaxation better: n <= cap s, no slot is a job's last before all is trained, and
-:func:`_whole_workers`.
+:func:`_add_rounding_cut`.
 
 A job is late if it ends after its table. Its use of the sites is then left out and its cost bounded from below, so that
 the program is a relaxation; if no job is late it is the problem itself.
@@ -30,7 +30,7 @@ import numpy as np
 from skedge.core.model.cluster import Floats, Ints
 from skedge.optimum.solvers import Rows
 
-from .alone import Alone
+from .alone import JobBound
 from .terms import SiteJobTerms, SiteTerms
 
 
@@ -150,11 +150,11 @@ def _read(block: Block, v: Ints) -> SitePlan:
         workers[t] *= np.array(trained) > 0
         moves[t] = []
         for r, chunks in enumerate(trained):
-            for source in (r, *(other for other in range(block.sites) if other != r)):
-                taken = min(int(chunks) - sum(n for _, to, n in moves[t] if to == r), int(left[source, r]))
-                if taken:
-                    left[source, r] -= taken
-                    moves[t].append((source, r, taken))
+            for source in (r, *(site for site in range(block.sites) if site != r)):
+                n_chunks = min(int(chunks) - sum(n for _, to, n in moves[t] if to == r), int(left[source, r]))
+                if n_chunks:
+                    left[source, r] -= n_chunks
+                    moves[t].append((source, r, n_chunks))
     return SitePlan(max(workers), workers, ps, moves)
 
 
@@ -162,22 +162,24 @@ def size(terms: SiteTerms, ends: Sequence[int]) -> int:
     """Variables of the program whose tables end with these slots."""
     sites = len(terms.capacity)
     return sum(
-        1 + sites**2 + (end + 1 - job.first) * (1 + 2 * sites + job.pairs)
+        1 + sites**2 + (end + 1 - job.first) * (1 + 2 * sites + job.n_pairs)
         for job, end in zip(terms.jobs, ends, strict=True)
     )
 
 
-def site_program(terms: SiteTerms, jobs: Sequence[Alone], ends: Sequence[int], *, late: Sequence[bool]) -> SiteProgram:
-    """The program; `late`: whether each job may end after its table."""
+def site_program(
+    terms: SiteTerms, jobs: Sequence[JobBound], ends: Sequence[int], *, may_be_late: Sequence[bool]
+) -> SiteProgram:
+    """The program; `may_be_late`: whether each job may end after its table."""
     blocks = _blocks(terms, ends)
     total = sum(block.size for block in blocks)
     cost, upper, rows = np.zeros(total), np.zeros(total), Rows.none()
     load: dict[tuple[int, int, int], list[tuple[int, float]]] = {}
-    for block, of, may in zip(blocks, jobs, late, strict=True):
-        upper[block.start], cost[block.start] = may, of.later(block.slots[-1])
-        _variables(terms, block, cost, upper)
-        _rows(block, rows)
-        _load(block, load)
+    for block, bound, may_be in zip(blocks, jobs, may_be_late, strict=True):
+        upper[block.start], cost[block.start] = may_be, bound.bound_if_after(block.slots[-1])
+        _set_variables(terms, block, cost, upper)
+        _add_rows(block, rows)
+        _add_loads(block, load)
     for (_, r, k), terms_of in load.items():
         rows.add(terms_of, -np.inf, float(terms.capacity[r, k]))
     return SiteProgram(cost, upper, rows, tuple(blocks))
@@ -191,48 +193,48 @@ def _blocks(terms: SiteTerms, ends: Sequence[int]) -> list[Block]:
     return blocks
 
 
-def _variables(terms: SiteTerms, block: Block, cost: Floats, upper: Floats) -> None:
+def _set_variables(terms: SiteTerms, block: Block, cost: Floats, upper: Floats) -> None:
     job, r2 = block.job, block.sites**2
     moves = slice(block.start + 1, block.start + 1 + r2)
-    cost[moves] = (job.chunk_mb * terms.way).ravel()
+    cost[moves] = (job.chunk_mb * terms.path_cost).ravel()
     upper[moves] = np.repeat(job.data, block.sites)
     r, p = block.pairs.T
     for k, t in enumerate(block.slots, start=1):
-        done = k * job.most >= job.chunks
-        cost[block.c(t)], upper[block.c(t)] = (job.latency(t), 1) if done else (0.0, 0)
-        upper[[block.s(t, q) for q in range(block.sites)]] = (job.beside >= 0) & (job.cap.sum(axis=0) > 0)
+        can_be_last = k * job.max_chunks >= job.chunks
+        cost[block.c(t)], upper[block.c(t)] = (job.latency(t), 1) if can_be_last else (0.0, 0)
+        upper[[block.s(t, q) for q in range(block.sites)]] = (job.local_room >= 0) & (job.cap.sum(axis=0) > 0)
         upper[[block.n(t, q) for q in range(block.sites)]] = np.minimum(job.cap.max(axis=1), job.chunks)
         cost[block.w(t)], upper[block.w(t)] = job.exchange_mb * terms.cost[r, p], job.room[r, p]
 
 
-def _rows(block: Block, rows: Rows) -> None:
+def _add_rows(block: Block, rows: Rows) -> None:
     job, sites, slots = block.job, range(block.sites), block.slots
     room, cap = job.room, job.cap
     rows.add([(block.start, 1.0), *((block.c(t), 1.0) for t in slots)], 1, 1)
-    so_far: list[tuple[int, float]] = []
+    trained_by_now: list[tuple[int, float]] = []
     for t in slots:
-        here = [(block.s(t, p), 1.0) for p in sites]
+        ps_variables = [(block.s(t, p), 1.0) for p in sites]
         # at most one PS, and none after the last slot (2c): sum s <= sum of c from t on
-        rows.add([*here, *((block.c(u), -1.0) for u in range(t, slots.stop))], -np.inf, 0)
+        rows.add([*ps_variables, *((block.c(u), -1.0) for u in range(t, slots.stop))], -np.inf, 0)
         for k, (r, p) in zip(block.w(t), block.pairs, strict=True):
             rows.add([(k, 1.0), (block.s(t, p), -float(room[r, p]))], -np.inf, 0)
         for r in sites:
             workers = [(block.w(t)[k], -job.rate) for k in np.flatnonzero(block.pairs[:, 0] == r)]
             rows.add([(block.n(t, r), 1.0), *workers], -np.inf, 0)
-            most = [(block.s(t, p), -float(cap[r, p])) for p in sites if cap[r, p]]
-            rows.add([(block.n(t, r), 1.0), *most], -np.inf, 0)
-        so_far += [(block.n(t, r), 1.0) for r in sites]
+            ps_caps = [(block.s(t, p), -float(cap[r, p])) for p in sites if cap[r, p]]
+            rows.add([(block.n(t, r), 1.0), *ps_caps], -np.inf, 0)
+        trained_by_now += [(block.n(t, r), 1.0) for r in sites]
         # no slot is the last before all is trained: trained by t >= D sum of c up to t
-        rows.add([*so_far, *((block.c(u), -float(job.chunks)) for u in range(slots[0], t + 1))], 0, np.inf)
+        rows.add([*trained_by_now, *((block.c(u), -float(job.chunks)) for u in range(slots[0], t + 1))], 0, np.inf)
     for r in sites:
-        left = [(block.x(r, to), 1.0) for to in sites]
-        rows.add([*left, (block.start, float(job.data[r]))], float(job.data[r]), float(job.data[r]))
-        come = [(block.x(source, r), 1.0) for source in sites]
-        rows.add([*come, *((block.n(t, r), -1.0) for t in slots)], 0, 0)
-        _whole_workers(block, r, int(cap[r, r]), rows)
+        outgoing = [(block.x(r, to), 1.0) for to in sites]
+        rows.add([*outgoing, (block.start, float(job.data[r]))], float(job.data[r]), float(job.data[r]))
+        incoming = [(block.x(source, r), 1.0) for source in sites]
+        rows.add([*incoming, *((block.n(t, r), -1.0) for t in slots)], 0, 0)
+        _add_rounding_cut(block, r, int(cap[r, r]), rows)
 
 
-def _whole_workers(block: Block, r: int, cap: int, rows: Rows) -> None:
+def _add_rounding_cut(block: Block, r: int, cap: int, rows: Rows) -> None:
     """A valid inequality for the chunks of a site, from the integrality of its workers.
 
     Of the D chunks at r some leave, some are trained while the PS is there, cap in each such slot at most, and W
@@ -240,20 +242,20 @@ def _whole_workers(block: Block, r: int, cap: int, rows: Rows) -> None:
     f = D - rate floor(D / rate), W + (leave + cap S) / f >= ceil(D / rate) (mixed integer rounding). S >= 1 makes it
     true by itself if its factor is ceil(D / rate), which is taken where it is smaller.
     """
-    job, there = block.job, float(block.job.data[r])
-    need = np.ceil(there / job.rate)
-    f = there - job.rate * (need - 1)
+    job, data = block.job, float(block.job.data[r])
+    need = np.ceil(data / job.rate)
+    f = data - job.rate * (need - 1)
     # with f near 0 or rate the row says nothing, or its factors 1 / f are too large for the solver
     if not 0.01 * job.rate < f < 0.99 * job.rate:
         return
-    far = np.flatnonzero((block.pairs[:, 0] == r) & (block.pairs[:, 1] != r))
-    workers = [(block.w(t)[k], 1.0) for t in block.slots for k in far]
-    leave = [(block.x(r, to), 1.0 / f) for to in range(block.sites) if to != r]
-    beside = [(block.s(t, r), min(cap / f, need)) for t in block.slots if cap]
-    rows.add([*workers, *leave, *beside, (block.start, need)], need, np.inf)
+    remote_pairs = np.flatnonzero((block.pairs[:, 0] == r) & (block.pairs[:, 1] != r))
+    workers = [(block.w(t)[k], 1.0) for t in block.slots for k in remote_pairs]
+    outgoing = [(block.x(r, to), 1.0 / f) for to in range(block.sites) if to != r]
+    local_slots = [(block.s(t, r), min(cap / f, need)) for t in block.slots if cap]
+    rows.add([*workers, *outgoing, *local_slots, (block.start, need)], need, np.inf)
 
 
-def _load(block: Block, load: dict[tuple[int, int, int], list[tuple[int, float]]]) -> None:
+def _add_loads(block: Block, load: dict[tuple[int, int, int], list[tuple[int, float]]]) -> None:
     """Resources that the job's variables take, by slot, site and resource."""
     for t in block.slots:
         for k in np.flatnonzero(block.job.worker):

@@ -3,7 +3,7 @@
 The rules (M26, M31 to M33) and their consequences:
 
 - Data move instantly, at any time, and via other sites if that is cheaper: only the ends of a transfer matter, and a MB
-  costs :attr:`SiteTerms.way`, the cheapest way. So chunks may as well move just before they are trained.
+  costs :attr:`SiteTerms.path_cost`, the cheapest way. So chunks may as well move just before they are trained.
 - In a slot y workers at a site train at most floor(rho y / E) chunks; how many workers a job can have there depends on
   whether its PS is there too: :attr:`SiteJobTerms.room`.
 - The latency cost of a job is a number for each slot that may be its last.
@@ -39,10 +39,10 @@ class SiteJobTerms:
         delta, pi.
     worker, ps
         m, n: demands of a worker and of the PS, shape ``(resources,)``.
-    apart, beside
+    remote_room, local_room
         Most workers at an empty site while the PS is elsewhere, and beside the PS, but no more than its chunks need;
-        `beside` is -1 if the PS has no room. Shape ``(sites,)``.
-    trains
+        `local_room` is -1 if the PS has no room. Shape ``(sites,)``.
+    chunks_trained
         Chunks that 0, 1, ... workers train in a slot at a site.
     latency
         Latency cost if the given slot is its last.
@@ -55,9 +55,9 @@ class SiteJobTerms:
     exchange_mb: float
     worker: Floats
     ps: Floats
-    apart: Ints
-    beside: Ints
-    trains: Ints
+    remote_room: Ints
+    local_room: Ints
+    chunks_trained: Ints
     latency: Callable[[int], float]
 
     @property
@@ -68,27 +68,27 @@ class SiteJobTerms:
     @property
     def room(self) -> Ints:
         """Most workers at the row's site with the PS at the column's, 0 if it cannot be; shape ``(sites, sites)``."""
-        room = np.repeat(self.apart[:, None], len(self.apart), axis=1)
-        np.fill_diagonal(room, self.beside)
-        room[:, self.beside < 0] = 0
+        room = np.repeat(self.remote_room[:, None], len(self.remote_room), axis=1)
+        np.fill_diagonal(room, self.local_room)
+        room[:, self.local_room < 0] = 0
         return room
 
     @property
     def cap(self) -> Ints:
         """Chunks that they train in a slot."""
-        return np.asarray(self.trains[self.room])
+        return np.asarray(self.chunks_trained[self.room])
 
     @cached_property
-    def most(self) -> int:
+    def max_chunks(self) -> int:
         """Most chunks that it trains in a slot."""
-        apart, beside = self.trains[self.apart], self.trains[self.beside.clip(0)]
-        return int((apart.sum() - apart + beside)[self.beside >= 0].max(initial=0))
+        remote, local = self.chunks_trained[self.remote_room], self.chunks_trained[self.local_room.clip(0)]
+        return int((remote.sum() - remote + local)[self.local_room >= 0].max(initial=0))
 
     @property
-    def pairs(self) -> int:
+    def n_pairs(self) -> int:
         """Number of feasible pairs of a workers' site and the PS's site."""
-        apart = self.apart > 0
-        return int((apart.sum() - apart + (self.beside > 0))[self.beside >= 0].sum())
+        remote = self.remote_room > 0
+        return int((remote.sum() - remote + (self.local_room > 0))[self.local_room >= 0].sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,22 +101,22 @@ class SiteTerms:
         C, with the tolerance of M26, shape ``(sites, resources)``.
     cost
         q: cost of a MB from the row's site to the column's.
-    way, over
+    path_cost, next_site
         The same by the cheapest way, and the second site on it; shape ``(sites, sites)``.
     """
 
     capacity: Floats
     cost: Floats
-    way: Floats
-    over: Ints
+    path_cost: Floats
+    next_site: Ints
     jobs: tuple[SiteJobTerms, ...]
 
     def path(self, source: int, target: int) -> list[tuple[int, int]]:
         """The steps of the cheapest way."""
-        steps, at = [], source
-        while at != target:
-            steps.append((at, int(self.over[at, target])))
-            at = steps[-1][1]
+        steps, site = [], source
+        while site != target:
+            steps.append((site, int(self.next_site[site, target])))
+            site = steps[-1][1]
         return steps
 
 
@@ -125,55 +125,55 @@ def site_terms(scenario: Scenario) -> SiteTerms | None:
     cluster = scenario.cluster
     capacity = cluster.amounts * (1 + FITS)
     jobs = tuple(_job(scenario, capacity, j) for j in range(len(scenario.jobs)))
-    if any(job.most == 0 for job in jobs):
+    if any(job.max_chunks == 0 for job in jobs):
         return None
-    return SiteTerms(capacity, cluster.site_cost, *ways(cluster.site_cost), jobs)
+    return SiteTerms(capacity, cluster.site_cost, *cheapest_paths(cluster.site_cost), jobs)
 
 
 def never_fits(scenario: Scenario) -> str | None:
     """The first job that has no room on the empty sites; None if there is none."""
     capacity = scenario.cluster.amounts * (1 + FITS)
     for j, name in enumerate(scenario.jobs.ids):
-        if _job(scenario, capacity, j).most == 0:
+        if _job(scenario, capacity, j).max_chunks == 0:
             return str(name)
     return None
 
 
-def ways(cost: Floats) -> tuple[Floats, Ints]:
+def cheapest_paths(cost: Floats) -> tuple[Floats, Ints]:
     """Cheapest ways between all sites, and the second site on each (Floyd and Warshall)."""
-    way, over = cost.copy(), np.tile(np.arange(len(cost)), (len(cost), 1))
+    path_cost, next_site = cost.copy(), np.tile(np.arange(len(cost)), (len(cost), 1))
     for k in range(len(cost)):
-        through = way[:, k, None] + way[k]
-        better = through < way * (1 - 1e-12)
-        way, over = np.where(better, through, way), np.where(better, over[:, k, None], over)
-    return way, over
+        detour = path_cost[:, k, None] + path_cost[k]
+        shorter = detour < path_cost * (1 - 1e-12)
+        path_cost, next_site = np.where(shorter, detour, path_cost), np.where(shorter, next_site[:, k, None], next_site)
+    return path_cost, next_site
 
 
 def _job(scenario: Scenario, capacity: Floats, j: int) -> SiteJobTerms:
     jobs, slot = scenario.jobs, scenario.physics.slot
-    rate, arrival, f = float(scenario.slot_chunks[j]) + 1e-9, int(jobs.arrival[j]), jobs.latency[j]
-    assert f is not None  # noqa: S101 - a job at sites has one
+    chunk_rate, arrival, latency = float(scenario.slot_chunks[j]) + 1e-9, int(jobs.arrival[j]), jobs.latency[j]
+    assert latency is not None  # noqa: S101 - a job at sites has one
     data, worker, ps = jobs.data[j], jobs.worker_needs[j], jobs.ps_needs[j]
-    enough = int(np.ceil(data.sum() / rate))
+    max_workers = int(np.ceil(data.sum() / chunk_rate))
     fits = (capacity >= ps).all(axis=1)
     return SiteJobTerms(
         first=-(-arrival // slot),
-        rate=rate,
+        rate=chunk_rate,
         data=data,
         chunk_mb=float(jobs.chunk_mb[j]),
         exchange_mb=float(jobs.exchange_mb[j]),
         worker=worker,
         ps=ps,
-        apart=_room(capacity, worker, enough),
+        remote_room=_room(capacity, worker, max_workers),
         # the PS is taken off first: what is left is for the workers beside it
-        beside=np.where(fits, _room(capacity - ps, worker, enough), -1),
-        trains=np.array([whole_chunks(rate, n) for n in range(enough + 1)]),
-        latency=lambda last: f(((last + 1) * slot - arrival) / slot),
+        local_room=np.where(fits, _room(capacity - ps, worker, max_workers), -1),
+        chunks_trained=np.array([whole_chunks(chunk_rate, n) for n in range(max_workers + 1)]),
+        latency=lambda last: latency(((last + 1) * slot - arrival) / slot),
     )
 
 
-def _room(free: Floats, worker: Floats, enough: int) -> Ints:
-    """Workers that fit at each site, at least 0 and at most `enough`."""
-    asked = worker > 0
-    most = np.floor((free[:, asked] / worker[asked]).min(axis=1) + 1e-9)
-    return np.asarray(most.clip(0, enough), np.int64)
+def _room(free: Floats, worker: Floats, max_workers: int) -> Ints:
+    """Workers that fit at each site, at least 0 and at most `max_workers`."""
+    needed = worker > 0
+    fitting = np.floor((free[:, needed] / worker[needed]).min(axis=1) + 1e-9)
+    return np.asarray(fitting.clip(0, max_workers), np.int64)

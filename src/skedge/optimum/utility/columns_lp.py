@@ -20,17 +20,17 @@ from typing import NamedTuple
 import numpy as np
 
 from skedge.core.model.cluster import Floats
-from skedge.optimum.types import MET
+from skedge.optimum.types import OPTIMALITY_TOLERANCE
 from skedge.platform.jit import compiled
 
 from .job_slots import JobSlots
 
-_ROUNDS = 80
-_MOST = 60_000
+_MAX_ROUNDS = 80
+_MAX_SIZE = 60_000
 """Most jobs times slots."""
 
 
-class Sold(NamedTuple):
+class DualValue(NamedTuple):
     """D(p), and every job's best plan at these prices: its utility and its workers by slot; 0 if it has none."""
 
     value: float
@@ -44,40 +44,40 @@ def alone(jobs: JobSlots) -> float:
     **Proof.** Alone, a job is trained as much as possible in each slot from its first on, and a later completion is
     worth no more.
     """
-    return float(np.maximum(jobs.worth.max(axis=1, initial=-np.inf), 0.0).sum())
+    return float(np.maximum(jobs.utility.max(axis=1, initial=-np.inf), 0.0).sum())
 
 
-def sold(jobs: JobSlots, worker_price: Floats, income: float) -> Sold:
+def dual_bound(jobs: JobSlots, worker_price: Floats, income: float) -> DualValue:
     """D(p) for what a worker of each job costs in each slot, shape ``(jobs, T)``; `income` is sum C p."""
-    lam, utility, workers = _best_plans(jobs.worth, jobs.first, jobs.part, jobs.workers, worker_price)
-    return Sold(float(lam.sum()) + income, utility, workers)
+    surplus, utility, workers = _best_plans(jobs.utility, jobs.first_slot, jobs.fraction, jobs.workers, worker_price)
+    return DualValue(float(surplus.sum()) + income, utility, workers)
 
 
-def dual(jobs: JobSlots, price: Floats) -> Sold:
+def dual(jobs: JobSlots, price: Floats) -> DualValue:
     """D(p) at prices by resource and slot, shape ``(T, resources)``."""
-    return sold(jobs, jobs.needs @ price.T, float((price @ jobs.capacity).sum()))
+    return dual_bound(jobs, jobs.needs @ price.T, float((price @ jobs.capacity).sum()))
 
 
 def columns(jobs: JobSlots) -> tuple[float, int] | None:
     """The least D(p) found, and the number of rounds; None if the scenario is too large."""
-    count, slots = jobs.worth.shape
-    if count * slots > _MOST or count == 0:
+    count, slots = jobs.utility.shape
+    if count * slots > _MAX_SIZE or count == 0:
         return None
     price = np.zeros((slots, len(jobs.capacity)))
-    best, known = np.inf, _Columns(jobs)
-    for done in range(1, _ROUNDS + 1):
+    best, master = np.inf, _MasterProgram(jobs)
+    for round_number in range(1, _MAX_ROUNDS + 1):
         offer = dual(jobs, price)
         # D(p) need not fall from round to round, and each value is a bound
         best = min(best, offer.value)
-        if not known.add(offer):
-            return best, done
-        reached, price = known.prices()
-        if best - reached <= MET * max(best, 1e-12):
-            return best, done
-    return best, _ROUNDS
+        if not master.add(offer):
+            return best, round_number
+        reached, price = master.prices()
+        if best - reached <= OPTIMALITY_TOLERANCE * max(best, 1e-12):
+            return best, round_number
+    return best, _MAX_ROUNDS
 
 
-class _Columns:
+class _MasterProgram:
     """Plans found so far, and the linear program over them."""
 
     def __init__(self, jobs: JobSlots) -> None:
@@ -87,7 +87,7 @@ class _Columns:
         self.use: list[Floats] = []
         self.seen: set[tuple[int, bytes]] = set()
 
-    def add(self, offer: Sold) -> bool:
+    def add(self, offer: DualValue) -> bool:
         """Add every job's plan if it is new; returns whether there was one."""
         before = len(self.owner)
         for j in np.flatnonzero(offer.utility > 0).tolist():
@@ -105,60 +105,60 @@ class _Columns:
         from scipy import sparse  # noqa: PLC0415 - takes 0.3 s to import
         from scipy.optimize import linprog  # noqa: PLC0415
 
-        slots, resources = self.jobs.worth.shape[1], len(self.jobs.capacity)
+        slots, resources = self.jobs.utility.shape[1], len(self.jobs.capacity)
         # rows in parts of the capacity: resources have units of very different size
         scale = np.tile(np.maximum(self.jobs.capacity, 1e-12), slots)
         use = sparse.csr_matrix(np.array(self.use).T / scale[:, None])
-        one = sparse.csr_matrix((np.ones(len(self.owner)), (self.owner, np.arange(len(self.owner)))))
-        limit = np.concatenate([np.tile(self.jobs.capacity, slots) / scale, np.ones(one.shape[0])])
-        done = linprog(-np.array(self.utility), A_ub=sparse.vstack([use, one]), b_ub=limit, method="highs")
-        if done.status != 0:
+        job_rows = sparse.csr_matrix((np.ones(len(self.owner)), (self.owner, np.arange(len(self.owner)))))
+        limit = np.concatenate([np.tile(self.jobs.capacity, slots) / scale, np.ones(job_rows.shape[0])])
+        solution = linprog(-np.array(self.utility), A_ub=sparse.vstack([use, job_rows]), b_ub=limit, method="highs")
+        if solution.status != 0:
             return np.inf, np.zeros((slots, resources))
-        paid = np.maximum(-done.ineqlin.marginals[: slots * resources], 0.0) / scale
-        return -float(done.fun), paid.reshape(slots, resources)
+        paid = np.maximum(-solution.ineqlin.marginals[: slots * resources], 0.0) / scale
+        return -float(solution.fun), paid.reshape(slots, resources)
 
 
 @compiled
 def _best_plans(
-    worth: Floats, first: np.ndarray, part: Floats, workers: Floats, price: Floats
+    utility: Floats, first: np.ndarray, part: Floats, workers: Floats, price: Floats
 ) -> tuple[Floats, Floats, Floats]:
     """By job: lambda_i = max(0, max_t u_i(t) - C_i(t)), and the utility and the workers by slot of the plan."""
-    count, slots = worth.shape
-    lam, utility, chosen = np.zeros(count), np.zeros(count), np.zeros((count, slots))
-    cost, step = np.empty(2 * slots), np.empty(2 * slots, np.int64)
+    count, slots = utility.shape
+    surplus, plan_utility, chosen = np.zeros(count), np.zeros(count), np.zeros((count, slots))
+    cost, step_of = np.empty(2 * slots), np.empty(2 * slots, np.int64)
     for j in range(count):
         n, stop = 0, -1
         for t in range(first[j], slots):
             for k in range(2):
                 if part[j, k] > 0.0:
                     # the steps of all slots so far by price: the first ones that hold the whole job cost C_i(t)
-                    n = _put(cost, step, n, workers[j, k] * price[j, t], 2 * t + k)
-            if worth[j, t] - lam[j] <= 0.0:
+                    n = _insert_sorted(cost, step_of, n, workers[j, k] * price[j, t], 2 * t + k)
+            if utility[j, t] - surplus[j] <= 0.0:
                 continue
             paid, left = 0.0, 1.0
             for i in range(n):
-                taken = min(left, part[j, step[i] % 2])
-                paid, left = paid + taken * cost[i], left - taken
-            if left <= 1e-9 and worth[j, t] - paid > lam[j]:
-                lam[j], utility[j], stop = worth[j, t] - paid, worth[j, t], t
+                used = min(left, part[j, step_of[i] % 2])
+                paid, left = paid + used * cost[i], left - used
+            if left <= 1e-9 and utility[j, t] - paid > surplus[j]:
+                surplus[j], plan_utility[j], stop = utility[j, t] - paid, utility[j, t], t
         if stop >= 0:
-            _spread(chosen[j], step, n, stop, part[j], workers[j])
-    return lam, utility, chosen
+            _add_plan(chosen[j], step_of, n, stop, part[j], workers[j])
+    return surplus, plan_utility, chosen
 
 
 @compiled
-def _spread(chosen: Floats, step: np.ndarray, n: int, stop: int, part: Floats, workers: Floats) -> None:
+def _add_plan(chosen: Floats, step: np.ndarray, n: int, stop: int, part: Floats, workers: Floats) -> None:
     """The workers of the cheapest plan that is done in slot `stop`."""
     left = 1.0
     for i in range(n):
         if step[i] // 2 <= stop:
-            taken = min(left, part[step[i] % 2])
-            chosen[step[i] // 2] += taken * workers[step[i] % 2]
-            left -= taken
+            used = min(left, part[step[i] % 2])
+            chosen[step[i] // 2] += used * workers[step[i] % 2]
+            left -= used
 
 
 @compiled
-def _put(cost: Floats, step: np.ndarray, n: int, c: float, s: int) -> int:
+def _insert_sorted(cost: Floats, step: np.ndarray, n: int, c: float, s: int) -> int:
     i = n
     while i > 0 and cost[i - 1] > c:
         cost[i], step[i] = cost[i - 1], step[i - 1]

@@ -30,20 +30,20 @@ class JobSlots:
         Demand of a worker with its share of a PS, alpha + beta / gamma, shape ``(jobs, resources)``.
     capacity
         Capacity of all machines together, shape ``(resources,)``.
-    first
+    first_slot
         First slot in which each job can be trained, shape ``(jobs,)``.
-    worth
+    utility
         Utility if the job's last slot is t, shape ``(jobs, T)``; -inf where that cannot be.
-    part, workers
+    fraction, workers
         A slot's two steps, shape ``(jobs, 2)``: the part of the job that is trained by going inside, and by then going
         on to F_i workers; and the worker-slots that each of them takes for a whole job. The second takes no fewer.
     """
 
     needs: Floats
     capacity: Floats
-    first: np.ndarray
-    worth: Floats
-    part: Floats
+    first_slot: np.ndarray
+    utility: Floats
+    fraction: Floats
     workers: Floats
 
 
@@ -57,41 +57,41 @@ def job_slots(scenario: Scenario) -> JobSlots | None:
         return None
     slot, count = physics.slot, physics.slots
     delays = np.array([upload_row(scenario.delays, j).min() for j in range(len(jobs))], np.int64)
-    ready = whole_slots(jobs.arrival, physics.step) + delays
+    release = whole_slots(jobs.arrival, physics.step) + delays
     steps = [_steps(scenario, j) for j in range(len(jobs))]
-    part, workers = (np.array([step[k] for step in steps]).reshape(-1, 2) for k in (0, 1))
-    least = 1 / np.maximum(part.sum(axis=1), 1e-300)  # slots
-    worth = np.full((len(jobs), count), -np.inf)
-    for j, utility in enumerate(jobs.utility):
-        for t in range(int(ready[j] // slot), count):
-            end = (t + 1) * slot if physics.slotted else max(t * slot, float(ready[j] + least[j] * slot))
-            if utility is not None and (t + 1) * slot >= ready[j] + least[j] * slot * (1 - 1e-9):
-                worth[j, t] = utility((end - float(jobs.arrival[j])) / slot)
+    fraction, workers = (np.array([step[k] for step in steps]).reshape(-1, 2) for k in (0, 1))
+    min_slots = 1 / np.maximum(fraction.sum(axis=1), 1e-300)  # slots
+    utility = np.full((len(jobs), count), -np.inf)
+    for j, utility_of in enumerate(jobs.utility):
+        for t in range(int(release[j] // slot), count):
+            end = (t + 1) * slot if physics.slotted else max(t * slot, float(release[j] + min_slots[j] * slot))
+            if utility_of is not None and (t + 1) * slot >= release[j] + min_slots[j] * slot * (1 - 1e-9):
+                utility[j, t] = utility_of((end - float(jobs.arrival[j])) / slot)
     return JobSlots(
         needs=jobs.worker_needs + jobs.ps_needs / jobs.ratio[:, None],
         capacity=cluster.amounts.sum(axis=0) * (1 + FITS),
-        first=(ready // slot).astype(np.int64),
-        worth=worth,
-        part=part,
+        first_slot=(release // slot).astype(np.int64),
+        utility=utility,
+        fraction=fraction,
         workers=workers,
     )
 
 
 def _steps(scenario: Scenario, job: int) -> tuple[tuple[float, float], tuple[float, float]]:
     slot = scenario.physics.slot
-    outside, inside = (float(scenario.true_work[job, zeta]) / slot for zeta in (0, 1))
-    most = min(int(scenario.jobs.batch[job]), most_outside(scenario, job))
-    within = most_inside(scenario, job) if scenario.physics.colocation == "one_server" else 0
-    if within == 0 or inside > outside:
-        return (most / outside, 0.0), (outside, outside)
-    first = within / inside
-    more = most / outside - first
-    if more <= 0:
-        return (first, 0.0), (inside, inside)
-    return (first, more), (inside, max((most - within) / more, inside))
+    spread_time, colocated_time = (float(scenario.true_work[job, zeta]) / slot for zeta in (0, 1))
+    max_workers = min(int(scenario.jobs.batch[job]), max_spread_workers(scenario, job))
+    max_colocated = max_colocated_workers(scenario, job) if scenario.physics.colocation == "one_server" else 0
+    if max_colocated == 0 or colocated_time > spread_time:
+        return (max_workers / spread_time, 0.0), (spread_time, spread_time)
+    first = max_colocated / colocated_time
+    extra = max_workers / spread_time - first
+    if extra <= 0:
+        return (first, 0.0), (colocated_time, colocated_time)
+    return (first, extra), (colocated_time, max((max_workers - max_colocated) / extra, colocated_time))
 
 
-def most_outside(scenario: Scenario, job: int) -> int:
+def max_spread_workers(scenario: Scenario, job: int) -> int:
     """Workers of `job` that fit on all machines together, without their PSs."""
     need, amounts = scenario.jobs.worker_needs[job], scenario.cluster.amounts
     if not (need > 0).any():
@@ -99,14 +99,14 @@ def most_outside(scenario: Scenario, job: int) -> int:
     return int(np.floor((amounts[:, need > 0] / need[need > 0]).min(axis=1) + 1e-6).sum())
 
 
-def most_inside(scenario: Scenario, job: int) -> int:
+def max_colocated_workers(scenario: Scenario, job: int) -> int:
     """Most workers of `job` that fit on one machine together with their PSs."""
     jobs, amounts = scenario.jobs, scenario.cluster.amounts
     low, high = 0, int(jobs.batch[job])
     while low < high:
         w = (low + high + 1) // 2
-        takes = w * jobs.worker_needs[job] + servers_for(w, float(jobs.ratio[job])) * jobs.ps_needs[job]
-        if (takes <= amounts + 1e-8 * np.maximum(amounts, 1.0)).all(axis=1).any():
+        demand = w * jobs.worker_needs[job] + servers_for(w, float(jobs.ratio[job])) * jobs.ps_needs[job]
+        if (demand <= amounts + 1e-8 * np.maximum(amounts, 1.0)).all(axis=1).any():
             low = w
         else:
             high = w - 1

@@ -26,9 +26,9 @@ from skedge.core.model.cluster import Floats, Placement
 from skedge.core.model.scenario import Scenario
 from skedge.optimum.solvers import Rows
 
-from .job_slots import JobSlots, most_inside
+from .job_slots import JobSlots, max_colocated_workers
 
-MOST = 60_000
+MAX_VARIABLES = 60_000
 """Most variables."""
 
 Slots = dict[int, tuple[Placement, Placement]]
@@ -48,14 +48,14 @@ class UtilityProgram:
 
     def plan(self, x: Floats) -> dict[int, Slots]:
         """By job that is done: its placements."""
-        n, found = np.rint(x).astype(np.int64), dict[int, Slots]()
+        values, plans = np.rint(x).astype(np.int64), dict[int, Slots]()
         for j in range(len(self.first)):
-            block = n[self.offset[j] : self.offset[j + 1]].reshape(-1, 2 + 5 * self.servers)
-            done = np.flatnonzero(block[:, 0])
-            if len(done):
-                slots = (self._placed(row) for row in block[: done[0] + 1])
-                found[j] = {int(self.first[j]) + t: at for t, at in enumerate(slots) if at[0]}
-        return found
+            block = values[self.offset[j] : self.offset[j + 1]].reshape(-1, 2 + 5 * self.servers)
+            last = np.flatnonzero(block[:, 0])
+            if len(last):
+                slots = (self._placed(row) for row in block[: last[0] + 1])
+                plans[j] = {int(self.first[j]) + t: placement for t, placement in enumerate(slots) if placement[0]}
+        return plans
 
     def _placed(self, row: np.ndarray) -> tuple[Placement, Placement]:
         _, v, q, w, s = row[2:].reshape(5, self.servers)
@@ -85,27 +85,27 @@ def _nonzero(counts: np.ndarray) -> Placement:
 
 
 def utility_program(scenario: Scenario, jobs: JobSlots) -> UtilityProgram | None:
-    """The program; None if it has more than :data:`MOST` variables."""
-    count, slots = jobs.worth.shape
+    """The program; None if it has more than :data:`MAX_VARIABLES` variables."""
+    count, slots = jobs.utility.shape
     servers = len(scenario.cluster.servers)
     wide = 2 + 5 * servers
-    offset = np.concatenate([[0], np.cumsum((slots - jobs.first).clip(0) * wide)]).astype(np.int64)
-    if offset[-1] > MOST:
+    offset = np.concatenate([[0], np.cumsum((slots - jobs.first_slot).clip(0) * wide)]).astype(np.int64)
+    if offset[-1] > MAX_VARIABLES:
         return None
     cost, upper, rows = np.zeros(int(offset[-1])), np.ones(int(offset[-1])), Rows.none()
     load: dict[tuple[int, int, int], list[tuple[int, float]]] = {}
     for j in range(count):
-        _job(scenario, jobs, j, int(offset[j]), cost, upper, rows, load)
+        _add_job(scenario, jobs, j, int(offset[j]), cost, upper, rows, load)
     for (_, h, r), terms in load.items():
         rows.add(terms, -np.inf, float(scenario.cluster.amounts[h, r]))
-    return UtilityProgram(cost, upper, rows, jobs.first, offset, servers)
+    return UtilityProgram(cost, upper, rows, jobs.first_slot, offset, servers)
 
 
-def _job(
+def _add_job(
     scenario: Scenario,
     jobs: JobSlots,
     j: int,
-    at: int,
+    start: int,
     cost: Floats,
     upper: Floats,
     rows: Rows,
@@ -113,40 +113,40 @@ def _job(
 ) -> None:
     """The variables of a job, slot after slot: x, e, b[h], v[h], q[h], w[h], s[h]; and its rows."""
     all_jobs, servers = scenario.jobs, len(scenario.cluster.servers)
-    most, ratio, slot = int(all_jobs.batch[j]), float(all_jobs.ratio[j]), scenario.physics.slot
-    outside, inside = (float(scenario.true_work[j, zeta]) / slot for zeta in (0, 1))
-    within = most_inside(scenario, j) if scenario.physics.colocation == "one_server" else 0
-    ps = int(np.ceil(most / ratio)) + 1
+    max_workers, ratio, slot = int(all_jobs.batch[j]), float(all_jobs.ratio[j]), scenario.physics.slot
+    spread_time, colocated_time = (float(scenario.true_work[j, zeta]) / slot for zeta in (0, 1))
+    max_colocated = max_colocated_workers(scenario, j) if scenario.physics.colocation == "one_server" else 0
+    ps = int(np.ceil(max_workers / ratio)) + 1
     wide, h = 2 + 5 * servers, range(servers)
-    starts = range(at, at + (jobs.worth.shape[1] - int(jobs.first[j])) * wide, wide)
+    starts = range(start, start + (jobs.utility.shape[1] - int(jobs.first_slot[j])) * wide, wide)
     work: list[tuple[int, float]] = []
     for k, base in enumerate(starts):
-        t = int(jobs.first[j]) + k
+        t = int(jobs.first_slot[j]) + k
         b, v, q, w, s = ([base + 2 + part * servers + i for i in h] for part in range(5))
-        worth = jobs.worth[j, t]
-        cost[base], upper[base] = (-worth, 1) if np.isfinite(worth) else (0.0, 0)
-        upper[b], upper[v], upper[w], upper[q], upper[s] = float(within > 0), within, most, ps, ps
+        utility = jobs.utility[j, t]
+        cost[base], upper[base] = (-utility, 1) if np.isfinite(utility) else (0.0, 0)
+        upper[b], upper[v], upper[w], upper[q], upper[s] = float(max_colocated > 0), max_colocated, max_workers, ps, ps
         # x of this slot and the later ones: the job trains only up to its last slot
-        left = [(last, -1.0) for last in starts[k:]]
-        rows.add([(base + 1, 1.0), *((i, 1.0) for i in b), *left], -np.inf, 0)
-        rows.add([*((i, 1.0) for i in w), (base + 1, -float(most))], -np.inf, 0)
+        last_slots = [(last, -1.0) for last in starts[k:]]
+        rows.add([(base + 1, 1.0), *((i, 1.0) for i in b), *last_slots], -np.inf, 0)
+        rows.add([*((i, 1.0) for i in w), (base + 1, -float(max_workers))], -np.inf, 0)
         rows.add([*((i, ratio) for i in s), *((i, -1.0) for i in w)], 0, np.inf)
         rows.add([*((i, 1.0) for i in s), (base + 1, -1.0)], 0, np.inf)
         rows.add([*((i, 1.0) for i in s), (base + 1, -float(ps))], -np.inf, 0)
         rows.add([*((i, 1.0) for i in w), (base + 1, -1.0)], 0, np.inf)
         for i in h:
-            rows.add([(v[i], 1.0), (b[i], -float(within))], -np.inf, 0)
+            rows.add([(v[i], 1.0), (b[i], -float(max_colocated))], -np.inf, 0)
             rows.add([(v[i], 1.0), (b[i], -1.0)], 0, np.inf)
             rows.add([(q[i], ratio), (v[i], -1.0)], 0, np.inf)
             rows.add([(q[i], 1.0), (b[i], -1.0)], 0, np.inf)
             rows.add([(q[i], 1.0), (b[i], -float(ps))], -np.inf, 0)
-            _load(scenario, j, t, i, (v[i], w[i]), (q[i], s[i]), load)
-        work += [*((i, 1.0 / inside) for i in v), *((i, 1.0 / outside) for i in w)]
+            _add_loads(scenario, j, t, i, (v[i], w[i]), (q[i], s[i]), load)
+        work += [*((i, 1.0 / colocated_time) for i in v), *((i, 1.0 / spread_time) for i in w)]
     rows.add([(base, 1.0) for base in starts], -np.inf, 1)
     rows.add([*work, *((base, -1.0) for base in starts)], 0, np.inf)
 
 
-def _load(
+def _add_loads(
     scenario: Scenario,
     j: int,
     t: int,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from time import perf_counter
 
 import numpy as np
 
@@ -15,10 +14,10 @@ from skedge.core.model.cluster import Floats
 from skedge.core.model.scenario import Scenario
 from skedge.optimum.certificates import certificate_of_utility
 from skedge.optimum.planned import PlannedPlacements
-from skedge.optimum.search import Objective, Solved, SolverModel, carried_out, policies_runs, search
-from skedge.optimum.solvers import whole_solvers
-from skedge.optimum.types import Attempt, Bound, Optimum
-from skedge.run import Run
+from skedge.optimum.search import Objective, SolverModel, policies_runs, run_plan, search
+from skedge.optimum.solvers import SolverResult, integer_solvers
+from skedge.optimum.types import Bound, Optimum
+from skedge.recorded_run import Run
 
 from .bounds import utility_bounds
 from .job_slots import JobSlots, job_slots
@@ -26,7 +25,17 @@ from .milp import Slots, UtilityProgram, utility_program
 
 POLICIES = ("pdors", "drf", "fifo")
 """The policies whose runs the solvers start from."""
-SOLVERS = whole_solvers(gap=1e-9)
+SOLVERS = integer_solvers(gap=1e-9)
+
+
+class _TotalUtility(Objective):
+    """The total utility at END times, to which the bounds refer, whatever times the policy values."""
+
+    def value(self, result: Run) -> float:
+        return utility_of(columns(result.scenario, result.schedule), "end") or 0.0
+
+
+OBJECTIVE = _TotalUtility("utility", "utility_total", "higher")
 
 
 def optimum_of_utility(
@@ -45,54 +54,45 @@ def optimum_of_utility(
     runs = policies_runs(scenario, policies, lambda _: True, "runs on it")
     model = utility_program(scenario, jobs)
     program = None if model is None else _Program(scenario, jobs, model)
-    objective = Objective("utility", "utility_total", "higher", _worth)
-    certificates = (certificate_of_utility(one) for _, one in runs)
-    return search(objective, runs, utility_bounds(scenario), program, solvers, seconds, beside=certificates)
+    certificates = (certificate_of_utility(result) for _, result in runs)
+    return search(OBJECTIVE, runs, utility_bounds(scenario), program, solvers, seconds, extra_bounds=certificates)
 
 
 @dataclass(frozen=True)
-class _Program(SolverModel):
+class _Program(SolverModel[Floats]):
     """The integer program of the scenario."""
 
     scenario: Scenario
     jobs: JobSlots
     model: UtilityProgram
 
-    def improve(self, solver: str, best: Run, known: Bound, seconds: float) -> Solved:  # noqa: ARG002
-        begun = perf_counter()
-        found = SOLVERS[solver](self.model, _point(self.scenario, self.jobs, self.model, best), seconds)
-        plan = None if found.solution is None else self.model.plan(found.solution)
-        planned = None if plan is None else carried_out(self.scenario, PlannedPlacements(plan))
-        took = perf_counter() - begun
-        value = None if planned is None else _worth(planned)
-        bound = None if found.bound is None else -found.bound
-        proved = None if bound is None else Bound(solver, bound, took, "proved by the solver")
-        return Solved(Attempt(solver, value, bound, took, found.message), planned, proved)
+    def solve(self, solver: str, best: Run, bound: Bound, seconds: float) -> SolverResult[Floats]:  # noqa: ARG002
+        result = SOLVERS[solver](self.model, _point(self.scenario, self.jobs, self.model, best), seconds)
+        return result.map(np.asarray, lambda cost: -cost)
 
-
-def _worth(result: Run) -> float:
-    """The total utility at END times, to which the bounds refer, whatever times the policy values."""
-    return utility_of(columns(result.scenario, result.schedule), "end") or 0.0
+    def carry_out(self, solution: Floats, best: Run) -> tuple[float | None, Run | None]:  # noqa: ARG002
+        planned = run_plan(self.scenario, PlannedPlacements(self.model.plan(solution)))
+        return None if planned is None else OBJECTIVE.value(planned), planned
 
 
 def _point(scenario: Scenario, jobs: JobSlots, program: UtilityProgram, best: Run) -> Floats:
     """The best run as a point of the program; zeros if time is not slotted."""
     if not scenario.physics.slotted:
         return np.zeros(len(program.cost))
-    slot, s = scenario.physics.slot, best.schedule
+    slot, schedule = scenario.physics.slot, best.schedule
     ids = {name: i for i, name in enumerate(scenario.cluster.server_ids)}
     plan: dict[int, tuple[int, Slots, set[int]]] = {}
-    for job, completion in s.jobs.select("job", "completion").iter_rows():
-        if completion is None or completion > jobs.worth.shape[1] * slot:
+    for job, completion in schedule.jobs.select("job", "completion").iter_rows():
+        if completion is None or completion > jobs.utility.shape[1] * slot:
             continue
-        slots, inside = dict[int, tuple[dict[int, int], dict[int, int]]](), set[int]()
-        for k, (table, column) in enumerate(((s.runs, "workers"), (s.ps, "count"))):
+        slots, colocated_slots = dict[int, tuple[dict[int, int], dict[int, int]]](), set[int]()
+        for k, (table, column) in enumerate(((schedule.runs, "workers"), (schedule.ps, "count"))):
             for row in table.filter(table["job"] == job).iter_rows(named=True):
                 for t in range(row["start"] // slot, row["end"] // slot):
-                    at = slots.setdefault(t, ({}, {}))[k]
-                    at[ids[row["server"]]] = at.get(ids[row["server"]], 0) + row[column]
+                    counts = slots.setdefault(t, ({}, {}))[k]
+                    counts[ids[row["server"]]] = counts.get(ids[row["server"]], 0) + row[column]
                     if row.get("colocated"):
-                        inside.add(t)
+                        colocated_slots.add(t)
         placed = {t: (tuple(sorted(w.items())), tuple(sorted(p.items()))) for t, (w, p) in slots.items() if w}
-        plan[job] = completion // slot - 1, placed, inside
+        plan[job] = completion // slot - 1, placed, colocated_slots
     return program.point(plan)

@@ -12,7 +12,7 @@ highest average processing rate first: gamma = 1/(D_j p).
 for the printed Q (ERRATA J23, J24, see ``docs/errata.md``); with ``q_mode=fractional`` the repaired dual constraint
 (6a') holds and gives 1.5 (1 + 1/eps) for fractional flow.
 
-**Reading order.**
+**Reading order.** ``docs/examples/aonline.py`` is Alg. 1 with the functions of these files.
 
 1. ``policy.py``: Alg. 1, one decision; Alg. 5, A_ps, whose search for a free slot is in ``a_ps.py``, compiled.
 2. ``a_greedy.py``: Alg. 2, A_greedy, and Alg. 3, Q of a worker and of the cloud; compiled. How a queue is projected to
@@ -42,6 +42,8 @@ beta_sw(t)             sum of 1/D over a lane's chunks
 zeta_j                 ``colocated``: 1 iff all in cloud
 A(t0), A_1, A_2        :func:`skedge.core.engine.ahead.cost_ahead`
 ====================== =================================== ==========
+
+**Reference.** ``tests/reference/aonline.py``: Alg. 1 to 5 in the paper's order and letters, in exact fractions.
 
 **Deviations** from the printed pseudo-code, with their numbers in ``docs/errata.md``:
 

@@ -14,7 +14,7 @@ from skedge.core.events import CLOUD, AssignPS, Dispatch, Event, Order, Reject
 from skedge.core.model.cluster import Cluster, Ints, Physics
 from skedge.core.model.size import UNLIMITED
 from skedge.core.model.time import SECOND
-from skedge.core.policy import Basis, LaneRule, Params, Promises, View
+from skedge.core.policy import BasePolicy, Guarantees, LaneRule, Params, View
 
 from .a_greedy import CostHeap, JobChunks, count_postponed, greedy, make_cost_heap, take_storage
 from .a_ps import first_free
@@ -65,7 +65,7 @@ class AOnlineParams(Params):
     ps_choice: Literal["lowest", "random"] = "lowest"
 
 
-class AOnline(Basis):
+class AOnline(BasePolicy):
     """A_online of JSAC'22."""
 
     name: ClassVar[str] = "aonline"
@@ -77,9 +77,9 @@ class AOnline(Basis):
         return LaneRule(preemptive=self.params.preempt_running)
 
     @property
-    def promises(self) -> Promises:
+    def guarantees(self) -> Guarantees:
         """Alpha is Q in its reading; a PS is taken in the cloud only where the edge has none."""
-        return Promises(alpha=self.params.q_mode, ps="edge_first")
+        return Guarantees(alpha=self.params.q_mode, ps="edge_first")
 
     @property
     def may_use_cloud(self) -> bool:
@@ -256,7 +256,7 @@ class AOnline(Basis):
             self.costs = make_cost_heap(max(candidates, len(self.costs.heap)), groups)
         return self.costs
 
-    def unfit(self, cluster: Cluster) -> str | None:
+    def incompatibility(self, cluster: Cluster) -> str | None:
         """Why a run on this cluster could get stuck, for some jobs; None if it cannot."""
         scarce = [k for k, name in enumerate(cluster.ps_types) if (cluster.ps_type == k).sum() < cluster.lanes]
         if cluster.cloud is not None or not scarce:

@@ -74,7 +74,7 @@ class ResourceJobs:
         view
             The state before the orders.
         reason
-            Of the allocations, on record.
+            The reason of the allocations, on record.
         """
         present = self.allocations(view)
         changed = np.any([workers != present[0], servers != present[1]], axis=(0, 2))

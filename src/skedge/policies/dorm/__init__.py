@@ -31,6 +31,8 @@ theta1, theta2          ``theta1``, ``theta2``
 r_i                     whether anything of a job is changed
 ======================= ==================================== =========
 
+**Reference.** ``tests/reference/dorm.py``: the best partition by trying every one.
+
 **Deviations** (SMARTCOMP'17; its text is not at hand). D1: two matrices instead of containers of one kind, for PD-ORS'
 ratio of workers to PSs. D2: exactly max(1, ceil(w / gamma)) PSs: with more of them utilisation as the aim would fill
 servers with PSs that serve no worker. D3: s_i is of the dominant resource of gamma workers and their PS, which keeps it

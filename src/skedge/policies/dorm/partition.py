@@ -29,8 +29,8 @@ def partition(
     cells
         Largest number of applications x machines for which the program is solved machine by machine.
     nodes, gap
-        Of the solver's tree, in one solution, and relative distance from the optimum at which the search may end. Of
-        pools a fifth of it, for what the packing may lose.
+        Nodes of the solver's tree in one solution, and relative distance from the optimum at which the search may end;
+        for pools a fifth of the distance, as the packing loses some.
 
     Returns
     -------

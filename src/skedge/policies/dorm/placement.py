@@ -20,7 +20,7 @@ from .applications import Applications, Partition, PartitionProblem
 def packing(
     problem: PartitionProblem, pooled: Applications, pool: Ints, plan: Partition, size: Floats
 ) -> Partition | None:
-    """What `plan` changes, placed on the machines; everything else stays where it is.
+    """Place the changes of `plan` on the machines; everything else stays where it is.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def packing(
     plan
         A partition of the pools.
     size
-        Of a worker and of a PS of each application, shape ``(2 * applications,)``: the largest come first.
+        Size of a worker and of a PS of each application, shape ``(2 * applications,)``: the largest come first.
 
     Returns
     -------
@@ -51,6 +51,7 @@ def packing(
     # first a seat for each survivor: a large newcomer must not take the room of its last worker
     for piece_counts in (seats, counts - seats):
         pack(np.concatenate([apps.worker, apps.ps]), piece_counts, order, pool, left, problem.price, cells)
+    # rows of `cells`: workers of every application, then its PSs
     w, s = w + cells[: len(w)], s + cells[len(w) :]
     trim(apps.worker, apps.ps, apps.ratio, rows, left, w, s)
     # the packing may leave pieces out: their room goes to jobs that change anyway, and to newcomers

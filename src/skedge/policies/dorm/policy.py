@@ -13,7 +13,7 @@ from skedge.core.errors import SolverError
 from skedge.core.events import Event, Order, Postpone
 from skedge.core.model.cluster import Cluster, Physics
 from skedge.core.model.ties import NOISE
-from skedge.core.policy import Basis, Need, Params, Promises, View
+from skedge.core.policy import BasePolicy, Guarantees, Need, Params, View
 from skedge.policies.common.resource_jobs import ResourceJobs
 from skedge.policies.drf.progressive_filling import progressive_filling
 
@@ -55,7 +55,7 @@ class DormParams(Params):
     cells: int = Field(200, ge=1)
 
 
-class Dorm(Basis):
+class Dorm(BasePolicy):
     """Dorm: the most utilisation within bounds of fairness loss and adjustment overhead."""
 
     name: ClassVar[str] = "dorm"
@@ -63,9 +63,9 @@ class Dorm(Basis):
     Parameters = DormParams
 
     @property
-    def promises(self) -> Promises:
+    def guarantees(self) -> Guarantees:
         """Data are brought with allocations only; PSs by the ratio."""
-        return Promises(uploads="with_allocations", ps="ratio")
+        return Guarantees(uploads="with_allocations", ps="ratio")
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
@@ -107,6 +107,7 @@ class Dorm(Basis):
 
     def _bounds(self, running: int) -> Bounds:
         loss = self.params.theta1 * 2 * len(self.cluster.resources)
+        # sum_i |s_i - shat_i| is at most 2 m: shares of a resource sum to at most 1 on either side
         return Bounds(_up(loss) if self.params.whole else loss, _up(self.params.theta2 * running))
 
     def _solution(self, apps: Applications, view: View) -> tuple[Partition | None, str]:

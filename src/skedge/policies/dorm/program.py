@@ -84,6 +84,7 @@ def program(problem: PartitionProblem, room: tuple[Floats, Floats]) -> Partition
     from scipy.sparse import csr_array, diags_array, eye_array, kron  # noqa: PLC0415
 
     apps, fair, (n, machines), was_in = problem.apps, problem.fair, problem.apps.workers.shape, problem.apps.survivors
+    # the sum over the machines of an application, and one number of each application
     by_application, identity = kron(eye_array(n), np.ones((1, machines))), eye_array(n)
     per_ps = np.array([middle_ratio(*pair) for pair in zip(apps.ratio, apps.max_workers.tolist(), strict=True)])
     rows = _Rows(n, machines)

@@ -39,6 +39,8 @@ U_i                ``counts``                            workers and PSs by serv
 s_i                w_j / workers of the type             max_r (alpha w + beta s) / C
 ================== ===================================== ===================================
 
+**Reference.** ``tests/reference/drf.py``: Alg. 1 of the paper on pooled resources, in exact fractions, and on machines.
+
 **Deviations.** D1: a job that does not fit drops out and the others continue (a public re-implementation stops there;
 the paper lets the user drop out). *Typed slots*: D2: the PS is no share: each job has one, so it ranks no job; where
 there is no cloud, a job for which none is left gets nothing. D3: She et al. are silent on whether counts are fixed;

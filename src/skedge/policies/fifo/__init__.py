@@ -24,6 +24,8 @@ At sites, as Okita runs it: :mod:`skedge.policies.okita` describes it.
 4. ``on_resources.py``: servers with resources.
 5. ``skedge/policies/okita/baselines.py``: at sites.
 
+**Reference.** ``tests/reference/gang_policies.py``: ``rule=strict`` on typed slots; the others have cases by hand.
+
 **Deviations.** D1: a job that can never fit on the edge goes to the cloud at once, or is rejected where there is none;
 it blocks no other (``earliest_server`` without a cloud: its demand shrinks to what the largest server holds). D2: the
 upload of ``earliest_server`` starts on arrival, when the server is decided. D3: on servers with resources a job whose

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from skedge.core.errors import PolicyError
 from skedge.core.model.cluster import Cluster, Physics
-from skedge.core.policy import ByKind, Need, Params, Promises, Started
+from skedge.core.policy import ActivePolicy, Guarantees, Need, Params, PolicyByKind
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -48,7 +48,7 @@ class FifoParams(Params):
         return self
 
 
-class Fifo(ByKind):
+class Fifo(PolicyByKind):
     """First in, first out."""
 
     name: ClassVar[str] = "fifo"
@@ -56,11 +56,11 @@ class Fifo(ByKind):
     Parameters = FifoParams
 
     @property
-    def promises(self) -> Promises:
+    def guarantees(self) -> Guarantees:
         """No job is preempted; PSs by the ratio; where jobs go to a server on arrival, data are brought ahead."""
         if self.params.rule == "earliest_server":
-            return Promises(preempts="never")
-        return Promises(uploads="with_allocations", preempts="never", ps="ratio")
+            return Guarantees(preempts="never")
+        return Guarantees(uploads="with_allocations", preempts="never", ps="ratio")
 
     @property
     def shares(self) -> bool:
@@ -72,24 +72,24 @@ class Fifo(ByKind):
         """With `allow_cloud`, and with the rule ``earliest_server``, which counts the cloud as a server."""
         return bool(self.params.allow_cloud or self.params.rule == "earliest_server")
 
-    def on_slots(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
+    def on_slots(self, cluster: Cluster, physics: Physics, rng: Generator) -> ActivePolicy:
         """The rule on typed slots."""
         if self.params.rule == "earliest_server":
-            from .earliest_server import EarliestServer  # noqa: PLC0415 - see ByKind
+            from .earliest_server import EarliestServer  # noqa: PLC0415 - see PolicyByKind
 
             return EarliestServer(self.params, cluster, physics, rng)
         from .strict import StrictFifo  # noqa: PLC0415
 
         return StrictFifo(self.params, cluster, physics, rng)
 
-    def on_resources(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:  # noqa: ARG002
+    def on_resources(self, cluster: Cluster, physics: Physics, rng: Generator) -> ActivePolicy:  # noqa: ARG002
         """FIFO on servers with resources."""
         self._needs_strict()
         from .on_resources import FifoOnResources  # noqa: PLC0415
 
         return FifoOnResources(self.params, cluster, rng)
 
-    def at_sites(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
+    def at_sites(self, cluster: Cluster, physics: Physics, rng: Generator) -> ActivePolicy:
         """FIFO in Okita's model."""
         self._needs_strict()
         from skedge.policies.okita.baselines import SiteFifo  # noqa: PLC0415

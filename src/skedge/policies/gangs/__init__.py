@@ -16,6 +16,8 @@ placed leaves those that run where they are while other workers are free; ``plac
 each event, which moves running jobs on an idle cluster too. The cloud takes only what can never fit on the edge
 (``allow_cloud`` changes that).
 
+**Reference.** ``tests/reference/gang_policies.py``: SRTF, Tiresias-L and Preemptive, event by event.
+
 SRTF
 ----
 Shortest remaining time first, with gangs (the baseline of JSAC'22; Schrage and Miller 1966).

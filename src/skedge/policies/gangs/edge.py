@@ -11,7 +11,7 @@ from skedge.core.events import CLOUD, OUT_OF_SERVICE, Allocate, Event, Order, Re
 from skedge.core.model.cluster import Cluster, Ints, Physics, Placement
 from skedge.core.model.size import UNLIMITED
 from skedge.core.model.time import SECOND
-from skedge.core.policy import Basis, Promises, View
+from skedge.core.policy import BasePolicy, Guarantees, View
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -26,7 +26,7 @@ def too_few(k: int, slots: int) -> str:
     return f"never_fits: it asks for {k} workers; the edge has {slots} of its type, and no cloud"
 
 
-class EdgePolicy(Basis):
+class EdgePolicy(BasePolicy):
     """Base of the gang baselines and of those that give and take single workers.
 
     Attributes
@@ -46,9 +46,9 @@ class EdgePolicy(Basis):
         return bool(getattr(self.params, "allow_cloud", False))
 
     @property
-    def promises(self) -> Promises:
+    def guarantees(self) -> Guarantees:
         """Data are brought with allocations only; a suspended job makes room for another."""
-        return Promises(uploads="with_allocations", preempts="for_others")
+        return Guarantees(uploads="with_allocations", preempts="for_others")
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""

@@ -242,7 +242,7 @@ def _nearest_for_all(job: int, k: int, stored: Data, rule: Rule, room: Ints, del
             if server != EMPTY and room[server] >= k and stored.workers[i] >= k and (best < 0 or server < best):
                 best, least = server, 0
         at = stored.following[at]
-    if least == 0 and delays.given.shape[0] == 0 and min(delays.lo[job, 0], delays.lo[job, 1]) > 0:
+    if least == 0 and delays.fixed.shape[0] == 0 and min(delays.lo[job, 0], delays.lo[job, 1]) > 0:
         return best  # all other delays are longer
     for s in range(len(room)):
         if room[s] >= k:

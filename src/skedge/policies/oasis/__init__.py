@@ -22,6 +22,9 @@ U_1, L_1, U_2, L_2     :func:`.on_resources.oasis_prices`      utility per unit,
 theta(t, v)            :meth:`.on_resources.Oasis.slot_costs`  utility
 ====================== ======================================= =========================
 
+**Reference.** ``tests/reference/pdors.py``, exact, where no machine can hold both kinds; at sites enumeration
+(``tests/builders/site_baselines.py``).
+
 **Deviations**, for the comparison with PD-ORS, whose authors gave each kind half of the machines:
 
 - D1 PSs by the job's ratio instead of its bandwidth, and the global batch F as the limit of workers.

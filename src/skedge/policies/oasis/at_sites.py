@@ -207,7 +207,7 @@ class Offer(NamedTuple):
     room, price
         Workers that each site holds, and what one costs.
     fixed, ps
-        What the PS costs and where it stands; inf and -1 where there is no room.
+        Price of the PS and its site; inf and -1 where there is no room.
     """
 
     order: Ints
@@ -254,7 +254,7 @@ def hosts(sites: int, *, split_sites: bool) -> np.ndarray:
 
 
 def doubled_books(ledger: Ledger) -> Ledger:
-    """The same books for twice as many slots."""
+    """A ledger of twice as many slots, with the same load and prices (D9)."""
     slots = len(ledger.load)
     doubled = Ledger(ledger.capacity, 2 * slots, ledger.prices)
     doubled.load[:slots], doubled.price[:slots] = ledger.load, ledger.price

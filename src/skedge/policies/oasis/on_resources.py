@@ -26,7 +26,7 @@ def oasis_prices(
     Parameters
     ----------
     jobs
-        Those of the trace, or of a window of history.
+        The jobs of the trace, or of a window of history.
     capacity
         Shape ``(machines, resources)``, at least two machines.
     horizon
@@ -109,6 +109,7 @@ class Oasis(Admission):
         price = self.ledger.price[slot][side] @ demand
         free = self.ledger.free(slot)[side][:, needed]
         room = np.floor((free / demand[needed]).min(axis=1) + SLACK).astype(np.int64)
+        # a stable order: of equal prices the lower machine first
         return np.argsort(price, kind="stable"), room, price
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from skedge.core.errors import PolicyError
 from skedge.core.model.cluster import Cluster, Physics
-from skedge.core.policy import ByKind, Need, Params, Promises, Started
+from skedge.core.policy import ActivePolicy, Guarantees, Need, Params, PolicyByKind
 from skedge.policies.pdors.prices import PrimalDualParams, frozen_prices
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class OasisParams(PrimalDualParams):
     split_sites: bool = True
 
 
-class OasisPolicy(ByKind):
+class OasisPolicy(PolicyByKind):
     """OASiS: jobs admitted by primal-dual prices; workers and PSs on separate servers."""
 
     name: ClassVar[str] = "oasis"
@@ -36,9 +36,9 @@ class OasisPolicy(ByKind):
     needs: ClassVar[frozenset[Need]] = frozenset({"resources with a utility of every job, or sites", "a horizon"})
 
     @property
-    def promises(self) -> Promises:
+    def guarantees(self) -> Guarantees:
         """Data are brought with allocations only; on servers with resources every job that runs has a plan."""
-        return Promises(uploads="with_allocations", plans=True)
+        return Guarantees(uploads="with_allocations", plans=True)
 
     @property
     def history(self) -> str:
@@ -46,7 +46,7 @@ class OasisPolicy(ByKind):
         return str(self.params.history)
 
     def calibrated(self, scenario: Scenario) -> OasisPolicy:
-        """The same policy with its constants set: if they were not, from the jobs of `scenario`."""
+        """A copy of the policy with its constants set, from the jobs of `scenario` where they were not."""
         if self.params.low is not None:
             return self
         constants = self.of_kind(
@@ -55,7 +55,7 @@ class OasisPolicy(ByKind):
         return OasisPolicy(**{**self.params.model_dump(), **constants(scenario)})
 
     def _constants_on_resources(self, scenario: Scenario) -> dict[str, Any]:
-        from .on_resources import OasisOnResources  # noqa: PLC0415 - see ByKind
+        from .on_resources import OasisOnResources  # noqa: PLC0415 - see PolicyByKind
 
         return OasisOnResources(self.params).constants(scenario)
 
@@ -65,13 +65,13 @@ class OasisPolicy(ByKind):
 
         return site_constants(scenario)
 
-    def on_resources(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:
+    def on_resources(self, cluster: Cluster, physics: Physics, rng: Generator) -> ActivePolicy:
         """OASiS on servers with resources.
 
         Raises
         ------
         PolicyError
-            With ``split_sites=false``, which goes with sites.
+            If ``split_sites=false``, which goes with sites alone.
         """
         if not self.params.split_sites:
             raise PolicyError("oasis: split_sites=false goes with sites; on servers both kinds are always apart")
@@ -81,7 +81,7 @@ class OasisPolicy(ByKind):
         policy.start(cluster, physics, rng)
         return policy
 
-    def at_sites(self, cluster: Cluster, physics: Physics, rng: Generator) -> Started:  # noqa: ARG002
+    def at_sites(self, cluster: Cluster, physics: Physics, rng: Generator) -> ActivePolicy:  # noqa: ARG002
         """OASiS in Okita's model."""
         from skedge.policies.okita.slots import SiteDriver, sites_of  # noqa: PLC0415
 

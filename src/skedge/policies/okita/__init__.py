@@ -49,6 +49,8 @@ bcost_i*               Progress.bandwidth                      cost
 Av_r^k(t)              `free` of :meth:`.alg1.Okita.decide`    units
 ====================== ======================================= ===================
 
+**Reference.** ``tests/reference/okita.py``: Alg. 1 to 3 in exact fractions, every N and every PS site.
+
 **Deviations** from the printed pseudo-code, with their numbers in ``docs/errata-okita.md``.
 
 Alg. 1:

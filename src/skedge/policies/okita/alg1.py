@@ -78,7 +78,7 @@ class Conflict:
 
 @dataclass(frozen=True, eq=False)
 class OkitaDecision(Decision):
-    """What Okita decides for a job, and why.
+    """A decision of Okita for one job in one slot, with its reasons.
 
     Attributes
     ----------

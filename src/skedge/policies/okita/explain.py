@@ -38,7 +38,7 @@ class PlacementExplanation:
     Attributes
     ----------
     decision
-        With the conflict, if there was one, and both of its costs; with what moved.
+        The decision, with the conflict, if any, its two costs, and the transfers.
     choices
         The enumeration over N for the job alone.
     placement, slots
@@ -46,7 +46,7 @@ class PlacementExplanation:
     quality
         Q's terms for it, by site.
     exchange
-        What the exchange of parameters costs over the plan with the PS at its site.
+        Cost of the exchange of parameters over the plan with the PS at its site.
     runner_up
         The next best site for the PS, and its cost; None if no other has room.
     """
@@ -117,7 +117,7 @@ def explain_decision(
 
 
 def as_tables(explanation: PlacementExplanation, ids: Sequence[str], name: Callable[[int], str]) -> dict[str, Any]:
-    """The same in tables, sites by `ids` and jobs by `name`."""
+    """An explanation in tables, with sites named by `ids` and jobs by `name`."""
     decision, placement = explanation.decision, explanation.placement
     worker_sites, n_workers = np.flatnonzero(placement.workers).tolist(), int(placement.workers.sum())
     runner_up = explanation.runner_up

@@ -199,7 +199,7 @@ def exchange_cost_by_count(
     rooms
         Order and room of the sites; they do not depend on N.
     cost
-        Of a MB from row to column, shape ``(sites, sites)``.
+        q, per MB from row to column, shape ``(sites, sites)``.
     exchange_mb
         pi_i, MB per slot.
     exchange, best_ps
@@ -254,7 +254,7 @@ def bounds(
     slots
         l of each N, shape ``(N,)``.
     least_cost
-        Of a MB to another site, shape ``(sites,)``.
+        Least cost of a MB to another site, shape ``(sites,)``.
     bound
         Filled, shape ``(N,)``.
     """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from skedge.core.events import Event, Order
 from skedge.core.model.cluster import Cluster, Physics
-from skedge.core.policy import Basis, Need, Params, View
+from skedge.core.policy import BasePolicy, Need, Params, View
 
 from .alg1 import Okita, OkitaDecision, OkitaParams
 from .explain import as_tables, explain_decision
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
 
 
-class OkitaPolicy(Basis):
+class OkitaPolicy(BasePolicy):
     """Okita: unbiased training on data at many sites, at the lowest latency cost plus bandwidth cost."""
 
     name: ClassVar[str] = "okita"

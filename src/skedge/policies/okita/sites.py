@@ -72,14 +72,14 @@ class Sites:
 
     @cached_property
     def donors(self) -> Ints:
-        """By receiver, row: all sites by what a MB from them costs, ties by number (Alg. 3 line 4)."""
+        """For each receiver, a row: all sites by the cost of a MB from them, ties by number (Alg. 3 line 4)."""
         # transposed: the cost is from the row to the column, and here a row is a receiver
         return np.argsort(self.cost.T, axis=1, kind="stable")
 
 
 @dataclass(frozen=True)
 class SiteJob:
-    """What a user announces of a job; symbols and units in the package's table.
+    """A job as its user announces it; symbols and units in the package's table.
 
     Attributes
     ----------
@@ -148,7 +148,7 @@ class SitePlacement(NamedTuple):
     ps
         The site r~ with s = 1.
     cost
-        Of the exchange of parameters in one slot: sum of q^{r r~} pi y_r.
+        Cost of the exchange of parameters in one slot: sum of q^{r r~} pi y_r.
     """
 
     workers: Ints
@@ -156,7 +156,7 @@ class SitePlacement(NamedTuple):
     cost: float
 
     def demand(self, job: SiteJob) -> Floats:
-        """What it takes, shape ``(sites, resources)``."""
+        """Resources of the placement, m y + n s, shape ``(sites, resources)``."""
         worker, ps = job.demands
         demand = np.outer(self.workers, worker)
         demand[self.ps] += ps

@@ -268,7 +268,7 @@ def sites_of(cluster: Cluster) -> Sites:
 
 
 def site_job(job: int, view: View, physics: Physics) -> SiteJob:
-    """What a job announces.
+    """A job as it is announced; its arrival is the first slot that begins at or after now.
 
     Raises
     ------

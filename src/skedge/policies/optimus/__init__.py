@@ -29,6 +29,8 @@ f(p_j, w_j)           1 / :func:`.marginal_gain.iteration`  iterations per slot
 theta_0 .. theta_4    ``speed``                        slots
 ===================== ================================ =======================
 
+**Reference.** ``tests/reference/optimus.py``: a whole run, slot after slot.
+
 **Deviations.** D1: Q_j is known from what the job announces, so no loss curve is fitted. D2: at most F_j workers, and
 never more than gamma_j of them to a PS: a worker that would be one too many comes with a PS. With ``servers=ratio`` PSs
 are added in no other way, as in PD-ORS' model more of them bring nothing; ``servers=free`` also weighs a PS alone. D3:

@@ -12,7 +12,7 @@ from skedge.core.events import Event, Order, WakeAt
 from skedge.core.model.cluster import Cluster, Floats, Physics
 from skedge.core.model.speed import MBIT_PER_MB
 from skedge.core.model.time import SECOND
-from skedge.core.policy import Basis, Need, Params, Promises, View
+from skedge.core.policy import BasePolicy, Guarantees, Need, Params, View
 from skedge.policies.common.resource_jobs import ResourceJobs
 
 from .marginal_gain import Demands, allocate, place
@@ -45,7 +45,7 @@ class OptimusParams(Params):
     skip: bool = False
 
 
-class Optimus(Basis):
+class Optimus(BasePolicy):
     """Marginal gains, slot by slot."""
 
     name: ClassVar[str] = "optimus"
@@ -53,10 +53,10 @@ class Optimus(Basis):
     Parameters = OptimusParams
 
     @property
-    def promises(self) -> Promises:
+    def guarantees(self) -> Guarantees:
         """Data are brought with allocations only; PSs by the ratio, unless they are free."""
         ratio = self.params.servers == "ratio"
-        return Promises(uploads="with_allocations", ps="ratio" if ratio else None)
+        return Guarantees(uploads="with_allocations", ps="ratio" if ratio else None)
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""

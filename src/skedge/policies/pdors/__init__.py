@@ -11,19 +11,18 @@ in slot t: the cheaper of the internal case, one machine, and the external case,
 and S randomized roundings of its solution.
 
 **Guarantee.** With probability above (1 - (delta/3)^S)^(T K E), 6 G/delta max_r(1, ln U^r/L)-competitive (Theorem 5);
-at the paper's own sizes the bounds behind it are empty (:func:`.gains.cover_bound`), see ``docs/errata-pdors.md``.
+at the paper's own sizes the bounds behind it are empty (:func:`.alg4.cover_bound`), see ``docs/errata-pdors.md``.
 
 **Reading order.** ``docs/examples/pdors.py`` is Alg. 1 step by step, with the objects of these files.
 
 1. ``job.py``: Eqs. (1) and (2), a job and its two rates; the work levels in which Alg. 3 counts.
 2. ``prices.py``: Eqs. (12)-(14), the price functions and their constants; what is allocated.
 3. ``admission.py``: Alg. 1, the offer; Alg. 2, the best completion; Alg. 3, the dynamic program.
-4. ``alg4.py``: Alg. 4, theta(t, v): the internal and the external case; the policy and its parameters.
+4. ``alg4.py``: Alg. 4, theta(t, v): the internal and the external case, G_delta; the policy and its parameters.
 5. ``rounding.py``: Alg. 4 lines 8-12, Problem (23): its relaxation by HiGHS, randomized rounding, repair.
-6. ``gains.py``: Lemmas 1 and 2, Eqs. (29), (30): G_delta and its bounds.
-7. ``parametric_lp.py``: Alg. 4 line 8 fast: the relaxation for all work levels of a slot in one sweep.
-8. ``policy.py``: plans carried out slot by slot, as orders.
-9. ``explain.py``: utility against cost by completion, for ``skedge explain``.
+6. ``parametric_lp.py``: Alg. 4 line 8 fast: the relaxation for all work levels of a slot in one sweep.
+7. ``policy.py``: plans carried out slot by slot, as orders.
+8. ``explain.py``: utility against cost by completion, for ``skedge explain``.
 
 ====================== ======================================= =========================
 paper                  here                                    unit
@@ -38,6 +37,8 @@ lambda_i               Plan.payoff                             utility
 v, W_1                 ``Levels.steps``, ``Levels.workers``    , workers, real
 G_delta, S             gain, tries
 ====================== ======================================= =========================
+
+**Reference.** ``tests/reference/pdors.py``: Alg. 1 to 4 in the paper's order, with ``pdors_by_enumeration.py``.
 
 **Deviations** from the printed pseudo-code, with their numbers in ``docs/errata-pdors.md``:
 

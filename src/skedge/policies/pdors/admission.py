@@ -90,7 +90,7 @@ class AdmissionAnswer:
     ends
         The completions that were compared: END times a + 1 .. T.
     utility, cost
-        Of each of them, shape ``(len(ends),)``; cost inf where the job cannot be complete by then.
+        Utility and cost of each, shape ``(len(ends),)``; cost inf where the job cannot be complete by then.
     dearest
         The largest charges of `plan`, dearest first: the prices that made a rejection.
     """
@@ -165,7 +165,7 @@ class Admission:
     Attributes
     ----------
     ledger
-        What is allocated, and its prices.
+        The allocated resources and their prices.
     payoffs
         Sum of lambda_i over the admitted jobs.
 
@@ -230,6 +230,7 @@ class Admission:
             If the job is not made for this cluster. A solver that fails rejects the job.
         """
         check_cluster(self.ledger.capacity, self.horizon, (job,))
+        # completions as END times: t~ + 1 in the paper's indices
         ends = np.arange(job.arrival + 1, self.horizon + 1)
         utility = np.array([value(job, int(end), self.completion) for end in ends])
         levels = self.levels(job)
@@ -267,6 +268,7 @@ class Admission:
         if end < 0:
             return None
         slots, left, steps = [], last.shape[1] - 1, self.levels(job).steps
+        # back from the last slot: `last` has the work of each slot, and v less it is left to the slots before
         for t in range(end, -1, -1):
             step = int(last[t, left])
             if step > 0:

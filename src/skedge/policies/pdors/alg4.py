@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
+from skedge.core.errors import PolicyError
 from skedge.core.model.cluster import Floats, Ints
 from skedge.core.model.speed import ceil_almost, servers_for
 from skedge.core.model.ties import SLACK, better
@@ -15,11 +17,10 @@ from skedge.core.policy import Params
 from skedge.platform.jit import compiled
 
 from .admission import Admission, SlotPlan
-from .gains import cover_gain, packing_gain
-from .job import Completion, Levels, TrainingJob, value
+from .job import Levels, TrainingJob
 from .parametric_lp import DONE, sweep
 from .policy import PrimalDual
-from .prices import CalibrationJobs, Prices, PrimalDualParams, calibrate, check_cluster
+from .prices import Prices, PrimalDualParams, pdors_prices
 from .rounding import (
     MISSED,
     NOT_ROUNDED,
@@ -59,7 +60,7 @@ class PdorsParams(PrimalDualParams):
     milp_after_repair
         Where neither rounding nor repair finds a placement, look for one by the integer program (P15): dear.
     time_limit
-        Of one call of HiGHS [s].
+        Limit of one call of HiGHS [s].
     """
 
     theta: Literal["rounded", "exact"] = "rounded"
@@ -70,37 +71,6 @@ class PdorsParams(PrimalDualParams):
     cover_soft: bool = False
     milp_after_repair: bool = False
     time_limit: float = Field(60.0, gt=0)
-
-
-def pdors_prices(
-    jobs: Sequence[TrainingJob], capacity: Floats, horizon: int, completion: Completion = "end"
-) -> Prices:  # fmt: skip
-    """U^r, mu and L of PD-ORS, Eq. (13), (14).
-
-    Parameters
-    ----------
-    jobs
-        Those of the trace, or of a window of history (P8).
-    capacity
-        C_h^r, shape ``(machines, resources)``.
-    horizon
-        T [slots].
-    completion
-        The argument of u: ``end`` or ``index`` of the last slot.
-
-    Raises
-    ------
-    ScenarioError
-        As :func:`.prices.calibrate`.
-    """
-    check_cluster(capacity, horizon, jobs)
-    demand = np.array([sum(job.demands) for job in jobs]).reshape(len(jobs), capacity.shape[1])
-    # P4: u of the least duration; (13) subtracts a_i from it once more
-    best = np.array([value(job, job.arrival + job.shortest(job.internal), completion) for job in jobs])
-    worst = np.array([value(job, horizon, completion) for job in jobs])
-    # ceil(E K (tau + 2 g gamma / (b^(e) F))) of (14): worker-slots at the slower rate
-    slots = np.array([float(ceil_almost(job.work * job.external)) for job in jobs])
-    return calibrate(CalibrationJobs(demand, best, worst, slots), capacity, horizon, factor=2)
 
 
 class PdorsAdmission(Admission):
@@ -240,7 +210,7 @@ class SlotTable(NamedTuple):
     placements
         Workers and PSs that attain it, shape ``(levels + 1, 2, machines)``; may have more rows.
     is_internal
-        Whether all of them are on one machine, shape ``(levels + 1,)``.
+        True where all of them are on one machine, shape ``(levels + 1,)``.
     """
 
     theta: Floats
@@ -329,3 +299,76 @@ def external(
             theta[v], is_internal[v] = cost, False
             for h in range(machines):
                 placements[v, 0, h], placements[v, 1, h] = w[h], s[h]
+
+
+def packing_gain(delta: float, rows: int, least: float) -> float:
+    """G of Lemma 1 and Eq. (29), at most 1: packing rows hold with probability 1 - delta/3.
+
+    Parameters
+    ----------
+    delta
+        In (0, 1].
+    rows
+        Number of packing rows, RH + 1 in (29).
+    least
+        W_b (W_2 in (29)): the least b_i / B_ij over the entries above 0.
+
+    Raises
+    ------
+    PolicyError
+        If delta or W_b is out of its range.
+    """
+    x = 3 * _log_term(delta, rows, least) / (2 * least)
+    return 1 + x - math.sqrt(x * x + 2 * x)
+
+
+def cover_gain(delta: float, rows: int, least: float) -> float:
+    """G of Lemma 2 and Eq. (30), at least 1: cover rows hold with probability 1 - delta/3.
+
+    Parameters
+    ----------
+    delta
+        In (0, 1].
+    rows
+        m, number of cover rows: 2 with that of the PSs (P17).
+    least
+        W_a, the least a_i / A_ij: min(W_1, W_1 / gamma) here.
+    """
+    x = _log_term(delta, rows, least) / least
+    return 1 + x + math.sqrt(x * x + 2 * x)
+
+
+def cover_bound(gain: float, delta: float, rows: int, least: float) -> float:
+    """Lemma 1: with probability 1 - delta/3 no cover row falls to this part of a_i or below; 0 or less is vacuous.
+
+    The paper prints delta/(3m); the union bound over m rows gives delta/3 (P18).
+
+    Parameters
+    ----------
+    gain
+        G_delta, > 0.
+    delta, rows, least
+        As in :func:`cover_gain`.
+    """
+    return gain * (1 - math.sqrt(2 * _log_term(delta, rows, least) / (gain * least)))
+
+
+def packing_bound(gain: float, delta: float, rows: int, least: float) -> float:
+    """Lemma 2: with probability 1 - delta/3 no packing row exceeds this multiple of b_i.
+
+    Parameters
+    ----------
+    gain
+        G_delta, > 0.
+    delta, rows, least
+        As in :func:`packing_gain`.
+    """
+    return gain * (1 + math.sqrt(3 * _log_term(delta, rows, least) / (gain * least)))
+
+
+def _log_term(delta: float, rows: int, least: float) -> float:
+    if not 0 < delta <= 1:
+        raise PolicyError(f"delta = {delta}; it must be above 0 and at most 1")
+    if not least > 0:
+        raise PolicyError(f"W = {least}; the bounds of the rounding need a row that can hold something")
+    return math.log(3 * rows / delta)

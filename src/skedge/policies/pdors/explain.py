@@ -98,7 +98,7 @@ def would_admit(job: TrainingJob, answer: AdmissionAnswer, admits: Callable[[Tra
 
 
 _MOST_BATCH, _MOST_LEVELS, _PARTS = 4096, 4, 1000
-"""How far changes are tried: multiples of the batch and of the levels; work in parts of a thousand."""
+"""Limits of the changes that are tried: multiples of the batch and of the levels; work in thousandths."""
 
 
 def _height(job: TrainingJob, answer: AdmissionAnswer) -> str:

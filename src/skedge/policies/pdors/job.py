@@ -205,6 +205,7 @@ def levels_of(job: TrainingJob, rates: Sequence[float]) -> Levels:
     In a slot only those numbers of levels are tried of which one more would take a worker more, at one of the rates.
     """
     if job.levels is not None:
+        # a given N_q: ceil(V / N_q) samples a level, so a slot loses what its workers do beyond whole levels
         samples = math.ceil(job.work / job.levels)
         total = math.ceil(job.work / samples)
         return Levels(samples, total, exact=False, steps=np.arange(_largest_step(job, rates[0], samples, total) + 1))

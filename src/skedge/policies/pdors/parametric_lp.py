@@ -184,34 +184,34 @@ def sweep(problem: Subproblem, levels: Floats, relaxation: Relaxation) -> int:
     -------
     DONE or GAVE_UP.
     """
-    c, value = _columns(problem), relaxation.cost
+    lp, value = _columns(problem), relaxation.cost
     value[:] = np.inf
     # no machine holds a worker, or none holds a PS: no level above 0 is feasible
-    if c.extra.min() < 0:
+    if lp.extra.min() < 0:
         return DONE
     n_done, inverse, amount, rate = 0, np.empty((2, 2)), np.empty(2), np.empty(2)
     # far more pivots than a sweep takes: a limit against cycling where several bases share a corner
-    for _ in range(20 * c.columns[0] + 100):
-        _invert(c, inverse)
-        _amounts(c, inverse, problem.ratio, amount, rate)
-        limit, leaving, home_leaves = _ratio_test(c, amount, rate)
+    for _ in range(20 * lp.columns[0] + 100):
+        _invert(lp, inverse)
+        _amounts(lp, inverse, problem.ratio, amount, rate)
+        limit, leaving, home_leaves = _ratio_test(lp, amount, rate)
         while n_done < len(levels) and levels[n_done] <= limit * (1 + SAME):
             extras = amount + levels[n_done] * rate
             value[n_done] = _spread(
-                c, extras, problem.worker_price, problem.ps_price, relaxation.w[n_done], relaxation.s[n_done]
+                lp, extras, problem.worker_price, problem.ps_price, relaxation.w[n_done], relaxation.s[n_done]
             )
             n_done += 1
         if n_done == len(levels):
             return DONE
         if home_leaves:
-            k = c.owner[c.extra[leaving]]
+            k = lp.owner[lp.extra[leaving]]
             # the home leaves: it changes places with the extra, so that a basis stays one home per class and two extras
-            c.home[k], c.extra[leaving] = c.extra[leaving], c.home[k]
-            _invert(c, inverse)
-        entering = _entering_column(c, inverse, leaving)
+            lp.home[k], lp.extra[leaving] = lp.extra[leaving], lp.home[k]
+            _invert(lp, inverse)
+        entering = _entering_column(lp, inverse, leaving)
         if entering < 0:
             return DONE
-        c.extra[leaving] = entering
+        lp.extra[leaving] = entering
     value[n_done:] = np.nan
     return GAVE_UP
 
@@ -248,40 +248,40 @@ def _columns(problem: Subproblem) -> LPColumns:
 
 
 @compiled
-def _invert(c: LPColumns, inverse: Floats) -> None:
+def _invert(lp: LPColumns, inverse: Floats) -> None:
     """Invert the matrix whose columns are the extras, each less its class's home."""
-    i, j = c.extra[0], c.extra[1]
-    k, m = c.home[c.owner[i]], c.home[c.owner[j]]
-    w0, s0 = c.corner[i, 0] - c.corner[k, 0], c.corner[i, 1] - c.corner[k, 1]
-    w1, s1 = c.corner[j, 0] - c.corner[m, 0], c.corner[j, 1] - c.corner[m, 1]
+    i, j = lp.extra[0], lp.extra[1]
+    k, m = lp.home[lp.owner[i]], lp.home[lp.owner[j]]
+    w0, s0 = lp.corner[i, 0] - lp.corner[k, 0], lp.corner[i, 1] - lp.corner[k, 1]
+    w1, s1 = lp.corner[j, 0] - lp.corner[m, 0], lp.corner[j, 1] - lp.corner[m, 1]
     det = w0 * s1 - s0 * w1
     inverse[0, 0], inverse[0, 1] = s1 / det, -w1 / det
     inverse[1, 0], inverse[1, 1] = -s0 / det, w0 / det
 
 
 @compiled
-def _amounts(c: LPColumns, inverse: Floats, ratio: float, amount: Floats, rate: Floats) -> None:
+def _amounts(lp: LPColumns, inverse: Floats, ratio: float, amount: Floats, rate: Floats) -> None:
     """Values of the extras as functions of W_1: amount + W_1 * rate."""
     w = s = 0.0
-    for k in range(len(c.home)):
-        w += c.size[k] * c.corner[c.home[k], 0]
-        s += c.size[k] * c.corner[c.home[k], 1]
+    for k in range(len(lp.home)):
+        w += lp.size[k] * lp.corner[lp.home[k], 0]
+        s += lp.size[k] * lp.corner[lp.home[k], 1]
     for i in range(2):
         amount[i] = -inverse[i, 0] * w - inverse[i, 1] * s
         rate[i] = inverse[i, 0] + inverse[i, 1] / ratio
 
 
 @compiled
-def _ratio_test(c: LPColumns, amount: Floats, rate: Floats) -> tuple[float, int, bool]:
+def _ratio_test(lp: LPColumns, amount: Floats, rate: Floats) -> tuple[float, int, bool]:
     """The W_1 up to which the basis is feasible, the extra that leaves there, and whether its class's home leaves."""
     limit, leaving, home_leaves = np.inf, 0, False
     for i in range(2):
         if rate[i] < -_ZERO_PIVOT and -amount[i] / rate[i] < limit:
             limit, leaving, home_leaves = -amount[i] / rate[i], i, False
-    same_class = c.owner[c.extra[0]] == c.owner[c.extra[1]]
+    same_class = lp.owner[lp.extra[0]] == lp.owner[lp.extra[1]]
     for i in range(2):
         a, r = (amount[0] + amount[1], rate[0] + rate[1]) if same_class else (amount[i], rate[i])
-        size = c.size[c.owner[c.extra[i]]]
+        size = lp.size[lp.owner[lp.extra[i]]]
         # the home's part is what the extras leave of its class, so it reaches 0 when they fill the class
         if r > _ZERO_PIVOT and (size - a) / r < limit:
             limit, home_leaves = (size - a) / r, True
@@ -291,25 +291,25 @@ def _ratio_test(c: LPColumns, amount: Floats, rate: Floats) -> tuple[float, int,
 
 
 @compiled
-def _entering_column(c: LPColumns, inverse: Floats, leaving: int) -> int:
+def _entering_column(lp: LPColumns, inverse: Floats, leaving: int) -> int:
     """The column that enters for the extra that leaves: least reduced cost per unit; -1 if there is none."""
     # a and b are the dual prices of the two coupling rows, of a worker and of a PS
     a = b = 0.0
     for i in range(2):
-        extra_cost = c.cost[c.extra[i]] - c.cost[c.home[c.owner[c.extra[i]]]]
+        extra_cost = lp.cost[lp.extra[i]] - lp.cost[lp.home[lp.owner[lp.extra[i]]]]
         a += extra_cost * inverse[i, 0]
         b += extra_cost * inverse[i, 1]
     best, least = -1, np.inf
-    for j in range(c.columns[0]):
-        k = c.home[c.owner[j]]
-        w, s = c.corner[j, 0] - c.corner[k, 0], c.corner[j, 1] - c.corner[k, 1]
+    for j in range(lp.columns[0]):
+        k = lp.home[lp.owner[j]]
+        w, s = lp.corner[j, 0] - lp.corner[k, 0], lp.corner[j, 1] - lp.corner[k, 1]
         pivot = inverse[leaving, 0] * w + inverse[leaving, 1] * s
         noise = _ZERO_PIVOT * (abs(inverse[leaving, 0] * w) + abs(inverse[leaving, 1] * s))
         # dual simplex: the leaving part falls below 0, so only a negative entry can take its place
-        if pivot >= -noise or j == c.extra[0] or j == c.extra[1]:
+        if pivot >= -noise or j == lp.extra[0] or j == lp.extra[1]:
             continue
         # the basis is optimal, so a reduced cost below 0 is rounding
-        reduced = max(0.0, c.cost[j] - c.cost[k] - a * w - b * s)
+        reduced = max(0.0, lp.cost[j] - lp.cost[k] - a * w - b * s)
         if reduced < -pivot * least * (1 - SAME):
             best, least = j, reduced / -pivot
     return best
@@ -317,49 +317,49 @@ def _entering_column(c: LPColumns, inverse: Floats, leaving: int) -> int:
 
 @compiled
 def _spread(
-    c: LPColumns, amount: Floats, worker_price: Floats, ps_price: Floats, w_out: Floats, s_out: Floats
+    lp: LPColumns, amount: Floats, worker_price: Floats, ps_price: Floats, w_out: Floats, s_out: Floats
 ) -> float:  # fmt: skip
     """Write a basic solution by machine, each class filled from its lowest machine on; returns its cost."""
     w_out[:] = 0.0
     s_out[:] = 0.0
     total, corner_ids, counts = 0.0, np.empty(3, np.int64), np.empty(3)
-    for k in range(len(c.home)):
+    for k in range(len(lp.home)):
         # a class that is all in the corner (0, 0) holds nothing
-        idle = c.corner[c.home[k], 0] == 0.0 and c.corner[c.home[k], 1] == 0.0
-        if idle and c.owner[c.extra[0]] != k and c.owner[c.extra[1]] != k:
+        idle = lp.corner[lp.home[k], 0] == 0.0 and lp.corner[lp.home[k], 1] == 0.0
+        if idle and lp.owner[lp.extra[0]] != k and lp.owner[lp.extra[1]] != k:
             continue
         # the extras have the amounts of the basis, the home what they leave of the class's n machines
-        corner_ids[2], counts[2] = c.home[k], c.size[k]
+        corner_ids[2], counts[2] = lp.home[k], lp.size[k]
         for i in range(2):
             corner_ids[i], counts[i] = -1, 0.0
-            if c.owner[c.extra[i]] == k:
-                corner_ids[i], counts[i] = c.extra[i], max(0.0, amount[i])
+            if lp.owner[lp.extra[i]] == k:
+                corner_ids[i], counts[i] = lp.extra[i], max(0.0, amount[i])
                 counts[2] -= counts[i]
-        _fill(c, c.lead[k], corner_ids, counts, w_out, s_out)
-        h = c.lead[k]
+        _fill(lp, lp.lead[k], corner_ids, counts, w_out, s_out)
+        h = lp.lead[k]
         while h >= 0 and w_out[h] + s_out[h] > 0:
             total += worker_price[h] * w_out[h] + ps_price[h] * s_out[h]
-            h = c.member[h]
+            h = lp.member[h]
     return total
 
 
 @compiled
-def _fill(c: LPColumns, h: int, corner_ids: Ints, counts: Floats, w_out: Floats, s_out: Floats) -> None:
+def _fill(lp: LPColumns, h: int, corner_ids: Ints, counts: Floats, w_out: Floats, s_out: Floats) -> None:
     """Give `counts` machines (real), from `h` on, the corners `corner_ids`, those with the most workers first."""
     # room: the part of machine h that has no corner yet; a mixture of corners is a point of its polygon
     room = 1.0
     for _ in range(3):
-        k = _fullest(c.corner, corner_ids)
-        if k < 0 or (c.corner[corner_ids[k], 0] == 0.0 and c.corner[corner_ids[k], 1] == 0.0):
+        k = _fullest(lp.corner, corner_ids)
+        if k < 0 or (lp.corner[corner_ids[k], 0] == 0.0 and lp.corner[corner_ids[k], 1] == 0.0):
             break
         while counts[k] > _ZERO_PART and h >= 0:
             portion = min(counts[k], room)
-            w_out[h] += portion * c.corner[corner_ids[k], 0]
-            s_out[h] += portion * c.corner[corner_ids[k], 1]
+            w_out[h] += portion * lp.corner[corner_ids[k], 0]
+            s_out[h] += portion * lp.corner[corner_ids[k], 1]
             counts[k] -= portion
             room -= portion
             if room <= _ZERO_PART:
-                h, room = c.member[h], 1.0
+                h, room = lp.member[h], 1.0
         corner_ids[k] = -1
 
 

@@ -17,7 +17,7 @@ from skedge.core.events import Allocate, Event, Order, Piece, Price, Reject, Res
 from skedge.core.model.cluster import Cluster, Floats, Ints, Physics, Placement
 from skedge.core.model.speed import servers_for
 from skedge.core.model.ties import SLACK
-from skedge.core.policy import Basis, Need, Params, Promises, View
+from skedge.core.policy import BasePolicy, Guarantees, Need, Params, View
 
 from .admission import Admission, AdmissionAnswer, Plan, SlotPlan
 from .explain import as_tables
@@ -69,7 +69,7 @@ class AdmittedJob:
     reserved_until: int = 0
 
 
-class PrimalDual(Basis):
+class PrimalDual(BasePolicy):
     """Base of PD-ORS and OASiS on servers with resources."""
 
     needs: ClassVar[frozenset[Need]] = frozenset({"resources", "a utility of every job", "a horizon"})
@@ -77,9 +77,9 @@ class PrimalDual(Basis):
     groups: ClassVar[int] = 1
 
     @property
-    def promises(self) -> Promises:
+    def guarantees(self) -> Guarantees:
         """Data are brought with allocations only; on servers with resources every job that runs has a plan."""
-        return Promises(uploads="with_allocations", plans=True)
+        return Guarantees(uploads="with_allocations", plans=True)
 
     def calibrate(self, jobs: Sequence[TrainingJob], capacity: Floats, horizon: int) -> Prices:
         """The constants of the price functions."""
@@ -97,7 +97,7 @@ class PrimalDual(Basis):
     # -- constants -----------------------------------------------------------------------------------------------
 
     def calibrated(self, scenario: Scenario) -> Self:
-        """The same policy with its constants set: if they were not, to :meth:`constants`."""
+        """A copy of the policy with its constants set, to :meth:`constants` where they were not."""
         if self.params.low is not None:
             return self
         return type(self)(**{**self.params.model_dump(), **self.constants(scenario)})
@@ -153,6 +153,7 @@ class PrimalDual(Basis):
             self.jobs.pop(job, None)
         for job in event.interrupted:
             self.jobs[job].allocation = None
+        # work has outlived its plan, or a server of it is out of service: the rest continues by D12
         for job in (*event.broken, *event.interrupted):
             self.jobs[job].overdue, self.jobs[job].plan = True, {}
         for job in event.arrived:
@@ -296,7 +297,7 @@ def reservations(plan: Mapping[int, Allocation]) -> list[tuple[int, int, int, in
         allocation = plan[slot].by_server()
         for server in list(open_):
             workers, ps, _, end = open_[server]
-            # a gap, or other counts: the row ends
+            # a gap, or other counts: the row ends, as a reservation holds one number of workers and PSs
             if end < slot or allocation.get(server) != (workers, ps):
                 rows.append((server, *open_.pop(server)))
         for server, counts in allocation.items():
@@ -337,7 +338,7 @@ def is_free(free: Floats, needs: tuple[Floats, Floats], allocation: Allocation) 
 def fallback_allocation(
     free: Floats, needs: tuple[Floats, Floats], last: Allocation, ratio: float
 ) -> Allocation | None:
-    """As many workers as `last` has, or fewer, with their PSs, on the first servers with room (D12).
+    """An allocation of as many workers as `last` has, or fewer, with their PSs, by first fit (D12).
 
     Parameters
     ----------

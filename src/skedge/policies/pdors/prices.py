@@ -15,10 +15,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, mo
 
 from skedge.core.errors import PolicyError, ScenarioError
 from skedge.core.model.cluster import Cluster, Floats, Ints
+from skedge.core.model.speed import ceil_almost
 from skedge.core.model.ties import SLACK
 from skedge.core.policy import Params
 
-from .job import Completion, TrainingJob
+from .job import Completion, TrainingJob, value
 
 MIN_PRICE_RATIO = 1e-12
 """L is at least this part of the largest U: u_i(T - a_i) of a time-critical job can be 1e-40 (P6)."""
@@ -205,6 +206,37 @@ def calibrate(jobs: CalibrationJobs, capacity: Floats, horizon: int, factor: flo
     return Prices(np.full(machines, low), np.tile(high, (machines, 1)), (mu,))
 
 
+def pdors_prices(
+    jobs: Sequence[TrainingJob], capacity: Floats, horizon: int, completion: Completion = "end"
+) -> Prices:  # fmt: skip
+    """U^r, mu and L of PD-ORS, Eq. (13), (14).
+
+    Parameters
+    ----------
+    jobs
+        The jobs of the trace, or of a window of history (P8).
+    capacity
+        C_h^r, shape ``(machines, resources)``.
+    horizon
+        T [slots].
+    completion
+        The argument of u: ``end`` or ``index`` of the last slot.
+
+    Raises
+    ------
+    ScenarioError
+        As :func:`.prices.calibrate`.
+    """
+    check_cluster(capacity, horizon, jobs)
+    demand = np.array([sum(job.demands) for job in jobs]).reshape(len(jobs), capacity.shape[1])
+    # P4: u of the least duration; (13) subtracts a_i from it once more
+    best = np.array([value(job, job.arrival + job.shortest(job.internal), completion) for job in jobs])
+    worst = np.array([value(job, horizon, completion) for job in jobs])
+    # ceil(E K (tau + 2 g gamma / (b^(e) F))) of (14): worker-slots at the slower rate
+    slots = np.array([float(ceil_almost(job.work * job.external)) for job in jobs])
+    return calibrate(CalibrationJobs(demand, best, worst, slots), capacity, horizon, factor=2)
+
+
 def split(machines: int) -> Ints:
     """The machines that host workers where a machine hosts only one kind: 0, 2, 4, ...; the others host PSs."""
     return np.arange(0, machines, 2)
@@ -218,7 +250,7 @@ def frozen_prices(policy: str, params: PrimalDualParams, cluster: Cluster, group
     policy
         Its name, for messages.
     params
-        With `low`, `high` and `mu` set.
+        Parameters with `low`, `high` and `mu` set.
     cluster
         Servers and resources.
     groups

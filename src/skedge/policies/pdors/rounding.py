@@ -127,6 +127,7 @@ def relax(problem: Subproblem, workers: float, limit: float = np.inf) -> tuple[f
     from scipy.optimize import linprog  # noqa: PLC0415 - takes 0.3 s to import
 
     rows, prices, bounds, scale = _program(problem)
+    # (25) needs no row: the sum of w is W_1 itself, and levels of more than F workers are not asked for
     result = linprog(
         prices / scale,
         A_ub=rows,
@@ -249,7 +250,7 @@ def integral(
     gain, tries, soft
         G_delta, S, ``cover_soft``.
     order
-        In which order repair visits the machines.
+        The order in which repair visits the machines.
     rng
         Each attempt draws for the fractional w by machine, then for the fractional s.
     w_out, s_out

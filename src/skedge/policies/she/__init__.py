@@ -11,7 +11,7 @@ COST_D (spread, Alg. 4); if eta > 0 it is accepted and prices rise, else it wait
 **Guarantee.** The paper prints none (H25). Its parent method, doubling intervals, is 4 rho-competitive if each batch is
 a dual rho-approximation of the most jobs that end inside the interval; of that the greedy keeps the interval (D4).
 
-**Reading order.**
+**Reading order.** ``docs/examples/batch.py`` is Alg. 1 and 2 with the functions of these files.
 
 1. ``policy.py``: Alg. 1, the batches; Alg. 2 lines 1-3 and 15-18, which job is next and what it takes.
 2. ``deployment.py``: Alg. 2 lines 4-14, the best deployment; Alg. 3, COST_C; Alg. 4, COST_D, exact and as printed;
@@ -38,6 +38,8 @@ theta_1, theta_2               :func:`.prices.from_zero`
 y_jsu, z_jsv                   ``Allocate.where``, ``Allocate.ps``
 eta_j                          max(0, ``Allocate.value``)
 ============================== ========================================= ===============
+
+**Reference.** ``tests/reference/batch.py``: Alg. 1 to 4 in the paper's order, slot by slot; BatchSche too.
 
 **Deviations** from the printed pseudo-code, with their numbers in ``docs/errata.md``:
 

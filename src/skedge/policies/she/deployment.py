@@ -193,7 +193,7 @@ def best_plan(
 
 @lean
 def _is_better(a: Deployment, b: Deployment, rule: PlanComparison) -> bool:
-    """Whether `a` beats `b`, which has at most as many workers and was found first (H7)."""
+    """Whether `a` beats `b`, which has at most as many workers and was tried first, so it stays at a tie (H7)."""
     if a.kind == NO_PLAN:
         return False
     if b.kind == NO_PLAN:
@@ -239,6 +239,7 @@ def _cost_c(
         # d_j only changes with D_u in steps, so neighbours share the window's prices; one window for each xi
         if w.slots[colocated] != d:
             _fill_window(request, colocated, d, workers, ps, w)
+        # (9a) and (9b); the interval limits d above, which nothing in print does (H3, H19)
         if w.free_workers[colocated, s] < n or w.ps_free[colocated, s] < 1:
             continue
         cost = n * w.worker_price[colocated, s] + w.ps_price[colocated, s]

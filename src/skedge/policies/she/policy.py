@@ -25,7 +25,7 @@ from skedge.core.events import (
 )
 from skedge.core.model.cluster import PS, WORKER, Bools, Cluster, Floats, Ints, Physics, Placement
 from skedge.core.model.time import NEVER, SECOND
-from skedge.core.policy import Basis, Params, Promises, View
+from skedge.core.policy import BasePolicy, Guarantees, Params, View
 
 from .deployment import (
     COST_C,
@@ -72,7 +72,7 @@ def no_server_has(kind: str) -> str:
     return f"never_fits: no server has a {kind} of its type"
 
 
-class Batch(Basis):
+class Batch(BasePolicy):
     """A_online of She et al."""
 
     name: ClassVar[str] = "batch"
@@ -81,11 +81,11 @@ class Batch(Basis):
     least_cost = False
 
     @property
-    def promises(self) -> Promises:
+    def guarantees(self) -> Guarantees:
         """No job is preempted; the parameters of the batches' prices."""
         p = self.params
         prices = {"T": p.T, "F1": p.F1, "F2": p.F2, "normed": p.price_norm == "2TSU"}
-        return Promises(preempts="never", batches={**prices, "cloud_capacity": p.cloud_capacity})
+        return Guarantees(preempts="never", batches={**prices, "cloud_capacity": p.cloud_capacity})
 
     @property
     def may_use_cloud(self) -> bool:
@@ -101,6 +101,7 @@ class Batch(Basis):
         self.longest = NEVER if physics.mtbf is None else max(1, -(-physics.mttr // physics.slot))
         self.waiting: dict[int, WaitingJob] = {}
         self.holdings: dict[int, Holdings] = {}
+        # ties go to the edge, then to the lower number (H7), so servers are always listed in this order
         self.server_order = np.array(sorted(range(servers), key=lambda s: (s == cluster.cloud, s)), np.int64)
         n_types, n_ps_types = len(cluster.worker_types), len(cluster.ps_types)
         normed = p.price_norm == "2TSU"
@@ -149,6 +150,7 @@ class Batch(Basis):
             due = self._last_due(slots)
             yield from self._maxsche(due, view)
             self.tau = due + min(due, self.longest)
+        # one wake-up for each tau_i, however many jobs arrive before it
         if self.waiting and self.wake_tau < self.tau:
             self.wake_tau = self.tau
             yield self._wake()
@@ -280,6 +282,7 @@ class Batch(Basis):
         del self.waiting[job]
         self.holdings[job] = holdings
         self._take(job, holdings, view)
+        # after the job is booked: the record has the prices that the next job finds
         priced = tuple(self._changed_prices(job, holdings, view))
         if priced:
             yield Price(job, priced)

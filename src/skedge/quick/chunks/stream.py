@@ -143,7 +143,7 @@ class _Window:
         stays = self._at_work()
         self._leave(~stays)
         keep, none = np.flatnonzero(stays), _no_runs(part.count)
-        self.scenario = self.scenario.only(keep).with_rest(part)
+        self.scenario = self.scenario.only(keep).concat_unchecked(part)
         self.case = make_case(self.scenario, self.policy)
         self.books = with_room(with_next(self.books, self.scenario, self.case, keep))
         self.books.at[MORE] = more

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from skedge.studies.figure import Figure, Line
 from skedge.studies.judge import Part
-from skedge.studies.outcome import Cell, Outcome, mean_of, shown
-from skedge.studies.trial import Fields, Ran, Trial, seeded
+from skedge.studies.outcome import Cell, Outcome, format_cell, mean_of
+from skedge.studies.trial import Fields, Trial, TrialResult, seeded
 
 from .sweep import MATTERS
 
@@ -84,24 +84,31 @@ class SitePolicies(BaseModel):
             "train": {"factory": self.factory, "args": {**model, "chunks": sum(data.values())}},
         }
 
-    def rows(self, ran: Ran) -> list[dict[str, Any]]:
+    def rows(self, result: TrialResult) -> list[dict[str, Any]]:
         """One row: the metric of the run and of the simulation that predicted it, and the mean accuracy of its jobs."""
-        live, simulated = (of[self.metric] for of in (ran.metrics, ran.simulated))
-        accuracy = sum(ran.accuracy.values()) / len(ran.accuracy)
+        live, simulated = (metrics[self.metric] for metrics in (result.metrics, result.simulated))
+        accuracy = sum(result.accuracy.values()) / len(result.accuracy)
         return [
-            {"seed": ran.trial.seed, **ran.trial.place, "value": live, "simulated": simulated, "accuracy": accuracy}
+            {
+                "seed": result.trial.seed,
+                **result.trial.place,
+                "value": live,
+                "simulated": simulated,
+                "accuracy": accuracy,
+            }
         ]
 
     def outcome(self, rows: pl.DataFrame) -> Outcome:
         """Judge each pair."""
-        of = {policy: rows.filter(pl.col("policy") == policy) for policy in self.policies}
-        parts = tuple(self._below(of[low], of[high], low, high) for low, high in self.below)
+        by_policy = {policy: rows.filter(pl.col("policy") == policy) for policy in self.policies}
+        parts = tuple(self._below(by_policy[low], by_policy[high], low, high) for low, high in self.below)
         table: list[tuple[Cell, ...]] = [
-            (policy, *(mean_of(own[name]) for name in ("value", "simulated", "accuracy"))) for policy, own in of.items()
+            (policy, *(mean_of(policy_rows[name]) for name in ("value", "simulated", "accuracy")))
+            for policy, policy_rows in by_policy.items()
         ]
         lines = tuple(
-            Line(policy, (float(i),), (mean_of(own["value"]),), joined=False)
-            for i, (policy, own) in enumerate(of.items())
+            Line(policy, (float(i),), (mean_of(policy_rows["value"]),), joined=False)
+            for i, (policy, policy_rows) in enumerate(by_policy.items())
         )
         name = f"{self.metric} [{self.unit}]"
         figure = Figure(f"{name} by policy", "policy", name, lines, names=tuple(self.policies))
@@ -109,9 +116,11 @@ class SitePolicies(BaseModel):
             parts, ("policy", f"live [{self.unit}]", f"simulated [{self.unit}]", "accuracy"), tuple(table), figure
         )
 
-    def _below(self, low: pl.DataFrame, high: pl.DataFrame, ours: str, other: str) -> Part:
-        both = low.join(high.select("seed", other="value"), on="seed").sort("seed")
-        gap = both["other"] - both["value"]
-        theirs = mean_of(high["value"])
-        numbers = f"{shown(mean_of(low['value']))} against {shown(theirs)}, by {shown(mean_of(gap))}"
-        return Part(f"{ours} is below {other}", tuple(gap), numbers, least=MATTERS * theirs.mean)
+    def _below(self, low: pl.DataFrame, high: pl.DataFrame, low_policy: str, high_policy: str) -> Part:
+        pairs = low.join(high.select("seed", other="value"), on="seed").sort("seed")
+        gap = pairs["other"] - pairs["value"]
+        high_mean = mean_of(high["value"])
+        numbers = (
+            f"{format_cell(mean_of(low['value']))} against {format_cell(high_mean)}, by {format_cell(mean_of(gap))}"
+        )
+        return Part(f"{low_policy} is below {high_policy}", tuple(gap), numbers, least=MATTERS * high_mean.mean)

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from skedge.studies.figure import Figure, Line
 from skedge.studies.judge import Part
-from skedge.studies.outcome import Outcome, mean_of, points, shown
+from skedge.studies.outcome import Outcome, format_cell, mean_of, points
 
 from .sweep import Sweep
 
@@ -41,24 +41,24 @@ class Course(Sweep):
 
     def outcome(self, rows: pl.DataFrame) -> Outcome:
         """Judge the sweep's claim, and whether all workers are busy at some time."""
-        found = super().outcome(rows.drop(BUSY))
+        outcome = super().outcome(rows.drop(BUSY))
         by_policy = {policy: rows.filter(pl.col("policy") == policy).sort("seed") for policy in self.policies}
-        lines = tuple(self._course(policy, of[BUSY]) for policy, of in by_policy.items())
+        lines = tuple(self._course(policy, policy_rows[BUSY]) for policy, policy_rows in by_policy.items())
         figure = Figure(
             "Share of busy edge workers over time", "slots", "share of busy workers", lines, guides=((1.0, "all"),)
         )
         return replace(
-            found, parts=(*found.parts, *(_reached(one, by_policy[one]) for one in self.busy)), figure=figure
+            outcome, parts=(*outcome.parts, *(_reaches_all(name, by_policy[name]) for name in self.busy)), figure=figure
         )
 
     def _course(self, policy: str, courses: pl.Series) -> Line:
         """The mean over the seeds at some forty slots; a run that has ended holds no worker."""
-        at = range(0, self.slots, -(-self.slots // 40))
-        shares = [[course[slot] if slot < len(course) else 0.0 for course in courses.to_list()] for slot in at]
-        return Line(policy, tuple(map(float, at)), tuple(map(mean_of, shares)))
+        slots = range(0, self.slots, -(-self.slots // 40))
+        shares = [[course[slot] if slot < len(course) else 0.0 for course in courses.to_list()] for slot in slots]
+        return Line(policy, tuple(map(float, slots)), tuple(map(mean_of, shares)))
 
 
-def _reached(policy: str, rows: pl.DataFrame) -> Part:
+def _reaches_all(policy: str, rows: pl.DataFrame) -> Part:
     """That the largest share of busy workers is 99.5 % or more, which is 100 % in a figure."""
     largest = np.array([max(course) for course in rows[BUSY].to_list()])
-    return Part(f"{policy} reaches 100 %", tuple(largest - 0.995), f"{shown(points(mean_of(largest)), 1)} %")
+    return Part(f"{policy} reaches 100 %", tuple(largest - 0.995), f"{format_cell(points(mean_of(largest)), 1)} %")

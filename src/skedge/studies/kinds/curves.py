@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from skedge.studies.figure import Figure, Line
 from skedge.studies.judge import Part
-from skedge.studies.outcome import Outcome, mean_of, points, shown
-from skedge.studies.trial import Fields, Ran, Trial, seeded
+from skedge.studies.outcome import Outcome, format_cell, mean_of, points
+from skedge.studies.trial import Fields, Trial, TrialResult, seeded
 
 
 class Curves(BaseModel):
@@ -42,13 +42,13 @@ class Curves(BaseModel):
         jobs = tuple(seeded({**shared, **job}, seed) for job in self.jobs)
         return [Trial(f"seed{seed}", self.policy, seed, jobs, {"policy": self.policy}, frozenset(self.shown))]
 
-    def rows(self, ran: Ran) -> list[dict[str, Any]]:
+    def rows(self, result: TrialResult) -> list[dict[str, Any]]:
         """A row for each job and epoch."""
         return [
-            {"seed": ran.trial.seed, "job": job, "epoch": epoch, "accuracy": accuracy, "displaced": lost}
+            {"seed": result.trial.seed, "job": job, "epoch": epoch, "accuracy": accuracy, "displaced": displacements}
             for job in self.shown
-            for lost in [ran.preemptions.get(job, 0)]
-            for epoch, accuracy in ran.curves[job]
+            for displacements in [result.preemptions.get(job, 0)]
+            for epoch, accuracy in result.curves[job]
         ]
 
     def outcome(self, rows: pl.DataFrame) -> Outcome:
@@ -56,17 +56,19 @@ class Curves(BaseModel):
         lines = tuple(self._line(rows.filter(pl.col("job") == job), job) for job in self.shown)
         table, parts = [], []
         for line in lines:
-            moved, last = self._movement(line)
-            end = points(line.values[-1])
-            lost = mean_of(_lost(rows, line.label))
+            movement, n_epochs = self._movement(line)
+            accuracy = points(line.values[-1])
+            displacements = mean_of(_displacements(rows, line.label))
             by_seed = rows.filter(pl.col("job") == line.label).sort("seed", "epoch")["accuracy"].to_numpy()
             by_seed = by_seed.reshape(-1, len(line.x))
-            high = f"{line.label} is at {self.least:.0%} or above at the end"
-            still = f"{line.label} moves by at most {100 * self.within:g} points over the last {last} epochs"
-            parts.append(Part(high, tuple(by_seed[:, -1] - self.least), f"{shown(end, 1)} %"))
-            change = by_seed[:, -1] - by_seed[:, -last]
-            parts.append(Part(still, tuple(change), f"by {shown(points(mean_of(change)), 1)}", within=self.within))
-            table.append((line.label, int(line.x[-1]), end, f"{100 * moved:.1f}", lost))
+            level_text = f"{line.label} is at {self.least:.0%} or above at the end"
+            steady_text = f"{line.label} moves by at most {100 * self.within:g} points over the last {n_epochs} epochs"
+            parts.append(Part(level_text, tuple(by_seed[:, -1] - self.least), f"{format_cell(accuracy, 1)} %"))
+            change = by_seed[:, -1] - by_seed[:, -n_epochs]
+            parts.append(
+                Part(steady_text, tuple(change), f"by {format_cell(points(mean_of(change)), 1)}", within=self.within)
+            )
+            table.append((line.label, int(line.x[-1]), accuracy, f"{100 * movement:.1f}", displacements))
         columns = ("job", "epochs", "accuracy %", "moves at the end, points", "chunks displaced")
         figure = Figure("Accuracy over epochs", "epochs trained", "test accuracy", lines, limits=(0.0, 1.0))
         return Outcome(tuple(parts), columns, tuple(table), figure)
@@ -77,10 +79,10 @@ class Curves(BaseModel):
 
     def _movement(self, line: Line) -> tuple[float, int]:
         """The range of the mean accuracy over the last epochs, and the number of these epochs."""
-        last = max(math.ceil(self.last_share * len(line.x)), 2)
-        means = [value.mean for value in line.values[-last:]]
-        return max(means) - min(means), last
+        n_epochs = max(math.ceil(self.last_share * len(line.x)), 2)
+        means = [value.mean for value in line.values[-n_epochs:]]
+        return max(means) - min(means), n_epochs
 
 
-def _lost(rows: pl.DataFrame, job: str) -> Sequence[int]:
+def _displacements(rows: pl.DataFrame, job: str) -> Sequence[int]:
     return rows.filter(pl.col("job") == job).unique("seed")["displaced"].to_list()

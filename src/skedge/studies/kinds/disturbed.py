@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from skedge.analysis.intervals import Estimate
 from skedge.studies.figure import Figure, Line
 from skedge.studies.judge import Part
-from skedge.studies.outcome import Outcome, mean_of, points, shown
-from skedge.studies.trial import Fields, Ran, Trial, seeded
+from skedge.studies.outcome import Outcome, format_cell, mean_of, points
+from skedge.studies.trial import Fields, Trial, TrialResult, seeded
 
 
 class Disturbed(BaseModel):
@@ -35,20 +35,20 @@ class Disturbed(BaseModel):
 
     def trials(self, shared: Fields, seed: int) -> list[Trial]:
         """Each job, undisturbed and preempted."""
-        others = [seeded({**shared, **job}, seed) for job in self.others]
-        made = []
-        for one in self.jobs:
-            job = seeded({**shared, **one}, seed)
-            for how, jobs in (("undisturbed", (job,)), ("preempted", (job, *others))):
-                place = {"job": str(job["id"]), "how": how}
-                made.append(Trial(f"{job['id']}-{how}-seed{seed}", self.policy, seed, jobs, place))
-        return made
+        later_jobs = [seeded({**shared, **job}, seed) for job in self.others]
+        trials = []
+        for fields in self.jobs:
+            job = seeded({**shared, **fields}, seed)
+            for setting, jobs in (("undisturbed", (job,)), ("preempted", (job, *later_jobs))):
+                place = {"job": str(job["id"]), "how": setting}
+                trials.append(Trial(f"{job['id']}-{setting}-seed{seed}", self.policy, seed, jobs, place))
+        return trials
 
-    def rows(self, ran: Ran) -> list[dict[str, Any]]:
+    def rows(self, result: TrialResult) -> list[dict[str, Any]]:
         """One row: accuracy of the job at the end, and how often its chunks were displaced."""
-        job = str(ran.trial.place["job"])
-        found = {"accuracy": ran.accuracy[job], "displaced": ran.preemptions.get(job, 0)}
-        return [{"seed": ran.trial.seed, **ran.trial.place, **found}]
+        job = str(result.trial.place["job"])
+        measures = {"accuracy": result.accuracy[job], "displaced": result.preemptions.get(job, 0)}
+        return [{"seed": result.trial.seed, **result.trial.place, **measures}]
 
     def outcome(self, rows: pl.DataFrame) -> Outcome:
         """Judge the mean difference of each job; pairs have the same seed."""
@@ -56,16 +56,16 @@ class Disturbed(BaseModel):
             difference=pl.col("accuracy_preempted") - pl.col("accuracy_undisturbed")
         )
         by_job = {str(job["id"]): pairs.filter(pl.col("job") == str(job["id"])) for job in self.jobs}
-        parts = [self._within(job, of) for job, of in by_job.items()]
+        parts = [self._within(job, job_pairs) for job, job_pairs in by_job.items()]
         table = [
             (
                 job,
-                points(mean_of(of["accuracy_undisturbed"])),
-                points(mean_of(of["accuracy_preempted"])),
-                points(mean_of(of["difference"])),
-                mean_of(of["displaced_preempted"]),
+                points(mean_of(job_pairs["accuracy_undisturbed"])),
+                points(mean_of(job_pairs["accuracy_preempted"])),
+                points(mean_of(job_pairs["difference"])),
+                mean_of(job_pairs["displaced_preempted"]),
             )
-            for job, of in by_job.items()
+            for job, job_pairs in by_job.items()
         ]
         columns = ("job", "undisturbed %", "preempted %", "difference, points", "chunks displaced")
         return Outcome((*parts, _was_preempted(pairs)), columns, tuple(table), self._figure(by_job))
@@ -73,15 +73,21 @@ class Disturbed(BaseModel):
     def _within(self, job: str, pairs: pl.DataFrame) -> Part:
         difference = pairs.sort("seed")["difference"]
         text = f"{job}: preempted within {100 * self.margin:g} points of undisturbed, in the mean"
-        return Part(text, tuple(difference), f"{shown(points(mean_of(difference)))} points", within=self.margin)
+        return Part(text, tuple(difference), f"{format_cell(points(mean_of(difference)))} points", within=self.margin)
 
     def _figure(self, by_job: dict[str, pl.DataFrame]) -> Figure:
-        at = tuple(map(float, range(len(by_job))))
-        means = tuple(points(mean_of(of["difference"])) for of in by_job.values())
-        seeds = [(x, 100 * d) for x, of in zip(at, by_job.values(), strict=True) for d in of["difference"]]
+        x = tuple(map(float, range(len(by_job))))
+        means = tuple(points(mean_of(job_pairs["difference"])) for job_pairs in by_job.values())
+        seeds = [
+            (x_seed, 100 * d)
+            for x_seed, job_pairs in zip(x, by_job.values(), strict=True)
+            for d in job_pairs["difference"]
+        ]
         lines = (
-            Line("mean, 95 % interval", at, means, joined=False),
-            Line("a seed", tuple(x + 0.1 for x, _ in seeds), tuple(Estimate(d) for _, d in seeds), joined=False),
+            Line("mean, 95 % interval", x, means, joined=False),
+            Line(
+                "a seed", tuple(x_seed + 0.1 for x_seed, _ in seeds), tuple(Estimate(d) for _, d in seeds), joined=False
+            ),
         )
         guides = tuple((sign * 100 * self.margin, "the margin") for sign in (-1, 1))
         title = "Accuracy preempted less accuracy undisturbed"
@@ -90,6 +96,14 @@ class Disturbed(BaseModel):
 
 def _was_preempted(pairs: pl.DataFrame) -> Part:
     """The study is void if no job was preempted, or if the undisturbed job was."""
-    least, most = min(pairs["displaced_preempted"].to_list()), max(pairs["displaced_undisturbed"].to_list())
-    numbers = f"chunks displaced: at least {least} of a preempted job, at most {most} of an undisturbed one"
-    return Part("preempted jobs were preempted, the others were not", least > 0 and most == 0, numbers)
+    min_preempted, max_undisturbed = (
+        min(pairs["displaced_preempted"].to_list()),
+        max(pairs["displaced_undisturbed"].to_list()),
+    )
+    numbers = (
+        f"chunks displaced: at least {min_preempted} of a preempted job, "
+        f"at most {max_undisturbed} of an undisturbed one"
+    )
+    return Part(
+        "preempted jobs were preempted, the others were not", min_preempted > 0 and max_undisturbed == 0, numbers
+    )

@@ -10,7 +10,7 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field
 
 from skedge.analysis.intervals import Estimate
-from skedge.policies.pdors.gains import packing_gain
+from skedge.policies.pdors.alg4 import packing_gain
 from skedge.studies.figure import Figure, Line
 from skedge.studies.judge import Part
 from skedge.studies.outcome import Outcome

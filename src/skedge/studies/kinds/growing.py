@@ -43,18 +43,18 @@ class Growing(BaseModel):
 
     def trials(self, shared: Fields, seed: int) -> list[Trial]:
         """Every policy on every number of jobs."""
-        jobs = self._drawn(shared, seed)
+        jobs = self._draw_jobs(shared, seed)
         return [
             Trial(f"{policy}-{count}jobs-seed{seed}", policy, seed, jobs[:count], {"policy": policy, "jobs": count})
             for count in self.jobs
             for policy in self.policies
         ]
 
-    def _drawn(self, shared: Fields, seed: int) -> tuple[Fields, ...]:
+    def _draw_jobs(self, shared: Fields, seed: int) -> tuple[Fields, ...]:
         """The largest workload of a seed; a gang asks for a worker per chunk."""
-        rng, made = default_rng([seed, _STREAM]), []
+        rng, drawn_jobs = default_rng([seed, _STREAM]), []
         for i in range(max(self.jobs)):
-            chunks, epochs = (int(rng.integers(*each, endpoint=True)) for each in (self.chunks, self.epochs))
+            chunks, epochs = (int(rng.integers(*bounds, endpoint=True)) for bounds in (self.chunks, self.epochs))
             model = self.models[i % len(self.models)]
             job = {
                 "id": f"{i:02}-{model['model']}",
@@ -64,5 +64,5 @@ class Growing(BaseModel):
                 "workers": chunks,
                 "train": {"factory": self.factory, "args": {**model, "chunks": chunks}},
             }
-            made.append(seeded({**shared, **job}, seed))
-        return tuple(made)
+            drawn_jobs.append(seeded({**shared, **job}, seed))
+        return tuple(drawn_jobs)

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from skedge.studies.figure import Figure, Line
 from skedge.studies.judge import Part
-from skedge.studies.outcome import Cell, Outcome, mean_by_seed, mean_of, shown
-from skedge.studies.trial import Ran
+from skedge.studies.outcome import Cell, Outcome, format_cell, mean_by_seed, mean_of
+from skedge.studies.trial import TrialResult
 
 from .growing import Growing
 from .sweep import MATTERS
@@ -34,10 +34,12 @@ class Rates(Growing):
     metrics: list[str] = Field(min_length=1)
     what: str
 
-    def rows(self, ran: Ran) -> list[dict[str, Any]]:
+    def rows(self, result: TrialResult) -> list[dict[str, Any]]:
         """One row: the metric of the run, and of the simulation that predicted it."""
-        live, simulated = (sum(of[name] for name in self.metrics) for of in (ran.metrics, ran.simulated))
-        return [{"seed": ran.trial.seed, **ran.trial.place, "value": live, "simulated": simulated}]
+        live, simulated = (
+            sum(metrics[name] for name in self.metrics) for metrics in (result.metrics, result.simulated)
+        )
+        return [{"seed": result.trial.seed, **result.trial.place, "value": live, "simulated": simulated}]
 
     def outcome(self, rows: pl.DataFrame) -> Outcome:
         """Judge whether one policy's rate is the lowest."""
@@ -46,23 +48,23 @@ class Rates(Growing):
             rate=pl.col("value") / pl.col("one"), rate_simulated=pl.col("simulated") / pl.col("one_simulated")
         )
         by_policy = {policy: rates.filter(pl.col("policy") == policy) for policy in self.policies}
-        others = [policy for policy in self.policies if policy != self.low]
+        rivals = [policy for policy in self.policies if policy != self.low]
         table: list[tuple[Cell, ...]] = [
-            (policy, count, *(mean_of(of.filter(pl.col("jobs") == count)[column]) for column in _COLUMNS))
-            for policy, of in by_policy.items()
+            (policy, count, *(mean_of(policy_rows.filter(pl.col("jobs") == count)[column]) for column in _COLUMNS))
+            for policy, policy_rows in by_policy.items()
             for count in self.jobs
         ]
         columns = ("policy", "jobs", f"{self.what} rate", "rate simulated", "live s", "simulated s")
-        lines = tuple(self._line(policy, of) for policy, of in by_policy.items())
+        lines = tuple(self._line(policy, policy_rows) for policy, policy_rows in by_policy.items())
         figure = Figure(f"{self.what} rate over the number of jobs", "jobs", f"{self.what} rate", lines)
-        return Outcome(tuple(self._below(by_policy, other) for other in others), columns, tuple(table), figure)
+        return Outcome(tuple(self._below(by_policy, rival) for rival in rivals), columns, tuple(table), figure)
 
-    def _below(self, by_policy: dict[str, pl.DataFrame], other: str) -> Part:
+    def _below(self, by_policy: dict[str, pl.DataFrame], rival: str) -> Part:
         """That the rate over all J is below another policy's, in the mean over the seeds."""
-        ours, theirs = (mean_by_seed(by_policy[policy], "rate") for policy in (self.low, other))
-        numbers = f"{shown(mean_of(ours))} against {shown(mean_of(theirs))}"
-        least = MATTERS * mean_of(theirs).mean
-        return Part(f"{self.low} is below {other} over all J", tuple(theirs - ours), numbers, least=least)
+        low_means, policy_means = (mean_by_seed(by_policy[policy], "rate") for policy in (self.low, rival))
+        numbers = f"{format_cell(mean_of(low_means))} against {format_cell(mean_of(policy_means))}"
+        least = MATTERS * mean_of(policy_means).mean
+        return Part(f"{self.low} is below {rival} over all J", tuple(policy_means - low_means), numbers, least=least)
 
     def _line(self, policy: str, rows: pl.DataFrame) -> Line:
         by_count = rows.group_by("jobs").agg("rate").sort("jobs")

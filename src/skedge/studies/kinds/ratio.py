@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from skedge.core.model.cluster import Floats
 from skedge.studies.figure import Figure, Line
 from skedge.studies.judge import Part
-from skedge.studies.outcome import Cell, Outcome, mean_of, points, shown, slope
+from skedge.studies.outcome import Cell, Outcome, format_cell, mean_of, points, slope
 
 from .varied import scenario_fields
 
@@ -80,26 +80,28 @@ class Ratio(BaseModel):
 
     def instances(self, seed: int) -> Iterator[Instance]:
         """The scenarios of a seed."""
-        for at in self.values:
-            yield Instance(f"{at}-seed{seed}", seed, at, scenario_fields(self.base, {**self.set, self.vary: at}, seed))
+        for value in self.values:
+            yield Instance(
+                f"{value}-seed{seed}", seed, value, scenario_fields(self.base, {**self.set, self.vary: value}, seed)
+            )
 
     def outcome(self, rows: pl.DataFrame) -> Outcome:
         """Judge how large the ratio is at each point, whether it falls with eps, and whether it is flat."""
         lines = [self._line(rows, epsilon) for epsilon in self.epsilons]
         by_seed = {epsilon: self._by_seed(rows, epsilon) for epsilon in self.epsilons}
-        parts = [self._below(of, epsilon, at) for epsilon, of in by_seed.items() for at in self.values]
+        parts = [self._below(ratios, epsilon, point) for epsilon, ratios in by_seed.items() for point in self.values]
         parts += [self._falls(by_seed, low, high) for low, high in pairwise(self.epsilons)]
         if self.flat is not None:
             parts += [
-                self._flat(of, epsilon, pair, self.flat)
-                for epsilon, of in by_seed.items()
+                self._flat(ratios, epsilon, pair, self.flat)
+                for epsilon, ratios in by_seed.items()
                 for pair in combinations(self.values, 2)
             ]
         if self.rises:
-            parts += [self._rises(of, epsilon) for epsilon, of in by_seed.items()]
-        parts[0] = replace(parts[0], numbers=f"{parts[0].numbers}; {proved(rows)}")
+            parts += [self._rises(ratios, epsilon) for epsilon, ratios in by_seed.items()]
+        parts[0] = replace(parts[0], numbers=f"{parts[0].numbers}; {proof_summary(rows)}")
         table: list[tuple[Cell, ...]] = [
-            (line.label, int(x), shown(value, 3))
+            (line.label, int(x), format_cell(value, 3))
             for line in lines
             for x, value in zip(line.x, line.values, strict=True)
         ]
@@ -109,43 +111,43 @@ class Ratio(BaseModel):
 
     def _by_seed(self, rows: pl.DataFrame, epsilon: float) -> Floats:
         """The ratios at an eps, shape ``(seeds, values)``."""
-        here = rows.filter(pl.col("epsilon") == epsilon).sort("seed", "at")
-        return here["value"].to_numpy().reshape(-1, len(self.values))[:, np.argsort(np.argsort(self.values))]
+        epsilon_rows = rows.filter(pl.col("epsilon") == epsilon).sort("seed", "at")
+        return epsilon_rows["value"].to_numpy().reshape(-1, len(self.values))[:, np.argsort(np.argsort(self.values))]
 
     def _where(self, epsilon: float) -> str:
         return f" at eps = {epsilon:g}" if len(self.epsilons) > 1 else ""
 
-    def _below(self, ratios: Floats, epsilon: float, at: int) -> Part:
-        here = ratios[:, self.values.index(at)]
-        text = f"the mean ratio with {at} {self.axis}{self._where(epsilon)} is below {self.below:g}"
-        return Part(text, tuple(self.below - here), shown(mean_of(here), 3))
+    def _below(self, ratios: Floats, epsilon: float, value: int) -> Part:
+        value_ratios = ratios[:, self.values.index(value)]
+        text = f"the mean ratio with {value} {self.axis}{self._where(epsilon)} is below {self.below:g}"
+        return Part(text, tuple(self.below - value_ratios), format_cell(mean_of(value_ratios), 3))
 
     def _falls(self, by_seed: dict[float, Floats], low: float, high: float) -> Part:
-        before, after = by_seed[low].mean(1), by_seed[high].mean(1)
-        numbers = f"{shown(mean_of(before), 3)}, then {shown(mean_of(after), 3)}"
-        return Part(f"it falls from eps = {low:g} to {high:g}", tuple(before - after), numbers)
+        low_means, high_means = by_seed[low].mean(1), by_seed[high].mean(1)
+        numbers = f"{format_cell(mean_of(low_means), 3)}, then {format_cell(mean_of(high_means), 3)}"
+        return Part(f"it falls from eps = {low:g} to {high:g}", tuple(low_means - high_means), numbers)
 
     def _flat(self, ratios: Floats, epsilon: float, pair: tuple[int, int], flat: float) -> Part:
-        one, other = (ratios[:, self.values.index(at)] for at in pair)
-        differences = (other - one) / ratios.mean()
+        first, second = (ratios[:, self.values.index(value)] for value in pair)
+        differences = (second - first) / ratios.mean()
         text = f"with {pair[0]} and {pair[1]} {self.axis}{self._where(epsilon)} it differs by less than {flat:.0%}"
-        return Part(text, tuple(differences), f"by {shown(points(mean_of(differences)), 1)} %", within=flat)
+        return Part(text, tuple(differences), f"by {format_cell(points(mean_of(differences)), 1)} %", within=flat)
 
     def _rises(self, ratios: Floats, epsilon: float) -> Part:
-        slopes = [slope(self.values, of) for of in ratios]
-        numbers = f"{shown(mean_of(slopes), 5)} more for each of the {self.axis}"
+        slopes = [slope(self.values, seed_ratios) for seed_ratios in ratios]
+        numbers = f"{format_cell(mean_of(slopes), 5)} more for each of the {self.axis}"
         return Part(f"it rises with the {self.axis}{self._where(epsilon)}", tuple(slopes), numbers)
 
     def _line(self, rows: pl.DataFrame, epsilon: float) -> Line:
-        here = rows.filter(pl.col("epsilon") == epsilon)
-        values = tuple(mean_of(here.filter(pl.col("at") == at)["value"]) for at in self.values)
+        epsilon_rows = rows.filter(pl.col("epsilon") == epsilon)
+        values = tuple(mean_of(epsilon_rows.filter(pl.col("at") == value)["value"]) for value in self.values)
         return Line(f"eps = {epsilon:g}", tuple(map(float, self.values)), values)
 
 
-def proved(rows: pl.DataFrame) -> str:
+def proof_summary(rows: pl.DataFrame) -> str:
     """In words: how many optima are proved, and the largest gap to a bound."""
-    known = rows.filter(pl.col("best").is_not_null()).unique(["seed", "at"])
-    if known.is_empty():
+    solved = rows.filter(pl.col("best").is_not_null()).unique(["seed", "at"])
+    if solved.is_empty():
         return "bounds only"
-    gap = ((known["best"] - known["bound"]).abs() / known["best"]).fill_nan(0.0).to_list()
+    gap = ((solved["best"] - solved["bound"]).abs() / solved["best"]).fill_nan(0.0).to_list()
     return f"{sum(g <= 1e-6 for g in gap)} of {len(gap)} optima proved; largest gap {max(gap):.1%}"

@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from skedge.analysis.intervals import Estimate
 from skedge.studies.figure import Figure, Line
 from skedge.studies.judge import Part, by_ranks
-from skedge.studies.outcome import Cell, Outcome, mean_of, shown
+from skedge.studies.outcome import Cell, Outcome, format_cell, mean_of
 
-from .ratio import Instance, proved
+from .ratio import Instance, proof_summary
 from .sweep import MATTERS
 from .varied import scenario_fields
 
@@ -90,59 +90,61 @@ class Ratios(BaseModel):
     def _points(self) -> list[dict[str, Any]]:
         """Values of the varied fields by name; no point occurs twice."""
         centre = {axis.vary: self.set[axis.vary] for axis in self.over}
-        every = [centre | {axis.vary: value} for axis in self.over for value in axis.values]
-        return [point for i, point in enumerate(every) if point not in every[:i]]
+        candidates = [centre | {axis.vary: value} for axis in self.over for value in axis.values]
+        return [point for i, point in enumerate(candidates) if point not in candidates[:i]]
 
     def _name(self, point: dict[str, Any]) -> str:
         return ", ".join(f"{point[axis.vary]} {axis.axis}" for axis in self.over)
 
     def instances(self, seed: int) -> Iterator[Instance]:
         """The scenarios of a seed."""
-        for at, point in enumerate(self._points):
+        for index, point in enumerate(self._points):
             label = "-".join(str(value) for value in point.values())
-            yield Instance(f"{label}-seed{seed}", seed, at, scenario_fields(self.base, self.set | point, seed))
+            yield Instance(f"{label}-seed{seed}", seed, index, scenario_fields(self.base, self.set | point, seed))
 
     def outcome(self, rows: pl.DataFrame) -> Outcome:
         """Judge how large the ratio of the first is, and whether it is the smallest, point by point."""
         names = tuple(self._name(point) for point in self._points)
         means = {policy: self._means(rows, policy) for policy in self.all_policies}
-        _, *others = self.policies
+        _, *rivals = self.policies
         parts: list[Part] = []
         if self.below is not None:
-            parts += [self._below(rows, at, name, self.below) for at, name in enumerate(names)]
-        parts += [self._smaller(rows, other, at, name) for other in others for at, name in enumerate(names)]
+            parts += [self._below(rows, index, name, self.below) for index, name in enumerate(names)]
+        parts += [self._smaller(rows, rival, index, name) for rival in rivals for index, name in enumerate(names)]
         parts = [by_ranks(part) for part in parts]
-        parts[0] = replace(parts[0], numbers=f"{parts[0].numbers}; {proved(rows)}{_left_out(rows)}")
+        parts[0] = replace(parts[0], numbers=f"{parts[0].numbers}; {proof_summary(rows)}{_unbounded_note(rows)}")
         table: list[tuple[Cell, ...]] = [
-            (policy, name, shown(mean, 3)) for policy, of in means.items() for name, mean in zip(names, of, strict=True)
+            (policy, name, format_cell(mean, 3))
+            for policy, estimates in means.items()
+            for name, mean in zip(names, estimates, strict=True)
         ]
         x = tuple(map(float, range(len(names))))
-        lines = tuple(Line(policy, x, of, joined=False) for policy, of in means.items())
+        lines = tuple(Line(policy, x, estimates, joined=False) for policy, estimates in means.items())
         title = "ratio to the optimum, or its bound"
         figure = Figure(
             title, ", ".join(axis.axis for axis in self.over), title, lines, names=names, guides=((1.0, "the optimum"),)
         )
         return Outcome(tuple(parts), ("policy", "at", "ratio"), tuple(table), figure)
 
-    def _by_seed(self, rows: pl.DataFrame, policy: str, at: int) -> pl.Series:
-        return rows.filter(pl.col("policy") == policy, pl.col("at") == at).sort("seed")["value"]
+    def _by_seed(self, rows: pl.DataFrame, policy: str, index: int) -> pl.Series:
+        return rows.filter(pl.col("policy") == policy, pl.col("at") == index).sort("seed")["value"]
 
-    def _below(self, rows: pl.DataFrame, at: int, name: str, below: float) -> Part:
-        ratios = self._by_seed(rows, self.policies[0], at)
-        return Part(f"the ratio is below {below:g} at {name}", tuple(below - ratios), shown(mean_of(ratios), 3))
+    def _below(self, rows: pl.DataFrame, index: int, name: str, below: float) -> Part:
+        ratios = self._by_seed(rows, self.policies[0], index)
+        return Part(f"the ratio is below {below:g} at {name}", tuple(below - ratios), format_cell(mean_of(ratios), 3))
 
-    def _smaller(self, rows: pl.DataFrame, other: str, at: int, name: str) -> Part:
-        ours, theirs = (self._by_seed(rows, policy, at) for policy in (self.policies[0], other))
-        numbers = f"{shown(mean_of(ours), 3)} against {shown(mean_of(theirs), 3)}"
-        text = f"the ratio of {self.policies[0]} is below that of {other} at {name}"
-        return Part(text, tuple(theirs - ours), numbers, least=MATTERS * mean_of(theirs).mean)
+    def _smaller(self, rows: pl.DataFrame, rival: str, index: int, name: str) -> Part:
+        first_ratios, policy_ratios = (self._by_seed(rows, policy, index) for policy in (self.policies[0], rival))
+        numbers = f"{format_cell(mean_of(first_ratios), 3)} against {format_cell(mean_of(policy_ratios), 3)}"
+        text = f"the ratio of {self.policies[0]} is below that of {rival} at {name}"
+        return Part(text, tuple(policy_ratios - first_ratios), numbers, least=MATTERS * mean_of(policy_ratios).mean)
 
     def _means(self, rows: pl.DataFrame, policy: str) -> tuple[Estimate, ...]:
-        here = rows.filter(pl.col("policy") == policy)
-        return tuple(mean_of(here.filter(pl.col("at") == at)["value"]) for at in range(len(self._points)))
+        policy_rows = rows.filter(pl.col("policy") == policy)
+        return tuple(mean_of(policy_rows.filter(pl.col("at") == index)["value"]) for index in range(len(self._points)))
 
 
-def _left_out(rows: pl.DataFrame) -> str:
+def _unbounded_note(rows: pl.DataFrame) -> str:
     """In words: how many instances have no optimum."""
-    none = rows.filter(pl.col("policy") == "").height
-    return f"; {none} without a schedule that finishes every job, left out" if none else ""
+    n_unbounded = rows.filter(pl.col("policy") == "").height
+    return f"; {n_unbounded} without a schedule that finishes every job, left out" if n_unbounded else ""

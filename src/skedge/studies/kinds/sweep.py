@@ -21,7 +21,7 @@ from skedge.core.errors import InputError
 from skedge.core.model.cluster import Floats
 from skedge.studies.figure import Figure, Line
 from skedge.studies.judge import Part, by_ranks
-from skedge.studies.outcome import Cell, Outcome, mean_of, points, shown, slope
+from skedge.studies.outcome import Cell, Outcome, format_cell, mean_of, points, slope
 
 from .varied import scenario_fields
 
@@ -120,8 +120,8 @@ class Sweep(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _values_are_the_cases(cls, given: dict[str, Any]) -> dict[str, Any]:
-        return {**given, "values": list(given["cases"])} if given.get("cases") else given
+    def _values_are_the_cases(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        return {**fields, "values": list(fields["cases"])} if fields.get("cases") else fields
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -169,14 +169,14 @@ class Sweep(BaseModel):
         name = f"log10 of {self.metric}" if self.log else self.metric
         if self.base_policy is not None:
             name = f"{name} over that of {self.base_policy}"
-        late = {} if _without(rows, "late") else {"late": "jobs finished after T"}
-        shown_of = {"value": name, **late} | {metric: metric for metric in self.also}
+        late_column = {} if _is_empty(rows, "late") else {"late": "jobs finished after T"}
+        shown_of = {"value": name, **late_column} | {metric: metric for metric in self.also}
         table: list[tuple[Cell, ...]] = [
-            (policy, value, *(_mean(of.filter(pl.col("at") == value)[column]) for column in shown_of))
-            for policy, of in by_policy.items()
+            (policy, value, *(_mean(policy_rows.filter(pl.col("at") == value)[column]) for column in shown_of))
+            for policy, policy_rows in by_policy.items()
             for value in self.values
         ]
-        lines = tuple(self._line(policy, of) for policy, of in by_policy.items())
+        lines = tuple(self._line(policy, policy_rows) for policy, policy_rows in by_policy.items())
         figure = Figure(f"{name} over {self.axis}", self.axis, name, lines, names=self._names)
         parts = tuple(by_ranks(part) if self.log else part for part in self._parts(by_policy))
         return Outcome(parts, ("policy", self.axis, *shown_of.values()), tuple(table), figure)
@@ -184,8 +184,8 @@ class Sweep(BaseModel):
     def _scaled(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows as they are compared: relative to a policy, or as logarithms."""
         if self.base_policy is not None:
-            one = rows.filter(pl.col("policy") == self.base_policy).select("seed", "at", one="value")
-            rows = rows.join(one, on=["seed", "at"], maintain_order="left").with_columns(
+            base_rows = rows.filter(pl.col("policy") == self.base_policy).select("seed", "at", one="value")
+            rows = rows.join(base_rows, on=["seed", "at"], maintain_order="left").with_columns(
                 pl.col("value") / pl.col("one")
             )
         return rows.with_columns(pl.col("value").log10()) if self.log else rows
@@ -193,9 +193,9 @@ class Sweep(BaseModel):
     def _parts(self, by_policy: dict[str, pl.DataFrame]) -> Iterator[Part]:
         first = by_policy[self.policies[0]]
         if self.best is not None:
-            yield from self._of_the_best(by_policy, self.best)
-        for ours, theirs in self.below:
-            yield from self._better(by_policy, ours, theirs, lower=True)
+            yield from self._best_parts(by_policy, self.best)
+        for winner, loser in self.below:
+            yield from self._better_parts(by_policy, winner, loser, lower=True)
         for low, high in self.below_at:
             yield self._below_at(first, low, high)
         for policy in self.rises:
@@ -203,25 +203,25 @@ class Sweep(BaseModel):
         for policy in self.falls:
             yield self._trend(by_policy[policy], policy, -1)
         if self.flat is not None:
-            for one, other in combinations(list[Value](self.values), 2):
-                yield self._flat(first, one, other, self.flat)
+            for value_a, value_b in combinations(list[Value](self.values), 2):
+                yield self._flat(first, value_a, value_b, self.flat)
         if self.at_most is not None:
             for value in self.values:
                 yield self._at_most(first.filter(pl.col("at") == value)["value"], value, self.at_most)
         if self.largest_at is not None:
-            yield from self._largest(first, self.largest_at)
+            yield from self._largest_parts(first, self.largest_at)
 
-    def _of_the_best(self, by_policy: dict[str, pl.DataFrame], best: str) -> Iterator[Part]:
+    def _best_parts(self, by_policy: dict[str, pl.DataFrame], best: str) -> Iterator[Part]:
         """That it is better than each other one, that its lead grows, and where it is largest."""
-        others = [policy for policy in self.policies if policy != best]
-        for other in others:
-            yield from self._better(by_policy, best, other, lower=self.lower)
-        for other in others:
-            lead = self._lead(by_policy, best, other, lower=self.lower)
+        rivals = [policy for policy in self.policies if policy != best]
+        for rival in rivals:
+            yield from self._better_parts(by_policy, best, rival, lower=self.lower)
+        for rival in rivals:
+            lead = self._lead(by_policy, best, rival, lower=self.lower)
             if self.grows:
-                yield self._grows(lead, best, other)
+                yield self._grows(lead, best, rival)
             if self.most_at is not None:
-                yield from self._most(lead, f"{best} and {other}", self.most_at)
+                yield from self._most_parts(lead, f"{best} and {rival}", self.most_at)
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -233,32 +233,36 @@ class Sweep(BaseModel):
         x = tuple(float(i) if isinstance(value, str) else float(value) for i, value in enumerate(values))
         return Line(label, x, means, joined=not self._names)
 
-    def _lead(self, by_policy: dict[str, pl.DataFrame], ours: str, other: str, *, lower: bool) -> pl.DataFrame:
+    def _lead(self, by_policy: dict[str, pl.DataFrame], leader: str, rival: str, *, lower: bool) -> pl.DataFrame:
         """The lead of one policy over another by seed and value; columns seed, at, value, theirs, lead."""
-        theirs = by_policy[other].select("seed", "at", theirs="value")
+        rival_rows = by_policy[rival].select("seed", "at", theirs="value")
         sign = -1 if lower else 1
-        both = by_policy[ours].join(theirs, on=["seed", "at"])
-        return both.with_columns(lead=sign * (pl.col("value") - pl.col("theirs"))).sort("seed", "at")
+        pairs = by_policy[leader].join(rival_rows, on=["seed", "at"])
+        return pairs.with_columns(lead=sign * (pl.col("value") - pl.col("theirs"))).sort("seed", "at")
 
     def _where(self, value: Value) -> str:
         return f"under {value}" if self._names else f"with {value:g} {self.axis}"
 
-    def _better(self, by_policy: dict[str, pl.DataFrame], ours: str, other: str, *, lower: bool) -> Iterator[Part]:
+    def _better_parts(
+        self, by_policy: dict[str, pl.DataFrame], leader: str, rival: str, *, lower: bool
+    ) -> Iterator[Part]:
         """That one policy is better than another at each value, judged value by value."""
-        lead = self._lead(by_policy, ours, other, lower=lower)
-        text = f"{ours} is {'below' if lower else 'above'} {other}"
+        lead = self._lead(by_policy, leader, rival, lower=lower)
+        text = f"{leader} is {'below' if lower else 'above'} {rival}"
         for value in self.values:
-            here = lead.filter(pl.col("at") == value)
-            theirs = mean_of(here["theirs"])
+            value_lead = lead.filter(pl.col("at") == value)
+            rival_mean = mean_of(value_lead["theirs"])
             yield Part(
                 f"{text} {self._where(value)}",
-                tuple(here["lead"]),
-                f"{shown(mean_of(here['value']))} against {shown(theirs)}",
-                least=math.log10(1 + MATTERS) if self.log else MATTERS * abs(theirs.mean),
+                tuple(value_lead["lead"]),
+                f"{format_cell(mean_of(value_lead['value']))} against {format_cell(rival_mean)}",
+                least=math.log10(1 + MATTERS) if self.log else MATTERS * abs(rival_mean.mean),
             )
 
-    def _grows(self, lead: pl.DataFrame, ours: str, other: str) -> Part:
-        return self._slope(lead.drop("value").rename({"lead": "value"}), f"the gap between {ours} and {other} grows", 1)
+    def _grows(self, lead: pl.DataFrame, leader: str, rival: str) -> Part:
+        return self._slope(
+            lead.drop("value").rename({"lead": "value"}), f"the gap between {leader} and {rival} grows", 1
+        )
 
     def _trend(self, rows: pl.DataFrame, policy: str, sign: int) -> Part:
         return self._slope(rows, f"{policy} {'rises' if sign > 0 else 'falls'}", sign)
@@ -266,53 +270,59 @@ class Sweep(BaseModel):
     def _slope(self, rows: pl.DataFrame, text: str, sign: int) -> Part:
         """That the slope of the values over the field is above 0, or below with the sign -1."""
         slopes = [
-            slope(of["at"].to_list(), of["value"].to_list()) for of in rows.partition_by("seed", maintain_order=True)
+            slope(seed_rows["at"].to_list(), seed_rows["value"].to_list())
+            for seed_rows in rows.partition_by("seed", maintain_order=True)
         ]
-        numbers = f"{shown(mean_of(slopes), 4)} more for each of the {self.axis}"
-        return Part(f"{text} with the {self.axis}", tuple(sign * one for one in slopes), numbers)
+        numbers = f"{format_cell(mean_of(slopes), 4)} more for each of the {self.axis}"
+        return Part(f"{text} with the {self.axis}", tuple(sign * seed_slope for seed_slope in slopes), numbers)
 
-    def _flat(self, rows: pl.DataFrame, one: Value, other: Value, flat: float) -> Part:
-        first, second = (rows.filter(pl.col("at") == value)["value"] for value in (one, other))
+    def _flat(self, rows: pl.DataFrame, value_a: Value, value_b: Value, flat: float) -> Part:
+        first, second = (rows.filter(pl.col("at") == value)["value"] for value in (value_a, value_b))
         differences = (second - first) / (1.0 if self.log else mean_of(rows["value"]).mean)
         margin = math.log10(1 + flat) if self.log else flat
-        text = f"{self.policies[0]} {self._where(one)} and {self._where(other)} differs by less than {flat:.0%}"
-        by = shown(mean_of(differences), 3) if self.log else f"{shown(points(mean_of(differences)), 1)} %"
+        text = f"{self.policies[0]} {self._where(value_a)} and {self._where(value_b)} differs by less than {flat:.0%}"
+        by = format_cell(mean_of(differences), 3) if self.log else f"{format_cell(points(mean_of(differences)), 1)} %"
         return Part(text, tuple(differences), f"by {by}", within=margin)
 
     def _at_most(self, values: pl.Series, value: Value, at_most: float) -> Part:
         text = f"{self.policies[0]} is at most {at_most:g} {self._where(value)}"
-        return Part(text, tuple(at_most - values), shown(mean_of(values)))
+        return Part(text, tuple(at_most - values), format_cell(mean_of(values)))
 
-    def _below_at(self, rows: pl.DataFrame, one: str, other: str) -> Part:
-        here, there = (rows.filter(pl.col("at") == value)["value"] for value in (one, other))
-        numbers, least = f"{shown(mean_of(here))} against {shown(mean_of(there))}", MATTERS * abs(mean_of(there).mean)
-        text = f"{self.policies[0]} is lower {self._where(one)} than {self._where(other)}"
-        return Part(text, tuple(there - here), numbers, least=least)
+    def _below_at(self, rows: pl.DataFrame, low: str, high: str) -> Part:
+        low_values, high_values = (rows.filter(pl.col("at") == value)["value"] for value in (low, high))
+        numbers, least = (
+            f"{format_cell(mean_of(low_values))} against {format_cell(mean_of(high_values))}",
+            MATTERS * abs(mean_of(high_values).mean),
+        )
+        text = f"{self.policies[0]} is lower {self._where(low)} than {self._where(high)}"
+        return Part(text, tuple(high_values - low_values), numbers, least=least)
 
-    def _largest(self, rows: pl.DataFrame, at: float) -> Iterator[Part]:
-        here = rows.filter(pl.col("at") == at)["value"]
-        for value in (value for value in list[Value](self.values) if value != at):
-            there = rows.filter(pl.col("at") == value)["value"]
-            text = f"{self.policies[0]} is larger {self._where(at)} than {self._where(value)}"
-            numbers = f"{shown(mean_of(here))} against {shown(mean_of(there))}"
-            yield Part(text, tuple(here - there), numbers, least=MATTERS * abs(mean_of(there).mean))
+    def _largest_parts(self, rows: pl.DataFrame, peak: float) -> Iterator[Part]:
+        peak_values = rows.filter(pl.col("at") == peak)["value"]
+        for value in (value for value in list[Value](self.values) if value != peak):
+            other_values = rows.filter(pl.col("at") == value)["value"]
+            text = f"{self.policies[0]} is larger {self._where(peak)} than {self._where(value)}"
+            numbers = f"{format_cell(mean_of(peak_values))} against {format_cell(mean_of(other_values))}"
+            yield Part(
+                text, tuple(peak_values - other_values), numbers, least=MATTERS * abs(mean_of(other_values).mean)
+            )
 
-    def _most(self, lead: pl.DataFrame, gap: str, at: str) -> Iterator[Part]:
-        """That the gap is larger at `at` than at each other value."""
+    def _most_parts(self, lead: pl.DataFrame, gap: str, peak: str) -> Iterator[Part]:
+        """That the gap is larger at `peak` than at each other value."""
         wide = lead.pivot("at", index="seed", values="lead").sort("seed")
-        for value in (str(value) for value in self.values if value != at):
-            text = f"the gap between {gap} is larger under {at} than under {value}"
-            numbers = f"{shown(mean_of(wide[at]))} against {shown(mean_of(wide[value]))}"
-            yield Part(text, tuple(wide[at] - wide[value]), numbers)
+        for value in (str(value) for value in self.values if value != peak):
+            text = f"the gap between {gap} is larger under {peak} than under {value}"
+            numbers = f"{format_cell(mean_of(wide[peak]))} against {format_cell(mean_of(wide[value]))}"
+            yield Part(text, tuple(wide[peak] - wide[value]), numbers)
 
 
 def _mean(values: pl.Series) -> Cell:
     """The mean of the values that there are, or None."""
-    there = values.drop_nulls()
-    return mean_of(there) if len(there) else None
+    present = values.drop_nulls()
+    return mean_of(present) if len(present) else None
 
 
-def _without(rows: pl.DataFrame, column: str) -> bool:
+def _is_empty(rows: pl.DataFrame, column: str) -> bool:
     """Whether a column is empty in all rows."""
     return column not in rows.columns or rows[column].null_count() == len(rows)
 
@@ -340,44 +350,50 @@ class Gain(Sweep):
 
     def outcome(self, rows: pl.DataFrame) -> Outcome:
         """Judge the ratio of the sums over the seeds of both policies' metrics, by variant."""
-        other = next(policy for policy in self.policies if policy != self.best)
+        rival = next(policy for policy in self.policies if policy != self.best)
         lines = tuple(
-            self._gains(variant, other, rows.filter(pl.col("variant") == variant)) for variant in self.variants
+            self._gains(variant, rival, rows.filter(pl.col("variant") == variant)) for variant in self.variants
         )
-        first, second = (self._by_seed(variant, other, rows) for variant in self.variants)
-        larger = mean_of(1 + first), mean_of(1 + second)
-        numbers = f"{shown(larger[0], 3)} against {shown(larger[1], 3)} times its {self.metric}"
-        more = f"the gain over {other} is larger with {lines[0].label} than with {lines[1].label}"
+        first, second = (self._by_seed(variant, rival, rows) for variant in self.variants)
+        means = mean_of(1 + first), mean_of(1 + second)
+        numbers = f"{format_cell(means[0], 3)} against {format_cell(means[1], 3)} times its {self.metric}"
+        text = f"the gain over {rival} is larger with {lines[0].label} than with {lines[1].label}"
         parts = (
-            Part(more, tuple(first - second), numbers),
+            Part(text, tuple(first - second), numbers),
             *(
-                Part(f"{self.best} gains over {other} with {line.label}", tuple(of), f"{shown(mean, 3)} times as much")
-                for line, of, mean in zip(lines, (first, second), larger, strict=True)
+                Part(
+                    f"{self.best} gains over {rival} with {line.label}",
+                    tuple(gains),
+                    f"{format_cell(mean, 3)} times as much",
+                )
+                for line, gains, mean in zip(lines, (first, second), means, strict=True)
             ),
         )
         table: list[tuple[Cell, ...]] = [
             (line.label, int(x), value) for line in lines for x, value in zip(line.x, line.values, strict=True)
         ]
-        name = f"{self.metric} of {self.best} over that of {other}"
+        name = f"{self.metric} of {self.best} over that of {rival}"
         figure = Figure(f"{name}, over {self.axis}", self.axis, name, lines, guides=((1.0, "no gain"),))
         return Outcome(parts, ("mix", self.axis, name), tuple(table), figure)
 
-    def _by_seed(self, variant: str, other: str, rows: pl.DataFrame) -> Floats:
+    def _by_seed(self, variant: str, rival: str, rows: pl.DataFrame) -> Floats:
         """By seed, the gain over the values, linear in the seed's numbers: its mean is that of the ratios less 1."""
         of_variant = rows.filter(pl.col("variant") == variant)
         wide = of_variant.pivot("policy", index=["seed", "at"], values="value").sort("seed", "at")
-        ours, theirs = (wide[policy].to_numpy().reshape(-1, len(self.values)) for policy in (self.best, other))
-        ratios = ours.mean(0) / theirs.mean(0)
-        gains = (ours - ratios * theirs) / theirs.mean(0) + ratios - 1
+        best_values, rival_values = (
+            wide[policy].to_numpy().reshape(-1, len(self.values)) for policy in (self.best, rival)
+        )
+        ratios = best_values.mean(0) / rival_values.mean(0)
+        gains = (best_values - ratios * rival_values) / rival_values.mean(0) + ratios - 1
         return np.asarray(gains.mean(1))
 
-    def _gains(self, variant: str, other: str, rows: pl.DataFrame) -> Line:
+    def _gains(self, variant: str, rival: str, rows: pl.DataFrame) -> Line:
         """The ratio of means at each value, with the interval of its linear form in the seeds' numbers."""
         wide = rows.pivot("policy", index=["seed", "at"], values="value").sort("at", "seed")
         values = []
         for value in self.values:
-            here = wide.filter(pl.col("at") == value)
-            ours, theirs = here[self.best].to_numpy(), here[other].to_numpy()
-            ratio = float(ours.mean() / theirs.mean())
-            values.append(mean_of((ours - ratio * theirs) / theirs.mean() + ratio))
+            value_rows = wide.filter(pl.col("at") == value)
+            best_values, rival_values = value_rows[self.best].to_numpy(), value_rows[rival].to_numpy()
+            ratio = float(best_values.mean() / rival_values.mean())
+            values.append(mean_of((best_values - ratio * rival_values) / rival_values.mean() + ratio))
         return Line(variant, tuple(map(float, self.values)), tuple(values))

@@ -15,7 +15,7 @@ from numpy.random import Generator
 
 from skedge.core.model.job_fields import DATA
 from skedge.traces.frame import check_frame
-from skedge.traces.jobs_table import OF_A_PS, OF_A_WORKER, Counts, Range, drawn_needs, jobs_table
+from skedge.traces.jobs_table import PS_DEMAND, WORKER_DEMAND, Counts, Range, draw_needs, jobs_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class SiteRanges:
     chunk_mb: Range = (20.0, 60.0)
     slot_chunks: Range = (5.0, 15.0)
     exchange_mb: Range = (30.0, 575.0)
-    worker_needs: Mapping[str, Counts] = field(default_factory=lambda: OF_A_WORKER)
-    ps_needs: Mapping[str, Counts] = field(default_factory=lambda: OF_A_PS)
+    worker_needs: Mapping[str, Counts] = field(default_factory=lambda: WORKER_DEMAND)
+    ps_needs: Mapping[str, Counts] = field(default_factory=lambda: PS_DEMAND)
     latency: Literal["exponential", "linear", "piecewise"] = "exponential"
     tau: Range = (20.0, 100.0)
     rate: Range = (0.25, 0.25)
@@ -86,17 +86,18 @@ def site_jobs(
     drawn: dict[str, object] = {
         "chunks": data.sum(axis=1),
         "chunk_mb": rng.uniform(*r.chunk_mb, n),
+        # a chunk is one mini-batch of one epoch (below), so it takes a slot over rho / E
         "minibatch_s": slot_s / rng.uniform(*r.slot_chunks, n),
         "exchange_mb": rng.uniform(*r.exchange_mb, n),
     }
-    drawn |= drawn_needs(rng, n, r.worker_needs, r.ps_needs)
+    drawn |= draw_needs(rng, n, r.worker_needs, r.ps_needs)
     drawn["latency"] = pl.Series([r.latency]).new_from_index(0, n)
     for name in _NUMBERS[r.latency]:
         low, high = getattr(r, name)
         drawn[f"latency_{name}"] = rng.uniform(low, high, n)
     drawn |= {DATA + site: data[:, i] for i, site in enumerate(sites)}
-    ones = dict.fromkeys(("epochs", "minibatches", "workers", "bandwidth_mbps"), np.ones(n, np.int64))
-    return jobs_table(trace, ones | drawn)
+    unit_columns = dict.fromkeys(("epochs", "minibatches", "workers", "bandwidth_mbps"), np.ones(n, np.int64))
+    return jobs_table(trace, unit_columns | drawn)
 
 
 _NUMBERS = {

@@ -172,6 +172,7 @@ def _submissions(jobs: int, rng: Generator) -> tuple[Floats, Ints]:
 
     The part is an index into :data:`PARTS`. The window is doubled until it holds enough submissions.
     """
+    # more than expected, as outages and quiet hours may take much of the window, of a short one most
     hours = 7 * DAY_HOURS + math.ceil(1.5 * jobs / JOBS_PER_HOUR)
     while True:
         parts = _clock(hours, rng), _singles(hours, rng), _bursts(hours, rng)
@@ -207,12 +208,16 @@ def _bursts(hours: int, rng: Generator) -> Floats:
     steps = rng.exponential(np.repeat(gap, sizes))
     walked = np.cumsum(steps)
     first = np.cumsum(sizes) - sizes
+    # one running sum over all bursts instead of a loop: less its value at a burst's first job, plus the burst's start
     return np.repeat(starts - walked[first], sizes) + walked
 
 
 def _burst_rate(hours: int, rng: Generator) -> Floats:
     """Draw the expected number of jobs in bursts for each hour, shape ``(hours,)``."""
+    # the mean of a log-normal is exp(mu + sigma^2 / 2); this one has mean 1
     level = np.exp(LEVEL_SIGMA * _autocorrelated(hours, rng) - LEVEL_SIGMA**2 / 2)
+    # expected share of the time without an outage, whose mean length is half the longest; rates are raised by it, so
+    # that the mean number of jobs per hour is as stated
     up = 1 - OUTAGES_PER_HOUR * OUTAGE_LONGEST_S / 2 / HOUR_S
     return (JOBS_PER_HOUR / up - HOUR_S / CLOCK_S - SINGLES_PER_HOUR) * _calendar(hours) * level
 
@@ -225,6 +230,7 @@ def _calendar(hours: int) -> Floats:
 
 def _rest(index: tuple[float, ...]) -> Floats:
     """`index` without the contribution of the clock, which is uniform: the index of singles and bursts, mean 1."""
+    # the clock's share of all submissions
     even = HOUR_S / CLOCK_S / JOBS_PER_HOUR
     rest = np.array(index) - even
     return np.asarray(rest / rest.mean())
@@ -233,6 +239,7 @@ def _rest(index: tuple[float, ...]) -> Floats:
 def _autocorrelated(hours: int, rng: Generator) -> Floats:
     """Draw a stationary AR(1) series of standard normals, shape ``(hours,)``."""
     noise = rng.standard_normal(hours)
+    # so that the series has variance 1 throughout
     noise[1:] *= math.sqrt(1 - LEVEL_RHO**2)
     for i in range(1, hours):
         noise[i] += LEVEL_RHO * noise[i - 1]
@@ -254,6 +261,7 @@ def _in_outage(times: Floats, hours: int, rng: Generator) -> np.ndarray:
     count = rng.poisson(hours * OUTAGES_PER_HOUR)
     start = np.sort(hours * HOUR_S * rng.random(count))
     end = start + OUTAGE_LONGEST_S * rng.random(count)
+    # outages may overlap: of those that have begun the latest end counts
     latest_end = np.concatenate([[-np.inf], np.maximum.accumulate(end)])
     return np.asarray(times < latest_end[np.searchsorted(start, times, side="right")])
 
@@ -262,13 +270,15 @@ def durations(gpus: Ints, rng: Generator) -> Floats:
     """Draw a duration [s] in [1, :data:`LONGEST_DRAWN_S`] for each GPU count in `gpus`; above 32 GPUs as for 32."""
     sizes = np.array(list(DURATION))
     place = np.clip(np.searchsorted(sizes, gpus, side="right") - 1, 0, len(sizes) - 1)
+    # two numbers a job, whatever its GPUs and mixture, so that later draws are not shifted
     pick, normal = rng.random(len(gpus)), rng.standard_normal(len(gpus))
     out = np.empty(len(gpus))
     for i, mixture in enumerate(DURATION.values()):
-        here = place == i
+        mask = place == i
         weight, median, sigma = np.array(mixture).T
-        part = np.minimum(np.searchsorted(np.cumsum(_normed(weight)), pick[here], side="right"), len(weight) - 1)
-        out[here] = median[part] * np.exp(sigma[part] * normal[here])
+        # at most the last one: the weights may add up to a little less than 1
+        part = np.minimum(np.searchsorted(np.cumsum(_normed(weight)), pick[mask], side="right"), len(weight) - 1)
+        out[mask] = median[part] * np.exp(sigma[part] * normal[mask])
     return np.clip(np.ceil(out), 1.0, LONGEST_DRAWN_S)
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from skedge.core.errors import TraceError
 from skedge.core.model.cluster import Floats, Ints
 from skedge.traces.frame import check_frame
-from skedge.traces.jobs_table import OF_A_PS, OF_A_WORKER, Counts, Range, drawn_needs, jobs_table
+from skedge.traces.jobs_table import PS_DEMAND, WORKER_DEMAND, Counts, Range, draw_needs, jobs_table
 
 CLASSES = {"0": 0, "1": 1, "2": 1, "3": 2}
 """Kind of a job by Google's scheduling class (PD-ORS Sec. V): 0 time-insensitive, 1 and 2 -sensitive, 3 -critical."""
@@ -63,8 +63,8 @@ class ValueRanges:
     batch: Counts = (1, 200)
     bandwidth_mbps: Range = (100.0, 5120.0)
     internal_factor: float = 20.0
-    worker_needs: Mapping[str, Counts] = field(default_factory=lambda: OF_A_WORKER)
-    ps_needs: Mapping[str, Counts] = field(default_factory=lambda: OF_A_PS)
+    worker_needs: Mapping[str, Counts] = field(default_factory=lambda: WORKER_DEMAND)
+    ps_needs: Mapping[str, Counts] = field(default_factory=lambda: PS_DEMAND)
     height: Range = (1.0, 100.0)
     target: Range = (1.0, 15.0)
     mix: tuple[float, float, float] | Literal["classes"] = (0.1, 0.55, 0.35)
@@ -108,10 +108,11 @@ def value_jobs(
         "batch": rng.integers(*r.batch, n, endpoint=True),
         "bandwidth_mbps": rng.uniform(*r.bandwidth_mbps, n),
     }
-    drawn |= drawn_needs(rng, n, r.worker_needs, r.ps_needs)
+    drawn |= draw_needs(rng, n, r.worker_needs, r.ps_needs)
     drawn["utility_height"], drawn["utility_target"] = rng.uniform(*r.height, n), rng.uniform(*r.target, n)
     drawn["utility_steepness"] = _steepness(_kinds(trace, r.mix, rng), rng)
     drawn["internal_mbps"] = r.internal_factor * drawn["bandwidth_mbps"]
+    # at most F_i workers (M27)
     drawn["workers"] = np.minimum(drawn["batch"], trace["gpus"].to_numpy())
     return jobs_table(trace, {"chunks": np.ones(n, np.int64), **drawn})
 
@@ -119,6 +120,7 @@ def value_jobs(
 def _kinds(trace: pl.DataFrame, mix: tuple[float, float, float] | Literal["classes"], rng: Generator) -> Ints:
     """Kind of each job: 0 time-insensitive, 1 time-sensitive, 2 time-critical, shape ``(jobs,)``."""
     if mix != "classes":
+        # the sum may differ from 1 by rounding, which NumPy does not accept
         return rng.choice(3, len(trace), p=np.array(mix) / sum(mix))
     unknown = trace.filter(~pl.col("group").is_in(list(CLASSES)))["group"].head(1).to_list()
     if unknown:

@@ -53,7 +53,7 @@ RESTORE_S = 30.0
 (Qiao et al., OSDI'21; petuum/adaptdl, branch osdi21-artifact, simulator/simulator.py, ``Job.reallocate``)."""
 
 
-class Made(NamedTuple):
+class TraceJobs(NamedTuple):
     """A jobs table, and the number of jobs that deviate from the trace or the draw, by kind of change."""
 
     table: pl.DataFrame
@@ -177,7 +177,7 @@ def paper_jobs(
     *,
     slot_s: float = HOUR_S,
     ranges: PaperRanges | None = None,
-) -> Made:
+) -> TraceJobs:
     """Jobs of JSAC'22 Sec. V: arrivals and numbers of GPUs from `trace`, all other values drawn from `ranges`.
 
     Parameters
@@ -195,7 +195,7 @@ def paper_jobs(
 
     Returns
     -------
-    Made
+    TraceJobs
         A jobs table in the trace's order. A gang has min(D, gpus) workers; gangs with fewer than gpus are counted.
     """
     r = ranges or PaperRanges()
@@ -209,21 +209,22 @@ def paper_jobs(
         trace,
         chunks=chunks,
         minibatches=minibatches,
+        # arguments are evaluated in this order, which is that of the draws: do not sort them
         epochs=rng.integers(r.epochs[0], r.epochs[1], n, endpoint=True),
         minibatch_s=HOUR_S * rng.uniform(*r.minibatch_h, n),
         ps_update_s=rng.uniform(*r.ps_update_ms, n) / 1000,
         gradient_mb=rng.uniform(*r.gradient_mb, n),
         bandwidth_mbps=rng.uniform(*r.bandwidth_mbps, n),
         chunk_mb=rng.uniform(*r.chunk_mb, n),
-        worker_type=_drawn(worker_types, n, rng),
-        ps_type=_drawn(ps_types, n, rng),
+        worker_type=_draw_types(worker_types, n, rng),
+        ps_type=_draw_types(ps_types, n, rng),
         upload_edge_lo_s=np.full(n, edge[0]),
         upload_edge_hi_s=np.full(n, edge[1]),
         upload_cloud_lo_s=np.full(n, cloud[0]),
         upload_cloud_hi_s=np.full(n, cloud[1]),
     )
     smaller = int((table["workers"] < trace["gpus"]).sum())
-    return Made(table, {"gang smaller than the GPUs asked for, as it has no more chunks": smaller})
+    return TraceJobs(table, {"gang smaller than the GPUs asked for, as it has no more chunks": smaller})
 
 
 def rigid_jobs(
@@ -233,7 +234,7 @@ def rigid_jobs(
     ps_types: Sequence[str],
     *,
     shares: TraceShares | None = None,
-) -> Made:
+) -> TraceJobs:
     """Jobs with the work of `trace` on the requested number of GPUs: D = k = gpus, one chunk per GPU.
 
     As a gang such a job takes its real duration, and no policy can train it on more workers. Its work is
@@ -257,7 +258,7 @@ def rigid_jobs(
 
     Returns
     -------
-    Made
+    TraceJobs
         A jobs table in the trace's order, without changes to count.
 
     Raises
@@ -266,8 +267,8 @@ def rigid_jobs(
         If a job has duration 0.
     """
     s = shares or TraceShares()
-    _drawn_chunks(s, len(trace), rng)  # unused draw, so that the other columns equal those of divisible jobs
-    return Made(_timed(trace, rng, worker_types, ps_types, s, trace["gpus"].to_numpy()), {})
+    _draw_chunks(s, len(trace), rng)  # unused draw, so that the other columns equal those of divisible jobs
+    return TraceJobs(_jobs_by_duration(trace, rng, worker_types, ps_types, s, trace["gpus"].to_numpy()), {})
 
 
 def divisible_jobs(
@@ -277,29 +278,39 @@ def divisible_jobs(
     ps_types: Sequence[str],
     *,
     shares: TraceShares | None = None,
-) -> Made:
+) -> TraceJobs:
     """Jobs with the work of `trace`, divided into D chunks, so that up to D workers can train them.
 
     D is drawn or from a row of Table II, and at least the number of GPUs requested. A gang of k = gpus workers that
     communicate (zeta = 0) takes D p / k, which is the job's real duration; with more workers it is proportionally
-    faster. Parameters, times and errors are those of :func:`rigid_jobs`.
+    faster. Times are as in :func:`rigid_jobs`.
+
+    Parameters
+    ----------
+    trace, rng, worker_types, ps_types, shares
+        As for :func:`rigid_jobs`.
 
     Returns
     -------
-    Made
+    TraceJobs
         A jobs table in the trace's order; jobs whose D was raised to the number of GPUs requested are counted.
+
+    Raises
+    ------
+    TraceError
+        If a job has duration 0.
     """
     s = shares or TraceShares()
-    drawn, gpus = _drawn_chunks(s, len(trace), rng), trace["gpus"].to_numpy()
-    table = _timed(trace, rng, worker_types, ps_types, s, np.maximum(drawn, gpus))
-    return Made(table, {"chunks raised to the GPUs asked for": int((drawn < gpus).sum())})
+    drawn, gpus = _draw_chunks(s, len(trace), rng), trace["gpus"].to_numpy()
+    table = _jobs_by_duration(trace, rng, worker_types, ps_types, s, np.maximum(drawn, gpus))
+    return TraceJobs(table, {"chunks raised to the GPUs asked for": int((drawn < gpus).sum())})
 
 
-def _drawn_chunks(s: TraceShares, n: int, rng: Generator) -> Ints:
+def _draw_chunks(s: TraceShares, n: int, rng: Generator) -> Ints:
     return _table_ii(n, rng)[0] if s.chunks is None else rng.integers(*s.chunks, n, endpoint=True)
 
 
-def _timed(
+def _jobs_by_duration(
     trace: pl.DataFrame,
     rng: Generator,
     worker_types: Sequence[str],
@@ -313,9 +324,10 @@ def _timed(
     if not (duration > 0).all():
         raise TraceError(f"trace: row {int(np.argmin(duration))}, column duration_s: 0; a job's work needs time")
     epochs = rng.integers(s.epochs[0], s.epochs[1], n, endpoint=True)
-    each = trace["gpus"].to_numpy() * duration / (chunks * epochs * MINIBATCHES)
+    # m + G + 2 q / b of Eq. (1): the work, gpus x duration, over D E B mini-batches
+    minibatch_s = trace["gpus"].to_numpy() * duration / (chunks * epochs * MINIBATCHES)
     gradient = rng.uniform(*s.gradient_mb, n)
-    bandwidth, gradient = _bandwidth(gradient, s.communication * each)
+    bandwidth, gradient = _bandwidth(gradient, s.communication * minibatch_s)
     chunk_mb = _chunk_sizes(trace, chunks, rng, s)
     edge, cloud = _upload_delays(duration, chunk_mb, s)
     return _table(
@@ -323,13 +335,13 @@ def _timed(
         chunks=chunks,
         minibatches=np.full(n, MINIBATCHES),
         epochs=epochs,
-        minibatch_s=(1 - s.communication - s.ps_update) * each,
-        ps_update_s=s.ps_update * each,
+        minibatch_s=(1 - s.communication - s.ps_update) * minibatch_s,
+        ps_update_s=s.ps_update * minibatch_s,
         gradient_mb=gradient,
         bandwidth_mbps=bandwidth,
         chunk_mb=chunk_mb,
-        worker_type=_drawn(worker_types, n, rng),
-        ps_type=_drawn(ps_types, n, rng),
+        worker_type=_draw_types(worker_types, n, rng),
+        ps_type=_draw_types(ps_types, n, rng),
         upload_edge_lo_s=s.upload_spread[0] * edge,
         upload_edge_hi_s=s.upload_spread[1] * edge,
         upload_cloud_lo_s=s.upload_spread[0] * cloud,
@@ -344,6 +356,7 @@ def _chunk_sizes(trace: pl.DataFrame, chunks: Ints, rng: Generator, s: TraceShar
     if chunk_range is not None:
         return chunk_range[0] + (chunk_range[1] - chunk_range[0]) * share
     drawn = np.asarray(s.data_mb)[(share * len(s.data_mb)).astype(np.int64)]
+    # a job of a minute has not read all of ImageNet
     readable = READ_MB_PER_S * trace["gpus"].to_numpy() * trace["duration_s"].to_numpy()
     data = np.minimum(drawn, readable)
     if "data_mb" in trace.columns:
@@ -361,6 +374,7 @@ def _upload_delays(duration: Floats, chunk_mb: Floats, s: TraceShares) -> tuple[
 def _bandwidth(gradient_mb: Floats, communication_s: Floats) -> tuple[Floats, Floats]:
     """The rate b [Mbit/s] such that 2 q / b is `communication_s`, and q [MB]; without communication q = 0, b = 1000."""
     silent = communication_s <= 0
+    # np.where computes both sides, so the side that is dropped must not divide by 0
     bandwidth = 2 * MBIT_PER_MB * gradient_mb / np.where(silent, 1.0, communication_s)
     return np.where(silent, 1000.0, bandwidth), np.where(silent, 0.0, gradient_mb)
 
@@ -378,7 +392,7 @@ def _table_ii(n: int, rng: Generator) -> tuple[Ints, Ints]:
     return rows[:, 0], rows[:, 1]
 
 
-def _drawn(types: Sequence[str], n: int, rng: Generator) -> Sequence[str]:
+def _draw_types(types: Sequence[str], n: int, rng: Generator) -> Sequence[str]:
     if not types:
         raise TraceError("types: none to draw from; the cluster must have at least one worker type and one PS type")
     place = rng.integers(len(types), size=n)
@@ -386,5 +400,6 @@ def _drawn(types: Sequence[str], n: int, rng: Generator) -> Sequence[str]:
 
 
 def _table(trace: pl.DataFrame, **columns: Ints | Floats | Sequence[str]) -> pl.DataFrame:
+    # k <= D, as a worker without a chunk would have nothing to train
     workers = np.minimum(np.asarray(columns["chunks"]), trace["gpus"].to_numpy())
     return jobs_table(trace, {"workers": workers, **columns})

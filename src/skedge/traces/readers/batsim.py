@@ -14,8 +14,8 @@ from typing import Any
 import polars as pl
 
 from skedge.core.errors import TraceError
-from skedge.traces.frame import Fractional, Trace, Unit, finished
-from skedge.traces.table import left_out, read_bytes
+from skedge.traces.frame import Fractional, Trace, Unit, make_trace
+from skedge.traces.table import drop_rows, read_bytes
 
 
 def read_batsim(path: Path | str, statuses: Collection[str] = ("passed",), fractional: Fractional = "skip") -> Trace:
@@ -36,15 +36,16 @@ def read_batsim(path: Path | str, statuses: Collection[str] = ("passed",), fract
     failing = {name for name, profile in profiles.items() if isinstance(profile, Mapping) and profile.get("ret", 0)}
     rows = [_row(path, i, job, delays) for i, job in enumerate(data["jobs"])]
     jobs = pl.DataFrame(rows, schema=_ROW, orient="row")
-    late = pl.col("walltime_s") < pl.col("duration_s")
+    # null without a walltime, which `when` takes for false
+    over_walltime = pl.col("walltime_s") < pl.col("duration_s")
     jobs = jobs.with_columns(
-        duration_s=pl.when(late).then("walltime_s").otherwise("duration_s"),
-        status=pl.when(late).then(pl.lit("killed")).when(pl.col("profile").is_in(failing)).then(pl.lit("failed"))
+        duration_s=pl.when(over_walltime).then("walltime_s").otherwise("duration_s"),
+        status=pl.when(over_walltime).then(pl.lit("killed")).when(pl.col("profile").is_in(failing)).then(pl.lit("failed"))
         .otherwise(pl.lit("passed")),
         group=pl.lit(""),
     )  # fmt: skip
-    jobs, skipped = left_out(jobs, {"profile without a delay": pl.col("duration_s").is_null()})
-    return finished(jobs, path, statuses, skipped, fractional, unit=Unit("resource"))
+    jobs, skipped = drop_rows(jobs, {"profile without a delay": pl.col("duration_s").is_null()})
+    return make_trace(jobs, path, statuses, skipped, fractional, unit=Unit("resource"))
 
 
 _ROW = {
@@ -72,15 +73,16 @@ def _data(path: Path) -> dict[str, Any]:
 
 def _delay(path: Path, profiles: Mapping[str, Any], name: str, within: tuple[str, ...]) -> float | None:
     """Running time of a profile [s]; None of a profile whose time depends on a platform."""
-    profile, where = profiles.get(name), f"profile {name!r}"
+    profile, place = profiles.get(name), f"profile {name!r}"
     if not isinstance(profile, Mapping):
         return None
     if profile.get("type") == "delay":
-        return _number(path, where, profile, "delay")
+        return _number(path, place, profile, "delay")
+    # a profile that is part of itself has no duration, and would recurse for ever
     if profile.get("type") not in _COMPOSED or not isinstance(profile.get("seq"), list) or name in within:
         return None
     delays = [_delay(path, profiles, str(part), (*within, name)) for part in profile["seq"]]
-    repeats = _number(path, where, {"repeat": 1, **profile}, "repeat")
+    repeats = _number(path, place, {"repeat": 1, **profile}, "repeat")
     return None if None in delays else repeats * sum(delay for delay in delays if delay is not None)
 
 
@@ -88,18 +90,19 @@ _COMPOSED = ("composed", "sequential_composition")
 
 
 def _row(path: Path, i: int, job: object, delays: Mapping[str, float | None]) -> tuple[Any, ...]:
-    where = f"job {i}"
+    place = f"job {i}"
     if not isinstance(job, Mapping) or "id" not in job:
-        raise TraceError(f"{path}: {where}: it must be a mapping with id, subtime, res and profile")
+        raise TraceError(f"{path}: {place}: it must be a mapping with id, subtime, res and profile")
     if not isinstance(job.get("profile"), str) or job["profile"] not in delays:
-        raise TraceError(f"{path}: {where}, profile: {job.get('profile')!r}; it must be one of `profiles`")
-    numbers = (_number(path, where, job, "subtime"), _number(path, where, job, "res"))
-    walltime = None if job.get("walltime", -1) in (-1, None) else _number(path, where, job, "walltime")
+        raise TraceError(f"{path}: {place}, profile: {job.get('profile')!r}; it must be one of `profiles`")
+    numbers = (_number(path, place, job, "subtime"), _number(path, place, job, "res"))
+    # -1 means that there is none
+    walltime = None if job.get("walltime", -1) in (-1, None) else _number(path, place, job, "walltime")
     return str(job["id"]), *numbers, delays[job["profile"]], walltime, job["profile"]
 
 
-def _number(path: Path, where: str, fields: Mapping[str, Any], name: str) -> float:
+def _number(path: Path, place: str, fields: Mapping[str, Any], name: str) -> float:
     value = fields.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise TraceError(f"{path}: {where}, {name}: {value!r}; it must be a number of 0 or more")
+        raise TraceError(f"{path}: {place}, {name}: {value!r}; it must be a number of 0 or more")
     return float(value)

@@ -20,8 +20,8 @@ from pathlib import Path
 import polars as pl
 
 from skedge.core.errors import TraceError
-from skedge.traces.frame import Fractional, Trace, Unit, finished
-from skedge.traces.table import filled, left_out, numbers, read_bytes, read_table
+from skedge.traces.frame import Fractional, Trace, Unit, make_trace
+from skedge.traces.table import drop_blank_lines, drop_rows, numbers, read_bytes, read_table
 
 _EVENTS = ("time", "missing info", "job ID", "event type", "user", "scheduling class", "job name", "logical job name")
 _SUBMIT, _SCHEDULE, _UPDATES = 0, 1, (7, 8)
@@ -58,23 +58,25 @@ def read_google_events(
         raise TraceError(f"{path}: has no file named part-*; job_events is a folder of such parts, or one of them")
     read = [_part(part) for part in parts]
     events = pl.concat([part for part, _ in read])
-    at, kind = pl.col("time"), pl.col("type")
+    time, kind = pl.col("time"), pl.col("type")
+    # EVICT, FAIL, FINISH, KILL, LOST
     ends = (kind > _SCHEDULE) & ~kind.is_in(_UPDATES)
     jobs = (
+        # stable: events of one microsecond keep the order of the file
         events.sort("time", maintain_order=True)
         .group_by("id", maintain_order=True)
         .agg(
-            submit=at.filter(kind == _SUBMIT).first(),
-            schedule=at.filter(kind == _SCHEDULE).first(),
-            end=at.filter(ends).last(),
+            submit=time.filter(kind == _SUBMIT).first(),
+            schedule=time.filter(kind == _SCHEDULE).first(),
+            end=time.filter(ends).last(),
             event=kind.filter(ends).last(),
             group=pl.col("group").first(),
             user=pl.col("user").first(),
             last=kind.filter(~kind.is_in(_UPDATES)).last(),
         )
     )
-    again = pl.col("last") <= _SCHEDULE  # submitted or scheduled again after an end
-    jobs = jobs.with_columns(pl.when(again).then(None).otherwise(pl.col(c)).alias(c) for c in ("end", "event"))
+    requeued = pl.col("last") <= _SCHEDULE  # submitted or scheduled again after an end
+    jobs = jobs.with_columns(pl.when(requeued).then(None).otherwise(pl.col(c)).alias(c) for c in ("end", "event"))
     blank = {"blank line": sum(blank for _, blank in read)}
     return _trace(jobs, path, statuses, blank, fractional, merged=len(events) - len(jobs))
 
@@ -84,15 +86,16 @@ def _part(path: Path) -> tuple[pl.DataFrame, int]:
     if not read_bytes(path).strip():
         kinds = {"id": pl.String, "time": pl.Int64, "type": pl.Int64, "group": pl.String, "user": pl.String}
         return pl.DataFrame(schema=kinds), 0
-    table, blank = filled(read_table(path, (), _EVENTS))
+    table, blank = drop_blank_lines(read_table(path, (), _EVENTS))
+    # 2**63 - 1 is no number of a float: 0 until the column has been read, and then itself again
     after = table["time"] == str(_AFTER)
     table = table.with_columns(time=pl.when(after).then(pl.lit("0")).otherwise(pl.col("time")))
     events = pl.DataFrame(
         {
-            "id": numbers(table, path, "job ID", whole=True).cast(pl.String),
-            "time": numbers(table, path, "time", whole=True),
-            "type": numbers(table, path, "event type", whole=True, high=_TYPES),
-            "group": numbers(table, path, "scheduling class", whole=True, high=_CLASSES).cast(pl.String),
+            "id": numbers(table, path, "job ID", integer=True).cast(pl.String),
+            "time": numbers(table, path, "time", integer=True),
+            "type": numbers(table, path, "event type", integer=True, high=_TYPES),
+            "group": numbers(table, path, "scheduling class", integer=True, high=_CLASSES).cast(pl.String),
             "user": table["user"],
         }
     ).with_columns(time=pl.when(after).then(pl.lit(_AFTER)).otherwise(pl.col("time")))
@@ -113,7 +116,8 @@ def read_google_jobs(
         Names file, line (for Parquet: the row's number plus 2, as if it were CSV), column and value.
     """
     path = Path(path)
-    table, blank = filled(_parquet(path) if path.suffix == ".parquet" else read_table(path, _JOBS))
+    table, blank = drop_blank_lines(_parquet(path) if path.suffix == ".parquet" else read_table(path, _JOBS))
+    # 0 stands in for what is missing, until the columns have been read as numbers
     open_ended = table["end_event"] == ""
     never = table["schedule_us"] == ""
     table = table.with_columns(
@@ -123,12 +127,12 @@ def read_google_jobs(
     )
     jobs = pl.DataFrame(
         {
-            "id": numbers(table, path, "job_id", whole=True).cast(pl.String),
-            "submit": numbers(table, path, "submit_us", whole=True),
-            "schedule": numbers(table, path, "schedule_us", whole=True),
-            "end": numbers(table, path, "end_us", whole=True),
-            "event": numbers(table, path, "end_event", whole=True, high=_TYPES),
-            "group": numbers(table, path, "sched_class", whole=True, high=_CLASSES).cast(pl.String),
+            "id": numbers(table, path, "job_id", integer=True).cast(pl.String),
+            "submit": numbers(table, path, "submit_us", integer=True),
+            "schedule": numbers(table, path, "schedule_us", integer=True),
+            "end": numbers(table, path, "end_us", integer=True),
+            "event": numbers(table, path, "end_event", integer=True, high=_TYPES),
+            "group": numbers(table, path, "sched_class", integer=True, high=_CLASSES).cast(pl.String),
         }
     )
     return _trace(
@@ -171,7 +175,7 @@ def _trace(
         "evicted or lost": ~pl.col("event").is_in(list(_STATUS)),
         "ended before it ran": pl.col("end") <= pl.col("schedule"),
     }
-    jobs, skipped = left_out(jobs, reasons)
+    jobs, skipped = drop_rows(jobs, reasons)
     frame = pl.DataFrame(
         {
             "id": jobs["id"],
@@ -183,4 +187,4 @@ def _trace(
         }
     )
     frame = frame.with_columns(jobs["user"]) if "user" in jobs.columns else frame
-    return finished(frame, path, statuses, {**blank, **skipped}, fractional, merged=merged, unit=_SLOT)
+    return make_trace(frame, path, statuses, {**blank, **skipped}, fractional, merged=merged, unit=_SLOT)

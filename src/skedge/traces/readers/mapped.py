@@ -9,12 +9,12 @@ import numpy as np
 import polars as pl
 
 from skedge.core.errors import TraceError
-from skedge.traces.frame import LONGEST_TRACED_S, NO_ID, Fractional, Trace, Unit, finished
-from skedge.traces.table import Csv, check_columns, filled, left_out, numbers, refuse
+from skedge.traces.frame import LONGEST_TRACED_S, NO_ID, Fractional, Trace, Unit, make_trace
+from skedge.traces.table import Csv, check_columns, drop_blank_lines, drop_rows, numbers, refuse
 
 from .mapping import TraceMapping, columns_of
-from .merging import CHANGES, of_attempts, of_parts, with_duration
-from .values import NO_STATUS, SKIP, UNITS, are_numbers, as_floats, durations, exact, missing, sizes, states, times
+from .merging import CHANGES, merge_attempts, merge_parts, with_duration
+from .values import NO_STATUS, SKIP, UNITS, are_numbers, as_floats, durations, exact_gpus, missing, sizes, states, times
 
 _LATEST_S = 1e11
 """Latest instant in seconds since 1970 that is believed: the year 5138."""
@@ -32,15 +32,24 @@ def read_mapped(
     steps of jobs, rows without an id, jobs without a submission time or a status, and jobs whose status means ``skip``.
     Rows of one job are merged and counted.
 
+    Parameters
+    ----------
+    path
+        The table.
+    mapping
+        The columns that hold what a trace needs.
+    statuses, fractional
+        As for :func:`~skedge.traces.formats.read_trace`.
+
     Raises
     ------
     TraceError
         Names a column that is missing, with the nearest one that is there; or line, column and value.
     """
     path = Path(path)
-    table, mapping = _joined(path, mapping)
-    table, skipped = _taken(table, path, mapping)
-    gpus = exact(table, path, mapping)
+    table, mapping = _join_tables(path, mapping)
+    table, skipped = _job_rows(table, path, mapping)
+    gpus = exact_gpus(table, path, mapping)
     rows = pl.DataFrame([series.alias(name) for name, series in _columns(table, path, mapping)])
     _check_users(rows, path, mapping)
     jobs = _jobs(rows.with_columns(gpus=gpus.multiples), mapping)
@@ -49,13 +58,13 @@ def read_mapped(
         "unit": Unit(mapping.unit),
         "note": _note(rows, table, mapping),
     }
-    jobs, unfit = left_out(jobs.with_columns(gpus=as_floats("gpus", gpus.parts)), _UNFIT)
+    jobs, unusable = drop_rows(jobs.with_columns(gpus=as_floats("gpus", gpus.parts)), _SKIPPED)
     _check_spans(jobs, path, mapping)
     refuse(jobs, pl.col("id").is_duplicated(), path, "id", _UNIQUE)
-    return finished(jobs, path, statuses, skipped | unfit, fractional, _changed(jobs, statuses), **about)
+    return make_trace(jobs, path, statuses, skipped | unusable, fractional, _change_counts(jobs, statuses), **about)
 
 
-_UNFIT = {
+_SKIPPED = {
     "status to skip": pl.col("status") == SKIP,
     "no status": pl.col("status") == NO_STATUS,
     "no submission time": pl.col("submit_s").is_null(),
@@ -65,38 +74,42 @@ _UNFIT = {
 _UNIQUE = "unique; it is used twice (with `parts` rows of one name are one job, with `attempts` its attempts)"
 
 
-def _joined(path: Path, mapping: TraceMapping) -> tuple[pl.DataFrame, TraceMapping]:
+def _join_tables(path: Path, mapping: TraceMapping) -> tuple[pl.DataFrame, TraceMapping]:
     """The table, joined with the other tables of the mapping, and the mapping for the columns that it has.
 
     Of a table alone only the columns used are read.
     """
     file = Csv(path, mapping.columns, mapping.separator)
     if not mapping.join:
-        mapping = mapping.fitted(file.names)
-        check_columns(file.names, path, mapping.used())
-        return file.read(mapping.used()), mapping
+        mapping = mapping.for_columns(file.names)
+        check_columns(file.names, path, mapping.used_columns())
+        return file.read(mapping.used_columns()), mapping
     table = file.read()
-    for name, other in mapping.join.items():
-        check_columns(table.columns, path, other.by)
-        beside = path.parent / other.path
-        second = Csv(beside, other.columns, mapping.separator)
-        check_columns(second.names, beside, other.by)
-        rows, _ = filled(second.read())
-        once = f"in one row only, as {', '.join(other.by)} name the rows"
-        refuse(rows, pl.struct(other.by).is_duplicated(), beside, other.by[0], once)
+    for name, form in mapping.join.items():
+        check_columns(table.columns, path, form.by)
+        second_path = path.parent / form.path
+        second = Csv(second_path, form.columns, mapping.separator)
+        check_columns(second.names, second_path, form.by)
+        rows, _ = drop_blank_lines(second.read())
+        # a second row would double each job that it is joined to
+        right = f"in one row only, as {', '.join(form.by)} name the rows"
+        refuse(rows, pl.struct(form.by).is_duplicated(), second_path, form.by[0], right)
         rows = rows.select(pl.exclude("_line").name.prefix(f"{name}."))
-        names = [f"{name}.{column}" for column in other.by]
-        table = table.join(rows, left_on=other.by, right_on=names, how="left", maintain_order="left")
-    mapping = mapping.fitted(table.columns)
-    check_columns(table.columns, path, mapping.used())
+        names = [f"{name}.{column}" for column in form.by]
+        # left: a job without a row in the other table stays, its values are missing
+        table = table.join(rows, left_on=form.by, right_on=names, how="left", maintain_order="left")
+    mapping = mapping.for_columns(table.columns)
+    check_columns(table.columns, path, mapping.used_columns())
     return table, mapping
 
 
-def _taken(table: pl.DataFrame, path: Path, mapping: TraceMapping) -> tuple[pl.DataFrame, dict[str, int]]:
+def _job_rows(table: pl.DataFrame, path: Path, mapping: TraceMapping) -> tuple[pl.DataFrame, dict[str, int]]:
     """The rows of jobs, with their submissions in `_submit`, and the number of the others by reason."""
-    table, blank = filled(table)
-    again = [pl.col(column) == column for column in mapping.used() if not column.isdigit()]
-    table, headers = left_out(table, {"header again": pl.all_horizontal(again)})
+    table, blank = drop_blank_lines(table)
+    # a file put together from several repeats its header; a column that is named by a number may hold that number
+    repeated = [pl.col(column) == column for column in mapping.used_columns() if not column.isdigit()]
+    table, headers = drop_rows(table, {"header again": pl.all_horizontal(repeated)})
+    # before any row is dropped, as intervals add up over all of them
     table = table.with_columns(_submissions(table, path, mapping).alias("_submit"))
     reasons = {
         f"other {column}": ~pl.col(column).is_in([values] if isinstance(values, str) else values)
@@ -107,9 +120,9 @@ def _taken(table: pl.DataFrame, path: Path, mapping: TraceMapping) -> tuple[pl.D
         reasons |= {} if mapping.steps is None else {"step of a job": name.str.contains(mapping.steps)}
         reasons |= {NO_ID: missing(mapping.name)}
     if mapping.attempts is not None:  # parts may be alike, but a job has each attempt once
-        reasons |= {"row again": ~pl.struct(mapping.used()).is_first_distinct()}
-    table, others = left_out(table, reasons)
-    return table, blank | headers | others
+        reasons |= {"row again": ~pl.struct(mapping.used_columns()).is_first_distinct()}
+    table, omitted = drop_rows(table, reasons)
+    return table, blank | headers | omitted
 
 
 def _submissions(table: pl.DataFrame, path: Path, mapping: TraceMapping) -> pl.Series:
@@ -117,6 +130,7 @@ def _submissions(table: pl.DataFrame, path: Path, mapping: TraceMapping) -> pl.S
     if mapping.arrival is not None:
         return pl.repeat(None, len(table), dtype=pl.Float64, eager=True)  # read later, of the rows that are taken
     gaps = durations(table, path, str(mapping.interarrival)) * UNITS.get(mapping.time, 1.0)
+    # nothing comes before the first row, so its interval may be missing
     later = pl.int_range(pl.len()) > 0
     column = columns_of(str(mapping.interarrival))[0]
     refuse(table, pl.lit(gaps < 0) | (pl.lit(gaps.is_null()) & later), path, column, "a time of 0 or more")
@@ -150,7 +164,7 @@ def _classes(table: pl.DataFrame, path: Path, column: str) -> pl.Series:
     """Priority classes; null where they are missing."""
     unknown = table.select(missing(column)).to_series()
     zeroed = table.with_columns(pl.when(unknown).then(pl.lit("0")).otherwise(pl.col(column)).alias(column))
-    classes = numbers(zeroed, path, column, whole=True, high=_HIGHEST_CLASS)
+    classes = numbers(zeroed, path, column, integer=True, high=_HIGHEST_CLASS)
     return pl.select(pl.when(~unknown).then(classes)).to_series()
 
 
@@ -161,27 +175,27 @@ def _check_users(rows: pl.DataFrame, path: Path, mapping: TraceMapping) -> None:
     """Refuse attempts of different users: numbers of jobs were used again, or are those of several clusters."""
     if mapping.attempts is None or mapping.user is None:
         return
-    other = (pl.col("user") != pl.col("user").first().over("id")).fill_null(value=False)
+    other_user = (pl.col("user") != pl.col("user").first().over("id")).fill_null(value=False)
     right = f"the name of one job in {mapping.attempts}; a row above has it for another user"
-    refuse(rows, other, path, "id", right)
+    refuse(rows, other_user, path, "id", right)
 
 
 def _jobs(rows: pl.DataFrame, mapping: TraceMapping) -> pl.DataFrame:
     """The jobs that the rows make up."""
     if mapping.parts is not None:
-        jobs = of_parts(rows)
+        jobs = merge_parts(rows)
     else:
-        jobs = with_duration(rows) if mapping.attempts is None else of_attempts(rows)
+        jobs = with_duration(rows) if mapping.attempts is None else merge_attempts(rows)
     if mapping.components is not None:
-        whole = jobs.with_columns(pl.col("id").str.replace(mapping.components, ""))
-        jobs = of_parts(whole.drop("start_s", "end_s", strict=False))
+        components = jobs.with_columns(pl.col("id").str.replace(mapping.components, ""))
+        jobs = merge_parts(components.drop("start_s", "end_s", strict=False))
     return jobs.with_columns(pl.col("group").fill_null(""))
 
 
-def _changed(jobs: pl.DataFrame, statuses: Collection[str]) -> dict[str, int]:
+def _change_counts(jobs: pl.DataFrame, statuses: Collection[str]) -> dict[str, int]:
     """The number of jobs to take of which some row does not count, by reason."""
-    taken = jobs.filter(pl.col("status").is_in(list(statuses)))
-    return {what: int(taken[what].sum()) for what in CHANGES if what in jobs.columns}
+    selected = jobs.filter(pl.col("status").is_in(list(statuses)))
+    return {reason: int(selected[reason].sum()) for reason in CHANGES if reason in jobs.columns}
 
 
 def _note(rows: pl.DataFrame, table: pl.DataFrame, mapping: TraceMapping) -> str:
@@ -191,6 +205,7 @@ def _note(rows: pl.DataFrame, table: pl.DataFrame, mapping: TraceMapping) -> str
         return ""
     submit = rows["submit_s"].drop_nulls()
     below = int((submit.diff() < 0).sum())
+    # falling now and then, but not all the time as in a log that begins with its last job; or one interval throughout
     mixed = _OFTEN * len(submit) <= below < len(submit) - 1 or (submit.n_unique() == 1 and submit[0] > 0)
     if not mixed or (submit < 0).any():
         return ""

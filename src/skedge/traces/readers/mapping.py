@@ -11,12 +11,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 Column = Annotated[str, Field(min_length=1)]
 
 
-def _listed(value: object) -> object:
+def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
 Columns = Annotated[
-    list[Column], BeforeValidator(_listed, json_schema_input_type=Column | list[Column]), Field(min_length=1)
+    list[Column], BeforeValidator(_as_list, json_schema_input_type=Column | list[Column]), Field(min_length=1)
 ]
 """One text, or several."""
 
@@ -79,7 +79,7 @@ class TraceMapping(_Form):
     join: dict[str, JoinedTable] = {}
 
     @model_validator(mode="after")
-    def _is_whole(self) -> TraceMapping:
+    def _check_complete(self) -> TraceMapping:
         if (self.arrival is None) == (self.interarrival is None):
             raise ValueError("it must have either arrival, or interarrival")
         if self.interarrival is not None and not columns_of(self.interarrival):
@@ -109,22 +109,24 @@ class TraceMapping(_Form):
         """The column that names the rows."""
         return self.parts or self.attempts or self.id
 
-    def fitted(self, there: Collection[str]) -> TraceMapping:
-        """The mapping for a file with the columns `there`: others instead of those it lacks, and none of a choice."""
-        taken = {
-            column: next((other for other in others if other in there), column)
-            for column, others in self.instead.items()
-            if column not in there
+    def for_columns(self, columns: Collection[str]) -> TraceMapping:
+        """The mapping for a file with these columns: `instead` of those that it lacks; either a duration or a span."""
+        replacement = {
+            column: next((alternative for alternative in alternatives if alternative in columns), column)
+            for column, alternatives in self.instead.items()
+            if column not in columns
         }
-        names = {field: taken[old] for field in _COLUMNS if (old := getattr(self, field)) in taken}
+        names = {field: replacement[old] for field in _COLUMNS if (old := getattr(self, field)) in replacement}
         fitted = self.model_copy(update=names)
-        has_duration = fitted.duration is not None and set(columns_of(fitted.duration)) <= set(there)
-        has_span = fitted.start in there and fitted.end in there
+        has_duration = fitted.duration is not None and set(columns_of(fitted.duration)) <= set(columns)
+        has_span = fitted.start in columns and fitted.end in columns
+        # a mapping may name both, for files of either kind: what the file lacks is dropped, or it would be refused as
+        # missing
         if has_duration and not has_span:
             return fitted.model_copy(update={"start": None, "end": None})
         return fitted.model_copy(update={"duration": None}) if has_span and not has_duration else fitted
 
-    def used(self) -> list[str]:
+    def used_columns(self) -> list[str]:
         """The names that it uses as columns."""
         single = [getattr(self, field) for field in _COLUMNS if field not in _PRODUCTS]
         products = [name for field in _PRODUCTS if (text := getattr(self, field)) for name in columns_of(text)]
@@ -154,6 +156,7 @@ NUMBER = re.compile(r"[0-9.]+").fullmatch
 
 def factors(text: str) -> Sequence[tuple[str, str]]:
     """The factors of a product, each with ``*`` or ``/`` before it."""
+    # with a * in front the first factor is like the others
     return [(operator, factor.strip()) for operator, factor in re.findall(r"([*/])([^*/]+)", f"*{text}")]
 
 

@@ -1,4 +1,4 @@
-"""Rows that belong to one job: its parts, which run beside each other, or its attempts, one after the other."""
+"""Merging of rows of one job: its parts, which run at the same time, or its attempts, one after the other (ADR 37)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _PART, _ATTEMPT = "part without GPUs not counted", "attempt without a run time n
 CHANGES = (_PART, _ATTEMPT)
 """Columns of merged jobs: whether some row does not count, for this reason."""
 
-_HELD = (pl.col("gpus") > 0).fill_null(value=False)
-_COUNTS = _HELD | ~_HELD.any()
+_HAS_GPUS = (pl.col("gpus") > 0).fill_null(value=False)
+_COUNTS = _HAS_GPUS | ~_HAS_GPUS.any()
 """The rows that count: those with GPUs, or all if none has any."""
 
 
@@ -26,7 +26,7 @@ def with_duration(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(duration_s=pl.coalesce("duration_s", span) if "duration_s" in rows.columns else span)
 
 
-def of_parts(rows: pl.DataFrame) -> pl.DataFrame:
+def merge_parts(rows: pl.DataFrame) -> pl.DataFrame:
     """Parts as jobs: GPUs added up, from the first submission and start to the last end, the worst status.
 
     Parts without GPUs take no part in a job's time, as long as others have some. If the duration, start or end of a
@@ -36,22 +36,26 @@ def of_parts(rows: pl.DataFrame) -> pl.DataFrame:
     rows = rows if spans else rows.with_columns(start_s=pl.lit(0.0), end_s=pl.col("duration_s"))
     worst = pl.col("status").sort_by(pl.col("status").replace_strict(_WORST), descending=True).first()
     begin, end = pl.col("start_s"), pl.col("end_s")
-    late = ~_HELD & ((begin < begin.filter(_HELD).min()) | (end > end.filter(_HELD).max()) | pl.col("gpus").is_null())
+    # parts without GPUs that would have made the job longer, if they counted
+    odd = ~_HAS_GPUS & (
+        (begin < begin.filter(_HAS_GPUS).min()) | (end > end.filter(_HAS_GPUS).max()) | pl.col("gpus").is_null()
+    )
     jobs = rows.group_by("id", maintain_order=True).agg(
         pl.col("_line").first(),
         pl.col("submit_s").min(),
         begin.filter(_COUNTS).min(),
+        # max skips nulls, but a job with a part whose end is not known has no known end
         pl.when(end.filter(_COUNTS).is_not_null().all()).then(end.filter(_COUNTS).max()),
-        pl.col("gpus").filter(_HELD).sum(),
+        pl.col("gpus").filter(_HAS_GPUS).sum(),
         worst,
         *_labels(rows),
         *(pl.col(name).any() for name in CHANGES if name in rows.columns and name != _PART),
-        (_HELD.any() & late.fill_null(value=False).any()).alias(_PART),
+        (_HAS_GPUS.any() & odd.fill_null(value=False).any()).alias(_PART),
     )
     return jobs.with_columns(duration_s=pl.col("end_s") - pl.col("start_s"))
 
 
-def of_attempts(rows: pl.DataFrame) -> pl.DataFrame:
+def merge_attempts(rows: pl.DataFrame) -> pl.DataFrame:
     """Attempts as jobs: run times added up, the GPUs of the largest, the first submission, the status of the last.
 
     An attempt that started, and whose running time is missing, is not counted.
@@ -62,12 +66,14 @@ def of_attempts(rows: pl.DataFrame) -> pl.DataFrame:
     jobs = rows.group_by("id", maintain_order=True).agg(
         pl.col("_line").first(),
         pl.col("submit_s").min(),
+        # the sum of no value is 0, which would be a job that ran for no time
         pl.when(ran.any()).then(pl.col("duration_s").filter(_COUNTS).sum()),
         pl.col("gpus").max(),
         pl.col("status").last(),
         *_labels(rows),
-        ((pl.len() > 1) & (_HELD & started & ~ran).any()).alias(_ATTEMPT),
+        ((pl.len() > 1) & (_HAS_GPUS & started & ~ran).any()).alias(_ATTEMPT),
     )
+    # they were sorted by time, to know the last attempt; this is the order of the file again
     return jobs.sort("_line")
 
 

@@ -13,8 +13,18 @@ import polars as pl
 from pydantic import BaseModel, BeforeValidator, TypeAdapter, ValidationError
 
 from skedge.core.errors import TraceError
-from skedge.traces.frame import Fractional, Trace, finished
-from skedge.traces.table import STAMP, check_columns, filled, left_out, numbers, read_bytes, read_table, stamps, words
+from skedge.traces.frame import Fractional, Trace, make_trace
+from skedge.traces.table import (
+    STAMP,
+    check_columns,
+    drop_blank_lines,
+    drop_rows,
+    numbers,
+    read_bytes,
+    read_table,
+    stamps,
+    words,
+)
 
 _STATUS = {"Pass": "passed", "Failed": "failed", "Killed": "killed"}
 
@@ -25,25 +35,25 @@ _ALL_STATUSES = ("u_id", "submit_time", "user", "gpu_num", "node_num", "run_time
 """Columns of the CSV of all jobs, a cleaned form of the log."""
 
 
-def _none(value: object) -> object:
+def _none_if_empty(value: object) -> object:
     return None if value in ("None", "") else value
 
 
-_Stamp = Annotated[str | None, BeforeValidator(_none)]
+_Stamp = Annotated[str | None, BeforeValidator(_none_if_empty)]
 
 
-def _empty(value: object) -> object:
+def _list_or_empty(value: object) -> object:
     return [] if value is None else value
 
 
 class _Machine(BaseModel):
-    gpus: Annotated[list[str], BeforeValidator(_empty)] = []
+    gpus: Annotated[list[str], BeforeValidator(_list_or_empty)] = []
 
 
 class _Attempt(BaseModel):
     start_time: _Stamp = None
     end_time: _Stamp = None
-    detail: Annotated[list[_Machine], BeforeValidator(_empty)] = []
+    detail: Annotated[list[_Machine], BeforeValidator(_list_or_empty)] = []
 
 
 class _LoggedJob(BaseModel):
@@ -52,7 +62,7 @@ class _LoggedJob(BaseModel):
     jobid: str
     submitted_time: _Stamp
     user: _Stamp = None
-    attempts: Annotated[list[_Attempt], BeforeValidator(_empty)]
+    attempts: Annotated[list[_Attempt], BeforeValidator(_list_or_empty)]
 
 
 _LOG = TypeAdapter(list[_LoggedJob])
@@ -94,15 +104,15 @@ def read_philly_log(
         "attempt ends before it starts": pl.col("backwards"),
         "never ran": ~(pl.col("duration_s") > 0),
     }
-    taken, skipped = left_out(_attempts(jobs, path), reasons)
-    of_status = taken.filter(pl.col("status").is_in(list(statuses)))
+    usable, skipped = drop_rows(_attempts(jobs, path), reasons)
+    of_status = usable.filter(pl.col("status").is_in(list(statuses)))
     changed = {
         "no virtual cluster": len(of_status.filter(group="")),
         "attempt without machines not counted": len(of_status.filter("unplaced")),
         "attempt without a start or an end not counted": len(of_status.filter("timeless")),
         "overlap of attempts counted once": len(of_status.filter("overlap")),
     }
-    return finished(taken, path, statuses, skipped, fractional, changed)
+    return make_trace(usable, path, statuses, skipped, fractional, changed)
 
 
 def _logged_jobs(path: Path) -> list[_LoggedJob]:
@@ -135,13 +145,15 @@ def _attempts(jobs: list[_LoggedJob], path: Path) -> pl.DataFrame:
     )
     by_attempt = by_attempt.join(_covered(table.filter(ran & placed)), on="job", how="left")
     flags = ("open", "backwards", "unplaced", "timeless", "overlap")
-    nothing = {"duration_s": 0.0, **dict.fromkeys(flags, False)}
+    defaults = {"duration_s": 0.0, **dict.fromkeys(flags, False)}
+    # left: a job without an attempt stays, to be counted; a join need not keep the order
     jobs_table = _job_columns(jobs, path).join(by_attempt, on="job", how="left").sort("job")
-    return jobs_table.with_columns(pl.col(name).fill_null(value) for name, value in nothing.items())
+    return jobs_table.with_columns(pl.col(name).fill_null(value) for name, value in defaults.items())
 
 
 def _covered(attempts: pl.DataFrame) -> pl.DataFrame:
     """By job: `duration_s`, the time that its attempts cover [s], and `overlap`, whether some of it is of several."""
+    # in order of start an attempt adds only what lies after the end of all earlier ones
     before = pl.col("end").cum_max().shift(1).over("job")
     begin = pl.max_horizontal("start", before)
     return (
@@ -197,16 +209,18 @@ def read_philly_csv(
         Names file, line, column and value.
     """
     path = Path(path)
-    table, blank = filled(read_table(path, ()))
+    table, blank = drop_blank_lines(read_table(path, ()))
+    # by the columns that only one of them has, so that one that is missing is reported of the right file
     passed = not set(table.columns) & {"u_id", "new_status", "run_time"}
     check_columns(table.columns, path, _PASS_ONLY if passed else _ALL_STATUSES)
     frame = _pass_only(table, path) if passed else _all_statuses(table, path)
-    return finished(frame, path, statuses, blank, fractional)
+    return make_trace(frame, path, statuses, blank, fractional)
 
 
 def _pass_only(table: pl.DataFrame, path: Path) -> pl.DataFrame:
     return pl.DataFrame(
         {
+            # the file has no ids; its first row is in line 2
             "id": (table["_line"] - 2).cast(pl.String),
             "submit_s": stamps(table, path, "timestamp"),
             "duration_s": _duration(table, path, "duration"),
@@ -244,8 +258,8 @@ def read_machines(path: Path | str) -> pl.DataFrame:
         Names file, line, column and value; an id used twice; no machine with a GPU.
     """
     path = Path(path)
-    table, _ = filled(read_table(path, ("machineId", "number of GPUs")))
-    machines = pl.DataFrame({"id": table["machineId"], "gpus": numbers(table, path, "number of GPUs", whole=True)})
+    table, _ = drop_blank_lines(read_table(path, ("machineId", "number of GPUs")))
+    machines = pl.DataFrame({"id": table["machineId"], "gpus": numbers(table, path, "number of GPUs", integer=True)})
     twice = table.filter(pl.col("machineId").is_duplicated()).head(1)
     if len(twice):
         line, name = twice["_line"][0], twice["machineId"][0]

@@ -9,8 +9,8 @@ from pathlib import Path
 import polars as pl
 
 from skedge.core.errors import TraceError
-from skedge.traces.frame import Fractional, Trace, Unit, finished
-from skedge.traces.table import left_out, numbers, read_bytes
+from skedge.traces.frame import Fractional, Trace, Unit, make_trace
+from skedge.traces.table import drop_rows, numbers, read_bytes
 
 _FIELDS = 18
 _JOB, _SUBMIT, _RUN, _ALLOCATED, _REQUESTED, _STATUS, _USER = 0, 1, 3, 4, 7, 10, 11
@@ -38,11 +38,12 @@ def read_swf(path: Path | str, statuses: Collection[str] = ("passed",), fraction
     """
     path = Path(path)
     table = _table(path)
-    columns = {name: numbers(table, path, name, -1, whole=name not in _FRACTIONS) for name in _names()}
+    columns = {name: numbers(table, path, name, -1, integer=name not in _FRACTIONS) for name in _names()}
     jobs = pl.DataFrame(columns).with_columns(
         gpus=pl.when(pl.col("requested") > 0).then("requested").otherwise("allocated"),
         status=pl.col("status").replace_strict(_MEANING, default=None, return_dtype=pl.String),
         group=pl.col("user").cast(pl.String),
+        # -1 is unknown, in every field
         user=pl.when(pl.col("user") >= 0).then(pl.col("user").cast(pl.String)),
         id=pl.col("id").cast(pl.String),
     )
@@ -52,8 +53,8 @@ def read_swf(path: Path | str, statuses: Collection[str] = ("passed",), fraction
         "no run time": pl.col("run_s") <= 0,
         "processors unknown": pl.col("gpus") <= 0,
     }
-    jobs, skipped = left_out(jobs, reasons)
-    return finished(jobs.rename({"run_s": "duration_s"}), path, statuses, skipped, fractional, unit=Unit("processor"))
+    jobs, skipped = drop_rows(jobs, reasons)
+    return make_trace(jobs.rename({"run_s": "duration_s"}), path, statuses, skipped, fractional, unit=Unit("processor"))
 
 
 def _names() -> dict[str, int]:
@@ -70,14 +71,15 @@ def _names() -> dict[str, int]:
 
 def _table(path: Path) -> pl.DataFrame:
     """Read the fields used, as text, plus `_line`: the line in the file."""
+    # some logs have comments behind the fields of a line
     rows = [(line, text.partition(";")[0].split()) for line, text in enumerate(_lines(path), start=1)]
     rows = [(line, fields) for line, fields in rows if fields]
     for line, fields in rows:
         if len(fields) != _FIELDS:
             count = f"{len(fields)} field{'s' if len(fields) > 1 else ''}"
             raise TraceError(f"{path}: line {line}: has {count}; a job has {_FIELDS}")
-    taken = {name: [fields[place] for _, fields in rows] for name, place in _names().items()}
-    return pl.DataFrame({"_line": [line for line, _ in rows], **taken}, schema_overrides={"_line": pl.Int64})
+    columns = {name: [fields[place] for _, fields in rows] for name, place in _names().items()}
+    return pl.DataFrame({"_line": [line for line, _ in rows], **columns}, schema_overrides={"_line": pl.Int64})
 
 
 def _lines(path: Path) -> io.StringIO:

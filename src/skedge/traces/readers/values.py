@@ -23,10 +23,10 @@ MISSING = ("", "-", "nan", "none", "null", "n/a", "na", "nat", "unknown", "undef
 """Texts, in lower case, of a value that is not known."""
 
 _NO_TIME = (*MISSING, "-1", "-1.0", str(-(2**63)), "0000-00-00 00:00:00", "0000-00-00", "not set", "not_set")
-"""Those of a time, in which no trace goes back to -1 s; the last number is the integer of pandas' NaT."""
+"""Texts of an unknown time: no trace goes back to -1 s; the long number is the integer of pandas' NaT."""
 
 _ENDLESS = (*MISSING, "unlimited", "infinite", "partition_limit", "invalid")
-"""Those of a duration."""
+"""Texts of an unknown duration."""
 
 NO_STATUS, SKIP = "none", "skip"
 """Beside the statuses of a trace: a job without one, and a job to leave out."""
@@ -72,21 +72,37 @@ def missing(column: str, texts: Sequence[str] = MISSING) -> pl.Expr:
 def amounts(
     table: pl.DataFrame, path: Path, column: str, texts: Sequence[str] = MISSING, high: float | None = None
 ) -> pl.Series:
-    """`column` as numbers, of at most `high` if given; null where the value is one of `texts`."""
+    """`column` as numbers.
+
+    Parameters
+    ----------
+    table, path, column
+        As for :func:`~skedge.traces.table.numbers`.
+    texts
+        Values, in lower case, that are not known: null in the result.
+    high
+        The largest number allowed; None: :func:`~skedge.traces.table.numbers` decides.
+
+    Raises
+    ------
+    TraceError
+        Names line, column and value of what is no number.
+    """
+    # 0 in place of what is not known, so that the column passes as numbers; it becomes null again below
     unknown = table.select(missing(column, texts)).to_series()
     zeroed = table.with_columns(pl.when(unknown).then(pl.lit("0")).otherwise(pl.col(column)).alias(column))
     value = numbers(zeroed, path, column, -math.inf, high=high)
     return pl.select(pl.when(~unknown).then(value)).to_series()
 
 
-class Exact(NamedTuple):
+class ExactNumbers(NamedTuple):
     """Exact numbers: whole multiples of 1 / `parts`; null where the value is missing."""
 
     multiples: pl.Series
     parts: int
 
 
-def exact(table: pl.DataFrame, path: Path, mapping: TraceMapping) -> Exact:
+def exact_gpus(table: pl.DataFrame, path: Path, mapping: TraceMapping) -> ExactNumbers:
     """The GPUs of each row: of a product, or of the numbers that a pattern finds in a text.
 
     Raises
@@ -96,33 +112,35 @@ def exact(table: pl.DataFrame, path: Path, mapping: TraceMapping) -> Exact:
     """
     if mapping.gpus_pattern is not None:
         texts = table[mapping.gpus]
-        meaning = {text: _matched(text, mapping.gpus_pattern) for text in texts.unique()}
-        return _exact(texts, meaning, path, mapping.gpus)
+        meaning = {text: _sum_of_matches(text, mapping.gpus_pattern) for text in texts.unique()}
+        return _exact_numbers(texts, meaning, path, mapping.gpus)
     names = columns_of(mapping.gpus)
     for name in names:
         amounts(table, path, name)  # refuses what is no number
-    known = [pl.when(~missing(name)).then(pl.col(name)).alias(name) for name in names]
-    texts = table.select("_line", text=pl.concat_str(known or [pl.lit("")], separator=_BETWEEN))["text"]
-    meaning = {text: _multiplied(mapping.gpus, text) for text in texts.unique() if text is not None}
-    return _exact(texts, meaning, path, mapping.gpus)
+    columns = [pl.when(~missing(name)).then(pl.col(name)).alias(name) for name in names]
+    texts = table.select("_line", text=pl.concat_str(columns or [pl.lit("")], separator=_BETWEEN))["text"]
+    # in fractions, as 0.1 x 30 GPUs are 3 and not 3.0000000000000004; few rows differ, so each combination is computed
+    # once
+    meaning = {text: _product_of(mapping.gpus, text) for text in texts.unique() if text is not None}
+    return _exact_numbers(texts, meaning, path, mapping.gpus)
 
 
 _BETWEEN = "\x1f"
 
 
-def _multiplied(text: str, values: str) -> Fraction | None:
+def _product_of(text: str, values: str) -> Fraction | None:
     """The product `text` with the `values` of its columns; None if it divides by 0."""
-    given = iter(values.split(_BETWEEN))
+    operands = iter(values.split(_BETWEEN))
     result = Fraction(1)
     for operator, factor in factors(text):
-        value = Fraction(factor) if NUMBER(factor) else round(Fraction(next(given)), _DECIMALS)
+        value = Fraction(factor) if NUMBER(factor) else round(Fraction(next(operands)), _DECIMALS)
         if operator == "/" and not value:
             return None
         result = result / value if operator == "/" else result * value
     return result
 
 
-def _matched(text: str | None, patterns: Sequence[str]) -> Fraction | None:
+def _sum_of_matches(text: str | None, patterns: Sequence[str]) -> Fraction | None:
     """The sum of the numbers that the first pattern that fits finds; None if none fits."""
     for pattern in patterns:
         if matches := [match[1] for match in re.finditer(pattern, text or "") if match[1]]:
@@ -130,22 +148,28 @@ def _matched(text: str | None, patterns: Sequence[str]) -> Fraction | None:
     return None
 
 
-def _exact(texts: pl.Series, meaning: Mapping[str, Fraction | None], path: Path, column: str) -> Exact:
+def _exact_numbers(texts: pl.Series, meaning: Mapping[str, Fraction | None], path: Path, column: str) -> ExactNumbers:
     values = {text: value for text, value in meaning.items() if value is not None}
+    # a common denominator, so that the parts of a job add up exactly, as whole numbers
     parts = math.lcm(*(value.denominator for value in values.values()))
-    whole = {text: int(value * parts) for text, value in values.items()}
-    if max(map(abs, whole.values()), default=0) * len(texts) >= 2**62:
+    numerators = {text: int(value * parts) for text, value in values.items()}
+    # even if all rows were parts of one job, the sum must fit into 64 bits
+    if max(map(abs, numerators.values()), default=0) * len(texts) >= 2**62:
         raise TraceError(f"{path}: column {column}: its numbers have too many decimals to be added up")
     kind = pl.Int64
-    multiples = texts.replace_strict(whole, default=None, return_dtype=kind) if whole else pl.Series([None], dtype=kind)
-    return Exact(multiples if whole else multiples.new_from_index(0, len(texts)), parts)
+    multiples = (
+        texts.replace_strict(numerators, default=None, return_dtype=kind)
+        if numerators
+        else pl.Series([None], dtype=kind)
+    )
+    return ExactNumbers(multiples if numerators else multiples.new_from_index(0, len(texts)), parts)
 
 
 def as_floats(exact: str, parts: int) -> pl.Expr:
     """The column of multiples `exact` as floats; whole numbers stay whole."""
     value = pl.col(exact)
-    whole = (value // parts).cast(pl.Float64)
-    return pl.when(value % parts == 0).then(whole).otherwise(value.cast(pl.Float64) / parts)
+    integers = (value // parts).cast(pl.Float64)
+    return pl.when(value % parts == 0).then(integers).otherwise(value.cast(pl.Float64) / parts)
 
 
 def durations(table: pl.DataFrame, path: Path, text: str) -> pl.Series:
@@ -172,6 +196,7 @@ def _spans(table: pl.DataFrame, path: Path, column: str) -> pl.Series:
     unread = ~missing(column, _ENDLESS) & ~is_number(column)
     if not table.select(unread.any()).item():
         return amounts(table, path, column, _ENDLESS)
+    # the first form that fits: 03:04 is minutes and seconds, as Slurm has it
     seconds = table.select(pl.coalesce(*(_clock(column, form, lengths) for form, lengths in _CLOCKS))).to_series()
     right = "a number, or a duration like 02:03:04 or 1-02:03:04"
     refuse(table, unread & pl.lit(seconds.is_null()), path, column, right)
@@ -194,12 +219,20 @@ def are_numbers(table: pl.DataFrame, column: str, form: str) -> bool:
     """Whether the times in `column` are numbers, by the `time` of a mapping, or as most of them are."""
     if form != "auto":
         return form in UNITS
-    number, known = is_number(column), ~missing(column, _NO_TIME)
-    return bool(table.select((number & known).sum() * 2 >= known.sum()).item())
+    number, stated = is_number(column), ~missing(column, _NO_TIME)
+    # by majority: then an error names the few values that are otherwise, not the many
+    return bool(table.select((number & stated).sum() * 2 >= stated.sum()).item())
 
 
 def times(table: pl.DataFrame, path: Path, column: str, form: str) -> pl.Series:
     """`column` as seconds since some instant; null where the value is missing.
+
+    Parameters
+    ----------
+    table, path, column
+        As for :func:`~skedge.traces.table.numbers`.
+    form
+        The `time` of a mapping: ``auto``, ``iso``, a unit of :data:`UNITS`, or a format of ``strptime``.
 
     Raises
     ------
@@ -209,11 +242,12 @@ def times(table: pl.DataFrame, path: Path, column: str, form: str) -> pl.Series:
     if are_numbers(table, column, form):
         return amounts(table, path, column, _NO_TIME, 2.0**63) * UNITS.get(form, 1.0)
     iso = form in ("auto", "iso")
+    # the year 9999 stands for a time that has not come
     unknown = table.select(missing(column, _NO_TIME) | pl.col(column).str.starts_with("9999-")).to_series()
     texts = _as_iso(table[column]) if iso else table[column]
     seconds = _epochs(texts, _DATES if iso else (form,))
-    shown = "a time like 2020-04-01 08:05:39" if iso else f"a time in the format {form}"
-    right = f"{shown}; `time` states the format or the unit ({', '.join(UNITS)})"
+    example = "a time like 2020-04-01 08:05:39" if iso else f"a time in the format {form}"
+    right = f"{example}; `time` states the format or the unit ({', '.join(UNITS)})"
     refuse(table, pl.lit(~unknown & seconds.is_null()), path, column, right)
     if iso:
         _refuse_mixed(table, path, column, texts.str.contains(_WITH_OFFSET), unknown)
@@ -221,13 +255,15 @@ def times(table: pl.DataFrame, path: Path, column: str, form: str) -> pl.Series:
 
 
 def _refuse_mixed(table: pl.DataFrame, path: Path, column: str, offset: pl.Series, unknown: pl.Series) -> None:
-    known = offset.filter(~unknown)
-    if known.any() and not known.all():
+    # a time without an offset is local, of a zone that is not known, and cannot be ordered among the others
+    offsets = offset.filter(~unknown)
+    if offsets.any() and not offsets.all():
         right = "a time with its offset from UTC, as other rows have it"
         refuse(table, pl.lit(~offset & ~unknown), path, column, right)
 
 
 def _as_iso(texts: pl.Series) -> pl.Series:
+    # one form out of many: slashes, T before the time, Z or UTC for the offset, a comma before fractions
     dashes = texts.str.replace(r"^(\d{4})/(\d{1,2})/(\d{1,2})", "${1}-${2}-${3}")
     spaces = dashes.str.replace(r"(\d)[Tt](\d)", "${1} ${2}")
     return spaces.str.replace("([Zz]| ?UTC| ?GMT)$", "+00:00").str.replace(r",(\d+)$", ".${1}")
@@ -249,10 +285,12 @@ def states(table: pl.DataFrame, path: Path, mapping: TraceMapping) -> pl.Series:
     if mapping.status is None:
         return pl.repeat("passed", len(table), dtype=pl.String, eager=True)
     column = mapping.status
+    # the first word: Slurm writes `CANCELLED by 1234`, and a column that is too narrow ends in +
     word = pl.col(column).str.to_lowercase().str.extract("^([^ +]*)")
     stated = pl.col(column).replace_strict(mapping.statuses, default=None, return_dtype=pl.String)
     usual = word.replace_strict(MEANING, default=mapping.statuses.get("*"), return_dtype=pl.String)
-    meant = pl.coalesce(stated, usual, pl.when(missing(column)).then(pl.lit(NO_STATUS)))
+    # the mapping's own words first, then the usual ones or its `*`; a job without a status is what is left
+    status = pl.coalesce(stated, usual, pl.when(missing(column)).then(pl.lit(NO_STATUS)))
     right = "a status that is known; `statuses` of the mapping says what it means: passed, failed, killed or skip"
-    refuse(table, meant.is_null(), path, column, right)
-    return table.select(meant).to_series()
+    refuse(table, status.is_null(), path, column, right)
+    return table.select(status).to_series()

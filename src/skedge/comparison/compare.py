@@ -9,11 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .analysis.intervals import FEWEST, import_statistics
-from .comparison import MOST_SEEDS
-from .comparison.comparison import Comparison
-from .comparison.entrants import Entrant, entrants_of
-from .comparison.points import (
+from skedge.analysis.intervals import FEWEST, import_statistics
+from skedge.core.errors import InputError, SkedgeError
+from skedge.core.policy import AnyPolicy
+from skedge.optimum.problems import Reference, ReferencePart, reference_of
+from skedge.runs.result_cache import ResultCache
+from skedge.runs.tasks import Executor, KeyedTask, run_tasks
+from skedge.scenario.file import Source
+from skedge.scenario.resampled import is_resampled, origin_of
+
+from . import MOST_SEEDS
+from .comparison import Comparison
+from .entrants import Entrant, entrants_of
+from .points import (
     BoundResult,
     RunFailure,
     RunResult,
@@ -26,14 +34,7 @@ from .comparison.points import (
     samples_of,
     successes_among,
 )
-from .comparison.rates import add_rates
-from .core.errors import InputError, SkedgeError
-from .core.policy import AnyPolicy
-from .optimum.problems import Reference, ReferencePart, reference_of
-from .runs.kept import Kept
-from .runs.sweep import Point, Where, carry_out
-from .scenario.file import Source
-from .scenario.resampled import is_resampled, origin_of
+from .rates import add_rates
 
 
 def compare(
@@ -46,7 +47,7 @@ def compare(
     verify: bool = True,
     folder: Path | None = None,
     ray: str | None = None,
-    resume: Path | Kept | None = None,
+    resume: Path | ResultCache | None = None,
 ) -> Comparison:
     """Run each policy on the scenario at each seed.
 
@@ -58,7 +59,8 @@ def compare(
         Each as ``name`` or ``name:key=value,...``, as a policy object, of which every run gets a copy, or as its class.
     seeds
         The seeds, None being the scenario's own; or their number: the scenario's own and those that follow it. Of jobs
-        from a trace or a table, other seeds than its own make a moving-block bootstrap (:mod:`.scenario.resampled`).
+        from a trace or a table, other seeds than its own make a moving-block bootstrap
+        (:mod:`skedge.scenario.resampled`).
     processes
         Number of parallel runs; -1: one per core. The results do not depend on it.
     progress
@@ -91,8 +93,8 @@ def compare(
         seeds = range(origin.seed, origin.seed + seeds)
     if processes == 0 or processes < -1:
         raise InputError(f"processes: {processes}; it must be at least 1, or -1 for one per core")
-    cache = Kept(resume) if isinstance(resume, Path) else resume
-    executor = Where(processes, ray, cache, joining=True)
+    cache = ResultCache(resume) if isinstance(resume, Path) else resume
+    executor = Executor(processes, ray, cache, use_this_process=True)
     samples = samples_of([(source, origin, seed) for seed in seeds], executor)
     results, references = _results(samples, entrants, executor, verify, folder, progress or _silent)
     resampled = any(is_resampled(origin, seed) for seed in seeds)
@@ -131,10 +133,10 @@ def compare_small(
     """
     _check_seeds(len(seeds))
     entrants, n_seeds = entrants_of(policies), len(seeds)
-    executor = Where(joining=True)
+    executor = Executor(use_this_process=True)
     sources_and_seeds = [(source, origin_of(source), seed) for source in sources for seed in seeds]
     samples = [replace(sample, i=sample.i % n_seeds) for sample in samples_of(sources_and_seeds, executor)]
-    compiling = Point("kernels", compile_small, (samples[0], entrants[0]))
+    compiling = KeyedTask("kernels", compile_small, (samples[0], entrants[0]))
     results, references = _results(samples, entrants, executor, True, None, progress or _silent, compiling)
     parts = [slice(k * n_seeds, (k + 1) * n_seeds) for k in range(len(sources))]
     return [
@@ -150,11 +152,11 @@ def _silent(_policy: str, _seed: int) -> None:
 def _results(
     samples: Sequence[Sample],
     policies: Sequence[Entrant],
-    executor: Where,
+    executor: Executor,
     verify: bool,
     folder: Path | None,
     progress: Callable[[str, int], None],
-    compiling: Point | None = None,
+    compiling: KeyedTask | None = None,
 ) -> tuple[dict[str, list[RunResult | RunFailure]], tuple[Reference | None, ...]]:
     """The results of the runs by policy, and the bound of each sample that holds for all its runs.
 
@@ -174,7 +176,7 @@ def _results(
     bounds: dict[int, dict[int, ReferencePart | None]] = {sample.number: {} for sample in samples}
     by_number = {sample.number: sample for sample in samples}
 
-    def next_points(result: RunResult | RunFailure | BoundResult | None) -> list[Point]:
+    def next_points(result: RunResult | RunFailure | BoundResult | None) -> list[KeyedTask]:
         """The bounds of a sample when all its runs are made."""
         if not isinstance(result, RunResult | RunFailure):
             return []
@@ -187,7 +189,12 @@ def _results(
     for result in _execute(points, executor, "runs", next_points):
         if isinstance(result, RunResult | RunFailure):
             # Runs elsewhere cannot write into this machine's folder.
-            if isinstance(result, RunResult) and folder is not None and result.run is not None and not executor.here:
+            if (
+                isinstance(result, RunResult)
+                and folder is not None
+                and result.run is not None
+                and not executor.is_local_uncached
+            ):
                 result.run.write(make_run_folder(folder, result.policy, result.seed))
             progress(result.policy, result.seed)
         elif result is not None:
@@ -208,11 +215,11 @@ def _results(
 
 
 def _execute(
-    points: Sequence[Point], executor: Where, label: str, next_points: Callable[[Any], Sequence[Point]]
+    points: Sequence[KeyedTask], executor: Executor, label: str, next_points: Callable[[Any], Sequence[KeyedTask]]
 ) -> Iterator[RunResult | RunFailure | BoundResult | None]:
     try:
         # Closed when an error or Ctrl-C ends the loop, so that no process goes on by itself.
-        with closing(carry_out(points, executor, label, next_points)) as results:
+        with closing(run_tasks(points, executor, label, next_points)) as results:
             yield from results
     except BrokenProcessPool as error:
         raise SkedgeError("a run was ended from outside, perhaps for want of memory; try --processes 1") from error

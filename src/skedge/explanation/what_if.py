@@ -21,18 +21,20 @@ from typing import Any, Literal, get_args
 import numpy as np
 import polars as pl
 
-from .core.errors import InputError
-from .core.kernel.kernel import Kernel
-from .core.model.cluster import Cluster, Server
-from .core.model.kinds import kind_of
-from .core.model.scenario import Jobs, Scenario
-from .core.model.time import SECOND, ticks, whole_slots
-from .core.policy import AnyPolicy
-from .core.registry import spec_of
-from .run import Run, prepared, run
-from .scenario.file import job_from_spec, job_of, server_from
-from .sim.failures import world_of
-from .sim.what_if import Foreseen, Present
+from skedge.core.errors import InputError
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.model.cluster import Cluster, Server
+from skedge.core.model.kinds import kind_of
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND, ticks, whole_slots
+from skedge.core.policy import AnyPolicy
+from skedge.core.registry import spec_of
+from skedge.prepare import prepare_policy
+from skedge.recorded_run import Run
+from skedge.scenario.file import job_from_spec, job_of, server_from
+from skedge.sim.failures import world_of
+from skedge.sim.what_if import Foreseen, Present
+from skedge.simulate import run
 
 _SCALED = ("minibatch_s", "ps_update_s", "gradient_mb")
 """The columns that the time of a mini-batch, m + G + 2 q / b, is linear in."""
@@ -42,7 +44,7 @@ _UNTRAINED = {"factory": "none:none"}
 
 
 Outcome = Literal["stranded", "freed", "never", "submitted", "later", "sooner", "unchanged"]
-"""What a change does to a job, in the order in which jobs are listed.
+"""Effect of a change on a job, in the order in which jobs are listed.
 
 ``stranded``: with the change the job never completes; ``freed``: it completes, which it never does without the change;
 ``never``: it completes neither with the change nor without it; ``submitted``: it is the job asked about, and completes.
@@ -54,7 +56,7 @@ _FIRST = get_args(Outcome)[:4]
 
 @dataclass(frozen=True)
 class Effect:
-    """What a change does to one job: start and completion [s], None where it never comes.
+    """Effect of a change on one job: start and completion [s], None where it never comes.
 
     Attributes
     ----------
@@ -71,14 +73,14 @@ class Effect:
 
     @property
     def later_s(self) -> float | None:
-        """By how much the job completes later, if it completes with and without the change [s]."""
+        """Delay of the completion [s]; None unless the job completes with and without the change."""
         if self.completion_before_s is None or self.completion_after_s is None:
             return None
         return self.completion_after_s - self.completion_before_s
 
     @property
     def outcome(self) -> Outcome:
-        """What the change does to the job, in one word."""
+        """The effect in one word."""
         later = self.later_s
         if later is not None:
             return "later" if later > 0 else "sooner" if later < 0 else "unchanged"
@@ -106,8 +108,8 @@ class Answer:
     @property
     def later_s(self) -> float | None:
         """Sum over the jobs that complete with and without the change [s]; None if there is no such job."""
-        moved = [effect.later_s for effect in self.effects if effect.later_s is not None]
-        return sum(moved) if moved else None
+        changes = [effect.later_s for effect in self.effects if effect.later_s is not None]
+        return sum(changes) if changes else None
 
     @property
     def ranked(self) -> list[Effect]:
@@ -136,20 +138,23 @@ def what_if(present: Present, question: Mapping[str, Any]) -> Answer:
     """
     if len(question) != 1 or next(iter(question)) not in _ANSWERS:
         raise InputError(f"what-if: {', '.join(question) or 'nothing'}: must be one of {', '.join(_ANSWERS)}")
-    ((asked, value),) = question.items()
-    return _ANSWERS[asked](present.copy(), value)
+    ((kind, value),) = question.items()
+    # the copy is the answer's own: what it does to it is seen nowhere else
+    return _ANSWERS[kind](present.copy(), value)
 
 
 def _submit(present: Present, spec: Any) -> Answer:
     before = present.foresee()
+    # a question needs no training code, which a job spec demands
     fields = {"train": _UNTRAINED, **spec} if isinstance(spec, Mapping) else spec
     job = job_of(job_from_spec(fields, "job spec"))
     names = present.kernel.scenario.jobs.index
-    number = present.submit(replace(job, id=next(name for name in _names(job.id) if name not in names)))
-    return _compared(present, before, present.foresee(), submitted=number)
+    # the name may be in the system already, so a number is added
+    number = present.submit(replace(job, id=next(name for name in _name_candidates(job.id) if name not in names)))
+    return _answer(present, before, present.foresee(), submitted=number)
 
 
-def _names(name: str) -> Iterator[str]:
+def _name_candidates(name: str) -> Iterator[str]:
     """`name`, then name-2, name-3 and so on."""
     yield name
     yield from (f"{name}-{number}" for number in count(2))
@@ -162,12 +167,13 @@ def _drain(present: Present, server: Any) -> Answer:
     if not present.kernel.in_service[servers.index(server)]:
         raise InputError(f"drain: server {server!r} is out of service already")
     changed = present.copy()
+    # on a copy, as the effects are listed for the jobs of the state asked about
     changed.drain(servers.index(server))
-    return _compared(present, before, changed.run_out())
+    return _answer(present, before, changed.run_out())
 
 
 def _policy(present: Present, policy: Any) -> Answer:
-    return _anew(present, lambda scenario: scenario, str(policy))
+    return _restarted(present, lambda scenario: scenario, str(policy))
 
 
 def _add(present: Present, fields: Any) -> Answer:
@@ -175,61 +181,69 @@ def _add(present: Present, fields: Any) -> Answer:
     _check_types(server, present.kernel.scenario.cluster)
 
     def wider(scenario: Scenario) -> Scenario:
-        return _on(scenario, kind_of(scenario.cluster).with_server(scenario.cluster, server))
+        return _with_cluster(scenario, kind_of(scenario.cluster).with_server(scenario.cluster, server))
 
-    return _anew(present, wider, spec_of(present.kernel.policy))
+    return _restarted(present, wider, spec_of(present.kernel.policy))
 
 
 def _check_types(server: Server, cluster: Cluster) -> None:
     """Check that a server's workers and PSs are of types that the others have: no job here knows another one."""
-    for kind, known in (("worker", cluster.worker_types), ("ps", cluster.ps_types)):
+    for kind, type_names in (("worker", cluster.worker_types), ("ps", cluster.ps_types)):
         for name in server.capacity:
-            given, _, of = name.partition(":")
-            if given == kind and of not in known:
-                raise InputError(f"add: {kind} type {of!r} is of no job here; there are {', '.join(known)}")
+            resource_kind, _, type_name = name.partition(":")
+            if resource_kind == kind and type_name not in type_names:
+                raise InputError(f"add: {kind} type {type_name!r} is of no job here; there are {', '.join(type_names)}")
 
 
 _ANSWERS: dict[str, Callable[[Present, Any], Answer]] = {
     "submit": _submit, "drain": _drain, "add": _add, "policy": _policy,
 }  # fmt: skip
-"""What answers each kind of question, on a copy of the state."""
+"""The function that answers each kind of question, on a copy of the state."""
 
 
-def _anew(present: Present, changed: Callable[[Scenario], Scenario], policy: AnyPolicy) -> Answer:
+def _restarted(present: Present, changed: Callable[[Scenario], Scenario], policy: AnyPolicy) -> Answer:
     """Compare forecasts of what is left to train: as it is, and changed."""
-    scenario = remaining(present)
-    before = _begun(present, scenario, spec_of(present.kernel.policy))
-    return _compared(before, before.foresee(), _begun(present, changed(scenario), policy).run_out())
+    # the kernel cannot change its cluster or its policy under way, so both sides start from what is left
+    scenario = remaining_jobs(present)
+    before = _initial_state(present, scenario, spec_of(present.kernel.policy))
+    return _answer(before, before.foresee(), _initial_state(present, changed(scenario), policy).run_out())
 
 
-def _begun(present: Present, scenario: Scenario, policy: AnyPolicy) -> Present:
+def _initial_state(present: Present, scenario: Scenario, policy: AnyPolicy) -> Present:
     """The state before the jobs of `scenario` arrive, all now; servers that are out of service in `present` are out."""
-    begun = Present(Kernel(scenario, prepared(policy, scenario)), present.now)
-    begun.submitted = len(scenario.jobs)
+    state = Present(Kernel(scenario, prepare_policy(policy, scenario)), present.now)
+    # all of its jobs arrive now, as submissions do
+    state.submitted = len(scenario.jobs)
     for server in present.out:
-        begun.drain(server)
-    return begun
+        state.drain(server)
+    return state
 
 
-def remaining(present: Present) -> Scenario:
+def remaining_jobs(present: Present) -> Scenario:
     """The jobs in the system as a scenario: all arrive now, with the share of their work that is left."""
     kernel, left = present.kernel, present.left()
     scenario, jobs = kernel.scenario, kernel.active()
+    # factor: how far the speed of a job differs from the announced one
     share = np.array([left[job] * kernel.factor.get(job, 1.0) for job in jobs.tolist()])
     frame = scenario.jobs.frame[jobs.tolist()].with_columns(
-        pl.lit(present.now / SECOND).alias("arrival_s"), *(pl.col(name) * share for name in _SCALED)
+        # m + G + 2 q / b is linear in these columns, so less work is as many mini-batches, each shorter
+        pl.lit(present.now / SECOND).alias("arrival_s"),
+        *(pl.col(name) * share for name in _SCALED),
     )
-    given = {name: scenario.jobs.given[name] for name in frame["id"] if name in scenario.jobs.given}
-    return replace(scenario, jobs=Jobs(frame, scenario.cluster, given))
+    given_fields = {
+        name: scenario.jobs.fixed_delays[name] for name in frame["id"] if name in scenario.jobs.fixed_delays
+    }
+    return replace(scenario, jobs=Jobs(frame, scenario.cluster, given_fields))
 
 
-def _on(scenario: Scenario, cluster: Cluster) -> Scenario:
+def _with_cluster(scenario: Scenario, cluster: Cluster) -> Scenario:
     """The scenario on another cluster."""
-    return replace(scenario, cluster=cluster, jobs=Jobs(scenario.jobs.frame, cluster, scenario.jobs.given))
+    return replace(scenario, cluster=cluster, jobs=Jobs(scenario.jobs.frame, cluster, scenario.jobs.fixed_delays))
 
 
-def _compared(present: Present, before: Foreseen, after: Foreseen, *, submitted: int | None = None) -> Answer:
+def _answer(present: Present, before: Foreseen, after: Foreseen, *, submitted: int | None = None) -> Answer:
     kernel = present.kernel
+    # the jobs that complete at this moment, and those submitted, are not among the active ones
     jobs = sorted({*kernel.active().tolist(), *before.completions, *range(kernel.arrived, len(kernel.scenario.jobs))})
     effects = (
         Effect(
@@ -249,7 +263,7 @@ def _s(time: int | None) -> float | None:
 
 
 @dataclass(frozen=True)
-class Help:
+class Remedy:
     """A change with which a waiting job would start earlier, found by trying.
 
     Attributes
@@ -265,24 +279,26 @@ class Help:
     completion_s: float | None
 
 
-def what_would_help(present: Present, job: int) -> tuple[Help, ...]:
+def find_remedies(present: Present, job: int) -> tuple[Remedy, ...]:
     """The changes that let a waiting job start earlier; `present` is not changed.
 
-    Tried are each server that is out of service, back in it; and, for a job that has not begun, fewer workers: half,
-    a quarter and so on to one, of which the first that helps is returned. That job is submitted again, behind the
-    others. Nothing is tried for a job that runs now.
+    Each server that is out of service is tried back in service. For a job that has not begun, fewer workers are tried:
+    half, a quarter and so on to one; the first number that helps is returned. Such a job is submitted again, behind
+    the others. Nothing is tried for a job that runs now.
     """
     expected = present.foresee().starts.get(job)
+    # it runs
     if expected is not None and expected <= present.now:
         return ()
     changes = chain(_with_servers_back(present, job), _with_fewer_workers(present, job))
-    found: dict[str, Help] = {}
+    remedies: dict[str, Remedy] = {}
     for kind, words, changed, number in changes:
         foreseen = changed.foresee()
         start = foreseen.starts.get(number)
-        if kind not in found and start is not None and (expected is None or start < expected):
-            found[kind] = Help(words, start / SECOND, _s(foreseen.completions.get(number)))
-    return tuple(found.values())
+        # fewer and fewer workers are tried: the first number that helps is named
+        if kind not in remedies and start is not None and (expected is None or start < expected):
+            remedies[kind] = Remedy(words, start / SECOND, _s(foreseen.completions.get(number)))
+    return tuple(remedies.values())
 
 
 def _with_servers_back(present: Present, job: int) -> Iterator[tuple[str, str, Present, int]]:
@@ -313,26 +329,30 @@ def state_at(scenario: Scenario, policy: AnyPolicy, at_s: float) -> Present:
     PolicyError
         If the policy does not fit the scenario.
     """
-    made, at = prepared(policy, scenario), ticks(at_s)
-    known = _first(scenario, int((whole_slots(scenario.jobs.arrival, scenario.physics.step) <= at).sum()))
-    present = Present(Kernel(known, made), 0)
+    instance, time = prepare_policy(policy, scenario), ticks(at_s)
+    arrived = _first_jobs(scenario, int((whole_slots(scenario.jobs.arrival, scenario.physics.step) <= time).sum()))
+    present = Present(Kernel(arrived, instance), 0)
     world = world_of(present.kernel)
-    while (event := world.next_event()) is not None and event.time <= at:
+    while (event := world.next_event()) is not None and event.time <= time:
+        # it also notes the chunks sent to the cloud, which the kernel does not track
         for order in present.happens(event):
             world.perform(order)
-    present.now = at
-    present.in_cloud = {job: part for job, part in present.in_cloud.items() if part.end > at}
+    present.now = time
+    # parts are noted when they begin; those that have ended by now are trained
+    present.in_cloud = {job: part for job, part in present.in_cloud.items() if part.end > time}
     return present
 
 
-def _first(scenario: Scenario, jobs: int) -> Scenario:
+def _first_jobs(scenario: Scenario, jobs: int) -> Scenario:
     """The scenario with its first jobs only."""
     frame = scenario.jobs.frame.head(jobs)
-    given = {name: scenario.jobs.given[name] for name in frame["id"] if name in scenario.jobs.given}
-    return replace(scenario, jobs=Jobs(frame, scenario.cluster, given))
+    given_fields = {
+        name: scenario.jobs.fixed_delays[name] for name in frame["id"] if name in scenario.jobs.fixed_delays
+    }
+    return replace(scenario, jobs=Jobs(frame, scenario.cluster, given_fields))
 
 
-def replayed(recorded: Run, policy: AnyPolicy) -> tuple[Answer, Run]:
+def replay_run(recorded: Run, policy: AnyPolicy) -> tuple[Answer, Run]:
     """A recorded run under another policy: the effects on all its jobs, and the new run.
 
     A live record is compared with its own simulation, so that both have the announced times.
@@ -342,6 +362,7 @@ def replayed(recorded: Run, policy: AnyPolicy) -> tuple[Answer, Run]:
     PolicyError
         If the policy is unknown or does not fit the scenario.
     """
+    # real times are longer than announced: they would hide what the policy changes
     before = run(recorded.scenario, recorded.policy) if recorded.live else recorded
     after = run(recorded.scenario, policy)
     return Answer(0.0, _effects(before, after)), after
@@ -355,13 +376,13 @@ def _effects(before: Run, after: Run) -> tuple[Effect, ...]:
     )
 
 
-def _times(of: Run) -> tuple[dict[int, float], list[float | None]]:
+def _times(record: Run) -> tuple[dict[int, float], list[float | None]]:
     """Start of the first run of each job that ran, and completion of each job [s]."""
-    starts = of.schedule.runs.group_by("job").agg(pl.col("start").min())
-    return {job: start / SECOND for job, start in starts.iter_rows()}, [_s(time) for time in of.jobs["completion"]]
+    starts = record.schedule.runs.group_by("job").agg(pl.col("start").min())
+    return {job: start / SECOND for job, start in starts.iter_rows()}, [_s(time) for time in record.jobs["completion"]]
 
 
-def written(answer: Answer) -> dict[str, Any]:
+def answer_fields(answer: Answer) -> dict[str, Any]:
     """The answer as plain JSON types: ``now_s``, ``later_s``, ``counts``, and ``jobs`` with a row for each, ranked.
 
     ``out_of_service`` lists the servers that are out of service in both forecasts.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from skedge.compare import compare
+from skedge.comparison import points as points_module
+from skedge.comparison.compare import compare
 from skedge.core.errors import InputError, SkedgeError
 from skedge.core.model.scenario import Scenario
-from skedge.run import Run, run
-from skedge.runs.kept import Kept
-from skedge.runs.sweep import Point, Where, carry_out, key_of
+from skedge.recorded_run import Run
+from skedge.runs.result_cache import ResultCache
+from skedge.runs.tasks import Executor, KeyedTask, key_of, run_tasks
 from skedge.scenario.save import digest_of, save_scenario
+from skedge.simulate import run
 from skedge.studies import simulate
 from skedge.studies.kinds.sweep import Simulation
 from skedge.testing import small_scenario
 
 Skedge = Callable[..., Any]
-POINTS = sys.modules["skedge.comparison.points"]
-"""The module; the package has the function of that name."""
 POLICIES = ("aonline", "srtf", "fifo")
 contended = partial(small_scenario, jobs=6)
 
@@ -48,15 +47,17 @@ def test_a_comparison_that_was_ended_continues_with_the_runs_that_are_left(
 ) -> None:
     plain = compare(contended, POLICIES, [3, 4], processes=1)
     given: dict[str, Any] = {"processes": 1, "resume": tmp_path / "kept"}
-    monkeypatch.setattr(POINTS, "run", first := Counted(4, KeyboardInterrupt("ended half-way")))
+    monkeypatch.setattr(points_module, "run", first := Counted(4, KeyboardInterrupt("ended half-way")))
     with pytest.raises(KeyboardInterrupt, match="ended half-way"):
         compare(contended, POLICIES, [3, 4], **given)
-    monkeypatch.setattr(POINTS, "run", second := Counted())
+    monkeypatch.setattr(points_module, "run", second := Counted())
     again = compare(contended, POLICIES, [3, 4], **given)
     assert (first.made, second.made) == (4, 2)
     assert (again.metrics, again.bound_text) == (plain.metrics, plain.bound_text)
-    assert [one.jobs.equals(other.jobs) for one, other in zip(again.first, plain.first, strict=True)] == [True] * 3
-    monkeypatch.setattr(POINTS, "run", third := Counted())
+    assert [one.jobs.equals(other.jobs) for one, other in zip(again.first_runs, plain.first_runs, strict=True)] == [
+        True
+    ] * 3
+    monkeypatch.setattr(points_module, "run", third := Counted())
     compare(contended, POLICIES, [3, 4, 5], **given)
     assert third.made == 3, "a seed more is three runs more"
 
@@ -70,10 +71,10 @@ def test_a_failure_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             raise ZeroDivisionError("for want of a nail")
         return run(scenario, policy)
 
-    monkeypatch.setattr(POINTS, "run", broken)
+    monkeypatch.setattr(points_module, "run", broken)
     first = compare(contended, POLICIES, [3, 4], **given)
     assert [(one.policy, one.seed) for one in first.failures] == [("fifo", 4)]
-    monkeypatch.setattr(POINTS, "run", counted := Counted())
+    monkeypatch.setattr(points_module, "run", counted := Counted())
     again = compare(contended, POLICIES, [3, 4], **given)
     assert (again.failures, again.policies, counted.made) == ((), POLICIES, 1)
     assert again.metrics == compare(contended, POLICIES, [3, 4], processes=1).metrics
@@ -102,7 +103,7 @@ def test_a_kept_point_is_that_of_this_scenario_and_is_made_again_if_it_is_damage
     assert found[0] != found[1]
     for path in (tmp_path / "kept").iterdir():
         path.write_bytes(damaged(path.read_bytes()))
-    monkeypatch.setattr(POINTS, "run", counted := Counted())
+    monkeypatch.setattr(points_module, "run", counted := Counted())
     assert [compare(file, ["srtf"], **given).metrics for file in files] == found
     assert counted.made == 2
 
@@ -115,7 +116,7 @@ def test_equal_scenarios_have_equal_digests_and_others_have_not() -> None:
 def test_a_folder_that_cannot_keep_points_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="file: finished points cannot be kept in it"):
-        list(carry_out([Point("key", abs, (1,))], Where(1, kept=Kept(tmp_path / "file"))))
+        list(run_tasks([KeyedTask("key", abs, (1,))], Executor(1, cache=ResultCache(tmp_path / "file"))))
 
 
 def test_a_study_carries_out_the_points_that_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,11 +127,11 @@ def test_a_study_carries_out_the_points_that_are_left(tmp_path: Path, monkeypatc
         },
     }
     asked = [Simulation(name, policy, 0, data, {"policy": policy}) for name, policy in (("x", "srtf"), ("y", "fifo"))]
-    plain = simulate.carry_out(asked, ("jct_mean_s",), lambda *_: None, Where(1))
-    where = Where(1, kept=Kept(tmp_path / "kept"))
-    simulate.carry_out(asked[:1], ("jct_mean_s",), lambda *_: None, where)
+    plain = simulate.run_simulations(asked, ("jct_mean_s",), lambda *_: None, Executor(1))
+    where = Executor(1, cache=ResultCache(tmp_path / "kept"))
+    simulate.run_simulations(asked[:1], ("jct_mean_s",), lambda *_: None, where)
     monkeypatch.setattr(simulate, "run", counted := Counted())
-    assert simulate.carry_out(asked, ("jct_mean_s",), lambda *_: None, where) == plain
+    assert simulate.run_simulations(asked, ("jct_mean_s",), lambda *_: None, where) == plain
     assert counted.made == 1
 
 
@@ -172,14 +173,14 @@ def test_an_interrupted_sweep_says_how_many_points_are_kept_and_the_next_how_man
     words = ("compare", small, "--policies", "srtf,fifo", "--seeds", 2, "--processes", 1, "--resume", kept)
     shown = ("--report", tmp_path / "r.html")
     with monkeypatch.context() as patched:
-        patched.setattr(POINTS, "run", Counted(most, KeyboardInterrupt()))
+        patched.setattr(points_module, "run", Counted(most, KeyboardInterrupt()))
         told = skedge(*words, *shown)
     assert (told.code, told.err.splitlines()[-1]) == (130, f"skedge: interrupted; {left.format(kept=kept)}")
     told = skedge(*words, *shown)
     assert told.code == 0
     assert told.err.splitlines() == [f"{most} of 4 runs found in {kept}"]
     points = len(list(kept.iterdir()))
-    monkeypatch.setattr("skedge.cli.compared.compare", interrupted)
+    monkeypatch.setattr("skedge.comparison.compare.compare", interrupted)
     assert skedge(*words, *shown).words.endswith(f"{points} finished points are kept in {kept}")
     monkeypatch.undo()
     assert skedge(*words, *shown, "--json").err == "", "only the result, and errors"
@@ -190,8 +191,8 @@ def interrupted(*_: object, **__: object) -> None:
 
 
 def test_a_single_point_is_carried_out_in_this_process() -> None:
-    assert list(carry_out([Point("a", os.getpid, ())], Where(2))) == [os.getpid()]
-    assert os.getpid() not in list(carry_out([Point(key, os.getpid, ()) for key in "ab"], Where(2)))
+    assert list(run_tasks([KeyedTask("a", os.getpid, ())], Executor(2))) == [os.getpid()]
+    assert os.getpid() not in list(run_tasks([KeyedTask(key, os.getpid, ()) for key in "ab"], Executor(2)))
 
 
 def test_a_study_without_simulated_runs_has_no_points(skedge: Skedge, tmp_path: Path) -> None:
@@ -205,22 +206,25 @@ def test_a_study_without_simulated_runs_has_no_points(skedge: Skedge, tmp_path: 
 def test_a_single_result_is_made_once_and_kept(tmp_path: Path) -> None:
     made = list[int]()
     for _ in range(2):
-        assert Kept(tmp_path).of("one", lambda: made.append(1) or {"a": 1}) == {"a": 1}
+        assert ResultCache(tmp_path).get_or_compute("one", lambda: made.append(1) or {"a": 1}) == {"a": 1}
     assert made == [1]
 
 
-def following(n: int) -> list[Point]:
+def following(n: int) -> list[KeyedTask]:
     """Two points that follow from 1 and 2, and one from 10."""
-    return [Point(f"{n}-{k}", int, (10 * n + k,)) for k in range({1: 2, 2: 2, 10: 1}.get(n, 0))]
+    return [KeyedTask(f"{n}-{k}", int, (10 * n + k,)) for k in range({1: 2, 2: 2, 10: 1}.get(n, 0))]
 
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_points_that_follow_from_results_are_carried_out_and_kept(processes: int, tmp_path: Path) -> None:
-    points, all_of_them = [Point(str(n), int, (n,)) for n in (1, 2)], [1, 2, 10, 11, 20, 21, 100]
-    for where in (Where(processes), *(Where(processes, kept=Kept(tmp_path)) for _ in range(2))):
-        assert sorted(carry_out(points, where, then=following)) == all_of_them
+    points, all_of_them = [KeyedTask(str(n), int, (n,)) for n in (1, 2)], [1, 2, 10, 11, 20, 21, 100]
+    for where in (Executor(processes), *(Executor(processes, cache=ResultCache(tmp_path)) for _ in range(2))):
+        assert sorted(run_tasks(points, where, next_tasks=following)) == all_of_them
     assert len(list(tmp_path.iterdir())) == len(all_of_them)
     for lost in (["1", "2-1"], ["10-0"], ["2", "10-0"]):
         for key in lost:
             (tmp_path / key).unlink()
-        assert sorted(carry_out(points, Where(processes, kept=Kept(tmp_path)), then=following)) == all_of_them
+        assert (
+            sorted(run_tasks(points, Executor(processes, cache=ResultCache(tmp_path)), next_tasks=following))
+            == all_of_them
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
@@ -15,8 +14,8 @@ import pytest
 from numpy.random import Generator
 
 from skedge.analysis.intervals import Estimate, bounded, estimate
-from skedge.compare import compare, compare_small
 from skedge.comparison.columns import COLUMNS
+from skedge.comparison.compare import compare, compare_small
 from skedge.comparison.comparison import Comparison, Times
 from skedge.comparison.points import run_name
 from skedge.core.errors import InputError, PolicyError, ScenarioError
@@ -27,9 +26,10 @@ from skedge.core.policy import View
 from skedge.platform.jit import interpreted
 from skedge.policies.gangs.srtf import Srtf
 from skedge.policies.gangs.tiresias import Tiresias
-from skedge.run import Run, run
+from skedge.recorded_run import Run
 from skedge.scenario.file import default_scenario, load_scenario, scenario_of
 from skedge.scenario.save import save_scenario
+from skedge.simulate import run
 from skedge.testing import small_scenario
 
 POLICIES = ("aonline", "srtf", "fifo")
@@ -50,7 +50,7 @@ def test_a_comparison_is_the_same_however_many_processes_share_it() -> None:
     one, two = (compare(contended, POLICIES, [3, 4], processes=n) for n in (1, 2))
     assert two.metrics == one.metrics
     assert (two.policies, two.seeds) == (one.policies, one.seeds) == (POLICIES, (3, 4))
-    for mine, theirs in zip(one.first, two.first, strict=True):
+    for mine, theirs in zip(one.first_runs, two.first_runs, strict=True):
         assert mine.meta == theirs.meta
         assert all(mine.schedule.tables()[name].equals(table) for name, table in theirs.schedule.tables().items())
 
@@ -372,7 +372,7 @@ def test_a_run_that_breaks_a_rule_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         runs = made.schedule.runs.with_columns(end=pl.when(last).then(pl.col("end") + 10**6).otherwise(pl.col("end")))
         return replace(made, schedule=replace(made.schedule, runs=runs))
 
-    monkeypatch.setattr(sys.modules["skedge.comparison.points"], "run", late)
+    monkeypatch.setattr("skedge.comparison.points.run", late)
     comparison = compare(contended, ["fifo"], [3, 4], processes=1)
     assert comparison.violations is not None
     assert comparison.violations["fifo"][0] == []

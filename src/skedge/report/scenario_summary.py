@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING
 
-from .model.kinds import kind_of
-from .model.time import SECOND
-
-if TYPE_CHECKING:
-    from .model.cluster import Physics
-    from .model.scenario import Scenario
+from skedge.core.model.cluster import Physics
+from skedge.core.model.kinds import kind_of
+from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import SECOND
 
 
-def scenario_facts(scenario: Scenario) -> dict[str, str]:
+def scenario_summary(scenario: Scenario) -> dict[str, str]:
     """Settings of a scenario for a reader, by name."""
     cluster, physics = scenario.cluster, scenario.physics
     edge = len(cluster.servers) - (cluster.cloud is not None)
@@ -37,15 +34,16 @@ def scenario_facts(scenario: Scenario) -> dict[str, str]:
 
 
 def _failures(physics: Physics) -> dict[str, str]:
+    """The settings of server failures; empty without failures."""
     if physics.mtbf is None:
         return {}
-    often = f"every {physics.mtbf / SECOND:g} s each, repaired in {physics.mttr / SECOND:g} s"
-    return {"server failures": f"{often}; no trained work is lost"}
+    period = f"every {physics.mtbf / SECOND:g} s each, repaired in {physics.mttr / SECOND:g} s"
+    return {"server failures": f"{period}; no trained work is lost"}
 
 
-def facts_html(scenario: Scenario) -> str:
+def summary_html(scenario: Scenario) -> str:
     """The settings as the HTML of a table."""
     rows = (
-        f"<tr><th>{escape(name)}</th><td>{escape(fact)}</td></tr>" for name, fact in scenario_facts(scenario).items()
+        f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in scenario_summary(scenario).items()
     )
     return f"<table><tbody>{''.join(rows)}</tbody></table>"

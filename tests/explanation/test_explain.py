@@ -16,8 +16,9 @@ from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
 from skedge.core.registry import make_policy
-from skedge.explain import explain
-from skedge.run import Run, run
+from skedge.explanation.explain import explain
+from skedge.recorded_run import Run
+from skedge.simulate import run
 from skedge.testing import small_scenario
 
 

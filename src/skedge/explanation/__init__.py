@@ -1,0 +1,1 @@
+"""Explanations: of a decision, of why a job waits, and of what a change would do to every job."""

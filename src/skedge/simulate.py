@@ -1,0 +1,99 @@
+"""Simulation of one run of a policy on a scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+from .core.events import Event
+from .core.kernel.drive import drive_to_end
+from .core.kernel.kernel import Journal, Kernel
+from .core.model.scenario import Scenario
+from .core.policy import AnyPolicy, Policy
+from .platform.malloc import trim_malloc
+from .prepare import prepare_policy
+from .recorded_run import Run
+from .runs.meta import meta_of
+from .runs.stopwatch import Stopwatch, WatchedPolicy, WatchedWorld
+from .scenario.file import scenario_of
+from .sim.failures import world_of
+
+LARGE = 5_000
+"""Jobs from which on :mod:`skedge.quick` is used where it can be: smaller runs do not earn back its compilation."""
+
+SMALL = 500
+"""Jobs from which on it is used if its kernels are in the cache."""
+
+
+def run(
+    scenario: Scenario | Path | str,
+    policy: AnyPolicy = "aonline",
+    *,
+    progress: Callable[[Event], None] | None = None,
+    journal: Journal | None = None,
+    profile: Stopwatch | None = None,
+) -> Run:
+    """Simulate `policy` on `scenario`.
+
+    Parameters
+    ----------
+    scenario
+        A scenario, its file, or the name of a shipped one.
+    policy
+        ``name`` or ``name:key=value,...``, a policy object, or its class.
+    progress
+        Called with each event after its orders were carried out; in a compiled run (:mod:`skedge.quick`) now and then,
+        with the jobs that have completed since the last call.
+    journal
+        Where to write events and orders; not needed for the tables of the run.
+    profile
+        Counts the CPU time of the run by stage.
+
+    Raises
+    ------
+    ScenarioError
+        If there is no such file or shipped scenario, or it is wrong.
+    PolicyError
+        If the policy is unknown or does not fit the scenario.
+    OrderError
+        If the policy breaks a rule.
+    """
+    scenario = scenario_of(scenario)
+    instance = prepare_policy(policy, scenario)
+    watch = profile or Stopwatch()
+    # a compiled loop writes no journal
+    if journal is None and len(scenario.jobs) >= min(SMALL, LARGE):
+        from .quick.which import loop_for  # noqa: PLC0415 - it imports the policies that it covers
+
+        simulate = loop_for(scenario, instance, compiling=len(scenario.jobs) >= LARGE)
+        if simulate is not None:
+            with watch.counting("loop"):
+                schedule = simulate(scenario, instance, progress)
+                if len(scenario.jobs) >= LARGE:
+                    trim_malloc()  # verification needs as much again
+            return Run(scenario, meta_of(scenario, instance), schedule)
+    return _driven(scenario, instance, progress, journal, watch, split=profile is not None)
+
+
+def _driven(
+    scenario: Scenario,
+    policy: Policy,
+    progress: Callable[[Event], None] | None,
+    journal: Journal | None,
+    watch: Stopwatch,
+    *,
+    split: bool,
+) -> Run:
+    """The run of a policy that the kernel asks event by event; `split`: count the world's CPU time apart."""
+    with watch.simulating("kernel"):
+        kernel = Kernel(scenario, cast("Policy", WatchedPolicy(policy, watch)), journal)
+        world = world_of(kernel)
+        driven = WatchedWorld(world, watch) if split else world
+        drive_to_end(kernel, driven, None if progress is None else lambda event, _: progress(event))
+        # after the run, so that a bug in the books is an error here and not a wrong record
+        kernel.validate_state()
+    with watch.counting("record"):
+        schedule = kernel.record.schedule(world.runs())
+    del kernel.view  # it refers to the kernel, whose books would take memory until they are found to be garbage
+    return Run(scenario, meta_of(scenario, policy), schedule, watch.seconds["decide"])
