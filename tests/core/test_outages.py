@@ -169,7 +169,7 @@ def played(scenario: Scenario, policy: str) -> Iterator[tuple[Kernel, SimulatedW
 def agenda(world: SimulatedWorld) -> list[list[int]]:
     """The entries of the agenda, in no order."""
     ledger = world.engine.ledger
-    entries: list[list[int]] = ledger.agenda[: ledger.at[AGENDA]].tolist()
+    entries: list[list[int]] = ledger.agenda[: ledger.counters[AGENDA]].tolist()
     return entries
 
 

@@ -55,18 +55,18 @@ RANK, PREEMPTED, MOVED, NEVER_FITS_EDGE, NEVER_FITS, NO_PS_THERE = range(6)
 @lean
 def decide(case: Case, ledger: Ledger, choice: PolicyState, first: int, last: int) -> None:
     """Decide when the jobs of the list FINISHED have completed, and `first` to ``last - 1`` have arrived."""
-    at, lists, now = choice.at, choice.lists, ledger.at[NOW]
+    counters, lists, now = choice.counters, choice.lists, ledger.counters[NOW]
     if choice.policy == TIRESIAS:
-        held = lists[CHOSEN, : at[CHOSEN]]
-        execute(held, choice.clocks, now - at[DECIDED])
-        learn(lists[FINISHED, : at[FINISHED]], choice.clocks, choice.gang, choice.attained)
+        held = lists[CHOSEN, : counters[CHOSEN]]
+        execute(held, choice.clocks, now - counters[DECIDED])
+        learn(lists[FINISHED, : counters[FINISHED]], choice.clocks, choice.gang, choice.attained)
         demote(held, choice.clocks, choice.gang, choice.attained)
-        at[DECIDED] = now
-    leave(choice.gang.running, lists, at)
+        counters[DECIDED] = now
+    leave(choice.gang.running, lists, counters)
     for job in range(first, last):
         if admit(case, ledger, job, ledger.jobs[job, DEMAND]):
-            lists[ACTIVE, at[ACTIVE]] = job
-            at[ACTIVE] += 1
+            lists[ACTIVE, counters[ACTIVE]] = job
+            counters[ACTIVE] += 1
     if choice.policy == FIFO:
         _fifo(case, ledger, choice)
     elif choice.policy == SRTF:
@@ -82,16 +82,16 @@ def decide(case: Case, ledger: Ledger, choice: PolicyState, first: int, last: in
 
 
 @lean
-def leave(running: Ints, lists: Ints, at: Ints) -> None:
+def leave(running: Ints, lists: Ints, counters: Ints) -> None:
     """Let the finished jobs go, which are not `running` any more."""
-    for i in range(at[FINISHED]):
+    for i in range(counters[FINISHED]):
         done, kept = lists[FINISHED, i], 0
         running[done] = 0
-        for k in range(at[ACTIVE]):
+        for k in range(counters[ACTIVE]):
             if lists[ACTIVE, k] != done:
                 lists[ACTIVE, kept] = lists[ACTIVE, k]
                 kept += 1
-        at[ACTIVE] = kept
+        counters[ACTIVE] = kept
 
 
 @lean
@@ -132,9 +132,9 @@ def _number_of_ps(case: Case, kind: int) -> int:
 @lean
 def _fifo(case: Case, ledger: Ledger, choice: PolicyState) -> None:
     """Start the jobs at the head of the queue whose demand is free."""
-    lists, at = choice.lists, choice.at
-    at[RANKED] = _unmarked(lists[ACTIVE, : at[ACTIVE]], choice.gang.running, True, lists[RANKED])
-    queue = lists[RANKED, : at[RANKED]]
+    lists, counters = choice.lists, choice.counters
+    counters[RANKED] = _unmarked(lists[ACTIVE, : counters[ACTIVE]], choice.gang.running, True, lists[RANKED])
+    queue = lists[RANKED, : counters[RANKED]]
     _free_ps(case, ledger.ps_job, choice.scratch.ps_left)
     _change(choice, queue, _verdicts(case, ledger, choice, queue), lists[CHOSEN, :0])
 
@@ -142,25 +142,25 @@ def _fifo(case: Case, ledger: Ledger, choice: PolicyState) -> None:
 @lean
 def _srtf(case: Case, ledger: Ledger, choice: PolicyState, now: int) -> None:
     """Rank all jobs by remaining time and run as many as fit."""
-    lists, at, jobs = choice.lists, choice.at, ledger.jobs
-    active, left, order = lists[ACTIVE, : at[ACTIVE]], lists[SPARE], lists[FURTHER]
+    lists, counters, jobs = choice.lists, choice.counters, ledger.jobs
+    active, left, order = lists[ACTIVE, : counters[ACTIVE]], lists[SPARE], lists[FURTHER]
     for i in range(len(active)):
         job = active[i]
         left[i] = max(jobs[job, LEFT] - max(now - jobs[job, COMPUTE_FROM], 0) * jobs[job, HELD], 1)
-    rank(lists[RANKED, : at[RANKED]], active, left, choice.gang.workers, lists[REMAINING], order)
-    at[RANKED] = len(active)
+    rank(lists[RANKED, : counters[RANKED]], active, left, choice.gang.workers, lists[REMAINING], order)
+    counters[RANKED] = len(active)
     for i in range(len(active)):
         lists[RANKED, i] = order[i]
     all_ps(case, choice.scratch.ps_left)
-    order = lists[RANKED, : at[RANKED]]
-    _change(choice, order, _verdicts(case, ledger, choice, order), lists[CHOSEN, : at[CHOSEN]])
+    order = lists[RANKED, : counters[RANKED]]
+    _change(choice, order, _verdicts(case, ledger, choice, order), lists[CHOSEN, : counters[CHOSEN]])
 
 
 @lean
 def _tiresias(case: Case, ledger: Ledger, choice: PolicyState, now: int) -> None:
     """Promote all that are due, select; D2."""
-    lists, at, gang, clocks = choice.lists, choice.at, choice.gang, choice.clocks
-    jobs, waits, promotes = lists[ACTIVE, : at[ACTIVE]], lists[SPARE], not math.isinf(choice.knob)
+    lists, counters, gang, clocks = choice.lists, choice.counters, choice.gang, choice.clocks
+    jobs, waits, promotes = lists[ACTIVE, : counters[ACTIVE]], lists[SPARE], not math.isinf(choice.knob)
     if promotes:
         waiting = _unmarked(jobs, gang.running, True, waits)
         promote(waits[:waiting], clocks, gang, choice.knob, now)
@@ -173,9 +173,9 @@ def _tiresias(case: Case, ledger: Ledger, choice: PolicyState, now: int) -> None
         waiting = _unmarked(jobs, lists[VERDICT], False, waits)
         if not promote(waits[:waiting], clocks, gang, choice.knob, now):
             break
-    _change(choice, jobs, first, lists[CHOSEN, : at[CHOSEN]])
-    at[BEGUN] = begin_clocks(lists[BEGINS, : at[BEGINS]], clocks, now, at[BEGUN], case.overhead)
-    for job in lists[STOPS, : at[STOPS]]:
+    _change(choice, jobs, first, lists[CHOSEN, : counters[CHOSEN]])
+    counters[BEGUN] = begin_clocks(lists[BEGINS, : counters[BEGINS]], clocks, now, counters[BEGUN], case.overhead)
+    for job in lists[STOPS, : counters[STOPS]]:
         clocks.stopped[job] = now
 
 
@@ -210,17 +210,17 @@ def _sort(jobs: Ints, clocks: Clocks) -> None:
 @lean
 def _wake(step: int, ledger: Ledger, choice: PolicyState, now: int) -> None:
     """Ask for the next demotion or promotion of Tiresias-L."""
-    lists, at, clocks, gang = choice.lists, choice.at, choice.clocks, choice.gang
-    if at[WAKE_AT] <= now:
-        at[WAKE_AT] = NEVER
-    due = next_demotion(lists[CHOSEN, : at[CHOSEN]], clocks, gang, choice.attained)
+    lists, counters, clocks, gang = choice.lists, choice.counters, choice.clocks, choice.gang
+    if counters[WAKE_AT] <= now:
+        counters[WAKE_AT] = NEVER
+    due = next_demotion(lists[CHOSEN, : counters[CHOSEN]], clocks, gang, choice.attained)
     if not math.isinf(choice.knob):
         waits = lists[SPARE]
-        waiting = _unmarked(lists[ACTIVE, : at[ACTIVE]], gang.running, True, waits)
+        waiting = _unmarked(lists[ACTIVE, : counters[ACTIVE]], gang.running, True, waits)
         due = min(due, next_promotion(waits[:waiting], clocks, gang, choice.knob, now))
-    if due < NEVER and now + due < at[WAKE_AT]:
-        at[WAKE_AT] = max(now + math.ceil(due), now + 1)
-        put(ledger.agenda, ledger.at, -(-at[WAKE_AT] // step) * step, WAKE, -1, 0)
+    if due < NEVER and now + due < counters[WAKE_AT]:
+        counters[WAKE_AT] = max(now + math.ceil(due), now + 1)
+        put(ledger.agenda, ledger.counters, -(-counters[WAKE_AT] // step) * step, WAKE, -1, 0)
 
 
 # -- from a selection to allocations ---------------------------------------------------------------------------------
@@ -277,20 +277,20 @@ def _verdicts(case: Case, ledger: Ledger, choice: PolicyState, order: Ints) -> i
 @lean
 def _change(choice: PolicyState, order: Ints, first: int, held: Ints) -> None:
     """Note what follows from the verdicts on `order`, of which the first `first` run on."""
-    lists, at = choice.lists, choice.at
+    lists, counters = choice.lists, choice.counters
     changes = Changes(lists[STOPS], lists[MOVES], lists[BEGINS], lists[SPARE])
     lengths = carry_from(first, order, lists[VERDICT, : len(order)], held, choice.gang, choice.scratch, changes)
-    at[STOPS], at[MOVES], at[BEGINS], at[CHOSEN] = lengths
-    for i in range(at[CHOSEN]):
+    counters[STOPS], counters[MOVES], counters[BEGINS], counters[CHOSEN] = lengths
+    for i in range(counters[CHOSEN]):
         lists[CHOSEN, i] = lists[SPARE, i]
 
 
 @lean
 def _carry_out(case: Case, ledger: Ledger, choice: PolicyState) -> None:
     """First all suspensions, then all placements; a job that is moved keeps its PS."""
-    gang, lists, at = choice.gang, choice.lists, choice.at
-    moves, present_ps = lists[MOVES, : at[MOVES]], lists[SPARE]
-    for job in lists[STOPS, : at[STOPS]]:
+    gang, lists, counters = choice.gang, choice.lists, choice.counters
+    moves, present_ps = lists[MOVES, : counters[MOVES]], lists[SPARE]
+    for job in lists[STOPS, : counters[STOPS]]:
         suspend(case, ledger, job, PREEMPTED)
     for i, job in enumerate(moves):
         present_ps[i] = ledger.jobs[job, PS]
@@ -299,7 +299,7 @@ def _carry_out(case: Case, ledger: Ledger, choice: PolicyState) -> None:
         where = choice.where[: _place(gang, job, choice.where)]
         ps = present_ps[i]
         allocate(case, ledger, job, where, ps, is_colocated(case, where, ps), GANG, RANK, NO_VALUE)
-    for job in lists[BEGINS, : at[BEGINS]]:
+    for job in lists[BEGINS, : counters[BEGINS]]:
         where = choice.where[: _place(gang, job, choice.where)]
         ps = ps_for(case, ledger, job, where)
         allocate(case, ledger, job, where, ps, is_colocated(case, where, ps), GANG, RANK, NO_VALUE)

@@ -22,7 +22,7 @@ from .taking import Taking, allocate, suspend_each
 def fill(case: Case, ledger: Ledger, taking: Taking) -> None:
     """Fill from zero; first take workers from shrinking jobs, then give them to growing jobs."""
     held = taking.held
-    jobs = taking.lists[ACTIVE, : taking.at[ACTIVE]]
+    jobs = taking.lists[ACTIVE, : taking.counters[ACTIVE]]
     ps_left = np.empty(case.ps_types, np.int64)
     all_ps(case, ps_left)
     counts = level_filling(jobs, held.kind, held.ps_kind, held.most, case.slots.copy(), ps_left)

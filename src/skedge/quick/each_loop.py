@@ -20,24 +20,24 @@ from .taking import Taking
 @compiled
 def advance_taking(case: Case, ledger: Ledger, taking: Taking, events: int) -> int:
     """Go on for at most this number of events; as :func:`.loop.advance`."""
-    at, finished = ledger.at, taking.lists[FINISHED]
+    counters, finished = ledger.counters, taking.lists[FINISHED]
     for _ in range(events):
-        at[NOW] = next_time(ledger)
-        if at[NOW] == NEVER:
+        counters[NOW] = next_time(ledger)
+        if counters[NOW] == NEVER:
             return OVER
         arrivals = n_arrivals(ledger)
         if not has_room(ledger, room_for_event(case, ledger, arrivals)):
             return FULL
         n_finished, woke = take_due(ledger, finished)
-        first = at[ARRIVED]
-        at[ARRIVED] += arrivals
+        first = counters[ARRIVED]
+        counters[ARRIVED] += arrivals
         if woke or n_finished > 0 or arrivals > 0:
             for i in range(n_finished):
                 finish(case, ledger, finished[i])
-                taking.lists[COMPLETED, at[DONE]] = finished[i]
-                at[DONE] += 1
-            taking.at[FINISHED] = n_finished
-            _decide(case, ledger, taking, first, at[ARRIVED])
+                taking.lists[COMPLETED, counters[DONE]] = finished[i]
+                counters[DONE] += 1
+            taking.counters[FINISHED] = n_finished
+            _decide(case, ledger, taking, first, counters[ARRIVED])
             tidy(ledger)
     return PAUSED
 
@@ -45,14 +45,14 @@ def advance_taking(case: Case, ledger: Ledger, taking: Taking, events: int) -> i
 @compiled
 def _decide(case: Case, ledger: Ledger, taking: Taking, first: int, last: int) -> None:
     """Decide when the jobs of the list FINISHED have completed, and `first` to ``last - 1`` have arrived."""
-    lists, at, held = taking.lists, taking.at, taking.held
-    leave(held.running, lists, at)
-    for i in range(at[FINISHED]):
+    lists, counters, held = taking.lists, taking.counters, taking.held
+    leave(held.running, lists, counters)
+    for i in range(counters[FINISHED]):
         held.stale[lists[FINISHED, i]] = 1
     for job in range(first, last):
         if admit(case, ledger, job, taking.demand[job]):
-            lists[ACTIVE, at[ACTIVE]] = job
-            at[ACTIVE] += 1
+            lists[ACTIVE, counters[ACTIVE]] = job
+            counters[ACTIVE] += 1
     if taking.policy == DRF:
         fill(case, ledger, taking)
     else:

@@ -19,23 +19,23 @@ OVER, FULL, PAUSED = range(3)
 @lean
 def advance(case: Case, ledger: Ledger, choice: PolicyState, events: int) -> int:
     """Go on for at most this number of events; stops before one for which an array may lack room."""
-    at, finished = ledger.at, choice.lists[FINISHED]
+    counters, finished = ledger.counters, choice.lists[FINISHED]
     for _ in range(events):
-        at[NOW] = next_time(ledger)
-        if at[NOW] == NEVER:
+        counters[NOW] = next_time(ledger)
+        if counters[NOW] == NEVER:
             return OVER
         arrivals = n_arrivals(ledger)
         if not has_room(ledger, room_for_event(case, ledger, arrivals)):
             return FULL
         n_finished, woke = take_due(ledger, finished)
-        first = at[ARRIVED]
-        at[ARRIVED] += arrivals
+        first = counters[ARRIVED]
+        counters[ARRIVED] += arrivals
         if woke or n_finished > 0 or arrivals > 0:
             for i in range(n_finished):
                 finish(case, ledger, finished[i])
-                choice.lists[COMPLETED, at[DONE]] = finished[i]
-                at[DONE] += 1
-            choice.at[FINISHED] = n_finished
-            decide(case, ledger, choice, first, at[ARRIVED])
+                choice.lists[COMPLETED, counters[DONE]] = finished[i]
+                counters[DONE] += 1
+            choice.counters[FINISHED] = n_finished
+            decide(case, ledger, choice, first, counters[ARRIVED])
             tidy(ledger)
     return PAUSED

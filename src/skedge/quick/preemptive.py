@@ -20,7 +20,7 @@ def take_in_turn(case: Case, ledger: Ledger, taking: Taking) -> None:
     """Rank the jobs, let them take in turn, carry out what changes."""
     ranked = _rank(case, ledger, taking)
     taking.lists[RANKED, : len(ranked)] = ranked
-    taking.at[RANKED] = len(ranked)
+    taking.counters[RANKED] = len(ranked)
     room = _room(case, ledger, taking)
     jobs, plan, zeta = take(ranked, taking.held, ledger.data, room, case.delays)
     _carry_out(case, ledger, taking, jobs, plan, zeta)
@@ -30,17 +30,17 @@ def take_in_turn(case: Case, ledger: Ledger, taking: Taking) -> None:
 def _rank(case: Case, ledger: Ledger, taking: Taking) -> Ints:
     """Rank the jobs in the system anew that run or are stale."""
     held, n = taking.held, 0
-    anew, left = np.empty(taking.at[ACTIVE], np.int64), np.empty(taking.at[ACTIVE], np.int64)
-    for job in taking.lists[ACTIVE, : taking.at[ACTIVE]]:
+    anew, left = np.empty(taking.counters[ACTIVE], np.int64), np.empty(taking.counters[ACTIVE], np.int64)
+    for job in taking.lists[ACTIVE, : taking.counters[ACTIVE]]:
         if held.running[job] or held.stale[job]:
             held.stale[job] = 1
             anew[n] = job
-            left[n] = max(ledger.jobs[job, LEFT] - work_done(ledger, job, ledger.at[NOW]), 1)
+            left[n] = max(ledger.jobs[job, LEFT] - work_done(ledger, job, ledger.counters[NOW]), 1)
             n += 1
     anew = anew[:n]
     estimate(anew, left[:n], taking.work, case.slots, held)
     anew = anew[np.argsort(held.estimate[anew], kind="mergesort")]
-    ranked = merged(taking.lists[RANKED, : taking.at[RANKED]], anew, held.estimate, held.stale)
+    ranked = merged(taking.lists[RANKED, : taking.counters[RANKED]], anew, held.estimate, held.stale)
     for job in anew:
         held.stale[job] = 0
     return ranked

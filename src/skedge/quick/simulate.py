@@ -99,11 +99,11 @@ def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], Non
             # rows of what arrives are counted for all jobs: they may arrive together
             ledger = with_room(ledger, room_for_event(case, ledger, len(ledger.jobs)))
         elif progress is not None:
-            finished = choice.lists[COMPLETED, reported : ledger.at[DONE]].tolist()
+            finished = choice.lists[COMPLETED, reported : ledger.counters[DONE]].tolist()
             reported += len(finished)
-            progress(Event(int(ledger.at[NOW]), finished=tuple(finished)))
-    if choice.at[ACTIVE] > 0:
-        raise SkedgeError(f"policy {policy.name!r} left {choice.at[ACTIVE]} jobs unanswered in the compiled loop")
+            progress(Event(int(ledger.counters[NOW]), finished=tuple(finished)))
+    if choice.counters[ACTIVE] > 0:
+        raise SkedgeError(f"policy {policy.name!r} left {choice.counters[ACTIVE]} jobs unanswered in the compiled loop")
     rows, jobs = trimmed(ledger), ledger.jobs
     del ledger, choice
     return _record(scenario, case, rows, jobs, which)

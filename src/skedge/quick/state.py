@@ -16,8 +16,8 @@ FIFO, SRTF, TIRESIAS, PREEMPTIVE, DRF = range(5)
 """The policies of this package."""
 
 ACTIVE, RANKED, CHOSEN, FINISHED, STOPS, MOVES, BEGINS, DECIDED, BEGUN, WAKE_AT = range(10)
-"""Numbers of ``PolicyState.at``: lengths of the first lists, the last decision [µs]; of Tiresias-L the jobs that have
-begun and its next wake-up [µs]."""
+"""Numbers of ``PolicyState.counters``: lengths of the first lists, the last decision [µs]; of Tiresias-L the jobs that
+have begun and its next wake-up [µs]."""
 
 VERDICT, REMAINING, COMPLETED, SPARE, FURTHER = 7, 8, 9, 10, 11
 """Rows of ``PolicyState.lists`` after those of the lists ACTIVE to BEGINS."""
@@ -43,7 +43,7 @@ class PolicyState(NamedTuple):
     lists
         Jobs that the edge can hold, those in the order of the last selection, those that run, those that complete at
         this instant; those that the last decision stops, moves and begins; verdicts of a selection, SRTF's remaining
-        times by job, the jobs completed so far (``Ledger.at[DONE]``), and two rows to work on.
+        times by job, the jobs completed so far (``Ledger.counters[DONE]``), and two rows to work on.
     at
         Numbers; see above.
     """
@@ -58,7 +58,7 @@ class PolicyState(NamedTuple):
     clocks: Clocks
     where: Ints
     lists: Ints
-    at: Ints
+    counters: Ints
 
 
 def width_of(scenario: Scenario) -> int:
@@ -68,8 +68,8 @@ def width_of(scenario: Scenario) -> int:
 
 def make_choice(scenario: Scenario, policy: int, rule: Rule, attained: Attained, knob: float) -> PolicyState:
     """The policy before the first event."""
-    cluster, jobs, at = scenario.cluster, scenario.jobs, np.zeros(10, np.int64)
-    count, places, at[WAKE_AT] = len(jobs), np.zeros((len(jobs), width_of(scenario)), np.int64), NEVER
+    cluster, jobs, counters = scenario.cluster, scenario.jobs, np.zeros(10, np.int64)
+    count, places, counters[WAKE_AT] = len(jobs), np.zeros((len(jobs), width_of(scenario)), np.int64), NEVER
     none, lists = np.zeros(count, np.int64), np.zeros((12, count), np.int64)
     lists[REMAINING] = -1
     kinds = jobs.workers.copy(), jobs.worker_type.copy(), np.maximum(jobs.ps_type, 0)
@@ -78,4 +78,4 @@ def make_choice(scenario: Scenario, policy: int, rule: Rule, attained: Attained,
     scratch = make_scratch(len(cluster.servers), *types, cluster.lanes)
     where = np.zeros((len(cluster.servers) + 1, 2), np.int64)
     clocks = with_clocks(no_clocks(), count)
-    return PolicyState(policy, attained, knob, rule, cluster.workers, gang, scratch, clocks, where, lists, at)
+    return PolicyState(policy, attained, knob, rule, cluster.workers, gang, scratch, clocks, where, lists, counters)

@@ -42,7 +42,7 @@ class Taking(NamedTuple):
     work: Ints
     held: JobState
     lists: Ints
-    at: Ints
+    counters: Ints
 
 
 def make_taking(scenario: Scenario, policy: int) -> Taking:
@@ -55,8 +55,8 @@ def make_taking(scenario: Scenario, policy: int) -> Taking:
     held.ps_server[:], held.stale[:] = -1, 1
     on_edge = (jobs.worker_type >= 0) & (slots[jobs.worker_type] > 0)
     demand = np.where(on_edge | (cluster.cloud is None), 1, jobs.chunks)
-    lists, at = np.zeros((12, n_jobs), np.int64), np.zeros(10, np.int64)
-    return Taking(policy, cluster.workers, demand, np.array(scenario.announced_work), held, lists, at)
+    lists, counters = np.zeros((12, n_jobs), np.int64), np.zeros(10, np.int64)
+    return Taking(policy, cluster.workers, demand, np.array(scenario.announced_work), held, lists, counters)
 
 
 @compiled

@@ -18,46 +18,46 @@ ENTRY_TIME, ENTRY_SEQUENCE, ENTRY_KIND, ENTRY_JOB, ENTRY_NUMBER = range(5)
 
 
 @lean
-def put(agenda: Ints, at: Ints, time: int, kind: int, job: int, number: int) -> None:
+def put(agenda: Ints, counters: Ints, time: int, kind: int, job: int, number: int) -> None:
     """Put an entry on the agenda, for which it has room; ``at[AGENDA]`` and ``at[SEQUENCE]`` count the entries."""
-    i = at[AGENDA]
-    at[AGENDA] += 1
-    agenda[i, ENTRY_TIME], agenda[i, ENTRY_SEQUENCE], agenda[i, ENTRY_KIND] = time, at[SEQUENCE], kind
+    i = counters[AGENDA]
+    counters[AGENDA] += 1
+    agenda[i, ENTRY_TIME], agenda[i, ENTRY_SEQUENCE], agenda[i, ENTRY_KIND] = time, counters[SEQUENCE], kind
     agenda[i, ENTRY_JOB], agenda[i, ENTRY_NUMBER] = job, number
-    at[SEQUENCE] += 1
+    counters[SEQUENCE] += 1
     while i > 0 and _is_before(agenda, i, (i - 1) // 2):
         _swap(agenda, i, (i - 1) // 2)
         i = (i - 1) // 2
 
 
 @lean
-def drop(agenda: Ints, at: Ints) -> None:
+def drop(agenda: Ints, counters: Ints) -> None:
     """Remove the first entry of the agenda."""
-    at[AGENDA] -= 1
-    _swap(agenda, 0, at[AGENDA])
-    _sift(agenda, at[AGENDA], 0)
+    counters[AGENDA] -= 1
+    _swap(agenda, 0, counters[AGENDA])
+    _sift(agenda, counters[AGENDA], 0)
 
 
 @lean
 def tidy(ledger: Ledger) -> None:
     """Remove obsolete ends of allocations once they are the majority: they can far outnumber the other entries."""
-    at, agenda = ledger.at, ledger.agenda
-    if 2 * at[STALE] <= at[AGENDA]:
+    counters, agenda = ledger.counters, ledger.agenda
+    if 2 * counters[STALE] <= counters[AGENDA]:
         return
     n_kept = 0
-    for i in range(at[AGENDA]):
+    for i in range(counters[AGENDA]):
         if not is_stale(ledger, i):
             _copy(agenda, i, n_kept)
             n_kept += 1
-    at[AGENDA], at[STALE] = n_kept, 0
+    counters[AGENDA], counters[STALE] = n_kept, 0
     make_heap(ledger)
 
 
 @lean
 def make_heap(ledger: Ledger) -> None:
     """Put the entries of the agenda, in any order, in that of a heap."""
-    for i in range(ledger.at[AGENDA] // 2 - 1, -1, -1):
-        _sift(ledger.agenda, ledger.at[AGENDA], i)
+    for i in range(ledger.counters[AGENDA] // 2 - 1, -1, -1):
+        _sift(ledger.agenda, ledger.counters[AGENDA], i)
 
 
 @inlined

@@ -89,7 +89,7 @@ def allocate(
     reason, value
         Number of the reason, and the value; NaN for none.
     """
-    mine, at, now = ledger.jobs[job], ledger.at, ledger.at[NOW]
+    mine, counters, now = ledger.jobs[job], ledger.counters, ledger.counters[NOW]
     if mine[HELD] > 0:
         stop(case, ledger, job)
     restore = case.overhead if mine[STYLE] >= 0 else 0
@@ -106,14 +106,14 @@ def allocate(
         _begin_together(ledger, job, where, ready)
     if case.kept == 0 and style != AT_SITES:
         keep_only(ledger.data, job, where, style == GANG)
-    mine[STYLE], mine[SINCE], mine[NUMBER] = style, now, at[ALLOCATIONS]
-    at[ALLOCATIONS] += 1
+    mine[STYLE], mine[SINCE], mine[NUMBER] = style, now, counters[ALLOCATIONS]
+    counters[ALLOCATIONS] += 1
     if mine[ADMITTED] < 0:
         mine[ADMITTED] = now
     _convert(ledger, job, colocated)
     if case.simulated and style != AT_SITES:
         end = -(-finish_time(ledger, job) // case.step) * case.step
-        put(ledger.agenda, at, end, GANG_ENDS, job, mine[VERSION])
+        put(ledger.agenda, counters, end, GANG_ENDS, job, mine[VERSION])
 
 
 @inlined
@@ -130,7 +130,7 @@ def take_ps(ledger: Ledger, job: int, ps: int) -> None:
     mine = ledger.jobs[job]
     if ps >= 0:
         ledger.ps_job[ps] = job
-    mine[PS], mine[PS_SINCE] = ps, ledger.at[NOW]
+    mine[PS], mine[PS_SINCE] = ps, ledger.counters[NOW]
 
 
 @inlined
@@ -150,8 +150,8 @@ def _make_rows(ledger: Ledger, job: int, size: int) -> None:
     """Have `job` have `size` rows of workers, where it had them if there is room."""
     mine = ledger.jobs[job]
     if size > mine[ROOM]:
-        mine[FIRST], mine[ROOM] = ledger.at[WORKER_ROWS], size
-        ledger.at[WORKER_ROWS] += size
+        mine[FIRST], mine[ROOM] = ledger.counters[WORKER_ROWS], size
+        ledger.counters[WORKER_ROWS] += size
     mine[SIZE] = size
 
 
@@ -161,7 +161,7 @@ def _supply_gang(case: Case, ledger: Ledger, job: int, where: Ints) -> int:
 
     Uploads under way continue while a job is suspended: only the rest of their delay is waited for.
     """
-    data, now, ready, n_before, n_workers = ledger.data, ledger.at[NOW], ledger.at[NOW], 0, 0
+    data, now, ready, n_before, n_workers = ledger.data, ledger.counters[NOW], ledger.counters[NOW], 0, 0
     for w in range(len(where)):
         n_workers += where[w, 1]
     for w in range(len(where)):
@@ -193,9 +193,9 @@ def _note_upload(
 
 @inlined
 def _add_upload(ledger: Ledger, job: int, server: int, chunks: int) -> None:
-    row = ledger.rows.uploads[ledger.at[UPLOADS]]
-    row[0], row[1], row[2], row[3] = job, server, chunks, ledger.at[NOW]
-    ledger.at[UPLOADS] += 1
+    row = ledger.rows.uploads[ledger.counters[UPLOADS]]
+    row[0], row[1], row[2], row[3] = job, server, chunks, ledger.counters[NOW]
+    ledger.counters[UPLOADS] += 1
 
 
 @lean
@@ -227,7 +227,7 @@ def _bring(case: Case, ledger: Ledger, job: int, server: int, n: int) -> None:
     if n > 0:
         i = new_entry(ledger.data, job, server)
         ledger.data.workers[i] = n
-        ledger.data.ready[i] = ledger.at[NOW] + upload_delay(case.delays, job, server)
+        ledger.data.ready[i] = ledger.counters[NOW] + upload_delay(case.delays, job, server)
 
 
 @lean
@@ -242,7 +242,7 @@ def _begin_each(case: Case, ledger: Ledger, job: int, where: Ints, restore: int)
     for w in range(len(where)):
         n_workers += where[w, 1]
     # the new rows are made behind all others, as the present ones are read meanwhile
-    first = size = ledger.at[WORKER_ROWS]
+    first = size = ledger.counters[WORKER_ROWS]
     for w in range(len(where)):
         server, n = where[w, 0], where[w, 1]
         present = workers_on(ledger.data, job, server)
@@ -250,7 +250,7 @@ def _begin_each(case: Case, ledger: Ledger, job: int, where: Ints, restore: int)
         _note_upload(ledger, job, server, n, present, n_before, n_workers)
         n_before += n
         n_continue = 0
-        if present > 0 and mine[STOPPED] == ledger.at[NOW]:
+        if present > 0 and mine[STOPPED] == ledger.counters[NOW]:
             size, n_continue = _continue(ledger, job, server, n, size)
         size = _join(ledger, job, server, n, n_continue, restore, size)
     _move_rows(ledger, job, first, size - first)
@@ -264,7 +264,7 @@ def _continue(ledger: Ledger, job: int, server: int, n: int, size: int) -> tuple
     for i in range(mine[FIRST], mine[FIRST] + mine[SIZE]):
         if rows[i, 0] == server and n_continue < n:
             rows[size, 0], rows[size, 1] = server, min(n - n_continue, rows[i, 1])
-            rows[size, 2] = max(ledger.at[NOW], rows[i, 2])
+            rows[size, 2] = max(ledger.counters[NOW], rows[i, 2])
             n_continue += rows[size, 1]
             size += 1
     return size, n_continue
@@ -273,7 +273,7 @@ def _continue(ledger: Ledger, job: int, server: int, n: int, size: int) -> tuple
 @inlined
 def _join(ledger: Ledger, job: int, server: int, n: int, n_continue: int, restore: int, size: int) -> int:
     """Rows, from number `size` on, of the workers on a server that begin after the `n_continue` that continue."""
-    data, rows, now = ledger.data, ledger.workers, ledger.at[NOW]
+    data, rows, now = ledger.data, ledger.workers, ledger.counters[NOW]
     # the workers that continue use the first data: as many are passed over
     n_joined, n_passed, block = 0, n_continue, data.first[job]
     while block != EMPTY:
@@ -394,7 +394,7 @@ def suspend(case: Case, ledger: Ledger, job: int, reason: int) -> None:
 @lean
 def stop(case: Case, ledger: Ledger, job: int) -> None:
     """Take the workers and the PS from `job`, which is not finished; its data stay."""
-    mine, now = ledger.jobs[job], ledger.at[NOW]
+    mine, now = ledger.jobs[job], ledger.counters[NOW]
     done = work_done(ledger, job, now)
     # at least 1: a job that is stopped at its very end still has to complete
     true_left = max(mine[TRUE_LEFT] - done, 1)
@@ -425,21 +425,21 @@ def _release(case: Case, ledger: Ledger, job: int) -> None:
     release_ps(ledger, job)
     mine[HELD] = 0
     mine[VERSION] += 1
-    ledger.at[STALE] += case.simulated and mine[STYLE] != AT_SITES
+    ledger.counters[STALE] += case.simulated and mine[STYLE] != AT_SITES
 
 
 @lean
 def release_ps(ledger: Ledger, job: int) -> None:
     """Release the PS slot of `job`, if it has one; a PS that has served for some time is noted."""
-    mine, at = ledger.jobs[job], ledger.at
+    mine, counters = ledger.jobs[job], ledger.counters
     if mine[PS] == NO_PS:
         return
     if mine[PS] >= 0:
         ledger.ps_job[mine[PS]] = -1
-    if mine[PS_SINCE] < at[NOW]:
-        row = ledger.rows.ps[at[PS_ROWS]]
-        row[0], row[1], row[2], row[3], row[4] = job, mine[PS], 1, mine[PS_SINCE], at[NOW]
-        at[PS_ROWS] += 1
+    if mine[PS_SINCE] < counters[NOW]:
+        row = ledger.rows.ps[counters[PS_ROWS]]
+        row[0], row[1], row[2], row[3], row[4] = job, mine[PS], 1, mine[PS_SINCE], counters[NOW]
+        counters[PS_ROWS] += 1
     mine[PS] = NO_PS
 
 
@@ -447,36 +447,43 @@ def release_ps(ledger: Ledger, job: int) -> None:
 def _note_runs(case: Case, ledger: Ledger, job: int, done: int, preempted: int) -> None:
     """The rows of an allocation that has done this work [worker-µs]; one of length 0 has none."""
     mine = ledger.jobs[job]
-    if case.simulated == 0 or mine[SINCE] == ledger.at[NOW] or mine[STYLE] == AT_SITES:
+    if case.simulated == 0 or mine[SINCE] == ledger.counters[NOW] or mine[STYLE] == AT_SITES:
         return
     if mine[STYLE] == ELASTIC:
         _note_elastic_runs(ledger, job, done, preempted)
         return
     for i in range(mine[FIRST], mine[FIRST] + mine[SIZE]):
         _note_run(ledger, job, ledger.workers[i, 0], ledger.workers[i, 1], mine[COMPUTE_FROM])
-        row = ledger.rows.runs[ledger.at[RUNS] - 1]
+        row = ledger.rows.runs[ledger.counters[RUNS] - 1]
         row[6], row[7], row[9] = done, mine[HELD], preempted
 
 
 @inlined
 def _note_run(ledger: Ledger, job: int, server: int, n: int, begin: int) -> None:
     """A row of an allocation that ends now."""
-    mine, at = ledger.jobs[job], ledger.at
-    row = ledger.rows.runs[at[RUNS]]
-    row[0], row[1], row[2], row[3], row[4], row[5] = job, server, n, mine[SINCE], min(begin, at[NOW]), at[NOW]
+    mine, counters = ledger.jobs[job], ledger.counters
+    row = ledger.rows.runs[counters[RUNS]]
+    row[0], row[1], row[2], row[3], row[4], row[5] = (
+        job,
+        server,
+        n,
+        mine[SINCE],
+        min(begin, counters[NOW]),
+        counters[NOW],
+    )
     row[8] = mine[COLOCATED]
-    at[RUNS] += 1
+    counters[RUNS] += 1
 
 
 @lean
 def _note_elastic_runs(ledger: Ledger, job: int, done: int, preempted: int) -> None:
     """One row for the workers that begin together on a server; the work is spread over the rows by their time."""
-    mine, at, rows = ledger.jobs[job], ledger.at, ledger.rows.runs
-    first, total = at[RUNS], 0
+    mine, counters, rows = ledger.jobs[job], ledger.counters, ledger.rows.runs
+    first, total = counters[RUNS], 0
     for i in range(mine[FIRST], mine[FIRST] + mine[SIZE]):
-        server, n, begin = ledger.workers[i, 0], ledger.workers[i, 1], min(ledger.workers[i, 2], at[NOW])
-        total += n * (at[NOW] - begin)
-        k = at[RUNS] - 1
+        server, n, begin = ledger.workers[i, 0], ledger.workers[i, 1], min(ledger.workers[i, 2], counters[NOW])
+        total += n * (counters[NOW] - begin)
+        k = counters[RUNS] - 1
         while k >= first and not (rows[k, 1] == server and rows[k, 4] == begin):
             k -= 1
         if k >= first:
@@ -484,8 +491,8 @@ def _note_elastic_runs(ledger: Ledger, job: int, done: int, preempted: int) -> N
         else:
             _note_run(ledger, job, server, n, begin)
     so_far = before = 0
-    for k in range(first, at[RUNS]):
-        so_far += rows[k, 2] * (at[NOW] - rows[k, 4])
+    for k in range(first, counters[RUNS]):
+        so_far += rows[k, 2] * (counters[NOW] - rows[k, 4])
         until = so_far if done == total else times(so_far, done, total)
         rows[k, 6], rows[k, 7], rows[k, 9] = until - before, rows[k, 2], preempted
         before = until

@@ -82,9 +82,9 @@ class Engine:
     def __deepcopy__(self, memo: dict[int, Any]) -> Engine:
         """A copy with none of the record's rows, which grow without end: forecasts are made on copies."""
         engine = memo[id(self)] = Engine.__new__(Engine)
-        at = self.ledger.at.copy()
-        at[[DECISIONS, PS_ROWS, UPLOADS, RUNS]] = 0
-        ledger = self.ledger._replace(rows=no_rows(), at=at)
+        counters = self.ledger.counters.copy()
+        counters[[DECISIONS, PS_ROWS, UPLOADS, RUNS]] = 0
+        ledger = self.ledger._replace(rows=no_rows(), counters=counters)
         # what never changes is shared; one memo, as kernel and books have arrays of the ledger, too
         memo.update({id(array): array for array in (*self.case, *self.case.delays) if isinstance(array, np.ndarray)})
         vars(engine).update(deepcopy({**self.__getstate__(), "ledger": ledger}, memo))
@@ -147,11 +147,11 @@ class Engine:
     @property
     def now(self) -> int:
         """The present [µs]."""
-        return int(self.ledger.at[NOW])
+        return int(self.ledger.counters[NOW])
 
     def set_now(self, time: int) -> None:
         """The present is `time` [µs]."""
-        self.ledger.at[NOW] = time
+        self.ledger.counters[NOW] = time
 
     def simulate(self) -> None:
         """From now on ends of allocations are put on the agenda, and their runs are noted."""
@@ -162,7 +162,7 @@ class Engine:
         """As :meth:`simulate`, from a state that is under way, as if all announced work were true."""
         self.ledger = self.ledger._replace(work=self.ledger.announced)
         self.ledger.jobs[:, TRUE_LEFT] = self.ledger.jobs[:, LEFT]
-        self.ledger.at[[AGENDA, STALE]] = 0
+        self.ledger.counters[[AGENDA, STALE]] = 0
         self.simulate()
         for job in self.holders():
             if self.ledger.jobs[job, STYLE] != AT_SITES:
@@ -177,7 +177,7 @@ class Engine:
     @property
     def next_due(self) -> int:
         """The time of the first entry of the agenda [µs]; NEVER if there is none."""
-        return int(self.ledger.agenda[0, ENTRY_TIME]) if self.ledger.at[AGENDA] else NEVER
+        return int(self.ledger.agenda[0, ENTRY_TIME]) if self.ledger.counters[AGENDA] else NEVER
 
     def put(self, time: int, kind: int, job: int, number: int = 0) -> None:
         """Put an entry on the agenda (:mod:`.agenda`)."""
@@ -187,7 +187,7 @@ class Engine:
         """Take the entries that are due at `now` from the agenda: (kind, job, number) of each, in order."""
         entries = list[list[int]]()
         while self.next_due <= now:
-            self.ledger.at[NOW] = now
+            self.ledger.counters[NOW] = now
             if self._handle is None:
                 self._make_handle()
             n = int(self._calls.take_due(self._handle, self._due))
@@ -196,18 +196,18 @@ class Engine:
 
     def entries(self, *kinds: int) -> Ints:
         """The jobs of the agenda's entries of these kinds."""
-        agenda = self.ledger.agenda[: self.ledger.at[AGENDA]]
+        agenda = self.ledger.agenda[: self.ledger.counters[AGENDA]]
         jobs: Ints = agenda[np.isin(agenda[:, ENTRY_KIND], kinds), ENTRY_JOB]
         return jobs
 
     def remove_entries(self, job: int, *kinds: int) -> None:
         """Take the entries of `job` of these kinds off the agenda."""
-        at = self.ledger.at
-        agenda = self.ledger.agenda[: at[AGENDA]]
+        counters = self.ledger.counters
+        agenda = self.ledger.agenda[: counters[AGENDA]]
         rest = agenda[~(np.isin(agenda[:, ENTRY_KIND], kinds) & (agenda[:, ENTRY_JOB] == job))]
         # entries in order of (time, sequence) are a heap
         self.ledger.agenda[: len(rest)] = rest[np.lexsort((rest[:, 1], rest[:, 0]))]
-        at[AGENDA] = len(rest)
+        counters[AGENDA] = len(rest)
 
     # -- allocations ---------------------------------------------------------------------------------------------
 
@@ -243,8 +243,8 @@ class Engine:
         forget(self.ledger.data, job)
 
     def _tidy(self) -> None:
-        at = self.ledger.at
-        if self.case.simulated and 2 * at[STALE] > at[AGENDA]:
+        counters = self.ledger.counters
+        if self.case.simulated and 2 * counters[STALE] > counters[AGENDA]:
             self._calls.tidy(self._handle)
 
     def upload(self, job: int, where: Placement, reason: int, *, copies: bool) -> None:
@@ -280,11 +280,11 @@ class Engine:
         """The PS in this slot, or in the cloud, begins to serve `job`."""
         if slot >= 0:
             self.ledger.ps_job[slot] = job
-        self.ledger.jobs[job, PS], self.ledger.jobs[job, PS_SINCE] = slot, self.ledger.at[NOW]
+        self.ledger.jobs[job, PS], self.ledger.jobs[job, PS_SINCE] = slot, self.ledger.counters[NOW]
 
     def release_ps(self, job: int) -> None:
         """Release the PS slot of `job`, if it has one."""
-        row, now = self.ledger.jobs[job], int(self.ledger.at[NOW])
+        row, now = self.ledger.jobs[job], int(self.ledger.counters[NOW])
         slot = int(row[PS])
         if slot == NO_PS:
             return
@@ -303,22 +303,22 @@ class Engine:
 
     def add_decision(self, job: int, verb: int, server: int, workers: int, reason: int, value: float | None) -> None:
         """Add a decision, at the present; -1 for no server and no workers."""
-        at = self.ledger.at
-        n = at[DECISIONS]
+        counters = self.ledger.counters
+        n = counters[DECISIONS]
         if n == len(self.ledger.rows.decisions):
             self._grow(0)
         rows = self.ledger.rows
-        rows.decisions[n] = at[NOW], job, verb, server, workers, reason
+        rows.decisions[n] = counters[NOW], job, verb, server, workers, reason
         rows.values[n] = _NAN if value is None else value
-        at[DECISIONS] += 1
+        counters[DECISIONS] += 1
 
     def add_ps(self, *row: int) -> None:
         """Add a row (job, slot, PSs, start, end)."""
-        n = self.ledger.at[PS_ROWS]
+        n = self.ledger.counters[PS_ROWS]
         if n == len(self.ledger.rows.ps):
             self._grow(0)
         self.ledger.rows.ps[n] = row
-        self.ledger.at[PS_ROWS] += 1
+        self.ledger.counters[PS_ROWS] += 1
 
     def rows(self) -> Rows:
         """The rows so far."""
@@ -327,7 +327,7 @@ class Engine:
     def admit(self, job: int) -> None:
         """Note the present as the first time that `job` is given something, unless there was an earlier one."""
         if self.ledger.jobs[job, ADMITTED] < 0:
-            self.ledger.jobs[job, ADMITTED] = self.ledger.at[NOW]
+            self.ledger.jobs[job, ADMITTED] = self.ledger.counters[NOW]
 
     @property
     def admitted(self) -> Ints:
@@ -411,7 +411,7 @@ class Engine:
     def has_just_trained(self, job: int) -> bool:
         """Whether an allocation of `job` has ended at this instant that did any work."""
         row = self.ledger.jobs[job]
-        return bool(row[STOPPED] == self.ledger.at[NOW] and row[TRAINED] > 0)
+        return bool(row[STOPPED] == self.ledger.counters[NOW] and row[TRAINED] > 0)
 
     def serve(self, server: int, *, back: bool, workers: Ints, ps_slots: Ints, out: int) -> None:
         """Take `server`, which no job uses, out of service or back into it.

@@ -113,7 +113,7 @@ def put(handle: Any, time: int, kind: int, job: int, number: int) -> int:
     ledger, step = handle.ledger, handle.case.step
     if not has_room(ledger, 1):
         return FULL
-    agenda.put(ledger.agenda, ledger.at, -(-time // step) * step, kind, job, number)
+    agenda.put(ledger.agenda, ledger.counters, -(-time // step) * step, kind, job, number)
     return DONE
 
 

@@ -45,7 +45,7 @@ GANG, ELASTIC, AT_SITES = range(3)
 """
 
 (ARRIVED, AGENDA, SEQUENCE, STALE, DONE, NOW, DECISIONS, PS_ROWS, UPLOADS, RUNS, WORKER_ROWS, ALLOCATIONS) = range(12)
-"""Numbers of ``Ledger.at``: jobs arrived; length of the agenda, entries made so far, its obsolete entries; jobs
+"""Numbers of ``Ledger.counters``: jobs arrived; length of the agenda, entries made so far, its obsolete entries; jobs
 completed; the present [µs]; rows of the four tables and of ``Ledger.workers``; allocations made so far."""
 
 
@@ -184,7 +184,7 @@ class Ledger(NamedTuple):
     in_service: Bools
     agenda: Ints
     rows: Rows
-    at: Ints
+    counters: Ints
 
 
 BLOCK = 8
@@ -243,7 +243,7 @@ def make_ledger(scenario: Scenario) -> Ledger:
         in_service=np.ones(len(cluster.servers), np.bool_),
         agenda=np.zeros((0, 5), np.int64),
         rows=no_rows(),
-        at=np.zeros(12, np.int64),
+        counters=np.zeros(12, np.int64),
     )
 
 
@@ -287,40 +287,47 @@ def longer(array: A, need: int) -> A:
 
 def with_room(ledger: Ledger, more: int) -> Ledger:
     """The same with room for at most `more` further rows, entries and agenda items each."""
-    rows, data, at = ledger.rows, ledger.data, ledger.at.tolist()
-    blocks, decisions = int(data.size[0]) + more, at[DECISIONS] + more
+    rows, data, counters = ledger.rows, ledger.data, ledger.counters.tolist()
+    blocks, decisions = int(data.size[0]) + more, counters[DECISIONS] + more
     if blocks > len(data.following):
         blocks = max(blocks, 3 * len(data.following) // 2)
         entries = {name: longer(getattr(data, name), BLOCK * blocks) for name in ("server", "workers", "ready")}
         data = data._replace(following=longer(data.following, blocks), **entries)
     return ledger._replace(
         rows=Rows(
-            longer(rows.decisions, decisions), longer(rows.values, decisions), longer(rows.ps, at[PS_ROWS] + more),
-            longer(rows.uploads, at[UPLOADS] + more), longer(rows.runs, at[RUNS] + more),
+            longer(rows.decisions, decisions), longer(rows.values, decisions),
+            longer(rows.ps, counters[PS_ROWS] + more), longer(rows.uploads, counters[UPLOADS] + more),
+            longer(rows.runs, counters[RUNS] + more),
         ),
         data=data,
-        workers=longer(ledger.workers, at[WORKER_ROWS] + more),
-        agenda=longer(ledger.agenda, at[AGENDA] + more),
+        workers=longer(ledger.workers, counters[WORKER_ROWS] + more),
+        agenda=longer(ledger.agenda, counters[AGENDA] + more),
     )  # fmt: skip
 
 
 def trimmed(ledger: Ledger) -> Rows:
     """The rows of the record so far, without the room behind them."""
-    rows, at = ledger.rows, ledger.at
-    n = at[DECISIONS]
+    rows, counters = ledger.rows, ledger.counters
+    n = counters[DECISIONS]
     return Rows(
-        rows.decisions[:n], rows.values[:n], rows.ps[: at[PS_ROWS]], rows.uploads[: at[UPLOADS]],
-        rows.runs[: at[RUNS]],
+        rows.decisions[:n], rows.values[:n], rows.ps[: counters[PS_ROWS]], rows.uploads[: counters[UPLOADS]],
+        rows.runs[: counters[RUNS]],
     )  # fmt: skip
 
 
 @lean
 def has_room(ledger: Ledger, more: int) -> bool:
     """Whether every array that grows has room for `more` rows or entries."""
-    at, rows = ledger.at, ledger.rows
-    tables = min(len(rows.decisions) - at[DECISIONS], len(rows.values) - at[DECISIONS], len(rows.ps) - at[PS_ROWS])
-    others = min(len(rows.uploads) - at[UPLOADS], len(rows.runs) - at[RUNS], len(ledger.agenda) - at[AGENDA])
-    pools = min(len(ledger.workers) - at[WORKER_ROWS], len(ledger.data.following) - ledger.data.size[0])
+    counters, rows = ledger.counters, ledger.rows
+    tables = min(
+        len(rows.decisions) - counters[DECISIONS],
+        len(rows.values) - counters[DECISIONS],
+        len(rows.ps) - counters[PS_ROWS],
+    )
+    others = min(
+        len(rows.uploads) - counters[UPLOADS], len(rows.runs) - counters[RUNS], len(ledger.agenda) - counters[AGENDA]
+    )
+    pools = min(len(ledger.workers) - counters[WORKER_ROWS], len(ledger.data.following) - ledger.data.size[0])
     return min(tables, others, pools) >= more
 
 
@@ -329,9 +336,9 @@ def note_decision(
     ledger: Ledger, job: int, verb: int, server: int, workers: int, reason: int, value: float
 ) -> None:  # fmt: skip
     """Add a row to the decisions, at the present."""
-    at, decisions = ledger.at, ledger.rows.decisions
-    n = at[DECISIONS]
-    decisions[n, 0], decisions[n, 1], decisions[n, 2] = at[NOW], job, verb
+    counters, decisions = ledger.counters, ledger.rows.decisions
+    n = counters[DECISIONS]
+    decisions[n, 0], decisions[n, 1], decisions[n, 2] = counters[NOW], job, verb
     decisions[n, 3], decisions[n, 4], decisions[n, 5] = server, workers, reason
     ledger.rows.values[n] = value
-    at[DECISIONS] = n + 1
+    counters[DECISIONS] = n + 1

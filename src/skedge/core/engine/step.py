@@ -13,19 +13,19 @@ from .ledger import AGENDA, ARRIVAL, ARRIVED, NOW, STALE, Case, Ledger
 @lean
 def next_time(ledger: Ledger) -> int:
     """The time of the next arrival or entry of the agenda [µs]; NEVER at the end."""
-    at, time = ledger.at, NEVER
-    if at[ARRIVED] < len(ledger.jobs):
-        time = ledger.jobs[at[ARRIVED], ARRIVAL]
-    return min(time, ledger.agenda[0, ENTRY_TIME]) if at[AGENDA] > 0 else time
+    counters, time = ledger.counters, NEVER
+    if counters[ARRIVED] < len(ledger.jobs):
+        time = ledger.jobs[counters[ARRIVED], ARRIVAL]
+    return min(time, ledger.agenda[0, ENTRY_TIME]) if counters[AGENDA] > 0 else time
 
 
 @lean
 def n_arrivals(ledger: Ledger) -> int:
     """The number of jobs that arrive now."""
-    at, last = ledger.at, ledger.at[ARRIVED]
-    while last < len(ledger.jobs) and ledger.jobs[last, ARRIVAL] <= at[NOW]:
+    counters, last = ledger.counters, ledger.counters[ARRIVED]
+    while last < len(ledger.jobs) and ledger.jobs[last, ARRIVAL] <= counters[NOW]:
         last += 1
-    return last - at[ARRIVED]
+    return last - counters[ARRIVED]
 
 
 @lean
@@ -34,14 +34,14 @@ def take_due(ledger: Ledger, finished: Ints) -> tuple[int, bool]:
 
     Fills `finished` with the jobs that complete now, ascending; returns how many, and whether there is a wake-up.
     """
-    at, agenda, woke, n = ledger.at, ledger.agenda, False, 0
-    while at[AGENDA] > 0 and agenda[0, ENTRY_TIME] <= at[NOW]:
+    counters, agenda, woke, n = ledger.counters, ledger.agenda, False, 0
+    while counters[AGENDA] > 0 and agenda[0, ENTRY_TIME] <= counters[NOW]:
         kind, job, stale = agenda[0, ENTRY_KIND], agenda[0, ENTRY_JOB], is_stale(ledger, 0)
-        drop(agenda, at)
+        drop(agenda, counters)
         if kind == WAKE:
             woke = True
         elif stale:
-            at[STALE] -= 1
+            counters[STALE] -= 1
         elif kind == GANG_ENDS:
             k = n
             while k > 0 and finished[k - 1] > job:
@@ -58,12 +58,12 @@ def take_all_due(ledger: Ledger, due: Ints) -> int:
 
     Fills `due` with (kind, job, number) rows; returns how many.
     """
-    at, agenda, n = ledger.at, ledger.agenda, 0
-    while n < len(due) and at[AGENDA] > 0 and agenda[0, ENTRY_TIME] <= at[NOW]:
+    counters, agenda, n = ledger.counters, ledger.agenda, 0
+    while n < len(due) and counters[AGENDA] > 0 and agenda[0, ENTRY_TIME] <= counters[NOW]:
         stale = is_stale(ledger, 0)
         due[n, 0], due[n, 1], due[n, 2] = agenda[0, ENTRY_KIND], agenda[0, ENTRY_JOB], agenda[0, ENTRY_NUMBER]
-        drop(agenda, at)
-        at[STALE] -= stale
+        drop(agenda, counters)
+        counters[STALE] -= stale
         n += not stale
     return n
 
@@ -78,4 +78,4 @@ def room_for_event(case: Case, ledger: Ledger, arrivals: int) -> int:
     n_workers = 0
     for kind in range(len(case.slots)):
         n_workers += case.slots[kind]
-    return 3 * n_workers + ledger.at[AGENDA] + arrivals + 1
+    return 3 * n_workers + ledger.counters[AGENDA] + arrivals + 1

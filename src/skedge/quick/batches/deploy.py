@@ -100,9 +100,9 @@ def _ask(case: BatchCase, books: BatchBooks, job: int, tau: int, due: int) -> tu
     first, end = case.first[mine[TYPES]], case.first[mine[TYPES] + 1]
     chosen, n = np.empty(end - first, np.int64), 0
     for i in range(first, end):
-        if mine[SINCE] + upload_delay(case.delays, job, case.at[i]) < due:
+        if mine[SINCE] + upload_delay(case.delays, job, case.counters[i]) < due:
             chosen[n], n = i, n + 1
-    servers, xi = case.at[chosen[:n]], case.xi[chosen[:n]]
+    servers, xi = case.counters[chosen[:n]], case.xi[chosen[:n]]
     rows, ps_rows = servers * case.widths[0] + mine[KIND], servers * case.widths[1] + mine[PS_KIND]
     return DeploymentRequest(case.work[job], mine[CHUNKS], case.slot, tau, rows, ps_rows, xi), servers
 
@@ -138,22 +138,22 @@ def _accept(case: BatchCase, books: BatchBooks, job: int, servers: Ints, plan: D
     mine[PLANNED], mine[END] = ready + plan.slots * case.slot, -(-end // case.step) * case.step
     if mine[PS] >= 0:
         books.ps_until[mine[PS]] = mine[END]
-    mine[FIRST], mine[COUNT] = books.at[RUNS], used
+    mine[FIRST], mine[COUNT] = books.counters[RUNS], used
     reason = ONE_SERVER if plan.kind == COST_C else SPREAD
     for server in range(len(held)):
         if held[server] > 0 or server == mine[PS_SERVER]:
             _note_decision(books, now, job, RESERVE, server, -1, reason, math.nan)
-            row = books.plans[books.at[PLANS]]
+            row = books.plans[books.counters[PLANS]]
             row[0], row[1], row[2], row[3] = job, server, held[server], int(server == mine[PS_SERVER])
             row[4], row[5] = now, mine[PLANNED]
-            books.at[PLANS] += 1
+            books.counters[PLANS] += 1
     for server in range(len(held)):
         if held[server] > 0:
             _note_decision(books, now, job, ALLOCATE, server, held[server], reason, 1 - plan.cost)
-            row = books.runs[books.at[RUNS]]
+            row = books.runs[books.counters[RUNS]]
             row[0], row[1], row[2], row[3], row[4] = job, server, held[server], now, min(ready, mine[END])
             row[5], row[6], row[7], row[8], row[9] = mine[END], case.work[job, zeta], plan.workers, zeta, 0
-            books.at[RUNS] += 1
+            books.counters[RUNS] += 1
 
 
 @inlined
@@ -220,11 +220,11 @@ def _note_pieces(
         if i + 1 < book.size[row]:
             end = min(end, book.starts[row, i + 1])
         if start < end:
-            out = books.prices[books.at[PRICES]]
+            out = books.prices[books.counters[PRICES]]
             out[0], out[1], out[2], out[3], out[4] = now, job, server, of_ps, kind
             out[5], out[6] = now + start * case.slot, now + end * case.slot
-            books.price[books.at[PRICES]] = price(book, row, book.load[row, i])
-            books.at[PRICES] += 1
+            books.price[books.counters[PRICES]] = price(book, row, book.load[row, i])
+            books.counters[PRICES] += 1
 
 
 @compiled
@@ -246,7 +246,7 @@ def _postpone(books: BatchBooks, job: int, ask: DeploymentRequest, plan: Deploym
 def _note_decision(
     books: BatchBooks, now: int, job: int, verb: int, server: int, workers: int, reason: int, value: float
 ) -> None:
-    row = books.decisions[books.at[DECISIONS]]
+    row = books.decisions[books.counters[DECISIONS]]
     row[0], row[1], row[2], row[3], row[4], row[5] = now, job, verb, server, workers, reason
-    books.values[books.at[DECISIONS]] = value
-    books.at[DECISIONS] += 1
+    books.values[books.counters[DECISIONS]] = value
+    books.counters[DECISIONS] += 1

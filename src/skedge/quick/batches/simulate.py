@@ -164,9 +164,9 @@ class _Batches:
 
     def schedule(self) -> Schedule:
         """The tables, made of the rows as :class:`~skedge.core.record.record.Record` and the world's log make them."""
-        scenario, books, at = self.scenario, self.books, self.books.at
+        scenario, books, counters = self.scenario, self.books, self.books.counters
         decisions, values = self._decisions()
-        runs, deployed = books.runs[: at[RUNS]], np.flatnonzero(books.jobs[:, COUNT])
+        runs, deployed = books.runs[: counters[RUNS]], np.flatnonzero(books.jobs[:, COUNT])
         begun = np.zeros(len(books.jobs), np.int64)
         begun[runs[:, 0]] = runs[:, 3]
         ps = np.column_stack([deployed, books.jobs[deployed, PS], np.ones_like(deployed), begun[deployed]])
@@ -182,14 +182,14 @@ class _Batches:
 
     def _plans(self) -> Plans:
         plans, books = Plans(), self.books
-        rows = books.plans[: books.at[PLANS]].tolist()
+        rows = books.plans[: books.counters[PLANS]].tolist()
         # a plan is made when it starts
         plans.rows = [PlanRow(job, server, n, ps, start, end, start) for job, server, n, ps, start, end in rows]
         return plans
 
     def _prices(self) -> list[tuple[object, ...]]:
         cluster, books = self.scenario.cluster, self.books
-        count, ids = books.at[PRICES], cluster.server_ids
+        count, ids = books.counters[PRICES], cluster.server_ids
         names = [WORKER + t for t in cluster.worker_types], [PS_NAME + t for t in cluster.ps_types]
         rows = zip(books.prices[:count].tolist(), books.price[:count].tolist(), strict=True)
         return [
@@ -199,7 +199,7 @@ class _Batches:
 
     def _decisions(self) -> tuple[Ints, Floats]:
         """All decisions in order: at one instant those on arrivals come first."""
-        books, count = self.books, self.books.at[DECISIONS]
+        books, count = self.books, self.books.counters[DECISIONS]
         rows = np.concatenate([self._on_arrivals(), books.decisions[:count]])
         values = np.concatenate([np.full(len(rows) - count, np.nan), books.values[:count]])
         order = rows[:, 0].argsort(kind="stable")

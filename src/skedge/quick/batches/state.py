@@ -26,7 +26,7 @@ SINCE, UPLOADED, CHUNKS, TYPES, KIND, PS_KIND, FIRST, COUNT, PS, PS_SERVER, PLAN
 """
 
 DECISIONS, PLANS, PRICES, RUNS = range(4)
-"""Numbers of ``BatchBooks.at``: rows of the four tables."""
+"""Numbers of ``BatchBooks.counters``: rows of the four tables."""
 
 COPIED, ONE_SERVER, SPREAD, TOO_DEAR, NOT_UPLOADED, TOO_LONG, NO_ROOM, NO_WORKER, NO_PS = range(9)
 """Reasons of decisions."""
@@ -43,7 +43,7 @@ class BatchCase(NamedTuple):
         How plans are compared.
     work
         Work by job and zeta [worker-µs].
-    first, at, xi
+    first, counters, xi
         The servers for jobs of a pair of types, in order of ties, and whether xi = 1 there: those of pair i are
         ``at[first[i] : first[i + 1]]``.
     ps_first, ps_list
@@ -60,7 +60,7 @@ class BatchCase(NamedTuple):
     rule: PlanComparison
     work: Ints
     first: Ints
-    at: Ints
+    counters: Ints
     xi: Ints
     ps_first: Ints
     ps_list: Ints
@@ -100,7 +100,7 @@ class BatchBooks(NamedTuple):
     prices: Ints
     price: Floats
     runs: Ints
-    at: Ints
+    counters: Ints
 
 
 def make_case(scenario: Scenario, policy: Batch) -> tuple[BatchCase, Ints]:
@@ -148,25 +148,25 @@ def make_books(scenario: Scenario, case: BatchCase, types: Ints) -> BatchBooks:
 
 def with_room(books: BatchBooks, servers: int, steps: int) -> BatchBooks:
     """The same with room for the rows of one more job (:func:`has_room`); `steps`: the most of a book's row."""
-    at = books.at
-    prices, decisions = int(at[PRICES]) + (servers + 1) * (steps + 2), int(at[DECISIONS]) + 2 * servers + 1
+    counters = books.counters
+    prices, decisions = int(counters[PRICES]) + (servers + 1) * (steps + 2), int(counters[DECISIONS]) + 2 * servers + 1
     return books._replace(
         decisions=longer(books.decisions, decisions),
         values=longer(books.values, decisions),
-        plans=longer(books.plans, int(at[PLANS]) + servers + 1),
+        plans=longer(books.plans, int(counters[PLANS]) + servers + 1),
         prices=longer(books.prices, prices),
         price=longer(books.price, prices),
-        runs=longer(books.runs, int(at[RUNS]) + servers),
+        runs=longer(books.runs, int(counters[RUNS]) + servers),
     )
 
 
 @lean
 def has_room(case: BatchCase, books: BatchBooks, workers: LoadProfile, ps: LoadProfile) -> bool:
     """Whether every array has room for one more job."""
-    servers, at = len(case.delays.cloud), books.at
+    servers, counters = len(case.delays.cloud), books.counters
     prices = (servers + 1) * (max(_steps(workers), _steps(ps)) + 2)
-    room = len(books.decisions) - at[DECISIONS] > 2 * servers and len(books.plans) - at[PLANS] > servers
-    room = room and len(books.runs) - at[RUNS] >= servers and len(books.prices) - at[PRICES] >= prices
+    room = len(books.decisions) - counters[DECISIONS] > 2 * servers and len(books.plans) - counters[PLANS] > servers
+    room = room and len(books.runs) - counters[RUNS] >= servers and len(books.prices) - counters[PRICES] >= prices
     return room and _steps(workers) + 2 <= workers.starts.shape[1] and _steps(ps) + 2 <= ps.starts.shape[1]
 
 

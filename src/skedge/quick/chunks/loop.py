@@ -78,7 +78,7 @@ def advance(case: LaneCase, books: LaneBooks, events: int) -> int:
         if why != UNCOUNTED:
             return why
         # it allocates, so it is not called within the loop, where references to arrays are not counted
-        c = _chunks(case, books, books.at[ARRIVED], books.at[NOW])
+        c = _chunks(case, books, books.counters[ARRIVED], books.counters[NOW])
         lane, postponed = books.order[0, : c.chunks], books.order[1, : c.chunks]
         count_postponed(
             books.belief, c, case.lane_server, case.delays, books.weights, books.costs.scratch, lane, postponed
@@ -91,7 +91,7 @@ def _go_on(case: LaneCase, books: LaneBooks, events: int) -> tuple[int, int]:
     why = PAUSED
     while events > 0 and why == PAUSED:
         why = _answer(case, books)
-        if why == PAUSED and books.at[MORE] == 1 and books.at[ARRIVED] == len(books.jobs):
+        if why == PAUSED and books.counters[MORE] == 1 and books.counters[ARRIVED] == len(books.jobs):
             _learn(case, books)
             why = ANSWERED
         elif why == PAUSED and not has_rows(books):
@@ -105,65 +105,65 @@ def _go_on(case: LaneCase, books: LaneBooks, events: int) -> tuple[int, int]:
 @inlined
 def _answer(case: LaneCase, books: LaneBooks) -> int:
     """Dispatch or reject the jobs that have arrived; PAUSED if all are answered."""
-    at = books.at
-    while at[ARRIVED] < at[COMING]:
-        if at[PLACED] == 0:
-            if not (has_room(books.belief) and has_room(books.truth.lanes) and can_send(books, at[ARRIVED])):
+    counters = books.counters
+    while counters[ARRIVED] < counters[COMING]:
+        if counters[PLACED] == 0:
+            if not (has_room(books.belief) and has_room(books.truth.lanes) and can_send(books, counters[ARRIVED])):
                 return FULL
-            at[PLACED] = _place(case, books, at[ARRIVED], at[NOW])
-            if at[PLACED] == LACKING:
+            counters[PLACED] = _place(case, books, counters[ARRIVED], counters[NOW])
+            if counters[PLACED] == LACKING:
                 return UNCOUNTED
-        if at[PLACED] != REJECTED:
-            _send(case, books, at[ARRIVED], at[NOW])
-        at[PLACED] = 0
-        at[ARRIVED] += 1
+        if counters[PLACED] != REJECTED:
+            _send(case, books, counters[ARRIVED], counters[NOW])
+        counters[PLACED] = 0
+        counters[ARRIVED] += 1
     return PAUSED
 
 
 @inlined
 def _next_event(case: LaneCase, books: LaneBooks) -> int:
     """Run the lanes up to the next event and carry it out; PAUSED if the run may go on."""
-    at, truth, why, now = books.at, books.truth, QUIET, _next(books)
-    if at[DISPATCHES] > 0:
-        why, now = run(truth, at[NOW] if at[UNSETTLED] else -1, now)
-    at[UNSETTLED] = 0
+    counters, truth, why, now = books.counters, books.truth, QUIET, _next(books)
+    if counters[DISPATCHES] > 0:
+        why, now = run(truth, counters[NOW] if counters[UNSETTLED] else -1, now)
+    counters[UNSETTLED] = 0
     if why == NO_BUFFER:
         _learn(case, books)
         return FULL
     if why == QUIET and now == NEVER:
         return OVER
-    at[NOW] = now
+    counters[NOW] = now
     if why == SETTLED:
         _give_ps(case, books, now)
     else:
-        at[UNSETTLED] = 1
+        counters[UNSETTLED] = 1
         _happening(books, now)
-    return PAUSED if at[STUCK] == 0 else OVER
+    return PAUSED if counters[STUCK] == 0 else OVER
 
 
 @inlined
 def _next(books: LaneBooks) -> int:
     """The time of the next arrival or entry of the agenda; NEVER at the end."""
-    now, at = NEVER, books.at
-    if at[ARRIVED] < len(books.jobs):
-        now = books.jobs[at[ARRIVED], ARRIVAL]
-    return min(now, books.agenda[0, ENTRY_TIME]) if at[AGENDA] > 0 else now
+    now, counters = NEVER, books.counters
+    if counters[ARRIVED] < len(books.jobs):
+        now = books.jobs[counters[ARRIVED], ARRIVAL]
+    return min(now, books.agenda[0, ENTRY_TIME]) if counters[AGENDA] > 0 else now
 
 
 @lean
 def _happening(books: LaneBooks, now: int) -> None:
     """Completions, arrivals, and what happens in the cloud now."""
-    at, truth = books.at, books.truth
-    while at[AGENDA] > 0 and books.agenda[0, ENTRY_TIME] <= now:
+    counters, truth = books.counters, books.truth
+    while counters[AGENDA] > 0 and books.agenda[0, ENTRY_TIME] <= now:
         job, chunks = books.agenda[0, ENTRY_JOB], books.agenda[0, ENTRY_NUMBER]
         change = chunks if books.agenda[0, ENTRY_KIND] == CLOUD_STARTS else -chunks
-        drop(books.agenda, at)
+        drop(books.agenda, counters)
         _in_cloud(books, job, change, now)
     for i in range(truth.size[COMPLETED]):
         _finish(books, truth.done[i], now)
     truth.size[COMPLETED] = 0
-    while at[COMING] < len(books.jobs) and books.jobs[at[COMING], ARRIVAL] <= now:
-        at[COMING] += 1
+    while counters[COMING] < len(books.jobs) and books.jobs[counters[COMING], ARRIVAL] <= now:
+        counters[COMING] += 1
 
 
 @inlined
@@ -183,8 +183,8 @@ def _in_cloud(books: LaneBooks, job: int, chunks: int, now: int) -> None:
 def _finish(books: LaneBooks, job: int, now: int) -> None:
     """`job` completes."""
     _release_ps(books, job, now)
-    books.completed[books.at[DONE]] = job
-    books.at[DONE] += 1
+    books.completed[books.counters[DONE]] = job
+    books.counters[DONE] += 1
 
 
 # -- Alg. 5, A_ps ----------------------------------------------------------------------------------------------------
@@ -219,8 +219,8 @@ def _assign_ps(case: LaneCase, books: LaneBooks, job: int) -> None:
     if mine[IN_CLOUD] == 0:
         if kind >= 0:
             ps = first_free(case.slots[case.slots_first[kind] : case.slots_first[kind + 1]], books.ps_job)
-        if ps == CLOUD and case.cloud_ps == 0 and books.at[STUCK] == 0:
-            books.at[STUCK] = job + 1
+        if ps == CLOUD and case.cloud_ps == 0 and books.counters[STUCK] == 0:
+            books.counters[STUCK] = job + 1
     mine[PS] = ps
     if ps != CLOUD:
         books.ps_job[ps] = job
@@ -233,9 +233,9 @@ def _release_ps(books: LaneBooks, job: int, now: int) -> None:
     if mine[PS] == NO_PS:
         return
     if mine[PS_SINCE] < now:
-        row = books.ps[books.at[PS_ROWS]]
+        row = books.ps[books.counters[PS_ROWS]]
         row[0], row[1], row[2], row[3], row[4] = job, mine[PS], 1, mine[PS_SINCE], now
-        books.at[PS_ROWS] += 1
+        books.counters[PS_ROWS] += 1
     if mine[PS] != CLOUD:
         books.ps_job[mine[PS]] = -1
     mine[PS] = NO_PS
@@ -250,7 +250,7 @@ def _learn(case: LaneCase, books: LaneBooks) -> None:
     if case.as_announced == 0:
         facts = books.truth.facts[: books.truth.size[FACTS]]
         if believe_finished(books.belief, facts[:, FACT_TIME], facts[:, FACT_LANE], facts[:, FACT_JOB]) >= 0:
-            books.at[IMPOSSIBLE] = 1
+            books.counters[IMPOSSIBLE] = 1
     books.truth.size[FACTS] = 0
 
 
@@ -276,7 +276,7 @@ def _place(case: LaneCase, books: LaneBooks, job: int, now: int) -> int:
         bring_to(books.belief, candidates, now)
     if known:
         look_ahead(books.belief, candidates, now, books.weights)
-    count, first = mine[CHUNKS], mine[FIRST] - books.at[BASE]
+    count, first = mine[CHUNKS], mine[FIRST] - books.counters[BASE]
     lane, postponed, alpha = books.order[0, :count], books.order[1, :count], books.alpha[first : first + count]
     greedy(
         books.belief, _chunks(case, books, job, now), candidates, case.lane_server, case.delays, books.weights,
@@ -294,7 +294,7 @@ def _chunks(case: LaneCase, books: LaneBooks, job: int, now: int) -> JobChunks:
     mine = books.jobs[job]
     delay = upload_delay(case.delays, job, case.cloud) if case.cloud >= 0 else -1
     return JobChunks(
-        job, books.at[DISPATCHES], mine[CHUNKS], mine[CHUNKS], now, mine[RELEASE], mine[EACH], mine[BYTES], delay,
+        job, books.counters[DISPATCHES], mine[CHUNKS], mine[CHUNKS], now, mine[RELEASE], mine[EACH], mine[BYTES], delay,
         (mine[EACH], mine[EACH_IN_CLOUD]), case.mode,
     )  # fmt: skip
 
@@ -304,10 +304,10 @@ def _send(case: LaneCase, books: LaneBooks, job: int, now: int) -> None:
     """Send the chunks of `job` to their places, as believed and in truth, and to the cloud."""
     mine, group, truth = books.jobs[job], books.group, books.truth
     first, chunks = mine[FIRST], mine[CHUNKS]
-    lane, row = books.order[0, :chunks], first - books.at[BASE]
+    lane, row = books.order[0, :chunks], first - books.counters[BASE]
     for d in range(chunks):
         books.lane[row + d], books.postponed[row + d] = lane[d], books.order[1, d]
-    group[JOB], group[RANK], group[SEQ], group[OF_CHUNKS] = job, chunks * mine[EACH], books.at[DISPATCHES], chunks
+    group[JOB], group[RANK], group[SEQ], group[OF_CHUNKS] = job, chunks * mine[EACH], books.counters[DISPATCHES], chunks
     if case.as_announced == 0:
         group[OF_EACH] = group[LEFT] = mine[EACH]
         send_chunks(books.belief, group, lane, case.lane_server, case.delays, now, truth.links[:0])
@@ -316,7 +316,7 @@ def _send(case: LaneCase, books: LaneBooks, job: int, now: int) -> None:
     send_chunks(truth.lanes, group, lane, case.lane_server, case.delays, now, links)
     arrive_now(truth, lane, now)
     mine[SENT] = now
-    books.at[DISPATCHES] += 1
+    books.counters[DISPATCHES] += 1
     away = 0
     for d in range(chunks):
         away += lane[d] == CLOUD
@@ -328,10 +328,10 @@ def _send(case: LaneCase, books: LaneBooks, job: int, now: int) -> None:
 @inlined
 def _send_to_cloud(case: LaneCase, books: LaneBooks, job: int, chunks: int, now: int) -> None:
     """Run the last `chunks` chunks of `job` in the cloud, each on a worker of its own."""
-    mine, step, row = books.jobs[job], case.step, books.cloud_runs[books.at[CLOUD_ROWS]]
+    mine, step, row = books.jobs[job], case.step, books.cloud_runs[books.counters[CLOUD_ROWS]]
     start = now + upload_delay(case.delays, job, case.cloud)
     end = start + mine[TRUE_EACH + mine[IN_CLOUD]]
     row[0], row[1], row[2], row[3], row[4] = job, chunks, start, end, mine[IN_CLOUD]
-    books.at[CLOUD_ROWS] += 1
-    put(books.agenda, books.at, -(-start // step) * step, CLOUD_STARTS, job, chunks)
-    put(books.agenda, books.at, -(-end // step) * step, CLOUD_ENDS, job, chunks)
+    books.counters[CLOUD_ROWS] += 1
+    put(books.agenda, books.counters, -(-start // step) * step, CLOUD_STARTS, job, chunks)
+    put(books.agenda, books.counters, -(-end // step) * step, CLOUD_ENDS, job, chunks)

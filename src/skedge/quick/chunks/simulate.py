@@ -86,9 +86,9 @@ def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], Non
             drain(books, log)
             books = with_room(books)
         elif progress is not None:
-            done = books.completed[reported : books.at[DONE]].tolist()
+            done = books.completed[reported : books.counters[DONE]].tolist()
             reported += len(done)
-            progress(Event(int(books.at[NOW]), finished=tuple(done)))
+            progress(Event(int(books.counters[NOW]), finished=tuple(done)))
     drain(books, log)
     must_be_over(scenario, books)
     in_cloud(books, log, 0)
@@ -99,9 +99,9 @@ def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], Non
 
 def must_be_over(scenario: Scenario, books: LaneBooks) -> None:
     """Raise the error that has ended the run, if one has."""
-    if books.at[STUCK]:
-        raise no_ps_left(scenario.jobs.ids[books.at[STUCK] - 1], int(books.at[NOW]))
-    if books.at[IMPOSSIBLE]:
+    if books.counters[STUCK]:
+        raise no_ps_left(scenario.jobs.ids[books.counters[STUCK] - 1], int(books.counters[NOW]))
+    if books.counters[IMPOSSIBLE]:
         raise StateError("a lane is reported to have finished a chunk that it did not have")
 
 
@@ -115,14 +115,14 @@ def drain(books: LaneBooks, log: RunLog) -> None:
 def in_cloud(books: LaneBooks, log: RunLog, first: int) -> None:
     """Log the runs in the cloud, from the row `first` on."""
     chunks = books.jobs[:, CHUNKS]
-    for job, n, start, end, zeta in books.cloud_runs[first : books.at[CLOUD_ROWS]].tolist():
+    for job, n, start, end, zeta in books.cloud_runs[first : books.counters[CLOUD_ROWS]].tolist():
         log.cloud_runs(job, np.arange(chunks[job] - n, chunks[job]), start, end, zeta)
 
 
 def _record(scenario: Scenario, books: LaneBooks, runs: pl.DataFrame) -> Schedule:
     """The tables, made of the rows as :class:`~skedge.core.record.record.Record` makes them."""
     sent = books.jobs[:, SENT]
-    source = CollectedRows(sent.copy(), no_rows()._replace(ps=books.ps[: books.at[PS_ROWS]]))
+    source = CollectedRows(sent.copy(), no_rows()._replace(ps=books.ps[: books.counters[PS_ROWS]]))
     record = Record(scenario, Plans(), source)
     for job in np.flatnonzero(sent < 0).tolist():
         source.now = int(books.jobs[job, ARRIVAL])
@@ -135,7 +135,7 @@ def dispatches(books: LaneBooks, first: int, end: int) -> Dispatches:
     jobs = books.jobs[first:end]
     of = np.flatnonzero(jobs[:, SENT] >= 0)
     sizes, answered = jobs[of, CHUNKS], np.repeat(jobs[:, SENT] >= 0, jobs[:, CHUNKS])
-    begins = (jobs[:, FIRST] - books.at[BASE]).astype(np.int32)
+    begins = (jobs[:, FIRST] - books.counters[BASE]).astype(np.int32)
     number = np.arange(len(answered), dtype=np.int32) - np.repeat(begins, jobs[:, CHUNKS])
     lane, postponed = (column[: len(answered)][answered] for column in (books.lane, books.postponed))
     alpha = books.alpha[: len(answered)][answered]

@@ -40,7 +40,7 @@ NO_PS = -2
     ARRIVED, AGENDA, SEQUENCE, COMING, NOW, UNSETTLED, DONE, PS_ROWS, CLOUD_ROWS, DISPATCHES, IMPOSSIBLE, STUCK, BASE,
     PLACED, MORE,
 ) = range(15)  # fmt: skip
-"""Numbers of ``LaneBooks.at``: jobs that have been answered; length of the agenda and entries made so far
+"""Numbers of ``LaneBooks.counters``: jobs that have been answered; length of the agenda and entries made so far
 (as :mod:`skedge.core.engine.agenda` has them); jobs that have arrived; the present [µs], and whether its instant is not
 settled; jobs completed; rows of two tables; dispatches; 1 after an impossible fact; 1 + the first job for which there
 is no PS; number of the first chunk of which the columns of the dispatches have a row; what is known of the places of
@@ -126,7 +126,7 @@ class LaneBooks(NamedTuple):
     cloud_runs: Ints
     completed: Ints
     group: Ints
-    at: Ints
+    counters: Ints
 
 
 def make_case(scenario: Scenario, policy: AOnline) -> LaneCase:
@@ -177,7 +177,7 @@ def make_books(scenario: Scenario, case: LaneCase, *, preemptive: bool, most_row
         cloud_runs=np.zeros((len(jobs), 5), np.int64),
         completed=np.zeros(len(jobs), np.int64),
         group=np.zeros(FIELDS, np.int64),
-        at=np.zeros(15, np.int64),
+        counters=np.zeros(15, np.int64),
     )
 
 
@@ -211,13 +211,13 @@ def _groups(lanes: Lanes) -> int:
 @inlined
 def has_rows(books: LaneBooks) -> bool:
     """Whether the table of PSs has room for all jobs in the system."""
-    return len(books.ps) - books.at[PS_ROWS] > books.at[ARRIVED] - books.at[DONE]
+    return len(books.ps) - books.counters[PS_ROWS] > books.counters[ARRIVED] - books.counters[DONE]
 
 
 @inlined
 def can_send(books: LaneBooks, job: int) -> bool:
     """Whether the columns of the dispatches have room for `job`."""
-    return books.jobs[job, FIRST] + books.jobs[job, CHUNKS] - books.at[BASE] <= len(books.lane)
+    return books.jobs[job, FIRST] + books.jobs[job, CHUNKS] - books.counters[BASE] <= len(books.lane)
 
 
 @lean
@@ -235,7 +235,7 @@ def with_room(books: LaneBooks) -> LaneBooks:
     belief = lanes if books.belief is books.truth.lanes else with_longer_lanes(books.belief)
     if belief is not books.belief:
         books = books._replace(belief=belief, costs=make_cost_heap(len(belief.clock), _groups(belief)))
-    if len(books.ps) - books.at[PS_ROWS] <= len(books.jobs):
+    if len(books.ps) - books.counters[PS_ROWS] <= len(books.jobs):
         grown = np.zeros((2 * len(books.ps) + len(books.jobs) + 1, 5), np.int64)
         grown[: len(books.ps)] = books.ps
         books = books._replace(ps=grown)

@@ -146,7 +146,7 @@ class _Window:
         self.scenario = self.scenario.only(keep).concat_unchecked(part)
         self.case = make_case(self.scenario, self.policy)
         self.books = with_room(with_next(self.books, self.scenario, self.case, keep))
-        self.books.at[MORE] = more
+        self.books.counters[MORE] = more
         self.number = np.append(self.number[keep], np.arange(first, first + part.count, dtype=np.int32))
         self.log, self.answered, self.in_cloud = _moved(self.log, self.scenario, keep), len(keep), 0
         self.first, self.last = (
@@ -160,10 +160,12 @@ class _Window:
             why = advance(self.case, self.books, whole.EVENTS)
             if why == FULL:
                 self._make_room()
-            done, at = self.books.completed, self.books.at
-            if progress is not None and at[DONE] > reported:
-                progress(Event(int(at[NOW]), finished=tuple(self.number[done[reported : at[DONE]]].tolist())))
-                reported = int(at[DONE])
+            done, counters = self.books.completed, self.books.counters
+            if progress is not None and counters[DONE] > reported:
+                progress(
+                    Event(int(counters[NOW]), finished=tuple(self.number[done[reported : counters[DONE]]].tolist()))
+                )
+                reported = int(counters[DONE])
             if why in (OVER, ANSWERED):
                 return whole.must_be_over(self.scenario, self.books)
 
@@ -180,10 +182,10 @@ class _Window:
         self._drain()
         if self.log.lane_rows >= ROWS:
             self._ran(self._running_since())
-        books, job = self.books, int(self.books.at[ARRIVED])
+        books, job = self.books, int(self.books.counters[ARRIVED])
         if job < len(books.jobs) and _end(books, job) > len(books.lane):
             # of one instant dispatches come before rejections: its jobs are written together
-            before = int(np.searchsorted(books.jobs[:job, ARRIVAL], books.at[NOW]))
+            before = int(np.searchsorted(books.jobs[:job, ARRIVAL], books.counters[NOW]))
             self._decided(max(before, self.answered))
             books = _grown(books, _end(books, job))
         self.books = with_room(books)
@@ -194,12 +196,12 @@ class _Window:
         self._decided(len(self.books.jobs))
         self._ran(self._running_since())
         serving = self.books.jobs[self.books.jobs[:, PS] != NO_PS, PS_SINCE]
-        self._served(int(min(serving.min(initial=NEVER), self.books.at[NOW])))
+        self._served(int(min(serving.min(initial=NEVER), self.books.counters[NOW])))
 
     def _running_since(self) -> int:
         """The start of the oldest run that goes on, or the present [µs]."""
         truth = self.books.truth
-        return int(min(truth.open_start[truth.open_chunk >= 0].min(initial=NEVER), self.books.at[NOW]))
+        return int(min(truth.open_start[truth.open_chunk >= 0].min(initial=NEVER), self.books.counters[NOW]))
 
     def _drain(self) -> None:
         """Take the finished runs, and those in the cloud, out of their buffers."""
@@ -207,10 +209,10 @@ class _Window:
         runs = books.truth.runs[: books.truth.size[RUNS]]
         self._bound(runs[:, RUN_JOB], runs[:, RUN_START], runs[:, RUN_END])
         whole.drain(books, self.log)
-        away = books.cloud_runs[self.in_cloud : books.at[CLOUD_ROWS]]
+        away = books.cloud_runs[self.in_cloud : books.counters[CLOUD_ROWS]]
         self._bound(away[:, 0], away[:, 2], away[:, 3])
         whole.in_cloud(books, self.log, self.in_cloud)
-        self.in_cloud = int(books.at[CLOUD_ROWS])
+        self.in_cloud = int(books.counters[CLOUD_ROWS])
 
     def _bound(self, job: Ints, start: Ints, end: Ints) -> None:
         np.minimum.at(self.first, job, start)
@@ -232,20 +234,20 @@ class _Window:
         self._add("uploads", record.uploads_table(sent))
         base = int(books.jobs[end, FIRST]) if end < len(books.jobs) else int(self.scenario.jobs.chunks.sum())
         for column in (books.lane, books.postponed, books.alpha):
-            left = column[base - books.at[BASE] :].copy()
+            left = column[base - books.counters[BASE] :].copy()
             column[: len(left)] = left
-        books.at[BASE], self.answered = base, end
+        books.counters[BASE], self.answered = base, end
 
     def _served(self, until: int) -> None:
         """Write the PSs that began to serve before `until`, when all of them are released."""
         books = self.books
-        rows = books.ps[: books.at[PS_ROWS]]
+        rows = books.ps[: books.counters[PS_ROWS]]
         before = rows[:, 3] < until
         source = CollectedRows(books.jobs[:, SENT], no_rows()._replace(ps=rows[before]))
         self._add("ps", Record(self.scenario, Plans(), source).ps_table())
         later = rows[~before]
         rows[: len(later)] = later
-        books.at[PS_ROWS] = len(later)
+        books.counters[PS_ROWS] = len(later)
 
     def _add(self, name: str, rows: pl.DataFrame) -> None:
         """Add rows of a table; their jobs get their numbers among all."""
@@ -255,7 +257,7 @@ class _Window:
         """Whether each job may have further rows, or others refer to it."""
         books, truth = self.books, self.books.truth
         stays: Bools = (books.jobs[:, SENT] >= 0) & (truth.left > 0)
-        stays[books.ps[: books.at[PS_ROWS], 0]] = True
+        stays[books.ps[: books.counters[PS_ROWS], 0]] = True
         stays[truth.switches[: truth.size[SWITCHES], 0]] = True
         for runs in self.log.lane_parts:
             stays[runs["job"].to_numpy()] = True
@@ -310,7 +312,7 @@ def _moved(log: RunLog, scenario: Scenario, keep: Ints) -> RunLog:
 
 def _end(books: LaneBooks, job: int) -> int:
     """End of the rows of `job` in the columns of the dispatches."""
-    return int(books.jobs[job, FIRST] + books.jobs[job, CHUNKS] - books.at[BASE])
+    return int(books.jobs[job, FIRST] + books.jobs[job, CHUNKS] - books.counters[BASE])
 
 
 def _grown(books: LaneBooks, rows: int) -> LaneBooks:

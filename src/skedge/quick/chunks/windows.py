@@ -36,15 +36,19 @@ def with_next(books: LaneBooks, scenario: Scenario, case: LaneCase, keep: Ints) 
     jobs, count = scenario.jobs, len(keep)
     place = np.full(len(books.jobs) + 1, -1)  # the last one stands for none
     place[keep] = np.arange(count)
-    table, at, most = _job_rows(books, scenario, case, keep), books.at.copy(), int(jobs.chunks.max(initial=0))
-    at[ARRIVED] = at[COMING] = count
-    at[DONE] = at[CLOUD_ROWS] = 0
-    at[BASE] = jobs.chunks[:count].sum()
-    ps = books.ps[: at[PS_ROWS]]
+    table, counters, most = (
+        _job_rows(books, scenario, case, keep),
+        books.counters.copy(),
+        int(jobs.chunks.max(initial=0)),
+    )
+    counters[ARRIVED] = counters[COMING] = count
+    counters[DONE] = counters[CLOUD_ROWS] = 0
+    counters[BASE] = jobs.chunks[:count].sum()
+    ps = books.ps[: counters[PS_ROWS]]
     ps[:, 0] = place[ps[:, 0]]
     agenda = np.zeros((2 * len(jobs), 5), np.int64)
-    agenda[: at[AGENDA]] = books.agenda[: at[AGENDA]]
-    agenda[: at[AGENDA], ENTRY_JOB] = place[agenda[: at[AGENDA], ENTRY_JOB]]
+    agenda[: counters[AGENDA]] = books.agenda[: counters[AGENDA]]
+    agenda[: counters[AGENDA], ENTRY_JOB] = place[agenda[: counters[AGENDA], ENTRY_JOB]]
     for lanes in [books.truth.lanes] + [books.belief] * (books.belief is not books.truth.lanes):
         _renumber(lanes, place)
     return books._replace(
@@ -56,7 +60,7 @@ def with_next(books: LaneBooks, scenario: Scenario, case: LaneCase, keep: Ints) 
         order=np.zeros((2, most), np.int64),
         cloud_runs=np.zeros((len(jobs), 5), np.int64),
         completed=np.zeros(len(jobs), np.int64),
-        at=at,
+        counters=counters,
     )
 
 
