@@ -252,8 +252,8 @@ def _cache_folder(folder: str) -> str:
     sources = blake2b(digest_size=8)
     for path in sorted(package.rglob("*.py")):
         text = path.read_bytes()
-        # constants of core are compiled into the kernels that use them
-        if package / "core" in path.parents or b"jit import" in text:
+        # constants of these folders are compiled into the kernels that use them
+        if {package / "core", package / "quick"} & {*path.parents} or b"jit import" in text:
             sources.update(text)
     base = Path(folder) if folder else package / "__pycache__"
     if not folder and not os.access(package, os.W_OK):

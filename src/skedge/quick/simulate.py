@@ -15,7 +15,7 @@ from skedge.core.engine.ledger import (
     NOW,
     TYPE,
     Case,
-    Rows,
+    RecordRows,
     make_case,
     make_ledger,
     trimmed,
@@ -121,7 +121,7 @@ def _choice(scenario: Scenario, policy: Policy) -> PolicyState:
     return make_choice(scenario, which, rule, attained(limit_s), knob)
 
 
-def _record(scenario: Scenario, case: Case, rows: Rows, jobs: Ints, policy: int) -> Schedule:
+def _record(scenario: Scenario, case: Case, rows: RecordRows, jobs: Ints, policy: int) -> Schedule:
     """The tables, made of the rows as :class:`~skedge.core.record.record.Record` and the world's log make them."""
     source = CollectedRows(jobs[:, ADMITTED].copy(), rows)
     record = Record(scenario, Plans(), source)

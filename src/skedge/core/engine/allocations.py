@@ -4,7 +4,7 @@ A gang's workers all begin when the slowest upload has ended. Each worker of an 
 (``Allocate(gang=False)``) begins when its own data arrive, and the present workers continue while others join or leave.
 At sites nothing is uploaded, and what is trained is counted slot by slot by the world.
 
-Each transition assumes what :mod:`.checks` has checked, and that the arrays have room.
+Each transition assumes that the order has been checked, and that the arrays have room.
 """
 
 from __future__ import annotations

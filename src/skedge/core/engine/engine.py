@@ -41,7 +41,7 @@ from .ledger import (
     TRUE_LEFT,
     UPLOADS,
     VERSION,
-    Rows,
+    RecordRows,
     job_rows,
     make_case,
     make_ledger,
@@ -74,6 +74,11 @@ class Engine:
         self._due = np.zeros((64, 3), np.int64)
         self._handle: Any = None
         self._calls: Any = None
+
+    def leave_slots(self) -> None:
+        """Workers and PSs are no slots: who keeps the resources checks and counts them."""
+        self.case = self.case._replace(on_slots=0)
+        self._refresh()
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the handle, which is made again when it is needed."""
@@ -320,7 +325,7 @@ class Engine:
         self.ledger.rows.ps[n] = row
         self.ledger.counters[PS_ROWS] += 1
 
-    def rows(self) -> Rows:
+    def rows(self) -> RecordRows:
         """The rows so far."""
         return trimmed(self.ledger)
 

@@ -7,15 +7,17 @@ ones. Work is counted in worker-µs at the job's present co-location, and conver
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
 from skedge.core.model.cluster import Bools, Floats, Ints
 from skedge.core.model.network import Delays
-from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import whole_slots
 from skedge.platform.jit import inlined, lean
+
+if TYPE_CHECKING:
+    from skedge.core.model.scenario import Scenario
 
 A = TypeVar("A", Ints, Floats)
 
@@ -124,7 +126,7 @@ class Data(NamedTuple):
     size: Ints
 
 
-class Rows(NamedTuple):
+class RecordRows(NamedTuple):
     """The rows of the record that transitions add.
 
     Attributes
@@ -183,7 +185,7 @@ class Ledger(NamedTuple):
     ps_job: Ints
     in_service: Bools
     agenda: Ints
-    rows: Rows
+    rows: RecordRows
     counters: Ints
 
 
@@ -198,7 +200,7 @@ EMPTY = -1
 
 
 def make_case(scenario: Scenario) -> Case:
-    """The case of a simulation of `scenario`."""
+    """The case of a simulation of `scenario` on servers with slots."""
     cluster, physics = scenario.cluster, scenario.physics
     types, server, kind = max(1, len(cluster.ps_types)), cluster.ps_server, cluster.ps_type
     n_lists, slots = len(cluster.servers) * types, np.arange(len(server))
@@ -217,7 +219,7 @@ def make_case(scenario: Scenario) -> Case:
         overhead=physics.checkpoint_overhead,
         one_server=int(physics.colocation == "one_server"),
         kept=int(physics.data == "kept"),
-        on_slots=int(cluster.kind == "slots"),
+        on_slots=1,
         simulated=1,
     )
 
@@ -260,9 +262,11 @@ def job_rows(scenario: Scenario, first: int) -> Ints:
     return table
 
 
-def no_rows() -> Rows:
+def no_rows() -> RecordRows:
     """No rows."""
-    return Rows(np.zeros((0, 6), np.int64), np.zeros(0), *(np.zeros((0, width), np.int64) for width in (5, 4, 10)))
+    return RecordRows(
+        np.zeros((0, 6), np.int64), np.zeros(0), *(np.zeros((0, width), np.int64) for width in (5, 4, 10))
+    )
 
 
 def no_data() -> Data:
@@ -294,7 +298,7 @@ def with_room(ledger: Ledger, more: int) -> Ledger:
         entries = {name: longer(getattr(data, name), BLOCK * blocks) for name in ("server", "workers", "ready")}
         data = data._replace(following=longer(data.following, blocks), **entries)
     return ledger._replace(
-        rows=Rows(
+        rows=RecordRows(
             longer(rows.decisions, decisions), longer(rows.values, decisions),
             longer(rows.ps, counters[PS_ROWS] + more), longer(rows.uploads, counters[UPLOADS] + more),
             longer(rows.runs, counters[RUNS] + more),
@@ -305,11 +309,11 @@ def with_room(ledger: Ledger, more: int) -> Ledger:
     )  # fmt: skip
 
 
-def trimmed(ledger: Ledger) -> Rows:
+def trimmed(ledger: Ledger) -> RecordRows:
     """The rows of the record so far, without the room behind them."""
     rows, counters = ledger.rows, ledger.counters
     n = counters[DECISIONS]
-    return Rows(
+    return RecordRows(
         rows.decisions[:n], rows.values[:n], rows.ps[: counters[PS_ROWS]], rows.uploads[: counters[UPLOADS]],
         rows.runs[: counters[RUNS]],
     )  # fmt: skip

@@ -259,6 +259,7 @@ class ResourceBooks(Books):
 
     def __init__(self, scenario: Scenario, engine: Engine) -> None:
         super().__init__(scenario, engine)
+        engine.leave_slots()
         self.pool: Pool = self.ledger(scenario.cluster, scenario.jobs)
         self.ps_of: dict[int, Placement] = {}
         self.ps_since: dict[int, int] = {}

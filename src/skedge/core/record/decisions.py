@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from skedge.core.engine.ledger import Rows
+from skedge.core.engine.ledger import RecordRows
 from skedge.core.events import CLOUD, Dispatch
 from skedge.core.model.cluster import Bools, Cluster, Floats, Ints
 
@@ -85,7 +85,7 @@ class Decisions:
 
     # -- the table -----------------------------------------------------------------------------------------------
 
-    def table(self, rows: Rows, dispatches: Dispatches | None = None) -> pl.DataFrame:
+    def table(self, rows: RecordRows, dispatches: Dispatches | None = None) -> pl.DataFrame:
         """The decisions so far, in order: the dispatches, and the others as `rows`.
 
         `dispatches`: those of a compiled run, which makes no orders.

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import polars as pl
 
-from skedge.core.engine.ledger import Rows
+from skedge.core.engine.ledger import RecordRows
 from skedge.core.events import CANCELLED, Dispatch, Price, Reject, Reserve, Transfer
 from skedge.core.kernel.plans import Plans
 from skedge.core.model.cluster import Ints
@@ -31,7 +31,7 @@ _CODES = {verb: code for code, verb in enumerate(VERBS)}
 class RowSource(Protocol):
     """Who keeps the rows of a record: the engine, or the arrays of a compiled run."""
 
-    def rows(self) -> Rows:
+    def rows(self) -> RecordRows:
         """The rows so far."""
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from skedge.core.engine.ledger import Rows, no_rows
+from skedge.core.engine.ledger import RecordRows, no_rows
 from skedge.core.model.cluster import Floats, Ints
 
 
@@ -21,7 +21,7 @@ class CollectedRows:
         The time of the next decision that is added [µs].
     """
 
-    def __init__(self, admitted: Ints, tables: Rows | None = None) -> None:
+    def __init__(self, admitted: Ints, tables: RecordRows | None = None) -> None:
         self.tables, self.admitted, self.now = tables or no_rows(), admitted, 0
         self._decisions: list[tuple[int, ...]] = []
         self._values: list[float] = []
@@ -36,7 +36,7 @@ class CollectedRows:
         self._decisions.append((self.now, job, verb, server, workers, reason))
         self._values.append(np.nan if value is None else value)
 
-    def rows(self) -> Rows:
+    def rows(self) -> RecordRows:
         """All rows: the added decisions behind the others."""
         if not self._decisions:
             return self.tables

@@ -72,6 +72,24 @@ def no_server_has(kind: str) -> str:
     return f"never_fits: no server has a {kind} of its type"
 
 
+def start_of_interval(policy: str, tau: int, slot: int, n_waiting: int) -> int:
+    """tau_i [µs] in slots of this length, for which this number of jobs wait.
+
+    Raises
+    ------
+    PolicyError
+        If the clock cannot count that far.
+    """
+    time = tau * slot
+    if time >= NEVER:
+        raise PolicyError(
+            f"{policy}: {n_waiting} jobs still wait for slot {tau}, which is later than the clock "
+            "can count; a batch takes only jobs that can start together, and every interval doubles: "
+            "more servers, a cloud or fewer jobs are needed"
+        )
+    return time
+
+
 class Batch(BasePolicy):
     """A_online of She et al."""
 
@@ -103,10 +121,9 @@ class Batch(BasePolicy):
         self.holdings: dict[int, Holdings] = {}
         # ties go to the edge, then to the lower number (H7), so servers are always listed in this order
         self.server_order = np.array(sorted(range(servers), key=lambda s: (s == cluster.cloud, s)), np.int64)
-        n_types, n_ps_types = len(cluster.worker_types), len(cluster.ps_types)
         normed = p.price_norm == "2TSU"
-        self.worker_curve = from_zero(p.F1, 2 * p.T * servers * max(n_types, 1), normed=normed)
-        self.ps_curve = from_zero(p.F2, 2 * p.T * servers * max(n_ps_types, 1), normed=normed)
+        self.worker_curve = from_zero(p.F1, 2 * p.T * servers * max(len(cluster.worker_types), 1), normed=normed)
+        self.ps_curve = from_zero(p.F2, 2 * p.T * servers * max(len(cluster.ps_types), 1), normed=normed)
         self.worker_capacity, self.ps_capacity = self._capacity(cluster.workers), self._capacity(cluster.ps)
         self.ps_on: dict[tuple[int, int], list[int]] = {}
         for slot, key in enumerate(zip(cluster.ps_server.tolist(), cluster.ps_type.tolist(), strict=True)):
@@ -121,8 +138,7 @@ class Batch(BasePolicy):
         # index -1 of a type that no edge server has addresses this extra column, which only the cloud fills
         table: Floats = np.column_stack([slots, np.zeros(len(slots), np.int64)]).astype(np.float64)
         if self.cluster.cloud is not None:
-            limit = self.params.cloud_capacity
-            table[self.cluster.cloud] = np.inf if limit is None else limit
+            table[self.cluster.cloud] = np.inf if (limit := self.params.cloud_capacity) is None else limit
         return table
 
     def reset_profiles(self) -> None:
@@ -164,24 +180,7 @@ class Batch(BasePolicy):
 
     def _wake(self) -> WakeAt:
         """Request a wake-up at tau_i; as each batch starts at tau_i and intervals double, time can run out."""
-        return WakeAt(self.time_of(self.tau, len(self.waiting)))
-
-    def time_of(self, tau: int, waiting: int) -> int:
-        """tau_i [µs], for which this number of jobs wait.
-
-        Raises
-        ------
-        PolicyError
-            If the clock cannot count that far.
-        """
-        time = tau * self.physics.slot
-        if time >= NEVER:
-            raise PolicyError(
-                f"{self.name}: {waiting} jobs still wait for slot {tau}, which is later than the clock "
-                "can count; a batch takes only jobs that can start together, and every interval doubles: "
-                "more servers, a cloud or fewer jobs are needed"
-            )
-        return time
+        return WakeAt(start_of_interval(self.name, self.tau, self.physics.slot, len(self.waiting)))
 
     def _admit(self, job: int, view: View, release: int) -> Iterator[Order]:
         """Upload the data of a job to every server that could train it, or reject it."""

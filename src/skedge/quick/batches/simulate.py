@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 
-from skedge.core.engine.ledger import Rows
+from skedge.core.engine.ledger import RecordRows
 from skedge.core.events import Event
 from skedge.core.kernel.plans import PlanRow, Plans
 from skedge.core.model.cluster import PS as PS_NAME
@@ -20,7 +20,7 @@ from skedge.core.record.rows import CollectedRows
 from skedge.core.record.schedule import COPIES, VERBS, Schedule
 from skedge.platform.jit import CompiledFunction
 from skedge.policies.she.batchsche import BatchSche
-from skedge.policies.she.policy import Batch, no_server_has
+from skedge.policies.she.policy import Batch, no_server_has, start_of_interval
 from skedge.policies.she.prices import LoadProfile
 from skedge.policies.she.prices import with_room as book_with_room
 from skedge.quick.rows import set_reasons
@@ -116,7 +116,8 @@ class _Batches:
         arrivals, tau = np.flatnonzero(self.fits), 1
         uploaded, end, i = self.books.jobs[arrivals, UPLOADED], self.books.jobs[:, END], 0
         while len(waiting) or i < len(arrivals):
-            now = self.policy.time_of(tau, len(waiting)) if len(waiting) else int(uploaded[i])
+            name, slot = self.policy.name, self.policy.physics.slot
+            now = start_of_interval(name, tau, slot, len(waiting)) if len(waiting) else int(uploaded[i])
             here = int(np.searchsorted(uploaded, now, side="right"))
             waiting, i = np.concatenate([waiting, arrivals[i:here]]), here
             slots = now // self.slot
@@ -173,7 +174,7 @@ class _Batches:
         ps = np.column_stack([ps, books.jobs[deployed, END]])
         admitted = np.full(len(books.jobs), -1)
         admitted[deployed] = begun[deployed]
-        source = CollectedRows(admitted, Rows(decisions, values, ps, self._uploads(), runs))
+        source = CollectedRows(admitted, RecordRows(decisions, values, ps, self._uploads(), runs))
         record = Record(scenario, self._plans(), source)
         set_reasons(decisions, decisions[:, 5], record.decisions.reasons, lambda reason, _: _REASONS[reason])
         record.rejected = {int(job): _REASONS[self.lacks[job]] for job in np.flatnonzero(~self.fits)}
