@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from oracles import plain_supplies
+from oracles import plain_elastic, plain_supplies
 from skedge.analysis.columns import Columns, columns, not_gangs
 from skedge.analysis.supplies import supplies
-from skedge.analysis.verify.each import check_begins, follow_jobs
+from skedge.analysis.verify.elastic import check_begins
 from skedge.analysis.verify.names import known_rows
 from skedge.analysis.verify.rules import Findings
 from skedge.core.model.cluster import Ints
@@ -55,7 +55,7 @@ def test_workers_that_begin_one_by_one_are_checked_in_one_pass(policy: str, data
             runs = c.gangs.frame.with_columns(server=c.gangs["server"])
             runs = runs.filter(np.isin(c.gangs["job"], each)).sort("job", "start", "server", "compute_from")
             brought = supplies(c)
-            follow_jobs(c, followed, runs, brought.filter(np.isin(brought["job"].to_numpy(), each)), 0)
+            plain_elastic.follow_jobs(c, followed, runs, brought.filter(np.isin(brought["job"].to_numpy(), each)), 0)
             assert passed.all() == followed.all()
             seen += len(followed.all()) > 0
     assert seen > 10
