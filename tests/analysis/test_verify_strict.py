@@ -242,7 +242,7 @@ def test_in_parts_and_side_by_side_the_same_rules_are_broken(
         with monkeypatch.context() as small:
             for name in (
                 "columns.ROWS",
-                "verify.each.ROWS",
+                "verify.elastic.ROWS",
                 "verify.lane_parts.RUNS_PER_RANGE",
                 "verify.verify.RUNS_PER_RANGE",
             ):

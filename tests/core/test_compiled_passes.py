@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.corruptions import corrupt
+from reference import elastic
 from reference.supplies import supplies as supplies_by_columns
 from skedge.analysis.columns import Columns, columns, not_gangs
 from skedge.analysis.supplies import supplies
-from skedge.analysis.verify.each import check_begins, follow_jobs
+from skedge.analysis.verify.elastic import check_begins
 from skedge.analysis.verify.names import known_rows
 from skedge.analysis.verify.rules import Findings
 from skedge.core.model.cluster import Ints
@@ -56,7 +57,7 @@ def test_workers_that_begin_one_by_one_are_checked_in_one_pass(policy: str, data
             runs = c.gangs.frame.with_columns(server=c.gangs["server"])
             runs = runs.filter(np.isin(c.gangs["job"], each)).sort("job", "start", "server", "compute_from")
             brought = supplies(c)
-            follow_jobs(c, followed, runs, brought.filter(np.isin(brought["job"].to_numpy(), each)), 0)
+            elastic.follow_jobs(c, followed, runs, brought.filter(np.isin(brought["job"].to_numpy(), each)), 0)
             assert passed.all() == followed.all()
             seen += len(followed.all()) > 0
     assert seen > 10

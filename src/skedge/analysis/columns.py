@@ -20,7 +20,7 @@ from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import NEVER, ticks
 from skedge.core.record.schedule import STATES, VERBS, Schedule
 
-from .sweeps import in_groups, read_only
+from .row_groups import in_groups, read_only
 
 Array = NDArray[Any]
 T = TypeVar("T")

@@ -81,6 +81,7 @@ def bounded(values: Floats, *, of_one: bool = False, limits: tuple[float, float]
     mean = float(values.mean())
     if len(values) < FEWEST:
         return Estimate(mean)
+    # BCa is undefined without variance
     if (values == values[0]).all():
         return Estimate(float(values[0]), float(values[0]), float(values[0]))
     if of_one:

@@ -14,7 +14,7 @@ from skedge.core.record.schedule import COPIES, SUPPLIES
 from skedge.platform.jit import compiled, inlined
 
 from .columns import Columns, once
-from .sweeps import Small
+from .row_groups import Small
 
 
 @once
@@ -34,7 +34,7 @@ def supplies(c: Columns) -> pl.DataFrame:
         copies &= (d.frame["reason"] == COPIES).fill_null(value=False).to_numpy()
     rows, first, number = _rows_by_job(d["job"], chosen, len(jobs))
     outage = _outages_until(c, d["server"], d["time"])
-    decisions = _Decisions(d["server"], d["time"], d["verb"], d["workers"], number, copies, outage)
+    decisions = _SupplyOrders(d["server"], d["time"], d["verb"], d["workers"], number, copies, outage)
     keeps_data, servers = kind_of(c.scenario.cluster).keeps_data(c.scenario.physics), len(c.scenario.cluster.servers)
     before, chunks = _follow_orders(decisions, rows, first, jobs.chunks, servers, keeps_data)
     table = {"job": d["job"], "server": d["server"], "time": d["time"]}
@@ -50,7 +50,7 @@ _COLUMNS = {
 }  # fmt: skip
 
 
-class _Decisions(NamedTuple):
+class _SupplyOrders(NamedTuple):
     """The decisions, by row; `number` is that of a decision within its job, `outage` the last one of its server."""
 
     server: Small
@@ -87,13 +87,14 @@ def _outages_until(c: Columns, server: Small, time: Ints) -> Small:
     for failing_server in np.unique(c.outages["server"]):
         rows = server == failing_server
         starts = np.sort(c.outages["start"][c.outages["server"] == failing_server])
+        # a server has lost what was brought before its last outage
         count[rows] = np.searchsorted(starts, time[rows], side="right")
     return count
 
 
 @compiled
 def _follow_orders(
-    decisions: _Decisions, rows: Ints, first: Ints, chunks: Ints, servers: int, keeps_data: bool
+    decisions: _SupplyOrders, rows: Ints, first: Ints, chunks: Ints, servers: int, keeps_data: bool
 ) -> tuple[Small, Ints]:
     """Follow each job from order to order: workers whose data each row's server had before, and chunks it must get.
 
@@ -112,8 +113,10 @@ def _follow_orders(
                 i, server = rows[k], decisions.server[rows[k]]
                 previous = last[server]
                 if previous >= 0 and decisions.outage[previous] == decisions.outage[i]:
+                    # the data of the largest order stay there
                     if keeps_data:
                         before[i] = max(before[previous], decisions.n[previous])
+                    # only the data of the order just before stay
                     elif count == order[server] + 1:
                         before[i] = decisions.n[previous]
                 last[server], order[server] = i, count
@@ -125,14 +128,14 @@ def _follow_orders(
 
 
 @inlined
-def _continues(decisions: _Decisions, i: int, k: int) -> bool:
+def _continues(decisions: _SupplyOrders, i: int, k: int) -> bool:
     """Whether row `k`, the next one of the job after `i`, belongs to the same order."""
     same = decisions.time[i] == decisions.time[k] and decisions.verb[i] == decisions.verb[k]
     return same and decisions.number[i] + 1 == decisions.number[k] and decisions.server[i] < decisions.server[k]
 
 
 @inlined
-def _spread_chunks(decisions: _Decisions, rows: Ints, chunks: int, before: Small, brought: Ints) -> None:
+def _spread_chunks(decisions: _SupplyOrders, rows: Ints, chunks: int, before: Small, brought: Ints) -> None:
     """The chunks that each row of an order must bring: those of workers whose data the server lacks, or copies of all.
 
     A job's chunks are spread evenly over its workers, in the order of the servers. If a server lacks the data of some
@@ -146,5 +149,6 @@ def _spread_chunks(decisions: _Decisions, rows: Ints, chunks: int, before: Small
         if decisions.copies[i]:
             brought[i] = chunks if n > before[i] else 0
         else:
+            # floors of a running sum add up to the chunks, whatever the shares
             brought[i] = chunks * (spread + n) // total - chunks * (spread + n_held) // total
         spread += n

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from skedge.analysis.columns import Columns, once
-from skedge.analysis.sweeps import bounds
+from skedge.analysis.row_groups import bounds
 from skedge.core.model.time import SECOND
 
 

@@ -17,7 +17,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from skedge.analysis.columns import Columns, columns, end_times
-from skedge.analysis.sweeps import merged
+from skedge.analysis.row_groups import merged
 from skedge.core.model.cluster import Ints
 from skedge.core.model.job_fields import Kind
 from skedge.core.model.scenario import Scenario

@@ -9,8 +9,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from skedge.analysis.columns import Columns, first_of_job, gang_intervals, ready_times
+from skedge.analysis.row_groups import bounds
 from skedge.analysis.supplies import supplies
-from skedge.analysis.sweeps import bounds
 from skedge.core.model.cluster import Ints
 
 from .dual import sum_alpha_s, sum_beta_s

@@ -26,7 +26,7 @@ from .rules import Findings
 Place = tuple[str, int]
 """Name of a resource, and its server."""
 
-_Row = tuple[int, int, int, str, int, int, float]
+_PriceRow = tuple[int, int, int, str, int, int, float]
 """(made_at, job, server, resource, from, to, price)."""
 
 
@@ -46,6 +46,7 @@ class _BatchLedger:
     def steps(self, place: Place, slots: int) -> Iterator[tuple[int, int, float]]:
         """(from, to, unit price) in the first `slots` slots of the batch."""
         holdings = self.holdings.get(place, [])
+        # the load, and with it the price, changes only where a plan ends
         ends = sorted({0, slots, *(end for _, end in holdings if end < slots)})
         for a, b in pairwise(ends):
             yield a, b, self._price(place, sum(n for n, end in holdings if end > a))
@@ -63,6 +64,7 @@ class _BatchLedger:
         if capacity in (0, np.inf):
             return np.inf if capacity == 0 else 0.0
         types, factor = (cluster.worker_types, self.params["F1"]) if worker else (cluster.ps_types, self.params["F2"])
+        # theta = scale F + 1, so that F / (theta - 1) = 1 / scale
         scale = 2 * self.params["T"] * len(cluster.servers) * max(len(types), 1)
         return float(((scale * factor + 1) ** (load / capacity) - 1) / (scale if self.params["normed"] else 1))
 
@@ -106,7 +108,7 @@ def check_batches(c: Columns, findings: Findings, params: Mapping[str, Any]) -> 
     """Check the batches in order, with the jobs that each accepts and postpones."""
     accepted = _acceptances(c)
     waiting_spans = _waiting_spans(c, accepted)
-    expected: list[_Row] = []
+    expected: list[_PriceRow] = []
     limits: dict[Place, float] = {}
     batches = list(_batches(c))
     due = _due_times(c, max((time for time, _ in batches), default=0))
@@ -123,6 +125,7 @@ def check_batches(c: Columns, findings: Findings, params: Mapping[str, Any]) -> 
                     findings.add("M36", job, time, f"is postponed at a utility of {value:.9g}; it must be at most 0")
                 continue
             for acceptance in [acceptance for acceptance in accepted.get(job, []) if acceptance.since == time]:
+                # the utility is at the prices before the job is accepted, those on record are after it
                 _check_utility(ledger, c, findings, job, acceptance, time, value)
                 _take(ledger, c, job, acceptance, time)
                 expected += _expected_prices(ledger, c, job, acceptance, time)
@@ -185,6 +188,7 @@ def _due_times(c: Columns, last: int) -> list[int]:
     physics, tau, due = c.scenario.physics, 1, [0]
     max_gap = NEVER if physics.mtbf is None else max(1, _ceil_div(physics.mttr, physics.slot))
     while due[-1] <= last:
+        # the time from batch to batch doubles, at most to `max_gap` slots
         due.append(tau * physics.slot)
         tau += min(tau, max_gap)
     return due[1:]
@@ -216,6 +220,7 @@ def _decides_on_all(
     c: Columns, findings: Findings, time: int, decided: list[int], waiting_spans: Mapping[int, list[tuple[int, int]]]
 ) -> None:  # fmt: skip
     """Check that a batch decides once on each job that waits since before it."""
+    # a job that arrives at the time of a batch is decided on by the next one
     due = {job for job, spans in waiting_spans.items() if any(since < time <= until for since, until in spans)}
     for job in sorted(due ^ set(decided)):
         text = (
@@ -300,16 +305,19 @@ def _check_utility(
         acceptance.ps == scenario.cluster.cloud or scenario.physics.colocation == "one_server"
     )
     utilities = []
-    for zeta in {0, int(colocated)}:  # a spread plan may use one server, but was computed at zeta = 0
-        slots = _ceil_div(_ceil_div(int(scenario.announced_work[job, zeta]), workers), scenario.physics.slot)
+    for is_colocated in {0, int(colocated)}:  # a spread plan may use one server, but was computed at zeta = 0
+        slots = _ceil_div(_ceil_div(int(scenario.announced_work[job, is_colocated]), workers), scenario.physics.slot)
         utilities.append(1 - sum(n * ledger.window(place, slots) for place, n in _places(c, job, acceptance)))
     if value is None or not value > 0 or min(abs(value - utility) for utility in utilities) > TOLERANCE:
         findings.add("M36", job, time, f"is accepted at a utility of {value}; 1 - cost is {utilities[0]:.9g}")
 
 
-def _expected_prices(ledger: _BatchLedger, c: Columns, job: int, acceptance: _Acceptance, time: int) -> Iterator[_Row]:
+def _expected_prices(
+    ledger: _BatchLedger, c: Columns, job: int, acceptance: _Acceptance, time: int
+) -> Iterator[_PriceRow]:
     """The prices changed by an accepted job."""
     slots, slot, cluster = _slots_left(c, acceptance, time), c.scenario.physics.slot, c.scenario.cluster
+    # a resource without limit is free and has no price on record
     priced_names = {*(WORKER + kind for kind in cluster.worker_types), *(PS + kind for kind in cluster.ps_types)}
     for place, _ in _places(c, job, acceptance):
         if place[0] in priced_names and ledger.capacity(place) < np.inf:
@@ -317,7 +325,7 @@ def _expected_prices(ledger: _BatchLedger, c: Columns, job: int, acceptance: _Ac
                 yield time, job, place[1], place[0], time + a * slot, time + b * slot, price
 
 
-def _compare_prices(c: Columns, findings: Findings, expected: list[_Row]) -> None:
+def _compare_prices(c: Columns, findings: Findings, expected: list[_PriceRow]) -> None:
     """Check that the recorded prices are the expected ones, each once."""
     p = c.prices
     columns = (p["made_at"], p["job"], p["server"], p.frame["resource"], p["from"], p["to"], p["price"])

@@ -9,12 +9,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
+from skedge.analysis.colocation import Colocation
 from skedge.analysis.columns import Array, Columns, Table, failure_times, gang_intervals, next_outage, ready_times
-from skedge.analysis.sweeps import bounds, counts, overlapping, sums, totals
-from skedge.analysis.zeta import Zeta
+from skedge.analysis.row_groups import bounds, counts, overlapping, sums, totals
 from skedge.core.model.cluster import Floats, Ints
 from skedge.core.model.time import NEVER
 
@@ -42,7 +41,7 @@ class Chunks:
         NEVER if it did not.
     arrival
         Arrival of the chunk of each dispatch row at its server [µs].
-    zeta
+    colocation
         1 while a job is wholly in the cloud.
     last_end, n_runs, work
         Last end, number of runs and mini-batches of each chunk.
@@ -54,21 +53,24 @@ class Chunks:
 
     def __init__(self, c: Columns) -> None:
         self.c, self.count = c, int(c.first_chunk[-1])
+        # these arrays are as long as the tables: 32 bits halve their memory
         first: Array = c.first_chunk.astype(np.int32 if self.count < 2**31 else np.int64)
         self.run_chunk: Array = first[c.chunks["job"]] + c.chunks["chunk"]
         self.dispatch_chunk: Array = first[c.dispatches["job"]] + c.dispatches["chunk"]
         self.dispatch_row = np.full(self.count, -1, np.int32)
         rows = np.arange(len(self.dispatch_chunk), dtype=np.int32)
+        # written backwards, so that the first dispatch of a chunk stays
         self.dispatch_row[self.dispatch_chunk[::-1]] = rows[::-1]
         self.is_first: Mask = self.dispatch_row[self.dispatch_chunk] == rows
         self.arrival = ready_times(c)
-        self.zeta = Zeta(c)
+        self.colocation = Colocation(c)
         _, self.last_end, runs = bounds(self.run_chunk, c.chunks["start"], c.chunks["end"], self.count)
         self.n_runs: Array = runs.astype(np.int32)
         self.work = sums(self.run_chunk, c.chunks["work"], self.count)
         self.run_times = totals(self.run_chunk, c.chunks["start"], c.chunks["end"], c.chunks["preempted"], self.count)
         self.run_dispatch = self.dispatch_row[self.run_chunk]
         self.is_redispatch = c.dispatches.has("verb", "redispatch")
+        # takes no memory where no server goes out of service
         self.left_at = np.broadcast_to(np.int64(NEVER), len(self.dispatch_chunk))
         if self.is_redispatch.any():
             self.left_at = self.left_at.copy()
@@ -81,6 +83,7 @@ class Chunks:
         rows, runs = np.flatnonzero(self.dispatch_chunk == chunk), np.flatnonzero(self.run_chunk == chunk)
         d, times = self.c.dispatches, self.c.dispatches["time"][rows]
         self.left_at[rows[:-1]] = next_outage(self.c, d["server"][rows[:-1]], times[:-1])
+        # a run belongs to the last dispatch before it
         place = np.searchsorted(times, self.c.chunks["start"][runs], side="right") - 1
         self.run_dispatch[runs] = rows[np.maximum(place, 0)]
 
@@ -99,6 +102,7 @@ class Chunks:
         job, chunk = self.job(np.arange(self.count)), np.arange(self.count)
         if not len(d):
             return chunk
+        # in the cloud no chunk takes turns with another: each has a lane of its own there
         lane = np.where((last >= 0) & (d["lane"][last] >= 0), d["lane"][last], -1 - chunk)
         key = np.stack([job, lane, d["time"][last]], axis=1)
         _, first, inverse = np.unique(key, axis=0, return_index=True, return_inverse=True)
@@ -110,7 +114,19 @@ class Chunks:
 
 
 def check_chunks(k: Chunks, lags: Lags, findings: Findings, slack: int, *, haprf: bool) -> None:
-    """Check M3, M5, M6, M7, M8, M10, M20, and M22 in the cloud."""
+    """Check M3, M5, M6, M7, M8, M10, M20, and M22 in the cloud.
+
+    Parameters
+    ----------
+    lags
+        When chunks are too far ahead of others.
+    findings
+        Receives the violations.
+    slack
+        Tolerance in comparisons of times [µs], >= 0.
+    haprf
+        Whether lanes promise rank D_j p_j (M20).
+    """
     for _, dispatches in k.c.dispatches.parts():
         _worker_types(k.c, dispatches, "time", findings)
     _no_overlap(k, findings, slack)
@@ -151,11 +167,7 @@ def _single_dispatch(k: Chunks, findings: Findings) -> None:
     """M6: a dispatched job's chunks are each dispatched once, and it holds no gang."""
     d, jobs = k.c.dispatches, k.c.scenario.jobs
     findings.add_rows(
-        "M6",
-        ~(k.is_first | k.is_redispatch),
-        d["job"],
-        d["time"],
-        lambda i: f"chunk {d['chunk'][i]} is dispatched a second time",
+        "M6", ~(k.is_first | k.is_redispatch), d["job"], d["time"], "chunk {} is dispatched a second time", d["chunk"]
     )
     is_dispatched = counts(d["job"], len(jobs)) > 0
     missing = np.flatnonzero(np.repeat(is_dispatched, jobs.chunks) & (k.dispatch_row < 0))[: findings.limit]
@@ -164,9 +176,10 @@ def _single_dispatch(k: Chunks, findings: Findings) -> None:
         findings.add(
             "M6", int(job), int(jobs.arrival[job]), f"chunk {number} is never dispatched; others of the job are"
         )
+    # the two ways of holding workers exclude each other
     mixed = np.isin(k.c.gangs["job"], np.flatnonzero(is_dispatched))
     findings.add_rows(
-        "M6", mixed, k.c.gangs["job"], k.c.gangs["start"], lambda _: "is dispatched and also holds workers as a gang"
+        "M6", mixed, k.c.gangs["job"], k.c.gangs["start"], "is dispatched and also holds workers as a gang"
     )
 
 
@@ -193,7 +206,7 @@ def _redispatch_causes(k: Chunks, findings: Findings) -> None:
     """M6: a chunk is dispatched again only after the server that it was on has gone out of service."""
     d = k.c.dispatches
     template = "chunk {} is redispatched, but was not dispatched before"
-    findings.add_rows("M6", k.is_redispatch & k.is_first, d["job"], d["time"], lambda i: template.format(d["chunk"][i]))
+    findings.add_rows("M6", k.is_redispatch & k.is_first, d["job"], d["time"], template, d["chunk"])
     for chunk in k.moved_chunks:
         rows = np.flatnonzero(k.dispatch_chunk == chunk)
         for before, row in pairwise(rows):
@@ -212,7 +225,7 @@ def check_outages(c: Columns, findings: Findings, slack: int) -> None:
             template = (
                 f"starts on {c.scenario.cluster.label(int(server))!r}, which is out of service from {start} µs on"
             )
-            findings.add_rows("M25", inside, t["job"], t["start"], lambda _, template=template: template)  # type: ignore[misc]
+            findings.add_rows("M25", inside, t["job"], t["start"], template)
 
 
 def _arrival_times(k: Chunks, row: Array) -> Ints:
@@ -224,20 +237,19 @@ def _data_arrived(k: Chunks, findings: Findings, slack: int) -> None:
     t, arrival = k.c.chunks, _arrival_times(k, k.run_dispatch)
     early = t["start"] < arrival - slack
     template = "chunk {} starts at {} µs; its data arrive at {} µs"
-    findings.add_rows(
-        "M7", early, t["job"], t["start"], lambda i: template.format(t["chunk"][i], t["start"][i], arrival[i])
-    )
+    findings.add_rows("M7", early, t["job"], t["start"], template, t["chunk"], t["start"], arrival)
 
 
 def _training_time(k: Chunks, findings: Findings, slack: int) -> None:
     """M8: the runs of a dispatched chunk last p_j(zeta) and one checkpoint overhead for each preemption."""
     physics, scenario = k.c.scenario.physics, k.c.scenario
     time_spent, displaced = k.run_times
-    if changed := k.zeta.changed():
+    if changed := k.colocation.changed_jobs():
         time_spent = time_spent.copy()
     for job in changed:
         _convert(k, job, time_spent)
-    duration = scenario.true_chunk_time[np.arange(len(scenario.jobs)), k.zeta.last]
+    # (2b), at the zeta that the job has at last; _convert brings time at another zeta to it
+    duration = scenario.true_chunk_time[np.arange(len(scenario.jobs)), k.colocation.last]
     excess = time_spent - np.repeat(duration, scenario.jobs.chunks)
     if physics.checkpoint_overhead:
         excess -= physics.checkpoint_overhead * displaced
@@ -248,6 +260,7 @@ def _training_time(k: Chunks, findings: Findings, slack: int) -> None:
     room[changed] += physics.step  # what is left at a change is rounded up to whole steps
     wrong = excess > np.repeat(room, scenario.jobs.chunks)
     wrong |= excess < -slack
+    # chunks of a failed job may be unfinished
     wrong &= (k.dispatch_row >= 0) & ~np.repeat(failure_times(k.c) < NEVER, scenario.jobs.chunks)
     chunks = np.flatnonzero(wrong)[: findings.limit]
     for chunk, job in zip(chunks, k.job(chunks), strict=True):
@@ -265,7 +278,7 @@ def _convert(k: Chunks, job: int, time_spent: Ints) -> None:
         chunk, start, end = int(k.run_chunk[row]), int(t["start"][row]), int(t["end"][row])
         # every run but the first begins with the restore, which zeta does not change
         restart = min(overhead, end - start) if chunk in total else 0
-        spent = restart + k.zeta.converted(job, start + restart, end, durations)
+        spent = restart + k.colocation.converted_time(job, start + restart, end, durations)
         total[chunk] = total.get(chunk, 0.0) + spent
     for chunk, spent in total.items():
         time_spent[chunk] = round(spent)
@@ -287,13 +300,15 @@ def check_minibatches(c: Columns, findings: Findings) -> None:
 
 def _rounding_share(c: Columns) -> Floats:
     """The share of each job's work that changes of zeta may round away, a worker-µs each (as check_gangs allows)."""
-    allocations, work = gang_intervals(c), c.scenario.true_work
-    colocated = allocations.group_by("job").agg(free=pl.col("colocated").sum(), all=pl.len())
     changes = np.zeros(len(c.scenario.jobs))
-    mixed = colocated.filter(pl.col("free") > 0, pl.col("free") < pl.col("all"))
-    changes[mixed["job"].to_numpy()] = 2 * mixed["all"].to_numpy()
-    if not len(mixed):
+    job, colocated = (gang_intervals(c)[name].to_numpy() for name in ("job", "colocated"))
+    if not colocated.any():
         return changes
+    count, n_colocated = np.bincount(job, minlength=len(changes)), np.bincount(job[colocated], minlength=len(changes))
+    mixed = (n_colocated > 0) & (n_colocated < count)
+    # as in M8 on gangs, where each allocation of a job whose zeta changes may round twice
+    changes[mixed] = 2 * count[mixed]
+    work = c.scenario.true_work
     least: Floats = work.min(axis=1)
     return changes * np.ceil(work.max(axis=1) / least) / least
 
@@ -305,8 +320,9 @@ def _minibatch_message(source: str, actual: NDArray[Any], need: Floats) -> Messa
 def _colocated(k: Chunks, findings: Findings, slack: int) -> None:
     """M10: `colocated` of a run is zeta of its job at its start."""
     t = k.c.chunks
+    # wrong if zeta has the other value all through the tolerance, as it may change within it
     opposite = np.where(t["colocated"], 0, 1)
-    wrong = k.zeta.always(t["job"], t["start"] - slack, t["start"] + slack, opposite)
+    wrong = k.colocation.always(t["job"], t["start"] - slack, t["start"] + slack, opposite)
     template = "colocated is {}; the job is {}wholly in the cloud"
     findings.add_rows(
         "M10", wrong, t["job"], t["start"],
@@ -333,6 +349,7 @@ def _cloud_starts(k: Chunks, lags: Lags, findings: Findings, slack: int) -> None
         parts[chunk] = len(begins)
         arrival[runs[: len(begins)]] = begins[: len(runs)]
     max_runs = np.array([parts.get(chunk, 1) for chunk in chunks.tolist()]) if parts else 1
+    # a cloud chunk is interrupted only by waits for slower chunks (M39), or as its server fails
     too_often = (k.n_runs[chunks] > max_runs) & ~np.isin(chunks, k.moved_chunks)
     delayed = np.flatnonzero((start > arrival + slack + k.c.late[job]) | too_often)
     template = "cloud chunk {} arrives at {} µs and starts at {} µs, in {} runs; it must start on arrival, in one run"
@@ -346,4 +363,4 @@ def _ranks(k: Chunks, findings: Findings) -> None:
     d, scenario = k.c.dispatches, k.c.scenario
     expected = (scenario.jobs.chunks * scenario.chunk_time[:, 0])[d["job"]]
     wrong = d["rank"] != expected
-    findings.add_rows("M20", wrong, d["job"], d["time"], lambda i: f"rank is {d['rank'][i]}; D p is {expected[i]}")
+    findings.add_rows("M20", wrong, d["job"], d["time"], "rank is {}; D p is {}", d["rank"], expected)

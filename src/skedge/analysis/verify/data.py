@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from skedge.analysis.columns import Array, Columns, end_times, next_outage
-from skedge.analysis.sweeps import Groups, in_groups
+from skedge.analysis.row_groups import Groups, in_groups
 from skedge.core.model.cluster import Bools, Ints
 from skedge.core.model.network import upload_delays
 from skedge.core.model.size import UNLIMITED, megabytes
@@ -25,15 +25,14 @@ def check_uploads(c: Columns, findings: Findings, slack: int) -> None:
     delay = upload_delays(scenario.delays, t["job"], t["to_server"])
     slow = np.abs(took - delay) > slack
     findings.add_rows(
-        "M16", slow, t["job"], t["start"], lambda i: f"an upload takes {took[i]} µs; the upload delay is {delay[i]} µs"
+        "M16", slow, t["job"], t["start"], "an upload takes {} µs; the upload delay is {} µs", took, delay
     )
     mb = t["chunks"] * scenario.jobs.chunk_mb[t["job"]]
+    # negated, so that no number (NaN) is wrong too
     heavy = ~(np.abs(t["mb"] - mb) <= NOISE * mb)
-    findings.add_rows(
-        "M16", heavy, t["job"], t["start"], lambda i: f"an upload has {t['mb'][i]} MB; its chunks have {mb[i]} MB"
-    )
+    findings.add_rows("M16", heavy, t["job"], t["start"], "an upload has {} MB; its chunks have {} MB", t["mb"], mb)
     early = t["start"] < scenario.jobs.arrival[t["job"]] - slack
-    findings.add_rows("M16", early, t["job"], t["start"], lambda _: "an upload starts before the job arrives")
+    findings.add_rows("M16", early, t["job"], t["start"], "an upload starts before the job arrives")
     _dispatched_uploads(c, findings, slack)
 
 
@@ -46,11 +45,13 @@ def _dispatched_uploads(c: Columns, findings: Findings, slack: int) -> None:
     _repeated_uploads(c, findings, repeated_jobs)
     single = np.zeros(len(c.scenario.jobs), bool)
     single[d["job"]] = True
+    # some of their chunks are uploaded to a server more than once
     single[repeated_jobs] = False
     dispatches = _counts_by_job(d["job"], d["server"], d["time"], np.ones(len(d), np.int8), single)
     uploads = _counts_by_job(u["job"], u["to_server"], u["start"], u["chunks"], single)
     servers, wrong = np.zeros((len(c.scenario.cluster.servers), 4), np.int64), np.zeros((findings.limit, 5), np.int64)
     count = _mismatches(dispatches, uploads, slack, servers, wrong)
+    # by job, in whichever order the sweep met the servers
     for job, server, n_chunks, brought, time in sorted(wrong[:count].tolist()):
         text = f"{n_chunks} chunks are dispatched to server {server} at {time} µs"
         findings.add("M16", int(job), int(time), f"{text}; one upload from then brings {brought}")
@@ -118,6 +119,7 @@ def _mismatches(dispatches: _ChunkCounts, uploads: _ChunkCounts, slack: int, ser
             counts[2] = -1 if off_time or counts[1] > 1 else uploads.n[i]
             if counts[0] == 0:
                 counts[3] = uploads.time[i]
+        # each server that either table names is compared once, as its counts are 0 afterwards
         for i in range(begin, last + end - first):
             server = uploads.server[i] if i < last else dispatches.server[first + i - last]
             counts = servers[server]
@@ -142,7 +144,9 @@ def check_storage(c: Columns, findings: Findings) -> None:
         return
     d = c.dispatches
     end = np.maximum(end_times(c)[d["job"]], d["time"])
+    # a server that goes out of service loses its data
     end = np.minimum(end, next_outage(c, d["server"], d["time"]))
+    # servers without a limit are in no group
     place = np.where(limited[d["server"]], d["server"], -1).astype(np.int32)
     arrivals, first = in_groups(place, d["time"], len(limit))
     departures, _ = in_groups(place, end, len(limit))
@@ -168,6 +172,7 @@ def _storage_excess(
     for server in range(len(limit)):
         load, k = 0, first[server]
         for i in arrivals[first[server] : first[server + 1]]:
+            # what leaves at this time makes room for what arrives
             while k < first[server + 1] and end[departures[k]] <= start[i]:
                 load -= size[departures[k]]
                 k += 1

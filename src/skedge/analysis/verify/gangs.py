@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import polars as pl
 
@@ -11,21 +13,21 @@ from skedge.analysis.columns import (
     first_of_job,
     gang_holdings,
     gang_intervals,
-    gang_orders,
+    gang_rows,
     not_gangs,
 )
+from skedge.analysis.row_groups import Small, in_groups, in_order, plain
 from skedge.analysis.supplies import supplies
-from skedge.analysis.sweeps import Small, in_groups, in_order
 from skedge.core.model.cluster import Bools, Ints
 from skedge.core.model.network import upload_delays
 from skedge.core.model.time import NEVER
 from skedge.platform.jit import lean
 
-from .each import check_begins
-from .followed import followed
+from .elastic import check_begins
+from .gang_uploads import unequal_uploads
+from .matching import Events, events, nearest
+from .orders import ALLOCATE, ALLOCATE_ELASTIC, gang_order_rows, worker_holdings
 from .rules import Findings
-from .same import carried_out_exactly
-from .supplies import unequal_uploads
 
 _MAX_WORK = 2.0**62
 """Worker time beyond which sums need unbounded integers [worker-µs]."""
@@ -35,8 +37,7 @@ def check_gangs(c: Columns, findings: Findings, slack: int) -> None:
     """Check the rules on gangs for all kinds of cluster."""
     if not len(c.gangs):
         return
-    if slack > 0 or not carried_out_exactly(c):
-        _ordered_starts(c, findings, slack)
+    _ordered_starts(c, findings, slack)
     _row_agreement(c, findings)
     _one_at_a_time(findings, gang_intervals(c), slack)
 
@@ -58,39 +59,29 @@ def check_gang_starts(c: Columns, findings: Findings, slack: int) -> None:
         return
     intervals, data_orders = gang_intervals(c), supplies(c)
     _upload_starts(c, findings, data_orders, slack)
-    if slack > 0 or not all(followed(c)):
-        _compute_starts(c, findings, data_orders, slack)
+    _compute_starts(c, findings, data_orders, slack)
     check_begins(c, findings, data_orders, slack)
     _work(c, findings, intervals, slack)
 
 
 def _ordered_starts(c: Columns, findings: Findings, slack: int) -> None:
     """M2: each allocation on a server begins with a decision for that server and number of workers."""
-    t, d = c.gangs, c.decisions
-    rows = np.flatnonzero(d.has("verb", "allocate", "allocate_each"))
-    orders = pl.DataFrame({name: d[name][rows] for name in ("job", "server", "time", "workers")})
-    holdings = pl.DataFrame({"job": t["job"], "server": t["server"], "time": t["start"], "n": t["workers"]})
-    holdings = holdings.with_columns(pl.col("n").sum().over("job", "server", "time")).with_row_index("row").sort("time")
-    matched = holdings.join_asof(
-        orders.unique(["job", "server", "time"], keep="last", maintain_order=True).sort("time"),
-        on="time",
-        by=["job", "server"],
-        strategy="nearest",
-        tolerance=slack,
-        coalesce=False,
-        check_sortedness=False,
-    )
-    unordered = np.zeros(len(t), bool)
-    agree = pl.col("workers").eq_missing(pl.col("n"))
-    unordered[matched.filter(~agree)["row"].to_numpy()] = True
+    t, holdings, row_order = c.gangs, worker_holdings(c), gang_rows(c)
+    orders = gang_order_rows(c).with_verbs(ALLOCATE, ALLOCATE_ELASTIC)
+    order = nearest(holdings.begin, events(orders.job, orders.time, orders.server), slack)
+    wrong = (order < 0) | (np.append(orders.n, 0)[order] != holdings.n)
+    # an elastic allocation has a row for each time at which workers begin; all are reported
+    of_row = np.empty(len(t), bool)
+    of_row[row_order.rows] = np.repeat(wrong, np.diff(row_order.first_on_server, append=len(t)))
     template = "holds workers on server {} from {} µs; no decision at that time allocates exactly these"
-    findings.add_rows("M2", unordered, t["job"], t["start"], lambda i: template.format(t["server"][i], t["start"][i]))
+    findings.add_rows("M2", of_row, t["job"], t["start"], template, t["server"], t["start"])
 
 
 def _row_agreement(c: Columns, findings: Findings) -> None:
     """M24: the rows of an allocation agree: one row per server or, without a gang, per group that begins together."""
     unclear = _unclear_rows(c)
     if unclear.any():
+        # only the allocations that do not agree at first sight become data frames
         elastic_jobs = pl.Series(not_gangs(c), dtype=pl.Int32).implode()
         frame = c.gangs.frame.filter(pl.Series(unclear))
         gangs = frame.filter(~pl.col("job").is_in(elastic_jobs))
@@ -140,6 +131,7 @@ def _unclear_rows(c: Columns) -> Bools:
         agrees &= t[name][1:] == t[name][:-1]
     if not (later | same_allocation).all():
         return np.ones(len(t), bool)
+    # a row that disagrees with its neighbour makes its whole allocation unclear
     allocation = np.append(0, np.cumsum(later))[: len(t)]
     return np.isin(allocation, allocation[1:][same_allocation & ~agrees])
 
@@ -150,63 +142,67 @@ def _types(c: Columns, findings: Findings) -> None:
     if cluster.worker_types:
         available |= (kind >= 0) & (cluster.workers[t["server"], kind] > 0)
     template = "server {} has no worker of the job's type"
-    findings.add_rows("M3", ~available, t["job"], t["start"], lambda i: template.format(t["server"][i]))
+    findings.add_rows("M3", ~available, t["job"], t["start"], template, t["server"])
 
 
 def _capacity(c: Columns, findings: Findings, slack: int) -> None:
     """M4: on each server and type used by a gang, gangs and lanes together hold at most the workers there are."""
     t, cluster = c.runs, c.scenario.cluster
-    kind, types = c.scenario.jobs.worker_type[t["job"]], max(len(cluster.worker_types), 1)
+    if not cluster.worker_types:
+        return
+    kind, types = c.scenario.jobs.worker_type[t["job"]], len(cluster.worker_types)
     # one number per server and type; -1 for the cloud, which is without limit
     pool = np.where((kind >= 0) & (t["server"] != cluster.cloud), t["server"] * types + kind, -1).astype(np.int32)
-    used = np.unique(pool[t["chunk"] < 0])
-    rows = np.flatnonzero(np.isin(pool, used[used >= 0]))
-    if slack == 0 and cluster.worker_types and _within_capacity(c, pool, rows):
+    # where there are lanes only, the sweep over lanes checks M4
+    has_gang = np.zeros(cluster.workers.size + 1, bool)
+    has_gang[pool[t["chunk"] < 0]] = True
+    rows = np.flatnonzero(has_gang[pool] & (pool >= 0))
+    by_start = in_order(t["start"][rows])
+    rows = rows[by_start]
+    start, end, n, place = t["start"][rows], t["end"][rows], t["workers"][rows], pool[rows]
+    if slack:
+        end = np.maximum(end - slack, start)
+    # of ends at one time, that of the first row comes first
+    by_end = np.argsort(end, kind="stable") if isinstance(by_start, slice) else np.lexsort((rows, end))
+    limit = cluster.workers.ravel()
+    left = np.empty((2, len(rows)), np.int64)
+    _follow_pools(start, end, by_end, place, n, limit.copy(), left)
+    if not (left < 0).any():
         return
-    end = np.maximum(t["end"][rows] - slack, t["start"][rows])
-    time, place = np.concatenate([end, t["start"][rows]]), np.tile(pool[rows], 2)
-    change = np.concatenate([-t["workers"][rows], t["workers"][rows]]).astype(np.int64)
-    # at one time, workers are given back before others are taken
-    order, _ = in_groups(place, time, int(place.max(initial=0)) + 1)
-    load = np.cumsum(change[order])
-    limit = cluster.workers.ravel()[place[order]] if cluster.worker_types else load
-    job = np.tile(t["job"][rows], 2)[order]
+    # by pool and time; at one time, workers are given back before others are taken
+    time, place, job = np.concatenate([end, start]), np.tile(place, 2), np.tile(t["job"][rows], 2)
+    load = limit[place] - left.ravel()
     template = "{} workers are held at {} µs on server {}; it has {} of the type"
-    findings.add_rows(
-        "M4", load > limit, job, time[order],
-        lambda i: template.format(load[i], time[order][i], place[order][i] // types, limit[i]),
-    )  # fmt: skip
-
-
-def _within_capacity(c: Columns, pool: Small, rows: Ints) -> bool:
-    """Whether the `rows` of runs never hold more than there is of their `pool`, the number of a server and type."""
-    rows = rows[in_order(c.runs["start"][rows])]
-    start, end, n = (c.runs[name][rows] for name in ("start", "end", "workers"))
-    return bool(_fits(start, end, end.argsort(), pool[rows], n, c.scenario.cluster.workers.flatten()))
+    events = np.flatnonzero(left.ravel() < 0)
+    events = events[np.lexsort((rows[events % len(rows)], events >= len(rows), time[events], place[events]))]
+    for i in events[: findings.limit]:
+        text = template.format(load[i], time[i], place[i] // types, limit[place[i]])
+        findings.add("M4", int(job[i]), int(time[i]), text)
 
 
 @lean
-def _fits(start: Ints, end: Ints, ends: Ints, pool: Small, n: Small, left: Ints) -> bool:
-    """Sweep over time: whether what is `left` of each pool is enough; rows are by start, `ends` are those by end."""
+def _follow_pools(start: Ints, end: Ints, by_end: Ints, pool: Small, n: Small, free: Ints, left: Ints) -> None:
+    """Note what is left of a row's pool after its end, in ``left[0]``, and after its start, in ``left[1]``.
+
+    Rows are by start, `by_end` are those by end; `free` is what is left of each pool, at first its workers.
+    """
     k = 0
-    for i in range(len(start)):
-        # at one time, workers are given back before others are taken
-        while end[ends[k]] <= start[i]:
-            left[pool[ends[k]]] += n[ends[k]]
+    for i in range(len(start) + 1):
+        while k < len(by_end) and (i == len(start) or end[by_end[k]] <= start[i]):
+            row = by_end[k]
+            free[pool[row]] += n[row]
+            left[0, row] = free[pool[row]]
             k += 1
-        left[pool[i]] -= n[i]
-        if left[pool[i]] < 0:
-            return False
-    return True
+        if i < len(start):
+            free[pool[i]] -= n[i]
+            left[1, i] = free[pool[i]]
 
 
 def _at_most_chunks(c: Columns, findings: Findings, intervals: pl.DataFrame) -> None:
     job, workers = intervals["job"].to_numpy(), intervals["workers"].to_numpy()
     limit = c.scenario.jobs.chunks[job]
     template = "holds {} workers; it has {} chunks"
-    findings.add_rows(
-        "M5", workers > limit, job, intervals["start"].to_numpy(), lambda i: template.format(workers[i], limit[i])
-    )
+    findings.add_rows("M5", workers > limit, job, intervals["start"].to_numpy(), template, workers, limit)
 
 
 def _colocated(c: Columns, findings: Findings, intervals: pl.DataFrame) -> None:
@@ -218,10 +214,10 @@ def _colocated(c: Columns, findings: Findings, intervals: pl.DataFrame) -> None:
     if not (actual | eligible).any():
         return
     ps = _ps_server(c, intervals["job"].to_numpy(), intervals["start"].to_numpy())
-    zeta = eligible & (ps == server)
+    expected = eligible & (ps == server)
     template = "colocated is {}; the workers are on {} and the PS on server {} (-1: none)"
     findings.add_rows(
-        "M10", actual != zeta, intervals["job"].to_numpy(), intervals["start"].to_numpy(),
+        "M10", actual != expected, intervals["job"].to_numpy(), intervals["start"].to_numpy(),
         lambda i: template.format(bool(actual[i]), f"server {server[i]}" if single[i] else "several servers", ps[i]),
     )  # fmt: skip
 
@@ -244,7 +240,7 @@ def _one_at_a_time(findings: Findings, intervals: pl.DataFrame, slack: int) -> N
     # rows are by job and start, so `last` is the end of the same job's row before
     wrong = ~first_of_job(job) & (start < last - slack)
     template = "an allocation begins at {} µs, before the last one ends at {} µs"
-    findings.add_rows("M24", wrong, job, start, lambda i: template.format(start[i], last[i]))
+    findings.add_rows("M24", wrong, job, start, template, start, last)
 
 
 def _upload_starts(c: Columns, findings: Findings, data_orders: pl.DataFrame, slack: int) -> None:
@@ -270,53 +266,73 @@ def _upload_starts(c: Columns, findings: Findings, data_orders: pl.DataFrame, sl
 
 def _compute_starts(c: Columns, findings: Findings, data_orders: pl.DataFrame, slack: int) -> None:
     """M7: a gang begins computing exactly when its last data are there; a resumed one pays the checkpoint overhead."""
-    in_gang = ~pl.col("job").is_in(pl.Series(not_gangs(c), dtype=pl.Int32).implode())
-    intervals = gang_intervals(c).with_row_index("at").filter(in_gang)
-    if not len(intervals):
-        return
-    holdings = gang_holdings(c).filter(in_gang).with_columns(by=pl.col("start") + slack).sort("by", maintain_order=True)
-    uploads = data_orders.select("job", "server", "time").filter(data_orders["n"] > data_orders["before"])
-    uploads = uploads.join(holdings.select("job", "server"), on=["job", "server"], how="semi", maintain_order="left")
-    uploads = uploads.sort("time", maintain_order=True)
-    uploads = uploads.select("job", "server", begun="time", ready=pl.col("time") + pl.Series(_delays(c, uploads)))
-    holdings = holdings.join_asof(uploads, left_on="by", right_on="begun", by=["job", "server"], check_sortedness=False)
+    intervals, holdings = gang_intervals(c), gang_holdings(c)
     job, start, end, computes = (intervals[name].to_numpy() for name in ("job", "start", "end", "compute_from"))
     first = first_of_job(job)
-    data_ready = start.copy()
-    index = intervals["at"].to_numpy().searchsorted(holdings["at"].to_numpy())
-    np.maximum.at(data_ready, index, holdings["ready"].fill_null(0).to_numpy())
+    first_holding = np.flatnonzero(np.diff(holdings["at"].to_numpy(), prepend=-1))
+    data_ready = np.maximum(start, np.maximum.reduceat(_data_ready(c, data_orders, slack), first_holding))
     overhead = c.scenario.physics.checkpoint_overhead
-    restored = ~first | (_ordered_until(c, job, start + slack) > 1)  # also after one replaced in the same instant
-    earliest, latest = (
-        np.minimum(data_ready + np.where(first, 0, overhead), end),
-        data_ready + np.where(restored, overhead, 0),
-    )
+    restored = ~first
+    if overhead and (first & (computes > data_ready + slack)).any():
+        # a gang that was replaced in the instant of its allocation may pay for restoring, too
+        restored |= _second_orders(c)[job] <= start + slack
+    # an allocation that ends before its data arrive computes from its end on
+    earliest = np.minimum(data_ready + np.where(first, 0, overhead), end)
+    latest = data_ready + np.where(restored, overhead, 0)
+    is_gang = np.ones(len(c.scenario.jobs), bool)
+    is_gang[not_gangs(c)] = False
+    too_early = is_gang[job] & (computes < earliest - slack)
+    too_late = is_gang[job] & (computes > latest + slack + c.late[job])
     say_early = "computes from {} µs; its upload and restore end at {} µs"
-    findings.add_rows(
-        "M7", computes < earliest - slack, job, computes, lambda i: say_early.format(computes[i], earliest[i])
-    )
+    findings.add_rows("M7", too_early, job, computes, say_early, computes, earliest)
     say_late = "computes from {} µs; it could from {} µs"
-    findings.add_rows(
-        "M7", computes > latest + slack + c.late[job], job, computes, lambda i: say_late.format(computes[i], latest[i])
-    )
+    findings.add_rows("M7", too_late, job, computes, say_late, computes, latest)
 
 
-def _ordered_until(c: Columns, job: Ints, time: Ints) -> Ints:
-    """Number of allocations of each job ordered up to each time."""
-    orders = gang_orders(c).filter(pl.col("verb") == "allocate").unique("order", maintain_order=True).sort("time")
-    orders = orders.select("job", "time", count=pl.col("job").cum_count().over("job"))
-    queries = pl.DataFrame({"job": job, "time": time}).cast(pl.Int64).with_row_index("row").sort("time")
-    return (
-        queries.join_asof(orders, on="time", by="job", check_sortedness=False)
-        .sort("row")["count"]
-        .fill_null(0)
-        .to_numpy()
-    )
+def _data_ready(c: Columns, data_orders: pl.DataFrame, slack: int) -> Ints:
+    """When the data ordered last, by each holding's start, arrive at its server [µs]; 0 if none were ordered."""
+    brings = np.flatnonzero(data_orders["n"].to_numpy() > data_orders["before"].to_numpy())
+    job, server, time = (data_orders[name].to_numpy()[brings] for name in ("job", "server", "time"))
+    rows, _ = in_groups(job, time, len(c.scenario.jobs))
+    arrival = time + upload_delays(c.scenario.delays, job, server)
+    uploads = _DataArrivals(*(plain(column[rows], np.int64) for column in (job, server, time, arrival)))
+    begin = worker_holdings(c).begin
+    arrivals, newest = np.zeros(len(begin.job), np.int64), np.full(len(c.scenario.cluster.servers), -1, np.int64)
+    _latest_arrivals(uploads, begin, newest, slack, arrivals)
+    return arrivals
 
 
-def _delays(c: Columns, orders: pl.DataFrame) -> Ints:
-    """Upload delay of each row's job to its server [µs]."""
-    return upload_delays(c.scenario.delays, orders["job"].to_numpy(), orders["server"].to_numpy())
+class _DataArrivals(NamedTuple):
+    """Orders that bring data, by job and time: when they are made and when the data arrive [µs]."""
+
+    job: Ints
+    server: Ints
+    time: Ints
+    arrival: Ints
+
+
+@lean
+def _latest_arrivals(uploads: _DataArrivals, holdings: Events, newest: Ints, slack: int, arrivals: Ints) -> None:
+    """Follow each job from holding to holding; `newest` is the last upload to each server, of any job (-1: none)."""
+    k = 0
+    for i in range(len(holdings.job)):
+        job, until = holdings.job[i], holdings.time[i] + slack
+        while k < len(uploads.job) and (uploads.job[k] < job or (uploads.job[k] == job and uploads.time[k] <= until)):
+            newest[uploads.server[k]] = k
+            k += 1
+        last = newest[holdings.server[i]]
+        if last >= 0 and uploads.job[last] == job:
+            arrivals[i] = uploads.arrival[last]
+
+
+def _second_orders(c: Columns) -> Ints:
+    """When each job is allocated a gang for the second time [µs]; NEVER if it is not."""
+    orders = gang_order_rows(c).with_verbs(ALLOCATE).leads()
+    rows, first = in_groups(plain(orders.job, np.int32), orders.time, len(c.scenario.jobs))
+    times = np.full(len(c.scenario.jobs), NEVER, np.int64)
+    several = np.diff(first) > 1
+    times[several] = orders.time[rows[first[:-1][several] + 1]]
+    return times
 
 
 def _work(c: Columns, findings: Findings, intervals: pl.DataFrame, slack: int) -> None:
@@ -327,17 +343,21 @@ def _work(c: Columns, findings: Findings, intervals: pl.DataFrame, slack: int) -
     """
     job, end, workers = (intervals[name].to_numpy() for name in ("job", "end", "workers"))
     computed, spent = intervals["spent"], intervals["spent"].cast(pl.Int64, wrap_numerical=True).to_numpy()
-    zeta = intervals["colocated"].to_numpy().astype(np.int64)
+    colocated = intervals["colocated"].to_numpy().astype(np.int64)
     first = np.flatnonzero(first_of_job(job))
     last = np.concatenate([first[1:], [len(job)]]) - 1
-    need = c.scenario.true_work[job[last], zeta[last]]
+    need = c.scenario.true_work[job[last], colocated[last]]
     worker_time = np.add.reduceat(spent, first)
     sum_workers = np.add.reduceat(workers, first)
     lateness = c.late[job[last]] * np.maximum.reduceat(workers, first)
     rounding, room = slack * sum_workers, c.scenario.physics.step * workers[last] + lateness
     wrong = ~((-rounding <= worker_time - need) & (worker_time - need < room + rounding))
+    # sums of 64 bits may have wrapped
     wrong |= np.add.reduceat(computed.cast(pl.Float64).to_numpy(), first) > _MAX_WORK
-    changes = (np.minimum.reduceat(zeta, first) < zeta[last]) | (np.maximum.reduceat(zeta, first) > zeta[last])
+    changes = (np.minimum.reduceat(colocated, first) < colocated[last]) | (
+        np.maximum.reduceat(colocated, first) > colocated[last]
+    )
+    # work at different zeta adds up only after a conversion, and only unbounded integers round it exactly
     for i in np.flatnonzero((wrong | changes) & (failure_times(c)[job[last]] == NEVER)).tolist():
         part = slice(first[i], last[i] + 1)
         _work_exactly(
@@ -346,23 +366,25 @@ def _work(c: Columns, findings: Findings, intervals: pl.DataFrame, slack: int) -
             int(job[last[i]]),
             computed[part].to_list(),
             workers[part],
-            zeta[part],
+            colocated[part],
             int(end[last[i]]),
             slack,
         )
 
 
 def _work_exactly(
-    c: Columns, findings: Findings, job: int, spent: list[int], workers: Ints, zeta: Ints, end: int, slack: int
+    c: Columns, findings: Findings, job: int, spent: list[int], workers: Ints, colocated: Ints, end: int, slack: int
 ) -> None:
     """Check M8 for one job, in unbounded integers."""
-    work, last_zeta = c.scenario.true_work[job].tolist(), int(zeta[-1])
+    work, last = c.scenario.true_work[job].tolist(), int(colocated[-1])
     worker_time = sum(
-        s if z == last_zeta else s * work[last_zeta] // work[z] for s, z in zip(spent, zeta.tolist(), strict=True)
+        time if value == last else time * work[last] // work[value]
+        for time, value in zip(spent, colocated.tolist(), strict=True)
     )
-    changes = len(spent) if len(set(zeta.tolist())) > 1 else 0
+    # rounded down at most twice for each allocation, then scaled by the ratio of the works
+    changes = len(spent) if len(set(colocated.tolist())) > 1 else 0
     rounding = 2 * changes * -(-max(work) // min(work)) + slack * int(workers.sum())
     room = c.scenario.physics.step * int(workers[-1]) + int(c.late[job]) * int(workers.max())
-    if not -rounding <= worker_time - work[last_zeta] < room + rounding:
-        text = f"computes for {worker_time} worker-µs; it needs {work[last_zeta]}, and may take less than {room} more"
+    if not -rounding <= worker_time - work[last] < room + rounding:
+        text = f"computes for {worker_time} worker-µs; it needs {work[last]}, and may take less than {room} more"
         findings.add("M8", job, end, text)

@@ -9,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from skedge.analysis.columns import Columns, Table, failure_times, next_outage, once
-from skedge.analysis.sweeps import bounds, counts
+from skedge.analysis.row_groups import bounds, counts
 from skedge.core.kernel.time_limits import PREFIX
 from skedge.core.model.cluster import Ints
 from skedge.core.model.time import NEVER
@@ -37,21 +37,20 @@ def check_answers(c: Columns, findings: Findings) -> None:
         findings.add("M18", int(job), int(jobs.arrival[job]), f"has {rows} rows in the jobs table; it must have 1")
     state = t.frame["state"]
     findings.add_rows(
-        "M18", t["state"] < 0, t["job"], t["arrival"], lambda _: "is neither finished, rejected, failed nor cancelled"
+        "M18", t["state"] < 0, t["job"], t["arrival"], "is neither finished, rejected, failed nor cancelled"
     )
     rejected, finished, failed = t.has("state", "rejected"), t.has("state", "finished"), _ended_early(c)
+    # only jobs that did not finish must say why
     silent = (rejected | failed) & (t.frame["reason"].fill_null("") == "").to_numpy()
-    findings.add_rows("M18", silent, t["job"], t["arrival"], lambda i: f"is {state[i]} without a reason")
+    findings.add_rows("M18", silent, t["job"], t["arrival"], "is {} without a reason", state)
     _match_decisions(c, findings)
     undecided = failed != (failure_times(c)[t["job"]] < NEVER)
     findings.add_rows(
-        "M18", undecided, t["job"], t["arrival"], lambda i: f"is {state[i]} in the jobs table, but not by its decisions"
+        "M18", undecided, t["job"], t["arrival"], "is {} in the jobs table, but not by its decisions", state
     )
     runs = counts(c.runs["job"], len(jobs))[t["job"]]
-    findings.add_rows(
-        "M18", rejected & (runs > 0), t["job"], t["arrival"], lambda i: f"is rejected but has {runs[i]} runs"
-    )
-    findings.add_rows("M18", finished & (runs == 0), t["job"], t["arrival"], lambda _: "is finished but never ran")
+    findings.add_rows("M18", rejected & (runs > 0), t["job"], t["arrival"], "is rejected but has {} runs", runs)
+    findings.add_rows("M18", finished & (runs == 0), t["job"], t["arrival"], "is finished but never ran")
 
 
 def _ended_early(c: Columns) -> Mask:
@@ -65,10 +64,9 @@ def _match_decisions(c: Columns, findings: Findings) -> None:
     state, rows = t.frame["state"], np.flatnonzero(d.has("verb", "reject"))
     times = np.bincount(d["job"][rows], minlength=len(c.scenario.jobs))[t["job"]]
     wrong = times != t.has("state", "rejected")
-    findings.add_rows(
-        "M18", wrong, t["job"], t["arrival"], lambda i: f"is {state[i]}, with {times[i]} decisions to reject it"
-    )
+    findings.add_rows("M18", wrong, t["job"], t["arrival"], "is {}, with {} decisions to reject it", state, times)
     last = d.has("verb", "reject", "fail")
+    # the usual record needs no join
     if not last.any() and t.frame["reason"].null_count() == len(t):
         return
     ends = d.frame.filter(pl.Series(last)).select("job", why=pl.col("reason").cast(pl.String))
@@ -77,19 +75,17 @@ def _match_decisions(c: Columns, findings: Findings) -> None:
     )  # fmt: skip
     differs = (reasons["reason"].fill_null("") != reasons["why"].fill_null("")).to_numpy()
     template = "the reason in the jobs table is {!r}; in the decisions it is {!r}"
-    findings.add_rows(
-        "M18", differs, t["job"], t["arrival"], lambda i: template.format(reasons["reason"][i], reasons["why"][i])
-    )  # fmt: skip
+    findings.add_rows("M18", differs, t["job"], t["arrival"], template, reasons["reason"], reasons["why"])
 
 
 def check_failures_caused(c: Columns, findings: Findings) -> None:
     """M18, M25: in a simulation a job fails by a time limit only, a server if the physics says so (``mtbf``)."""
-    t, state = c.jobs, c.jobs.frame["state"]
-    limited = t.has("state", "failed") & t.frame["reason"].fill_null("").str.starts_with(PREFIX).to_numpy()
-    findings.add_rows(
-        "M18", _ended_early(c) & ~limited, t["job"], t["arrival"],
-        lambda i: f"is {state[i]}, which cannot happen in a simulation",
-    )  # fmt: skip
+    t, state, failed = c.jobs, c.jobs.frame["state"], _ended_early(c)
+    if failed.any():
+        limited = t.has("state", "failed") & t.frame["reason"].fill_null("").str.starts_with(PREFIX).to_numpy()
+        findings.add_rows(
+            "M18", failed & ~limited, t["job"], t["arrival"], "is {}, which cannot happen in a simulation", state
+        )
     if c.scenario.physics.mtbf is not None:
         return
     for server, start in zip(c.outages["server"].tolist(), c.outages["start"].tolist(), strict=True):
@@ -98,11 +94,7 @@ def check_failures_caused(c: Columns, findings: Findings) -> None:
     d = c.decisions
     lost = d.has("verb", "suspend") & (d["server"] >= 0)
     findings.add_rows(
-        "M25",
-        lost,
-        d["job"],
-        d["time"],
-        lambda _: "is suspended because of a server; in a simulation all servers are in service",
+        "M25", lost, d["job"], d["time"], "is suspended because of a server; in a simulation all servers are in service"
     )
 
 
@@ -110,6 +102,7 @@ def check_completions(c: Columns, findings: Findings, slack: int) -> None:
     """M9: first start, completion and JCT follow from the runs."""
     t = c.jobs
     first, last = run_bounds(c)
+    # from tables by job to the rows of the jobs table, which may be in any order
     first, last = first[t["job"]], last[t["job"]]
     ran, failed = last >= 0, failure_times(c)[t["job"]] < NEVER
     checks = [
@@ -136,6 +129,7 @@ def run_bounds(c: Columns) -> tuple[Ints, Ints]:
 def check_decision_times(c: Columns, findings: Findings, slack: int) -> None:
     """M2: a decision about a job is made while it is in the system."""
     failed, (_, last) = failure_times(c), run_bounds(c)
+    # the last run of a failed job may have ended long before its failure
     left_at = np.where(failed < NEVER, failed, last)
     for _, part in c.decisions.parts():
         _in_system(part, c.scenario.jobs.arrival, left_at, findings, slack)
@@ -147,15 +141,20 @@ def _in_system(t: Table, arrival: Ints, left_at: Ints, findings: Findings, slack
     too_early, too_late = time < arrival[job] - slack, (ended_at >= 0) & (time > ended_at + slack)
     template = "decided at {} µs, before the job arrives at {} µs"
     findings.add_rows("M2", too_early, job, time, lambda i: template.format(time[i], arrival[job[i]]))
-    findings.add_rows(
-        "M2", too_late, job, time, lambda i: f"decided at {time[i]} µs; the job ended at {ended_at[i]} µs"
-    )
+    findings.add_rows("M2", too_late, job, time, "decided at {} µs; the job ended at {} µs", time, ended_at)
 
 
 def check_preempted_flags(k: Chunks, findings: Findings, yields: Mask, *, preemptive: bool, live: bool) -> None:
     """M11: a run is preempted if it ends before its chunk (a gang: its job) is finished, unless the chunk gave way.
 
-    `yields` is by chunk run. In a live run a chunk may be displaced as it gives up its lane.
+    Parameters
+    ----------
+    yields
+        By chunk run: whether the chunk gives way after it (:meth:`.Lags.yielding_runs`).
+    preemptive
+        Whether lanes preempt chunks.
+    live
+        In a live run a chunk may be displaced as it gives up its lane.
     """
     c, (_, last) = k.c, run_bounds(k.c)
     has_failed = failure_times(c) < NEVER  # the last run of a failed job may or may not have been displaced
@@ -170,10 +169,9 @@ def check_preempted_flags(k: Chunks, findings: Findings, yields: Mask, *, preemp
         findings.add_rows("M11", wrong, t["job"], t["end"], _flag_message(t["preempted"], t["end"], end))
     if not preemptive:
         t = c.chunks
+        # a server out of service stops chunks on any lane
         displaced = t["preempted"] & ~(next_outage(c, t["server"], t["start"]) <= t["end"]) & ~has_failed[t["job"]]
-        findings.add_rows(
-            "M11", displaced, t["job"], t["end"], lambda _: "a chunk is preempted on a lane that does not preempt"
-        )
+        findings.add_rows("M11", displaced, t["job"], t["end"], "a chunk is preempted on a lane that does not preempt")
 
 
 def _flag_message(flag: Mask, end: Ints, last: Ints) -> MessageOf:
@@ -188,6 +186,7 @@ def check_runs_in_plans(c: Columns, findings: Findings, slack: int) -> None:
     if not len(p):
         return
     plans = pl.DataFrame({k: p[k] for k in ("job", "server", "workers", "ps", "from", "to")})
+    # a job whose plan is marked broken may run anywhere
     free = plans.filter(p.frame["broken_at"].is_not_null())["job"]
     for t, count, planned, noun in ((c.runs, "workers", "workers", "workers"), (c.ps, "count", "ps", "PSs")):
         holdings = pl.DataFrame({k: t[k] for k in ("job", "server", "start", "end")}).with_row_index("row")
@@ -204,7 +203,7 @@ def check_planned(c: Columns, findings: Findings) -> None:
     """M19 if the policy promises `plans`: a job that runs has a plan."""
     without = ~np.isin(c.runs["job"], c.plans["job"])
     template = "runs without a plan; its policy promises one"
-    findings.add_rows("M19", without, c.runs["job"], c.runs["start"], lambda _: template)
+    findings.add_rows("M19", without, c.runs["job"], c.runs["start"], template)
 
 
 def check_slot_boundaries(c: Columns, findings: Findings, slack: int) -> None:
@@ -215,6 +214,7 @@ def check_slot_boundaries(c: Columns, findings: Findings, slack: int) -> None:
     for name, times in _TIMES.items():
         t = getattr(c, name)
         for column in times:
+            # live, a time may be just before a boundary as well as just after it
             remainder = t[column] % slot
             wrong = np.minimum(remainder, slot - remainder) > slack
             findings.add_rows("M23", wrong, t["job"], t[column], _off_slot(name, column, t[column], slot))

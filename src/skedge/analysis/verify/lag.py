@@ -72,6 +72,7 @@ class Lags:
         begins, ends = np.full(epochs, NEVER, np.int64), np.full(epochs, NEVER, np.int64)
         if not len(rows):
             return begins, ends
+        # a simulation's times are exact and its mini-batches floats; live, mini-batches are counted and times measured
         progress = np.cumsum(t["work"][rows] if self.live else end - start)
         total = int(jobs.minibatches[job]) if self.live else self._chunk_length(job)
         # rounded down as in the simulation, or a boundary would be off by 1 µs
@@ -80,7 +81,9 @@ class Lags:
             run = np.searchsorted(progress, marks, side=side)  # type: ignore[call-overload]
             reached = run < len(rows)
             index = run[reached]
+            # progress that the run makes up to the mark
             offset = marks[reached] - np.where(index > 0, progress[index - 1], 0)
+            # live, time passes within a run in proportion to its mini-batches
             rate = (
                 (end - start)[index] / np.maximum(progress[index] - np.where(index > 0, progress[index - 1], 0), 1)
                 if self.live
@@ -90,7 +93,7 @@ class Lags:
         return begins, ends
 
     def _chunk_length(self, job: int) -> int:
-        return int(self.k.c.scenario.true_chunk_time[job, self.k.zeta.last[job]])
+        return int(self.k.c.scenario.true_chunk_time[job, self.k.colocation.last[job]])
 
     def service_windows(self, chunk: int, start: int, end: int) -> list[_Hold]:
         """The intervals from `start` to `end` in which the chunk is not too far ahead."""
@@ -107,11 +110,13 @@ class Lags:
         yields = np.zeros(len(t), bool)
         if not self.takes_turns.any():
             return yields
+        # neighbours in this order follow each other on a lane
         order = np.lexsort((t["start"], t["lane"]))
         run, after = order[:-1], order[1:]
         turn = (t["lane"][run] >= 0) & (t["lane"][run] == t["lane"][after]) & (t["job"][run] == t["job"][after])
         turn &= self.takes_turns[t["job"][run]] & (np.abs(t["start"][after] - t["end"][run]) <= slack)
         yields[run] = turn & (t["chunk"][run] != t["chunk"][after])
+        # in a simulation turns change at the ends of epochs only
         for i in np.flatnonzero(yields & ~self.live):
             job, chunk = int(t["job"][i]), int(t["chunk"][i])
             yields[i] = (self.ends[job][chunk] == t["end"][i]).any()
@@ -140,6 +145,7 @@ def check_lag(lags: Lags, findings: Findings, slack: int) -> None:
         earliest, room = lags.earliest_starts(job), slack + int(lags.k.c.late[job])
         for chunk, epoch in np.argwhere((begins < NEVER) & (begins < earliest - room))[: findings.limit].tolist():
             lag, time = int(lags.k.c.scenario.jobs.max_lag[job]), int(begins[chunk, epoch])
+            # the chunk that holds the others up
             slowest = int(lags.ends[job][:, epoch - lag].argmax())
             text = f"chunk {chunk} begins epoch {epoch + 1} before chunk {slowest} has ended epoch {epoch - lag + 1}"
             findings.add("M39", job, time, f"{text}; max_lag is {lag}")

@@ -38,6 +38,7 @@ def lane_edges(runs: Ints, max_runs: int) -> list[int]:
     """First lane of each range of about `max_runs` runs, given those of each lane; and the number of lanes."""
     until = np.cumsum(runs)
     inner = np.searchsorted(until, np.arange(max_runs, until[-1] if len(until) else 0, max_runs))
+    # a lane with very many runs would leave ranges without lanes behind it
     edges: list[int] = np.unique([0, *inner, len(runs)]).tolist()
     return edges
 
@@ -112,6 +113,7 @@ class LaneParts:
             dispatch_part, run_part = (pl.read_ipc(file) for file in files)
             for file in files:
                 file.unlink()
+            # rows of the further parts are numbered after those of the first ones
             dispatches.append(dispatch_part.with_columns(_shifted("first", n_rows)))
             runs.append(run_part.with_columns(_shifted("row", n_rows), _shifted("of", n_rows)))
             n_rows += len(dispatch_part)

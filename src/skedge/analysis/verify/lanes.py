@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skedge.analysis.columns import Array, Columns, failure_times, next_outage
-from skedge.analysis.sweeps import LaneQueue, LaneRuns, LaneService, in_groups, lane_service, read_only
+from skedge.analysis.row_groups import in_groups, read_only
 from skedge.core.model.cluster import Ints
 from skedge.core.model.time import NEVER
 
 from .chunks import Chunks
 from .lag import Lags
+from .lane_service import LaneQueue, LaneRuns, LaneService, lane_service
 from .rules import WORK_TOLERANCE, Findings
 
 Mask = NDArray[np.bool_]
@@ -79,6 +80,7 @@ def lane_rows(k: Chunks) -> LaneRows:
         leaves = np.minimum(np.where(untrained, np.minimum(failed[job], lost), NEVER), k.left_at)
         takes_part &= leaves > k.arrival  # nor does a chunk that has left its server before its data were there
         leave_time = np.minimum(np.where(untrained, NEVER, last_end), leaves)
+    # without re-dispatches a run's dispatch is the first one of its chunk, and the array is shared
     chunk_row = k.dispatch_row[k.run_chunk] if len(k.moved_chunks) else k.run_dispatch
     sent_to, lane = k.c.dispatches["lane"], k.c.chunks["lane"]
     strays = len(sent_to) > 0 and bool(
@@ -157,6 +159,7 @@ def _displacements(
     """
     t, delays = k.c.chunks, k.c.late
     preempted_rows = np.flatnonzero(t["preempted"].take(rows) & (served.gap > slack))
+    # live, the better chunk may have arrived later than announced
     if delays.any():
         after = t["job"][rows[np.minimum(preempted_rows + 1, len(rows) - 1)]]
         preempted_rows = preempted_rows[served.gap[preempted_rows] > slack + delays[after]]
@@ -220,6 +223,7 @@ def _split_by_lag(k: LaneRows, lags: Lags, slack: int, q: _Queue) -> _Queue:
         begins = [begin for begin, _ in parts[q.entry_of_run[i]]]
         part = np.searchsorted(begins, k.c.chunks["start"][i] + slack, side="right") - 1
         of_run[i] = first[q.entry_of_run[i]] + max(int(part), 0)
+    # a chunk waits for its lane once for each interval in which it is not too far ahead
     spread = np.repeat(np.arange(len(counts)), counts)
     of_lane = np.append(first, len(spread))[chunks.first]
     sent_at, rank, group = chunks.sent_at[spread], chunks.rank[spread], chunks.group[spread]
@@ -230,7 +234,18 @@ def _split_by_lag(k: LaneRows, lags: Lags, slack: int, q: _Queue) -> _Queue:
 def check_lanes(b: SortedLaneRows, lags: Lags | None, findings: Findings, slack: int, *, preemptive: bool) -> None:
     """Check M4, M11, M21 and M22 by following each lane with the queue of its chunks.
 
-    `lags`: None if no job bounds the lag of its chunks.
+    Parameters
+    ----------
+    b
+        The dispatches and chunk runs by lane.
+    lags
+        None if no job bounds the lag of its chunks.
+    findings
+        Receives the violations.
+    slack
+        Tolerance in comparisons of times [µs], >= 0.
+    preemptive
+        Whether lanes preempt chunks.
     """
     c, d, t, row = b.k.c, b.k.c.dispatches, b.k.c.chunks, b.k.run_dispatch
     q = _queue(b, lags, slack)
@@ -263,5 +278,5 @@ def check_lanes(b: SortedLaneRows, lags: Lags | None, findings: Findings, slack:
 
 
 def _with_row_numbers(table: Ints, rows: Ints) -> Ints:
-    """A table of :func:`~skedge.analysis.sweeps.lane_service` with the rows of its runs."""
+    """A table of :func:`.lane_service.lane_service` with the rows of its runs."""
     return np.column_stack([table[:, 0], rows[table[:, 1]], table[:, 2]])

@@ -52,8 +52,19 @@ def known_rows(
     late_s: Mapping[str, float] | None = None,
     first_job: int = 0,
 ) -> Columns:
-    """The columns of `schedule`, without the rows that violate M1; `first_job`: number of its job 0 among all."""
+    """The columns of `schedule`, without the rows that violate M1.
+
+    Parameters
+    ----------
+    findings
+        Receives the violations.
+    late_s
+        Live, by job id: training time beyond the announced time [s].
+    first_job
+        Number of the schedule's job 0 among all jobs, if the schedule is a part.
+    """
     cleaned: dict[str, Any] = {}
+    # nulls first: in the arrays they would be -1, which some columns may have
     complete = {name: _complete_rows(name, table, findings, first_job) for name, table in schedule.tables().items()}
     cleaned = {name: table for name, table in complete.items() if table is not getattr(schedule, name)}
     schedule = replace(schedule, **cleaned) if cleaned else schedule
@@ -63,6 +74,7 @@ def known_rows(
         table: Table = getattr(c, name)
         if not len(table):
             continue
+        # part by part, as the masks of a whole table need much memory
         wrong = np.concatenate([check(c, part) for _, part in table.parts()])
         if wrong.any():
             _report(findings, name, table.frame, wrong, first_job)
@@ -97,6 +109,7 @@ def _complete_rows(name: str, frame: pl.DataFrame, findings: Findings, first_job
 def _report(findings: Findings, name: str, frame: pl.DataFrame, wrong: Mask, first_job: int) -> None:
     for i in np.flatnonzero(wrong)[: findings.limit].tolist():
         row = frame.row(i, named=True)
+        # NUMBER: the row among those of the whole record, of which this may be a part
         number, job = row.pop(NUMBER, i), row.get("job")
         if job is not None:
             row["job"] = job + first_job
@@ -119,9 +132,11 @@ def _wrong_lane(c: Columns, t: Table, *, is_chunk: Mask) -> Mask:
     """Whether lane and server do not belong together; `is_chunk` marks rows that concern a chunk."""
     cluster = c.scenario.cluster
     lane, server = t["lane"], t["server"]
+    # -2 is the number of no server
     cloud = server == (-2 if cluster.cloud is None else cluster.cloud)
     no_lane: Mask = lane == -1
     unknown_lane = (lane < -1) | (lane >= cluster.lanes)
+    # unknown lanes take the last entry, which is no server
     lane_server = np.append(cluster.lane_server, -1)[np.where(unknown_lane | no_lane, -1, lane)]
     wrong: Mask = (
         unknown_lane | (~no_lane & (lane_server != server)) | (is_chunk & no_lane & ~cloud) | (~is_chunk & ~no_lane)
@@ -134,6 +149,7 @@ def _invalid_runs(c: Columns, t: Table) -> Mask:
     is_chunk = chunk != -1
     wrong = _unknown_job(c, t) | (t["server"] < 0) | (chunk < -1) | (chunk >= _job_chunks(c, t))
     wrong |= (start < 0) | (begin < start) | (end < begin) | (end <= start)
+    # a chunk trains on one worker, and only once its upload has ended
     wrong |= (t["workers"] < 1) | (is_chunk & ((t["workers"] != 1) | (begin != start)))
     return wrong | _wrong_lane(c, t, is_chunk=is_chunk)
 
@@ -141,6 +157,7 @@ def _invalid_runs(c: Columns, t: Table) -> Mask:
 def _invalid_ps(c: Columns, t: Table) -> Mask:
     cluster, server, slot = c.scenario.cluster, t["server"], t["slot"]
     radix = len(cluster.ps_server) + 1
+    # a server and a slot as one number; slot -1, which is in the cloud, becomes 0
     places = cluster.ps_places * radix + cluster.ps_numbers + 1
     exists = (slot < radix - 1) & np.isin(server * radix + slot + 1, places)
     wrong = _unknown_job(c, t) | (server < 0) | (t["count"] < 1) | (t["start"] < 0) | (t["end"] <= t["start"])
@@ -192,6 +209,7 @@ def _invalid_decisions(c: Columns, t: Table) -> Mask:
         return wrong
     if not is_dispatch.all():
         rows = np.flatnonzero(is_dispatch)
+        # the columns of a dispatch are converted for dispatches only
         wrong[rows] |= _invalid_dispatch(c, t.only(is_dispatch))
         return wrong
     return wrong | _invalid_dispatch(c, t)
@@ -200,6 +218,7 @@ def _invalid_decisions(c: Columns, t: Table) -> Mask:
 def _mismatched_values(t: Table) -> Mask:
     """Whether a decision lacks a value that its verb requires, or has one that it does not allow."""
     wrong, present = np.zeros(len(t), bool), np.bincount(t["verb"], minlength=len(VERBS)) > 0
+    # a column is read only where a verb that occurs says something about it
     for column in {**_REQUIRED, **_OPTIONAL}:
         required, optional = (np.isin(VERBS, list(verbs.get(column, ()))) for verbs in (_REQUIRED, _OPTIONAL))
         values, nulls = t.frame[column], t.frame[column].null_count()
@@ -218,6 +237,7 @@ def _invalid_dispatch(c: Columns, t: Table) -> Mask:
 
 def _invalid_jobs(c: Columns, t: Table) -> Mask:
     wrong = _unknown_job(c, t)
+    # rows of unknown jobs are invalid already, so any job serves for them
     place = np.clip(t["job"], 0, len(c.scenario.jobs) - 1)
     ids = t.frame["id"] != pl.Series(c.scenario.jobs.ids, dtype=pl.String).gather(pl.Series(place))
     wrong |= ids.fill_null(value=True).to_numpy() | (t["arrival"] != c.scenario.jobs.arrival[place])

@@ -27,6 +27,7 @@ def absent(c: Columns, slots: Ints, times: Ints) -> Ints:
 
 def drawn_outages(scenario: Scenario, server: int) -> Iterator[Outage]:
     """The outages of a server as the seed gives them, without end (docs/model.md, M48)."""
+    # named by the server, so that the failures of one do not depend on the others
     physics, rng, now = scenario.physics, scenario.rng(f"failures of server {server}"), 0
     if physics.mtbf is None:
         return

@@ -77,10 +77,19 @@ def verify_parts(
     limit: int = 20,
     steps: Steps | None = None,
 ) -> list[Violation]:
-    """As :func:`.verify.verify`, for a record that has parts (:func:`has_parts`); `steps` is called after each of them.
+    """As :func:`.verify.verify`, for a record that has parts (:func:`has_parts`).
 
     Of two runs that begin together on a lane (M4), or of chunks of one job that wait (M21), it may name another one. Of
     more than `limit` violations of a rule it names the first ones by job.
+
+    Parameters
+    ----------
+    meta
+        Metadata of the run, as for :func:`.verify.verify`.
+    limit
+        Maximum number of violations reported per rule, >= 1.
+    steps
+        Called after each part with what is done and how many parts there are.
     """
     findings = Findings(scenario, limit)
     mode, preemptive = _mode(meta), bool((meta.get("lanes") or {}).get("preemptive", True))
@@ -113,6 +122,7 @@ def _runs_by_lane(scenario: StoredScenario, tables: StoredTables) -> Ints:
     """Number of runs on each lane."""
     n_runs, lanes = np.zeros(scenario.base.cluster.lanes, np.int64), scenario.base.cluster.lanes
     for _, rows in tables.slices("runs", ["lane"], 4 * scenario.part_chunks):
+        # lanes that do not exist violate M1
         lane = rows["lane"].drop_nulls().to_numpy()
         n_runs += np.bincount(lane[(lane >= 0) & (lane < lanes)], minlength=lanes)
     return n_runs
@@ -150,12 +160,12 @@ class _JobRules:
             numbers, valid_numbers = getattr(rows, name)[NUMBER].to_numpy(), getattr(c, name).frame[NUMBER].to_numpy()
             if len(valid_numbers) < len(numbers):
                 self.unknown[name] = np.append(self.unknown[name], np.setdiff1d(numbers, valid_numbers))
-        zeta, lanes, _ = check_jobs(c, findings, self.meta, 0)
-        check_slot_jobs(c, zeta, findings, 0)
-        check_cloud_alpha(c, zeta, findings, _mode(self.meta))
+        colocation, lanes, _ = check_jobs(c, findings, self.meta, 0)
+        check_slot_jobs(c, colocation, findings, 0)
+        check_cloud_alpha(c, colocation, findings, _mode(self.meta))
         self.found.extend(findings)
         job_range = slice(first, first + len(part.jobs))
-        self.kind[job_range], self.on_edge[job_range] = part.jobs.ps_type, dispatched_jobs(c) & (zeta.last == 0)
+        self.kind[job_range], self.on_edge[job_range] = part.jobs.ps_type, dispatched_jobs(c) & (colocation.last == 0)
         self.sums = _sum(self.sums[0], sum_alpha_s(c)), _sum(self.sums[1], sum_beta_s(c))
         self.lanes.add(lanes, first)
 
@@ -181,6 +191,7 @@ def _check_ps(
     promised, empty = (meta.get("promises") or {}).get("ps") == "edge_first", tables.empty()
     serving = empty.ps
     for rows in _by_start(jobs.valid_rows(tables, "ps", empty.ps.columns, scenario.part_chunks)):
+        # M13 compares neighbours on a slot, so the last row of each slot stays as well
         last = pl.struct("server", "slot").is_last_distinct()
         serving = serving.filter((pl.col("end") > rows["start"][0]) | last, pl.col("slot").is_not_null())
         combined = pl.concat([serving, rows])
@@ -198,6 +209,7 @@ def _by_start(parts: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
     for part in parts:
         rows = part if left is None else pl.concat([left, part])
         complete = rows.filter(pl.col("start") < pl.col("start").last())
+        # the next part may have further rows of the last start
         left = rows[len(complete) :]
         if len(complete):
             yield complete

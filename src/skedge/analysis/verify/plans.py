@@ -18,6 +18,7 @@ def check_plans(c: Columns, findings: Findings, slack: int) -> None:
         return
     reservations = pl.DataFrame({name: d[name][rows] for name in ("job", "server", "time")}).cast(pl.Int64)
     plan_rows = pl.DataFrame({"job": p["job"], "server": p["server"], "time": p["made_at"]}).cast(pl.Int64)
+    # the two must be equal as multisets: each side counts with its sign
     balance = pl.concat([reservations.with_columns(n=pl.lit(1)), plan_rows.with_columns(n=pl.lit(-1))])
     differ = balance.group_by("job", "server", "time").agg(pl.col("n").sum()).filter(pl.col("n") != 0)
     for job, server, time, n in differ.sort("job", "time", "server").head(findings.limit).iter_rows():

@@ -52,7 +52,7 @@ def check_prices(c: Columns, findings: Findings, params: Mapping[str, Any]) -> N
         _price_changes(c, findings, ledger, job)
     unplanned = ~np.isin(c.prices["job"], c.plans["job"])
     template = "changes prices, but has no plan"
-    findings.add_rows("M29", unplanned, c.prices["job"], c.prices["made_at"], lambda _: template)
+    findings.add_rows("M29", unplanned, c.prices["job"], c.prices["made_at"], template)
     _rejections(c, findings)
 
 
@@ -76,6 +76,7 @@ def _admissions(plans: Table) -> dict[int, list[int]]:
     made_at = plans["made_at"]
     for row, job in enumerate(plans["job"].tolist()):
         rows = first.setdefault(job, [])
+        # later plans of the job change nothing of its admission
         if not rows or made_at[rows[0]] == made_at[row]:
             rows.append(row)
     return first
@@ -101,6 +102,7 @@ def _payoff(c: Columns, findings: Findings, ledger: _PriceLedger, job: int, rows
     server = c.plans["server"]
     cost = sum(float((ledger.price[_slots(c, row), server[row]] @ _demand(c, job, row)).sum()) for row in rows)
     end = max(_slots(c, row).stop for row in rows)
+    # slots from the admission to the end; the last one is counted from 0 where completion is an index
     payoff = utility(end - -(-made_at // slot) - index) - cost
     recorded_value = _value(c, job, "reserve")
     if recorded_value is None or abs(recorded_value - payoff) > RESTATED * max(1.0, abs(payoff), cost):
@@ -127,11 +129,7 @@ def _rejections(c: Columns, findings: Findings) -> None:
     value = d.frame["value"].fill_null(0.0).to_numpy()
     wrong = d.has("verb", "reject") & (value > 0)
     findings.add_rows(
-        "M30",
-        wrong,
-        d["job"],
-        d["time"],
-        lambda i: f"is rejected with a plan of value {value[i]:.9g}; it must be at most 0",
+        "M30", wrong, d["job"], d["time"], "is rejected with a plan of value {:.9g}; it must be at most 0", value
     )
 
 
@@ -146,7 +144,7 @@ def _bounds(c: Columns, findings: Findings, ledger: _PriceLedger) -> None:
     price, low, high = p["price"], ledger.low[p["server"], 0], ledger.high[p["server"], place]
     wrong = (price < low * (1 - RESTATED)) | (price > high * (1 + RESTATED))
     template = "a price is {:.9g}; it must be from L = {:.9g} to U = {:.9g}"
-    findings.add_rows("M29", wrong, p["job"], p["made_at"], lambda i: template.format(price[i], low[i], high[i]))
+    findings.add_rows("M29", wrong, p["job"], p["made_at"], template, price, low, high)
 
 
 def _resource(c: Columns) -> np.ndarray:

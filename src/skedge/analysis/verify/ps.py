@@ -5,36 +5,44 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from skedge.analysis.colocation import Colocation
 from skedge.analysis.columns import Columns, next_outage, ps_rows
-from skedge.analysis.sweeps import in_groups, merged, uncovered
-from skedge.analysis.zeta import Zeta
+from skedge.analysis.row_groups import in_groups, merged, uncovered
 from skedge.core.model.cluster import Bools, Ints
 from skedge.core.model.time import NEVER
 
 from .outages import absent
 from .rules import Findings
-from .same import served_exactly
 
 
 def check_ps(c: Columns, findings: Findings, slack: int) -> None:
     """M12: a job has a PS exactly while it runs."""
-    if not served_exactly(c):
-        _ps_while_running(c, findings, slack)
+    _ps_while_running(c, findings, slack)
 
 
-def check_ps_slots(c: Columns, findings: Findings, slack: int, zeta: Zeta) -> None:
-    """M12, M14, M15: one PS slot per job; `zeta` is 1 while a job is dispatched wholly to the cloud."""
+def check_ps_slots(c: Columns, findings: Findings, slack: int, colocation: Colocation) -> None:
+    """M12, M14, M15: one PS slot per job.
+
+    Parameters
+    ----------
+    findings
+        Receives the violations.
+    slack
+        Tolerance in comparisons of times [µs], >= 0.
+    colocation
+        1 while a job is dispatched wholly to the cloud.
+    """
     rows, _ = ps_rows(c)
     _one_ps_at_a_time(c, findings, slack, rows)
-    _with_cloud_jobs(c, findings, slack, zeta)
+    _with_cloud_jobs(c, findings, slack, colocation)
 
 
-def _with_cloud_jobs(c: Columns, findings: Findings, slack: int, zeta: Zeta) -> None:
+def _with_cloud_jobs(c: Columns, findings: Findings, slack: int, colocation: Colocation) -> None:
     """M15: a PS assigned to a job wholly in the cloud is in the cloud, if the cloud is in service."""
     t, cloud = c.ps, c.scenario.cluster.cloud
     edge = np.flatnonzero(t["server"] != cloud)
     job, start = t["job"][edge], t["start"][edge]
-    wrong = zeta.always(job, start - slack - 1, start + slack, 1) & ~_is_out(c, cloud, start, slack)
+    wrong = colocation.always(job, start - slack - 1, start + slack, 1) & ~_is_out(c, cloud, start, slack)
     template = "the job is wholly in the cloud, but its PS is on server {}"
     findings.add_rows("M15", wrong, job, start, lambda i: template.format(t["server"][edge[i]]))
 
@@ -46,10 +54,10 @@ def dispatched_jobs(c: Columns) -> Bools:
     return dispatched
 
 
-def cloud_ps(c: Columns, zeta: Zeta) -> Bools:
+def cloud_ps(c: Columns, colocation: Colocation) -> Bools:
     """Whether each PS is in the cloud, and of a dispatched job that is not wholly there."""
     t = c.ps
-    in_cloud: Bools = dispatched_jobs(c)[t["job"]] & (t["slot"] < 0) & (zeta.at(t["job"], t["start"]) == 0)
+    in_cloud: Bools = dispatched_jobs(c)[t["job"]] & (t["slot"] < 0) & (colocation.at(t["job"], t["start"]) == 0)
     return in_cloud
 
 
@@ -65,11 +73,13 @@ def check_edge_first(c: Columns, findings: Findings, kind: Ints, in_cloud: Bools
     """
     t, cluster = c.ps, c.scenario.cluster
     n_held = np.zeros(len(t), np.int64)
+    # the last entry is for kind -1: jobs without a PS type
     slots = np.append(np.bincount(cluster.ps_type, minlength=len(cluster.ps_types)), 0)
     for k in np.unique(kind[in_cloud]):
         edge = (t["slot"] >= 0) & (kind == k)
         starts, ends = np.sort(t["start"][edge]), np.sort(t["end"][edge])
         now = t["start"][in_cloud & (kind == k)]
+        # held from start to before end: those begun less those ended by then
         n_held[in_cloud & (kind == k)] = np.searchsorted(starts, now, "right") - np.searchsorted(ends, now, "right")
     free = slots[kind] - n_held
     on_server = np.column_stack([cluster.ps, np.zeros(len(cluster.servers), np.int64)])
@@ -77,9 +87,7 @@ def check_edge_first(c: Columns, findings: Findings, kind: Ints, in_cloud: Bools
         of_kind = in_cloud & (kind == k)
         free[of_kind] -= absent(c, on_server[:, k], t["start"][of_kind])
     template = "takes a PS in the cloud at {} µs; {} of its type are free at the edge"
-    findings.add_rows(
-        "M35", in_cloud & (free > 0), t["job"], t["start"], lambda i: template.format(t["start"][i], free[i])
-    )  # fmt: skip
+    findings.add_rows("M35", in_cloud & (free > 0), t["job"], t["start"], template, t["start"], free)
 
 
 def _ps_while_running(c: Columns, findings: Findings, slack: int) -> None:
@@ -126,16 +134,15 @@ def _is_out(c: Columns, server: int | None, time: Ints, slack: int) -> NDArray[n
 def _one_ps_at_a_time(c: Columns, findings: Findings, slack: int, rows: Ints) -> None:
     """M12: never two PSs at once; M14: no change of PS while the job continues to run."""
     t = c.ps
-    findings.add_rows("M12", t["count"] != 1, t["job"], t["start"], lambda i: f"holds {t['count'][i]} PSs in one row")
+    findings.add_rows("M12", t["count"] != 1, t["job"], t["start"], "holds {} PSs in one row", t["count"])
     before, after = rows[:-1], rows[1:]
     same = t["job"][before] == t["job"][after]
     job, start, end = t["job"][after], t["start"][after], t["end"][before]
     twice = same & (start < end - slack)
-    findings.add_rows(
-        "M12", twice, job, start, lambda i: f"takes a second PS at {start[i]} µs; the first is held to {end[i]} µs"
-    )
+    findings.add_rows("M12", twice, job, start, "takes a second PS at {} µs; the first is held to {} µs", start, end)
     differs = (t["server"][before] != t["server"][after]) | (t["slot"][before] != t["slot"][after])
     server_lost = next_outage(c, t["server"][before], t["start"][before]) <= start + slack
+    # a dispatched job has one PS row while it runs on, but each allocation of a gang begins one of its own
     moved = same & ~twice & (start <= end) & (differs | dispatched_jobs(c)[job]) & ~server_lost
     moved[moved] = ~_suspended_by_outage(c, job[moved], start[moved])
     findings.add_rows(
@@ -143,7 +150,8 @@ def _one_ps_at_a_time(c: Columns, findings: Findings, slack: int, rows: Ints) ->
         moved,
         job,
         start,
-        lambda i: f"changes its PS at {start[i]} µs while it continues to run, or takes the same one again",
+        "changes its PS at {} µs while it continues to run, or takes the same one again",
+        start,
     )
 
 
@@ -170,7 +178,17 @@ def _slots(c: Columns) -> Ints:
 
 
 def check_slot_use(c: Columns, findings: Findings, slack: int, first_row: int = 0) -> None:
-    """M13: an edge PS slot serves one job at a time; checks the rows from `first_row` on against all before."""
+    """M13: an edge PS slot serves one job at a time.
+
+    Parameters
+    ----------
+    findings
+        Receives the violations.
+    slack
+        Tolerance in comparisons of times [µs], >= 0.
+    first_row
+        Rows from this one on are checked, against all rows.
+    """
     t, cluster, slot = c.ps, c.scenario.cluster, _slots(c)
     rows, _ = in_groups(slot.astype(np.int32), t["start"], len(cluster.ps_type))
     before, after = rows[:-1], rows[1:]

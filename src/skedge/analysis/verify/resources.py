@@ -51,6 +51,7 @@ def _excess(
     time, change = np.concatenate([end, start]), np.concatenate([-amount, amount])
     order = np.argsort(time, kind="stable")
     load = np.cumsum(change[order], axis=0)
+    # loads are sums of floats
     overfull = load > capacity + FITS * np.maximum(capacity, 1.0)
     event_job, event_time, resources = np.tile(job, 2)[order], time[order], c.scenario.cluster.resources
     for row, r in zip(*np.nonzero(overfull), strict=True):
@@ -63,18 +64,15 @@ def _worker_and_ps_counts(c: Columns, findings: Findings, intervals: pl.DataFram
     jobs = c.scenario.jobs
     job, start, workers = (intervals[name].to_numpy() for name in ("job", "start", "workers"))
     max_workers, ratio = jobs.batch[job], workers / jobs.ratio[job]
+    # w / gamma may be above a whole number by rounding
     required = np.maximum(1, np.ceil(ratio - 1e-9 * np.maximum(ratio, 1.0))).astype(np.int64)
     n_ps = _count_ps(c, intervals.select("job", "start"), ["job"])
     findings.add_rows(
-        "M27",
-        workers > max_workers,
-        job,
-        start,
-        lambda i: f"holds {workers[i]} workers; its batch size allows {max_workers[i]}",
+        "M27", workers > max_workers, job, start, "holds {} workers; its batch size allows {}", workers, max_workers
     )
     template = "holds {} PSs for {} workers; it needs {}"
     wrong = n_ps != required if by_ratio else n_ps < required
-    findings.add_rows("M28", wrong, job, start, lambda i: template.format(n_ps[i], workers[i], required[i]))
+    findings.add_rows("M28", wrong, job, start, template, n_ps, workers, required)
 
 
 def _colocated(c: Columns, findings: Findings, intervals: pl.DataFrame) -> None:
@@ -83,10 +81,12 @@ def _colocated(c: Columns, findings: Findings, intervals: pl.DataFrame) -> None:
     single = intervals["servers"].to_numpy() == 1
     n_with_workers = _count_ps(c, intervals.select("job", "start", "server"), ["job", "server"])
     n_ps = _count_ps(c, intervals.select("job", "start"), ["job"])
-    zeta = single & (n_with_workers == n_ps) & (n_with_workers > 0) & (c.scenario.physics.colocation == "one_server")
+    expected = (
+        single & (n_with_workers == n_ps) & (n_with_workers > 0) & (c.scenario.physics.colocation == "one_server")
+    )
     template = "colocated is {}; {} of its {} PSs are with its workers, which are on {}"
     findings.add_rows(
-        "M10", actual != zeta, job, start,
+        "M10", actual != expected, job, start,
         lambda i: template.format(
             bool(actual[i]), n_with_workers[i], n_ps[i], "one server" if single[i] else "several servers"
         ),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,8 +112,21 @@ class Findings:
         self.by_rule: dict[str, list[Violation]] = {rule: [] for rule in RULES}
 
     def add(self, rule: str, job: int | None, time: int | None, message: str) -> None:
-        """Add one violation; `job` is a row number of the jobs table."""
+        """Add one violation, unless the rule has reached the limit.
+
+        Parameters
+        ----------
+        rule
+            A key of :data:`RULES`.
+        job
+            Row number of the jobs table; None if no job is concerned.
+        time
+            Time of the violation [µs]; None if no time is concerned.
+        message
+            What was found and what would be right.
+        """
         if len(self.by_rule[rule]) < self.limit:
+            # M1 reports rows of jobs that do not exist
             has_id = job is not None and 0 <= job < len(self.ids)
             name = self.ids[job] if has_id and job is not None else None
             self.by_rule[rule].append(Violation(rule, ", ".join(RULES[rule][1]), name, time, message))
@@ -128,10 +142,30 @@ class Findings:
         for rule, violations in findings.by_rule.items():
             self.by_rule[rule] += violations[: self.limit - len(self.by_rule[rule])]
 
-    def add_rows(self, rule: str, wrong: NDArray[np.bool_], job: Ints, time: Ints, message_of: MessageOf) -> None:
-        """Add a violation for each row that is `wrong`; `say(row)` gives the message."""
-        for i in np.flatnonzero(wrong)[: self.limit]:
-            self.add(rule, int(job[i]), int(time[i]), message_of(int(i)))
+    def add_rows(
+        self, rule: str, wrong: NDArray[np.bool_], job: Ints, time: Ints, message: str | MessageOf, *values: Any,
+        order: Ints | None = None,
+    ) -> None:  # fmt: skip
+        """Add a violation for each row that is wrong.
+
+        Parameters
+        ----------
+        wrong
+            Whether each row violates the rule.
+        job, time
+            The job of each row, and the time of its violation [µs].
+        message, values
+            The message, with a place for the item of each of `values`; or a function that gives the message of a row.
+        order
+            The rows are added in ascending order of this; without it, in their own.
+        """
+        rows = np.flatnonzero(wrong)
+        if order is not None:
+            rows = rows[np.argsort(order[rows], kind="stable")]
+        # messages are worded for the reported rows only
+        for i in rows[: self.limit].tolist():
+            text = message.format(*(column[i] for column in values)) if isinstance(message, str) else message(i)
+            self.add(rule, int(job[i]), int(time[i]), text)
 
     def all(self) -> list[Violation]:
         """Violations by rule, then in the order found."""
@@ -149,6 +183,7 @@ def check_all(rules: Sequence[Rule], findings: Findings, *, in_threads: bool) ->
             rule(findings)
         return
 
+    # each thread has findings of its own; they are merged in the order of the rules, so the report is always the same
     def check_one(rule: Rule) -> Findings:
         rule(rule_findings := findings.empty_copy())
         return rule_findings

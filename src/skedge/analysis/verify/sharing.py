@@ -30,7 +30,15 @@ class HoldingSpan(NamedTuple):
 def check_sharing(c: Columns, findings: Findings, slack: int, *, sticky: bool) -> None:
     """Check the rules on a cluster that has tenants and classes.
 
-    `sticky`: a job that was preempted resumes only in its last place, so that others may begin elsewhere before it.
+    Parameters
+    ----------
+    findings
+        Receives the violations.
+    slack
+        Tolerance in comparisons of times [µs], >= 0.
+    sticky
+        Whether a preempted job resumes only in its last place, so that others may begin elsewhere before it: M42 is
+        then not checked.
     """
     sharing = c.scenario.cluster.sharing
     if sharing is None or not len(c.gangs):
@@ -67,6 +75,7 @@ def _quotas(c: Columns, findings: Findings, sharing: Sharing, spans: list[Holdin
     used = np.zeros_like(limits)
     changes = [(span.start, 1, span.job) for span in spans]
     changes += [(max(span.start, span.end - slack), 0, span.job) for span in spans]
+    # at one time workers are given back before others are taken
     for time, begins, job in sorted(changes):
         pool = int(jobs.tenant[job]), int(jobs.worker_type[job])
         used[pool] += jobs.workers[job] if begins else -jobs.workers[job]
@@ -102,6 +111,7 @@ def _classes(c: Columns, findings: Findings, sharing: Sharing, spans: list[Holdi
         + [(span.end, 1, span.job) for span in spans]
         + [(span.start, 2, span.job) for span in spans]
     )
+    # of several spans the last one: then the job is complete and waits no more
     last = {span.job: span.end for span in spans}
     workers = c.scenario.cluster.workers
     for time, group in groupby(changes, key=itemgetter(0)):

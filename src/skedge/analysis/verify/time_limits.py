@@ -37,6 +37,7 @@ def _due_time(c: Columns, job: int, limit: TimeLimit, spans: list[tuple[int, int
     step, begins = c.scenario.physics.step, spans[0][0] if spans else NEVER
     if limit.wait < NEVER and begins >= (due := waiting_since(c.scenario, job) + limit.wait):
         return -(-due // step) * step
+    # the limit of running counts what the job has run in all, not since it began
     ran = 0
     for start, end in spans if limit.run < NEVER else ():
         if ran + end - start >= limit.run:

@@ -61,10 +61,7 @@ def _chunk_run_work(k: Chunks, findings: Findings) -> None:
             chunk_time = np.where(failed[t["job"]], needs, chunk_time)
         expected = total * ((t["end"] - t["start"]) / chunk_time)
         wrong = ~(np.abs(t["work"] - expected) <= NOISE * total)
-        findings.add_rows(
-            "M8", wrong, t["job"], t["start"],
-            lambda i, t=t, expected=expected: template.format(t["chunk"][i], t["work"][i], expected[i]),  # type: ignore[misc]
-        )  # fmt: skip
+        findings.add_rows("M8", wrong, t["job"], t["start"], template, t["chunk"], t["work"], expected)
 
 
 def _gang_work(c: Columns, findings: Findings) -> None:
@@ -93,7 +90,7 @@ def _gang_work(c: Columns, findings: Findings) -> None:
         expected = np.where(last[interval], total[interval] * share, of_time * spent)
         room = NOISE * whole_work + 2 * of_time * (1 + parts[interval])
         wrong = ~(np.abs(actual - expected) <= room)
-        findings.add_rows("M8", wrong, job, t["start"], lambda i: template.format(actual[i], server[i], expected[i]))
+        findings.add_rows("M8", wrong, job, t["start"], template, actual, server, expected)
 
     for first, part in c.gangs.parts():
         check(part, interval_of_row[first : first + len(part)])

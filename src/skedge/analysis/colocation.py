@@ -7,10 +7,10 @@ import numpy as np
 from skedge.core.model.cluster import Bools, Floats, Ints
 
 from .columns import Array, Columns
-from .sweeps import counts
+from .row_groups import counts
 
 
-class Zeta:
+class Colocation:
     """Zeta by job: 1 while the last dispatch of all its chunks was to the cloud, else 0.
 
     It changes only when chunks are dispatched again.
@@ -27,38 +27,51 @@ class Zeta:
         self.last: Ints = ((total > 0) & (edge == 0)).astype(np.int64)
         jobs = np.unique(d["job"][d.has("verb", "redispatch")]).tolist()
         self._changes = {job: _changes(c, job) for job in jobs}
-        for job, (_, zeta) in self._changes.items():
-            self.last[job] = zeta[-1]
-
-    @classmethod
-    def constant(cls, last: Ints) -> Zeta:
-        """Zeta of jobs of which no chunks are dispatched again."""
-        zeta = object.__new__(cls)
-        zeta.last, zeta._changes = last, {}
-        return zeta
+        for job, (_, colocated) in self._changes.items():
+            self.last[job] = colocated[-1]
 
     def at(self, job: Array, time: Array) -> Ints:
         """Zeta of each job at each time [µs]; before its first dispatch, the value after it."""
-        zeta = self.last[job]
+        colocated = self.last[job]
         for changed_job, (times, values) in self._changes.items():
             rows = np.flatnonzero(job == changed_job)
-            zeta[rows] = values[np.maximum(np.searchsorted(times, time[rows], side="right") - 1, 0)]
-        return zeta
+            colocated[rows] = values[np.maximum(np.searchsorted(times, time[rows], side="right") - 1, 0)]
+        return colocated
 
     def always(self, job: Array, start: Array, end: Array, value: Array | int) -> Bools:
-        """Whether zeta of each job is `value` at each start and each end [µs]; times in between are not checked."""
+        """Whether zeta of each job is `value` at each start and each end [µs]; times in between are not checked.
+
+        Parameters
+        ----------
+        job
+            Job of each row, shape ``(rows,)``.
+        start, end
+            Times of each row [µs].
+        value
+            0 or 1, of each row or of all.
+        """
         same: Bools = (self.at(job, start) == value) & (self.at(job, end) == value)
         return same
 
-    def changed(self) -> list[int]:
+    def changed_jobs(self) -> list[int]:
         """Jobs whose zeta changes."""
-        return [job for job, (_, zeta) in self._changes.items() if zeta.min() < zeta.max()]
+        return [job for job, (_, colocated) in self._changes.items() if colocated.min() < colocated.max()]
 
-    def converted(self, job: int, start: int, end: int, durations: Ints) -> float:
-        """Time from `start` to `end` converted to time at the last zeta [µs]; `durations`: the job's p by zeta."""
-        times, zeta = self._changes[job]
+    def converted_time(self, job: int, start: int, end: int, durations: Ints) -> float:
+        """Time from `start` to `end`, converted to time at the last zeta [µs].
+
+        Parameters
+        ----------
+        job
+            A job whose chunks are dispatched again.
+        start, end
+            Times [µs].
+        durations
+            p of the job by zeta [µs], shape ``(2,)``.
+        """
+        times, colocated = self._changes[job]
         edges = np.clip([start, *times[1:], end], start, end)
-        factor: Floats = durations[self.last[job]] / durations[zeta]
+        factor: Floats = durations[self.last[job]] / durations[colocated]
         return float(np.diff(edges) @ factor)
 
 
@@ -67,9 +80,10 @@ def _changes(c: Columns, job: int) -> tuple[Ints, Ints]:
     d = c.dispatches
     rows = np.flatnonzero(d["job"] == job)
     times, lanes = np.unique(d["time"][rows]), np.zeros(int(c.scenario.jobs.chunks[job]), np.int64)
-    zeta = np.zeros(len(times), np.int64)
+    colocated = np.zeros(len(times), np.int64)
     for i, time in enumerate(times):
         now = rows[d["time"][rows] == time]
         lanes[d["chunk"][now]] = d["lane"][now]
-        zeta[i] = (lanes < 0).all()
-    return times, zeta
+        # chunks that were not dispatched yet are on lane 0 here: not in the cloud
+        colocated[i] = (lanes < 0).all()
+    return times, colocated

@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from skedge.analysis import sweeps
-from skedge.analysis.sweeps import bounds, counts, in_groups, merged, overlapping, sums, totals
+from skedge.analysis import row_groups
+from skedge.analysis.row_groups import bounds, counts, in_groups, merged, overlapping, sums, totals
 from skedge.core.model.time import NEVER
 
 
@@ -91,7 +91,7 @@ def test_rows_in_groups_are_of_one_type_in_any_order() -> None:
 
 
 def test_rows_are_counted_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeps, "_CHUNK_ROWS", 4)
+    monkeypatch.setattr(row_groups, "_CHUNK_ROWS", 4)
     rng = np.random.default_rng(7)
     for rows in (0, 3, 4, 5, 30):
         group = rng.integers(0, 6, rows).astype(np.int32)

@@ -7,18 +7,20 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from skedge.analysis.columns import Columns, gang_intervals, once
+from skedge.analysis.columns import Columns, once
+from skedge.analysis.row_groups import Small, in_groups, plain
 from skedge.analysis.supplies import supplies
-from skedge.analysis.sweeps import Small, in_groups, plain
 from skedge.core.model.cluster import Bools, Ints
 from skedge.platform.jit import compiled
 
+from .orders import holds_workers
+from .ps import dispatched_jobs
 from .rules import Findings
 
 
 def check_gang_uploads(c: Columns, findings: Findings) -> None:
     """Compare the uploads of jobs that are not dispatched with those that their orders require; they must be equal."""
-    unequal = np.flatnonzero(unequal_uploads(c) & ~_is_dispatched(c))
+    unequal = np.flatnonzero(unequal_uploads(c) & ~dispatched_jobs(c))
     if not len(unequal):
         return
     balance = pl.concat(
@@ -36,14 +38,14 @@ def check_gang_uploads(c: Columns, findings: Findings) -> None:
 @once
 def unequal_uploads(c: Columns) -> Bools:
     """Jobs that are dispatched, or whose uploads are not those required, row by row; their order may differ."""
-    is_dispatched, actual, required = _is_dispatched(c), _actual_uploads(c), _required_uploads(c)
+    is_dispatched, actual, required = dispatched_jobs(c), _actual_uploads(c), _required_uploads(c)
     unequal: Bools = (
         _unequal(_by_job(is_dispatched, actual), actual, _by_job(is_dispatched, required), required) | is_dispatched
     )
     return unequal
 
 
-class _Uploads(NamedTuple):
+class _UploadRows(NamedTuple):
     """Uploads, by row."""
 
     job: Small
@@ -52,35 +54,28 @@ class _Uploads(NamedTuple):
     time: Ints
 
 
-def _actual_uploads(c: Columns) -> _Uploads:
-    return _Uploads(*(c.uploads[name] for name in ("job", "to_server", "chunks", "start")))
+def _actual_uploads(c: Columns) -> _UploadRows:
+    return _UploadRows(*(c.uploads[name] for name in ("job", "to_server", "chunks", "start")))
 
 
-def _required_uploads(c: Columns) -> _Uploads:
+def _required_uploads(c: Columns) -> _UploadRows:
     orders = supplies(c)
     columns = (orders[name].to_numpy() for name in ("job", "server", "chunks", "time"))
-    return _Uploads(*(plain(column, column.dtype) for column in columns))
+    return _UploadRows(*(plain(column, column.dtype) for column in columns))
 
 
-@once
-def _is_dispatched(c: Columns) -> Bools:
-    """Whether each job is dispatched."""
-    is_dispatched = np.zeros(len(c.scenario.jobs), bool)
-    is_dispatched[c.dispatches["job"]] = True
-    return is_dispatched
-
-
-def _by_job(is_dispatched: Bools, uploads: _Uploads) -> tuple[Ints, Ints]:
+def _by_job(is_dispatched: Bools, uploads: _UploadRows) -> tuple[Ints, Ints]:
     """The rows of jobs that are not `is_dispatched` by job and time, as :func:`in_groups` gives them."""
     skipped = uploads.chunks == 0
     if is_dispatched.any():
+        # uploads of dispatched jobs are compared with their dispatches
         skipped |= is_dispatched[uploads.job]
     return in_groups(np.where(skipped, np.int32(-1), uploads.job), uploads.time, len(is_dispatched))
 
 
 @compiled
 def _unequal(
-    actual_rows: tuple[Ints, Ints], actual: _Uploads, required_rows: tuple[Ints, Ints], required: _Uploads
+    actual_rows: tuple[Ints, Ints], actual: _UploadRows, required_rows: tuple[Ints, Ints], required: _UploadRows
 ) -> Bools:
     """Jobs of which the two tables do not have the same rows in the same order."""
     (rows_a, first_a), (rows_b, first_b) = actual_rows, required_rows
@@ -99,7 +94,7 @@ def _unequal(
     return unequal
 
 
-def _upload_table(uploads: _Uploads, jobs: Ints) -> pl.DataFrame:
+def _upload_table(uploads: _UploadRows, jobs: Ints) -> pl.DataFrame:
     """The uploads of `jobs`."""
     rows = np.flatnonzero(np.isin(uploads.job, jobs) & (uploads.chunks != 0))
     return pl.DataFrame({name: getattr(uploads, name)[rows] for name in uploads._fields}).cast(pl.Int64)
@@ -110,7 +105,16 @@ def check_early_uploads(
 ) -> None:
     """M5 or M27, M6, M16: number of workers, time and permission of uploads ahead of an allocation.
 
-    `rule` limits the workers of a job to `max_workers`. `promised`: the policy promises to order no such uploads.
+    Parameters
+    ----------
+    findings
+        Receives the violations.
+    slack
+        Tolerance in comparisons of times [µs], >= 0.
+    rule, max_workers
+        The rule that limits the workers of a job, and its limit by job.
+    promised
+        Whether the policy promises to order no such uploads.
     """
     d = c.decisions
     rows = np.flatnonzero(d.has("verb", "upload"))
@@ -120,29 +124,15 @@ def check_early_uploads(
     if promised:
         all_rows = np.ones(len(rows), bool)
         findings.add_rows(
-            "M16",
-            all_rows,
-            job,
-            time,
-            lambda _: "an upload is ordered ahead of the allocation; the policy promises none",
+            "M16", all_rows, job, time, "an upload is ordered ahead of the allocation; the policy promises none"
         )
     max_workers = max_workers[job]
     template = "an upload for {} workers is ordered to server {}; the job can have {}"
     findings.add_rows(
         rule, n > max_workers, job, time, lambda i: template.format(n[i], d["server"][rows[i]], max_workers[i])
     )
-    is_dispatched = _is_dispatched(c)
+    is_dispatched = dispatched_jobs(c)
     template = "an upload is ordered at {} µs for a job that is dispatched or holds workers"
     first = np.concatenate([[True], (job[1:] != job[:-1]) | (time[1:] != time[:-1])])  # of those of an order
-    holds_workers = _holds_workers(c, job[first], time[first], slack)[np.cumsum(first, dtype=np.int32) - 1]
-    findings.add_rows("M6", is_dispatched[job] | holds_workers, job, time, lambda i: template.format(time[i]))
-
-
-def _holds_workers(c: Columns, job: Ints, time: Ints, slack: int) -> Bools:
-    """Whether each job holds workers at each time, both before and after it."""
-    intervals = gang_intervals(c).select(pl.col("job").cast(pl.Int64), "end", since=pl.col("start") + slack + 1)
-    queries = pl.DataFrame({"job": job, "time": time}).cast(pl.Int64).with_row_index("row").sort("time")
-    matched = queries.join_asof(
-        intervals.sort("since"), left_on="time", right_on="since", by="job", check_sortedness=False
-    )
-    return (matched.sort("row")["end"].fill_null(-1) - slack).to_numpy() > time
+    holds = holds_workers(c, job[first], time[first], slack)[np.cumsum(first, dtype=np.int32) - 1]
+    findings.add_rows("M6", is_dispatched[job] | holds, job, time, template, time)
