@@ -246,5 +246,5 @@ def _clear_lanes(w: Truth, lanes: Ints, now: int, table: Ints) -> int:
             table[n, 2] = w.lanes.transit[lane, i, LEFT]
             n += 1
         w.lanes.waiting[lane] = w.lanes.coming[lane] = 0
-        w.lanes.serving[lane], w.lanes.stretches[lane] = -1, UNKNOWN
+        w.lanes.serving[lane], w.lanes.n_intervals[lane] = -1, UNKNOWN
     return n

@@ -48,4 +48,4 @@ def _on_lanes(kernel: Kernel, job: int, share: Floats) -> None:
         row, left = rows[own_rows[0]], float((1 - share[lane_of == lane]).sum())
         chunk_time = int(row[EACH])
         row[LEFT] = max(1, round((left - (row[COUNT] - 1)) * chunk_time))
-        lanes.stretches[lane] = UNKNOWN
+        lanes.n_intervals[lane] = UNKNOWN
