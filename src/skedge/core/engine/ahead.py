@@ -12,8 +12,8 @@ rank R, inserted at t0, adds to the work that a chunk of worse rank waits for
 
 if that is positive. The chunk completes later by delta, and by the better intervals that begin before then: each of
 these delays it further (the *knock-on delay*). The *tail* is the intervals after the last one of a group that was
-still to arrive: they are in order of rank, so there delta = q without any knock-on, and a bisection with suffix sums of the
-weights replaces the loop.
+still to arrive: they are in order of rank, so there delta = q without any knock-on, and a bisection with suffix sums of
+the weights replaces the loop.
 """
 
 from __future__ import annotations
