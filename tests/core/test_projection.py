@@ -322,7 +322,7 @@ def test_stretches_hold_while_time_passes(seeds: range) -> None:
         truth, unsettled = true_lane(situation), -1
         for seq, group in enumerate([*situation.sent, situation.new]):
             unsettled = run_to(truth, unsettled, group.at)
-            kept += int(truth.lanes.stretches[0] != UNKNOWN)
+            kept += int(truth.lanes.n_intervals[0] != UNKNOWN)
             look_ahead(truth.lanes, np.array([0]), group.at, WEIGHTS)
             new, room = Situation((), group), np.zeros((2, 20, FIELDS), np.int64)
             cost = foreseen(new, "marginal", truth.lanes)

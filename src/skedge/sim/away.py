@@ -13,47 +13,47 @@ from skedge.core.model.scenario import Scenario
 from .runs import RunLog
 
 
-class ChunksAway:
+class CloudChunks:
     """The chunks on workers of the cloud, each from the arrival of its data to its end, without interruption.
 
     Attributes
     ----------
-    ahead
+    intervals
         Start and end [µs] of each chunk that has not ended, by job and chunk.
     """
 
     def __init__(self, scenario: Scenario, log: RunLog) -> None:
         self.scenario, self.log = scenario, log
-        self.ahead: defaultdict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
+        self.intervals: defaultdict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
 
     def send(self, job: int, chunk: int, left: int, now: int) -> tuple[int, int]:
         """Upload a chunk of which `left` [µs] is to be trained at the present zeta; returns its start and end [µs]."""
         cloud = self.scenario.cluster.cloud
         assert cloud is not None  # noqa: S101 - the kernel has checked the order
         start = now + int(upload_delay(self.scenario.delays, job, cloud))
-        self.ahead[job][chunk] = start, start + left
-        return self.ahead[job][chunk]
+        self.intervals[job][chunk] = start, start + left
+        return self.intervals[job][chunk]
 
     def ends(self, job: int, chunk: int, now: int) -> bool:
         """Record the run of a chunk if it ends now; False if it does not."""
-        start, end = self.ahead[job].get(chunk, (0, -1))
+        start, end = self.intervals[job].get(chunk, (0, -1))
         if end != now:
             return False
-        del self.ahead[job][chunk]
-        self.log.cloud_runs(job, np.array([chunk]), start, end, int(self.log.zeta[job]))
+        del self.intervals[job][chunk]
+        self.log.cloud_runs(job, np.array([chunk]), start, end, int(self.log.colocated[job]))
         return True
 
     def end(self, job: int, now: int) -> None:
         """Record the runs of the chunks of a job that has failed as far as they came."""
-        for chunk, (start, _) in self.ahead.pop(job, {}).items():
+        for chunk, (start, _) in self.intervals.pop(job, {}).items():
             if start < now:
-                self.log.cloud_runs(job, np.array([chunk]), start, now, int(self.log.zeta[job]))
+                self.log.cloud_runs(job, np.array([chunk]), start, now, int(self.log.colocated[job]))
 
-    def hastened(self, job: int, now: int) -> Iterator[tuple[int, int]]:
+    def convert_to_colocated(self, job: int, now: int) -> Iterator[tuple[int, int]]:
         """Convert what is left of the chunks of a job to zeta = 1, from now on; their numbers and new ends [µs]."""
-        for chunk, (start, _) in self.ahead[job].items():
-            self.ahead[job][chunk] = start, self._end(job, chunk, start, now)
-            yield chunk, self.ahead[job][chunk][1]
+        for chunk, (start, _) in self.intervals[job].items():
+            self.intervals[job][chunk] = start, self._end(job, chunk, start, now)
+            yield chunk, self.intervals[job][chunk][1]
 
     def _end(self, job: int, chunk: int, start: int, now: int) -> int:
         """When a chunk ends that was trained at zeta = 0 until now, on the edge and from `start` on in the cloud.
@@ -61,11 +61,11 @@ class ChunksAway:
         Earlier time counts in proportion of the two chunk times, but for restores (M8).
         """
         physics = self.scenario.physics
-        each, overhead = self.scenario.true_chunk_time[job].tolist(), physics.checkpoint_overhead
+        chunk_times, overhead = self.scenario.true_chunk_time[job].tolist(), physics.checkpoint_overhead
         lengths = self.log.lengths_on_lanes(job, chunk)
         restored = sum(min(overhead, length) for length in lengths[1:])
-        begins = start + (overhead if lengths else 0)
-        trained = sum(lengths) - restored + max(0, now - begins)
-        owed = overhead * (len(lengths) - 1) - restored if lengths else 0
-        end = max(now, begins) + each[1] + owed - trained * each[1] // each[0]
+        trains_from = start + (overhead if lengths else 0)
+        trained = sum(lengths) - restored + max(0, now - trains_from)
+        overhead_owed = overhead * (len(lengths) - 1) - restored if lengths else 0
+        end = max(now, trains_from) + chunk_times[1] + overhead_owed - trained * chunk_times[1] // chunk_times[0]
         return -(-end // physics.step) * physics.step

@@ -20,7 +20,7 @@ class JobEnds:
 
     Attributes
     ----------
-    ahead
+    orders
         The last order about each job.
     due
         Jobs of which an order was for the present instant, or for an earlier one if time is slotted.
@@ -28,18 +28,18 @@ class JobEnds:
 
     def __init__(self, world: SimulatedWorld) -> None:
         self.world = world
-        self.ahead: dict[int, EndAt] = {}
+        self.orders: dict[int, EndAt] = {}
         self.due: list[int] = []
 
     def note(self, order: EndAt) -> None:
         """Have a job fail at a time, and at none that was said before."""
-        self.ahead[order.job] = order
+        self.orders[order.job] = order
         if order.time < NEVER:
             self.world.note_at(order.time, JOB_FAILS, order.job)
 
     def leave(self, job: int) -> None:
         """Process that a job has left."""
-        self.ahead.pop(job, None)
+        self.orders.pop(job, None)
 
     def happen(self, finished: Sequence[int]) -> tuple[tuple[int, str], ...]:
         """End the jobs that fail now, but for those that have `finished`; returns (job, reason) of each."""
@@ -50,7 +50,7 @@ class JobEnds:
 
     def _is_due(self, job: int) -> bool:
         """Whether the last order about a job is due: it may have left, or have another time since."""
-        return job in self.ahead and self.ahead[job].time <= self.world.now
+        return job in self.orders and self.orders[job].time <= self.world.now
 
     def _end(self, job: int) -> str:
         """Take a job out of the simulation; returns the reason."""
@@ -61,4 +61,4 @@ class JobEnds:
             truth_of.take_off(truth, job, world.now)
         truth.left[job] = truth.in_service[job] = truth.was_running[job] = 0
         world.leave_cloud(job)
-        return self.ahead.pop(job).reason
+        return self.orders.pop(job).reason

@@ -1,9 +1,9 @@
 """A simulated world whose edge servers fail and are repaired (``physics.mtbf``), with the facts that a live run has.
 
 A chunk that a failed server had keeps what is trained of it (M8), and the policy sends it again, to a lane or to the
-cloud, which does not fail (:class:`~.away.ChunksAway`). A gang with workers or its PS there is suspended. Times between
-failures and of repairs are exponential, drawn by server from the scenario's seed, so that all policies meet the same
-failures.
+cloud, which does not fail (:class:`~.away.CloudChunks`). A gang with workers or its PS there is suspended. The times
+between failures and of repairs are exponential, drawn by server from the scenario's seed, so that all policies meet
+the same failures.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from skedge.core.model.time import NEVER
 from skedge.platform.jit import lean
 
 from . import lanes as truth_of
-from .away import ChunksAway
+from .away import CloudChunks
 from .lanes import Truth, arrive_now, close, touch
 from .world import SimulatedWorld
 
@@ -62,16 +62,16 @@ class Failures:
 
     def until(self, now: int) -> list[tuple[int, bool]]:
         """The changes at `now`: the server, and whether it fails."""
-        found = []
+        changes = []
         while self.queue[0][0] <= now:
             _, server, fails = heappop(self.queue)
             heappush(self.queue, (self._after(now, server, repaired=not fails), server, not fails))
-            found.append((server, fails))
-        return sorted(found)
+            changes.append((server, fails))
+        return sorted(changes)
 
     def _after(self, now: int, server: int, *, repaired: bool) -> int:
-        drawn = self.rng[server].exponential(self.means[0 if repaired else 1])
-        return now + max(1, -int(-drawn // self.step)) * self.step
+        interval = self.rng[server].exponential(self.means[0 if repaired else 1])
+        return now + max(1, -int(-interval // self.step)) * self.step
 
 
 class FailingWorld(SimulatedWorld):
@@ -83,47 +83,47 @@ class FailingWorld(SimulatedWorld):
         if self.max_lag.any():
             raise SkedgeError("physics.mtbf: does not go with jobs that have max_lag")
         self.books, self.failures = kernel.books, Failures(scenario)
-        self.open, self.sent = len(scenario.jobs), 0
+        self.n_unfinished, self.groups_sent = len(scenario.jobs), 0
         self.settling = False
-        self.begun: dict[tuple[int, int], int] = {}
-        """What is left of chunks that were begun on servers that failed since [µs], by job and chunk."""
+        self.remaining: dict[tuple[int, int], int] = {}
+        """Training time left of chunks whose service began on servers that have failed [µs], by (job, chunk)."""
         self.lane_of: dict[int, Ints] = {}
         """Lane to which each chunk of a job was last sent."""
-        self.away = ChunksAway(scenario, self.log)
+        self.cloud_chunks = CloudChunks(scenario, self.log)
 
     def next_event(self) -> Event | None:
         """The next event; None when all jobs have left."""
         event = self._settled() if self.settling else super().next_event()
         if event is not None:
-            self.open -= len(event.left)
+            self.n_unfinished -= len(event.left)
         return event
 
     def _settled(self) -> Event:
         """The jobs that have started or paused once the orders that answer a failure were carried out."""
         self.settling = False
-        why, _ = truth_of.run(self.truth, self.now, self.now)
-        self.unsettled = why == truth_of.FINISHED
-        event = self._told()
+        reason, _ = truth_of.run(self.truth, self.now, self.now)
+        self.unsettled = reason == truth_of.FINISHED
+        event = self._start_stop_event()
         self.progress.note(event)
         return event
 
     def leave_cloud(self, job: int) -> None:
         """Take a failed job's chunks off the cloud, where those that compute end now; none is sent again."""
-        self.away.end(job, self.now)
-        for begun in [begun for begun in self.begun if begun[0] == job]:
-            del self.begun[begun]
+        self.cloud_chunks.end(job, self.now)
+        for chunk in [chunk for chunk in self.remaining if chunk[0] == job]:
+            del self.remaining[chunk]
         super().leave_cloud(job)
 
     def perform(self, order: Order) -> None:
         """Carry out an accepted order now."""
         if isinstance(order, Reject):
-            self.open -= 1
+            self.n_unfinished -= 1
         super().perform(order)
 
     def lane_work(self) -> Ints:
         """As in the base, with the chunks that wait to be sent again."""
         left = super().lane_work()
-        for (job, _), work in self.begun.items():
+        for (job, _), work in self.remaining.items():
             left[job] += work
         return left
 
@@ -132,13 +132,13 @@ class FailingWorld(SimulatedWorld):
 
     def _next_change(self) -> int:
         """Time of the next failure or repair [µs]; NEVER when all jobs have left."""
-        return self.failures.next if self.open > 0 else NEVER
+        return self.failures.next if self.n_unfinished > 0 else NEVER
 
-    def _happening(self) -> Event | None:
+    def _present_event(self) -> Event | None:
         changes = self.failures.until(self.now) if self._next_change() <= self.now else []
         failed = [server for server, fails in changes if fails]
-        lost = self._lose(failed)
-        event = super()._happening()
+        lost = self._remove_chunks(failed)
+        event = super()._present_event()
         if not changes:
             return event
         for server in failed:
@@ -152,7 +152,7 @@ class FailingWorld(SimulatedWorld):
         return replace(event, lost=tuple((job, tuple(sorted(left[job]))) for job in sorted(left)))
 
     def _stands_on(self, job: int, server: int) -> bool:
-        return server in self.books.ps_servers(job) or any(server == other for other, _ in self.engine.placement(job))
+        return server in self.books.ps_servers(job) or any(server == host for host, _ in self.engine.placement(job))
 
     def _interrupt(self, job: int) -> None:
         """The kernel will suspend a job on a server that has failed."""
@@ -160,50 +160,50 @@ class FailingWorld(SimulatedWorld):
             self.progress.further(self.now)
         self.holding.stop(job)
 
-    def _lose(self, servers: list[int]) -> dict[int, list[int]]:
+    def _remove_chunks(self, servers: list[int]) -> dict[int, list[int]]:
         """Take the chunks off the lanes of these servers; returns them by job."""
-        lost = defaultdict[int, list[int]](list)
+        chunks_of = defaultdict[int, list[int]](list)
         if not servers or not self.dispatches:
-            return lost
+            return chunks_of
         self.drain()
         lanes = np.flatnonzero(np.isin(self.scenario.cluster.lane_server, servers))
-        before = np.zeros((self.truth.lanes.rows.shape[1] * 2 * len(lanes), 3), np.int64)
-        for job, chunk, left in before[: _take_away(self.truth, lanes, self.now, before)].tolist():
-            self.begun[job, chunk] = left
-            lost[job].append(chunk)
-        return lost
+        buffer = np.zeros((self.truth.lanes.rows.shape[1] * 2 * len(lanes), 3), np.int64)
+        for job, chunk, left in buffer[: _clear_lanes(self.truth, lanes, self.now, buffer)].tolist():
+            self.remaining[job, chunk] = left
+            chunks_of[job].append(chunk)
+        return chunks_of
 
     def _dispatch(self, order: Dispatch) -> None:
         """Send each chunk as a group of its own, with what is left of it."""
         job, total = order.job, int(self.scenario.jobs.chunks[order.job])
         chunks = range(total) if order.chunks is None else order.chunks
-        zeta = self._sent_to(order, chunks)
+        colocated = self._note_lanes(order, chunks)
         for chunk, lane in zip(chunks, order.lane.tolist(), strict=True):
-            left = self.begun.pop((job, chunk), int(self.scenario.true_chunk_time[job, zeta]))
+            left = self.remaining.pop((job, chunk), int(self.scenario.true_chunk_time[job, colocated]))
             if lane == CLOUD:
-                self._send_away(job, chunk, left)
+                self._send_chunk_to_cloud(job, chunk, left)
             else:
-                self._send(lane, group_of(job, self.sent, order.rank, left, total), chunk)
-        if zeta and order.chunks is not None:
-            self._wholly_away(job)
+                self._send(lane, group_of(job, self.groups_sent, order.rank, left, total), chunk)
+        if colocated and order.chunks is not None:
+            self._move_to_cloud(job)
         self.dispatches += 1
         self.unsettled = True
         arrive_now(self.truth, order.lane, self.now)
 
-    def _sent_to(self, order: Dispatch, chunks: Sequence[int]) -> int:
-        """Note where chunks are sent; returns zeta of their job, which may be 1 from now on (M10)."""
+    def _note_lanes(self, order: Dispatch, chunks: Sequence[int]) -> int:
+        """Note the lanes that chunks are sent to; returns zeta_j of their job, which may be 1 from now on (M10)."""
         lanes = self.lane_of.get(order.job, order.lane).copy()
         lanes[list(chunks)] = order.lane
         self.lane_of[order.job] = lanes
-        zeta = int((lanes == CLOUD).all())
-        self.log.note_zeta(order.job, zeta)
-        return zeta
+        colocated = int((lanes == CLOUD).all())
+        self.log.note_colocated(order.job, colocated)
+        return colocated
 
-    def _wholly_away(self, job: int) -> None:
+    def _move_to_cloud(self, job: int) -> None:
         """The last chunks on the edge were sent to the cloud: from now on the job communicates free of charge."""
         self.drain()
-        self.log.wholly_since[job] = self.now
-        for chunk, end in self.away.hastened(job, self.now):
+        self.log.colocated_since[job] = self.now
+        for chunk, end in self.cloud_chunks.convert_to_colocated(job, self.now):
             self.note_at(end, CLOUD_ENDS, job, chunk)
 
     def _send(self, lane: int, group: Ints, chunk: int) -> None:
@@ -212,39 +212,39 @@ class FailingWorld(SimulatedWorld):
         group[ARRIVE] = self.now + int(upload_delay(self.scenario.delays, int(group[JOB]), server))
         self.truth = self.truth._replace(lanes=with_room(self.truth.lanes))
         send(self.truth.lanes, lane, group)
-        self.sent += 1
+        self.groups_sent += 1
 
-    def _send_away(self, job: int, chunk: int, left: int) -> None:
-        start, end = self.away.send(job, chunk, left, self.now)
+    def _send_chunk_to_cloud(self, job: int, chunk: int, left: int) -> None:
+        start, end = self.cloud_chunks.send(job, chunk, left, self.now)
         self.note_at(start, CLOUD_STARTS, job, chunk)
         self.note_at(end, CLOUD_ENDS, job, chunk)
 
     def _cloud(self, kind: int, job: int, number: int) -> bool:
         """Start or end a chunk, of this number, in the cloud; returns whether the job is finished."""
-        if kind == CLOUD_ENDS and not self.away.ends(job, number, self.now):
+        if kind == CLOUD_ENDS and not self.cloud_chunks.ends(job, number, self.now):
             return False  # it has ended earlier, as its job was sent wholly to the cloud
         return super()._cloud(kind, job, 1)
 
 
 @lean
-def _take_away(w: Truth, lanes: Ints, now: int, found: Ints) -> int:
-    """Empty these lanes at `now`; writes job, chunk and time left of each chunk to `found`, returns their number."""
+def _clear_lanes(w: Truth, lanes: Ints, now: int, table: Ints) -> int:
+    """Empty these lanes at `now`; writes job, chunk and time left of each chunk to `table`, returns their number."""
     n = 0
     for lane in lanes:
         touch(w, lane, now)
-        job, chunk, begun = w.open_job[lane], w.open_chunk[lane], now > w.open_start[lane]
+        job, chunk, in_progress = w.open_job[lane], w.open_chunk[lane], now > w.open_start[lane]
         if chunk >= 0:
             close(w, lane, now, 1)
         for i in range(w.lanes.waiting[lane]):
-            found[n, 0], found[n, 1] = w.lanes.rows[lane, i, JOB], w.lanes.rows[lane, i, HEAD]
-            found[n, 2] = w.lanes.rows[lane, i, LEFT]
-            if begun and found[n, 0] == job and found[n, 1] == chunk:
-                found[n, 2] += w.lanes.overhead
+            table[n, 0], table[n, 1] = w.lanes.rows[lane, i, JOB], w.lanes.rows[lane, i, HEAD]
+            table[n, 2] = w.lanes.rows[lane, i, LEFT]
+            if in_progress and table[n, 0] == job and table[n, 1] == chunk:
+                table[n, 2] += w.lanes.overhead
             n += 1
         for i in range(w.lanes.coming[lane]):
-            found[n, 0], found[n, 1] = w.lanes.transit[lane, i, JOB], w.lanes.transit[lane, i, HEAD]
-            found[n, 2] = w.lanes.transit[lane, i, LEFT]
+            table[n, 0], table[n, 1] = w.lanes.transit[lane, i, JOB], w.lanes.transit[lane, i, HEAD]
+            table[n, 2] = w.lanes.transit[lane, i, LEFT]
             n += 1
         w.lanes.waiting[lane] = w.lanes.coming[lane] = 0
-        w.lanes.serving[lane], w.lanes.stretches[lane] = -1, UNKNOWN
+        w.lanes.serving[lane], w.lanes.n_intervals[lane] = -1, UNKNOWN
     return n

@@ -17,21 +17,21 @@ from skedge.core.model.time import SECOND
 SHARE = 0.8
 """Share of the completions that an interval should hold."""
 
-_KEPT, _GAIN = 500, 0.02
+_MEMORY, _GAIN = 500, 0.02
 """Errors that are remembered, and by how much an interval that held or did not moves the quantiles of the next."""
 
 _UNKNOWN, _UNKNOWN_ERRORS = {False: 8.0, True: 4.0}, 20
 """Before there are so many errors they are completed by assumed ones, spread evenly (in their logarithm) up to this
 factor either way: more for jobs whose speed has not been measured."""
 
-_LEAST = SECOND
+_OFFSET = SECOND
 """Added to both times of a ratio [µs], so that a second more or less is little where only seconds are left."""
 
 
 class PastForecast(NamedTuple):
     """A forecast that was made: when, of which completion, with which interval [µs], of a job whose speed was known."""
 
-    at: int
+    time: int
     end: int
     interval: tuple[int, int]
     measured: bool
@@ -49,23 +49,23 @@ class Calibration:
 
     def __init__(self, unknown: float) -> None:
         self.unknown, self.missed = np.log(unknown), 1 - SHARE
-        self._errors: deque[float] = deque(maxlen=_KEPT)
+        self._errors: deque[float] = deque(maxlen=_MEMORY)
 
     def interval(self, now: int, end: int) -> tuple[int, int]:
         """The interval of a forecast made at `now` [µs]; it begins at the present at the soonest."""
-        left, level = max(end - now, 0) + _LEAST, min(max(self.missed, 0.0), 1.0) / 2
-        low, high = np.quantile(self._known(), [level, 1 - level])
+        left, level = max(end - now, 0) + _OFFSET, min(max(self.missed, 0.0), 1.0) / 2
+        low, high = np.quantile(self._completed_errors(), [level, 1 - level])
         room = max(-self.missed, 0.0) * (high - low)
-        ends = (now - _LEAST + round(left * float(np.exp(error))) for error in (low - room, high + room))
+        ends = (now - _OFFSET + round(left * float(np.exp(error))) for error in (low - room, high + room))
         first, last = (max(now, time) for time in ends)
         return first, last
 
-    def learn(self, ratio: float, *, held: bool) -> None:
+    def learn(self, ratio: float, *, covered: bool) -> None:
         """Take in how far a forecast was off, and whether its interval held the completion."""
         self._errors.append(float(np.log(ratio)))
-        self.missed = min(max(self.missed + _GAIN * (1 - SHARE - (not held)), -1.0), 1.0)
+        self.missed = min(max(self.missed + _GAIN * (1 - SHARE - (not covered)), -1.0), 1.0)
 
-    def _known(self) -> np.ndarray:
+    def _completed_errors(self) -> np.ndarray:
         """The errors, completed by assumed ones while they are few."""
         assumed = np.linspace(-self.unknown, self.unknown, max(_UNKNOWN_ERRORS - len(self._errors), 0))
         return np.concatenate([np.array(self._errors), assumed])
@@ -85,41 +85,41 @@ class Forecasts:
     """
 
     def __init__(self, off: Callable[[float], object] | None = None) -> None:
-        self._off = off
-        self._made: dict[int, list[PastForecast]] = {}
-        self._inside: deque[bool] = deque(maxlen=_KEPT)
-        self._of = {measured: Calibration(unknown) for measured, unknown in _UNKNOWN.items()}
+        self._on_error = off
+        self._forecasts: dict[int, list[PastForecast]] = {}
+        self._covered: deque[bool] = deque(maxlen=_MEMORY)
+        self._calibrations = {measured: Calibration(unknown) for measured, unknown in _UNKNOWN.items()}
 
     def make(
         self, now: int, completions: Mapping[int, int], measured: Collection[int] = ()
     ) -> dict[int, tuple[int, int]]:
         """Keep forecasts made at `now`; returns the interval of each [µs]. `measured`: jobs whose speed is known."""
-        intervals = {job: self._of[job in measured].interval(now, end) for job, end in completions.items()}
+        intervals = {job: self._calibrations[job in measured].interval(now, end) for job, end in completions.items()}
         for job, end in completions.items():
-            before = self._made.setdefault(job, [])
-            if not before or 2 * (end - now) <= before[-1].end - before[-1].at:
-                before.append(PastForecast(now, end, intervals[job], job in measured))
+            forecasts = self._forecasts.setdefault(job, [])
+            if not forecasts or 2 * (end - now) <= forecasts[-1].end - forecasts[-1].time:
+                forecasts.append(PastForecast(now, end, intervals[job], job in measured))
         return intervals
 
     def complete(self, job: int, time: int) -> None:
         """Measure the errors of a job's forecasts: it completed at `time` [µs]."""
-        for past in self._made.pop(job, ()):
-            ratio = (time - past.at + _LEAST) / (max(past.end - past.at, 0) + _LEAST)
-            self._inside.append(past.interval[0] <= time <= past.interval[1])
-            self._of[past.measured].learn(ratio, held=self._inside[-1])
-            if self._off is not None:
-                self._off(ratio)
+        for past in self._forecasts.pop(job, ()):
+            ratio = (time - past.time + _OFFSET) / (max(past.end - past.time, 0) + _OFFSET)
+            self._covered.append(past.interval[0] <= time <= past.interval[1])
+            self._calibrations[past.measured].learn(ratio, covered=self._covered[-1])
+            if self._on_error is not None:
+                self._on_error(ratio)
 
     def forget(self, job: int) -> None:
         """Drop the forecasts of a job that will not complete."""
-        self._made.pop(job, None)
+        self._forecasts.pop(job, None)
 
     @property
     def measured(self) -> int:
         """Number of intervals that were checked against a completion, of those remembered."""
-        return len(self._inside)
+        return len(self._covered)
 
     @property
     def held(self) -> float | None:
         """Share of these intervals that held the completion; None if there are none."""
-        return sum(self._inside) / len(self._inside) if self._inside else None
+        return sum(self._covered) / len(self._covered) if self._covered else None

@@ -75,15 +75,15 @@ class OnSites(OnServers):
 
     def end_slot(self) -> tuple[tuple[tuple[int, Placement], ...], list[int]]:
         """What was trained in the slot that ends now, and the jobs completed by it."""
-        ended = self.sites.end_slot(self.world.now)
+        outcome = self.sites.end_slot(self.world.now)
         if self.sites.held:
             self.world.note_slot()
-        return ended
+        return outcome
 
 
-_OF_KIND: dict[Kind, type[OnServers]] = {"slots": OnServers, "resources": OnServers, "sites": OnSites}
+_HOLDINGS: dict[Kind, type[OnServers]] = {"slots": OnServers, "resources": OnServers, "sites": OnSites}
 
 
 def holding_of(world: SimulatedWorld) -> OnServers:
     """What holds workers in the cluster of a world."""
-    return _OF_KIND[world.scenario.cluster.kind](world)
+    return _HOLDINGS[world.scenario.cluster.kind](world)

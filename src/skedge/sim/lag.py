@@ -15,14 +15,14 @@ class Lag(NamedTuple):
 
     Attributes
     ----------
-    most, epochs, first
-        By job: `max_lag` (0: no limit), E_j, and number of its first chunk. `most` is empty if no job has a limit.
-    own
+    max_lag, epochs, first
+        By job: max_lag (0: no limit), E_j, and number of its first chunk. `max_lag` is empty if no job has a limit.
+    cloud_lane
         By job: lane of its chunk 0 if it is in the cloud, where each chunk has a lane of its own, numbered after all
         others.
-    done, lane, leader
+    epochs_done, lane, leader
         By chunk: epochs trained, lane, and number of the first chunk of its job on that lane (its leader).
-    together
+    lane_epochs
         By leader: total epochs trained by the chunks of its job on its lane.
     slowest
         By job: minimum over its chunks of the epochs trained.
@@ -31,34 +31,34 @@ class Lag(NamedTuple):
         cluster's lanes.
     """
 
-    most: Ints
+    max_lag: Ints
     epochs: Ints
     first: Ints
-    own: Ints
-    done: Ints
+    cloud_lane: Ints
+    epochs_done: Ints
     lane: Ints
     leader: Ints
-    together: Ints
+    lane_epochs: Ints
     slowest: Ints
     risen: Ints
     size: Ints
 
 
-def make_lag(lanes: int, most: Ints, epochs: Ints, chunks: Ints) -> Lag:
+def make_lag(lanes: int, max_lag: Ints, epochs: Ints, chunks: Ints) -> Lag:
     """The state before any training; empty if no job has a limit."""
-    kept = int(chunks.sum()) if most.any() else 0
-    alone = np.where(most > 0, chunks, 0)
+    n_chunks = int(chunks.sum()) if max_lag.any() else 0
+    cloud_lanes = np.where(max_lag > 0, chunks, 0)
     return Lag(
-        most=most if kept else most[:0],
+        max_lag=max_lag if n_chunks else max_lag[:0],
         epochs=epochs,
         first=np.cumsum(chunks) - chunks,
-        own=lanes + np.cumsum(alone) - alone,
-        done=np.zeros(kept, np.int64),
-        lane=np.full(kept, -1, np.int64),
-        leader=np.zeros(kept, np.int64),
-        together=np.zeros(kept, np.int64),
-        slowest=np.zeros(len(most), np.int64),
-        risen=np.zeros(len(most), np.int64),
+        cloud_lane=lanes + np.cumsum(cloud_lanes) - cloud_lanes,
+        epochs_done=np.zeros(n_chunks, np.int64),
+        lane=np.full(n_chunks, -1, np.int64),
+        leader=np.zeros(n_chunks, np.int64),
+        lane_epochs=np.zeros(n_chunks, np.int64),
+        slowest=np.zeros(len(max_lag), np.int64),
+        risen=np.zeros(len(max_lag), np.int64),
         size=np.array([0, lanes], np.int64),
     )
 
@@ -66,26 +66,26 @@ def make_lag(lanes: int, most: Ints, epochs: Ints, chunks: Ints) -> Lag:
 @inlined
 def bounded(lag: Lag, job: int) -> bool:
     """Whether the lag of the job's chunks is bounded."""
-    return len(lag.most) > 0 and lag.most[job] > 0
+    return len(lag.max_lag) > 0 and lag.max_lag[job] > 0
 
 
 @inlined
-def epoch_end(each: int, epochs: int, number: int) -> int:
-    """Training time after which `number` of `epochs` epochs of a chunk that takes `each` are done [µs], floored."""
-    # number * each // epochs, in two parts so that the product stays small
-    return number * (each // epochs) + number * (each % epochs) // epochs
+def epoch_end(chunk_time: int, epochs: int, number: int) -> int:
+    """Training time after which `number` of a chunk's `epochs` epochs are trained [µs], floored."""
+    # number * chunk_time // epochs, in two parts so that the product stays below 2**63
+    return number * (chunk_time // epochs) + number * (chunk_time % epochs) // epochs
 
 
 @inlined
-def to_epoch_end(lag: Lag, job: int, chunk: int, each: int, left: int) -> int:
+def to_epoch_end(lag: Lag, job: int, chunk: int, chunk_time: int, left: int) -> int:
     """Training time until the chunk's present epoch ends [µs]."""
-    return epoch_end(each, lag.epochs[job], lag.done[lag.first[job] + chunk] + 1) - (each - left)
+    return epoch_end(chunk_time, lag.epochs[job], lag.epochs_done[lag.first[job] + chunk] + 1) - (chunk_time - left)
 
 
 @inlined
-def is_held(lag: Lag, job: int, chunk: int) -> bool:
+def must_wait(lag: Lag, job: int, chunk: int) -> bool:
     """Whether the chunk is too far ahead, and waits before its next epoch."""
-    return bool(lag.done[lag.first[job] + chunk] >= lag.slowest[job] + lag.most[job])
+    return bool(lag.epochs_done[lag.first[job] + chunk] >= lag.slowest[job] + lag.max_lag[job])
 
 
 @inlined
@@ -101,13 +101,13 @@ def _note_risen(lag: Lag, job: int) -> None:
 def end_epoch(lag: Lag, job: int, chunk: int, chunks: int) -> bool:
     """Count an epoch of a chunk; returns whether the chunks on its lane have now trained the equivalent of one more."""
     first, epochs = lag.first[job], lag.epochs[job]
-    lag.done[first + chunk] += 1
+    lag.epochs_done[first + chunk] += 1
     leader = first + lag.leader[first + chunk]
-    lag.together[leader] += 1
-    slowest = lag.done[first]
-    for other in range(first, first + chunks):
-        slowest = min(slowest, lag.done[other])
+    lag.lane_epochs[leader] += 1
+    slowest = lag.epochs_done[first]
+    for k in range(first, first + chunks):
+        slowest = min(slowest, lag.epochs_done[k])
     if slowest > lag.slowest[job]:
         lag.slowest[job] = slowest
         _note_risen(lag, job)
-    return bool(lag.together[leader] % epochs == 0)
+    return bool(lag.lane_epochs[leader] % epochs == 0)

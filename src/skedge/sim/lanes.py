@@ -27,7 +27,7 @@ from skedge.core.model.cluster import Ints
 from skedge.core.model.time import NEVER
 from skedge.platform.jit import inlined, lean
 
-from .lag import Lag, bounded, end_epoch, is_held, make_lag, to_epoch_end
+from .lag import Lag, bounded, end_epoch, make_lag, must_wait, to_epoch_end
 
 QUIET, FINISHED, SETTLED, FULL = range(4)
 """Why :func:`run` returned: nothing until the limit, jobs finished, jobs started or paused, buffers full."""
@@ -94,10 +94,10 @@ def make_truth(
 ) -> Truth:
     """Idle lanes for jobs with these numbers of chunks; lanes for `lag` follow the cluster's `lanes`."""
     jobs = len(chunks)
-    none = np.zeros(jobs, np.int64)
-    lag = make_lag(lanes, none, none, chunks) if lag is None else lag
-    lanes += int(chunks[lag.most > 0].sum()) if len(lag.most) else 0
-    room = buffer + 4 * lanes
+    zeros = np.zeros(jobs, np.int64)
+    lag = make_lag(lanes, zeros, zeros, chunks) if lag is None else lag
+    lanes += int(chunks[lag.max_lag > 0].sum()) if len(lag.max_lag) else 0
+    capacity = buffer + 4 * lanes
     return Truth(
         lanes=empty_lanes(lanes, preemptive=preemptive, overhead=overhead),
         next_event=np.full(lanes, NEVER, np.int64),
@@ -109,8 +109,8 @@ def make_truth(
         in_service=np.zeros(jobs, np.int64),
         was_running=np.zeros(jobs, np.int64),
         left=chunks.astype(np.int64).copy(),
-        runs=np.zeros((room, 6), np.int64),
-        facts=np.zeros((room, 3), np.int64),
+        runs=np.zeros((capacity, 6), np.int64),
+        facts=np.zeros((capacity, 3), np.int64),
         switches=np.zeros((4 * lanes + 2 * jobs + 4, 2), np.int64),
         done=np.zeros(lanes + 1, np.int64),
         size=np.zeros(5, np.int64),
@@ -218,8 +218,11 @@ def _row_in_service(w: Truth, lane: int) -> int:
 def _end_epochs(w: Truth, lane: int, i: int, now: int) -> None:
     """Count the epochs completed by the chunk in row `i`, and the chunk if that was its last epoch."""
     rows = w.lanes.rows
-    job, chunk, each, left = rows[lane, i, JOB], rows[lane, i, HEAD], rows[lane, i, EACH], rows[lane, i, LEFT]
-    while w.lag.done[w.first[job] + chunk] < w.lag.epochs[job] and to_epoch_end(w.lag, job, chunk, each, left) <= 0:
+    job, chunk, chunk_time, left = rows[lane, i, JOB], rows[lane, i, HEAD], rows[lane, i, EACH], rows[lane, i, LEFT]
+    while (
+        w.lag.epochs_done[w.first[job] + chunk] < w.lag.epochs[job]
+        and to_epoch_end(w.lag, job, chunk, chunk_time, left) <= 0
+    ):
         if end_epoch(w.lag, job, chunk, rows[lane, i, CHUNKS]) and lane < w.lag.size[1]:
             _fact(w, lane, job, now)
     if left == 0:
@@ -296,38 +299,38 @@ def _smallest_first(lanes: Ints, k: int, n: int) -> None:
 @inlined
 def settle(w: Truth, now: int) -> None:
     """Choose what each touched lane serves from `now` on, and report the jobs that have started or paused."""
-    touched = w.size[TOUCHED]
+    n_touched = w.size[TOUCHED]
     w.size[TOUCHED] = 0
-    for k in range(touched):
+    for k in range(n_touched):
         # lanes in order of number, so that the record does not depend on the order of events
-        _smallest_first(w.touched, k, touched)
+        _smallest_first(w.touched, k, n_touched)
         lane = w.touched[k]
         w.marked[lane] = 0
         _schedule(w, lane, _serve(w, lane, now))
-    kept = 0
+    n_switches = 0
     for k in range(w.size[SWITCHES]):
         job = w.switches[k, 0]
         running = 1 if w.in_service[job] > 0 else 0
         # a job that stops on one lane and starts on another within the instant has neither started nor paused
         if running != w.was_running[job]:
             w.was_running[job] = running
-            w.switches[kept, 0], w.switches[kept, 1] = job, running
-            kept += 1
-    w.size[SWITCHES] = kept
+            w.switches[n_switches, 0], w.switches[n_switches, 1] = job, running
+            n_switches += 1
+    w.size[SWITCHES] = n_switches
 
 
 @inlined
 def _serve(w: Truth, lane: int, now: int) -> int:
     """Put the best group in service; returns the time of the lane's next event."""
     lanes = w.lanes
-    after = next_arrival(lanes, lane)
+    arrival = next_arrival(lanes, lane)
     if lanes.waiting[lane] == 0:
-        return after
-    i = pick(lanes, lane) if len(w.lag.most) == 0 else _pick_allowed(w, lane)
+        return arrival
+    i = pick(lanes, lane) if len(w.lag.max_lag) == 0 else _pick_allowed(w, lane)
     if i < 0:
         if w.open_chunk[lane] >= 0:
             close(w, lane, now, 0)
-        return after
+        return arrival
     job, chunk, left = lanes.rows[lane, i, JOB], lanes.rows[lane, i, HEAD], lanes.rows[lane, i, LEFT]
     # the chunk may be in service already: then its run goes on
     if w.open_chunk[lane] != chunk or w.open_job[lane] != job:
@@ -337,14 +340,14 @@ def _serve(w: Truth, lane: int, now: int) -> int:
         _count(w, job, 1)
     if bounded(w.lag, job):
         left = to_epoch_end(w.lag, job, chunk, lanes.rows[lane, i, EACH], left)
-    return min(after, now + left)
+    return min(arrival, now + left)
 
 
 @inlined
 def _is_displaced(w: Truth, lane: int, job: int) -> int:
     """Whether `job` displaces the chunk in service: not if that waits, or the turn passes to another of its job."""
-    before = w.open_job[lane]
-    return 0 if bounded(w.lag, before) and (before == job or is_held(w.lag, before, w.open_chunk[lane])) else 1
+    served = w.open_job[lane]
+    return 0 if bounded(w.lag, served) and (served == job or must_wait(w.lag, served, w.open_chunk[lane])) else 1
 
 
 @inlined
@@ -353,7 +356,7 @@ def _pick_allowed(w: Truth, lane: int) -> int:
     lanes = w.lanes
     if lanes.preemptive == 0 and w.open_chunk[lane] >= 0:
         job, chunk = w.open_job[lane], w.open_chunk[lane]
-        if not bounded(w.lag, job) or not is_held(w.lag, job, chunk):
+        if not bounded(w.lag, job) or not must_wait(w.lag, job, chunk):
             return _row_in_service(w, lane)
     for i in range(lanes.waiting[lane] - 1, -1, -1):
         best = _least_trained(w, lane, lanes.rows[lane, i, JOB])
@@ -368,28 +371,28 @@ def _least_trained(w: Truth, lane: int, job: int) -> int:
 
     A job without a limit has one row on a lane, its group.
     """
-    found, least, rows = -1, 0, w.lanes.rows
+    best, best_epochs, rows = -1, 0, w.lanes.rows
     for i in range(w.lanes.waiting[lane]):
         if rows[lane, i, JOB] != job:
             continue
         if not bounded(w.lag, job):
             return i
-        done, chunk = w.lag.done[w.first[job] + rows[lane, i, HEAD]], rows[lane, i, HEAD]
-        if found < 0 or done < least or (done == least and chunk < rows[lane, found, HEAD]):
-            found, least = i, done
-    if found >= 0 and is_held(w.lag, job, rows[lane, found, HEAD]):
+        epochs, chunk = w.lag.epochs_done[w.first[job] + rows[lane, i, HEAD]], rows[lane, i, HEAD]
+        if best < 0 or epochs < best_epochs or (epochs == best_epochs and chunk < rows[lane, best, HEAD]):
+            best, best_epochs = i, epochs
+    if best >= 0 and must_wait(w.lag, job, rows[lane, best, HEAD]):
         return -1
-    return found
+    return best
 
 
 @inlined
-def _schedule(w: Truth, lane: int, at: int) -> None:
+def _schedule(w: Truth, lane: int, time: int) -> None:
     """Set the next event of `lane`."""
-    w.next_event[lane] = at
+    w.next_event[lane] = time
     block = lane // BLOCK
     earliest = NEVER
-    for other in range(block * BLOCK, min(len(w.next_event), (block + 1) * BLOCK)):
-        earliest = min(earliest, w.next_event[other])
+    for k in range(block * BLOCK, min(len(w.next_event), (block + 1) * BLOCK)):
+        earliest = min(earliest, w.next_event[k])
     w.earliest[block] = earliest
 
 

@@ -19,7 +19,7 @@ from skedge.core.record.schedule import schema, server_column
 
 from .lanes import RUN_CHUNK, RUN_END, RUN_JOB, RUN_LANE, RUN_PREEMPTED, RUN_START
 
-_ON_LANES = {
+_LANE_COLUMNS = {
     "job": (RUN_JOB, np.int32), "chunk": (RUN_CHUNK, np.int32), "lane": (RUN_LANE, np.int32),
     "start": (RUN_START, np.int64), "end": (RUN_END, np.int64), "preempted": (RUN_PREEMPTED, np.bool_),
 }  # fmt: skip
@@ -38,39 +38,39 @@ class RunLog:
         self.lane_parts: list[pl.DataFrame] = []
         self.cloud_parts: list[tuple[int, Ints, int, int]] = []
         self.site_rows = array("q")
-        self.zeta = np.zeros(len(scenario.jobs), np.int64)
-        self.wholly_since = np.zeros(len(scenario.jobs), np.int64)
+        self.colocated = np.zeros(len(scenario.jobs), np.int64)
+        self.colocated_since = np.zeros(len(scenario.jobs), np.int64)
         """When jobs of which chunks were on the edge were sent wholly to the cloud [µs]; 0 for all others."""
         self.failed = np.zeros(len(scenario.jobs), np.bool_)
 
     def lane_runs(self, runs: Ints) -> None:
         """Record finished runs on lanes, with columns as in :mod:`skedge.sim.lanes`; copies them to narrow columns."""
-        self.lane_parts.append(_on_lanes(runs))
+        self.lane_parts.append(_narrow_runs(runs))
 
-    def note_zeta(self, job: int, zeta: int) -> None:
+    def note_colocated(self, job: int, colocated: int) -> None:
         """Record zeta of a dispatched job with chunks in the cloud; 1: it is wholly there."""
-        self.zeta[job] = zeta
+        self.colocated[job] = colocated
 
-    def cloud_runs(self, job: int, chunks: Ints, start: int, end: int, zeta: int) -> None:
+    def cloud_runs(self, job: int, chunks: Ints, start: int, end: int, colocated: int) -> None:
         """Record chunks that run in the cloud, each on a worker of its own."""
-        self.note_zeta(job, zeta)
+        self.note_colocated(job, colocated)
         self.cloud_parts.append((job, chunks, start, end))
 
     def cut(self, job: int, now: int) -> None:
         """End the runs of a failed job in the cloud, which were recorded when its chunks were sent, at `now` [µs]."""
         self.failed[job] = True
         self.cloud_parts = [
-            (of, chunks, start, min(end, now) if of == job else end)
-            for of, chunks, start, end in self.cloud_parts
-            if of != job or start < now
+            (owner, chunks, start, min(end, now) if owner == job else end)
+            for owner, chunks, start, end in self.cloud_parts
+            if owner != job or start < now
         ]
 
     def site_run(
-        self, job: int, where: Placement, start: int, end: int, trained: Mapping[int, int], *, preempted: bool
+        self, job: int, placement: Placement, start: int, end: int, trained: Mapping[int, int], *, preempted: bool
     ) -> None:  # fmt: skip
         """Record workers that trained whole chunks of `job` at sites; a run of length 0 is not recorded."""
         if end > start:
-            for site, n in where:
+            for site, n in placement:
                 self.site_rows.extend((job, site, n, start, end, trained.get(site, 0), preempted))
 
     def lengths_on_lanes(self, job: int, chunk: int) -> list[int]:
@@ -110,14 +110,14 @@ class RunLog:
 
     def _chunk_runs(self) -> pl.DataFrame:
         """The runs of chunks; those in the cloud are on the lane after the last."""
-        parts = [_on_lanes(np.zeros((0, 6), np.int64)), *self.lane_parts]
+        parts = [_narrow_runs(np.zeros((0, 6), np.int64)), *self.lane_parts]
         if self.cloud_parts:
             job, chunks, start, end = zip(*self.cloud_parts, strict=True)
-            sizes, cloud = [len(of) for of in chunks], np.zeros((sum(map(len, chunks)), 6), np.int64)
+            sizes, cloud = [len(numbers) for numbers in chunks], np.zeros((sum(map(len, chunks)), 6), np.int64)
             for column, values in ((RUN_JOB, job), (RUN_START, start), (RUN_END, end)):
                 cloud[:, column] = np.repeat(np.array(values, np.int64), sizes)
             cloud[:, RUN_CHUNK], cloud[:, RUN_LANE] = np.concatenate(chunks), self.scenario.cluster.lanes
-            parts.append(_on_lanes(cloud))
+            parts.append(_narrow_runs(cloud))
         return pl.concat(parts, rechunk=True)
 
     def _chunk_table(self) -> pl.DataFrame:
@@ -126,13 +126,13 @@ class RunLog:
         frame = self._chunk_runs()
         frame = frame[self._order(*(frame[name].to_numpy() for name in ("start", "job", "chunk")))]
         self.lane_parts, self.cloud_parts = [frame], []
-        of = {column.name: column.to_numpy() for column in frame}
-        job = of["job"]
+        columns_of = {column.name: column.to_numpy() for column in frame}
+        job = columns_of["job"]
         # in place: each array has a number for each run
-        work = self._time_in_all(of)
-        np.divide(of["end"] - of["start"], work, out=work)
+        work = self._total_lane_time(columns_of)
+        np.divide(columns_of["end"] - columns_of["start"], work, out=work)
         work *= self.scenario.jobs.minibatches[job]
-        server, lane = self._places(of["lane"])
+        server, lane = self._places(columns_of["lane"])
         columns = {
             "job": frame["job"],
             "chunk": frame["chunk"],
@@ -143,7 +143,7 @@ class RunLog:
             "compute_from": frame["start"],
             "end": frame["end"],
             "work": work,
-            "colocated": (self.zeta == 1)[job] & (of["start"] >= self.wholly_since[job]),
+            "colocated": (self.colocated == 1)[job] & (columns_of["start"] >= self.colocated_since[job]),
             "preempted": frame["preempted"],
         }
         return pl.DataFrame(columns).cast(self.schema)
@@ -168,43 +168,43 @@ class RunLog:
         servers = np.append(cluster.lane_server, cloud).astype(np.int32)
         return servers[np.minimum(lane, cluster.lanes)], pl.Series(lane).set(pl.Series(lane >= cluster.lanes), None)
 
-    def _time_in_all(self, runs: Mapping[str, Any]) -> Floats:
+    def _total_lane_time(self, runs: Mapping[str, Any]) -> Floats:
         """Lane time of each run's chunk over all its runs: p plus the overhead of its preemptions."""
         job = runs["job"]
-        of_job = self.scenario.true_chunk_time[np.arange(len(self.zeta)), self.zeta].astype(np.float64)
-        each: Floats = of_job[job]
-        overhead, changed = self.scenario.physics.checkpoint_overhead, self.wholly_since > 0
-        if overhead == 0 and not changed.any():
-            return each
+        chunk_time = self.scenario.true_chunk_time[np.arange(len(self.colocated)), self.colocated].astype(np.float64)
+        lane_time: Floats = chunk_time[job]
+        overhead, moved = self.scenario.physics.checkpoint_overhead, self.colocated_since > 0
+        if overhead == 0 and not moved.any():
+            return lane_time
         key = self._first_chunk[job] + runs["chunk"]
-        times = np.bincount(key, weights=runs["preempted"], minlength=int(self._first_chunk[-1]))
-        each += overhead * times[key]
-        if changed.any():
+        n_preempted = np.bincount(key, weights=runs["preempted"], minlength=int(self._first_chunk[-1]))
+        lane_time += overhead * n_preempted[key]
+        if moved.any():
             length = np.bincount(key, weights=runs["end"] - runs["start"])
-            each = np.where(changed[job] & ~self.failed[job], length[key], each)
+            lane_time = np.where(moved[job] & ~self.failed[job], length[key], lane_time)
             # of chunks that were not finished the runs are not all
-            before = changed[job] & self.failed[job] & (runs["start"] < self.wholly_since[job])
-            alone = self.scenario.true_chunk_time[:, 0].astype(np.float64)[job] + overhead * times[key]
-            each = np.where(before, alone, each)
-        return each
+            trained_apart = moved[job] & self.failed[job] & (runs["start"] < self.colocated_since[job])
+            apart_time = self.scenario.true_chunk_time[:, 0].astype(np.float64)[job] + overhead * n_preempted[key]
+            lane_time = np.where(trained_apart, apart_time, lane_time)
+        return lane_time
 
     @property
     def _first_chunk(self) -> Ints:
         return np.concatenate([[0], np.cumsum(self.scenario.jobs.chunks)])
 
     def _gang_table(self) -> pl.DataFrame:
-        job, server, n, start, compute_from, end, done, workers, zeta, preempted = self._gang_rows.T
+        job, server, n, start, compute_from, end, work_done, workers, colocated, preempted = self._gang_rows.T
         jobs = self.scenario.jobs
-        share = done / self.scenario.true_work[job, zeta] * n / workers
+        share = work_done / self.scenario.true_work[job, colocated] * n / workers
         work = jobs.chunks[job] * jobs.minibatches[job] * share
-        return self._held(job, server, n, start, compute_from, end, work, zeta == 1, preempted)
+        return self._worker_rows(job, server, n, start, compute_from, end, work, colocated == 1, preempted)
 
     def _site_table(self) -> pl.DataFrame:
         job, site, n, start, end, chunks, preempted = np.frombuffer(self.site_rows, np.int64).reshape(-1, 7).T
         work = chunks * self.scenario.jobs.minibatches[job]
-        return self._held(job, site, n, start, start, end, work, np.zeros(len(job), bool), preempted)
+        return self._worker_rows(job, site, n, start, start, end, work, np.zeros(len(job), bool), preempted)
 
-    def _held(
+    def _worker_rows(
         self, job: Ints, server: Ints, n: Ints, start: Ints, compute_from: Ints, end: Ints, work: Floats | Ints,
         colocated: Bools, preempted: Ints,
     ) -> pl.DataFrame:  # fmt: skip
@@ -225,8 +225,8 @@ class RunLog:
         return pl.DataFrame(columns).cast(self.schema)
 
 
-def _on_lanes(runs: Ints) -> pl.DataFrame:
-    return pl.DataFrame({name: runs[:, column].astype(kind) for name, (column, kind) in _ON_LANES.items()})
+def _narrow_runs(runs: Ints) -> pl.DataFrame:
+    return pl.DataFrame({name: runs[:, column].astype(kind) for name, (column, kind) in _LANE_COLUMNS.items()})
 
 
 def _nulls(rows: int) -> pl.Series:

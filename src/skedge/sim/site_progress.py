@@ -25,21 +25,21 @@ class SiteProgress:
         self.held: dict[int, tuple[Placement, int]] = {}
         self.trained: dict[int, dict[int, int]] = {}
 
-    def hold(self, job: int, where: Placement, now: int) -> None:
+    def hold(self, job: int, placement: Placement, now: int) -> None:
         """Have `job`, which holds no workers, hold these from now on."""
-        self.held[job] = where, now
+        self.held[job] = placement, now
 
     def end_slot(self, now: int) -> tuple[tuple[tuple[int, Placement], ...], list[int]]:
         """(job, (site, chunks) pairs) trained in the slot that ends now, and the jobs completed by it."""
         trained, finished = [], []
-        for job, (where, _) in sorted(self.held.items()):
-            chunks = self.work.trains(job, where)
+        for job, (placement, _) in sorted(self.held.items()):
+            chunks = self.work.trains(job, placement)
             if not chunks:
                 continue
             trained.append((job, chunks))
-            so_far = self.trained.setdefault(job, {})
+            totals = self.trained.setdefault(job, {})
             for site, n in chunks:
-                so_far[site] = so_far.get(site, 0) + n
+                totals[site] = totals.get(site, 0) + n
             if self.work.trained(job, chunks):
                 finished.append(job)
         for job in finished:
@@ -49,5 +49,5 @@ class SiteProgress:
     def stop(self, job: int, now: int, *, preempted: bool) -> None:
         """End the present placement of a job, if there is one."""
         if job in self.held:
-            where, since = self.held.pop(job)
-            self.log.site_run(job, where, since, now, self.trained.pop(job, {}), preempted=preempted)
+            placement, since = self.held.pop(job)
+            self.log.site_run(job, placement, since, now, self.trained.pop(job, {}), preempted=preempted)

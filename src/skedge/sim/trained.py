@@ -39,13 +39,13 @@ def believe_trained(kernel: Kernel, shares: Mapping[int, Floats], now: int) -> N
 
 def _on_lanes(kernel: Kernel, job: int, share: Floats) -> None:
     """Correct the chunk in service of a job on each of its lanes; those on their way have not begun."""
-    lanes, sent = kernel.belief, kernel.sent[job]
-    for lane in np.unique(sent[sent != CLOUD]).tolist():
+    lanes, lane_of = kernel.belief, kernel.sent[job]
+    for lane in np.unique(lane_of[lane_of != CLOUD]).tolist():
         rows = lanes.rows[lane, : lanes.waiting[lane]]
-        mine = np.flatnonzero(rows[:, JOB] == job)
-        if len(mine) != 1:  # chunks that were sent again are groups of their own: which is which is not known
+        own_rows = np.flatnonzero(rows[:, JOB] == job)
+        if len(own_rows) != 1:  # chunks that were sent again are groups of their own: which is which is not known
             continue
-        row, left = rows[mine[0]], float((1 - share[sent == lane]).sum())
-        whole = int(row[EACH])
-        row[LEFT] = max(1, round((left - (row[COUNT] - 1)) * whole))
-        lanes.stretches[lane] = UNKNOWN
+        row, left = rows[own_rows[0]], float((1 - share[lane_of == lane]).sum())
+        chunk_time = int(row[EACH])
+        row[LEFT] = max(1, round((left - (row[COUNT] - 1)) * chunk_time))
+        lanes.n_intervals[lane] = UNKNOWN

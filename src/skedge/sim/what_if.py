@@ -35,9 +35,9 @@ class InCloud(NamedTuple):
     start: int
     end: int
 
-    def joined(self, other: InCloud) -> InCloud:
+    def merge(self, part: InCloud) -> InCloud:
         """Both, as one part: the job completes with the later of them."""
-        return InCloud(self.chunks + other.chunks, min(self.start, other.start), max(self.end, other.end))
+        return InCloud(self.chunks + part.chunks, min(self.start, part.start), max(self.end, part.end))
 
 
 class Foreseen(NamedTuple):
@@ -100,7 +100,7 @@ class Present:
 
         # what is stuck never completes
         with suppress(StuckError):
-            drive(kernel, _Ahead(self), note)
+            drive(kernel, _ForecastWorld(self), note)
         return foreseen
 
     @property
@@ -136,7 +136,7 @@ class Present:
         Its uploads take what they took before.
         """
         scenario, cluster = self.kernel.scenario, self.kernel.scenario.cluster
-        name = _unused(scenario, scenario.jobs.ids[job])
+        name = _unused_id(scenario, scenario.jobs.ids[job])
         last = int(scenario.jobs.arrival[-1])
         arrival = pl.lit(max(self.now, last + 1) / SECOND)
         frame = scenario.jobs.frame[[job]].with_columns(id=pl.lit(name), workers=pl.lit(workers), arrival_s=arrival)
@@ -187,24 +187,24 @@ class Present:
         if not chunks or cloud is None:
             return
         start = kernel.now + int(upload_delay(kernel.scenario.delays, order.job, cloud))
-        zeta = int(kernel.wholly_in_cloud(order.job))
-        part = InCloud(chunks, start, start + int(kernel.chunk_time[order.job, zeta]))
-        before = self.in_cloud.get(order.job)
-        self.in_cloud[order.job] = part if before is None else before.joined(part)
+        colocated = int(kernel.wholly_in_cloud(order.job))
+        part = InCloud(chunks, start, start + int(kernel.chunk_time[order.job, colocated]))
+        cloud_chunks = self.in_cloud.get(order.job)
+        self.in_cloud[order.job] = part if cloud_chunks is None else cloud_chunks.merge(part)
 
     def _chunks_on(self, server: int) -> tuple[tuple[int, tuple[int, ...]], ...]:
         """The untrained chunks on a server, by job; which of a job's chunks on a lane are left makes no difference."""
-        kernel, found = self.kernel, dict[int, list[int]]()
+        kernel, chunks_by_job = self.kernel, dict[int, list[int]]()
         cluster = kernel.scenario.cluster
         lanes = np.flatnonzero(cluster.lane_server == server)
         bring_to(kernel.belief, lanes, self.now)
-        there = [(lane, job, count) for lane in lanes.tolist() for job, count in _jobs_on(kernel.belief, lane)]
+        groups = [(lane, job, count) for lane in lanes.tolist() for job, count in _jobs_on(kernel.belief, lane)]
         if server == cluster.cloud:
-            there += [(CLOUD, job, part.chunks) for job, part in self.in_cloud.items()]
-        for lane, job, count in there:
-            sent = set(np.flatnonzero(kernel.sent[job] == lane).tolist()) - kernel.lost.get(job, set())
-            found.setdefault(job, []).extend(sorted(sent)[:count])
-        return tuple((job, tuple(chunks)) for job, chunks in sorted(found.items()))
+            groups += [(CLOUD, job, part.chunks) for job, part in self.in_cloud.items()]
+        for lane, job, count in groups:
+            numbers = set(np.flatnonzero(kernel.sent[job] == lane).tolist()) - kernel.lost.get(job, set())
+            chunks_by_job.setdefault(job, []).extend(sorted(numbers)[:count])
+        return tuple((job, tuple(chunks)) for job, chunks in sorted(chunks_by_job.items()))
 
     # -- what is left --------------------------------------------------------------------------------------------
 
@@ -214,24 +214,24 @@ class Present:
         lanes = np.arange(len(kernel.belief.clock))
         bring_to(kernel.belief, lanes, self.now)
         on_lanes, total = _chunks_of(kernel.belief, len(kernel.status)), kernel.scenario.jobs.chunks
-        found = {}
+        shares = {}
         for job in kernel.active().tolist():
             cloud = self.in_cloud.get(job)
             elsewhere = len(kernel.lost.get(job, ())) + (0 if cloud is None else cloud.chunks)
             if kernel.status[job] == DISPATCHED:
-                found[job] = max(int(on_lanes[job]) + elsewhere, 1) / int(total[job])
+                shares[job] = max(int(on_lanes[job]) + elsewhere, 1) / int(total[job])
             else:
-                found[job] = kernel.books.share_left(job, self.now)
-        return found
+                shares[job] = kernel.books.share_left(job, self.now)
+        return shares
 
 
-class _Ahead(SimulatedWorld):
+class _ForecastWorld(SimulatedWorld):
     """A simulation that begins in the state that a kernel believes in."""
 
     def __init__(self, present: Present) -> None:
         kernel, now = present.kernel, present.now
         physics = replace(kernel.scenario.physics, estimate_error=0.0)
-        scenario = kernel.scenario if physics == kernel.scenario.physics else _with(kernel.scenario, physics)
+        scenario = kernel.scenario if physics == kernel.scenario.physics else _with_physics(kernel.scenario, physics)
         # the kernel does not know which chunks are ahead: once some are dispatched, none has to wait in the forecast
         super().__init__(kernel, bound_lag=kernel.dispatches == 0)
         self.scenario, self.kernel = scenario, kernel
@@ -281,18 +281,18 @@ class _Ahead(SimulatedWorld):
             self.truth.in_service[job] += part.chunks
         self.note_at(max(part.end, self.now + 1, part.start + 1), CLOUD_ENDS, job, part.chunks)
 
-    def _zeta(self, order: Dispatch) -> int:
+    def _colocated(self, order: Dispatch) -> int:
         return int(self.kernel.wholly_in_cloud(order.job))
 
 
-def _unused(scenario: Scenario, name: str) -> str:
+def _unused_id(scenario: Scenario, name: str) -> str:
     """`name` with as many apostrophes as make it a new id."""
     while name in scenario.jobs.index:
         name += "'"
     return name
 
 
-def _with(scenario: Scenario, physics: object) -> Scenario:
+def _with_physics(scenario: Scenario, physics: object) -> Scenario:
     return replace(scenario, physics=physics)  # type: ignore[arg-type]
 
 

@@ -95,23 +95,23 @@ class SimulatedWorld:
     def _next_event(self) -> Event | None:
         while True:
             limit = self._next_on_agenda()
-            why, now = truth_of.QUIET, limit
+            reason, now = truth_of.QUIET, limit
             if self.dispatches:
-                why, now = truth_of.run(self.truth, self.now if self.unsettled else -1, limit)
+                reason, now = truth_of.run(self.truth, self.now if self.unsettled else -1, limit)
             self.unsettled = False
             # the buffers are emptied into the log, and the same instant is run again
-            if why == truth_of.FULL:
+            if reason == truth_of.FULL:
                 self.drain()
                 continue
-            if why == truth_of.QUIET and now == NEVER:
+            if reason == truth_of.QUIET and now == NEVER:
                 self.drain()
                 return None
             self.now = now
-            if why == truth_of.SETTLED:
-                return self._told()
+            if reason == truth_of.SETTLED:
+                return self._start_stop_event()
             self.unsettled = True
             # none of interest: the loop settles the instant, and goes on
-            event = self._happening()
+            event = self._present_event()
             if event is not None:
                 return event
 
@@ -119,7 +119,7 @@ class SimulatedWorld:
         arrival = int(self.arrivals[self.arrived]) if self.arrived < len(self.arrivals) else NEVER
         return min(arrival, self.engine.next_due)
 
-    def _told(self) -> Event:
+    def _start_stop_event(self) -> Event:
         """The jobs that have started or paused at this instant."""
         switches = sorted(self.truth.switches[: self.truth.size[truth_of.SWITCHES]].tolist())
         self.truth.size[truth_of.SWITCHES] = 0
@@ -127,7 +127,7 @@ class SimulatedWorld:
         paused = tuple(job for job, running in switches if not running)
         return Event(self.now, started=started, paused=paused, chunks=self._chunk_facts())
 
-    def _happening(self) -> Event | None:
+    def _present_event(self) -> Event | None:
         """Completions, arrivals and wake-ups of this instant; None if there are none."""
         finished = self.truth.done[: self.truth.size[truth_of.DONE]].tolist()
         self.truth.size[truth_of.DONE] = 0
@@ -205,12 +205,12 @@ class SimulatedWorld:
     def _dispatch(self, order: Dispatch) -> None:
         job, truth, scenario = order.job, self.truth, self.scenario
         if self.max_lag[job]:
-            self._dispatch_apart(order)
+            self._dispatch_bounded(order)
             return
         self.truth = truth = truth._replace(lanes=with_room(truth.lanes))
         links = truth.links[truth.first[job] : truth.first[job + 1]] if order.chunks is None else NO_LINKS
-        each, total = int(scenario.true_chunk_time[job, 0]), int(scenario.jobs.chunks[job])
-        group = group_of(job, self.dispatches, order.rank, each, total)
+        chunk_time, total = int(scenario.true_chunk_time[job, 0]), int(scenario.jobs.chunks[job])
+        group = group_of(job, self.dispatches, order.rank, chunk_time, total)
         lane_server, delays = scenario.cluster.lane_server, scenario.delays
         send_chunks(truth.lanes, group, order.lane, lane_server, delays, self.now, links)
         self.dispatches += 1
@@ -219,38 +219,38 @@ class SimulatedWorld:
         in_cloud = np.flatnonzero(order.lane == CLOUD)
         if len(in_cloud):
             chunks = in_cloud if order.chunks is None else np.array(order.chunks)[in_cloud]
-            self._send_to_cloud(job, chunks, self._zeta(order))
+            self._send_to_cloud(job, chunks, self._colocated(order))
 
-    def _dispatch_apart(self, order: Dispatch) -> None:
+    def _dispatch_bounded(self, order: Dispatch) -> None:
         """Send the chunks of a job with bounded lag, each as its own group, in the cloud to lanes of their own."""
         job, lag, scenario, cluster = order.job, self.truth.lag, self.scenario, self.scenario.cluster
-        zeta, first, lanes = self._zeta(order), int(lag.first[job]), order.lane.copy()
-        for chunk, given in enumerate(order.lane.tolist()):
-            server = cluster.cloud if given == CLOUD else int(cluster.lane_server[given])
+        colocated, first, lanes = self._colocated(order), int(lag.first[job]), order.lane.copy()
+        for chunk, order_lane in enumerate(order.lane.tolist()):
+            server = cluster.cloud if order_lane == CLOUD else int(cluster.lane_server[order_lane])
             assert server is not None  # noqa: S101 - the kernel has checked the order
             # in the cloud a chunk has a lane of its own, so that it can wait for the slower ones
-            lanes[chunk] = lane = int(lag.own[job]) + chunk if given == CLOUD else given
-            each = int(scenario.true_chunk_time[job, zeta])
+            lanes[chunk] = lane = int(lag.cloud_lane[job]) + chunk if order_lane == CLOUD else order_lane
+            chunk_time = int(scenario.true_chunk_time[job, colocated])
             arrive = self.now + int(upload_delay(scenario.delays, job, server))
             self.truth = self.truth._replace(lanes=with_room(self.truth.lanes))
-            group = (job, order.rank, self.dispatches, 1, each, each, len(lanes), chunk, arrive)
+            group = (job, order.rank, self.dispatches, 1, chunk_time, chunk_time, len(lanes), chunk, arrive)
             send(self.truth.lanes, lane, np.array(group, np.int64))
             lag.lane[first + chunk], lag.leader[first + chunk] = lane, int(np.argmax(lanes == lane))
-        self.log.note_zeta(job, zeta)
+        self.log.note_colocated(job, colocated)
         self.dispatches += 1
         self.unsettled = True
         truth_of.arrive_now(self.truth, lanes, self.now)
 
-    def _zeta(self, order: Dispatch) -> int:
+    def _colocated(self, order: Dispatch) -> int:
         """1 if the job is wholly in the cloud. Servers are always in service here, so chunks are sent only once."""
         return int((order.lane == CLOUD).all())
 
-    def _send_to_cloud(self, job: int, chunks: Ints, zeta: int) -> None:
+    def _send_to_cloud(self, job: int, chunks: Ints, colocated: int) -> None:
         cloud = self.scenario.cluster.cloud
         assert cloud is not None  # noqa: S101 - the kernel has checked the order
         start = self.now + int(upload_delay(self.scenario.delays, job, cloud))
-        end = start + int(self.scenario.true_chunk_time[job, zeta])
-        self.log.cloud_runs(job, chunks, start, end, zeta)
+        end = start + int(self.scenario.true_chunk_time[job, colocated])
+        self.log.cloud_runs(job, chunks, start, end, colocated)
         self.note_at(start, CLOUD_STARTS, job, len(chunks))
         self.note_at(end, CLOUD_ENDS, job, len(chunks))
 

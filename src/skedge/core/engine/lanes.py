@@ -30,12 +30,12 @@ FIELDS = 9
 _FIRST_ROOM = 16
 
 UNTIL, OF_RANK, OF_SEQ, OF_ARRIVE, OF_EACH, LAST, BETTER, WEIGHT_LEFT, CHUNKS_LEFT = range(9)
-"""Columns of ``Lanes.ahead``: end of a stretch [µs]; RANK, SEQ, ARRIVE and EACH of the group served; completion of the
-last chunk that completes in it [µs], -1 if none does; the first later stretch of a better rank, the number of stretches
-if there is none; weight and number of the chunks that complete in it and later."""
+"""Columns of ``Lanes.lookahead``: end of a service interval [µs]; RANK, SEQ, ARRIVE and EACH of the group served;
+completion of the last chunk that completes in it [µs], -1 if none does; the next interval of a better rank, the number
+of intervals if there is none; weight and number of the chunks that complete in it and later."""
 
 UNKNOWN = -1
-"""Number of stretches of a lane that has to be projected anew."""
+"""Number of service intervals of a lane that has to be projected anew."""
 
 
 class Lanes(NamedTuple):
@@ -51,14 +51,14 @@ class Lanes(NamedTuple):
         Time to which each lane has been advanced [µs], shape ``(lanes,)``.
     serving
         SEQ of the group last in service, -1 for none, shape ``(lanes,)``.
-    ahead, stretches
-        What each lane will do (:mod:`~skedge.core.engine.ahead`), and the number of its stretches or UNKNOWN.
+    lookahead, n_intervals
+        Service intervals of each lane (:mod:`~skedge.core.engine.ahead`), and their number or UNKNOWN.
     passed, tail
-        By lane: stretches that have ended; the first one from which on all groups were there when it was projected.
+        By lane: number of intervals that have ended; the first one after which no group was still to arrive.
     queue
         Scratch space for the groups of a lane, shape ``(room, FIELDS)``.
     scale
-        Scale of the weights in ``ahead``, shape ``(1,)``.
+        Scale of the weights in ``lookahead``, shape ``(1,)``.
     preemptive
         1: a group of better rank displaces the chunk in service; 0: the chunk in service is finished first.
     overhead
@@ -71,8 +71,8 @@ class Lanes(NamedTuple):
     coming: Ints
     clock: Ints
     serving: Ints
-    ahead: NDArray[np.int64]
-    stretches: Ints
+    lookahead: NDArray[np.int64]
+    n_intervals: Ints
     passed: Ints
     tail: Ints
     queue: Ints
@@ -82,7 +82,8 @@ class Lanes(NamedTuple):
 
 
 _ARRAYS = (
-    "rows", "transit", "waiting", "coming", "clock", "serving", "ahead", "stretches", "passed", "tail", "queue", "scale"
+    "rows", "transit", "waiting", "coming", "clock", "serving", "lookahead", "n_intervals", "passed", "tail", "queue",
+    "scale",
 )  # fmt: skip
 
 
@@ -95,18 +96,19 @@ def empty_lanes(lanes: int, *, preemptive: bool = True, overhead: int = 0, room:
         coming=np.zeros(lanes, np.int64),
         clock=np.zeros(lanes, np.int64),
         serving=np.full(lanes, -1, np.int64),
-        **_nothing_ahead(lanes, room),
+        **_empty_lookahead(lanes, room),
         scale=np.zeros(1, np.int64),
         preemptive=int(preemptive),
         overhead=overhead,
     )
 
 
-def _nothing_ahead(lanes: int, room: int) -> dict[str, Any]:
-    """The arrays for what lanes will do, which is unknown: an arrival divides one stretch at most."""
+def _empty_lookahead(lanes: int, room: int) -> dict[str, Any]:
+    """The arrays of the lookahead, all UNKNOWN."""
+    # each group has one interval, and each arrival divides at most one: 2 room, and one for the sums' end
     return {
-        "ahead": np.zeros((lanes, 2 * room + 1, FIELDS), np.int64),
-        "stretches": np.full(lanes, UNKNOWN, np.int64),
+        "lookahead": np.zeros((lanes, 2 * room + 1, FIELDS), np.int64),
+        "n_intervals": np.full(lanes, UNKNOWN, np.int64),
         "passed": np.zeros(lanes, np.int64),
         "tail": np.zeros(lanes, np.int64),
         "queue": np.zeros((room, FIELDS), np.int64),
@@ -115,15 +117,15 @@ def _nothing_ahead(lanes: int, room: int) -> dict[str, Any]:
 
 def with_room(lanes: Lanes) -> Lanes:
     """`lanes`, with room for one more group on each lane."""
-    need = int((lanes.waiting + lanes.coming).max(initial=0)) + 1
+    n_needed = int((lanes.waiting + lanes.coming).max(initial=0)) + 1
     room = lanes.rows.shape[1]
-    if need <= room:
+    if n_needed <= room:
         return lanes
-    grown = np.zeros((len(lanes.waiting), 2 * room, FIELDS), np.int64)
-    grown[:, :room] = lanes.rows
-    coming = np.zeros_like(grown)
+    rows = np.zeros((len(lanes.waiting), 2 * room, FIELDS), np.int64)
+    rows[:, :room] = lanes.rows
+    coming = np.zeros_like(rows)
     coming[:, :room] = lanes.transit
-    return lanes._replace(rows=grown, transit=coming, **_nothing_ahead(len(lanes.waiting), 2 * room))
+    return lanes._replace(rows=rows, transit=coming, **_empty_lookahead(len(lanes.waiting), 2 * room))
 
 
 @inlined
@@ -151,7 +153,7 @@ def send(lanes: Lanes, lane: int, group: Ints) -> None:
     for f in range(FIELDS):
         lanes.transit[lane, i, f] = group[f]
     lanes.coming[lane] = n + 1
-    lanes.stretches[lane] = UNKNOWN
+    lanes.n_intervals[lane] = UNKNOWN
 
 
 @inlined
@@ -220,18 +222,18 @@ def believe_until(lanes: Lanes, lane: int, now: int) -> None:
 
     Groups that arrive exactly at `now` stay in transit, so that a completion at `now` comes first.
     """
-    at = lanes.clock[lane]
-    while at < now:
-        absorb(lanes, lane, at)
+    time = lanes.clock[lane]
+    while time < now:
+        absorb(lanes, lane, time)
         stop = min(now, next_arrival(lanes, lane))
         if lanes.waiting[lane] > 0:
             i = pick(lanes, lane)
-            left = lanes.rows[lane, i, LEFT] - (stop - at)
+            left = lanes.rows[lane, i, LEFT] - (stop - time)
             if left < 1:
-                lanes.stretches[lane] = UNKNOWN
+                lanes.n_intervals[lane] = UNKNOWN
             lanes.rows[lane, i, LEFT] = max(1, left)
             lanes.serving[lane] = lanes.rows[lane, i, SEQ]
-        at = stop
+        time = stop
     lanes.clock[lane] = now
 
 
@@ -243,18 +245,18 @@ def advance(lanes: Lanes, lane: int, now: int) -> None:
 
 
 @lean
-def bring_to(lanes: Lanes, which: Ints, now: int) -> None:
-    """:func:`advance` the lanes `which`."""
-    for lane in which:
+def bring_to(lanes: Lanes, lane_ids: Ints, now: int) -> None:
+    """:func:`advance` the lanes `lane_ids`."""
+    for lane in lane_ids:
         advance(lanes, lane, now)
 
 
 def read_only(lanes: Lanes) -> Lanes:
     """`lanes` with read-only arrays; a kernel that writes to them does not compile."""
-    shown = lanes._replace(**{name: getattr(lanes, name).view() for name in _ARRAYS})
+    view = lanes._replace(**{name: getattr(lanes, name).view() for name in _ARRAYS})
     for name in _ARRAYS:
-        getattr(shown, name).flags.writeable = False
-    return shown
+        getattr(view, name).flags.writeable = False
+    return view
 
 
 @inlined
@@ -269,17 +271,17 @@ def _row_of(lanes: Lanes, lane: int, job: int) -> int:
     i = pick(lanes, lane)
     if lanes.rows[lane, i, JOB] == job:
         return i
-    for other in range(n):
-        if lanes.rows[lane, other, JOB] == job:
-            return other
+    for k in range(n):
+        if lanes.rows[lane, k, JOB] == job:
+            return k
     return -1
 
 
 @lean
-def believe_finished(lanes: Lanes, times: Ints, where: Ints, jobs: Ints) -> int:
+def believe_finished(lanes: Lanes, times: Ints, lane_of: Ints, jobs: Ints) -> int:
     """Correct the belief by completions (time, lane, job); returns the index of the first impossible one, or -1."""
     for k in range(len(times)):
-        lane = where[k]
+        lane = lane_of[k]
         # a belief cannot be taken back: facts come in order of time on each lane
         if lanes.clock[lane] > times[k]:
             return k
@@ -288,12 +290,12 @@ def believe_finished(lanes: Lanes, times: Ints, where: Ints, jobs: Ints) -> int:
         if i < 0:
             return k
         finish_head(lanes, lane, i)
-        lanes.stretches[lane] = UNKNOWN
+        lanes.n_intervals[lane] = UNKNOWN
     return -1
 
 
 @lean
-def believe_gone(lanes: Lanes, job: int, now: int) -> None:
+def believe_failed(lanes: Lanes, job: int, now: int) -> None:
     """Remove the groups of a job that has failed at `now` from all lanes."""
     for lane in range(len(lanes.waiting)):
         believe_until(lanes, lane, now)
@@ -303,31 +305,31 @@ def believe_gone(lanes: Lanes, job: int, now: int) -> None:
 @inlined
 def has(lanes: Lanes, lane: int, job: int) -> bool:
     """Whether a group of a job is on a lane, or on its way there."""
-    there = False
+    present = False
     for i in range(lanes.waiting[lane]):
-        there |= lanes.rows[lane, i, JOB] == job
+        present |= lanes.rows[lane, i, JOB] == job
     for i in range(lanes.coming[lane]):
-        there |= lanes.transit[lane, i, JOB] == job
-    return there
+        present |= lanes.transit[lane, i, JOB] == job
+    return present
 
 
 @inlined
 def forget(lanes: Lanes, lane: int, job: int) -> None:
     """Remove the groups of a job from a lane; one of another job that is in service stays in service."""
-    served = lanes.serving[lane]
-    lanes.waiting[lane] = _without(lanes.rows, lane, lanes.waiting[lane], job)
-    lanes.coming[lane] = _without(lanes.transit, lane, lanes.coming[lane], job)
-    lanes.serving[lane], lanes.stretches[lane] = -1, UNKNOWN
+    serving = lanes.serving[lane]
+    lanes.waiting[lane] = _remove_job(lanes.rows, lane, lanes.waiting[lane], job)
+    lanes.coming[lane] = _remove_job(lanes.transit, lane, lanes.coming[lane], job)
+    lanes.serving[lane], lanes.n_intervals[lane] = -1, UNKNOWN
     for i in range(lanes.waiting[lane]):
-        if lanes.rows[lane, i, SEQ] == served:
-            lanes.serving[lane] = served
+        if lanes.rows[lane, i, SEQ] == serving:
+            lanes.serving[lane] = serving
 
 
 @lean
 def believe_lost(lanes: Lanes, lane: int, job: int, now: int) -> bool:
     """Remove one chunk of a job from a lane whose server is out of service; returns whether there was one."""
     believe_until(lanes, lane, now)
-    lanes.serving[lane], lanes.stretches[lane] = -1, UNKNOWN
+    lanes.serving[lane], lanes.n_intervals[lane] = -1, UNKNOWN
     for i in range(lanes.waiting[lane]):
         if lanes.rows[lane, i, JOB] == job:
             finish_head(lanes, lane, i)
@@ -349,32 +351,32 @@ def believe_slower(lanes: Lanes, job: int, factor: float, now: int) -> None:
     """Scale the announced time of the chunks of `job` by `factor`, from `now` on."""
     for lane in range(len(lanes.waiting)):
         believe_until(lanes, lane, now)
-        lanes.stretches[lane] = UNKNOWN
+        lanes.n_intervals[lane] = UNKNOWN
         for i in range(lanes.waiting[lane]):
-            _stretch(lanes.rows, lane, i, job, factor)
+            _scale_times(lanes.rows, lane, i, job, factor)
         for i in range(lanes.coming[lane]):
-            _stretch(lanes.transit, lane, i, job, factor)
+            _scale_times(lanes.transit, lane, i, job, factor)
 
 
 @inlined
-def _stretch(table: NDArray[np.int64], lane: int, i: int, job: int, factor: float) -> None:
+def _scale_times(table: NDArray[np.int64], lane: int, i: int, job: int, factor: float) -> None:
     if table[lane, i, JOB] == job:
-        each, left = int(table[lane, i, EACH] * factor), int(table[lane, i, LEFT] * factor)
+        chunk_time, left = int(table[lane, i, EACH] * factor), int(table[lane, i, LEFT] * factor)
         # rounding must leave neither a chunk of no length, nor more left than a whole chunk
-        table[lane, i, EACH] = max(1, each)
-        table[lane, i, LEFT] = max(1, min(each, left))
+        table[lane, i, EACH] = max(1, chunk_time)
+        table[lane, i, LEFT] = max(1, min(chunk_time, left))
 
 
 @inlined
-def _without(table: NDArray[np.int64], lane: int, n: int, job: int) -> int:
+def _remove_job(table: NDArray[np.int64], lane: int, n: int, job: int) -> int:
     """Remove a job's rows from a lane with `n` rows; returns the number left."""
-    kept = 0
+    n_rows = 0
     for i in range(n):
         if table[lane, i, JOB] != job:
             for f in range(FIELDS):
-                table[lane, kept, f] = table[lane, i, f]
-            kept += 1
-    return kept
+                table[lane, n_rows, f] = table[lane, i, f]
+            n_rows += 1
+    return n_rows
 
 
 Links = NDArray[np.int32]
@@ -384,11 +386,11 @@ NO_LINKS: Links = np.empty(0, np.int32)
 """Argument of :func:`send_chunks` when individual chunks need not be tracked."""
 
 
-def group_of(job: int, seq: int, rank: int, each: int, total: int) -> Ints:
-    """The row of a group of chunks of `job`, which has `total` chunks of `each` µs; what its lane adds is 0."""
+def group_of(job: int, seq: int, rank: int, chunk_time: int, total: int) -> Ints:
+    """The row of a group of chunks of `job`, which has `total` chunks of `chunk_time` µs; what its lane adds is 0."""
     group = np.zeros(FIELDS, np.int64)
     group[JOB], group[RANK], group[SEQ], group[CHUNKS] = job, rank, seq, total
-    group[EACH] = group[LEFT] = each
+    group[EACH] = group[LEFT] = chunk_time
     return group
 
 
@@ -423,5 +425,5 @@ def _put_first(lanes: Lanes, lane: int, group: Ints) -> int:
     following = transit[lane, i, HEAD]
     transit[lane, i, HEAD] = group[HEAD]
     transit[lane, i, COUNT] += 1
-    lanes.stretches[lane] = UNKNOWN
+    lanes.n_intervals[lane] = UNKNOWN
     return following

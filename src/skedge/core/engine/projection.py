@@ -121,11 +121,11 @@ def place(queue: Ints, n: int, group: Ints) -> int:
 
 
 @inlined
-def copy_queue(queue: Ints, to: Ints, n: int) -> None:
+def copy_queue(queue: Ints, target: Ints, n: int) -> None:
     """Copy the first `n` groups."""
     for i in range(n):
         for f in range(FIELDS):
-            to[i, f] = queue[i, f]
+            target[i, f] = queue[i, f]
 
 
 @inlined
@@ -139,17 +139,17 @@ def number_chunks(queue: Ints, n: int) -> int:
 
 
 @inlined
-def serve(queue: Ints, g: int, most: int) -> tuple[int, int]:
-    """Serve group `g` for at most `most` µs, or until it is complete; returns the time and the chunks completed."""
-    left, each, count = queue[g, LEFT], queue[g, EACH], queue[g, COUNT]
-    whole = left + (count - 1) * each
-    time, done = min(most, whole), count
-    if time < whole:
-        done = 0 if time < left else 1 + (time - left) // each
+def serve(queue: Ints, g: int, max_time: int) -> tuple[int, int]:
+    """Serve group `g` for at most `max_time` µs, or until it is complete; returns the time and the chunks completed."""
+    left, chunk_time, count = queue[g, LEFT], queue[g, EACH], queue[g, COUNT]
+    total = left + (count - 1) * chunk_time
+    time, n_done = min(max_time, total), count
+    if time < total:
+        n_done = 0 if time < left else 1 + (time - left) // chunk_time
         # LEFT is of the first chunk that is not complete
-        queue[g, LEFT] = left - time if done == 0 else each - (time - left) % each
-    queue[g, COUNT] = count - done
-    return time, done
+        queue[g, LEFT] = left - time if n_done == 0 else chunk_time - (time - left) % chunk_time
+    queue[g, COUNT] = count - n_done
+    return time, n_done
 
 
 @lean
@@ -158,14 +158,14 @@ def run_queue(  # noqa: C901 - one loop: a call per step would cost more than th
     n: int,
     lanes: Lanes,
     serving: int,
-    at: int,
+    now: int,
     until: int,
     base: int,
     weights: Ints,
     fractional: bool,
     times: Ints,
 ) -> tuple[int, float, int]:
-    """Serve a queue from `at` to `until`, in place, with announced durations; returns its flow and who is in service.
+    """Serve a queue from `now` to `until`, in place, with announced durations; returns its flow and who is in service.
 
     The flow is the sum of scale / D * (c - base) over the chunks that complete, exactly and as a float. If
     `fractional`, it is the float sum of scale / D * integral of (t - base) / p over the time in service, which
@@ -181,7 +181,7 @@ def run_queue(  # noqa: C901 - one loop: a call per step would cost more than th
             if queue[i, COUNT] == 0:
                 first += int(i == first)  # groups before `first` are complete, and are skipped from now on
                 continue
-            if queue[i, ARRIVE] <= at:
+            if queue[i, ARRIVE] <= now:
                 g = i
                 break
             # a better group on its way may interrupt the one that is found below
@@ -190,48 +190,48 @@ def run_queue(  # noqa: C901 - one loop: a call per step would cost more than th
         if g < 0:
             if stop >= until:
                 return total, value, -1
-            at = stop
+            now = stop
             continue
         if lanes.preemptive == 0:
-            g, stop = _unfinished(queue, n, g, at, until)
+            g, stop = _unfinished(queue, n, g, now, until)
         elif lanes.overhead > 0 and serving >= 0 and queue[g, SEQ] != serving:
-            _restore_later(queue, n, serving, lanes.overhead)
+            _add_restore(queue, n, serving, lanes.overhead)
         serving = -1
-        left, each, count = queue[g, LEFT], queue[g, EACH], queue[g, COUNT]
-        time, done = serve(queue, g, stop - at)
+        left, chunk_time, count = queue[g, LEFT], queue[g, EACH], queue[g, COUNT]
+        time, n_done = serve(queue, g, stop - now)
         weight = weights[queue[g, CHUNKS]]
         if fractional:
-            value += weights[0] / queue[g, CHUNKS] * time * (at - base + time / 2.0) / each
-        elif done > 0:
+            value += weights[0] / queue[g, CHUNKS] * time * (now - base + time / 2.0) / chunk_time
+        elif n_done > 0:
             # the chunks complete at left, left + each, ...: an arithmetic series
-            flow = done * (at - base + left) + each * (done * (done - 1) // 2)
+            flow = n_done * (now - base + left) + chunk_time * (n_done * (n_done - 1) // 2)
             total += weight * flow
             value += np.float64(weight) * flow
         if len(times) > 0:
-            for k in range(done):
-                times[queue[g, HEAD] + k] = at + left + k * each
-            queue[g, HEAD] += done
-        at += time
-        within = done < count and (done == 0 or queue[g, LEFT] < each)
-        if at >= until:
-            return total, value, queue[g, SEQ] if within else -1
+            for k in range(n_done):
+                times[queue[g, HEAD] + k] = now + left + k * chunk_time
+            queue[g, HEAD] += n_done
+        now += time
+        in_chunk = n_done < count and (n_done == 0 or queue[g, LEFT] < chunk_time)
+        if now >= until:
+            return total, value, queue[g, SEQ] if in_chunk else -1
         # interrupted within a chunk: it has to be restored when it is taken up again
-        if lanes.overhead > 0 and within:
+        if lanes.overhead > 0 and in_chunk:
             queue[g, LEFT] += lanes.overhead
 
 
 @inlined
-def _unfinished(queue: Ints, n: int, best: int, at: int, until: int) -> tuple[int, int]:
+def _unfinished(queue: Ints, n: int, best: int, now: int, until: int) -> tuple[int, int]:
     """Without preemption: the group with the chunk in service, else the best, and when its chunk ends."""
     for i in range(n):
-        if queue[i, COUNT] > 0 and queue[i, ARRIVE] <= at and queue[i, LEFT] < queue[i, EACH]:
+        if queue[i, COUNT] > 0 and queue[i, ARRIVE] <= now and queue[i, LEFT] < queue[i, EACH]:
             best = i
             break
-    return best, min(until, at + queue[best, LEFT])
+    return best, min(until, now + queue[best, LEFT])
 
 
 @inlined
-def _restore_later(queue: Ints, n: int, serving: int, overhead: int) -> None:
+def _add_restore(queue: Ints, n: int, serving: int, overhead: int) -> None:
     for i in range(n):
         if queue[i, SEQ] == serving:
             queue[i, LEFT] += overhead
@@ -267,17 +267,17 @@ def insert_cost(lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints, m
         # until t0 the lane does the same with the chunk as without it; Eq. (5) as printed counts what is displaced now
         serving = run_queue(room[0], n, lanes, serving, now, t0, t0, weights, False, group[:0])[2]
         n = _drop_complete(room[0], n)
-    if mode == EQ5 or (mode == MARGINAL and is_plain(lanes) and _all_there(room[0], n, t0)):
+    if mode == EQ5 or (mode == MARGINAL and is_plain(lanes) and _all_arrived(room[0], n, t0)):
         return _eq5(room[0], n, group, weights)
-    own = place(room[0], n, group)
+    own_index = place(room[0], n, group)
     n += 1
     fractional = mode == FRACTIONAL
     copy_queue(room[0], room[1], n)
     # the same queue without the new chunk: the difference of the two flows is what it adds
-    room[1, own, COUNT] -= 1
-    after, value, _ = run_queue(room[0], n, lanes, serving, t0, NEVER, t0, weights, fractional, group[:0])
-    before, less, _ = run_queue(room[1], n, lanes, serving, t0, NEVER, t0, weights, fractional, group[:0])
-    return after - before, value - less, -1
+    room[1, own_index, COUNT] -= 1
+    flow, value, _ = run_queue(room[0], n, lanes, serving, t0, NEVER, t0, weights, fractional, group[:0])
+    flow_before, value_before, _ = run_queue(room[1], n, lanes, serving, t0, NEVER, t0, weights, fractional, group[:0])
+    return flow - flow_before, value - value_before, -1
 
 
 @inlined
@@ -289,23 +289,23 @@ def is_plain(lanes: Lanes) -> bool:
 @inlined
 def _drop_complete(queue: Ints, n: int) -> int:
     """Remove the groups that are complete; returns the number of the others."""
-    kept = 0
+    n_kept = 0
     for i in range(n):
         if queue[i, COUNT] > 0:
-            if kept < i:
+            if n_kept < i:
                 for f in range(FIELDS):
-                    queue[kept, f] = queue[i, f]
-            kept += 1
-    return kept
+                    queue[n_kept, f] = queue[i, f]
+            n_kept += 1
+    return n_kept
 
 
 @inlined
-def _all_there(queue: Ints, n: int, now: int) -> bool:
+def _all_arrived(queue: Ints, n: int, now: int) -> bool:
     """Whether every group has arrived by `now`."""
-    there = True
+    arrived = True
     for i in range(n):
-        there = there and queue[i, ARRIVE] <= now
-    return there
+        arrived = arrived and queue[i, ARRIVE] <= now
+    return arrived
 
 
 @inlined
@@ -324,9 +324,9 @@ def _eq5(queue: Ints, n: int, group: Ints, weights: Ints) -> Cost:
         else:
             postponed += count
             weight += count * weights[queue[i, CHUNKS]]
-    own = weights[group[CHUNKS]]
-    value = np.float64(own) * (waiting + group[EACH]) + np.float64(weight) * group[EACH]
-    return own * (waiting + group[EACH]) + weight * group[EACH], value, postponed
+    own_weight = weights[group[CHUNKS]]
+    value = np.float64(own_weight) * (waiting + group[EACH]) + np.float64(weight) * group[EACH]
+    return own_weight * (waiting + group[EACH]) + weight * group[EACH], value, postponed
 
 
 @lean
@@ -338,21 +338,21 @@ def delayed(lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints, room:
     number of its last chunk.
     """
     n = load(lanes, lane, room[0])
-    own = place(room[0], n, group)
+    own_index = place(room[0], n, group)
     n += 1
     total = number_chunks(room[0], n)
     copy_queue(room[0], room[1], n)
-    room[1, own, COUNT] -= 1
+    room[1, own_index, COUNT] -= 1
     for k in range(2):
         for d in range(total):
             # a chunk that does not complete compares as never
             times[k, d] = NEVER
         run_queue(room[k], n, lanes, lanes.serving[lane], now, NEVER, now, weights, False, times[k])
-    later = 0
+    n_delayed = 0
     for k in range(total):
         if times[0, k] > times[1, k]:
-            later += 1
-    return later
+            n_delayed += 1
+    return n_delayed
 
 
 @inlined

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from skedge.core.engine.lanes import believe_finished, believe_gone, believe_lost, believe_slower
+from skedge.core.engine.lanes import believe_failed, believe_finished, believe_lost, believe_slower
 from skedge.core.errors import StateError
 from skedge.core.events import CLOUD, Event
 
@@ -36,7 +36,7 @@ def absorb(state: State, event: Event) -> Event:
         _finish(state, job)
     for job, reason in event.failed:
         if state.status[job] == DISPATCHED:
-            believe_gone(state.belief, job, state.now)
+            believe_failed(state.belief, job, state.now)
         _finish(state, job, completed=False)
         state.record.fail(job, reason)
     for job in event.arrived:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.engine.ahead import cost_ahead, foreseen
+from skedge.core.engine.ahead import cost_ahead, has_lookahead
 from skedge.core.engine.lanes import ARRIVE, CHUNKS, COUNT, EACH, FIELDS, HEAD, JOB, LEFT, RANK, SEQ, Lanes
 from skedge.core.engine.projection import (
     FRACTIONAL,
@@ -324,7 +324,7 @@ def _first_costs(
 def _set_cost(lanes: Lanes, lane: int, c: JobChunks, weights: Ints, costs: CostHeap, k: int) -> None:
     """Q of the next chunk on candidate `k`: from what the lane will do, where that is known, else by projections."""
     arrive, count = costs.arrive[k], costs.placed[k] + 1
-    if foreseen(lanes, c.mode):
+    if has_lookahead(lanes, c.mode):
         cost = cost_ahead(lanes, lane, arrive, c.chunks * c.chunk_time, c.chunk_time, count, weights[c.chunks], c.mode)
         cost = with_delay(cost, c, arrive, weights)
     else:

@@ -12,7 +12,7 @@ from skedge.core.engine.agenda import (
     drop,
     put,
 )
-from skedge.core.engine.ahead import foreseen, look_ahead
+from skedge.core.engine.ahead import has_lookahead, look_ahead
 from skedge.core.engine.lanes import CHUNKS as OF_CHUNKS
 from skedge.core.engine.lanes import EACH as OF_EACH
 from skedge.core.engine.lanes import JOB, LEFT, RANK, SEQ, believe_finished, bring_to, send_chunks
@@ -270,7 +270,7 @@ def _place(case: LaneCase, books: LaneBooks, job: int, now: int) -> int:
     _learn(case, books)
     if books.weights[0] != mine[SCALE]:
         fill_weights(books.weights, mine[SCALE])
-    known = foreseen(books.belief, case.mode)
+    known = has_lookahead(books.belief, case.mode)
     # where the belief is the truth, this advances the true lanes: no event lies in between
     if case.as_announced == 0 or not known:
         bring_to(books.belief, candidates, now)

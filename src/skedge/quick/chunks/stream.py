@@ -303,7 +303,7 @@ def _no_runs(jobs: int) -> tuple[Ints, Ints]:
 def _moved(log: RunLog, scenario: Scenario, keep: Ints) -> RunLog:
     """The runs not yet written, whose jobs are among those that are kept; they are now the first ones of `scenario`."""
     moved = RunLog(scenario)
-    moved.zeta[: len(keep)] = log.zeta[keep]
+    moved.colocated[: len(keep)] = log.colocated[keep]
     moved.lane_parts = [
         runs.with_columns(job=np.searchsorted(keep, runs["job"].to_numpy()).astype(np.int32)) for runs in log.lane_parts
     ]
