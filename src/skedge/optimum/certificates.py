@@ -41,6 +41,7 @@ def certificate_of_chunks(scenario: Scenario, epsilons: Sequence[float] = EPSILO
     if not all(np.isfinite(pool.min_jct).all() for pool in job_pools):
         return None
     best, best_epsilon = -np.inf, 0.0
+    # any prices give a bound, so every eps may be tried and the best one kept
     for epsilon in epsilons:
         speed = scenario.physics.speedup * (1 + epsilon)
         result = run(replace(scenario, physics=replace(scenario.physics, speedup=speed)), "aonline:q_mode=fractional")
@@ -57,6 +58,7 @@ def _lagrangian(pool: JobPool, result: Run, speed: float) -> float:
     """L(beta / speed) of a pool [µs]; a pool without workers has no price."""
     if not pool.lanes:
         return float(pool.min_jct.sum())
+    # a price is constant on a cell: that in its middle is as valid as any other
     edges = grid(pool)
     price = mean_beta(result, pool, (edges[:-1] + edges[1:]) / 2) / speed
     return value(pool, Grid(edges, price)).value
@@ -85,6 +87,7 @@ def mean_beta(result: Run, pool: JobPool, times: Floats) -> Floats:
 
 def _sums_until(times: Floats, event_times: np.ndarray, amount: Floats) -> tuple[Floats, Floats]:
     """Sums of `amount`, and of `amount` x `event_times`, over those at or before each time."""
+    # rank: how many events are at or before each time, an index into the running sums
     order = np.argsort(event_times, kind="stable")
     rank = np.searchsorted(event_times[order], times, side="right")
     sums = (np.concatenate([[0.0], np.cumsum(v[order])])[rank] for v in (amount, amount * event_times))
@@ -94,6 +97,7 @@ def _sums_until(times: Floats, event_times: np.ndarray, amount: Floats) -> tuple
 
 def _ramps_until(times: Floats, starts: np.ndarray, rate: Floats) -> Floats:
     """Sum of rate x (t - at) over those at or before each time t."""
+    # sum of rate (t - start) = t sum of rate - sum of rate start
     total, weighted = _sums_until(times, starts, rate)
     return total * times - weighted
 

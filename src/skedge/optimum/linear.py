@@ -15,7 +15,17 @@ if TYPE_CHECKING:
 
 
 def relaxation_bound(cost: Floats, upper: Floats, rows: Rows, seconds: float) -> float | None:
-    """A lower bound on cost x over low <= A x <= high, 0 <= x <= upper; None if no multipliers are found in time."""
+    """A lower bound on cost x over low <= A x <= high, 0 <= x <= upper; None if no multipliers are found in time.
+
+    Parameters
+    ----------
+    cost, upper
+        Shape ``(variables,)``.
+    rows
+        The constraints.
+    seconds
+        Limit of wall time [s].
+    """
     from scipy import sparse  # noqa: PLC0415 - takes 0.3 s to import
     from scipy.optimize import linprog  # noqa: PLC0415
 
@@ -45,13 +55,24 @@ def dual_value(cost: Floats, upper: Floats, rows: Rows, multiplier: Floats) -> f
     low_i where y_i >= 0 and y_i high_i where y_i < 0; of the second, variable j gives at least min(0, its factor) times
     upper_j. A multiplier whose side of the row is infinite is replaced by 0. The possible rounding error of these sums
     is subtracted.
+
+    Parameters
+    ----------
+    cost, upper
+        Shape ``(variables,)``.
+    rows
+        The constraints.
+    multiplier
+        Of every row, any numbers.
     """
     low, high = np.array(rows.low), np.array(rows.high)
     y = np.where(np.isfinite(np.where(multiplier >= 0, low, high)), multiplier, 0.0)
     row_bounds = np.where(y > 0, low, np.where(y < 0, high, 0.0))
     matrix = _matrix(rows, len(cost))
+    # reduced costs: what is left of the cost of a variable beside its rows
     reduced = cost - matrix.T @ y
     magnitudes, epsilon = np.abs(cost) + abs(matrix).T @ np.abs(y), np.finfo(float).eps * (len(cost) + len(low))
+    # a sum of k floats is wrong by at most k eps times the sum of their magnitudes
     rounding_loss = epsilon * (
         np.abs(y) @ np.abs(row_bounds) + magnitudes @ np.where(reduced < epsilon * magnitudes, upper, 0.0)
     )

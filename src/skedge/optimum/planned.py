@@ -44,6 +44,7 @@ class PlannedChunks(AOnline):
         return Guarantees(ps="edge_first")
 
     def _dispatch(self, job: int, lost: tuple[int, ...] | None, view: View) -> Dispatch:  # noqa: ARG002
+        # a plan has no alpha: the columns of the decision that would state it are empty
         lane = self.lanes_of[job]
         unknown = np.full(len(lane), np.nan)
         return Dispatch(job, lane, self.rank_of[job], unknown, np.zeros(len(lane), np.int64), "planned")
@@ -70,6 +71,7 @@ class PlannedGangs(BasePolicy):
         for job in event.arrived:
             self.waiting[job] = gang = self.plan[job]
             yield Upload(job, gang.placement)
+        # a list, as the loop takes entries out of the dictionary
         for job, gang in [planned for planned in self.waiting.items() if planned[1].start <= view.now]:
             del self.waiting[job]
             yield Allocate(job, gang.placement, ps_in(self._ps(job, gang, view)), "planned")
@@ -78,6 +80,7 @@ class PlannedGangs(BasePolicy):
 
     def _ps(self, job: int, gang: PlannedGang, view: View) -> int:
         """A free PS slot of the job's type on the planned server."""
+        # plans name servers, orders name PS slots; which of a server's free slots makes no difference
         if gang.ps == CLOUD:
             return CLOUD
         kind, cluster = int(view.jobs.ps_type[job]), self.cluster
@@ -120,6 +123,7 @@ class PlannedPlacements(BasePolicy):
         self.arrived_jobs = [job for job in self.arrived_jobs if job in self.plan]
         slot = view.now // self.physics.slot
         yield from self._change(slot, view)
+        # the slot after a job's last one counts, too: there its placement ends
         later = [t for job in self.arrived_jobs for t in (*self.plan[job], max(self.plan[job]) + 1) if t > slot]
         if later:
             yield WakeAt(min(later) * self.physics.slot)

@@ -105,6 +105,7 @@ PROBLEMS: dict[str, Problem] = {
         optimum=optimum_of_gangs,
         part_bounds=lambda scenario, part: gang_bounds(scenario, fast=True, pool_index=part),
     ),
+    # after the narrower families: their bounds are at least as good, and hold for fewer runs
     "work": Problem(
         title="total JCT of any schedule: chunks, gangs, workers that come and go (JSAC'22 (2))",
         metric="jct_total_s",
@@ -214,6 +215,7 @@ def reference_part(scenario: Scenario, problems: Iterable[str], part: int) -> Re
 
 def reference_of(parts: Sequence[ReferencePart | None]) -> Reference | None:
     """The best bound, given all parts; None if one of them has no bound, or they are not of the same problem."""
+    # a sum over some of the parts is no bound on the whole
     bounded_parts = [part for part in parts if part is not None]
     if len(bounded_parts) < len(parts) or len({name for name, _ in bounded_parts}) != 1:
         return None

@@ -25,12 +25,12 @@ from .types import OPTIMALITY_TOLERANCE, Attempt, Bound, Optimum, Sense, best_bo
 T = TypeVar("T")
 
 Runs = list[tuple[str, Run]]
-"""Who found a schedule, and the schedule."""
+"""Schedules, each with the name of the policy or solver that found it."""
 
 
 @dataclass(frozen=True)
 class Objective:
-    """What is optimised.
+    """The objective of a problem.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class SolverAnswer:
-    """What a solver came back with: its attempt, its plan as a run that keeps the rules, and what it proved."""
+    """The answer of a solver: its attempt, its plan as a run that keeps the rules, and the bound that it proved."""
 
     attempt: Attempt
     run: Run | None = None
@@ -74,7 +74,17 @@ class SolverModel(Generic[T]):
         return False
 
     def improve(self, solver: str, best: Run, bound: Bound, seconds: float) -> SolverAnswer:
-        """Let a solver look for a schedule better than `best`, and for a bound better than `bound`."""
+        """Let a solver look for a schedule better than `best`, and for a bound better than `bound`.
+
+        Parameters
+        ----------
+        solver
+            Name of a solver of the problem.
+        best, bound
+            The best run and the best bound so far.
+        seconds
+            Limit of wall time [s].
+        """
         start_s = perf_counter()
         result = self.solve(solver, best, bound, seconds)
         value, planned = (None, None) if result.solution is None else self.carry_out(result.solution, best)
@@ -83,7 +93,13 @@ class SolverModel(Generic[T]):
         return SolverAnswer(Attempt(solver, value, result.bound, elapsed_s, result.message), planned, proved)
 
     def solve(self, solver: str, best: Run, bound: Bound, seconds: float) -> SolverResult[T]:
-        """The solver's solution, and its bound in the unit of the objective."""
+        """The solver's solution, and its bound in the unit of the objective.
+
+        Parameters
+        ----------
+        solver, best, bound, seconds
+            As in :meth:`improve`.
+        """
         raise NotImplementedError
 
     def carry_out(self, solution: T, best: Run) -> tuple[float | None, Run | None]:
@@ -92,12 +108,21 @@ class SolverModel(Generic[T]):
 
 
 def policies_runs(scenario: Scenario, policies: Iterable[str], solves: Callable[[Run], bool], failure: str) -> Runs:
-    """The runs of the policies that can run and whose run `solves` the problem.
+    """The runs of the policies that can run and solve the problem.
+
+    Parameters
+    ----------
+    scenario, policies
+        What is run.
+    solves
+        Returns whether a run is a schedule of the problem.
+    failure
+        What none of the policies does, for the error.
 
     Raises
     ------
     InputError
-        If there is none; `failure` says what none of them does.
+        If there is no such run.
     """
     runs: Runs = []
     for policy in policies:
@@ -119,6 +144,7 @@ def all_finished(result: Run) -> bool:
 
 def run_plan(scenario: Scenario, plan: Policy) -> Run | None:
     """A plan as a run; None where it does not keep the rules."""
+    # a model leaves out some rules (PSs, storage, checkpoints): the verifier decides, not the model
     try:
         result = run(scenario, plan)
     except SkedgeError:
@@ -141,8 +167,18 @@ def search(
 
     Parameters
     ----------
+    objective
+        What is optimised.
+    runs
+        Schedules to start from, at least one.
+    bounds
+        Bounds that need no solver.
     program
-        None: there is no exact model of this scenario.
+        The model; None: there is no exact model of this scenario.
+    solvers
+        Names of its solvers, asked in this order.
+    seconds
+        Limit of wall time for all of them together [s].
     joint_bound
         A bound that the program's parts have together before a solver is asked; used, and not shown among `bounds`.
     extra_bounds
@@ -160,6 +196,7 @@ def search(
         # an equal share of the time left: what one solver spares, the next ones get
         answer = program.improve(solver, best, bound, (deadline - perf_counter()) / (len(solvers) - i))
         attempts.append(answer.attempt)
+        # runs are compared, not plans: a run may differ from its plan in either direction
         if answer.run is not None and objective.is_better(objective.value(answer.run), objective.value(best)):
             source, best = answer.source or solver, answer.run
         if answer.bound is not None and objective.is_better(bound.value, answer.bound.value):

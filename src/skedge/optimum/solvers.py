@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -102,6 +103,29 @@ class Rows:
         self.high.append(high)
 
 
+class ProgramDraft:
+    """An integer program under construction: variables cost nothing until their cost is set.
+
+    Attributes
+    ----------
+    cost, upper
+        Shape ``(variables,)``.
+    rows
+        The constraints.
+    loads
+        Terms of the capacity rows, by slot, server and resource.
+    """
+
+    def __init__(self, size: int, upper: float) -> None:
+        self.cost, self.upper, self.rows = np.zeros(size), np.full(size, upper), Rows.none()
+        self.loads = defaultdict[tuple[int, int, int], list[tuple[int, float]]](list)
+
+    def limit_loads(self, capacity: Floats) -> None:
+        """Add the capacity rows; `capacity` has shape ``(servers, resources)``."""
+        for (_, server, resource), terms in self.loads.items():
+            self.rows.add(terms, -np.inf, float(capacity[server, resource]))
+
+
 _FEASIBILITY_TOLERANCE = 1e-7
 """Feasibility tolerance of HiGHS. At 1e-9 HiGHS 1.14 once called a value optimal that CP-SAT beat by 0.2 %."""
 
@@ -109,9 +133,20 @@ _FEASIBILITY_TOLERANCE = 1e-7
 def milp(
     cost: Floats, upper: Floats, integer: np.ndarray, rows: Rows, start: Floats, seconds: float, *, gap: float
 ) -> SolverResult[Floats]:  # fmt: skip
-    """Let HiGHS minimise cost x over rows, 0 <= x <= upper, x integer where `integer` is true, from `start` on.
+    """Let HiGHS minimise cost x over rows, 0 <= x <= upper, x integer where `integer` is true.
 
-    `gap` is the difference of value and bound up to which HiGHS calls the value optimal.
+    Parameters
+    ----------
+    cost, upper, integer
+        Shape ``(variables,)``.
+    rows
+        The constraints.
+    start
+        A point that HiGHS starts from; ignored if it is infeasible.
+    seconds
+        Limit of wall time [s].
+    gap
+        Difference of value and bound up to which HiGHS calls the value optimal.
     """
     highspy = highs_tools()
     h = highspy.Highs()
@@ -134,20 +169,34 @@ def milp(
 
 
 def cp_milp(cost: Floats, upper: Floats, rows: Rows, start: Floats, seconds: float) -> SolverResult[Floats]:
-    """Let CP-SAT minimise the same program, with all variables integer.
+    """Let CP-SAT minimise the same program as :func:`milp`, with all variables integer.
 
     Coefficients become integers: exact to a millionth of the largest of each row, the cost to 14 digits of its largest
     value. They are rounded so that no solution of the program is lost and the bound remains valid. The solution may
     violate a row by as much.
+
+    Parameters
+    ----------
+    cost, upper
+        Shape ``(variables,)``.
+    rows
+        The constraints.
+    start
+        A hint.
+    seconds
+        Limit of wall time [s].
     """
     m = cp_tools().CpModel()
     x = [m.new_int_var(0, int(u), "") for u in upper]
     columns, values = np.array(rows.column, np.int64), np.array(rows.value, float)
+    # rows are added one after the other, so the entries of each are a slice
     ends = np.cumsum(np.bincount(rows.row, minlength=len(rows.low)))
     for i, (low, high) in enumerate(zip(rows.low, rows.high, strict=True)):
         entries = slice(ends[i - 1] if i else 0, ends[i])
         v, scope = values[entries], [x[k] for k in columns[entries]]
+        # integer rows stay as they are; others are scaled so that the largest coefficient has six digits
         scale = 1.0 if (v == np.rint(v)).all() else _ROW_SCALE / float(np.abs(v).max(initial=1e-300))
+        # x >= 0: coefficients of a <= row round down and its limit up, so that the row only gets weaker
         if high < np.inf:
             m.add(_weighted(scope, np.floor(v * scale + _ROW_ROUNDING)) <= math.ceil(high * scale - _ROW_ROUNDING))
         if low > -np.inf:
@@ -157,6 +206,7 @@ def cp_milp(cost: Floats, upper: Floats, rows: Rows, start: Floats, seconds: flo
     for variable, hint in zip(x, np.rint(start), strict=True):
         m.add_hint(variable, int(hint))
     result = cp_solve(m, seconds, lambda read: np.array([read(v) for v in x], float))
+    # each coefficient of the cost was rounded by at most a half
     rounding_loss = float(upper @ (np.abs(cost) > 0)) * 0.5 / scale
     return result.map(np.asarray, lambda scaled: scaled / scale - rounding_loss)
 
@@ -188,11 +238,11 @@ class IntegerProgram(Protocol):
 
     @property
     def cost(self) -> Floats:
-        """Of every variable, shape ``(variables,)``."""
+        """Cost of every variable, shape ``(variables,)``."""
 
     @property
     def upper(self) -> Floats:
-        """Of every variable, shape ``(variables,)``."""
+        """Upper bound of every variable, shape ``(variables,)``."""
 
     @property
     def rows(self) -> Rows:

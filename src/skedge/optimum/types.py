@@ -67,6 +67,7 @@ class BoundClock:
 
 def sum_bounds(parts: Sequence[Sequence[Bound]]) -> list[Bound]:
     """Bounds on the whole from those on its independent parts, at least one: the sums of those that every part has."""
+    # a bound that one part lacks (srpt, in a pool without workers) has no sum
     by_name = [{bound.name: bound for bound in part} for part in parts]
     shared = [bound for bound in parts[0] if all(bound.name in part for part in by_name)]
     return [

@@ -75,6 +75,7 @@ class _Frame:
 
     def position(self, x: float, y: float) -> tuple[float, float]:
         x_share = (x - self.x[0]) / (self.x[1] - self.x[0])
+        # intervals that go beyond the limits of y are cut there
         y_share = (min(max(y, self.y[0]), self.y[1]) - self.y[0]) / (self.y[1] - self.y[0])
         return _LEFT + x_share * (_WIDTH - _LEFT - _RIGHT), _HEIGHT - _BOTTOM - y_share * (_HEIGHT - _TOP - _BOTTOM)
 
@@ -94,16 +95,28 @@ def svg(figure: Figure) -> str:
 
 
 def ticks(low: float, high: float, max_ticks: int = 7, *, integers: bool = False) -> list[float]:
-    """At most `max_ticks` round values from `low` to `high` at even steps; `integers`: integers only."""
+    """Round values at even steps.
+
+    Parameters
+    ----------
+    low, high
+        Ends of the axis, ``low < high``.
+    max_ticks
+        Most ticks, at least 2.
+    integers
+        True: integers only.
+    """
     raw = max((high - low) / (max_ticks - 1), 1.0 if integers else 0.0)
     size = 10.0 ** math.floor(math.log10(raw))
     steps = (size * s for s in _TICK_STEPS if not integers or (size * s).is_integer())
+    # 1e-9: a step that is the raw one but for rounding counts
     step = next(step for step in steps if step >= raw * (1 - 1e-9))
     first = math.ceil(low / step - 1e-9)
     return [round(i * step, 10) for i in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
 def _frame(figure: Figure) -> _Frame:
+    # a margin beside the outermost points, so that none lies on the frame; one x alone has no width to take it from
     xs = [x for line in figure.lines for x in line.x]
     margin = 0.5 if figure.names else 0.04 * (max(xs) - min(xs)) or 0.5
     return _Frame((min(xs) - margin, max(xs) + margin), figure.limits or _extent(figure))
@@ -111,6 +124,7 @@ def _frame(figure: Figure) -> _Frame:
 
 def _extent(figure: Figure) -> tuple[float, float]:
     """The range of all values and 0, with a margin."""
+    # from 0, so that lengths are comparable; intervals and guides must be visible, too
     ends = [end for line in figure.lines for v in line.values for end in (v.mean, v.low, v.high) if end is not None]
     ends += [y for y, _ in figure.guides]
     low, high = min(0.0, *ends), max(0.0, *ends)
@@ -122,6 +136,7 @@ def _axes(figure: Figure, frame: _Frame) -> list[str]:
     bottom = frame.y[0]
     marks = [(float(i), name) for i, name in enumerate(figure.names)] or [(x, f"{x:g}") for x in _x_ticks(figure)]
     middle = (_HEIGHT - _BOTTOM + _TOP) / 2
+    # the y axis has grid lines, the x axis marks alone
     elements = []
     for y in ticks(*frame.y):
         (x0, y_px), (x1, _) = frame.position(frame.x[0], y), frame.position(frame.x[1], y)
@@ -140,6 +155,7 @@ def _axes(figure: Figure, frame: _Frame) -> list[str]:
 
 def _x_ticks(figure: Figure) -> Sequence[float]:
     """Ticks of the x axis: at the points if they are few, else at round values."""
+    # few values are the study's own settings; many are samples of a continuous field
     xs = sorted({x for line in figure.lines for x in line.x})
     return xs if len(xs) <= 8 else ticks(xs[0], xs[-1], 10, integers=all(x.is_integer() for x in xs))
 
@@ -158,6 +174,7 @@ def _guides(figure: Figure, frame: _Frame) -> list[str]:
 def _draw_line(line: Line, i: int, frame: _Frame) -> list[str]:
     """One line: its points, intervals and connecting line, in a group that can be found by its label."""
     colour = _colour(i)
+    # the line first: points and intervals lie on top of it
     means = [frame.position(x, v.mean) for x, v in zip(line.x, line.values, strict=True)]
     elements = [_path(means, colour, 2, _dash(i))] if line.joined and len(means) > 1 else []
     for x, value in zip(line.x, line.values, strict=True):

@@ -26,7 +26,7 @@ LEVEL = 0.05
 
 
 class Verdict(StrEnum):
-    """What the seeds say of a claim."""
+    """The verdict of the seeds on a claim."""
 
     HOLDS = "holds"
     FAILS = "does not hold"
@@ -84,8 +84,9 @@ class Judgement:
 
 
 def judge(parts: Sequence[Part], looks: Sequence[int] = (1,)) -> list[Judgement]:
-    """The verdict on each part at one of these looks at the seeds, each with so many of them."""
+    """The verdict on each part at one of the looks at the seeds; `looks`: the number of seeds at each."""
     tests = [_test_part(part) for part in parts]
+    # looks first, then parts: Holm's method needs p-values that hold for each part by itself
     corrected_p = iter(holm([over_looks(p, tuple(looks)) for _, p in tests if p is not None]))
     return [
         Judgement(part, verdict, None, *_effect_size(part))
@@ -113,13 +114,14 @@ def holm(p: Sequence[float]) -> list[float]:
     """P-values corrected for their number (S. Holm, 1979): the chance of any false rejection stays at the level."""
     corrected, largest = [0.0] * len(p), 0.0
     for rank, i in enumerate(sorted(range(len(p)), key=p.__getitem__)):
+        # a larger p-value must not end up below a smaller one, so the running maximum counts
         largest = corrected[i] = max(largest, min((len(p) - rank) * p[i], 1.0))
     return corrected
 
 
 @cache
 def over_looks(p: float, looks: tuple[int, ...]) -> float:
-    """How likely it is to meet a two-sided p-value of at most `p` at one of several looks or more, with no effect.
+    """The probability of a two-sided p-value of at most `p` at any of several looks, with no effect.
 
     After n seeds the sum of n independent values is looked at. Sums with no drift stay within the bounds of `p` at all
     looks with a probability that is integrated from look to look (P. Armitage, C. K. McPherson, B. C. Rowe, 1969).
@@ -132,15 +134,20 @@ def over_looks(p: float, looks: tuple[int, ...]) -> float:
     """
     from scipy.stats import norm  # noqa: PLC0415 - takes a second to import
 
+    # Gauss-Legendre on [-1, 1], scaled to the bounds of each look
     nodes, weights = np.polynomial.legendre.leggauss(100)
+    # the sum has n times the variance of a value; only ratios matter
     variances = np.array(looks, float) / looks[-1]
     thresholds = norm.isf(p / 2) * variances**0.5
+    # p = 0: no sum is beyond the bounds
     if not np.isfinite(thresholds[0]):
         return p
+    # mass at each node of the sums that have stayed within all bounds so far
     density = thresholds[0] * weights * norm.pdf(thresholds[0] * nodes, scale=variances[0] ** 0.5)
     for (variance, next_variance), (threshold, next_threshold) in zip(
         pairwise(variances), pairwise(thresholds), strict=True
     ):
+        # from each old node to each new one: independent increments, normal
         steps = next_threshold * nodes[:, None] - threshold * nodes
         density = next_threshold * weights * (norm.pdf(steps, scale=(next_variance - variance) ** 0.5) @ density)
     return float(np.clip(1.0 - density.sum(), p, min(len(looks) * p, 1.0)))  # rounding matters below 1e-14
@@ -154,16 +161,20 @@ def _test_part(part: Part) -> tuple[Verdict, float | None]:
     """The verdict that the values are nearer to, and its p-value; None where there is nothing to test."""
     if isinstance(part.values, bool):
         return (Verdict.HOLDS if part.values else Verdict.FAILS), None
+    # too few seeds for any test
     values = np.array(part.values, float)
     if len(values) < FEWEST:
         return Verdict.OPEN, None
+    # equal differences have no spread to test against: the values decide
     if (values == values[0]).all():
         holds = values[0] > 0 if part.within is None else abs(values[0]) <= part.within
         return (Verdict.HOLDS if holds else Verdict.FAILS), 0.0
+    # two one-sided tests; the smaller p-value, doubled, is two-sided, so that neither verdict is favoured
     p_value = _p_value_by_ranks if part.ranked else _p_value
     if part.within is None:
         holds, fails = p_value(values, 0.0), p_value(-values, -part.least)
     else:
+        # equivalence by two one-sided tests: above -margin and below it; the part fails if surely beyond one of them
         holds = max(p_value(values, -part.within), p_value(-values, -part.within))
         fails = min(p_value(values, part.within), p_value(-values, part.within))
     return (Verdict.HOLDS, min(2 * holds, 1.0)) if holds <= fails else (Verdict.FAILS, min(2 * fails, 1.0))
@@ -180,6 +191,7 @@ def _p_value_by_ranks(values: Floats, threshold: float) -> float:
     """The one-sided p-value of the hypothesis that the pseudo-median is at most `threshold`; a zero's rank is split."""
     from scipy.stats import wilcoxon  # noqa: PLC0415 - takes a second to import
 
+    # rounded, as ranks of differences that are equal but for rounding would be arbitrary
     differences = np.round(values - threshold, 12)
     return (
         float(wilcoxon(differences, zero_method="zsplit", alternative="greater").pvalue) if differences.any() else 1.0
@@ -189,6 +201,7 @@ def _p_value_by_ranks(values: Floats, threshold: float) -> float:
 def _pseudo_median(values: Floats) -> float:
     """The median of the means of all pairs, those of a value with itself included (Hodges and Lehmann, 1963)."""
     row, column = np.triu_indices(len(values))
+    # i <= j: each pair once, and each value with itself
     return float(np.median((values[row] + values[column]) / 2))
 
 
@@ -196,5 +209,6 @@ def _effect_size(part: Part) -> tuple[float | None, Estimate | None]:
     if isinstance(part.values, bool):
         return None, None
     values = np.array(part.values, float)
+    # the standard deviation of the sample; one value has none
     spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
     return (float(values.mean()) / spread if spread > 0 else None), bounded(values)

@@ -67,14 +67,26 @@ def format_cell(cell: Cell, digits: int = 2) -> str:
     return _format_number(cell.mean, cell.mean, digits) + (f" [{', '.join(ends)}]" if ends else "")
 
 
+def format_mean(values: Iterable[float], digits: int = 2) -> str:
+    """The mean of values and its interval as text, as :func:`format_cell` has it."""
+    return format_cell(mean_of(values), digits)
+
+
+def format_pair(values: Iterable[float], reference: Iterable[float], digits: int = 2) -> str:
+    """The means of two samples as text, "... against ..."."""
+    return f"{format_mean(values, digits)} against {format_mean(reference, digits)}"
+
+
 def _format_number(value: float, reference: float, digits: int) -> str:
     """A number with the digits of `reference`."""
     if abs(reference) >= 1000:
         return f"{value:,.0f}"
+    # at least three significant digits of the reference, so that an interval has as many as its mean
     return f"{value:.{max(digits, 2 - math.floor(math.log10(abs(reference)))) if reference else digits}f}"
 
 
 def points(cell: Estimate) -> Estimate:
     """A share, or a difference of shares, in percentage points."""
+    # an estimate without an interval stays one
     low, high = (None if end is None else 100 * end for end in (cell.low, cell.high))
     return Estimate(100 * cell.mean, low, high)

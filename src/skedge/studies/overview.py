@@ -100,10 +100,11 @@ def _summary(studies: Sequence[Study], results: Mapping[str, Results]) -> list[s
 
 
 def _minutes(studies: Sequence[Study]) -> float:
-    """Of figures that share their runs, the one that needs most of them counts."""
+    """Minutes of all studies; of figures that share their runs, the longest one counts."""
     longest = dict[tuple[str, str], float]()
     for study in studies:
         group = (study.paper, study.runs_of or study.figure)
+        # runs are shared, so the other figures of the group cost nothing more
         longest[group] = max(study.minutes, longest.get(group, 0.0))
     return sum(longest.values())
 
@@ -112,6 +113,7 @@ def _verdict_counts(results: Sequence[Results]) -> str:
     counts = Counter(result["verdict"] for result in results)
     words = {Verdict.HOLDS: "hold", Verdict.FAILS: "do not hold", Verdict.OPEN: "are not decided"}
     parts = ", ".join(f"{counts[verdict]} {word}" for verdict, word in words.items())
+    # no share of nothing
     share = f" ({counts[Verdict.HOLDS] / len(results):.0%} hold)" if results else ""
     return f"{parts}{share}"
 

@@ -91,6 +91,7 @@ class StudyResults:
     def figure(self) -> Figure:
         """The figure, with the levels that the paper prints."""
         figure = self.outcome.figure
+        # only numbers that are values of the figure's y axis
         levels = tuple(
             (number.at, f"the paper: {number.text}") for number in self.study.printed if number.at is not None
         )
@@ -163,6 +164,7 @@ def write_findings(results: StudyResults, folder: Path) -> None:
     ``report.html``; ``results.json`` and ``results.parquet``, a row for each thing measured; the figure as
     ``figure.svg`` and, with the extra `figures`, ``figure.png`` and ``figure.pdf``; its points in ``figure.csv``.
     """
+    # NaN is no JSON: better to fail here than in a reader
     plain = json.dumps(results.plain(), indent=2, allow_nan=False)
     (folder / "results.json").write_text(plain + "\n", encoding="utf-8")
     results.rows.write_parquet(folder / "results.parquet")
@@ -178,6 +180,7 @@ def _points(figure: Figure) -> pl.DataFrame:
         for line in figure.lines
         for x, value in zip(line.x, line.values, strict=True)
     ]
+    # x as text: it is a name where the axis is categorical
     columns = {"line": pl.String, "x": pl.String, "mean": pl.Float64, "low": pl.Float64, "high": pl.Float64}
     return pl.DataFrame(rows, columns, orient="row")
 
@@ -211,7 +214,7 @@ def page(results: StudyResults) -> str:
         *([_section("Reasons", _list(results.sentences[1:]))] if results.reasons else []),
         _section("What was measured", _table(outcome.columns, table)),
         *(
-            [_section("What the paper prints", _list([judgement.text for judgement in study.printed]))]
+            [_section("What the paper prints", _list([number.text for number in study.printed]))]
             if study.printed
             else []
         ),
@@ -242,8 +245,8 @@ def _versions_text(results: StudyResults) -> str:
     plain = results.plain()
     setting = escape(json.dumps(plain["setting"], indent=2, ensure_ascii=False))
     versions = escape(", ".join(f"{name} {number}" for name, number in plain["versions"].items()))
-    command = f"{versions}; about {results.study.minutes:g} minutes on 2 cores"
-    return f"<p>{command}</p><details><summary>The setting</summary><pre><code>{setting}</code></pre></details>"
+    text = f"{versions}; about {results.study.minutes:g} minutes on 2 cores"
+    return f"<p>{text}</p><details><summary>The setting</summary><pre><code>{setting}</code></pre></details>"
 
 
 @cache
@@ -251,11 +254,13 @@ def _versions() -> dict[str, str]:
     """Versions of the installed libraries, as not every study needs the extras; in a checkout, the sources' commit."""
     versions = {}
     for name in _LIBRARIES:
+        # a simulated study needs neither torch nor ray
         with suppress(PackageNotFoundError):
             versions[name] = version(name)
-    libraries = ["git", "-C", str(importlib.resources.files("skedge")), "log", "-1", "--format=%h", "--", "."]
+    git_log = ["git", "-C", str(importlib.resources.files("skedge")), "log", "-1", "--format=%h", "--", "."]
     with suppress(OSError):
-        commit = subprocess.run(libraries, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603 - fixed
+        # in a wheel there is no repository: git fails, and there is no commit
+        commit = subprocess.run(git_log, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603 - fixed
         versions |= {"commit": commit} if commit else {}
     return versions
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunContext:
-    """How the runs of a study are made: of which trace, where, kept in which folder, their progress shown by what."""
+    """The trace that a study uses, where its runs are made, the folder of its results, and the display of progress."""
 
     trace: Path | None
     where: Executor
@@ -47,6 +47,7 @@ def findings(study: Study, seeds: int | None, context: RunContext) -> StudyResul
     """
     with _with_run_cache(study, context) as run_context:
         results = _run_and_judge(study, seeds, run_context)
+        # an open claim is not explained: more seeds may decide it
         if results.verdict is not Verdict.FAILS:
             return results
         return replace(
@@ -60,7 +61,8 @@ def findings(study: Study, seeds: int | None, context: RunContext) -> StudyResul
 
 @contextmanager
 def _with_run_cache(study: Study, context: RunContext) -> Iterator[RunContext]:
-    """Trained runs are kept while the study goes on, as its hypotheses take minutes more of the same ones."""
+    """Keep trained runs during the study: its hypotheses may need the same ones, which take minutes each."""
+    # simulated runs take seconds, and a cache that the user named keeps all
     if not study.trained or context.where.cache is not None:
         yield context
         return
@@ -74,9 +76,11 @@ def _run_and_judge(study: Study, seeds: int | None, context: RunContext) -> Stud
     looks = study.looks if seeds is None else (seeds,)
     with _measure_context(study, context, watch) as measure:
         for n_seeds, look in pairwise((0, *looks)):
+            # only the new seeds: rows of the earlier looks stay
             rows += measure(range(n_seeds, look))
             table = pl.DataFrame(rows)
             outcome = study.settings.outcome(table)
+            # all seeds so far are judged together; the p-values are corrected for the earlier looks
             results = StudyResults(study, look, table, outcome, watch.violations, watch.n_runs, looks)
             if results.verdict is not Verdict.OPEN:
                 break
@@ -92,7 +96,7 @@ class _Watch:
         self.n_runs, self.steps, self.violations = 0, 0, dict[str, tuple[str, ...]]()
 
     def expect(self, n_runs: int, n_bounds: int = 0) -> None:
-        """Expect so many runs more, and so many bounds on optima."""
+        """Expect `n_runs` more runs, and `n_bounds` more bounds on optima."""
         self.n_runs += n_runs
         self.steps += n_runs + n_bounds
         self.bar.update(self.task, total=self.steps)
@@ -113,9 +117,10 @@ Measure = Callable[[range], list[dict[str, Any]]]
 
 @contextmanager
 def _measure_context(study: Study, context: RunContext, watch: _Watch) -> Iterator[Measure]:
-    """What makes the runs of a study."""
+    """The function that makes the runs of a study."""
     settings = study.settings
     if isinstance(settings, Feasibility):
+        # a formula: nothing is drawn, so seeds do not matter
         yield lambda _seeds: settings.points()
     elif isinstance(settings, Ratio | Ratios):
         yield lambda seeds: _compare_with_bounds(settings, seeds, context, watch)
@@ -149,11 +154,12 @@ def _train(study: Study, settings: LiveSettings, context: RunContext, watch: _Wa
     """Run the study on Ray, but for what is kept of it; each run's folder is in ``runs``."""
     from .testbed import run_trials, testbed  # noqa: PLC0415 - imports the extra
 
+    # trained runs cannot be repeated exactly, so their records are kept with the study
     (context.folder / "runs").mkdir(exist_ok=True)
 
-    def report_done(ran: TrialResult, record: Run) -> None:
-        _save_run(record, context.folder / "runs" / ran.trial.label)
-        watch.report_done(ran.trial.label, ran.violations)
+    def report_done(result: TrialResult, record: Run) -> None:
+        _save_run(record, context.folder / "runs" / result.trial.label)
+        watch.report_done(result.trial.label, result.violations)
 
     with testbed(study.servers, study.scenario) as bed:
 

@@ -29,7 +29,7 @@ Violations = tuple[str, ...]
 """Rules that a record breaks, one sentence each."""
 
 Numbers = dict[str, Any]
-"""What was measured of a run, by column."""
+"""Measurements of a run, by column."""
 
 LATE = "finished_after_horizon"
 """The metric that every study has beside its own."""
@@ -46,23 +46,26 @@ def run_simulations(
     A row has the first of the `metrics` as `value`, the others by their names, and `late`: the jobs finished after the
     horizon, None without one.
 
-    `progress` is called with a run's label, and the rules that its record breaks, when the run is done.
+    Parameters
+    ----------
+    simulations
+        Their labels are unique.
+    metrics
+        Names of metrics, at least one.
+    progress
+        Called with a run's label, and the rules that its record breaks, when the run is done.
+    executor
+        Where the runs are made; by default in this process.
     """
     numbers_of: dict[str, Numbers] = {}
     executor = executor or Executor()
     make = _PointFactory(executor)
-    points = [
-        make.point(_simulate_policy, simulation.label, simulation.data, simulation.policy, BUSY in metrics)
-        for simulation in simulations
-    ]
+    points = [make.point(_simulate_policy, s.label, s.data, s.policy, BUSY in metrics) for s in simulations]
     first_metric, *other_metrics = metrics
     with closing(run_tasks(points, executor)) as stream:
         for label, numbers, broken in stream:
-            numbers_of[label] = {
-                "value": numbers[first_metric],
-                "late": numbers[LATE],
-                **{name: numbers[name] for name in other_metrics},
-            }
+            also = {name: numbers[name] for name in other_metrics}
+            numbers_of[label] = {"value": numbers[first_metric], "late": numbers[LATE], **also}
             progress(label, broken)
     return [{"seed": simulation.seed, **simulation.place, **numbers_of[simulation.label]} for simulation in simulations]
 
@@ -82,9 +85,11 @@ class _PointFactory:
         """The point of `function` of a scenario."""
         if self.executor.is_local_uncached:
             return KeyedTask("", function, (label, data, *arguments))
+        # identity, not equality: a study passes the same object for the runs of one scenario
         if self.data is not data:
             self.data, self.scenario = data, _scenario(label, data)
             self.digest = digest_of(self.scenario)
+        # the digest stands for the scenario's content, so that studies of the same one share results
         key = key_of(function.__qualname__, label, self.digest, *arguments)
         return KeyedTask(key, function, (label, self.scenario, *arguments))
 
@@ -99,16 +104,10 @@ def _simulate_policy(
     """A run and all its metrics, whichever a study compares: so that studies share runs."""
     result = run(_scenario(label, source), policy)
     broken = tuple(f"{v.rule} {v.constraint}: {v.message}" for v in result.verify(limit=3))
-    finite_metrics = {
-        name: value for name, value in result.metrics.items() if value is None or isinstance(value, int | float)
-    }
-    numbers: Numbers = {name: None if value is None else float(value) for name, value in finite_metrics.items()}
-    numbers[LATE] = result.metrics[LATE]
-    return (
-        label,
-        numbers | {"decisions_s": result.decisions_s} | ({BUSY: _busy_shares(result)} if with_course else {}),
-        broken,
-    )
+    numeric = {name: value for name, value in result.metrics.items() if value is None or isinstance(value, int | float)}
+    numbers: Numbers = {name: None if value is None else float(value) for name, value in numeric.items()}
+    numbers |= {LATE: result.metrics[LATE], "decisions_s": result.decisions_s}
+    return label, numbers | ({BUSY: _busy_shares(result)} if with_course else {}), broken
 
 
 def _busy_shares(result: Run) -> list[float]:
@@ -129,24 +128,30 @@ def compare_with_bounds(
     The bounds are points of their own, which studies with the same instances share. An instance of which no schedule
     finishes every job has no optimum, and so one row without a policy.
 
-    `progress` is called when the bound of an instance is there, and again, with its label and the rules that its runs
-    break, when they are done.
+    Parameters
+    ----------
+    instances
+        Their labels are unique.
+    settings
+        The problem, the policies and their speeds.
+    progress
+        Called when the bound of an instance is computed, and again, with its label and the rules that its runs break,
+        when they are done.
+    executor
+        Where the bounds are computed and the runs made; by default in this process.
     """
     executor = executor or Executor()
     make = _PointFactory(executor)
-    bound_points = [
-        make.point(_bound_instance, instance.label, instance.data, settings.problem, settings.solve_s)
-        for instance in instances
-    ]
+    points = [make.point(_bound_instance, i.label, i.data, settings.problem, settings.solve_s) for i in instances]
     bounds = dict[str, _InstanceBound | None]()
-    with closing(run_tasks(bound_points, replace(executor, processes=1))) as stream:  # the solvers use all cores
+    with closing(run_tasks(points, replace(executor, processes=1))) as stream:  # the solvers use all cores
         for label, bound in stream:
             bounds[label] = bound
             progress(f"the bound of {label}", ())
     bounded = [(instance, bound) for instance in instances if (bound := bounds[instance.label]) is not None]
-    bound_points = [make.point(_policy_ratios, i.label, i.data, i.seed, i.at, settings, bound) for i, bound in bounded]
+    points = [make.point(_policy_ratios, i.label, i.data, i.seed, i.at, settings, bound) for i, bound in bounded]
     rows_of = {instance.label: [{"seed": instance.seed, "at": instance.at, "policy": ""}] for instance in instances}
-    with closing(run_tasks(bound_points, executor)) as stream:
+    with closing(run_tasks(points, executor)) as stream:
         for label, rows, broken in stream:
             rows_of[label] = rows
             progress(label, broken)
@@ -171,6 +176,7 @@ def _bound_instance(
     bounds = known_problem.bounds(scenario, False)
     if not bounds:
         return label, None
+    # without a solver the best bound stands for the optimum; with one, what it proved
     bound, best = best_bound(bounds, known_problem.sense), None
     if solve_s > 0 and known_problem.optimum is not None:
         solution = known_problem.optimum(scenario, solve_s)
@@ -190,14 +196,18 @@ def _policy_ratios(
     problem = problem_of(scenario, settings.problem)[1]
     rows, broken = [], []
     for policy, epsilon in product(settings.all_policies, settings.epsilons):
+        # resource augmentation: only the policy is faster, the bound is that at speed 1
         sped_up = replace(scenario, physics=replace(scenario.physics, speedup=1 + epsilon))
         result = run(sped_up, policy)
+        # at most three a run: they are shown, not counted
         broken += [f"{v.rule} {v.constraint}: {v.message}" for v in result.verify(limit=3)]
         value = float(result.metrics[problem.metric])
         if value <= 0 < bound.value:
             raise SkedgeError(f"{label}: {policy} has {problem.metric} = 0, which has no ratio")
+        # a ratio of completion times since 0 is smaller than that of JCTs: both sides grow by the arrivals
         arrival_sum = float(scenario.jobs.frame["arrival_s"].sum()) if settings.completions else 0.0
         total, bound_total = value + arrival_sum, bound.value + arrival_sum
+        # at least 1 in either direction; 1e-300 where a policy earns nothing
         ratio = total / bound_total if problem.sense == "lower" else bound_total / max(total, 1e-300)
         ratio = 1.0 if value == bound.value else ratio  # also where no policy can do better
         rows.append(

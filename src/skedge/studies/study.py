@@ -136,22 +136,20 @@ class Study(BaseModel):
     @property
     def looks(self) -> tuple[int, ...]:
         """Numbers of seeds after which the claim is judged."""
+        # doubling: few looks, so that the correction for them costs little
         counts = [self.seeds]
         while counts[-1] < self.cap:
             counts.append(min(2 * counts[-1], self.cap))
         return tuple(counts)
 
     def under(self, hypothesis: Hypothesis) -> Study:
-        """The same study with the settings of a hypothesis."""
+        """A copy of the study with the settings of a hypothesis."""
+        # without defaults: the models check the changed settings as if a file stated them
         settings = self.settings.model_dump(exclude_defaults=True)
+        # `set` is merged field by field; any other setting is replaced
         extra_set = {**settings.get("set", {}), **hypothesis.settings.get("set", {})}
-        settings_ = {
-            **settings,
-            "kind": self.settings.kind,
-            **hypothesis.settings,
-            **({"set": extra_set} if extra_set else {}),
-        }
-        return Study.model_validate({**self.model_dump(exclude_defaults=True), "settings": settings_, "hypotheses": []})
+        settings |= {"kind": self.settings.kind, **hypothesis.settings, **({"set": extra_set} if extra_set else {})}
+        return Study.model_validate({**self.model_dump(exclude_defaults=True), "settings": settings, "hypotheses": []})
 
 
 def read_study(path: Path) -> Study:

@@ -55,6 +55,7 @@ class Testbed:
 
     def key_of(self, trial: Trial) -> str:
         """Key of a trial's run (:func:`skedge.runs.tasks.key_of`), although no training is quite the same again."""
+        # sets have no order, so that their text would differ from process to process
         plain = {**vars(trial), "watched": sorted(trial.watched)}
         return key_of("trained", self.servers, self.scenario, plain)
 
@@ -78,6 +79,7 @@ def testbed(servers: list[ServerForm], scenario: dict[str, Any]) -> Iterator[Tes
     """Start Ray on this machine with these servers; it ends whatever happens."""
     plain = [server.model_dump(exclude_defaults=True) for server in servers]
     with tempfile.TemporaryDirectory(prefix="skedge-study-") as folder:
+        # one engine for all trials: Ray takes seconds to start
         engine = Engine(Cluster([server_of(form) for form in servers]), Path(folder), str(Path(folder) / "checkpoints"))
         try:
             yield Testbed(engine, plain, scenario)
@@ -92,9 +94,24 @@ def run_trials(
     progress: Callable[[TrialResult, Run], None] | None = None,
     cache: ResultCache | None = None,
 ) -> list[dict[str, Any]]:
-    """Carry out all trials of `study` for these seeds; a row of results for each thing that it measures.
+    """Carry out all trials of a study; a row of results for each thing that it measures.
 
-    Trials that are kept are not carried out again: those of an interrupted study, or of one with the same trials.
+    Parameters
+    ----------
+    study, seeds
+        The study, and the seeds for which it is carried out.
+    bed
+        The engine.
+    progress
+        Called with the result and the record of each trial.
+    cache
+        Results that are kept; their trials are not carried out again: those of an interrupted study, or of one with the
+        same trials.
+
+    Raises
+    ------
+    InputError
+        If the study trains nothing.
     """
     settings, rows = study.settings, list[dict[str, Any]]()
     if isinstance(settings, Sweep | Feasibility | Ratio | Ratios):
@@ -119,6 +136,7 @@ def _trial_result(trial: Trial, live_run: LiveRun) -> TrialResult:
     for failed_job in live_run.run.jobs.filter(state="failed").iter_rows(named=True):
         raise SkedgeError(f"{trial.label}: job {failed_job['id']} could not be trained: {failed_job['reason']}")
     names = [str(job["id"]) for job in trial.jobs]
+    # back to the ids of the study's file
     results = {name: live_run.results[_engine_id(trial, name)] for name in names}
     displacements = displaced_workers(live_run.run.schedule.runs)
     ids = live_run.run.scenario.jobs.ids

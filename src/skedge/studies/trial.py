@@ -1,4 +1,4 @@
-"""What a study asks to be run, and what came out of it: the seam between the studies and what carries them out."""
+"""Trials and their results: the interface between studies and the engine that carries them out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What came out of a trial; jobs by the ids of its file.
+    """The result of a trial; jobs by the ids of its file.
 
     Attributes
     ----------
@@ -66,6 +66,10 @@ class TrialResult:
     curves: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
     violations: tuple[str, ...] = ()
 
+    def row(self, **columns: Any) -> dict[str, Any]:
+        """A row of results: the seed, the trial's place in the study, and these columns."""
+        return {"seed": self.trial.seed, **self.trial.place, **columns}
+
 
 def seeded(job: Fields, seed: int) -> Fields:
     """The job with data, first parameters and order of samples drawn from `seed`."""
@@ -77,8 +81,9 @@ def displaced_workers(runs: pl.DataFrame) -> dict[int, int]:
     """Workers that each job was deprived of, by its number.
 
     A chunk's worker counts when the chunk is displaced, a gang's workers when the gang stops; a gang that is placed
-    elsewhere at the same instant goes on and does not count. So chunks and gangs have one unit.
+    elsewhere at the same instant continues and does not count. So chunks and gangs have one unit.
     """
+    # a stop and a start at one instant: the anti-join leaves only workers that were taken from the job
     starts = runs.select("job", "chunk", end="start").unique()
     stops = runs.filter("preempted").join(starts, on=["job", "chunk", "end"], how="anti", nulls_equal=True)
     return dict(stops.group_by("job").agg(pl.col("workers").sum()).iter_rows())

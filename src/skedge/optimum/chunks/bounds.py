@@ -27,14 +27,21 @@ def chunk_bounds(
 ) -> list[Bound]:
     """Bounds on the total JCT [s] of the schedules of `family` that finish every job; none if some job never can.
 
-    With `pool_index` they are on the jobs of one pool; those on all pools are the sums
-    (:func:`~skedge.optimum.types.sum_bounds`).
+    Parameters
+    ----------
+    scenario, family
+        The scenario, and the schedules that the bounds cover.
+    fast
+        True: without ``flow``, whose linear program may take seconds.
+    pool_index
+        Number of a pool: the bounds are on its jobs alone. Those on all pools are the sums
+        (:func:`~skedge.optimum.types.sum_bounds`). None: all pools.
     """
     return bounds_on(lambda: pools(scenario, family), fast=fast, pool_index=pool_index)
 
 
 def number_of_pools(scenario: Scenario) -> int:
-    """How many pools :func:`~skedge.optimum.pools.pools.pools` makes, of any family."""
+    """The number of pools that :func:`~skedge.optimum.pools.pools.pools` makes, of any family."""
     return len(np.unique(scenario.jobs.worker_type))
 
 
@@ -60,10 +67,12 @@ def bounds_on(make: Callable[[], list[JobPool]], *, fast: bool, pool_index: int 
 
 def pool_price_bound(job_pools: list[JobPool]) -> float:
     """Sum over the pools, which are independent, of the best bound on each [µs]."""
+    # not max of the sums: the best bound may differ from pool to pool. With a cloud there is no srpt
     return sum(max(_price_bound(pool), alone([pool]), srpt([pool]) or 0.0) for pool in job_pools)
 
 
 def _price_bound(pool: JobPool) -> float:
+    # without workers there is nothing to sell, and `alone` is exact
     if not pool.lanes:
         return 0.0
     return improve(pool, Grid(edges := grid(pool), np.zeros(len(edges) - 1)), _MAX_ROUNDS)[0]
@@ -72,17 +81,11 @@ def _price_bound(pool: JobPool) -> float:
 def grid(pool: JobPool, cells: int = _N_CELLS) -> Floats:
     """Edges of the cells [µs]: half of them even in time, half where jobs become ready and can first be done.
 
-    They extend to the time after which no job can use the pool: all have gone to the cloud, or all work is done.
+    The last one is :attr:`.JobPool.end`, after which no job can use the pool.
     """
-    cloud_completion = pool.arrival + pool.cloud_jct
-    edge_completion = pool.release.max() + pool.work.sum() / pool.lanes
-    until = (
-        min(float(cloud_completion.max()), float(edge_completion))
-        if np.isfinite(cloud_completion).all()
-        else float(edge_completion)
-    )
     first = float(pool.release.min())
-    until = max(until, first + 1.0)
+    until = max(pool.end, first + 1.0)
+    # completions, and so demand, bunch where jobs become ready: prices are finer there
     points = np.concatenate([pool.release, pool.release + pool.min_time])
     dense = np.quantile(points, np.linspace(0, 1, cells // 2))
     edges: Floats = np.unique(np.concatenate([dense, np.linspace(first, until, cells // 2)]))

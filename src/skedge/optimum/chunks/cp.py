@@ -22,7 +22,7 @@ _MAX_INTERVALS = 20_000
 
 
 def solve_intervals(model: ChunkModel, start: ChunkPlan, seconds: float) -> SolverResult[ChunkPlan]:
-    """Solve from `start` on, for at most `seconds`.
+    """The best plan found within `seconds` from `start` on, and the bound proved on the sum of the completions [units].
 
     Raises
     ------
@@ -39,6 +39,7 @@ def solve_intervals(model: ChunkModel, start: ChunkPlan, seconds: float) -> Solv
     in_cloud = [m.new_bool_var("") if c >= 0 else m.new_constant(0) for c in model.cloud_completion]
     count = [[m.new_int_var(0, int(d), "") for _ in model.lanes] for d in model.chunks]
     for j, d in enumerate(model.chunks):
+        # all chunks are somewhere: on lanes, or all in the cloud (a mixed job is no earlier than one wholly there)
         m.add(sum(count[j]) + int(d) * in_cloud[j] == int(d))
         m.add(completion[j] >= int(model.cloud_completion[j])).only_enforce_if(in_cloud[j])
         m.add(completion[j] >= int(model.edge_earliest[j])).only_enforce_if(~in_cloud[j])
@@ -54,6 +55,7 @@ def solve_intervals(model: ChunkModel, start: ChunkPlan, seconds: float) -> Solv
     m.minimize(sum(completion))
 
     def read(value: Any) -> ChunkPlan:
+        # completions are variables, perhaps later than needed: `canonical` recomputes them from their order
         counts = np.array([[value(n) for n in row] for row in count], np.int64)
         return model.canonical(
             ChunkPlan(counts.reshape(start.count.shape), np.array([value(c) for c in completion], np.int64))
@@ -69,6 +71,7 @@ def _add_lane(m: Any, model: ChunkModel, lane: int, count: list[Any], completion
     for j, n in enumerate(count):
         sizes = []
         for begin, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+            # no chunk of j before its data are on the lane; the last release may be after the horizon
             if begin < model.release[j, lane] or end <= begin:
                 continue
             present, size = m.new_bool_var(""), m.new_int_var(0, end - begin, "")

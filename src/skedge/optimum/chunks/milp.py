@@ -30,7 +30,7 @@ _MAX_VARIABLES = 60_000
 
 
 def solve_time_indexed(model: ChunkModel, start: ChunkPlan, seconds: float) -> SolverResult[ChunkPlan]:
-    """Solve from `start` on, for at most `seconds`.
+    """The best plan found within `seconds` from `start` on, and the bound proved on the sum of the completions [units].
 
     Raises
     ------
@@ -50,6 +50,7 @@ class _TimeIndexed:
         n_jobs, n_lanes = len(model.jobs), len(model.lanes)
         self.release = np.minimum(model.release, until)
         self.first_unit = self.release.min(axis=1)
+        # offsets of the blocks of variables: y by job and lane, then n, o, and z by job
         self.y = np.cumsum(np.concatenate([[0], (until - self.release).ravel()])).astype(np.int64)
         self.n = int(self.y[-1])
         self.o = self.n + n_jobs * n_lanes
@@ -104,6 +105,7 @@ class _TimeIndexed:
         # a job that is not done before t + 1 is not done before t either
         for earlier, later in pairwise(z):
             rows.add([(earlier, 1.0), (later, -1.0)], 0, np.inf)
+        # c_j is at least the earliest completion on the edge, or o_j = 1
         least, work = float(model.edge_earliest[j] - self.first_unit[j]), d * float(model.chunk_time[j])
         rows.add([(i, 1.0) for i in z] + [(self.o + j, least)], least, np.inf)
         # redundant: the completion is at least the mean time of training plus half the least length
@@ -118,6 +120,7 @@ class _TimeIndexed:
     def _add_lane_rows(self, rows: Rows) -> None:
         model, jobs = self.model, range(len(self.model.jobs))
         until = int(self.first_unit[0] + self.z[1] - self.z[0])
+        # one chunk at a time on a worker
         for lane in range(len(model.lanes)):
             for t in range(int(self.release[:, lane].min()), until):
                 rows.add([(self.y_at(j, lane, t), 1.0) for j in jobs if t >= self.release[j, lane]], -np.inf, 1)
@@ -145,6 +148,7 @@ class _TimeIndexed:
         count = np.rint(x[self.n : self.o]).astype(np.int64).reshape(shape)
         completion: Ints = np.where(count.sum(axis=1) == 0, model.cloud_completion, 0)
         for j, lane in zip(*np.nonzero(count), strict=True):
+            # the last unit in which j is trained on the lane
             busy = np.flatnonzero(x[self.y_range(int(j), int(lane))] > 0.5)
             completion[j] = max(completion[j], int(self.release[j, lane]) + int(busy[-1]) + 1)
         return model.canonical(ChunkPlan(count, completion))

@@ -125,6 +125,7 @@ class ChunkModel:
     def canonical(self, plan: ChunkPlan) -> ChunkPlan:
         """`plan` with the completions that follow from its order, and identical lanes in order of their load."""
         count = plan.count.copy()
+        # lanes of a server are interchangeable: the solvers have rows that break this symmetry, which a start must keep
         for group in self.lane_groups:
             load = (self.chunk_time[:, None] * count[:, group]).sum(axis=0)
             count[:, group] = count[:, np.array(group)[np.argsort(-load, kind="stable")]]
@@ -141,6 +142,7 @@ def _serve(release: Ints, work: Ints, rank: Ints) -> list[tuple[int, int, int]]:
     work_left, intervals, now = work.copy(), list[tuple[int, int, int]](), 0
     while (work_left > 0).any():
         open_jobs = np.flatnonzero((work_left > 0) & (release <= now))
+        # only a release can change which job is served: run the job until its end or the next one
         next_releases = release[(work_left > 0) & (release > now)]
         next_release = int(next_releases.min()) if len(next_releases) else NEVER
         if not len(open_jobs):

@@ -49,6 +49,15 @@ def optimum_of_chunks(
 ) -> Optimum:
     """The best schedule that dispatches chunks, found within `seconds` of wall time after the policies' runs.
 
+    Parameters
+    ----------
+    scenario
+        Its servers have worker slots.
+    seconds
+        Limit of wall time for all solvers together [s].
+    solvers, policies
+        Names of :data:`SOLVERS`, asked in this order, and the policies whose runs they start from.
+
     Raises
     ------
     InputError
@@ -104,6 +113,7 @@ class _PoolPlan:
         model = chunk_model(scenario, pool, bound)
         plans = {policy: model.canonical(_plan_of(model, result)) for policy, result in runs}
         source = min(plans, key=lambda policy: model.total(plans[policy]))
+        # min_sum is rounded up to whole units, which may be more than the bound
         bound = max(bound, float(model.min_sum * model.unit - model.arrival_sum))
         return _PoolPlan(model, plans[source], bound, source)
 
@@ -134,7 +144,7 @@ class _Program(SolverModel[ChunkPlan]):
 
     @property
     def source(self) -> str:
-        """Who found the plans."""
+        """Names of the policies and solvers that found the plans."""
         return ", ".join(dict.fromkeys(part.source for part in self.parts))
 
     def is_closed(self, bound: Bound) -> bool:  # noqa: ARG002 - each part has a bound of its own
@@ -170,5 +180,6 @@ class _Program(SolverModel[ChunkPlan]):
             for i, job in enumerate(part.model.jobs.tolist()):
                 lanes_of[job] = lanes_of_chunks(part.model, part.plan, i)
                 completion[job] = (int(part.plan.completion[i]) * part.model.unit, job)
+        # one rank per job is enough on all lanes (:mod:`.model`): its place in the order of completions
         rank_of = {job: rank for rank, job in enumerate(sorted(completion, key=lambda job: completion[job]), start=1)}
         return run_plan(self.scenario, PlannedChunks(lanes_of, rank_of))

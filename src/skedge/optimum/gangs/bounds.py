@@ -43,13 +43,13 @@ def _tighten(model: GangModel, pool: JobPool) -> JobPool:
     edge_units = model.edge_earliest[pool.jobs]
     edge_completion = np.where(edge_units < NEVER, edge_units * float(model.unit), np.inf)
     min_work = [min((mode.workers * mode.time for mode in job.modes), default=0) * model.unit for job in members]
-    cloud_completion = np.array(
-        [np.inf if job.cloud_completion < 0 else job.cloud_completion * float(model.unit) for job in members]
-    )
+    times = [job.cloud_completion * float(model.unit) for job in members]
+    # max with the family's values: either bound holds, as a gang is a schedule of the family
     return replace(
         pool,
         work=np.maximum(pool.work, min_work),
         min_time=np.maximum(pool.min_time, edge_completion - pool.release),
-        cloud_jct=np.maximum(pool.cloud_jct, cloud_completion - pool.arrival),
+        cloud_jct=np.maximum(pool.cloud_jct, np.array(times) - pool.arrival),
+        # no help from the edge: a gang that uses the cloud starts when its data are there
         edge_saving=np.zeros(len(members)),
     )

@@ -33,7 +33,16 @@ _MAX_VARIABLES = 60_000
 
 
 def solve_gangs_time_indexed(model: GangModel, start: GangPlan, min_sum: int, seconds: float) -> SolverResult[GangPlan]:
-    """Solve from `start` on; `min_sum` is a bound on the sum of the completions [units].
+    """The best plan found within `seconds`, and the bound proved on the sum of the completions [units].
+
+    Parameters
+    ----------
+    model, start
+        The problem, and a feasible plan: it limits the horizon, and the solver starts from it.
+    min_sum
+        A bound on the sum of the completions [units].
+    seconds
+        Limit of wall time [s].
 
     Raises
     ------
@@ -51,6 +60,7 @@ def _size(model: GangModel, job: GangJob, until: int) -> int:
     """An upper bound on the variables of a job."""
     if not job.modes:
         return 1
+    # a colocated mode has one column a server, a spread one x and one a server; p only without a cloud
     first = int(job.release[job.servers].min())
     wide = 1 + len(job.servers) + (len(model.ps_servers(job)) if model.cloud is None else 0)
     return 1 + sum(max(0, until - mode.time + 1 - first) * wide for mode in job.modes)
@@ -99,6 +109,7 @@ class _TimeIndexed:
                         yield self._colocated_option(j, job, mode, t, s)
             else:
                 for t in range(int(job.release[job.servers].min()), until - mode.time + 1):
+                    # Eq. (2i): nothing is computed on a server before its data are there
                     servers = [s for s in job.servers.tolist() if job.release[s] <= t]
                     if self.model.workers[servers, job.kind].sum() >= mode.workers:
                         yield self._spread_option(j, job, mode, t, servers)
@@ -127,6 +138,7 @@ class _TimeIndexed:
         return option
 
     def _add_load(self, role: str, server: int, kind: int, t: int, mode: Mode, column: int, amount: float) -> None:
+        # a gang holds its workers and its PS from its start to its completion
         for unit in range(t, t + mode.time):
             self.load.setdefault((role, server, kind, unit), []).append((column, amount))
 
@@ -141,6 +153,7 @@ class _TimeIndexed:
     def _point(self) -> Floats:
         """The values of the variables for the known plan."""
         x, plan = np.zeros(len(self.cost)), self.start_plan
+        # (mode, start, server if xi = 1) identifies a start option of a job
         chosen = {}
         for j in np.flatnonzero(~plan.in_cloud).tolist():
             colocated = bool(plan.colocated[j])

@@ -150,24 +150,26 @@ class GangModel:
 
     def _edge_earliest(self, job: GangJob) -> int:
         best = NEVER
+        # a spread gang of n workers starts when enough servers have the data: those where they arrive first
         order = job.servers[np.argsort(job.release[job.servers], kind="stable")]
         worker_sums = np.cumsum(self.workers[order, job.kind]) if len(order) else order
         for mode in job.modes:
             if mode.colocated:
                 first = int(job.release[self.colocation_servers(job, mode)].min())
             else:
-                # servers by when the data are there: the first ones that together have enough workers
                 first = int(job.release[order[np.searchsorted(worker_sums, mode.workers)]])
             best = min(best, first + mode.time)
         return best
 
     @cached_property
+    def cloud_completions(self) -> Ints:
+        """Completion of every job in the cloud [units]; NEVER without a cloud."""
+        return np.array([NEVER if job.cloud_completion < 0 else job.cloud_completion for job in self.jobs], np.int64)
+
+    @cached_property
     def earliest(self) -> Ints:
         """Earliest completion of every job, alone [units]; NEVER if it can never run."""
-        cloud_completion = np.array(
-            [NEVER if job.cloud_completion < 0 else job.cloud_completion for job in self.jobs], np.int64
-        )
-        return np.minimum(self.edge_earliest, cloud_completion)
+        return np.minimum(self.edge_earliest, self.cloud_completions)
 
     def horizon(self, plan: GangPlan) -> Ints:
         """Latest completion of every job in some optimal schedule [units], given a feasible `plan`.
@@ -180,12 +182,9 @@ class GangModel:
         last = max((int(job.release[job.servers].max()) for job in self.jobs if job.modes), default=0)
         longest = sum(max((mode.time for mode in job.modes), default=0) for job in self.jobs)
         slack = int(plan.completion.sum() - self.earliest.sum())
-        cloud_completion = np.array(
-            [NEVER if job.cloud_completion < 0 else job.cloud_completion for job in self.jobs], np.int64
-        )
-        return np.maximum(
-            np.minimum(np.minimum(last + longest, self.earliest + slack), cloud_completion), plan.completion
-        )
+        latest = np.minimum(np.minimum(last + longest, self.earliest + slack), self.cloud_completions)
+        # so that `plan` itself is within the horizon: solvers start from it
+        return np.maximum(latest, plan.completion)
 
 
 def gang_model(scenario: Scenario) -> GangModel:
@@ -206,14 +205,16 @@ def gang_model(scenario: Scenario) -> GangModel:
         server_ps = ps[:, ps_kind] if ps_kind >= 0 else np.zeros(len(edge), np.int64)
         # a spread gang needs its PS somewhere: in the cloud, or on a server of the edge
         max_spread = int(server_workers.sum()) if cluster.cloud is not None or server_ps.any() else 0
-        modes = _modes(int(work[0]), min(max_workers, max_spread), unit, colocated=False)
-        if colocated:
-            modes += _modes(
-                int(work[1]), min(max_workers, int(server_workers[server_ps > 0].max(initial=0))), unit, colocated=True
-            )
-        cloud_completion = (
-            -1 if cluster.cloud is None else int(release[cluster.cloud]) + _time(int(work.min()), max_workers, unit)
+        # xi = 1 needs a server that has both the workers and a PS
+        max_colocated = int(server_workers[server_ps > 0].max(initial=0)) if colocated else 0
+        modes = (
+            *_modes(int(work[0]), min(max_workers, max_spread), unit, colocated=False),
+            *_modes(int(work[1]), min(max_workers, max_colocated), unit, colocated=True),
         )
+        cloud_completion = -1
+        if cluster.cloud is not None:
+            # in the cloud a job has all its D_j workers, at the better of its two rates
+            cloud_completion = int(release[cluster.cloud]) + _time(int(work.min()), max_workers, unit)
         gang_jobs.append(GangJob(kind, ps_kind, max_workers, release, servers, modes, cloud_completion))
     return GangModel(unit, tuple(gang_jobs), workers, ps, cluster.cloud, int(jobs.arrival.sum()))
 
@@ -229,6 +230,7 @@ def _modes(work: int, max_workers: int, unit: int, *, colocated: bool) -> tuple[
     modes = list[Mode]()
     for n in range(1, max_workers + 1):
         time = _time(work, n, unit)
+        # more workers that take as long only block other jobs
         if not modes or time < modes[-1].time:
             modes.append(Mode(colocated, n, time))
     return tuple(modes)
@@ -256,9 +258,9 @@ def plan_of(model: GangModel, scenario: Scenario, result: Run) -> GangPlan:
             continue
         if model.cloud is not None and not colocated[j]:
             ps[j] = CLOUD
-        workers[j] = _first_workers(
-            workers[j], mode_of(job, int(workers[j].sum()), colocated=bool(colocated[j])).workers
-        )
+        # workers beyond the mode's make the job no faster, as times are rounded to slots: the plan gives them back
+        mode = mode_of(job, int(workers[j].sum()), colocated=bool(colocated[j]))
+        workers[j] = _first_workers(workers[j], mode.workers)
     return GangPlan(start, completion, workers, ps, colocated)
 
 
@@ -289,6 +291,7 @@ def gangs_of(model: GangModel, plan: GangPlan) -> dict[int, PlannedGang]:
     for j, job in enumerate(model.jobs):
         placement = tuple((int(s), int(plan.workers[j, s])) for s in np.flatnonzero(plan.workers[j]))
         start = int(plan.start[j])
+        # a plan has no workers in the cloud: there a job has all its D_j, from when its data are there
         if not placement and model.cloud is not None:
             placement, start = ((model.cloud, job.max_workers),), int(job.release[model.cloud])
         gangs[j] = PlannedGang(start * model.unit, placement, int(plan.ps[j]))

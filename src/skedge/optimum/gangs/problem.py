@@ -44,6 +44,15 @@ def optimum_of_gangs(
 ) -> Optimum:
     """The best schedule of one gang a job, found within `seconds` of wall time after the policies' runs.
 
+    Parameters
+    ----------
+    scenario
+        Its servers have worker slots.
+    seconds
+        Limit of wall time for all solvers together [s].
+    solvers, policies
+        Names of :data:`SOLVERS`, asked in this order, and the policies whose runs they start from.
+
     Raises
     ------
     InputError
@@ -73,6 +82,7 @@ class _Program(SolverModel[GangPlan]):
 
     def solve(self, solver: str, best: Run, bound: Bound, seconds: float) -> SolverResult[GangPlan]:  # noqa: ARG002
         model = self.model
+        # the bound in the model's units, rounded up: completions are whole units, and 1e-6 is for rounding of floats
         min_sum = int(np.ceil((bound.value * SECOND + model.arrival_sum) / model.unit - 1e-6))
         result = SOLVERS[solver](model, self.plan, min_sum, seconds)
         if result.solution is not None:
@@ -81,6 +91,7 @@ class _Program(SolverModel[GangPlan]):
 
     def carry_out(self, solution: GangPlan, best: Run) -> tuple[float, Run | None]:
         total = self.model.total(solution) / SECOND
+        # to carry out a plan that is no better would only take time
         if total >= OBJECTIVE.value(best):
             return total, None
         return total, run_plan(self.scenario, PlannedGangs(gangs_of(self.model, solution)))

@@ -33,17 +33,16 @@ def flow(pools: Sequence[JobPool]) -> float | None:
         return None
     total = 0.0
     for pool, edges in zip(pools, grids, strict=True):
+        # without workers there is nothing to price: all jobs are in the cloud, or can never run
         dual = transport(pool, edges)[1] if pool.lanes else np.zeros(len(edges) - 1)
         total += value(pool, Grid(edges, dual)).value if pool.lanes else float(pool.min_jct.sum())
     return total
 
 
 def _slots(pool: JobPool) -> Floats:
-    """Slot boundaries from the first ready time until all work could be done on one worker, or is in the cloud."""
-    to_cloud = (pool.arrival + pool.cloud_jct).max()
-    busy = pool.release.max() + pool.work.sum() / max(pool.lanes, 1)
-    until = min(to_cloud, busy) if np.isfinite(to_cloud) else busy
-    first = pool.release.min()
+    """Slot boundaries from the first release until no job can use the pool."""
+    # after the last cell prices are 0: a grid that ended earlier would weaken the bound
+    first, until = pool.release.min(), pool.end
     # only its length is looked at: too many slots
     if (until - first) / pool.step > _MAX_VARIABLES:
         return np.empty(_MAX_VARIABLES + 1)
@@ -56,10 +55,13 @@ def transport(pool: JobPool, edges: Floats) -> tuple[float, Floats]:
     from scipy.optimize import linprog  # noqa: PLC0415
 
     unit, jobs, cells = float(pool.step), len(pool.jobs), len(edges) - 1
+    # half: the term p/2 of Eq. (3), of the job instead of the chunk
     width, half = np.diff(edges), pool.work / pool.rate / 2
     job, cell = np.nonzero(edges[None, 1:] > pool.release[:, None])
+    # a job may be released within a cell: it can use only the rest of it
     begin = np.maximum(edges[cell], pool.release[job])
     cost = ((begin + edges[cell + 1]) / 2 - pool.arrival[job]) / pool.work[job]
+    # variables: the work of a job in a cell [slots], then the part of the job that is in the cloud
     cloud = np.isfinite(pool.cloud_jct)
     cloud_cost = np.where(cloud, pool.cloud_jct - half, 0.0) / unit
     n = len(job)
@@ -76,6 +78,8 @@ def transport(pool: JobPool, edges: Floats) -> tuple[float, Floats]:
         ),
         method="highs",
     )
+    # prices of 0 are valid, too: the bound is then the sum of the jobs alone
     if solution.status != 0:
         return 0.0, np.zeros(cells)
+    # marginals of <= rows of a minimum are at most 0
     return float(solution.fun * unit + half.sum()), np.maximum(-solution.ineqlin.marginals, 0.0)

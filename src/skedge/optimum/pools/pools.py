@@ -78,6 +78,12 @@ class JobPool:
     step: int
 
     @property
+    def end(self) -> float:
+        """Time [µs] after which no job can use the pool: all have gone to the cloud, or all work is done."""
+        edge = float(self.release.max() + self.work.sum() / max(self.lanes, 1))
+        return min(float((self.arrival + self.cloud_jct).max()), edge)
+
+    @property
     def min_jct(self) -> Floats:
         """JCT of every job alone in the pool, or in the cloud; inf if it can never run."""
         on_edge = np.ceil((self.release + self.min_time) / self.step - 1e-9) * self.step - self.arrival
@@ -86,50 +92,36 @@ class JobPool:
 
 def pools(scenario: Scenario, family: Family) -> list[JobPool]:
     """One pool for each worker type that a job asks for; ``docs/model.md`` has the symbols."""
-    jobs, cluster = scenario.jobs, scenario.cluster
-    chunk_time = scenario.true_chunk_time if family == "chunks" else scenario.exact_chunk_time
-    delays = np.array([upload_row(scenario.delays, job) for job in range(len(jobs))]).reshape(len(jobs), -1)
-    arrival = whole_slots(jobs.arrival, scenario.physics.step)
-    job_pools = []
-    for kind in np.unique(jobs.worker_type):
-        members = np.flatnonzero(jobs.worker_type == kind)
-        servers = np.flatnonzero(cluster.workers[:, kind] > 0) if kind >= 0 else np.empty(0, np.int64)
-        lanes = int(cluster.workers[:, kind].sum()) if kind >= 0 else 0
-        edge_delay = delays[np.ix_(members, servers)].min(axis=1) if lanes else np.zeros(len(members), np.int64)
-        cloud_delay = None if cluster.cloud is None else delays[members, cluster.cloud]
-        job_pools.append(
-            _pool(scenario, family, members, lanes, chunk_time[members], arrival[members], edge_delay, cloud_delay)
-        )
-    return job_pools
+    return [_pool(scenario, family, int(kind)) for kind in np.unique(scenario.jobs.worker_type)]
 
 
-def _pool(
-    scenario: Scenario,
-    family: Family,
-    members: Ints,
-    lanes: int,
-    chunk_time: Ints,
-    slot_arrival: Ints,
-    edge_delay: Ints,
-    cloud_delay: Ints | None,
-) -> JobPool:
-    chunks, arrival = scenario.jobs.chunks[members], scenario.jobs.arrival[members]
+def _pool(scenario: Scenario, family: Family, kind: int) -> JobPool:
+    jobs, cluster, step = scenario.jobs, scenario.cluster, scenario.physics.step
+    members = np.flatnonzero(jobs.worker_type == kind)
+    # type -1: no server has such workers, so that only the cloud is left
+    workers = cluster.workers[:, kind] if kind >= 0 else np.zeros(len(cluster.servers), np.int64)
+    lanes = int(workers.sum())
+    chunk_time = (scenario.true_chunk_time if family == "chunks" else scenario.exact_chunk_time)[members]
+    delays = np.array([upload_row(scenario.delays, int(job)) for job in members])
+    edge_delay = delays[:, workers > 0].min(axis=1) if lanes else np.zeros(len(members), np.int64)
+    chunks, arrival = jobs.chunks[members], jobs.arrival[members]
+    slot_arrival = whole_slots(jobs.arrival, step)[members]
     colocated = family == "work" and scenario.physics.colocation == "one_server"
     edge_time = (chunk_time.min(axis=1) if colocated else chunk_time[:, 0]).astype(np.float64)
     rate = np.minimum(chunks, max(lanes, 1)).astype(np.float64)
     fluid_time = chunks * edge_time / rate
-    cloud_jct, edge_saving = np.full(len(members), np.inf), np.zeros(len(members))
-    if cloud_delay is not None:
+    cloud_jct, edge_saving, cloud_release = np.full(len(members), np.inf), np.zeros(len(members)), slot_arrival
+    if cluster.cloud is not None:
+        cloud_delay, edge_share = delays[:, cluster.cloud], np.zeros(len(members))
         if family == "work" and lanes:
             # a unit of the edge's worker time is 1 / (D p) of the job, and the whole job takes the least p in the cloud
             edge_saving = chunk_time.min(axis=1) / (chunks * edge_time)
-        # the part of the work that the edge can do before the data are in the cloud
-        edge_share = (
-            np.minimum(np.maximum(cloud_delay - edge_delay, 0) / fluid_time, 1.0) if family == "work" and lanes else 0.0
-        )
+            # the part of the work that the edge can do before the data are in the cloud
+            edge_share = np.minimum(np.maximum(cloud_delay - edge_delay, 0) / fluid_time, 1.0)
         cloud_jct = (slot_arrival - arrival) + cloud_delay + (1 - edge_share) * chunk_time.min(axis=1)
-        step = scenario.physics.step
+        # completions are on slot boundaries; 1e-9 keeps rounding from adding a slot, which would make the bound invalid
         cloud_jct = np.ceil((cloud_jct + arrival) / step - 1e-9) * step - arrival
+        cloud_release = slot_arrival + cloud_delay
     return JobPool(
         lanes=lanes,
         jobs=members,
@@ -137,9 +129,10 @@ def _pool(
         release=(slot_arrival + edge_delay).astype(np.float64),
         work=chunks * edge_time,
         rate=rate,
+        # chunks stay on their workers, so that some worker trains ceil(D / m) of them; divided work does not
         min_time=np.ceil(chunks / rate) * edge_time if family == "chunks" else fluid_time,
         cloud_jct=cloud_jct,
-        cloud_release=(slot_arrival if cloud_delay is None else slot_arrival + cloud_delay).astype(np.float64),
+        cloud_release=cloud_release.astype(np.float64),
         edge_saving=edge_saving,
-        step=scenario.physics.step,
+        step=step,
     )

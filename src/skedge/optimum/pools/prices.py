@@ -247,7 +247,7 @@ def _cheapest(grid: Grid, job: Buyer, bag: Purchase) -> tuple[float, float]:
             best, completion = _better_completion(now, first, job.arrival, cost, best, completion)
         if g >= cells and now > first:
             break
-        # after a cut at `first` the same cell goes on
+        # after a cut at `first` the rest of the same cell follows
         if g < cells and now >= grid.edges[g + 1]:
             g += 1
     return best, completion

@@ -44,9 +44,14 @@ def srpt(pools: Sequence[JobPool]) -> float | None:
             return None
         order = np.argsort(pool.release, kind="stable")
         ends = _srpt_ends(pool.release[order], pool.work[order] / pool.lanes)
+        # both factors keep rounding from adding a slot, which would make the bound invalid
         ends = np.ceil(ends / pool.step * (1 - 1e-12) - 1e-9) * pool.step if pool.step > 1 else ends
         total += float(ends.sum() - pool.arrival.sum())
     return total
+
+
+# The heap is written out: with numba's heapq the bound takes 1.3 to 3 times as long (1,000 to 100,000 jobs), and a
+# second more to compile.
 
 
 @compiled

@@ -95,6 +95,10 @@ class JobBound:
             last += 1
         return last
 
+    def table_end(self, multiple: float, extra: int) -> int:
+        """Last slot of a job's table: within a multiple of its bound, and `extra` slots more than it needs."""
+        return self.last(multiple * self.value, self.job.first + self.min_slots + extra)
+
 
 def alone(terms: SiteTerms) -> list[JobBound]:
     """Every job alone; without linear programs if there are very many sites and jobs."""
@@ -106,6 +110,7 @@ def cost_line(terms: SiteTerms, job: SiteJobTerms, price: Floats) -> CostLine:
     """The bound that follows from prices by site, shape ``(sites,)``; prices are finite."""
     exchange = job.exchange_mb * terms.cost / job.rate
     min_cost = (job.chunk_mb * terms.path_cost + price).min(axis=1)
+    # a slot with the PS at p brings back at most what it trains, each chunk at its price less the exchange
     gains = job.cap * np.maximum(price[:, None] - exchange, 0.0)
     return CostLine(float(job.data @ min_cost), float(gains.sum(axis=0).max()))
 
@@ -117,6 +122,7 @@ def _job_bound(terms: SiteTerms, job: SiteJobTerms, rounds: int) -> JobBound:
     slot_range = range(min_slots, max(min_slots, job.chunks) + 1)
     while True:
         best, slots = min((_bound_at(job, lines, slots), slots) for slots in _candidate_slots(job, lines, slot_range))
+        # a line is best at the number of slots that it was made for: where that repeats, no new one raises the bound
         if slots in slots_tried or len(slots_tried) == rounds:
             return JobBound(job, tuple(lines), min_slots, best)
         slots_tried.add(slots)
@@ -134,6 +140,7 @@ def _simple_prices(terms: SiteTerms, job: SiteJobTerms) -> list[Floats]:
     exchange = job.exchange_mb * terms.cost / job.rate
     mean = (exchange * can_train).sum(axis=1) / np.maximum(can_train.sum(axis=1), 1)
     cheapest = np.where(can_train, exchange, np.inf).min(axis=1)
+    # finite, as infinite prices times 0 chunks would be nan
     trainable = can_train.any(axis=1)
     return [
         np.where(trainable, price, _CLOSED_PRICE) for price in (cheapest, *(part * mean for part in _MEAN_FRACTIONS))
@@ -165,17 +172,12 @@ def _prices(terms: SiteTerms, job: SiteJobTerms, slots: int) -> Floats | None:
     from scipy import sparse  # noqa: PLC0415 - takes 0.3 s to import
     from scipy.optimize import linprog  # noqa: PLC0415
 
-    count = len(terms.capacity)
-    cap = job.cap
+    count, cap = len(terms.capacity), job.cap
     site_pairs = np.argwhere(cap > 0)
     n, moves = len(site_pairs), np.arange(count**2)
-    cost = np.concatenate(
-        [
-            (job.exchange_mb * terms.cost / job.rate)[tuple(site_pairs.T)],
-            (job.chunk_mb * terms.path_cost).ravel(),
-            np.zeros(count),
-        ]
-    )
+    # variables: n by pair (u, p) of sites, X by pair (r, u), tau by p
+    exchange = (job.exchange_mb * terms.cost / job.rate)[tuple(site_pairs.T)]
+    cost = np.concatenate([exchange, (job.chunk_mb * terms.path_cost).ravel(), np.zeros(count)])
     outgoing = _matrix(np.ones(count**2), moves // count, n + moves, (count, len(cost)))
     incoming = _matrix(np.ones(count**2), moves % count, n + moves, (count, len(cost)))
     trained_here = _matrix(np.ones(n), site_pairs[:, 0], np.arange(n), (count, len(cost)))
@@ -188,6 +190,7 @@ def _prices(terms: SiteTerms, job: SiteJobTerms, slots: int) -> Floats | None:
         A_eq=sparse.vstack([outgoing, incoming - trained_here]), b_eq=np.concatenate([job.data, np.zeros(count)]),
         method="highs",
     )  # fmt: skip
+    # of the rows of chunks trained at u; any prices are valid, so a failure only costs a line
     return None if solution.status != 0 else -np.asarray(solution.eqlin.marginals[count:])
 
 
@@ -199,33 +202,31 @@ def _matrix(value: Floats, row: np.ndarray, column: np.ndarray, shape: tuple[int
 
 def pooled_bound(terms: SiteTerms, jobs: Sequence[JobBound]) -> float | None:
     """All jobs, their slots and the pooled resources of all sites; None if the table is too large."""
-    ends = [
-        bound.last(_COST_MULTIPLE * bound.value, bound.job.first + bound.min_slots + _MAX_EXTRA_SLOTS) for bound in jobs
-    ]
-    # what a job costs at least if it ends after its slots here; worth is what ending earlier saves
+    ends = [b.table_end(_COST_MULTIPLE, _MAX_EXTRA_SLOTS) for b in jobs]
+    # what a job costs at least if it ends after its table; the saving is what ending earlier is worth
     late_cost = np.array(
-        [min(bound.bound_if_after(end), _COST_MULTIPLE * bound.value) for bound, end in zip(jobs, ends, strict=True)]
+        [min(b.bound_if_after(end), _COST_MULTIPLE * b.value) for b, end in zip(jobs, ends, strict=True)]
     )
     saving = np.full((len(jobs), max(ends) + 1), -np.inf)
-    for i, (bound, end) in enumerate(zip(jobs, ends, strict=True)):
-        for t in range(bound.job.first + bound.min_slots - 1, end + 1):
-            saving[i, t] = late_cost[i] - bound.bound_if_last(t)
-    max_chunks = np.array([bound.job.max_chunks for bound in jobs], float)
-    chunks, rate = np.array([bound.job.chunks for bound in jobs], float), np.array([bound.job.rate for bound in jobs])
+    for i, (b, end) in enumerate(zip(jobs, ends, strict=True)):
+        for t in range(b.job.first + b.min_slots - 1, end + 1):
+            saving[i, t] = late_cost[i] - b.bound_if_last(t)
+    max_chunks = np.array([b.job.max_chunks for b in jobs], float)
+    chunks, rate = np.array([b.job.chunks for b in jobs], float), np.array([b.job.rate for b in jobs])
+    # one step a slot, with the most chunks that any placement trains; D E / rho worker-slots train the whole job
     fractions = np.zeros((len(jobs), 2))
     fractions[:, 0] = max_chunks / chunks
-    worth_sold = columns(
+    worth = columns(
         JobSlots(
-            needs=np.array([bound.job.worker + bound.job.ps * bound.job.rate / bound.job.max_chunks for bound in jobs]),
+            needs=np.array([b.job.worker + b.job.ps * b.job.rate / b.job.max_chunks for b in jobs]),
             capacity=terms.capacity.sum(axis=0),
-            first_slot=np.array([bound.job.first for bound in jobs]),
+            first_slot=np.array([b.job.first for b in jobs]),
             utility=saving,
             fraction=fractions,
             workers=np.repeat((chunks / rate)[:, None], 2, axis=1),
         )
     )
-    return (
-        None
-        if worth_sold is None
-        else float(late_cost.sum() - worth_sold[0] - _ROUNDING * (late_cost.sum() + worth_sold[0]))
-    )
+    if worth is None:
+        return None
+    # both sums may be far larger than their difference
+    return float(late_cost.sum() - worth[0] - _ROUNDING * (late_cost.sum() + worth[0]))

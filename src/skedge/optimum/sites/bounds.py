@@ -32,7 +32,7 @@ def site_bounds(scenario: Scenario, *, fast: bool) -> list[Bound]:
 
 
 def bounds_of(terms: SiteTerms, jobs: Sequence[JobBound], clock: BoundClock, *, fast: bool) -> list[Bound]:
-    """The same for jobs that are already bounded alone; `clock` was started before that.
+    """The bounds of :func:`site_bounds`, given those on every job alone.
 
     Parameters
     ----------
@@ -49,10 +49,7 @@ def bounds_of(terms: SiteTerms, jobs: Sequence[JobBound], clock: BoundClock, *, 
     if pooled_cost is not None:
         text = "as alone, and the resources of all sites together are sold by slot"
         bounds.append(clock.bound("pooled", max(pooled_cost, alone_cost), text))
-    ends = [
-        job_bound.last(_COST_MULTIPLE * job_bound.value, job_bound.job.first + job_bound.min_slots + _MAX_EXTRA_SLOTS)
-        for job_bound in jobs
-    ]
+    ends = [job_bound.table_end(_COST_MULTIPLE, _MAX_EXTRA_SLOTS) for job_bound in jobs]
     if not fast and size(terms, ends) <= _MAX_VARIABLES:
         program = site_program(terms, jobs, ends, may_be_late=[True] * len(jobs))
         relaxed_cost = relaxation_bound(program.cost, program.upper, program.rows, _LIMIT_S)

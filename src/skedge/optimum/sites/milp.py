@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from skedge.core.model.cluster import Floats, Ints
-from skedge.optimum.solvers import Rows
+from skedge.optimum.solvers import ProgramDraft, Rows
 
 from .alone import JobBound
 from .terms import SiteJobTerms, SiteTerms
@@ -126,6 +126,7 @@ class SiteProgram:
             v[block.c(plan.last)] = 1
             for t, workers in plan.workers.items():
                 v[block.s(t, plan.ps[t])] = 1
+                # w of the pairs with the PS elsewhere stay 0
                 for k, (r, p) in zip(block.w(t), block.pairs, strict=True):
                     v[k] = workers[r] if p == plan.ps[t] else 0
             for t, moves in plan.moves.items():
@@ -143,6 +144,7 @@ def _read(block: Block, v: Ints) -> SitePlan:
         trained = [v[block.n(t, r)] for r in range(block.sites)]
         if not any(trained):
             continue
+        # at most one s is 1 in a slot (2c)
         ps[t] = int(np.argmax([v[block.s(t, p)] for p in range(block.sites)]))
         workers[t] = np.zeros(block.sites, np.int64)
         np.add.at(workers[t], block.pairs[:, 0], v[block.w(t)])
@@ -170,19 +172,26 @@ def size(terms: SiteTerms, ends: Sequence[int]) -> int:
 def site_program(
     terms: SiteTerms, jobs: Sequence[JobBound], ends: Sequence[int], *, may_be_late: Sequence[bool]
 ) -> SiteProgram:
-    """The program; `may_be_late`: whether each job may end after its table."""
+    """The program.
+
+    Parameters
+    ----------
+    terms, jobs
+        The problem, and the bound on every job alone: what a late job costs at least.
+    ends
+        Last slot of every job's table.
+    may_be_late
+        Whether each job may end after its table.
+    """
     blocks = _blocks(terms, ends)
-    total = sum(block.size for block in blocks)
-    cost, upper, rows = np.zeros(total), np.zeros(total), Rows.none()
-    load: dict[tuple[int, int, int], list[tuple[int, float]]] = {}
+    draft = ProgramDraft(sum(block.size for block in blocks), 0.0)
     for block, bound, may_be in zip(blocks, jobs, may_be_late, strict=True):
-        upper[block.start], cost[block.start] = may_be, bound.bound_if_after(block.slots[-1])
-        _set_variables(terms, block, cost, upper)
-        _add_rows(block, rows)
-        _add_loads(block, load)
-    for (_, r, k), terms_of in load.items():
-        rows.add(terms_of, -np.inf, float(terms.capacity[r, k]))
-    return SiteProgram(cost, upper, rows, tuple(blocks))
+        draft.upper[block.start], draft.cost[block.start] = may_be, bound.bound_if_after(block.slots[-1])
+        _set_variables(terms, block, draft)
+        _add_rows(block, draft.rows)
+        _add_loads(block, draft)
+    draft.limit_loads(terms.capacity)
+    return SiteProgram(draft.cost, draft.upper, draft.rows, tuple(blocks))
 
 
 def _blocks(terms: SiteTerms, ends: Sequence[int]) -> list[Block]:
@@ -193,11 +202,13 @@ def _blocks(terms: SiteTerms, ends: Sequence[int]) -> list[Block]:
     return blocks
 
 
-def _set_variables(terms: SiteTerms, block: Block, cost: Floats, upper: Floats) -> None:
+def _set_variables(terms: SiteTerms, block: Block, draft: ProgramDraft) -> None:
+    cost, upper = draft.cost, draft.upper
     job, r2 = block.job, block.sites**2
     moves = slice(block.start + 1, block.start + 1 + r2)
     cost[moves] = (job.chunk_mb * terms.path_cost).ravel()
     upper[moves] = np.repeat(job.data, block.sites)
+    # upper bounds of 0 take out what can never be: a last slot too early to be done, a PS that has no room or no worker
     r, p = block.pairs.T
     for k, t in enumerate(block.slots, start=1):
         can_be_last = k * job.max_chunks >= job.chunks
@@ -216,6 +227,7 @@ def _add_rows(block: Block, rows: Rows) -> None:
         ps_variables = [(block.s(t, p), 1.0) for p in sites]
         # at most one PS, and none after the last slot (2c): sum s <= sum of c from t on
         rows.add([*ps_variables, *((block.c(u), -1.0) for u in range(t, slots.stop))], -np.inf, 0)
+        # workers beside a PS that is there: w <= room s
         for k, (r, p) in zip(block.w(t), block.pairs, strict=True):
             rows.add([(k, 1.0), (block.s(t, p), -float(room[r, p]))], -np.inf, 0)
         for r in sites:
@@ -226,6 +238,7 @@ def _add_rows(block: Block, rows: Rows) -> None:
         trained_by_now += [(block.n(t, r), 1.0) for r in sites]
         # no slot is the last before all is trained: trained by t >= D sum of c up to t
         rows.add([*trained_by_now, *((block.c(u), -float(job.chunks)) for u in range(slots[0], t + 1))], 0, np.inf)
+    # every chunk of r is trained somewhere unless the job is late, and what comes to r is trained there (2a)
     for r in sites:
         outgoing = [(block.x(r, to), 1.0) for to in sites]
         rows.add([*outgoing, (block.start, float(job.data[r]))], float(job.data[r]), float(job.data[r]))
@@ -255,12 +268,12 @@ def _add_rounding_cut(block: Block, r: int, cap: int, rows: Rows) -> None:
     rows.add([*workers, *outgoing, *local_slots, (block.start, need)], need, np.inf)
 
 
-def _add_loads(block: Block, load: dict[tuple[int, int, int], list[tuple[int, float]]]) -> None:
+def _add_loads(block: Block, draft: ProgramDraft) -> None:
     """Resources that the job's variables take, by slot, site and resource."""
     for t in block.slots:
         for k in np.flatnonzero(block.job.worker):
             for column, (r, _) in zip(block.w(t), block.pairs, strict=True):
-                load.setdefault((t, int(r), int(k)), []).append((column, float(block.job.worker[k])))
+                draft.loads[t, int(r), int(k)].append((column, float(block.job.worker[k])))
         for k in np.flatnonzero(block.job.ps):
             for p in range(block.sites):
-                load.setdefault((t, p, int(k)), []).append((block.s(t, p), float(block.job.ps[k])))
+                draft.loads[t, p, int(k)].append((block.s(t, p), float(block.job.ps[k])))

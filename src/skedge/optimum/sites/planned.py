@@ -99,7 +99,7 @@ def without_cycles(moves: Sequence[tuple[int, int, int]], next_site: Ints) -> li
 
 
 def _placements(plan: SitePlan) -> Slots:
-    """By slot: workers by site, and the PS."""
+    """The placements of a plan by slot: workers by site, and the PS."""
     return {
         slot: (tuple((r, n) for r, n in enumerate(workers.tolist()) if n), ((plan.ps[slot], 1),))
         for slot, workers in plan.workers.items()

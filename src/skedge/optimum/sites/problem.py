@@ -35,6 +35,15 @@ def optimum_of_sites(
 ) -> Optimum:
     """The schedule of least total cost that is found within `seconds` of wall time after the policies' runs.
 
+    Parameters
+    ----------
+    scenario
+        Its servers are sites.
+    seconds
+        Limit of wall time for all solvers together [s].
+    solvers, policies
+        Names of :data:`SOLVERS`, asked in this order, and the policies whose runs they start from.
+
     Raises
     ------
     InputError
@@ -70,6 +79,7 @@ class _Program(SolverModel[Floats]):
     def carry_out(self, solution: Floats, best: Run) -> tuple[float | None, Run | None]:  # noqa: ARG002
         plans = None if self.model is None else self.model.plan(solution)
         planned = None if plans is None else run_plan(self.scenario, PlannedSites(dict(enumerate(plans))))
+        # where the run differs from the plan, a job may be left unfinished, which the objective does not count
         if planned is None or not all_finished(planned):
             return None, None
         return OBJECTIVE.value(planned), planned

@@ -68,6 +68,7 @@ class SiteJobTerms:
     @property
     def room(self) -> Ints:
         """Most workers at the row's site with the PS at the column's, 0 if it cannot be; shape ``(sites, sites)``."""
+        # off the diagonal the PS takes nothing at the workers' site
         room = np.repeat(self.remote_room[:, None], len(self.remote_room), axis=1)
         np.fill_diagonal(room, self.local_room)
         room[:, self.local_room < 0] = 0
@@ -144,6 +145,7 @@ def cheapest_paths(cost: Floats) -> tuple[Floats, Ints]:
     path_cost, next_site = cost.copy(), np.tile(np.arange(len(cost)), (len(cost), 1))
     for k in range(len(cost)):
         detour = path_cost[:, k, None] + path_cost[k]
+        # strictly: ways that cost the same stay direct, and rounding makes no cycles of ways that cost nothing
         shorter = detour < path_cost * (1 - 1e-12)
         path_cost, next_site = np.where(shorter, detour, path_cost), np.where(shorter, next_site[:, k, None], next_site)
     return path_cost, next_site
@@ -154,6 +156,7 @@ def _job(scenario: Scenario, capacity: Floats, j: int) -> SiteJobTerms:
     chunk_rate, arrival, latency = float(scenario.slot_chunks[j]) + 1e-9, int(jobs.arrival[j]), jobs.latency[j]
     assert latency is not None  # noqa: S101 - a job at sites has one
     data, worker, ps = jobs.data[j], jobs.worker_needs[j], jobs.ps_needs[j]
+    # more workers than train all chunks in one slot are of no use
     max_workers = int(np.ceil(data.sum() / chunk_rate))
     fits = (capacity >= ps).all(axis=1)
     return SiteJobTerms(
@@ -174,6 +177,7 @@ def _job(scenario: Scenario, capacity: Floats, j: int) -> SiteJobTerms:
 
 def _room(free: Floats, worker: Floats, max_workers: int) -> Ints:
     """Workers that fit at each site, at least 0 and at most `max_workers`."""
+    # a resource that a worker does not take limits nothing, and would divide by 0
     needed = worker > 0
     fitting = np.floor((free[:, needed] / worker[needed]).min(axis=1) + 1e-9)
     return np.asarray(fitting.clip(0, max_workers), np.int64)

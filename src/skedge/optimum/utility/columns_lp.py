@@ -71,6 +71,7 @@ def columns(jobs: JobSlots) -> tuple[float, int] | None:
         best = min(best, offer.value)
         if not master.add(offer):
             return best, round_number
+        # the optimum over the plans so far is below that over all plans, which D(p) bounds: they meet at the optimum
         reached, price = master.prices()
         if best - reached <= OPTIMALITY_TOLERANCE * max(best, 1e-12):
             return best, round_number
@@ -122,17 +123,19 @@ class _MasterProgram:
 def _best_plans(
     utility: Floats, first: np.ndarray, part: Floats, workers: Floats, price: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """By job: lambda_i = max(0, max_t u_i(t) - C_i(t)), and the utility and the workers by slot of the plan."""
+    """lambda_i = max(0, max_t u_i(t) - C_i(t)) of every job, and its best plan's utility and workers by slot."""
     count, slots = utility.shape
     surplus, plan_utility, chosen = np.zeros(count), np.zeros(count), np.zeros((count, slots))
     cost, step_of = np.empty(2 * slots), np.empty(2 * slots, np.int64)
     for j in range(count):
+        # steps are inserted slot by slot, so that at slot t the list holds those up to t, cheapest first
         n, stop = 0, -1
         for t in range(first[j], slots):
             for k in range(2):
                 if part[j, k] > 0.0:
                     # the steps of all slots so far by price: the first ones that hold the whole job cost C_i(t)
                     n = _insert_sorted(cost, step_of, n, workers[j, k] * price[j, t], 2 * t + k)
+            # no plan that ends here can be better: C_i >= 0
             if utility[j, t] - surplus[j] <= 0.0:
                 continue
             paid, left = 0.0, 1.0

@@ -82,8 +82,10 @@ def _steps(scenario: Scenario, job: int) -> tuple[tuple[float, float], tuple[flo
     spread_time, colocated_time = (float(scenario.true_work[job, zeta]) / slot for zeta in (0, 1))
     max_workers = min(int(scenario.jobs.batch[job]), max_spread_workers(scenario, job))
     max_colocated = max_colocated_workers(scenario, job) if scenario.physics.colocation == "one_server" else 0
+    # one step: where going inside is impossible, or slower, it is never better than the external rate
     if max_colocated == 0 or colocated_time > spread_time:
         return (max_workers / spread_time, 0.0), (spread_time, spread_time)
+    # two steps: first all that fits inside, then on to F workers anywhere, which adds what they train more
     first = max_colocated / colocated_time
     extra = max_workers / spread_time - first
     if extra <= 0:
@@ -102,6 +104,7 @@ def max_spread_workers(scenario: Scenario, job: int) -> int:
 def max_colocated_workers(scenario: Scenario, job: int) -> int:
     """Most workers of `job` that fit on one machine together with their PSs."""
     jobs, amounts = scenario.jobs, scenario.cluster.amounts
+    # bisection: with more workers, at least as many PSs and so no less of each resource is taken
     low, high = 0, int(jobs.batch[job])
     while low < high:
         w = (low + high + 1) // 2

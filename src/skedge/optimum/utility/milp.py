@@ -24,7 +24,7 @@ import numpy as np
 
 from skedge.core.model.cluster import Floats, Placement
 from skedge.core.model.scenario import Scenario
-from skedge.optimum.solvers import Rows
+from skedge.optimum.solvers import ProgramDraft, Rows
 
 from .job_slots import JobSlots, max_colocated_workers
 
@@ -32,7 +32,7 @@ MAX_VARIABLES = 60_000
 """Most variables."""
 
 Slots = dict[int, tuple[Placement, Placement]]
-"""By slot: workers and PSs of a job."""
+"""Workers and PSs of a job, by slot."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class UtilityProgram:
     servers: int
 
     def plan(self, x: Floats) -> dict[int, Slots]:
-        """By job that is done: its placements."""
+        """The placements of every job that is done."""
         values, plans = np.rint(x).astype(np.int64), dict[int, Slots]()
         for j in range(len(self.first)):
             block = values[self.offset[j] : self.offset[j + 1]].reshape(-1, 2 + 5 * self.servers)
@@ -92,30 +92,21 @@ def utility_program(scenario: Scenario, jobs: JobSlots) -> UtilityProgram | None
     offset = np.concatenate([[0], np.cumsum((slots - jobs.first_slot).clip(0) * wide)]).astype(np.int64)
     if offset[-1] > MAX_VARIABLES:
         return None
-    cost, upper, rows = np.zeros(int(offset[-1])), np.ones(int(offset[-1])), Rows.none()
-    load: dict[tuple[int, int, int], list[tuple[int, float]]] = {}
+    draft = ProgramDraft(int(offset[-1]), 1.0)
     for j in range(count):
-        _add_job(scenario, jobs, j, int(offset[j]), cost, upper, rows, load)
-    for (_, h, r), terms in load.items():
-        rows.add(terms, -np.inf, float(scenario.cluster.amounts[h, r]))
-    return UtilityProgram(cost, upper, rows, jobs.first_slot, offset, servers)
+        _add_job(scenario, jobs, j, int(offset[j]), draft)
+    draft.limit_loads(scenario.cluster.amounts)
+    return UtilityProgram(draft.cost, draft.upper, draft.rows, jobs.first_slot, offset, servers)
 
 
-def _add_job(
-    scenario: Scenario,
-    jobs: JobSlots,
-    j: int,
-    start: int,
-    cost: Floats,
-    upper: Floats,
-    rows: Rows,
-    load: dict[tuple[int, int, int], list[tuple[int, float]]],
-) -> None:
+def _add_job(scenario: Scenario, jobs: JobSlots, j: int, start: int, draft: ProgramDraft) -> None:
     """The variables of a job, slot after slot: x, e, b[h], v[h], q[h], w[h], s[h]; and its rows."""
+    cost, upper, rows = draft.cost, draft.upper, draft.rows
     all_jobs, servers = scenario.jobs, len(scenario.cluster.servers)
     max_workers, ratio, slot = int(all_jobs.batch[j]), float(all_jobs.ratio[j]), scenario.physics.slot
     spread_time, colocated_time = (float(scenario.true_work[j, zeta]) / slot for zeta in (0, 1))
     max_colocated = max_colocated_workers(scenario, j) if scenario.physics.colocation == "one_server" else 0
+    # one PS more than F workers need: a limit that cuts off no schedule worth having
     ps = int(np.ceil(max_workers / ratio)) + 1
     wide, h = 2 + 5 * servers, range(servers)
     starts = range(start, start + (jobs.utility.shape[1] - int(jobs.first_slot[j])) * wide, wide)
@@ -125,36 +116,36 @@ def _add_job(
         b, v, q, w, s = ([base + 2 + part * servers + i for i in h] for part in range(5))
         utility = jobs.utility[j, t]
         cost[base], upper[base] = (-utility, 1) if np.isfinite(utility) else (0.0, 0)
+        # without room for a worker and its PS on one machine, b and v are 0
         upper[b], upper[v], upper[w], upper[q], upper[s] = float(max_colocated > 0), max_colocated, max_workers, ps, ps
         # x of this slot and the later ones: the job trains only up to its last slot
         last_slots = [(last, -1.0) for last in starts[k:]]
         rows.add([(base + 1, 1.0), *((i, 1.0) for i in b), *last_slots], -np.inf, 0)
+        # external rate: at most F workers (4), gamma a PS (2), one PS and one worker at least; all 0 unless e = 1
         rows.add([*((i, 1.0) for i in w), (base + 1, -float(max_workers))], -np.inf, 0)
         rows.add([*((i, ratio) for i in s), *((i, -1.0) for i in w)], 0, np.inf)
         rows.add([*((i, 1.0) for i in s), (base + 1, -1.0)], 0, np.inf)
         rows.add([*((i, 1.0) for i in s), (base + 1, -float(ps))], -np.inf, 0)
         rows.add([*((i, 1.0) for i in w), (base + 1, -1.0)], 0, np.inf)
+        # internal rate: the same on each machine, with b[h] in the place of e
         for i in h:
             rows.add([(v[i], 1.0), (b[i], -float(max_colocated))], -np.inf, 0)
             rows.add([(v[i], 1.0), (b[i], -1.0)], 0, np.inf)
             rows.add([(q[i], ratio), (v[i], -1.0)], 0, np.inf)
             rows.add([(q[i], 1.0), (b[i], -1.0)], 0, np.inf)
             rows.add([(q[i], 1.0), (b[i], -float(ps))], -np.inf, 0)
-            _add_loads(scenario, j, t, i, (v[i], w[i]), (q[i], s[i]), load)
+            _add_loads(scenario, (j, t, i), (v[i], w[i]), (q[i], s[i]), draft)
         work += [*((i, 1.0 / colocated_time) for i in v), *((i, 1.0 / spread_time) for i in w)]
+    # x at most once; and if it is 1 somewhere, the work of all slots is at least the whole job (3)
     rows.add([(base, 1.0) for base in starts], -np.inf, 1)
     rows.add([*work, *((base, -1.0) for base in starts)], 0, np.inf)
 
 
 def _add_loads(
-    scenario: Scenario,
-    j: int,
-    t: int,
-    h: int,
-    workers: tuple[int, int],
-    ps: tuple[int, int],
-    load: dict[tuple[int, int, int], list[tuple[int, float]]],
+    scenario: Scenario, key: tuple[int, int, int], workers: tuple[int, int], ps: tuple[int, int], draft: ProgramDraft
 ) -> None:
+    """Resources that the variables of a job take; `key`: job, slot and machine."""
+    j, t, h = key
     for variables, needs in ((workers, scenario.jobs.worker_needs[j]), (ps, scenario.jobs.ps_needs[j])):
         for r in np.flatnonzero(needs):
-            load.setdefault((t, h, int(r)), []).extend((i, float(needs[r])) for i in variables)
+            draft.loads[t, h, int(r)] += [(i, float(needs[r])) for i in variables]

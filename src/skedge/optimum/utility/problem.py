@@ -43,6 +43,15 @@ def optimum_of_utility(
 ) -> Optimum:
     """The schedule of highest utility found within `seconds` of wall time after the policies' runs.
 
+    Parameters
+    ----------
+    scenario
+        It has a horizon, and its jobs have utilities.
+    seconds
+        Limit of wall time for all solvers together [s].
+    solvers, policies
+        Names of :data:`SOLVERS`, asked in this order, and the policies whose runs they start from.
+
     Raises
     ------
     InputError
@@ -54,6 +63,7 @@ def optimum_of_utility(
     runs = policies_runs(scenario, policies, lambda _: True, "runs on it")
     model = utility_program(scenario, jobs)
     program = None if model is None else _Program(scenario, jobs, model)
+    # shown, not used: these bounds are loose
     certificates = (certificate_of_utility(result) for _, result in runs)
     return search(OBJECTIVE, runs, utility_bounds(scenario), program, solvers, seconds, extra_bounds=certificates)
 
@@ -68,6 +78,7 @@ class _Program(SolverModel[Floats]):
 
     def solve(self, solver: str, best: Run, bound: Bound, seconds: float) -> SolverResult[Floats]:  # noqa: ARG002
         result = SOLVERS[solver](self.model, _point(self.scenario, self.jobs, self.model, best), seconds)
+        # the program minimises -u
         return result.map(np.asarray, lambda cost: -cost)
 
     def carry_out(self, solution: Floats, best: Run) -> tuple[float | None, Run | None]:  # noqa: ARG002

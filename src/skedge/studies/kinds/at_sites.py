@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from skedge.studies.figure import Figure, Line
 from skedge.studies.judge import Part
-from skedge.studies.outcome import Cell, Outcome, format_cell, mean_of
+from skedge.studies.outcome import Cell, Outcome, format_cell, format_mean, mean_of
 from skedge.studies.trial import Fields, Trial, TrialResult, seeded
 
 from .sweep import MATTERS
@@ -63,6 +63,7 @@ class SitePolicies(BaseModel):
 
     def trials(self, shared: Fields, seed: int) -> list[Trial]:
         """Every policy on the jobs of a seed."""
+        # a stream of its own, so that other draws from the same seed do not change the jobs
         rng = default_rng([seed, _STREAM])
         jobs = tuple(seeded({**shared, **self._job(i, rng)}, seed) for i in range(self.jobs))
         return [Trial(f"{policy}-seed{seed}", policy, seed, jobs, {"policy": policy}) for policy in self.policies]
@@ -87,16 +88,9 @@ class SitePolicies(BaseModel):
     def rows(self, result: TrialResult) -> list[dict[str, Any]]:
         """One row: the metric of the run and of the simulation that predicted it, and the mean accuracy of its jobs."""
         live, simulated = (metrics[self.metric] for metrics in (result.metrics, result.simulated))
+        # shown, and no part of the claim: it would reveal training that went wrong
         accuracy = sum(result.accuracy.values()) / len(result.accuracy)
-        return [
-            {
-                "seed": result.trial.seed,
-                **result.trial.place,
-                "value": live,
-                "simulated": simulated,
-                "accuracy": accuracy,
-            }
-        ]
+        return [result.row(value=live, simulated=simulated, accuracy=accuracy)]
 
     def outcome(self, rows: pl.DataFrame) -> Outcome:
         """Judge each pair."""
@@ -117,10 +111,9 @@ class SitePolicies(BaseModel):
         )
 
     def _below(self, low: pl.DataFrame, high: pl.DataFrame, low_policy: str, high_policy: str) -> Part:
+        # paired by seed: both policies ran on the same jobs, so that differences vary less than the values
         pairs = low.join(high.select("seed", other="value"), on="seed").sort("seed")
         gap = pairs["other"] - pairs["value"]
         high_mean = mean_of(high["value"])
-        numbers = (
-            f"{format_cell(mean_of(low['value']))} against {format_cell(high_mean)}, by {format_cell(mean_of(gap))}"
-        )
+        numbers = f"{format_mean(low['value'])} against {format_cell(high_mean)}, by {format_mean(gap)}"
         return Part(f"{low_policy} is below {high_policy}", tuple(gap), numbers, least=MATTERS * high_mean.mean)

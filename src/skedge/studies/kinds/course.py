@@ -54,11 +54,13 @@ class Course(Sweep):
     def _course(self, policy: str, courses: pl.Series) -> Line:
         """The mean over the seeds at some forty slots; a run that has ended holds no worker."""
         slots = range(0, self.slots, -(-self.slots // 40))
+        # means over the seeds need a value of every seed at every slot
         shares = [[course[slot] if slot < len(course) else 0.0 for course in courses.to_list()] for slot in slots]
         return Line(policy, tuple(map(float, slots)), tuple(map(mean_of, shares)))
 
 
 def _reaches_all(policy: str, rows: pl.DataFrame) -> Part:
-    """That the largest share of busy workers is 99.5 % or more, which is 100 % in a figure."""
+    """The part of the claim that the share of busy workers reaches 99.5 %, which is 100 % in a figure."""
+    # one number a seed: the height of the curve
     largest = np.array([max(course) for course in rows[BUSY].to_list()])
     return Part(f"{policy} reaches 100 %", tuple(largest - 0.995), f"{format_cell(points(mean_of(largest)), 1)} %")

@@ -64,6 +64,7 @@ class Curves(BaseModel):
             level_text = f"{line.label} is at {self.least:.0%} or above at the end"
             steady_text = f"{line.label} moves by at most {100 * self.within:g} points over the last {n_epochs} epochs"
             parts.append(Part(level_text, tuple(by_seed[:, -1] - self.least), f"{format_cell(accuracy, 1)} %"))
+            # paired by seed: each seed's own change over the last epochs
             change = by_seed[:, -1] - by_seed[:, -n_epochs]
             parts.append(
                 Part(steady_text, tuple(change), f"by {format_cell(points(mean_of(change)), 1)}", within=self.within)
@@ -79,6 +80,7 @@ class Curves(BaseModel):
 
     def _movement(self, line: Line) -> tuple[float, int]:
         """The range of the mean accuracy over the last epochs, and the number of these epochs."""
+        # at least two epochs, as one cannot move
         n_epochs = max(math.ceil(self.last_share * len(line.x)), 2)
         means = [value.mean for value in line.values[-n_epochs:]]
         return max(means) - min(means), n_epochs

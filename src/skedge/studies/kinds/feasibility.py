@@ -50,6 +50,7 @@ class Feasibility(BaseModel):
         ]
 
     def _least_delta(self, cover: float, delta: float) -> float:
+        # Lemma 1: 3 m exp(-G W_a / 2), with G of Eq. (29)
         gain = packing_gain(delta, self.rows, self.least)
         return float(3 * self.cover_rows * np.exp(-gain * cover / 2))
 
@@ -60,6 +61,7 @@ class Feasibility(BaseModel):
         def above(delta: float) -> float:
             return self._least_delta(cover, delta) - delta
 
+        # brentq needs a change of sign: above 0 near delta = 0, and not above it at 1
         return 1.0 if above(1.0) > 0 else float(brentq(above, 1e-12, 1.0))
 
     def outcome(self, rows: pl.DataFrame) -> Outcome:

@@ -53,6 +53,7 @@ class Growing(BaseModel):
     def _draw_jobs(self, shared: Fields, seed: int) -> tuple[Fields, ...]:
         """The largest workload of a seed; a gang asks for a worker per chunk."""
         rng, drawn_jobs = default_rng([seed, _STREAM]), []
+        # job by job, so that a smaller workload is a prefix of the largest one
         for i in range(max(self.jobs)):
             chunks, epochs = (int(rng.integers(*bounds, endpoint=True)) for bounds in (self.chunks, self.epochs))
             model = self.models[i % len(self.models)]
@@ -61,6 +62,7 @@ class Growing(BaseModel):
                 "arrival_s": round(float(rng.uniform(0, self.span_s)), 3),
                 "epochs": epochs,
                 "chunks": chunks,
+                # policies of gangs ask for `workers`, A_online for `chunks`: the same parallelism
                 "workers": chunks,
                 "train": {"factory": self.factory, "args": {**model, "chunks": chunks}},
             }

@@ -8,7 +8,7 @@ import polars as pl
 
 from skedge.studies.figure import Figure, Line
 from skedge.studies.judge import Part
-from skedge.studies.outcome import Cell, Outcome, format_cell, mean_by_seed, mean_of, slope
+from skedge.studies.outcome import Cell, Outcome, format_mean, format_pair, mean_by_seed, mean_of, slope
 from skedge.studies.trial import TrialResult
 
 from .growing import Growing
@@ -29,7 +29,7 @@ class Preemptions(Growing):
             "preemptions_simulated": result.simulated["preemptions"],
             "jct_mean_simulated_s": result.simulated["jct_mean_s"],
         }
-        return [{"seed": result.trial.seed, **result.trial.place, **counts}]
+        return [result.row(**counts)]
 
     def outcome(self, rows: pl.DataFrame) -> Outcome:
         """Judge the growth of every policy, and whether one stays low."""
@@ -48,15 +48,14 @@ class Preemptions(Growing):
 
     def _grows(self, policy: str, rows: pl.DataFrame) -> Part:
         seeds = [seed_rows.sort("jobs") for seed_rows in rows.sort("seed").partition_by("seed", maintain_order=True)]
+        # one slope a seed, as values at different J of a seed are not independent
         growth = [slope(seed_rows["jobs"].to_list(), seed_rows["preemptions"].to_list()) for seed_rows in seeds]
-        return Part(
-            f"{policy}: preemptions grow with J", tuple(growth), f"{format_cell(mean_of(growth))} for each job more"
-        )
+        return Part(f"{policy}: preemptions grow with J", tuple(growth), f"{format_mean(growth)} for each job more")
 
     def _stays_low(self, by_policy: dict[str, pl.DataFrame], rival: str) -> Part:
-        """That the mean over all J is below another policy's: the strict reading of "relatively low"."""
+        """The strict reading of "relatively low": the mean over all J is below another policy's."""
         low_means, policy_means = (mean_by_seed(by_policy[policy], "preemptions") for policy in (self.low, rival))
-        numbers = f"{format_cell(mean_of(low_means))} against {format_cell(mean_of(policy_means))}"
+        numbers = format_pair(low_means, policy_means)
         return Part(f"{self.low} has fewer than {rival} over all J", tuple(policy_means - low_means), numbers)
 
     def _line(self, policy: str, rows: pl.DataFrame) -> Line:

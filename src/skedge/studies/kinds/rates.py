@@ -9,7 +9,7 @@ from pydantic import Field
 
 from skedge.studies.figure import Figure, Line
 from skedge.studies.judge import Part
-from skedge.studies.outcome import Cell, Outcome, format_cell, mean_by_seed, mean_of
+from skedge.studies.outcome import Cell, Outcome, format_pair, mean_by_seed, mean_of
 from skedge.studies.trial import TrialResult
 
 from .growing import Growing
@@ -39,11 +39,12 @@ class Rates(Growing):
         live, simulated = (
             sum(metrics[name] for name in self.metrics) for metrics in (result.metrics, result.simulated)
         )
-        return [{"seed": result.trial.seed, **result.trial.place, "value": live, "simulated": simulated}]
+        return [result.row(value=live, simulated=simulated)]
 
     def outcome(self, rows: pl.DataFrame) -> Outcome:
         """Judge whether one policy's rate is the lowest."""
         base = rows.filter(pl.col("policy") == self.base).select("seed", "jobs", one="value", one_simulated="simulated")
+        # by seed and J: the base policy ran on the same jobs
         rates = rows.join(base, on=["seed", "jobs"]).with_columns(
             rate=pl.col("value") / pl.col("one"), rate_simulated=pl.col("simulated") / pl.col("one_simulated")
         )
@@ -60,9 +61,10 @@ class Rates(Growing):
         return Outcome(tuple(self._below(by_policy, rival) for rival in rivals), columns, tuple(table), figure)
 
     def _below(self, by_policy: dict[str, pl.DataFrame], rival: str) -> Part:
-        """That the rate over all J is below another policy's, in the mean over the seeds."""
+        """The rate over all J is below another policy's, in the mean over the seeds."""
+        # the mean over all J of each seed: one difference a seed
         low_means, policy_means = (mean_by_seed(by_policy[policy], "rate") for policy in (self.low, rival))
-        numbers = f"{format_cell(mean_of(low_means))} against {format_cell(mean_of(policy_means))}"
+        numbers = format_pair(low_means, policy_means)
         least = MATTERS * mean_of(policy_means).mean
         return Part(f"{self.low} is below {rival} over all J", tuple(policy_means - low_means), numbers, least=least)
 

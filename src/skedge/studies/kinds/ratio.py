@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from skedge.core.model.cluster import Floats
 from skedge.studies.figure import Figure, Line
 from skedge.studies.judge import Part
-from skedge.studies.outcome import Cell, Outcome, format_cell, mean_of, points, slope
+from skedge.studies.outcome import Cell, Outcome, format_cell, format_mean, mean_of, points, slope
 
 from .varied import scenario_fields
 
@@ -99,6 +99,7 @@ class Ratio(BaseModel):
             ]
         if self.rises:
             parts += [self._rises(ratios, epsilon) for epsilon, ratios in by_seed.items()]
+        # stated once, beside the first part
         parts[0] = replace(parts[0], numbers=f"{parts[0].numbers}; {proof_summary(rows)}")
         table: list[tuple[Cell, ...]] = [
             (line.label, int(x), format_cell(value, 3))
@@ -111,7 +112,9 @@ class Ratio(BaseModel):
 
     def _by_seed(self, rows: pl.DataFrame, epsilon: float) -> Floats:
         """The ratios at an eps, shape ``(seeds, values)``."""
+        # shape (seeds, values): a row of the table for each seed and value
         epsilon_rows = rows.filter(pl.col("epsilon") == epsilon).sort("seed", "at")
+        # rows are sorted by value, columns are in the order of `values`
         return epsilon_rows["value"].to_numpy().reshape(-1, len(self.values))[:, np.argsort(np.argsort(self.values))]
 
     def _where(self, epsilon: float) -> str:
@@ -120,22 +123,24 @@ class Ratio(BaseModel):
     def _below(self, ratios: Floats, epsilon: float, value: int) -> Part:
         value_ratios = ratios[:, self.values.index(value)]
         text = f"the mean ratio with {value} {self.axis}{self._where(epsilon)} is below {self.below:g}"
-        return Part(text, tuple(self.below - value_ratios), format_cell(mean_of(value_ratios), 3))
+        return Part(text, tuple(self.below - value_ratios), format_mean(value_ratios, 3))
 
     def _falls(self, by_seed: dict[float, Floats], low: float, high: float) -> Part:
+        # by seed, over all values: one difference a seed
         low_means, high_means = by_seed[low].mean(1), by_seed[high].mean(1)
-        numbers = f"{format_cell(mean_of(low_means), 3)}, then {format_cell(mean_of(high_means), 3)}"
+        numbers = f"{format_mean(low_means, 3)}, then {format_mean(high_means, 3)}"
         return Part(f"it falls from eps = {low:g} to {high:g}", tuple(low_means - high_means), numbers)
 
     def _flat(self, ratios: Floats, epsilon: float, pair: tuple[int, int], flat: float) -> Part:
         first, second = (ratios[:, self.values.index(value)] for value in pair)
+        # relative to the mean over all points, so that one number serves all pairs
         differences = (second - first) / ratios.mean()
         text = f"with {pair[0]} and {pair[1]} {self.axis}{self._where(epsilon)} it differs by less than {flat:.0%}"
         return Part(text, tuple(differences), f"by {format_cell(points(mean_of(differences)), 1)} %", within=flat)
 
     def _rises(self, ratios: Floats, epsilon: float) -> Part:
         slopes = [slope(self.values, seed_ratios) for seed_ratios in ratios]
-        numbers = f"{format_cell(mean_of(slopes), 5)} more for each of the {self.axis}"
+        numbers = f"{format_mean(slopes, 5)} more for each of the {self.axis}"
         return Part(f"it rises with the {self.axis}{self._where(epsilon)}", tuple(slopes), numbers)
 
     def _line(self, rows: pl.DataFrame, epsilon: float) -> Line:
@@ -149,5 +154,6 @@ def proof_summary(rows: pl.DataFrame) -> str:
     solved = rows.filter(pl.col("best").is_not_null()).unique(["seed", "at"])
     if solved.is_empty():
         return "bounds only"
+    # 0 / 0 is a gap of 0: cost and bound are both 0
     gap = ((solved["best"] - solved["bound"]).abs() / solved["best"]).fill_nan(0.0).to_list()
     return f"{sum(g <= 1e-6 for g in gap)} of {len(gap)} optima proved; largest gap {max(gap):.1%}"

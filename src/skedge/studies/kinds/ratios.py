@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from skedge.analysis.intervals import Estimate
 from skedge.studies.figure import Figure, Line
 from skedge.studies.judge import Part, by_ranks
-from skedge.studies.outcome import Cell, Outcome, format_cell, mean_of
+from skedge.studies.outcome import Cell, Outcome, format_cell, format_mean, format_pair, mean_of
 
 from .ratio import Instance, proof_summary
 from .sweep import MATTERS
@@ -91,6 +91,7 @@ class Ratios(BaseModel):
         """Values of the varied fields by name; no point occurs twice."""
         centre = {axis.vary: self.set[axis.vary] for axis in self.over}
         candidates = [centre | {axis.vary: value} for axis in self.over for value in axis.values]
+        # the centre may lie on every axis
         return [point for i, point in enumerate(candidates) if point not in candidates[:i]]
 
     def _name(self, point: dict[str, Any]) -> str:
@@ -111,6 +112,7 @@ class Ratios(BaseModel):
         if self.below is not None:
             parts += [self._below(rows, index, name, self.below) for index, name in enumerate(names)]
         parts += [self._smaller(rows, rival, index, name) for rival in rivals for index, name in enumerate(names)]
+        # a ratio may be dominated by one seed (see above)
         parts = [by_ranks(part) for part in parts]
         parts[0] = replace(parts[0], numbers=f"{parts[0].numbers}; {proof_summary(rows)}{_unbounded_note(rows)}")
         table: list[tuple[Cell, ...]] = [
@@ -131,11 +133,11 @@ class Ratios(BaseModel):
 
     def _below(self, rows: pl.DataFrame, index: int, name: str, below: float) -> Part:
         ratios = self._by_seed(rows, self.policies[0], index)
-        return Part(f"the ratio is below {below:g} at {name}", tuple(below - ratios), format_cell(mean_of(ratios), 3))
+        return Part(f"the ratio is below {below:g} at {name}", tuple(below - ratios), format_mean(ratios, 3))
 
     def _smaller(self, rows: pl.DataFrame, rival: str, index: int, name: str) -> Part:
         first_ratios, policy_ratios = (self._by_seed(rows, policy, index) for policy in (self.policies[0], rival))
-        numbers = f"{format_cell(mean_of(first_ratios), 3)} against {format_cell(mean_of(policy_ratios), 3)}"
+        numbers = format_pair(first_ratios, policy_ratios, 3)
         text = f"the ratio of {self.policies[0]} is below that of {rival} at {name}"
         return Part(text, tuple(policy_ratios - first_ratios), numbers, least=MATTERS * mean_of(policy_ratios).mean)
 

@@ -21,7 +21,7 @@ from skedge.core.errors import InputError
 from skedge.core.model.cluster import Floats
 from skedge.studies.figure import Figure, Line
 from skedge.studies.judge import Part, by_ranks
-from skedge.studies.outcome import Cell, Outcome, format_cell, mean_of, points, slope
+from skedge.studies.outcome import Cell, Outcome, format_cell, format_mean, format_pair, mean_of, points, slope
 
 from .varied import scenario_fields
 
@@ -142,6 +142,7 @@ class Sweep(BaseModel):
             raise InputError(f"--trace {str(trace)!r}: this study draws its arrivals and takes no trace")
         for name, data in self._scenarios(seed, trace):
             for policy in (*self.policies, *self.beside):
+                # the policy as written in the file, with its {at}: a line of the figure is one such policy
                 place: dict[str, Value] = {**name, "policy": policy}
                 label = "-".join(str(part) for part in (*place.values(), f"seed{seed}"))
                 yield Simulation(label, policy.format(at=name["at"]), seed, data, place)
@@ -157,6 +158,7 @@ class Sweep(BaseModel):
         """The base scenario with `fields` set and, with a trace, the seed's part of it."""
         data = scenario_fields(self.base, fields, seed)
         if trace is not None:
+            # seeds must not share arrivals: each skips as many rows as the largest of them takes
             part = data["workload"]["trace"]
             jobs = [value for value in self.values if isinstance(value, int)]
             part |= {"path": str(trace.resolve()), "skip": seed * max([*jobs, part.get("first", 1)])}
@@ -164,11 +166,13 @@ class Sweep(BaseModel):
 
     def outcome(self, rows: pl.DataFrame) -> Outcome:
         """Judge each part of the claim."""
+        # sorted, so that values of two policies at one point are in the same order of seeds
         rows = self._scaled(rows).sort("seed", "at")
         by_policy = {policy: rows.filter(pl.col("policy") == policy) for policy in (*self.policies, *self.beside)}
         name = f"log10 of {self.metric}" if self.log else self.metric
         if self.base_policy is not None:
             name = f"{name} over that of {self.base_policy}"
+        # only where there is a horizon
         late_column = {} if _is_empty(rows, "late") else {"late": "jobs finished after T"}
         shown_of = {"value": name, **late_column} | {metric: metric for metric in self.also}
         table: list[tuple[Cell, ...]] = [
@@ -185,6 +189,7 @@ class Sweep(BaseModel):
         """The rows as they are compared: relative to a policy, or as logarithms."""
         if self.base_policy is not None:
             base_rows = rows.filter(pl.col("policy") == self.base_policy).select("seed", "at", one="value")
+            # by seed and value: the base policy ran on the same scenario
             rows = rows.join(base_rows, on=["seed", "at"], maintain_order="left").with_columns(
                 pl.col("value") / pl.col("one")
             )
@@ -212,7 +217,8 @@ class Sweep(BaseModel):
             yield from self._largest_parts(first, self.largest_at)
 
     def _best_parts(self, by_policy: dict[str, pl.DataFrame], best: str) -> Iterator[Part]:
-        """That it is better than each other one, that its lead grows, and where it is largest."""
+        """The best policy is better than each other one, its lead grows, and is largest at a value."""
+        # policies of `beside` are shown, and no part of the claim
         rivals = [policy for policy in self.policies if policy != best]
         for rival in rivals:
             yield from self._better_parts(by_policy, best, rival, lower=self.lower)
@@ -230,12 +236,14 @@ class Sweep(BaseModel):
     def _line(self, label: str, rows: pl.DataFrame) -> Line:
         means = tuple(mean_of(rows.filter(pl.col("at") == value)["value"]) for value in self.values)
         values = list[Value](self.values)
+        # names have no position: points stand side by side, and no line joins them
         x = tuple(float(i) if isinstance(value, str) else float(value) for i, value in enumerate(values))
         return Line(label, x, means, joined=not self._names)
 
     def _lead(self, by_policy: dict[str, pl.DataFrame], leader: str, rival: str, *, lower: bool) -> pl.DataFrame:
         """The lead of one policy over another by seed and value; columns seed, at, value, theirs, lead."""
         rival_rows = by_policy[rival].select("seed", "at", theirs="value")
+        # a lead is positive where the policy is better, whichever direction that is
         sign = -1 if lower else 1
         pairs = by_policy[leader].join(rival_rows, on=["seed", "at"])
         return pairs.with_columns(lead=sign * (pl.col("value") - pl.col("theirs"))).sort("seed", "at")
@@ -246,7 +254,7 @@ class Sweep(BaseModel):
     def _better_parts(
         self, by_policy: dict[str, pl.DataFrame], leader: str, rival: str, *, lower: bool
     ) -> Iterator[Part]:
-        """That one policy is better than another at each value, judged value by value."""
+        """One policy is better than another at each value: a part for each."""
         lead = self._lead(by_policy, leader, rival, lower=lower)
         text = f"{leader} is {'below' if lower else 'above'} {rival}"
         for value in self.values:
@@ -255,45 +263,41 @@ class Sweep(BaseModel):
             yield Part(
                 f"{text} {self._where(value)}",
                 tuple(value_lead["lead"]),
-                f"{format_cell(mean_of(value_lead['value']))} against {format_cell(rival_mean)}",
+                f"{format_mean(value_lead['value'])} against {format_cell(rival_mean)}",
                 least=math.log10(1 + MATTERS) if self.log else MATTERS * abs(rival_mean.mean),
             )
 
     def _grows(self, lead: pl.DataFrame, leader: str, rival: str) -> Part:
-        return self._slope(
-            lead.drop("value").rename({"lead": "value"}), f"the gap between {leader} and {rival} grows", 1
-        )
+        rows = lead.drop("value").rename({"lead": "value"})
+        return self._slope(rows, f"the gap between {leader} and {rival} grows", 1)
 
     def _trend(self, rows: pl.DataFrame, policy: str, sign: int) -> Part:
         return self._slope(rows, f"{policy} {'rises' if sign > 0 else 'falls'}", sign)
 
     def _slope(self, rows: pl.DataFrame, text: str, sign: int) -> Part:
-        """That the slope of the values over the field is above 0, or below with the sign -1."""
-        slopes = [
-            slope(seed_rows["at"].to_list(), seed_rows["value"].to_list())
-            for seed_rows in rows.partition_by("seed", maintain_order=True)
-        ]
-        numbers = f"{format_cell(mean_of(slopes), 4)} more for each of the {self.axis}"
+        """The slope of the values over the field is above 0, or below with the sign -1."""
+        seeds = rows.partition_by("seed", maintain_order=True)
+        slopes = [slope(seed["at"].to_list(), seed["value"].to_list()) for seed in seeds]
+        numbers = f"{format_mean(slopes, 4)} more for each of the {self.axis}"
         return Part(f"{text} with the {self.axis}", tuple(sign * seed_slope for seed_slope in slopes), numbers)
 
     def _flat(self, rows: pl.DataFrame, value_a: Value, value_b: Value, flat: float) -> Part:
         first, second = (rows.filter(pl.col("at") == value)["value"] for value in (value_a, value_b))
+        # logarithms are relative already
         differences = (second - first) / (1.0 if self.log else mean_of(rows["value"]).mean)
+        # a ratio of 1 + flat, as a difference of logarithms
         margin = math.log10(1 + flat) if self.log else flat
         text = f"{self.policies[0]} {self._where(value_a)} and {self._where(value_b)} differs by less than {flat:.0%}"
-        by = format_cell(mean_of(differences), 3) if self.log else f"{format_cell(points(mean_of(differences)), 1)} %"
+        by = format_mean(differences, 3) if self.log else f"{format_cell(points(mean_of(differences)), 1)} %"
         return Part(text, tuple(differences), f"by {by}", within=margin)
 
     def _at_most(self, values: pl.Series, value: Value, at_most: float) -> Part:
         text = f"{self.policies[0]} is at most {at_most:g} {self._where(value)}"
-        return Part(text, tuple(at_most - values), format_cell(mean_of(values)))
+        return Part(text, tuple(at_most - values), format_mean(values))
 
     def _below_at(self, rows: pl.DataFrame, low: str, high: str) -> Part:
         low_values, high_values = (rows.filter(pl.col("at") == value)["value"] for value in (low, high))
-        numbers, least = (
-            f"{format_cell(mean_of(low_values))} against {format_cell(mean_of(high_values))}",
-            MATTERS * abs(mean_of(high_values).mean),
-        )
+        numbers, least = format_pair(low_values, high_values), MATTERS * abs(mean_of(high_values).mean)
         text = f"{self.policies[0]} is lower {self._where(low)} than {self._where(high)}"
         return Part(text, tuple(high_values - low_values), numbers, least=least)
 
@@ -302,22 +306,23 @@ class Sweep(BaseModel):
         for value in (value for value in list[Value](self.values) if value != peak):
             other_values = rows.filter(pl.col("at") == value)["value"]
             text = f"{self.policies[0]} is larger {self._where(peak)} than {self._where(value)}"
-            numbers = f"{format_cell(mean_of(peak_values))} against {format_cell(mean_of(other_values))}"
-            yield Part(
-                text, tuple(peak_values - other_values), numbers, least=MATTERS * abs(mean_of(other_values).mean)
-            )
+            numbers = format_pair(peak_values, other_values)
+            least = MATTERS * abs(mean_of(other_values).mean)
+            yield Part(text, tuple(peak_values - other_values), numbers, least=least)
 
     def _most_parts(self, lead: pl.DataFrame, gap: str, peak: str) -> Iterator[Part]:
-        """That the gap is larger at `peak` than at each other value."""
+        """The gap is larger at `peak` than at each other value: a part for each."""
+        # paired by seed
         wide = lead.pivot("at", index="seed", values="lead").sort("seed")
         for value in (str(value) for value in self.values if value != peak):
             text = f"the gap between {gap} is larger under {peak} than under {value}"
-            numbers = f"{format_cell(mean_of(wide[peak]))} against {format_cell(mean_of(wide[value]))}"
+            numbers = format_pair(wide[peak], wide[value])
             yield Part(text, tuple(wide[peak] - wide[value]), numbers)
 
 
 def _mean(values: pl.Series) -> Cell:
     """The mean of the values that there are, or None."""
+    # a run may lack a metric, as a mean over no finished job
     present = values.drop_nulls()
     return mean_of(present) if len(present) else None
 
@@ -343,10 +348,8 @@ class Gain(Sweep):
     def _scenarios(self, seed: int, trace: Path | None) -> Iterator[tuple[dict[str, Value], dict[str, Any]]]:
         for variant, fields in self.variants.items():
             for value in self.values:
-                yield (
-                    {"variant": variant, "at": value},
-                    self._data(self.set | fields | self._varied(value), seed, trace),
-                )
+                data = self._data(self.set | fields | self._varied(value), seed, trace)
+                yield {"variant": variant, "at": value}, data
 
     def outcome(self, rows: pl.DataFrame) -> Outcome:
         """Judge the ratio of the sums over the seeds of both policies' metrics, by variant."""
@@ -377,13 +380,15 @@ class Gain(Sweep):
         return Outcome(parts, ("mix", self.axis, name), tuple(table), figure)
 
     def _by_seed(self, variant: str, rival: str, rows: pl.DataFrame) -> Floats:
-        """By seed, the gain over the values, linear in the seed's numbers: its mean is that of the ratios less 1."""
+        """The gain of every seed, linear in the seed's numbers: its mean is that of the ratios less 1."""
         of_variant = rows.filter(pl.col("variant") == variant)
         wide = of_variant.pivot("policy", index=["seed", "at"], values="value").sort("seed", "at")
         best_values, rival_values = (
             wide[policy].to_numpy().reshape(-1, len(self.values)) for policy in (self.best, rival)
         )
+        # shape (seeds, values): the ratio of means over the seeds, at each value
         ratios = best_values.mean(0) / rival_values.mean(0)
+        # the ratio of means is no mean over seeds; its linear form (delta method) is, so that it can be tested by seed
         gains = (best_values - ratios * rival_values) / rival_values.mean(0) + ratios - 1
         return np.asarray(gains.mean(1))
 

@@ -19,5 +19,6 @@ def scenario_fields(base: str, fields: dict[str, Any], seed: int) -> dict[str, A
         place = data
         for part in way:
             place = place.setdefault(part, {})
+        # a copy, as the values of `fields` are shared by all scenarios of a study
         place[last] = copy.deepcopy(value)
     return data
