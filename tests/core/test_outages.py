@@ -17,8 +17,9 @@ from skedge.core.kernel.kernel import Kernel
 from skedge.core.kernel.state import DISPATCHED
 from skedge.core.model.scenario import Scenario
 from skedge.run import for_service, prepared
+from skedge.sim.agenda import CLOUD_ENDS, CLOUD_STARTS, WAKE
 from skedge.sim.what_if import InCloud, Present
-from skedge.sim.world import CLOUD_ENDS, CLOUD_STARTS, WAKE, SimulatedWorld
+from skedge.sim.world import SimulatedWorld
 from skedge.testing import small_scenario
 from skedge.why import why
 

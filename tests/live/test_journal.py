@@ -276,7 +276,7 @@ def own(tmp_path: Path) -> str:
 
 def written(url: str) -> dict[str, object]:
     """Write a run to a journal; returns what it is about."""
-    scenario, about = small_scenario(1), {"policy": "fifo"}
+    scenario, about = small_scenario(1), dict[str, object](policy="fifo")
     journal = SqlJournal(url, about)
     drive_to_end(fresh(scenario, "fifo", journal), SimulatedWorld(scenario))
     journal.close()

@@ -23,7 +23,7 @@ from builders import aonline_property as aonline
 from builders import batch, fairness, okita, optimum, pdors, site_baselines, site_optimum
 from oracles.chunk_instances import plain, tiny_scenario
 from oracles.instances import draw_instance
-from oracles.plain_aonline import Mode, a_online
+from oracles.plain_aonline import Mode, Reading, a_online
 from oracles.plain_batch import a_online as batch_online
 from oracles.plain_chunks import least_total
 from oracles.plain_gangs import least_total_of_gangs
@@ -134,8 +134,11 @@ def _optimum_of_sites(seed: int) -> None:
 
 # -- the table ---------------------------------------------------------------------------------------------------------
 
+EXACT: tuple[Reading, ...] = "marginal", "eq5"
+"""Readings of Q in whole numbers."""
+
 AONLINE = [
-    *(Mode(q, preempt, cloud) for q, preempt, cloud in product(("marginal", "eq5"), (True, False), (True, False))),
+    *(Mode(q, preempt, cloud) for q, preempt, cloud in product(EXACT, (True, False), (True, False))),
     *(Mode("fractional", cloud=cloud) for cloud in (True, False)),
 ]
 """The ten modes."""

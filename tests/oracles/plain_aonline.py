@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 Time = int | Fraction
 Place = tuple[int, int]
@@ -75,11 +75,15 @@ class Instance:
         return self.whole(self.jobs[j].r)
 
 
+Reading = Literal["marginal", "eq5", "fractional"]
+"""A reading of Q."""
+
+
 @dataclass(frozen=True)
 class Mode:
     """Reading of Q (J21 to J24), whether a running chunk may be displaced (J21), and A_online-E (`cloud` False)."""
 
-    q: Literal["marginal", "eq5", "fractional"] = "marginal"
+    q: Reading = "marginal"
     preempt_running: bool = True
     cloud: bool = True
 
@@ -264,7 +268,8 @@ def cloud_q(instance: Instance, j: int, now: Time, zeta: int, mode: Mode) -> Cos
 
 def a_greedy(instance: Instance, j: int, now: Time, mode: Mode, result: Result) -> bool:
     """Alg. 2 for one job; False, and nothing changed, if a chunk finds no room (J19)."""
-    job, chosen, costs, gaps = instance.jobs[j], [], [], []
+    job, costs, gaps = instance.jobs[j], [], []
+    chosen: list[Any] = []
     free = free_storage(instance, result, now)
     order = len({c.job for c in result.chunks})
 
@@ -349,10 +354,10 @@ def a_ps(instance: Instance, result: Result) -> dict[int, list[tuple[Time, Time,
 def a_online(instance: Instance, mode: Mode | None = None) -> Result:
     """Alg. 1. Arrivals and active jobs are two sets (J7); a job without room waits until a job ends (J19)."""
     mode, result, t = mode or Mode(), Result(), Fraction(-1)
-    coming, waiting = sorted(range(len(instance.jobs)), key=instance.seen), []
+    coming, waiting = sorted(range(len(instance.jobs)), key=instance.seen), list[int]()
     while coming or waiting:
         ends = [result.job_completion(j) for j in result.zeta]
-        t = min([instance.seen(j) for j in coming[:1]] + [c for c in ends if waiting and c > t])
+        t = Fraction(min([instance.seen(j) for j in coming[:1]] + [c for c in ends if waiting and c > t]))
         # line 2, and before it the jobs that wait for storage, if a job has ended
         again, waiting = (waiting, []) if t in ends else ([], waiting)
         arrivals = [j for j in coming if instance.seen(j) == t]
@@ -395,4 +400,4 @@ def never_fits(instance: Instance, j: int, mode: Mode) -> bool:
         return not mode.cloud
     if job.u == 0 or any(server.storage is None for server in able):
         return False
-    return sum(Fraction(server.storage) // job.u for server in able) < job.D
+    return sum(Fraction(server.storage or 0) // job.u for server in able) < job.D

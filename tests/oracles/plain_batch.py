@@ -238,8 +238,8 @@ def a_online(scenario: Scenario, setting: Setting, watch: Watch | None = None) -
     held: list[tuple[int, Plan, int]] = []
     while waiting:
         system = System(scenario, setting, tau)
-        for job, plan, end in held:
-            system.take(job, plan, end)
+        for job, accepted, end in held:
+            system.take(job, accepted, end)
         for job in sorted(job for job in waiting if jobs.arrival[job] < tau * slot):
             plan = system.best(job)
             if watch is not None:

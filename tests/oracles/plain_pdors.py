@@ -38,6 +38,7 @@ def servers(job: TrainingJob, workers: int) -> int:
 
 
 def quantum(job: TrainingJob) -> int:
+    assert job.levels is not None
     return -(-job.work // job.levels)
 
 
@@ -197,7 +198,13 @@ def repaired(
             drop_worker = w[h] > 0 and (s[h] == 0 or job.worker[worst] >= job.ps[worst])
             w[h], s[h] = (w[h] - 1, s[h]) if drop_worker else (w[h], s[h] - 1)
     by_price = [
-        sorted(range(len(free)), key=lambda h, d=demand: (sum(p * x for p, x in zip(prices[h], d, strict=True)), h))
+        sorted(
+            range(len(free)),
+            key=lambda h, d=demand: (  # type: ignore[misc]
+                sum(p * x for p, x in zip(prices[h], d, strict=True)),
+                h,
+            ),
+        )
         for demand in (job.worker, job.ps)
     ]
     for h in reversed(by_price[0]):

@@ -30,7 +30,7 @@ def most_utility(scenario: Scenario) -> float:
         found = 0.0
         open_jobs = [j for j in range(len(jobs)) if left[j] > 0 and jobs.arrival[j] <= t * slot]
         for picked in product(*([((), Fraction(0)), *choices[j]] for j in open_jobs)):
-            if _fits(scenario, capacity, open_jobs, [p for p, _ in picked]):
+            if _fits(scenario, capacity, open_jobs, [p for p, _ in picked]):  # type: ignore[misc]
                 after, gained = list(left), 0.0
                 for j, (_, part) in zip(open_jobs, picked, strict=True):
                     after[j] = max(left[j] - part, Fraction(0))

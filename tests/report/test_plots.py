@@ -25,6 +25,7 @@ from skedge.optimum.types import Bound, Optimum
 from skedge.report import notebook, plots
 from skedge.report.pictures import standalone
 from skedge.report.plots import MIME, Plots
+from skedge.report.table import ReportTable
 from skedge.run import Run, run
 from skedge.testing import small_scenario
 
@@ -153,9 +154,7 @@ def test_names_cannot_become_markup() -> None:
     shown = Plots([samples.report_run(HOSTILE, world, samples.chunked(world, 2, 1))])
     for plot in shown.every().values():
         assert "<img" not in plot.svg()
-    html = notebook.displayed(
-        HOSTILE, notebook.ReportTable(("policy", "b"), [[HOSTILE, 1.0]]), [shown.lanes()], HOSTILE
-    )
+    html = notebook.displayed(HOSTILE, ReportTable(("policy", "b"), [[HOSTILE, 1.0]]), [shown.lanes()], HOSTILE)
     assert HOSTILE not in html
     assert len(_images(html)) == 1
 

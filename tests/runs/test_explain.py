@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ MODES = ["marginal", "eq5", "fractional"]
 OTHERS = ["aonline:preempt_running=false", "aonline:cloud=false"]
 
 
-def explained(result: Run) -> list[tuple[int, dict[str, Any], pl.DataFrame]]:
+def explained(result: Run) -> list[tuple[int, Mapping[str, Any], pl.DataFrame]]:
     """Job, terms and the dispatch on record of every job that was dispatched."""
     dispatches = result.schedule.decisions.filter(pl.col("verb") == "dispatch")
     found = []

@@ -90,7 +90,7 @@ def test_a_machine_that_cannot_hold_one_worker_holds_none_in_the_relaxation() ->
     assert relax(m, 1.0, 1.0)[0] == np.inf
     assert room_for(m.free, m.worker).tolist() == [0, 0, 0]
     value = np.zeros(1)
-    assert sweep(*m, 1.0, np.array([1.0]), *np.zeros((2, 1, 3)), value) == DONE
+    assert sweep(*m, 1.0, np.array([1.0]), *np.zeros((2, 1, 3)), value) == DONE  # type: ignore[call-arg]
     assert value[0] == np.inf
 
 
