@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint bench reproduce live-demo test-live docs pictures release clean
+.PHONY: demo test lint coverage bench reproduce live-demo test-live docs pictures release clean
 
 demo: $(VENV)/.run ## the main job: set up, then six policies side by side, a table and report.html
 	$(BIN)/skedge demo
@@ -15,6 +15,9 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+coverage: $(VENV)/.dev ## which lines and branches the tests run, on the screen and as pages in coverage/; compiled kernels are not measured
+	POLARS_MAX_THREADS=1 $(BIN)/pytest -n 2 --cov --cov-report=term --cov-report=html:coverage
 
 bench: $(VENV)/.live ## all measures of speed, into docs/bench.md; TRACE=, MACHINES= (Philly's files), PEER= (Tiresias's simulator) if there
 	$(BIN)/python benchmarks/bench.py $(TRACE) $(MACHINES) $(if $(PEER),--peer $(PEER)) $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON))
@@ -65,4 +68,4 @@ $(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	touch $@ $(VENV)/.run
 
 clean: ## remove the virtual environment and everything that a run leaves behind
-	rm -rf $(VENV) skedge-demo skedge-live runs comparison.html site figures figures-quick dist
+	rm -rf $(VENV) skedge-demo skedge-live runs comparison.html site figures figures-quick dist coverage .coverage*

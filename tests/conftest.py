@@ -56,6 +56,13 @@ class Said:
         return " ".join(self.err.replace("│", " ").split())
 
 
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Print the seed of the order of the tests, which ``-q`` leaves out: the same one makes the same order again."""
+    seed = config.getoption("randomly_seed", None)
+    if seed is not None:
+        terminalreporter.write_line(f"order of the tests: --randomly-seed={seed}")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _interruptible() -> None:
     """Commands that tests interrupt can be: a shell's ``&`` leaves SIGINT ignored, and processes inherit that."""

@@ -184,7 +184,8 @@ def test_every_rule_has_a_planted_violation() -> None:
         "M43",
         "M48",
     }  # in test_verify_strict, test_verify_live, test_lag, test_sharing, test_time_limits and test_verify_outages
-    planted = {one.rule for one in (*PLANTED, *ON_RESOURCES, *AT_SITES, *ONCE_PAST)}
+    cases: tuple[Any, ...] = (*PLANTED, *ON_RESOURCES, *AT_SITES, *ONCE_PAST)
+    planted = {one.rule for one in cases}
     assert planted | elsewhere == set(RULES)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeVar
 
-from reference.aonline_model import CLOUD, Instance, Job, Mode, Server
+from reference.aonline_model import CLOUD, Instance, Job, Mode, Reading, Server
 
 Pick = Callable[[int, int], int]
 """A whole number from the first to the second, both included."""
@@ -66,5 +66,5 @@ def _job(pick: Pick, kind: Kind, types: str, servers: int, *, hard: bool) -> Job
     )  # fmt: skip
 
 
-def draw_mode(pick: Pick, readings: tuple[str, ...] = ("marginal", "eq5")) -> Mode:
+def draw_mode(pick: Pick, readings: tuple[Reading, ...] = ("marginal", "eq5")) -> Mode:
     return Mode(one_of(pick, readings), preempt_running=pick(0, 2) > 0, cloud=pick(0, 2) > 0)

@@ -22,7 +22,7 @@ SERVERS = ((1, 1),)
 
 def job(name: str, r: float, k: int, p: float, **options: Any) -> Job:
     """A gang of k workers that trains for p seconds; every worker one chunk. No uploads unless options say so."""
-    given = {"upload_s": {}, "chunks": k, "gradient_mb": 0.0} | options
+    given: dict[str, Any] = {"upload_s": {}, "chunks": k, "gradient_mb": 0.0, **options}
     return Job(id=name, arrival_s=r, epochs=1, minibatches=1, minibatch_s=p, workers=k, **given)
 
 

@@ -10,11 +10,10 @@ import pytest
 from builders.site_instances import draw_jobs, draw_sites
 from builders.sites_alone import Alone
 from reference.okita import Plain, Row
-from skedge.policies.okita.alg1 import Okita, OkitaParams
-from skedge.policies.okita.slots import Decision
+from skedge.policies.okita.alg1 import Okita, OkitaDecision, OkitaParams
 
 
-def same(decision: Decision, row: Row) -> None:
+def same(decision: OkitaDecision, row: Row) -> None:
     """Everything that was decided, and the costs."""
     plan = decision.tentative
     assert plan is not None
@@ -50,6 +49,7 @@ def the_fast_path_decides_as_the_plain_one(seed: int, chosen: dict[str, Any]) ->
     for (slot, decisions), (expected, rows) in zip(scheduler.run(jobs), plain.run(), strict=True):
         assert slot == expected
         for decision, row in zip(decisions, rows, strict=True):
+            assert isinstance(decision, OkitaDecision)
             same(decision, row)
     never = [job for job, outcome in scheduler.outcomes.items() if outcome.status == "never"]
     assert sorted(never) == sorted(plain.never)

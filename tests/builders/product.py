@@ -123,7 +123,7 @@ def runs_of_run(run: Run) -> list[tuple[int, int, int, int, int, int]]:
     return sorted((job, d, *_place(cluster, lane), start, end) for job, d, lane, start, end in rows)
 
 
-def runs_of_plain(result: Result, unit: int = 1) -> list[tuple[int, int, int, int, int, int]]:
+def runs_of_plain(result: Result, unit: int = 1) -> list[tuple[Any, ...]]:
     return sorted(
         (c.job, c.d, place[0], CLOUD if place[0] == CLOUD else place[1], start * unit, stop * unit)
         for place, runs in result.timelines.items()
@@ -140,7 +140,7 @@ def ps_of_run(run: Run) -> dict[int, list[tuple[int, int, int, int]]]:
     return {job: sorted(rows) for job, rows in out.items()}
 
 
-def ps_of_plain(result: Result, unit: int = 1) -> dict[int, list[tuple[int, int, int, int]]]:
+def ps_of_plain(result: Result, unit: int = 1) -> dict[int, list[tuple[Any, ...]]]:
     return {j: [(start * unit, stop * unit, *place) for start, stop, *place in rows] for j, rows in result.ps.items()}
 
 
@@ -148,5 +148,5 @@ def completions_of_run(run: Run) -> list[int | None]:
     return run.schedule.jobs["completion"].to_list()
 
 
-def completions_of_plain(instance: Instance, result: Result, unit: int = 1) -> list[int | None]:
+def completions_of_plain(instance: Instance, result: Result, unit: int = 1) -> list[Any]:
     return [None if j in result.rejected else result.job_completion(j) * unit for j in range(len(instance.jobs))]

@@ -18,9 +18,8 @@ def small(seed: int, *, jobs: int = 6, physics: Physics | None = None) -> Scenar
     cluster = Cluster([*servers, Server("cloud", "cloud")] if rng.integers(2) else servers)
     table, given_delays = job_table([_job(j, cluster, rng) for j in range(jobs)])
     colocation = "one_server" if rng.integers(3) else "cloud"
-    return Scenario(
-        cluster, Jobs(table, cluster, given_delays), physics or Physics(slotted=True, colocation=colocation)
-    )  # type: ignore[arg-type]
+    physics = physics or Physics(slotted=True, colocation=colocation)  # type: ignore[arg-type]
+    return Scenario(cluster, Jobs(table, cluster, given_delays), physics)
 
 
 def _server(s: int, rng: np.random.Generator) -> Server:

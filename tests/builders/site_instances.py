@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.random import Generator
 
@@ -35,9 +37,10 @@ def draw_jobs(rng: Generator, sites: Sites, count: int, *, fits: bool = True) ->
     resources = sites.capacity.shape[1]
     jobs = []
     for number in range(count):
-        worker, ps = rng.integers(0, 4, resources), rng.integers(0, 4 if fits else 9, resources)
+        worker: Any = rng.integers(0, 4, resources)
+        ps: Any = rng.integers(0, 4 if fits else 9, resources)
         worker[rng.integers(resources)] = rng.integers(1, 4)
-        data = rng.integers(0, 9, len(sites))
+        data: Any = rng.integers(0, 9, len(sites))
         data[rng.integers(len(sites))] += 1
         jobs.append(
             SiteJob(

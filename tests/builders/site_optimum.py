@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
-from skedge.core.model.latency import Exponential, Linear, Piecewise
+from skedge.core.model.latency import Exponential, LatencyCost, Linear, Piecewise
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
 
@@ -19,7 +19,7 @@ def tiny(seed: int) -> Scenario:
     servers = [Server(f"s{r}", capacity={"gpu": float(rng.integers(1, 4)), "cpu": 3.0}) for r in range(sites)]
     cost = np.triu(rng.integers(0, 9, (sites, sites)) / 4, 1)
     cluster = Cluster(servers, cost + cost.T)
-    latencies = [
+    latencies: list[LatencyCost] = [
         Exponential(float(rng.integers(1, 9)), 0.5), Linear(float(rng.integers(1, 9)), 3.0),
         Piecewise(1.0, float(rng.integers(2, 30)), 2.0),
     ]  # fmt: skip

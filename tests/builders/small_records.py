@@ -64,7 +64,7 @@ def table(name: str, columns: str, rows: list[tuple[Any, ...]]) -> pl.DataFrame:
     given = columns.split()
     full = [{c: dict(zip(given, row, strict=True)).get(c) for c in types} for row in rows]
     for row in full:
-        row |= {c: round(row[c] * S) for c in TIMES & set(row) if row[c] is not None}
+        row |= {c: round(time * S) for c in TIMES & set(row) if (time := row[c]) is not None}
     return pl.DataFrame(full, schema={c: pl.String() if c == "reason" else t for c, t in types.items()}).cast(types)
 
 
@@ -167,7 +167,7 @@ def edit(table: str, row: int, **values: Any) -> Change:
         rows = frame.with_columns(pl.col(c).cast(pl.String) for c in ("reason",) if c in frame.columns).to_dicts()
         rows[row] |= {c: round(v * S) if c in TIMES and v is not None else v for c, v in values.items()}
         types = {c: pl.String() if c == "reason" else t for c, t in frame.schema.items()}
-        return replace(s, **{table: pl.DataFrame(rows, schema=types).cast(dict(frame.schema))})
+        return replace(s, **{table: pl.DataFrame(rows, schema=types).cast(frame.schema)})
 
     return change
 

@@ -28,5 +28,5 @@ def verdicts(outcome: Outcome) -> str:
 
 def repeated(rows: pl.DataFrame, times: int = 3) -> pl.DataFrame:
     """The rows with further seeds whose numbers are the same again."""
-    seeds = 1 + int(rows["seed"].max())  # type: ignore[call-overload]
+    seeds = 1 + int(rows["seed"].max())  # type: ignore[call-overload,arg-type]
     return pl.concat([rows.with_columns(pl.col("seed") + k * seeds) for k in range(times)])

@@ -83,8 +83,8 @@ def exchanged(s: Schedule) -> Schedule:
     )
     rows = s.runs.with_row_index("_row").filter(pl.col("job") == job)["_row"].to_list()[:2]
     by = s.runs["work"][rows[0]] / 2
-    work = pl.when(pl.int_range(pl.len()) == rows[0]).then(pl.col("work") - by)
-    work = work.when(pl.int_range(pl.len()) == rows[1]).then(pl.col("work") + by).otherwise("work")
+    less = pl.when(pl.int_range(pl.len()) == rows[0]).then(pl.col("work") - by)
+    work = less.when(pl.int_range(pl.len()) == rows[1]).then(pl.col("work") + by).otherwise("work")
     return replace(s, runs=s.runs.with_columns(work))
 
 

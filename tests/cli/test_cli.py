@@ -191,7 +191,7 @@ def test_verify_names_rule_job_and_time_of_a_spoilt_run(skedge: Skedge, spoilt: 
     end = loaded.schedule.runs.filter(pl.col("job") == 3)["end"].max()
     lines = [line for line in told.err.splitlines() if line.startswith("M8 ")]
     assert len(lines) == 1
-    assert lines[0].startswith(f"M8 (2b), (4a): job {loaded.scenario.jobs.ids[3]} at {end} µs: ")
+    assert lines[0].startswith(f"M8 (2b), (4a): job {loaded.scenario.jobs.ids[3]} at {end!s} µs: ")  # type: ignore[str-bytes-safe]
 
 
 def test_verify_gives_machines_the_same_violations(skedge: Skedge, spoilt: Path) -> None:

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 import skedge
-from skedge.cli.main import COMMANDS, LazyCommand
+from skedge.cli.lazy import LazyCommand
+from skedge.cli.main import COMMANDS
 from skedge.core.model.network import Delays, upload_delay, upload_row
 from skedge.platform.jit import CompiledFunction
 from skedge.testing import small_scenario

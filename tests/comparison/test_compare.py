@@ -92,7 +92,7 @@ class Fewest(Srtf):
         assert self.decided == 0
         super().start(cluster, physics, rng)
 
-    def decide(self, event: Event, view: View) -> Iterable[Order]:
+    def decide(self, event: Event, view: View) -> Iterable[Order]:  # type: ignore[override]
         self.decided += 1
         return super().decide(event, view)
 

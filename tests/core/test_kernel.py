@@ -457,6 +457,6 @@ def test_a_column_that_is_not_there_is_named_with_the_nearest_and_all_that_are()
     """As an author mistypes it."""
     view = Kernel(scenario(), Script()).view
     with pytest.raises(PolicyError, match=r"jobs\.chunk: is not a column \(did you mean chunks\?\); there are arr"):
-        _ = view.jobs.chunk
+        _ = view.jobs.chunk  # type: ignore[attr-defined]
     with pytest.raises(PolicyError, match=r"jobs\.zzz: is not a column; there are arrival, chunks, .*data"):
-        _ = view.jobs.zzz
+        _ = view.jobs.zzz  # type: ignore[attr-defined]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 import polars as pl
 import pytest
@@ -54,7 +54,7 @@ def test_a_policy_sees_users_and_gpu_types_of_the_jobs_that_have_arrived() -> No
     seen: list[tuple[list[int], list[str], str]] = []
 
     class Watching(Fifo):
-        def decide(self, event: Event, view: View) -> Iterator[Order]:
+        def decide(self, event: Event, view: View) -> Iterable[Order]:
             if event.arrived:
                 users = [view.user(one) for one in range(view.arrived)]
                 seen.append((view.jobs.user.tolist(), users, view.gpu_type(view.arrived - 1)))

@@ -9,6 +9,7 @@ import pytest
 
 from builders.kernel import A, B, S, Script, after_arrivals, again, allocate, announced_end, arrival, dispatch, handled
 from builders.kernel import scenario as two_servers
+from skedge.core.engine.agenda import CLOUD_ENDS, CLOUD_STARTS, WAKE
 from skedge.core.engine.lanes import COUNT, JOB
 from skedge.core.engine.ledger import AGENDA, PS_SINCE
 from skedge.core.errors import OrderError, PolicyError, StateError
@@ -20,7 +21,7 @@ from skedge.core.model.scenario import Scenario
 from skedge.explanation.wait_reason import wait_reason
 from skedge.prepare import prepare_for_service, prepare_policy
 from skedge.sim.what_if import InCloud, Present
-from skedge.sim.world import CLOUD_ENDS, CLOUD_STARTS, WAKE, SimulatedWorld
+from skedge.sim.world import SimulatedWorld
 from skedge.testing import small_scenario
 
 POLICIES = [

@@ -164,7 +164,7 @@ class Dozes(Sleeps):
     name: ClassVar[str] = "dozes"
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
-        yield from self.inner.decide(event, view)
+        yield from self.inner.decide(event, view)  # type: ignore[attr-defined]
         yield from super().decide(event, view) if event.time < 90 * SECOND else ()
 
 

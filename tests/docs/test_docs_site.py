@@ -19,8 +19,8 @@ pytestmark = pytest.mark.skipif(
 
 
 def build(folder: Path, root: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", root / "mkdocs.yml"]
-    return subprocess.run([*command, "--site-dir", folder], capture_output=True, text=True, cwd=root, check=False)
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(root / "mkdocs.yml")]
+    return subprocess.run([*command, "--site-dir", str(folder)], capture_output=True, text=True, cwd=root, check=False)
 
 
 @pytest.fixture(scope="module")

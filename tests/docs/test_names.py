@@ -10,6 +10,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -113,7 +114,9 @@ def modules(*, live: bool) -> Iterator[tuple[str, str]]:
             yield str(path.relative_to(ROOT)), path.read_text("utf-8")
 
 
+@cache
 def everything(*, live: bool) -> list[Measured]:
+    """All functions of the package, read once."""
     return [function for path, text in modules(live=live) for function in functions(text, path)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ MODES = ["marginal", "eq5", "fractional"]
 OTHERS = ["aonline:preempt_running=false", "aonline:cloud=false"]
 
 
-def explained(result: Run) -> list[tuple[int, dict[str, Any], pl.DataFrame]]:
+def explained(result: Run) -> list[tuple[int, Mapping[str, Any], pl.DataFrame]]:
     """Job, terms and the dispatch on record of every job that was dispatched."""
     dispatches = result.schedule.decisions.filter(pl.col("verb") == "dispatch")
     found = []
@@ -103,7 +103,7 @@ def test_delay_waiting_processing_and_others_sum_to_q(scenario: str, mode: str) 
 def upload_s(result: Run, job: int, server: int | None) -> float:
     from skedge.core.model.network import upload_delay
 
-    return int(upload_delay(result.scenario.delays, job, server)) / SECOND
+    return int(upload_delay(result.scenario.delays, job, server)) / SECOND  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("scenario", ["cloud", "dense", "storage"])
@@ -154,7 +154,7 @@ def test_the_first_decision_of_a_gang_policy_on_each_job_is_explained(policy: st
     decided = result.schedule.decisions.filter(pl.col("verb").cast(pl.String).is_in(["allocate", "reserve", "reject"]))
     for job, name in enumerate(result.scenario.jobs.ids[:8]):
         said, first = explain(result, name), decided.filter(pl.col("job") == job).row(0, named=True)
-        assert (said.verb, said.time_s * SECOND) == (first["verb"], pytest.approx(first["time"]))
+        assert (said.verb, said.time_s * SECOND) == (first["verb"], pytest.approx(first["time"]))  # type: ignore[comparison-overlap]
         assert said.reason == first["reason"]
         assert said.terms is not None
         assert said.terms["needs_workers"] == result.scenario.jobs.workers[job]

@@ -319,7 +319,7 @@ def outlive_its_job(of: Target) -> str | None:
 
 
 def fill_the_memory(of: Target) -> str | None:
-    pieces = []
+    pieces: list[bytearray] = []
     while len(pieces) < 4 * of["memory_mb"]:
         pieces.append(bytearray(os.urandom(1 << 10) * (1 << 10)))
         time.sleep(0.005)  # no faster than its memory can be counted

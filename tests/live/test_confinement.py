@@ -537,7 +537,7 @@ def test_a_group_that_is_removed_while_a_process_enters_is_made_again(
     """The last process of the job leaves between two steps of the next one, twice."""
     (tmp_path / "cgroup").write_text("0::/skedge.service/skedge-service\n")
     one = groups.JobGroup(Confinement(group="edge/a", usage=Usage(100)))
-    write, removed = groups._write, []
+    write, removed = groups._write, list[object]()
 
     def removing(file: Path, value: int | str) -> None:
         if file.name == "cgroup.procs" and len(removed) < 2:

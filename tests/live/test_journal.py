@@ -272,7 +272,7 @@ def own(tmp_path: Path) -> str:
 
 def written(url: str) -> dict[str, object]:
     """Write a run to a journal; returns what it is about."""
-    scenario, about = small_scenario(1), {"policy": "fifo"}
+    scenario, about = small_scenario(1), dict[str, object](policy="fifo")
     journal = SqlJournal(url, about)
     drive_to_end(kernel := fresh(scenario, "fifo", journal), SimulatedWorld(kernel))
     journal.close()

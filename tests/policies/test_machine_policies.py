@@ -154,7 +154,7 @@ def test_dorm_keeps_both_bounds_in_every_solution(cells: int) -> None:
 def test_dorm_solves_with_the_bounds_that_its_parameters_say(monkeypatch: pytest.MonkeyPatch) -> None:
     """theta1 2 m, rounded up or not, and theta2 of those that run; solutions keep the loss."""
     asked = []
-    solve = dorm_module.partition
+    solve = dorm_module.partition  # type: ignore[attr-defined]
 
     def noted(apps: Any, capacity: Any, bounds: Any, **how: Any) -> Any:
         found = solve(apps, capacity, bounds, **how)

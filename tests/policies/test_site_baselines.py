@@ -15,9 +15,9 @@ from builders.sites import POLICIES
 from builders.sites_alone import Alone, after, bandwidth_cost, run
 from skedge.core.errors import ScenarioError
 from skedge.core.model.latency import Exponential, Linear
+from skedge.core.model.speed import whole_chunks
 from skedge.policies.oasis.at_sites import site_prices
 from skedge.policies.okita.baselines import SiteDrf, SiteFifo, even_split
-from skedge.policies.okita.dta import whole_chunks
 from skedge.policies.okita.sites import SiteJob, Sites
 from skedge.policies.okita.slots import Decision, SiteScheduler
 from skedge.policies.pdors.prices import MIN_PRICE_RATIO

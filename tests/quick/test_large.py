@@ -194,7 +194,7 @@ def test_only_jobs_at_work_and_the_next_ones_are_in_memory(tmp_path: Path, monke
 
 def sizes(window: _Window) -> tuple[int, int]:
     """Jobs and chunks of which a window has books."""
-    assert len(window.books.jobs) == len(window.number) == len(window.log.zeta)
+    assert len(window.books.jobs) == len(window.number) == len(window.log.colocated)
     return len(window.books.jobs), len(window.books.truth.links)
 
 

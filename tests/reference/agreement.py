@@ -25,7 +25,7 @@ from builders.aonline_instances import draw_instance
 from builders.chunk_instances import plain, tiny_scenario
 from builders.she_instances import small
 from reference.aonline import a_online
-from reference.aonline_model import Mode
+from reference.aonline_model import Mode, Reading
 from reference.batch import a_online as batch_online
 from reference.drf import pooled_filling
 from reference.optimum_of_chunks import least_total
@@ -136,8 +136,11 @@ def _optimum_of_sites(seed: int) -> None:
 
 # -- the table ---------------------------------------------------------------------------------------------------------
 
+EXACT: tuple[Reading, ...] = "marginal", "eq5"
+"""Readings of Q in whole numbers."""
+
 AONLINE = [
-    *(Mode(q, preempt, cloud) for q, preempt, cloud in product(("marginal", "eq5"), (True, False), (True, False))),
+    *(Mode(q, preempt, cloud) for q, preempt, cloud in product(EXACT, (True, False), (True, False))),
     *(Mode("fractional", cloud=cloud) for cloud in (True, False)),
 ]
 """The ten modes."""

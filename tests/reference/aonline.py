@@ -23,8 +23,9 @@ from reference.aonline_model import CLOUD, Chunk, Cost, Instance, Interval, Mode
 
 def a_online(instance: Instance, mode: Mode | None = None) -> Result:
     """Alg. 1. Arrivals and active jobs are two sets (J7); a job without room waits until a job ends (J19)."""
-    mode, result, t = mode or Mode(), Result(), Fraction(-1)
-    to_come, waiting = sorted(range(len(instance.jobs)), key=instance.decision_time), []
+    mode, result = mode or Mode(), Result()
+    t: Time = Fraction(-1)
+    to_come, waiting = sorted(range(len(instance.jobs)), key=instance.decision_time), list[int]()
     # line 1, from event to event: between them nothing is decided
     while to_come or waiting:
         ends = [result.job_completion(j) for j in result.zeta]
@@ -51,7 +52,8 @@ def a_online(instance: Instance, mode: Mode | None = None) -> Result:
 
 def a_greedy(instance: Instance, j: int, now: Time, mode: Mode, result: Result) -> bool:
     """Alg. 2 for one job; False, and nothing changed, if a chunk finds no room (J19)."""
-    job, chosen, costs, gaps = instance.jobs[j], [], [], []
+    job, chosen = instance.jobs[j], list[Chunk]()
+    costs, gaps = [], []
     free = free_storage(instance, result, now)
     dispatched = len({c.job for c in result.chunks})
 
@@ -247,7 +249,7 @@ def never_fits(instance: Instance, j: int, mode: Mode) -> bool:
         return not mode.cloud
     if job.u == 0 or any(server.storage is None for server in qualified):
         return False
-    return sum(Fraction(server.storage) // job.u for server in qualified) < job.D
+    return sum(Fraction(server.storage) // job.u for server in qualified) < job.D  # type: ignore[arg-type, misc]
 
 
 # -- Sec. IV: the quantities of the proofs ----------------------------------------------------------------------------

@@ -67,11 +67,14 @@ class Instance:
         return self.round_up(self.jobs[j].r)
 
 
+Reading = Literal["marginal", "eq5", "fractional"]
+
+
 @dataclass(frozen=True)
 class Mode:
     """Reading of Q (J21 to J24), whether a running chunk may be displaced (J21), and A_online-E (`cloud` False)."""
 
-    q: Literal["marginal", "eq5", "fractional"] = "marginal"
+    q: Reading = "marginal"
     preempt_running: bool = True
     cloud: bool = True
 

@@ -30,7 +30,7 @@ def most_utility(scenario: Scenario) -> float:
         value = 0.0
         open_jobs = [j for j in range(len(jobs)) if left[j] > 0 and jobs.arrival[j] <= t * slot]
         for selection in product(*([((), Fraction(0)), *choices[j]] for j in open_jobs)):
-            if _fits(scenario, capacity, open_jobs, [p for p, _ in selection]):
+            if _fits(scenario, capacity, open_jobs, [p for p, _ in selection]):  # type: ignore[misc]
                 left_after, gained = list(left), 0.0
                 for j, (_, share) in zip(open_jobs, selection, strict=True):
                     left_after[j] = max(left[j] - share, Fraction(0))

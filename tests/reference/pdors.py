@@ -174,7 +174,7 @@ def alg_3(
     def best(t: int, v: int) -> tuple[float, tuple[tuple[int, int], ...]]:
         if t < first:  # the base case, which is not printed (P2)
             return (0.0 if v == 0 else INF), ()
-        least, work = INF, ()
+        least, work = INF, tuple[tuple[int, int], ...]()
         for u in range(v + 1):  # lines 1 and 5
             # lines 2 and 3
             cost, earlier = best(t - 1, v - u)
@@ -328,9 +328,13 @@ def repaired(
             scarcest = overload.index(max(overload))
             drop_worker = w[h] > 0 and (s[h] == 0 or job.worker[scarcest] >= job.ps[scarcest])
             w[h], s[h] = (w[h] - 1, s[h]) if drop_worker else (w[h], s[h] - 1)
+
+    def cost(server: int, demand: Sequence[float]) -> float:
+        return sum(p * x for p, x in zip(prices[server], demand, strict=True))
+
     by_price = [
-        sorted(range(len(free)), key=lambda h, d=demand: (sum(p * x for p, x in zip(prices[h], d, strict=True)), h))
-        for demand in (job.worker, job.ps)
+        sorted(range(len(free)), key=lambda h: (cost(h, job.worker), h)),
+        sorted(range(len(free)), key=lambda h: (cost(h, job.ps), h)),
     ]
     for h in reversed(by_price[0]):
         while sum(w) > job.batch and w[h]:

@@ -38,7 +38,7 @@ def servers(job: TrainingJob, workers: int) -> int:
 
 def quantum(job: TrainingJob) -> int:
     """Samples of a level of work: v counts levels, not samples (P3)."""
-    return -(-job.work // job.levels)
+    return -(-job.work // job.levels)  # type: ignore[operator]
 
 
 def quanta(job: TrainingJob) -> int:

@@ -30,6 +30,7 @@ from skedge.report import notebook, plots
 from skedge.report.pictures import standalone
 from skedge.report.plots import MIME, Plots
 from skedge.report.scenario_summary import summary_html
+from skedge.report.table import ReportTable
 from skedge.simulate import run
 from skedge.testing import small_scenario
 
@@ -169,9 +170,7 @@ def test_names_cannot_become_markup() -> None:
     shown = Plots([samples.report_run(HOSTILE, world, samples.chunked(world, 2, 1))])
     for plot in shown.charts().values():
         assert "<img" not in plot.svg()
-    html = notebook.notebook_html(
-        HOSTILE, notebook.ReportTable(("policy", "b"), [[HOSTILE, 1.0]]), [shown.lanes()], HOSTILE
-    )
+    html = notebook.notebook_html(HOSTILE, ReportTable(("policy", "b"), [[HOSTILE, 1.0]]), [shown.lanes()], HOSTILE)
     assert HOSTILE not in html
     assert len(_images(html)) == 1
 

@@ -26,10 +26,9 @@ from skedge.scenario.file import (
     json_schema,
     load_scenario,
     scenario_from_dict,
-    work_s,
 )
 from skedge.scenario.jobs import read_jobs_table
-from skedge.scenario.load import busy_workers, offered_load
+from skedge.scenario.load import busy_workers, offered_load, work_s
 from skedge.scenario.save import save_scenario
 from skedge.scenario.schema import SCHEMAS, job_json_schema
 

@@ -202,7 +202,7 @@ def test_the_lead_is_largest_at_one_name() -> None:
 def test_cases_are_named_settings_and_are_compared_in_pairs() -> None:
     """a is 5 under the first and 8 under the second; b stands beside."""
     cases = {"few": {"workload.synthetic.jobs": 3}, "many": {"workload.synthetic.jobs": 4}}
-    study = Sweep(
+    study = Sweep(  # type: ignore[call-arg] # values are made of the cases
         kind="sweep", base="s4", cases=cases, axis="jobs", policies=["a", "b"], metric="utility_total",
         also=["late_share"], below_at=[("few", "many"), ("many", "few")],
     )  # fmt: skip

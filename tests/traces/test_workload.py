@@ -275,7 +275,7 @@ def test_rigid_and_divisible_versions_of_a_trace_are_the_same_jobs_but_for_their
     assert rigid.select(same).equals(by_trace.select(same))
     for column in ("chunk_mb", "upload_edge_lo_s", "upload_edge_hi_s", "upload_cloud_lo_s", "upload_cloud_hi_s"):
         of_the_job = [table[column] * table["chunks"] for table in (rigid, by_trace)]
-        np.testing.assert_allclose(*of_the_job, rtol=1e-12)
+        np.testing.assert_allclose(of_the_job[0], of_the_job[1], rtol=1e-12)
     np.testing.assert_allclose(
         rigid["minibatch_s"] * rigid["chunks"], by_trace["minibatch_s"] * by_trace["chunks"], rtol=1e-12
     )

@@ -20,7 +20,7 @@ from golden.okita_cases import MIGRATE
 from skedge.core.errors import ScenarioError, StateError
 from skedge.core.model.cluster import Floats, Ints
 from skedge.core.model.latency import Exponential, LatencyCost, Linear, Piecewise
-from skedge.policies.okita.alg1 import Okita, OkitaParams, priorities
+from skedge.policies.okita.alg1 import Okita, OkitaDecision, OkitaParams, priorities
 from skedge.policies.okita.dta import send, transfer
 from skedge.policies.okita.osf import every_plan
 from skedge.policies.okita.pa import Weights, place, site_rooms, terms
@@ -55,7 +55,7 @@ def site_job(number: int = 0, **changes: Any) -> SiteJob:
     return SiteJob(number, **{**usual, **changes})
 
 
-def ran(scheduler: SiteScheduler | Alone, jobs: list[SiteJob]) -> list[tuple[int, Sequence[Decision]]]:
+def ran(scheduler: SiteScheduler | Alone, jobs: list[SiteJob]) -> list[tuple[int, Sequence[Any]]]:
     return list((scheduler if isinstance(scheduler, Alone) else Alone(scheduler)).run(jobs))
 
 
@@ -82,6 +82,8 @@ def test_the_bounded_search_is_the_enumeration(seed: int, chosen: dict[str, Any]
     ):
         assert slot == other
         for a, b in zip(one, two, strict=True):
+            assert isinstance(a, OkitaDecision)
+            assert isinstance(b, OkitaDecision)
             assert (a.job, a.verb, a.priority) == (b.job, b.verb, b.priority)
             for x, y in ((a.placement, b.placement), (a.transfer, b.transfer)):
                 assert (x is None) == (y is None)
@@ -371,7 +373,7 @@ def test_a_scheduler_that_takes_more_than_there_is_is_stopped() -> None:
     """Two jobs at a site that holds one."""
 
     class Careless(Okita):
-        def decide(self, slot: int) -> list[Decision]:
+        def decide(self, slot: int) -> list[Decision]:  # type: ignore[override]
             at = SitePlacement(np.array([2, 0]), 0, 0.0)
             return [Decision(job, "run", one.left, at) for job, one in self.active.items()]
 
@@ -413,7 +415,8 @@ def test_a_cost_beyond_floats_still_decides() -> None:
     job = site_job(arrival=0, latency=Exponential(50))
     scheduler = Alone(Okita(Sites(np.array([[2.0], [3.0]]), TWO.cost)))
     scheduler.arrive(job)
-    first = scheduler.scheduler.decide(20_000)[0].tentative
+    decisions: Any = scheduler.scheduler.decide(20_000)
+    first = decisions[0].tentative
     assert first is not None
     assert (first.workers, first.slots) == (2, 1)
     scheduler.step(20_000)

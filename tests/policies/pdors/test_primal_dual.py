@@ -224,7 +224,7 @@ def test_a_saved_scenario_of_resources_is_the_same_again(tmp_path: Path) -> None
 
 def test_a_solver_that_fails_rejects_the_job_and_the_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the first call fails: job a is rejected with what HiGHS said, b is complete."""
-    real, calls = pdors.relax, []
+    real, calls = pdors.relax, []  # type: ignore[attr-defined]
 
     def fails_once(*args: Any) -> Any:
         calls.append(args)

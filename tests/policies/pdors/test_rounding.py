@@ -31,7 +31,7 @@ def program(least: int, rows: int) -> tuple[Floats, Floats]:
 
     Row i has entries 1 on its own 2 * least of the variables, so that a = 1/2 * 2 * least.
     """
-    a = np.kron(np.eye(rows), np.ones(2 * least))
+    a: Floats = np.kron(np.eye(rows), np.ones(2 * least))  # type: ignore[assignment]
     return a, np.full(a.shape[1], 0.5)
 
 
