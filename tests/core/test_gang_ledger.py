@@ -19,7 +19,7 @@ from builders.product import play
 from builders.small_records import Change, again, both, drop
 from golden.gang_cases import CASES, HOUR
 from skedge.analysis.verify.verify import verify
-from skedge.core.engine.engine import Engine
+from skedge.core.engine.engine import AllocationEngine
 from skedge.core.engine.ledger import ELASTIC, GANG, LEFT, NO_PS, TRUE_LEFT
 from skedge.core.errors import OrderError
 from skedge.core.events import Allocate, Event, Order, Suspend, Upload, WakeAt, ps_in
@@ -92,7 +92,7 @@ class Ledger:
     """The engine's ledger of one job with this work, co-located or not, on servers with these workers."""
 
     def __init__(self, of: Job, servers: list[tuple[int, int]], work: int, overhead: int = 0, *, kept: bool = True):
-        self.engine = Engine(scenario([of], servers))
+        self.engine = AllocationEngine(scenario([of], servers))
         self.engine.case = self.engine.case._replace(overhead=overhead, kept=int(kept), step=1)
         self.engine.ledger.announced[:] = work
         self.engine.ledger.jobs[0, [LEFT, TRUE_LEFT]] = work

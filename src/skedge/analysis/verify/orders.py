@@ -75,7 +75,7 @@ class GangOrders(NamedTuple):
         return self.select(np.diff(self.order, prepend=-1) > 0)
 
 
-class Holdings(NamedTuple):
+class AllocationStarts(NamedTuple):
     """Workers or PSs that a job holds on a server from a time on; `places` is the number of its servers then."""
 
     begin: Events
@@ -143,21 +143,21 @@ def _admissions(c: Columns, findings: Findings) -> None:
 
 
 @once
-def worker_holdings(c: Columns) -> Holdings:
+def worker_holdings(c: Columns) -> AllocationStarts:
     """The workers of gangs and elastic allocations."""
     table = gang_holdings(c)
     job, start, server, n, allocation = (table[name].to_numpy() for name in ("job", "start", "server", "n", "at"))
-    return Holdings(events(job, start, server), n, np.bincount(allocation)[allocation])
+    return AllocationStarts(events(job, start, server), n, np.bincount(allocation)[allocation])
 
 
-def _ps_holdings(t: Table) -> Holdings:
+def _ps_holdings(t: Table) -> AllocationStarts:
     rows = np.lexsort((t["server"], t["start"], t["job"]))
     job, start, server = (t[name][rows] for name in ("job", "start", "server"))
     moves = np.append(True, (job[1:] != job[:-1]) | (start[1:] != start[:-1]))[: len(rows)]
     first = np.flatnonzero(moves | np.append(True, server[1:] != server[:-1])[: len(rows)])
     n = np.add.reduceat(t["count"][rows].astype(np.int64), first) if len(rows) else np.zeros(0, np.int64)
     allocation = np.cumsum(moves)[first]
-    return Holdings(events(job[first], start[first], server[first]), n, np.bincount(allocation)[allocation])
+    return AllocationStarts(events(job[first], start[first], server[first]), n, np.bincount(allocation)[allocation])
 
 
 def _final_orders(orders: GangOrders) -> GangOrders:
@@ -171,7 +171,7 @@ def _final_orders(orders: GangOrders) -> GangOrders:
     return orders.select((orders.order == last) & (orders.verb != SUSPEND))
 
 
-def _allocations(findings: Findings, slack: int, orders: GangOrders, holdings: Holdings, noun: str) -> None:
+def _allocations(findings: Findings, slack: int, orders: GangOrders, holdings: AllocationStarts, noun: str) -> None:
     """M2: exactly what an order allocates is held, unless another order of the same instant replaces it.
 
     `orders` allocate workers or PSs, or suspend; `holdings` are the holdings of these.

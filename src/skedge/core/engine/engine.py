@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
-from types import SimpleNamespace
-from typing import Any
-
 import numpy as np
 
 from skedge.core.model.cluster import Ints, Placement
-from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import NEVER
-from skedge.platform.jit import is_interpreted
 
 from .agenda import ENTRY_JOB, ENTRY_KIND, ENTRY_TIME, GANG_ENDS
+from .arrays import EngineArrays
 from .data import data_of, forget, lose
 from .ledger import (
     ADMITTED,
@@ -32,120 +27,25 @@ from .ledger import (
     PS,
     PS_ROWS,
     PS_SINCE,
-    RUNS,
     SIZE,
     STALE,
     STOPPED,
     STYLE,
     TRAINED,
     TRUE_LEFT,
-    UPLOADS,
     VERSION,
     RecordRows,
-    job_rows,
-    make_case,
-    make_ledger,
-    no_rows,
     trimmed,
-    with_jobs,
-    with_room,
 )
-
-_FULL = 1
-"""What a call returns if an array needs room first (:mod:`.handle`)."""
 
 _NAN = float("nan")
 
 
-class Engine:
-    """The ledger of one run.
+class AllocationEngine(EngineArrays):
+    """The ledger of one run, with its transitions and what is asked of it.
 
     The kernel checks orders before they come here, and keeps what is no slot: resources and chunks at sites.
-
-    Attributes
-    ----------
-    case, ledger
-        The arrays. Those by job are made anew when jobs are added; no other array that a caller may keep moves.
     """
-
-    def __init__(self, scenario: Scenario) -> None:
-        self.case, self.ledger = make_case(scenario)._replace(simulated=0), make_ledger(scenario)
-        self._where = np.zeros((len(scenario.cluster.servers) + 1, 2), np.int64)
-        self._due = np.zeros((64, 3), np.int64)
-        self._handle: Any = None
-        self._calls: Any = None
-
-    def leave_slots(self) -> None:
-        """Workers and PSs are no slots: who keeps the resources checks and counts them."""
-        self.case = self.case._replace(on_slots=0)
-        self._refresh()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the handle, which is made again when it is needed."""
-        return {**vars(self), "_handle": None, "_calls": None}
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Engine:
-        """A copy with none of the record's rows, which grow without end: forecasts are made on copies."""
-        engine = memo[id(self)] = Engine.__new__(Engine)
-        counters = self.ledger.counters.copy()
-        counters[[DECISIONS, PS_ROWS, UPLOADS, RUNS]] = 0
-        ledger = self.ledger._replace(rows=no_rows(), counters=counters)
-        # what never changes is shared; one memo, as kernel and books have arrays of the ledger, too
-        memo.update({id(array): array for array in (*self.case, *self.case.delays) if isinstance(array, np.ndarray)})
-        vars(engine).update(deepcopy({**self.__getstate__(), "ledger": ledger}, memo))
-        return engine
-
-    def extend(self, scenario: Scenario) -> None:
-        """Add the jobs that follow the present ones."""
-        known, ledger = len(self.ledger.jobs), self.ledger
-        self.case = self.case._replace(delays=scenario.delays)
-        self.ledger = ledger._replace(
-            jobs=np.concatenate([ledger.jobs, job_rows(scenario, known)]),
-            announced=np.concatenate([ledger.announced, scenario.announced_work[known:]]),
-            work=np.concatenate([ledger.work, scenario.true_work[known:]]),
-            data=with_jobs(ledger.data, len(scenario.jobs)),
-        )
-        self._refresh()
-
-    # -- calls of compiled functions -----------------------------------------------------------------------------
-
-    def _call(self, name: str, *arguments: Any) -> int:
-        """Call a function of :mod:`.handle` with the handle; arrays grow if it needs room."""
-        if self._handle is None:
-            self._make_handle()
-        call = getattr(self._calls, name)
-        while (answer := call(self._handle, *arguments)) == _FULL:
-            self._grow(int(self._where[:, 1].sum()))
-        return int(answer or 0)
-
-    def _make_handle(self) -> None:
-        from . import handle as calls  # noqa: PLC0415 - it imports numba
-
-        self._calls, arrays = calls, (self.case, self.ledger, self._where)
-        if is_interpreted():
-            self._handle = SimpleNamespace(case=self.case, ledger=self.ledger, where=self._where)
-        else:
-            self._handle = calls.make_handle(*arrays)
-
-    def _refresh(self) -> None:
-        """Have the handle know arrays that have been replaced or have moved."""
-        if self._handle is not None:
-            self._calls.put_back(self._handle, self.case, self.ledger, self._where)
-
-    def _grow(self, n_workers: int) -> None:
-        """Make room for an order with this many workers, and for others after it."""
-        self.ledger = with_room(self.ledger, 4 * n_workers + 256)
-        self._refresh()
-
-    def _set_where(self, where: Placement) -> int:
-        """Write a placement, by server, where compiled functions read it; returns its number of servers."""
-        n, rows = len(where), self._where
-        if n == 1:
-            rows[0, 0], rows[0, 1] = where[0]
-        else:
-            rows[:n] = sorted(where)
-        rows[n:, 1] = 0
-        return n
 
     # -- time ----------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from skedge.core.colocation import colocated
-from skedge.core.engine.engine import Engine
+from skedge.core.engine.engine import AllocationEngine
 from skedge.core.engine.ledger import AT_SITES, COMPUTE_FROM, ELASTIC, GANG, NO_PS, PS, SINCE
 from skedge.core.errors import OrderError, StateError
 from skedge.core.events import CLOUD, OUT_OF_SERVICE, Allocate, Transfer
@@ -32,7 +32,7 @@ from .storage import Storage
 _ASSIGN_PS = VERBS.index("assign_ps")
 
 
-def books_for(scenario: Scenario, engine: Engine) -> Books:
+def books_for(scenario: Scenario, engine: AllocationEngine) -> Books:
     """Empty books for a scenario's cluster."""
     kinds = {"slots": Books, "resources": ResourceBooks, "sites": SiteBooks}
     return kinds[scenario.cluster.kind](scenario, engine)
@@ -54,7 +54,7 @@ class Books:
     pool: Pool | None = None
     work: UntrainedChunks | None = None
 
-    def __init__(self, scenario: Scenario, engine: Engine) -> None:
+    def __init__(self, scenario: Scenario, engine: AllocationEngine) -> None:
         self.scenario, self.cluster, self.engine = scenario, scenario.cluster, engine
         self.in_service = engine.ledger.in_service
         self.storage = Storage(scenario.cluster, scenario.jobs)
@@ -257,7 +257,7 @@ class ResourceBooks(Books):
 
     ledger: ClassVar[type[Pool]] = Pool
 
-    def __init__(self, scenario: Scenario, engine: Engine) -> None:
+    def __init__(self, scenario: Scenario, engine: AllocationEngine) -> None:
         super().__init__(scenario, engine)
         engine.leave_slots()
         self.pool: Pool = self.ledger(scenario.cluster, scenario.jobs)
@@ -349,7 +349,7 @@ class SiteBooks(ResourceBooks):
 
     ledger: ClassVar[type[Pool]] = SitePool
 
-    def __init__(self, scenario: Scenario, engine: Engine) -> None:
+    def __init__(self, scenario: Scenario, engine: AllocationEngine) -> None:
         super().__init__(scenario, engine)
         self.work: UntrainedChunks = UntrainedChunks(scenario)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from skedge.core.engine.ahead import look_ahead
-from skedge.core.engine.engine import Engine
+from skedge.core.engine.engine import AllocationEngine
 from skedge.core.engine.lanes import Lanes, bring_to, empty_lanes, read_only
 from skedge.core.events import CLOUD
 from skedge.core.model.cluster import Ints
@@ -66,7 +66,7 @@ class State:
         self.chunk_time, self.factor = scenario.chunk_time, dict[int, float]()
         overhead = physics.checkpoint_overhead
         self.belief: Lanes = empty_lanes(scenario.cluster.lanes, preemptive=preemptive, overhead=overhead)
-        self.engine = Engine(scenario)
+        self.engine = AllocationEngine(scenario)
         self.in_service = self.engine.ledger.in_service
         self.books = books_for(scenario, self.engine)
         self.running: set[int] = set()

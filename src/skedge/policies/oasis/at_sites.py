@@ -1,6 +1,6 @@
 """OASiS in Okita's model: a job's whole schedule is made on arrival, at prices for every resource, site and slot.
 
-A price grows with what is booked (:class:`skedge.policies.pdors.prices.Ledger`), the work of a job is spread over the
+A price grows with what is booked (:class:`~skedge.policies.pdors.prices.PricedLoads`), the work of a job is spread over the
 slots by Alg. 3 (:func:`skedge.policies.pdors.admission.prefix_table`), and the completion of the least latency cost
 plus price is taken. In its slots the job stands as planned, and DTA moves the data that each needs.
 """
@@ -23,7 +23,7 @@ from skedge.policies.okita.dta import transfer
 from skedge.policies.okita.sites import SiteJob, SitePlacement, Sites, room
 from skedge.policies.okita.slots import Decision, Progress, SiteScheduler, site_jobs, sites_of
 from skedge.policies.pdors.admission import prefix_table
-from skedge.policies.pdors.prices import MIN_PRICE_RATIO, CalibrationJobs, Ledger, Prices, calibrate, split
+from skedge.policies.pdors.prices import MIN_PRICE_RATIO, CalibrationJobs, PricedLoads, Prices, calibrate, split
 
 if TYPE_CHECKING:
     from skedge.core.model.scenario import Scenario
@@ -100,7 +100,7 @@ class SiteOasis(SiteScheduler):
     ) -> None:  # fmt: skip
         super().__init__(sites)
         self.params = params or SiteOasisParams()
-        self.ledger = Ledger(sites.capacity, horizon, prices)
+        self.ledger = PricedLoads(sites.capacity, horizon, prices)
         self.plans: dict[int, dict[int, BookedSlot]] = {}
         self._hosts = hosts(len(sites), split_sites=self.params.split_sites)
 
@@ -253,10 +253,10 @@ def hosts(sites: int, *, split_sites: bool) -> np.ndarray:
     return np.stack([for_workers, ~for_workers])
 
 
-def doubled_books(ledger: Ledger) -> Ledger:
+def doubled_books(ledger: PricedLoads) -> PricedLoads:
     """A ledger of twice as many slots, with the same load and prices (D9)."""
     slots = len(ledger.load)
-    doubled = Ledger(ledger.capacity, 2 * slots, ledger.prices)
+    doubled = PricedLoads(ledger.capacity, 2 * slots, ledger.prices)
     doubled.load[:slots], doubled.price[:slots] = ledger.load, ledger.price
     return doubled
 

@@ -29,7 +29,7 @@ paper                  here                                    unit
 ====================== ======================================= =========================
 a_i, E_i, K_i, F_i ... :mod:`.job` has the table of a job
 w_ih[t], s_ih[t]       SlotPlan.workers, SlotPlan.ps
-rho_h^r[t], p_h^r[t]   Ledger.load, Ledger.price               , utility per unit, slot
+rho_h^r[t], p_h^r[t]   PricedLoads.load, PricedLoads.price               , utility per unit, slot
 Q_h^r, U^r, L, mu      :class:`.prices.Prices`                 utility per unit, slot
 Theta(t, v)            :func:`.admission.prefix_table`         utility
 theta(t, v)            :meth:`.alg4.PdorsAdmission.slot_costs`          utility

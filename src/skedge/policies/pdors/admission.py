@@ -16,7 +16,7 @@ from skedge.core.model.ties import TOLERANCE, better
 from skedge.platform.jit import compiled
 
 from .job import Completion, Levels, TrainingJob, levels_of, value
-from .prices import Ledger, Prices, check_cluster
+from .prices import PricedLoads, Prices, check_cluster
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class Admission:
     def __init__(self, capacity: Floats, horizon: int, prices: Prices, completion: Completion = "end") -> None:
         check_cluster(capacity, horizon, ())
         self.horizon, self.completion = horizon, completion
-        self.ledger = Ledger(capacity, horizon, prices)
+        self.ledger = PricedLoads(capacity, horizon, prices)
         self.payoffs = 0.0
 
     def slot_costs(self, job: TrainingJob) -> Floats:

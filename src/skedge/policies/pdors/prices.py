@@ -274,7 +274,7 @@ def frozen_prices(policy: str, params: PrimalDualParams, cluster: Cluster, group
     return Prices(np.array(params.low)[group], high[group], tuple(params.mu))
 
 
-class Ledger:
+class PricedLoads:
     """The allocated resources of every slot, and their prices; arrays of shape ``(slots, machines, resources)``.
 
     Parameters
