@@ -1,8 +1,8 @@
 """OASiS in Okita's model: a job's whole schedule is made on arrival, at prices for every resource, site and slot.
 
-A price grows with what is booked (:class:`~skedge.policies.pdors.prices.PricedLoads`), the work of a job is spread over the
-slots by Alg. 3 (:func:`skedge.policies.pdors.admission.prefix_table`), and the completion of the least latency cost
-plus price is taken. In its slots the job stands as planned, and DTA moves the data that each needs.
+A price grows with what is booked (:class:`skedge.policies.pdors.prices.PricedLoads`), the work of a job is spread
+over the slots by Alg. 3 (:func:`skedge.policies.pdors.admission.prefix_table`), and the completion of the least latency
+cost plus price is taken. In its slots the job stands as planned, and DTA moves the data that each needs.
 """
 
 from __future__ import annotations
