@@ -82,7 +82,7 @@ class DrfOnSlots(EdgePolicy):
         return tuple(sorted(workers_on.items()))
 
     def _delays(self, job: int, workers_on: dict[int, int], n_new: int, room: Ints, delays: Ints, view: View) -> Ints:
-        """Upload delays by which `n_new` workers are placed beside those of `workers_on`; NEVER where there is no room."""
+        """Delays by which `n_new` workers are placed beside those of `workers_on`; NEVER where there is no room."""
         compared = np.where(room > 0, delays, NEVER)
         if self.physics.data == "kept":
             spare_data = np.zeros(len(room), np.int64)

@@ -139,7 +139,7 @@ class GangPolicy(EdgePolicy):
             jobs = order[~np.isin(order, excluded)]
             jobs, n_tried = self.layer.arrange(jobs, self.gang, view, holders, slots, stop_at_first=self.stop_at_first)
             verdict = self.choose(jobs, view, free=free)
-            # what waits for its last place displaces nobody: the others are arranged again without it
+            # a job that waits for its last place displaces none: arrange the others again without it
             stuck = jobs[:n_tried][verdict[:n_tried] == 0]
             if self.stop_at_first or not len(stuck):
                 break

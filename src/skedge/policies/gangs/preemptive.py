@@ -367,7 +367,7 @@ def _best_server(job: int, state: JobState, room: Room, delay: Ints, own_start: 
 
 @inlined
 def _end(left: int, n_own: int, own_start: int, n_new: int, new_start: int) -> int:
-    """When `n_own` workers that begin at `own_start` and `n_new` ones that begin at `new_start` have done `left` [µs]."""
+    """When `left` is done by `n_own` workers from `own_start` on and `n_new` ones from `new_start` on [µs]."""
     if n_own > 0 and (n_new == 0 or left <= n_own * (new_start - own_start)):
         return own_start - (-left // n_own)
     return new_start - (-(left - n_own * (new_start - own_start)) // (n_own + n_new))

@@ -308,7 +308,7 @@ def _pending(clocks: Clocks, job: int) -> bool:
 
 @lean
 def promote(waiting: Ints, clocks: Clocks, gang: Gang, knob: float, now: int) -> bool:
-    """Promote the jobs of `waiting` that have waited at least `knob` times their executed time; whether there was one."""
+    """Promote the `waiting` jobs that have waited at least `knob` times their executed time; False if there is none."""
     if math.isinf(knob):
         return False
     promoted = False
