@@ -99,16 +99,16 @@ class CompiledFunction:
         written = Path(self.py_func.__code__.co_filename).stat().st_mtime
         return any(file.stat().st_mtime >= written for file in Path(stats.cache_path).glob(f"{stem}-*.nbi"))
 
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, *args: Any) -> Any:
         """Call the compiled function, or Python's within :func:`interpreted`.
 
         Numba runs Python to learn the types of named tuples, and to make one that is returned. It does not see that a
         signal's exception has ended that, and crashes.
         """
         if _interpreted:
-            return self.py_func(*given)
+            return self.py_func(*args)
         with whole:
-            return self.dispatcher(*given)
+            return self.dispatcher(*args)
 
     def __reduce__(self) -> str:
         """Pickle by name, like a function."""
@@ -151,8 +151,8 @@ def _called_type() -> Any:
 
     class Called(types.Dispatcher):
         def get_call_type(self, context: Any, args: Any, kws: Any) -> Any:
-            named = {name: plain(of) for name, of in kws.items()}
-            return super().get_call_type(context, tuple(plain(of) for of in args), named)
+            named = {name: plain(kind) for name, kind in kws.items()}
+            return super().get_call_type(context, tuple(plain(kind) for kind in args), named)
 
     register_model(Called)(models.OpaqueModel)
     return Called
@@ -237,7 +237,7 @@ def _in_main_thread() -> bool:
 
 
 @lru_cache
-def _cache_folder(given: str) -> str:
+def _cache_folder(cache_dir: str) -> str:
     """The folder of compiled kernels, named by a hash of the sources that contain kernels.
 
     Numba checks only the file of the function itself, so changes to functions inlined from other files would be missed.
@@ -248,7 +248,7 @@ def _cache_folder(given: str) -> str:
         text = path.read_bytes()
         if package / "core" in path.parents or b"jit import" in text:
             sources.update(text)
-    base = Path(given) if given else package / "__pycache__"
-    if not given and not os.access(package, os.W_OK):
+    base = Path(cache_dir) if cache_dir else package / "__pycache__"
+    if not cache_dir and not os.access(package, os.W_OK):
         base = Path.home() / ".cache" / "skedge"
     return str(base / f"kernels-{sources.hexdigest()}")

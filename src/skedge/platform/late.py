@@ -99,15 +99,15 @@ class Late(_Library):  # type: ignore[misc]
         self._finalize_final_module()
         self._native = True
         for variable in self._final_module.global_variables:
-            found = _environment_of(variable.name) if variable.name.startswith(_ENVIRONMENT) else None
-            if found is not None:
-                self._codegen.set_env(variable.name, found)
+            environment = _environment_of(variable.name) if variable.name.startswith(_ENVIRONMENT) else None
+            if environment is not None:
+                self._codegen.set_env(variable.name, environment)
 
     def serialize_using_object_code(self) -> tuple[str, str, Any]:
         """The library's form in numba's cache."""
         if self._native:
-            kept: tuple[str, str, Any] = super().serialize_using_object_code()
-            return kept
+            state: tuple[str, str, Any] = super().serialize_using_object_code()
+            return state
         return self.name, _LINKED, self._get_module_for_linking().as_bitcode()
 
     @classmethod

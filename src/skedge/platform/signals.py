@@ -18,14 +18,14 @@ def unwinding() -> Iterator[None]:
     Those that are ignored, or handled by others, stay so.
     """
     main = threading.current_thread() is threading.main_thread()
-    ours = {n: before for n in ENDING if main and (before := signal.getsignal(n)) in _BY_DEFAULT}
-    for number in ours:
+    handlers = {n: handler for n in ENDING if main and (handler := signal.getsignal(n)) in _BY_DEFAULT}
+    for number in handlers:
         signal.signal(number, unwind)
     try:
         yield
     finally:
-        for number, before in ours.items():
-            signal.signal(number, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 _BY_DEFAULT = (signal.SIG_DFL, signal.default_int_handler)

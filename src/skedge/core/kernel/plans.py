@@ -50,7 +50,7 @@ class Plans:
         """Add a row to the plan of its job; an older plan is replaced."""
         row = PlanRow(order.job, order.server, order.workers, order.ps, order.start, order.end, now)
         self.rows.append(row)
-        same = [other for other in self.newest.get(order.job, ()) if other.made == now]
+        same = [r for r in self.newest.get(order.job, ()) if r.made == now]
         self.newest[order.job] = [*same, row]
         heappush(self._ends, (order.end, order.job))
 
@@ -64,12 +64,12 @@ class Plans:
 
     def ended(self, now: int) -> list[int]:
         """Jobs whose newest plan ends by `now`, and was not returned before, in order of its end."""
-        found = dict[int, None]()
+        jobs = dict[int, None]()
         while self._ends and self._ends[0][0] <= now:
             end, job = heappop(self._ends)
-            if job not in found and self.end(job) == end:
-                found[job] = None
-        return list(found)
+            if job not in jobs and self.end(job) == end:
+                jobs[job] = None
+        return list(jobs)
 
     def breaks(self, job: int, now: int) -> None:
         """Mark the newest plan of `job` as broken."""

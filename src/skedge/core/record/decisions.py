@@ -90,8 +90,11 @@ class Decisions:
 
         `dispatches`: those of a compiled run, which makes no orders.
         """
-        sent = Dispatches.of(self.orders) if dispatches is None else dispatches
-        parts = [*([self._of_dispatches(sent)] if len(sent.time) else []), self._others(rows.decisions, rows.values)]
+        all_dispatches = Dispatches.of(self.orders) if dispatches is None else dispatches
+        parts = [
+            *([self._of_dispatches(all_dispatches)] if len(all_dispatches.time) else []),
+            self._others(rows.decisions, rows.values),
+        ]
         full = pl.concat(parts) if len(parts) > 1 else parts[0]
         return full if full["time"].is_sorted() else full.sort("time", maintain_order=True)
 
@@ -99,7 +102,7 @@ class Decisions:
         types = self.schema
         verbs = pl.Series(VERBS, dtype=pl.Enum(list(VERBS)))
         reasons = pl.Series(list(self.reasons), dtype=pl.String).cast(pl.Categorical())
-        none = pl.Series([None], dtype=pl.Int32).new_from_index(0, len(table))
+        nulls = pl.Series([None], dtype=pl.Int32).new_from_index(0, len(table))
         columns = {
             "time": table[:, 0],
             "job": table[:, 1],
@@ -109,25 +112,25 @@ class Decisions:
             "reason": reasons.gather(table[:, 5]),
             "value": pl.Series(values, dtype=pl.Float64).set(pl.Series(np.isnan(values)), None),
         }
-        return pl.DataFrame({name: columns.get(name, none) for name in types}).cast(types)
+        return pl.DataFrame({name: columns.get(name, nulls) for name in types}).cast(types)
 
     def _of_dispatches(self, d: Dispatches) -> pl.DataFrame:
         verbs = pl.Series(["dispatch", "redispatch"], dtype=pl.Enum(list(VERBS)))
         reasons = pl.Series(d.reason, dtype=pl.String).cast(pl.Categorical())
-        of = np.repeat(np.arange(len(d.sizes), dtype=np.uint32), d.sizes)
+        dispatch = np.repeat(np.arange(len(d.sizes), dtype=np.uint32), d.sizes)
         lane = pl.Series(d.lane.astype(np.int32))
         columns = {
             "time": np.repeat(d.time, d.sizes),
             "job": np.repeat(d.job.astype(np.int32), d.sizes),
-            "verb": verbs.gather(d.again.astype(np.uint32)).gather(of),
+            "verb": verbs.gather(d.again.astype(np.uint32)).gather(dispatch),
             "chunk": d.chunk,
             "lane": lane.set(lane == CLOUD, None),
             "server": self._server(self.servers(d)),
-            "workers": pl.Series([None], dtype=pl.Int32).new_from_index(0, len(of)),
+            "workers": pl.Series([None], dtype=pl.Int32).new_from_index(0, len(dispatch)),
             "rank": np.repeat(d.rank, d.sizes),
             "postponed": d.postponed,
             "value": d.alpha,
-            "reason": reasons.gather(of),
+            "reason": reasons.gather(dispatch),
         }
         return pl.DataFrame(columns).cast(self.schema)
 

@@ -86,10 +86,10 @@ class Record:
         """Record a decision without a chunk or workers."""
         self.source.add_decision(job, _CODES[verb], -1 if server is None else server, -1, self.reason(reason), value)
 
-    def server(self, now: int, server: int, why: str) -> None:
-        """Record that a server has left service, or has returned to it if `why` is empty."""
-        if why:
-            self.outages.append([server, now, None, why])
+    def server(self, now: int, server: int, reason: str) -> None:
+        """Record that a server has left service, or has returned to it if `reason` is empty."""
+        if reason:
+            self.outages.append([server, now, None, reason])
             return
         for outage in self.outages:
             if outage[0] == server and outage[2] is None:
@@ -128,14 +128,14 @@ class Record:
 
     def schedule(self, runs: pl.DataFrame, dispatches: Dispatches | None = None) -> Schedule:
         """All tables, given the world's runs; `dispatches`: those of a compiled run, which makes no orders."""
-        sent = Dispatches.of(self.decisions.orders) if dispatches is None else dispatches
+        all_dispatches = Dispatches.of(self.decisions.orders) if dispatches is None else dispatches
         return Schedule(
             runs=runs,
             ps=self.ps_table(),
-            uploads=self.uploads_table(sent),
+            uploads=self.uploads_table(all_dispatches),
             plans=self._plans_table(),
             prices=pl.DataFrame(self.prices, schema=self.schema["prices"], orient="row"),
-            decisions=self.decisions.table(self.source.rows(), sent),
+            decisions=self.decisions.table(self.source.rows(), all_dispatches),
             jobs=self.jobs_table(*run_bounds(runs, len(self.scenario.jobs))),
             outages=self._outages_table(),
         )
@@ -157,9 +157,9 @@ class Record:
         }
         return pl.DataFrame(columns).cast(self.schema["ps"])
 
-    def uploads_table(self, sent: Dispatches) -> pl.DataFrame:
-        """The uploads to gangs so far and those of the dispatches `sent`, by start, job and server."""
-        job, server, chunks, start = self._dispatch_uploads(sent)
+    def uploads_table(self, dispatches: Dispatches) -> pl.DataFrame:
+        """The uploads to gangs so far and those of the dispatches `dispatches`, by start, job and server."""
+        job, server, chunks, start = self._dispatch_uploads(dispatches)
         gang = self.source.rows().uploads
         job, server = np.concatenate([job, gang[:, 0]]), np.concatenate([server, gang[:, 1]])
         chunks, start = np.concatenate([chunks, gang[:, 2]]), np.concatenate([start, gang[:, 3]])
@@ -193,20 +193,20 @@ class Record:
     def _dispatch_uploads(self, d: Dispatches) -> tuple[Ints, Ints, Ints, Ints]:
         """(job, server, chunks, start) of the uploads implied by the dispatches: one per dispatch and server."""
         count, server = len(self.scenario.cluster.servers), self.decisions.servers(d)
-        step, begin, found = max(_MOST_PAIRS // count, 1), 0, [np.zeros((2, 0), np.int64)]
+        step, begin, uploads = max(_MOST_PAIRS // count, 1), 0, [np.zeros((2, 0), np.int64)]
         for first in range(0, len(d.sizes), step):
             sizes = d.sizes[first : first + step]
             pair = np.repeat(np.arange(len(sizes)) * count, sizes)
             pair += server[begin : begin + len(pair)]
             begin += len(pair)
             if len(sizes) * count > _SPARSE * len(pair):
-                sent, chunks = np.unique(pair, return_counts=True)
+                pairs, chunks = np.unique(pair, return_counts=True)
             else:
-                of_all = np.bincount(pair)
-                sent = np.flatnonzero(of_all)
-                chunks = of_all[sent]
-            found.append(np.stack([first * count + sent, chunks]))
-        pair, chunks = np.concatenate(found, axis=1)
+                counts = np.bincount(pair)
+                pairs = np.flatnonzero(counts)
+                chunks = counts[pairs]
+            uploads.append(np.stack([first * count + pairs, chunks]))
+        pair, chunks = np.concatenate(uploads, axis=1)
         return d.job[pair // count], pair % count, chunks, d.time[pair // count]
 
     def _plans_table(self) -> pl.DataFrame:
@@ -233,11 +233,11 @@ class Record:
         jobs = self.scenario.jobs
         count = len(jobs)
         index, admitted = np.arange(count), self.source.admitted[:count].copy()
-        why = {**self.rejected, **self.failed}
+        reasons = {**self.rejected, **self.failed}
         state = ["finished"] * count
-        for job in why:
+        for job in reasons:
             state[job] = self.state(job)
-        done = ~pl.Series(np.isin(index, list(self.failed)))
+        has_completed = ~pl.Series(np.isin(index, list(self.failed)))
         columns = {
             "job": pl.Series(index, dtype=pl.Int32),
             "id": jobs.ids,
@@ -246,17 +246,17 @@ class Record:
             "work": (jobs.chunks * jobs.minibatches).astype(np.float64),
             "value": pl.Series([None], dtype=pl.Float64).new_from_index(0, count),
             "state": pl.Series(state, dtype=pl.String),
-            "reason": pl.Series([why.get(job) for job in range(count)], dtype=pl.String),
-            "done": done,
+            "reason": pl.Series([reasons.get(job) for job in range(count)], dtype=pl.String),
+            "done": has_completed,
         }
         ran = pl.Series(last >= 0)
         table = pl.DataFrame(columns).with_columns(
             first_start=pl.when(ran).then(pl.Series(first)), completion=pl.when(ran).then(pl.Series(last))
         )
         completion = pl.when("done").then("completion").alias("completion")
-        made = {"completion": completion, "jct": (completion - pl.col("arrival")).alias("jct")}
+        derived = {"completion": completion, "jct": (completion - pl.col("arrival")).alias("jct")}
         kinds = self.schema["jobs"]
-        return table.select(made.get(name, pl.col(name)).cast(kind) for name, kind in kinds.items())
+        return table.select(derived.get(name, pl.col(name)).cast(kind) for name, kind in kinds.items())
 
 
 def run_bounds(runs: pl.DataFrame, jobs: int) -> tuple[Ints, Ints]:
@@ -273,8 +273,8 @@ def _by_time(time: Ints, job: Ints, place: Ints) -> Ints:
     if int(time.max(initial=0)) < 2**62 // jobs:
         key = time * jobs + job
         rows = key.argsort(kind="stable")
-        again = np.diff(key[rows]) == 0
+        ties = np.diff(key[rows]) == 0
         # a tenth of the time, and enough where the places of a job are in order already
-        if not (again & (np.diff(place[rows]) < 0)).any():
+        if not (ties & (np.diff(place[rows]) < 0)).any():
             return rows
     return np.lexsort((place, job, time))
