@@ -25,7 +25,7 @@ def fill(case: Case, ledger: Ledger, taking: Taking) -> None:
     jobs = taking.lists[ACTIVE, : taking.counters[ACTIVE]]
     ps_left = np.empty(case.ps_types, np.int64)
     all_ps(case, ps_left)
-    counts = level_filling(jobs, held.kind, held.ps_kind, held.most, case.slots.copy(), ps_left)
+    counts = level_filling(jobs, held.kind, held.ps_kind, held.max_workers, case.slots.copy(), ps_left)
     present = np.zeros(len(jobs), np.int64)
     for i, job in enumerate(jobs):
         if held.running[job]:

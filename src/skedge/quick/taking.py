@@ -51,7 +51,7 @@ def make_taking(scenario: Scenario, policy: int) -> Taking:
     n_jobs, slots = len(jobs), np.append(cluster.workers.sum(axis=0), 0)
     wide = {"own": (n_jobs, len(cluster.servers)), "left": (n_jobs, 2)}
     held = JobState(*(np.zeros(wide.get(name, n_jobs), np.int64) for name in JobState._fields))
-    held.kind[:], held.most[:], held.ps_kind[:] = jobs.worker_type, jobs.chunks, np.maximum(jobs.ps_type, 0)
+    held.kind[:], held.max_workers[:], held.ps_kind[:] = jobs.worker_type, jobs.chunks, np.maximum(jobs.ps_type, 0)
     held.ps_server[:], held.stale[:] = -1, 1
     on_edge = (jobs.worker_type >= 0) & (slots[jobs.worker_type] > 0)
     demand = np.where(on_edge | (cluster.cloud is None), 1, jobs.chunks)
@@ -68,8 +68,8 @@ def allocate(case: Case, ledger: Ledger, taking: Taking, job: int, workers: Ints
     server = int(case.ps_places[ps]) if ps >= 0 else -1
     held.own[job], held.running[job], held.ran[job], held.ps_server[job] = workers, 1, 1, server
     held.low[job], held.high[job] = where[0, 0], where[len(where) - 1, 0] + 1
-    held.zeta[job] = 1 if case.one_server and len(where) == 1 and where[0, 0] == server else 0
-    allocations.allocate(case, ledger, job, where, ps, held.zeta[job], ELASTIC, RANK, NO_VALUE)
+    held.colocated[job] = 1 if case.one_server and len(where) == 1 and where[0, 0] == server else 0
+    allocations.allocate(case, ledger, job, where, ps, held.colocated[job], ELASTIC, RANK, NO_VALUE)
 
 
 @compiled

@@ -117,7 +117,7 @@ def time_to_end(begins: Sequence[tuple[int, int]], left: int) -> int:
 
 def plainly_taken(n: int, j: int, left: list[int], held: JobState, room: Room, delay: list[int]) -> dict[int, int]:
     """What job `j` takes of `room`: word for word as the module says."""
-    kind, own, most = held.kind[j], held.own[j], int(held.most[j])
+    kind, own, most = held.kind[j], held.own[j], int(held.max_workers[j])
     free = room.workers[:, kind]
     later = room.restore if held.ran[j] else 0
     at_once = 0 if held.running[j] else later

@@ -26,12 +26,12 @@ def absorb(state: State, event: Event) -> Event:
     state.now = event.time
     state.engine.set_now(event.time)
     chunks = event.chunks
-    wrong = believe_finished(state.belief, chunks.time, chunks.lane, chunks.job) if len(chunks.time) else -1
-    if wrong >= 0:
-        raise StateError(f"lane {chunks.lane[wrong]} cannot have finished a chunk of job {chunks.job[wrong]}")
+    impossible = believe_finished(state.belief, chunks.time, chunks.lane, chunks.job) if len(chunks.time) else -1
+    if impossible >= 0:
+        raise StateError(f"lane {chunks.lane[impossible]} cannot have finished a chunk of job {chunks.job[impossible]}")
     # what was trained before who completed: a completion is checked against the chunks that are left
-    for job, done in event.trained:
-        state.books.trained(job, done)
+    for job, chunks_trained in event.trained:
+        state.books.trained(job, chunks_trained)
     for job in event.finished:
         _finish(state, job)
     for job, reason in event.failed:
@@ -72,60 +72,60 @@ def _measure(state: State, job: int, factor: float) -> None:
 def _servers_changed(state: State, event: Event) -> Event:
     """Take servers out of service or back into it; the event returned lists the jobs affected."""
     # all servers first: a job with workers on two that leave together is interrupted once, and not moved to the other
-    for server, why in event.servers:
-        _serve(state, server, why)
+    for server, reason in event.servers:
+        _serve(state, server, reason)
     interrupted, without_ps = [], []
-    for server, why in event.servers:
-        if why:
-            interrupted += _interrupt(state, server, why)
+    for server, reason in event.servers:
+        if reason:
+            interrupted += _interrupt(state, server, reason)
             without_ps += _without_ps(state, server)
-    for server, why in event.servers:
-        state.books.serve(server, back=not why)
+    for server, reason in event.servers:
+        state.books.serve(server, back=not reason)
     for job, chunks in event.lost:
         _lose(state, job, chunks)
     return replace(event, interrupted=tuple(sorted(interrupted)), without_ps=tuple(sorted(without_ps)))
 
 
-def _serve(state: State, server: int, why: str) -> None:
-    cluster, back = state.scenario.cluster, not why
+def _serve(state: State, server: int, reason: str) -> None:
+    cluster, back = state.scenario.cluster, not reason
     if state.in_service[server] == back:
         raise StateError(f"server {cluster.label(server)!r} is already {'in' if back else 'out of'} service")
     state.in_service[server] = back
-    state.record.server(state.now, server, why)
+    state.record.server(state.now, server, reason)
     if not back:
         state.engine.lose_data(server)
         state.books.storage.lose(server)
 
 
-def _interrupt(state: State, server: int, why: str) -> list[int]:
+def _interrupt(state: State, server: int, reason: str) -> list[int]:
     """Suspend the gangs with workers or their PS on `server`; returns these jobs."""
-    hit = [job for job in state.engine.holders() if _stands_on(state, job, server)]
-    for job in hit:
+    jobs = [job for job in state.engine.holders() if _stands_on(state, job, server)]
+    for job in jobs:
         state.books.release(job)
         state.engine.stop(job)
         state.running.discard(job)
-        state.record.decide(job, "suspend", why, server)
-    return hit
+        state.record.decide(job, "suspend", reason, server)
+    return jobs
 
 
 def _stands_on(state: State, job: int, server: int) -> bool:
-    return server in state.books.ps_servers(job) or any(server == other for other, _ in state.engine.placement(job))
+    return server in state.books.ps_servers(job) or any(server == host for host, _ in state.engine.placement(job))
 
 
 def _without_ps(state: State, server: int) -> list[int]:
     """Release the PSs on `server`; returns the jobs that had them."""
-    hit = [job for job in state.books.with_ps() if server in state.books.ps_servers(job)]
-    for job in hit:
+    jobs = [job for job in state.books.with_ps() if server in state.books.ps_servers(job)]
+    for job in jobs:
         state.release_ps(job)
-    return hit
+    return jobs
 
 
 def _lose(state: State, job: int, chunks: tuple[int, ...]) -> None:
-    there = dict[int, bool]()  # chunks that take turns are counted by the lane's work: fewer may be left
+    found_on = dict[int, bool]()  # chunks that take turns are counted by the lane's work: fewer may be left
     for lane in state.sent[job][list(chunks)].tolist():
         # of chunks that take turns on a lane the first takes them all off the belief; the others find none left
-        there[lane] = lane == CLOUD or believe_lost(state.belief, lane, job, state.now) or there.get(lane, False)
-    if not all(there.values()):
+        found_on[lane] = lane == CLOUD or believe_lost(state.belief, lane, job, state.now) or found_on.get(lane, False)
+    if not all(found_on.values()):
         raise StateError(f"a chunk of job {job} is reported lost, but it is on no lane")
     state.lost.setdefault(job, set()).update(chunks)
 

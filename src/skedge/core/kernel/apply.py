@@ -37,10 +37,10 @@ def apply(state: State, order: Order) -> None:
     OrderError
         If the order breaks a rule.
     """
-    known = _APPLY.get(type(order))
-    if known is None:
+    handler = _APPLY.get(type(order))
+    if handler is None:
         raise OrderError("M1", f"{order!r} is not an order")
-    known(state, order)
+    handler(state, order)
 
 
 def _in_system(state: State, job: int) -> None:
@@ -145,11 +145,11 @@ def _upload(state: State, order: Upload) -> None:
             f"job {state.name(order.job)!r} is running, so its data are already where it needs them",
         )
     state.books.check_servers(order.job, order.where)
-    rule, most = state.books.most_workers(order.job)
-    if not all(1 <= n <= most for _, n in order.where):
+    rule, max_workers = state.books.most_workers(order.job)
+    if not all(1 <= n <= max_workers for _, n in order.where):
         name = state.name(order.job)
         raise OrderError(
-            rule, f"job {name!r}: data for {order.where!r}; on each server it can have 1 to {most} workers"
+            rule, f"job {name!r}: data for {order.where!r}; on each server it can have 1 to {max_workers} workers"
         )
     reason = state.record.reason(COPIES if order.copies else SHARES)
     state.engine.upload(order.job, order.where, reason, copies=order.copies)
@@ -184,8 +184,8 @@ def _price(state: State, order: Price) -> None:
 
 def _reject(state: State, order: Reject) -> None:
     _in_system(state, order.job)
-    begun = state.engine.has_run(order.job) or state.engine.data(order.job)
-    if state.status[order.job] == DISPATCHED or begun:
+    has_begun = state.engine.has_run(order.job) or state.engine.data(order.job)
+    if state.status[order.job] == DISPATCHED or has_begun:
         raise OrderError("M18", f"job {state.name(order.job)!r} has started and cannot be rejected")
     state.status[order.job] = REJECTED
     state.record.reject(order)
@@ -193,8 +193,8 @@ def _reject(state: State, order: Reject) -> None:
 
 def _wake_at(state: State, order: WakeAt) -> None:
     if not isinstance(order.time, int | np.integer) or not state.now < order.time < NEVER:
-        what = f"it must be a whole number above {state.now}, which is now"
-        raise OrderError("M1", f"cannot wake at {order.time} µs: {what}")
+        text = f"it must be a whole number above {state.now}, which is now"
+        raise OrderError("M1", f"cannot wake at {order.time} µs: {text}")
 
 
 _APPLY: dict[type, Any] = {

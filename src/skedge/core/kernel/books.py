@@ -161,9 +161,9 @@ class Books:
 
     # -- data at sites -------------------------------------------------------------------------------------------
 
-    def trained(self, job: int, done: Placement) -> None:
+    def trained(self, job: int, pairs: Placement) -> None:
         """Record chunks trained by workers at sites."""
-        raise _not_there(job, done)
+        raise _not_there(job, pairs)
 
     def check_upload(self, job: int) -> None:
         """Reject an upload if data are stored at sites."""
@@ -205,22 +205,22 @@ class Books:
             server, back=back, workers=self.cluster.workers[server], ps_slots=ps_slots, out=OUT_OF_SERVICE
         )  # fmt: skip
 
-    def check_servers(self, job: int, where: Placement, what: str = "worker") -> None:
+    def check_servers(self, job: int, placement: Placement, noun: str = "worker") -> None:
         """Reject a placement without servers (M5), on an unknown server (M1), or with a server listed twice (M4)."""
         count = len(self.in_service)
-        if len(where) == 1 and 0 <= where[0][0] < count:
+        if len(placement) == 1 and 0 <= placement[0][0] < count:
             return  # the usual case of a gang
-        name, servers = self.scenario.jobs.ids[job], {server for server, _ in where}
+        name, servers = self.scenario.jobs.ids[job], {server for server, _ in placement}
         if not servers:
-            raise OrderError("M5", f"job {name!r} is given no {what}; suspend it instead")
+            raise OrderError("M5", f"job {name!r} is given no {noun}; suspend it instead")
         if not 0 <= min(servers) <= max(servers) < count:
-            raise OrderError("M1", f"job {name!r} is given {where!r}; servers are numbered 0 to {count - 1}")
-        if len(servers) < len(where):
-            raise OrderError("M4", f"job {name!r} is given {where!r}; each server must be listed once")
+            raise OrderError("M1", f"job {name!r} is given {placement!r}; servers are numbered 0 to {count - 1}")
+        if len(servers) < len(placement):
+            raise OrderError("M4", f"job {name!r} is given {placement!r}; each server must be listed once")
 
-    def check_in_service(self, job: int, where: Placement) -> None:
+    def check_in_service(self, job: int, placement: Placement) -> None:
         """Reject a placement on a server that is out of service (M25)."""
-        for server, _ in where:
+        for server, _ in placement:
             if not self.in_service[server]:
                 name, label = self.scenario.jobs.ids[job], self.cluster.label(server)
                 raise OrderError("M25", f"job {name!r} is given {label!r}, which is out of service")
@@ -366,11 +366,11 @@ class SiteBooks(ResourceBooks):
         """When they are held: no data are uploaded."""
         return int(self.engine.column(SINCE)[job])
 
-    def trained(self, job: int, done: Placement) -> None:
+    def trained(self, job: int, pairs: Placement) -> None:
         """Record chunks trained by workers at sites."""
-        if any(chunks > self.work.left[job][site] for site, chunks in done):
-            raise _not_there(job, done)
-        self.work.trained(job, done)
+        if any(chunks > self.work.left[job][site] for site, chunks in pairs):
+            raise _not_there(job, pairs)
+        self.work.trained(job, pairs)
 
     def check_upload(self, job: int) -> None:
         """Reject it: data are stored at sites."""
@@ -384,10 +384,12 @@ class SiteBooks(ResourceBooks):
         job, name = order.job, self.scenario.jobs.ids[order.job]
         self.check_servers(job, ((order.source, 1), (order.target, 1)), "transfer")
         self.check_in_service(job, ((order.target, 1),))
-        there = int(self.work.left[job][order.source])
-        if not 1 <= order.chunks <= there:
+        n_present = int(self.work.left[job][order.source])
+        if not 1 <= order.chunks <= n_present:
             site = self.cluster.label(order.source)
-            raise OrderError("M31", f"job {name!r}: {order.chunks} chunks are to move from {site!r}, which has {there}")
+            raise OrderError(
+                "M31", f"job {name!r}: {order.chunks} chunks are to move from {site!r}, which has {n_present}"
+            )
         if self.work.returns(job, order.source, order.target, now):
             raise OrderError("M31", f"job {name!r}: {order!r}: chunks return to a site that they left at this instant")
         self.work.move(job, order.source, order.target, order.chunks, now)
@@ -401,5 +403,5 @@ class SiteBooks(ResourceBooks):
         return float(self.work.left[job].sum() / self.scenario.jobs.chunks[job])
 
 
-def _not_there(job: int, done: Placement) -> StateError:
-    return StateError(f"job {job} is reported to have trained {done}; it has fewer chunks there")
+def _not_there(job: int, pairs: Placement) -> StateError:
+    return StateError(f"job {job} is reported to have trained {pairs}; it has fewer chunks there")

@@ -83,8 +83,8 @@ class Kernel(State):
         idle = not self.running and event.only_woke and all(isinstance(order, WakeAt) for order in orders)
         self.idle = self.idle + 1 if idle else 0
         if self.idle > LONGEST_IDLE:
-            what = f"policy {self.policy.name!r} was woken {self.idle} times in a row, and ordered nothing"
-            raise OrderError("M1", f"{what}: it must order something, or wait for something to happen")
+            text = f"policy {self.policy.name!r} was woken {self.idle} times in a row, and ordered nothing"
+            raise OrderError("M1", f"{text}: it must order something, or wait for something to happen")
 
     def _check_ps(self, event: Event) -> None:
         if not event.started or not self.in_service.all():

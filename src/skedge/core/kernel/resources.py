@@ -50,9 +50,9 @@ class Pool:
         short = left < -SLACK * self.capacity[servers]
         if short.any():
             i, r = (int(k[0]) for k in np.nonzero(short))
-            asked, free = amounts[i, r], self.free[servers[i], r]
-            where, what = self.cluster.label(int(servers[i])), self.cluster.resources[r]
-            raise OrderError("M26", f"job {name!r} is given {asked:g} of {what} on {where!r}; {free:g} are free")
+            amount, free = amounts[i, r], self.free[servers[i], r]
+            label, resource = self.cluster.label(int(servers[i])), self.cluster.resources[r]
+            raise OrderError("M26", f"job {name!r} is given {amount:g} of {resource} on {label!r}; {free:g} are free")
         self.free[servers] = np.maximum(left, 0.0)
         self.holders[servers] += 1
         self.held[job] = workers, ps

@@ -54,16 +54,16 @@ class UntrainedChunks:
         left[target] += chunks
         self.left[job] = left
 
-    def trains(self, job: int, where: Placement) -> Placement:
+    def trains(self, job: int, placement: Placement) -> Placement:
         """(site, chunks) pairs that these workers train in a slot; sites with none are omitted."""
         rate, left = float(self.rate[job]), self.left[job]
-        done = ((site, min(int(left[site]), whole_chunks(rate, n))) for site, n in where)
-        return tuple((site, chunks) for site, chunks in done if chunks > 0)
+        pairs = ((site, min(int(left[site]), whole_chunks(rate, n))) for site, n in placement)
+        return tuple((site, chunks) for site, chunks in pairs if chunks > 0)
 
-    def trained(self, job: int, done: Placement) -> bool:
+    def trained(self, job: int, pairs: Placement) -> bool:
         """Record trained chunks; returns whether none are left."""
         left = self.left[job].copy()
-        for site, chunks in done:
+        for site, chunks in pairs:
             left[site] -= chunks
         self.left[job] = left
         return not left.any()

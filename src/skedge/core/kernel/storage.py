@@ -42,16 +42,16 @@ class Storage:
         size = self.jobs.chunk_bytes[job]
         if not self.limited.any() or size == 0:
             return
-        on = self.cluster.lane_server[lanes]
-        servers, chunks = np.unique(on[self.limited[on]], return_counts=True)
+        lane_servers = self.cluster.lane_server[lanes]
+        servers, chunks = np.unique(lane_servers[self.limited[lane_servers]], return_counts=True)
         short = chunks > self.free[servers] // size
         if short.any():
             server = self.cluster.label(int(servers[short][0]))
             raise OrderError("M17", f"server {server!r} has no room for the chunks of job {self.jobs.ids[job]!r}")
         self.free[servers] -= chunks * size
-        held = self.held.setdefault(job, {})
-        for one, n in zip(servers.tolist(), chunks.tolist(), strict=True):
-            held[one] = held.get(one, 0) + n
+        chunks_on = self.held.setdefault(job, {})
+        for host, n in zip(servers.tolist(), chunks.tolist(), strict=True):
+            chunks_on[host] = chunks_on.get(host, 0) + n
 
     def forget(self, job: int) -> None:
         """Delete the chunks of `job`."""
@@ -73,8 +73,8 @@ class Storage:
             If it is inconsistent with the chunks stored.
         """
         free = self.cluster.storage_bytes.copy()
-        for job, held in self.held.items():
-            for server, chunks in held.items():
+        for job, chunks_on in self.held.items():
+            for server, chunks in chunks_on.items():
                 free[server] -= chunks * self.jobs.chunk_bytes[job]
         if not np.array_equal(free, self.free):
             raise StateError("free storage does not follow from what is stored")

@@ -48,60 +48,60 @@ class DrfOnSlots(EdgePolicy):
         """Workers of each of `jobs` under DRF."""
         # the appended 0 gives type 0 an entry on a cluster without PS slots
         ps_left, ps_kind = np.append(self._ps_left(view, running_stay=False), 0), view.jobs.ps_type
-        kind, most = view.jobs.worker_type, view.jobs.chunks
-        return level_filling(jobs, kind, ps_kind, most, view.capacity.sum(axis=0), ps_left)
+        kind, max_workers = view.jobs.worker_type, view.jobs.chunks
+        return level_filling(jobs, kind, ps_kind, max_workers, view.capacity.sum(axis=0), ps_left)
 
     def _shrink(self, job: int, n: int, view: View) -> Order:
         ps = view.ps_of(job)
         if n == 0 or ps is None:
             return Suspend(job, "preempted")
-        where = _nearest(dict(view.placement(job)), n, view.upload_delays(job))
-        return Allocate(job, tuple(sorted(where.items())), ps_in(ps), "fair_share", gang=False)
+        placement = _nearest(dict(view.placement(job)), n, view.upload_delays(job))
+        return Allocate(job, tuple(sorted(placement.items())), ps_in(ps), "fair_share", gang=False)
 
     def _grow(self, job: int, n: int, view: View) -> Order:
-        where, ps = self._where(job, n, view), view.ps_of(job)
+        placement, ps = self._where(job, n, view), view.ps_of(job)
         if ps is None:
-            ps = self._ps_for(job, where, view, view.ps_job)
-        return Allocate(job, where, ps_in(ps), "fair_share", gang=False)
+            ps = self._ps_for(job, placement, view, view.ps_job)
+        return Allocate(job, placement, ps_in(ps), "fair_share", gang=False)
 
     def _where(self, job: int, n: int, view: View) -> Placement:
-        """`n` workers: those it has, or where its data are if it has none, and further ones."""
-        room, where = view.free_workers[:, view.jobs.worker_type[job]].copy(), dict(view.placement(job))
+        """A placement of `n` workers: those it has, or where its data are if it has none, and further ones."""
+        room, workers_on = view.free_workers[:, view.jobs.worker_type[job]].copy(), dict(view.placement(job))
         delays = view.upload_delays(job)
         # a job that was suspended resumes where its data are, as far as there is room: that needs no upload
-        if not where:
-            where = _nearest({s: min(k, int(room[s])) for s, k in view.data(job)}, n, delays)
-            for s, k in where.items():
+        if not workers_on:
+            workers_on = _nearest({s: min(k, int(room[s])) for s, k in view.data(job)}, n, delays)
+            for s, k in workers_on.items():
                 room[s] -= k
-        more = n - sum(where.values())
+        n_new = n - sum(workers_on.values())
         server, count = np.zeros((2, n), np.int64)
-        delays = self._delays(job, where, more, room, delays, view)
-        used = place(room, delays, more, server, count) if more else 0
-        for s, k in zip(server[:used].tolist(), count[:used].tolist(), strict=True):
-            where[s] = where.get(s, 0) + k
-        return tuple(sorted(where.items()))
+        delays = self._delays(job, workers_on, n_new, room, delays, view)
+        n_servers = place(room, delays, n_new, server, count) if n_new else 0
+        for s, k in zip(server[:n_servers].tolist(), count[:n_servers].tolist(), strict=True):
+            workers_on[s] = workers_on.get(s, 0) + k
+        return tuple(sorted(workers_on.items()))
 
-    def _delays(self, job: int, where: dict[int, int], more: int, room: Ints, delays: Ints, view: View) -> Ints:
-        """Delays that :func:`~skedge.policies.gangs.placement.place` compares for `more` workers besides `where`."""
+    def _delays(self, job: int, workers_on: dict[int, int], n_new: int, room: Ints, delays: Ints, view: View) -> Ints:
+        """Delays by which `n_new` workers are placed beside those of `workers_on`; NEVER where there is no room."""
         compared = np.where(room > 0, delays, NEVER)
         if self.physics.data == "kept":
-            there = np.zeros(len(room), np.int64)
+            spare_data = np.zeros(len(room), np.int64)
             for s, k in view.data(job):
                 # data beyond the job's workers there: a worker that uses them need not wait for an upload
-                there[s] = k - where.get(s, 0)
-            forgive(room, there, more, compared)
+                spare_data[s] = k - workers_on.get(s, 0)
+            forgive(room, spare_data, n_new, compared)
         return compared
 
 
-def _nearest(where: dict[int, int], n: int, delays: Ints) -> dict[int, int]:
-    """`n` of these workers by (delay, server), or all of them."""
-    kept = dict[int, int]()
-    for server in sorted(where, key=lambda s: (delays[s], s)):
-        k = min(where[server], n - sum(kept.values()))
+def _nearest(workers_on: dict[int, int], n: int, delays: Ints) -> dict[int, int]:
+    """The first `n` of these workers by (delay, server), or all of them."""
+    nearest = dict[int, int]()
+    for server in sorted(workers_on, key=lambda s: (delays[s], s)):
+        k = min(workers_on[server], n - sum(nearest.values()))
         if k > 0:
-            kept[server] = k
-    return kept
+            nearest[server] = k
+    return nearest
 
 
-def _rows(jobs: Ints, counts: Ints, which: Any) -> list[tuple[int, int]]:
-    return list(zip(jobs[which].tolist(), counts[which].tolist(), strict=True))
+def _rows(jobs: Ints, counts: Ints, mask: Any) -> list[tuple[int, int]]:
+    return list(zip(jobs[mask].tolist(), counts[mask].tolist(), strict=True))

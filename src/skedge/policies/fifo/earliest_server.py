@@ -41,8 +41,8 @@ class EarliestServer(EdgePolicy):
         for job in event.broken:
             if job in self.planned:  # else its server went out of service, and none is there to plan on
                 yield from self._extend(job, view)
-        again = self._homeless(event, view) if event.servers else []
-        for job in (*again, *event.arrived):
+        jobs = self._homeless(event, view) if event.servers else []
+        for job in (*jobs, *event.arrived):
             yield from self._reserve(job, view)
         yield from self._begin_due(view)
 
@@ -68,16 +68,16 @@ class EarliestServer(EdgePolicy):
         """Jobs whose plan is void, their server being out of service, and those that found none to plan on."""
         void = {job for job, (server, _, _) in self.planned.items() if not view.in_service[server]}
         # by number: the order of a set would not be repeatable
-        again = sorted(void | set(event.interrupted) | set(self.unplanned))
-        for job in again:
+        jobs = sorted(void | set(event.interrupted) | set(self.unplanned))
+        for job in jobs:
             self._give_back(job, view)
         self.unplanned = []
-        return again
+        return jobs
 
     def _give_back(self, job: int, view: View) -> None:
         """The workers that a job no longer needs are free for later plans."""
         if job not in self.planned:
-            self.unplanned = [other for other in self.unplanned if other != job]
+            self.unplanned = [unplanned for unplanned in self.unplanned if unplanned != job]
             return
         server, k, end = self.planned.pop(job)
         self.due = [plan for plan in self.due if plan[1] != job]
@@ -88,8 +88,8 @@ class EarliestServer(EdgePolicy):
     def _extend(self, job: int, view: View) -> Iterator[Order]:
         """Extend the plan of a job that has outlived it, by its originally planned length."""
         server, k, _ = self.planned[job]
-        zeta = int(server == self.cluster.cloud or self.physics.colocation == "one_server")
-        end = view.now + self._duration(job, k, zeta, view)
+        colocated = int(server == self.cluster.cloud or self.physics.colocation == "one_server")
+        end = view.now + self._duration(job, k, colocated, view)
         self.planned[job] = server, k, end
         if server != self.cluster.cloud:
             self._book(job, server, k, view.now, end, view)
@@ -114,10 +114,10 @@ class EarliestServer(EdgePolicy):
         delays = view.upload_delays(job)
         server, start, duration = -1, 0, 0
         if k <= largest:
-            zeta = int(self.physics.colocation == "one_server")
-            duration = self._duration(job, k, zeta, view)
-            ready = np.where(view.in_service, view.now + delays, NEVER)
-            server, start = earliest(self.profiles.state, kind, ps_kind, k, duration, ready)
+            colocated = int(self.physics.colocation == "one_server")
+            duration = self._duration(job, k, colocated, view)
+            ready_us = np.where(view.in_service, view.now + delays, NEVER)
+            server, start = earliest(self.profiles.state, kind, ps_kind, k, duration, ready_us)
         cloud = cloud if self._has_cloud(view) else None
         if server < 0 and cloud is None:
             self.unplanned.append(job)
@@ -138,9 +138,9 @@ class EarliestServer(EdgePolicy):
         with_ps = self.cluster.ps[:, ps_kind] > 0
         return int(self.cluster.workers[with_ps, kind].max(initial=0))
 
-    def _duration(self, job: int, k: int, zeta: int, view: View) -> int:
+    def _duration(self, job: int, k: int, colocated: int, view: View) -> int:
         step = self.physics.step
-        exact = -(-int(view.work[job, zeta]) // k)
+        exact = -(-int(view.work[job, colocated]) // k)
         # rounded up twice: to a whole µs of k workers, then to the clock's step
         return -(-exact // step) * step
 
@@ -201,43 +201,43 @@ class Profiles:
 
 
 @lean
-def _first_gap(at: Ints, free: Ints, row: int, size: int, need: int, start: int, duration: int) -> int:
+def _first_gap(steps: Ints, free: Ints, row: int, size: int, need: int, start: int, duration: int) -> int:
     """Earliest time >= `start` from which `need` are free for `duration`."""
     i = 0
-    while i + 1 < size and at[row, i + 1] <= start:
+    while i + 1 < size and steps[row, i + 1] <= start:
         i += 1
-    while i < size and at[row, i] < start + duration:
+    while i < size and steps[row, i] < start + duration:
         if free[row, i] < need:
             # the last step has no end, so what it lacks never becomes free
             if i + 1 == size:
                 return NEVER
-            start = max(start, at[row, i + 1])
+            start = max(start, steps[row, i + 1])
         i += 1
     return start
 
 
 @lean
-def earliest(s: Steps, kind: int, ps_kind: int, k: int, duration: int, ready: Ints) -> tuple[int, int]:
+def earliest(s: Steps, kind: int, ps_kind: int, k: int, duration: int, ready_us: Ints) -> tuple[int, int]:
     """The server that can start k workers and a PS earliest for `duration`, and when; (-1, NEVER) if none can.
 
-    `ready` is the earliest start by server [µs]; ties go to the earlier `ready`, then to the first server.
+    `ready_us` is the earliest start by server [µs]; ties go to the earlier `ready_us`, then to the first server.
     """
     best, best_start = -1, NEVER
     for server in range(s.servers):
         row, ps_row = server * s.worker_types + kind, server * s.ps_types + ps_kind
-        start = ready[server]
+        start = ready_us[server]
         # workers and the PS must be free together: each pushes the start back until neither does
         while start < NEVER:
-            later = _first_gap(s.worker_at, s.worker_free, row, s.worker_size[row], k, start, duration)
-            later = (
-                _first_gap(s.ps_at, s.ps_free, ps_row, s.ps_size[ps_row], 1, later, duration)
-                if later < NEVER
-                else later
+            next_start = _first_gap(s.worker_at, s.worker_free, row, s.worker_size[row], k, start, duration)
+            next_start = (
+                _first_gap(s.ps_at, s.ps_free, ps_row, s.ps_size[ps_row], 1, next_start, duration)
+                if next_start < NEVER
+                else next_start
             )
-            if later == start:
+            if next_start == start:
                 break
-            start = later
-        if start < best_start or (start == best_start and best >= 0 and ready[server] < ready[best]):
+            start = next_start
+        if start < best_start or (start == best_start and best >= 0 and ready_us[server] < ready_us[best]):
             best, best_start = server, start
     return best, best_start
 

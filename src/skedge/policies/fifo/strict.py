@@ -33,6 +33,6 @@ class StrictFifo(GangPolicy):
         queue = self.active[self.gang.running[self.active] == 0]
         if len(queue):
             queue, verdict = self.share_out(queue, view, free=view.free_workers)
-            begun = self.carried(queue, verdict, queue[:0])
-            yield from self.carry_out(begun, view, "first_in_first_out")
-            yield from self.note_shares(begun, view)
+            changes = self.apply_verdict(queue, verdict, queue[:0])
+            yield from self.carry_out(changes, view, "first_in_first_out")
+            yield from self.note_shares(changes, view)

@@ -16,7 +16,7 @@ from skedge.core.policy import Params, View
 
 from .edge import EdgePolicy
 from .placement import Changes, Gang, Rule, carry, make_scratch, select
-from .sharing import FreeSlots, Layer
+from .sharing import FreeSlots, SharingLayer
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -54,17 +54,17 @@ class GangPolicy(EdgePolicy):
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         super().start(cluster, physics, rng)
-        none, nowhere = np.zeros(0, np.int64), np.zeros((0, 1), np.int64)
-        self.gang, self.stored = Gang(none, none, none, nowhere, nowhere, none, none), no_data()
+        empty, no_placements = np.zeros(0, np.int64), np.zeros((0, 1), np.int64)
+        self.gang, self.stored = Gang(empty, empty, empty, no_placements, no_placements, empty, empty), no_data()
         self.known = 0
-        self.held: Ints = none
+        self.holders: Ints = empty
         self.rule = Rule(
             stop_at_first=int(self.stop_at_first),
             sticky=int(self.params.sticky),
             keep_running=int(self.params.placement == "keep_running"),
             kept=int(physics.data == "kept"),
         )
-        self.layer = None if cluster.sharing is None else Layer(cluster.sharing, cluster)
+        self.layer = None if cluster.sharing is None else SharingLayer(cluster.sharing, cluster)
         types = len(cluster.worker_types), max(1, len(cluster.ps_types))
         self.scratch = make_scratch(len(cluster.servers), *types, cluster.lanes)
 
@@ -73,10 +73,10 @@ class GangPolicy(EdgePolicy):
         for job in event.left:
             self.gang.running[job] = 0
         for job in event.interrupted:
-            self.held = self.held[self.held != job]
+            self.holders = self.holders[self.holders != job]
             self.gang.running[job] = self.gang.used[job] = 0
-        for server, why in event.servers:
-            if why:
+        for server, reason in event.servers:
+            if reason:
                 lose(self.stored, server)
         self._make_room(view)
         if self.layer is not None:
@@ -87,10 +87,10 @@ class GangPolicy(EdgePolicy):
         if view.arrived == self.known:
             return
         g, jobs, width = self.gang, len(self.gang.used), self.gang.servers.shape[1]
-        new = view.jobs.workers[self.known :]
+        workers = view.jobs.workers[self.known :]
         if view.arrived > jobs:
             jobs = max(2 * jobs, view.arrived, 64)
-        width = max(width, min(int(new.max()), len(self.cluster.servers)))
+        width = max(width, min(int(workers.max()), len(self.cluster.servers)))
         if (jobs, width) != g.servers.shape:
             self.gang = g = Gang(
                 _longer(g.workers, jobs), _longer(g.kind, jobs), _longer(g.ps_kind, jobs),
@@ -98,20 +98,20 @@ class GangPolicy(EdgePolicy):
                 _longer(g.used, jobs), _longer(g.running, jobs),
             )  # fmt: skip
         self.stored = with_space(self.stored, jobs, 0)
-        now = slice(self.known, view.arrived)
-        g.workers[now], g.kind[now] = new, view.jobs.worker_type[now]
-        g.ps_kind[now] = np.maximum(view.jobs.ps_type[now], 0)
+        rows = slice(self.known, view.arrived)
+        g.workers[rows], g.kind[rows] = workers, view.jobs.worker_type[rows]
+        g.ps_kind[rows] = np.maximum(view.jobs.ps_type[rows], 0)
         self.known = view.arrived
 
     def _never_fits(self, job: int, view: View) -> Order | None:
         order = super()._never_fits(job, view)
-        most = None if self.layer is None else self.layer.most_of(job, view)
+        quota = None if self.layer is None else self.layer.quota_of(job, view)
         k = int(view.jobs.workers[job])
-        if order is not None or most is None or k <= most:
+        if order is not None or quota is None or k <= quota:
             return order
         if self.cluster.cloud is not None:
             return self._to_cloud(job, k, "never_fits_edge")
-        return Reject(job, f"never_fits: it asks for {k} workers; the quota of its tenant is {most}")
+        return Reject(job, f"never_fits: it asks for {k} workers; the quota of its tenant is {quota}")
 
     # -- selection -----------------------------------------------------------------------------------------------
 
@@ -131,32 +131,32 @@ class GangPolicy(EdgePolicy):
         """
         if self.layer is None:
             return order, self.choose(order, view, free=free)
-        held = order[:0] if free is None else self.active[self.gang.running[self.active] > 0]
+        holders = order[:0] if free is None else self.active[self.gang.running[self.active] > 0]
         workers = (view.capacity if free is None else free).sum(axis=0)
-        room = FreeSlots(workers, self._ps_left(view, free is not None))
-        apart = order[:0]
+        slots = FreeSlots(workers, self._ps_left(view, free is not None))
+        excluded = order[:0]
         while True:
-            rest = order[~np.isin(order, apart)]
-            rest, tried = self.layer.arranged(rest, self.gang, view, held, room, stop_at_first=self.stop_at_first)
-            verdict = self.choose(rest, view, free=free)
-            # what waits for its last place displaces nobody: the others are arranged again without it
-            without = rest[:tried][verdict[:tried] == 0]
-            if self.stop_at_first or not len(without):
+            jobs = order[~np.isin(order, excluded)]
+            jobs, n_tried = self.layer.arrange(jobs, self.gang, view, holders, slots, stop_at_first=self.stop_at_first)
+            verdict = self.choose(jobs, view, free=free)
+            # a job that waits for its last place displaces none: arrange the others again without it
+            stuck = jobs[:n_tried][verdict[:n_tried] == 0]
+            if self.stop_at_first or not len(stuck):
                 break
-            apart = np.concatenate([apart, without])
-        verdict[tried:] = 0
-        return np.concatenate([rest, apart]), np.concatenate([verdict, np.zeros_like(apart)])
+            excluded = np.concatenate([excluded, stuck])
+        verdict[n_tried:] = 0
+        return np.concatenate([jobs, excluded]), np.concatenate([verdict, np.zeros_like(excluded)])
 
     def note(self, order: Ints, verdict: Ints) -> Changes:
         """The changes that follow from the verdicts on `order`, all jobs in the system; updates the books too."""
-        changes = self.carried(order, verdict, self.held)
-        self.held = changes.runs
+        changes = self.apply_verdict(order, verdict, self.holders)
+        self.holders = changes.runs
         return changes
 
-    def carried(self, order: Ints, verdict: Ints, held: Ints) -> Changes:
+    def apply_verdict(self, order: Ints, verdict: Ints, holders: Ints) -> Changes:
         """Compare verdicts with the jobs that ran, and note where jobs and their data are now."""
         self.stored = with_space(self.stored, len(self.gang.used), int(np.maximum(verdict, 0).sum()))
-        return carry(order, verdict, held, self.gang, self.stored, self.scratch)
+        return carry(order, verdict, holders, self.gang, self.stored, self.scratch)
 
     def note_shares(self, changes: Changes, view: View) -> Iterator[WakeAt]:
         """Tell the layer of tenants, if there is one, what has changed; ask to be woken when it next decides anew."""
@@ -172,8 +172,8 @@ class GangPolicy(EdgePolicy):
 
     def terms(self, job: int, view: View) -> dict[str, Any]:
         """As in the base, with the job's tenant and class."""
-        of = super().terms(job, view)
-        return {**of, **self._shared(job, view), "in_system": of["in_system"]}
+        base_terms = super().terms(job, view)
+        return {**base_terms, **self._shared(job, view), "in_system": base_terms["in_system"]}
 
     def _row(self, job: int, view: View) -> dict[str, Any]:
         return {**super()._row(job, view), **self._shared(job, view)}
@@ -195,11 +195,13 @@ class GangPolicy(EdgePolicy):
         for job in moves:
             yield Suspend(job, "moved")
         for job, ps in zip(moves, kept_ps, strict=True):
-            where = self._where(job)
-            yield Allocate(job, where, ps_in(self._ps_for(job, where, view, ps_job) if ps is None else ps), reason)
+            placement = self._where(job)
+            yield Allocate(
+                job, placement, ps_in(self._ps_for(job, placement, view, ps_job) if ps is None else ps), reason
+            )
         for job in changes.begins.tolist():
-            where = self._where(job)
-            yield Allocate(job, where, ps_in(self._ps_for(job, where, view, ps_job)), reason)
+            placement = self._where(job)
+            yield Allocate(job, placement, ps_in(self._ps_for(job, placement, view, ps_job)), reason)
         if self.params.allow_cloud and self._has_cloud(view):
             yield from self._spill(view)
 

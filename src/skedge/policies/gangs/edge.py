@@ -81,19 +81,19 @@ class EdgePolicy(BasePolicy):
             order = self._never_fits(job, view)
             if order is None:
                 # ascending: a job that comes back from a lost server takes its old place
-                at = int(self.active.searchsorted(job))
-                self.active = np.concatenate((self.active[:at], (job,), self.active[at:]))
+                index = int(self.active.searchsorted(job))
+                self.active = np.concatenate((self.active[:index], (job,), self.active[index:]))
             elif isinstance(order, Allocate) and not self._has_cloud(view):
                 self.stranded.append(job)
             else:
                 yield order
 
     def _never_fits(self, job: int, view: View) -> Order | None:
-        kind, (k, most) = int(view.jobs.worker_type[job]), self.demand(job, view)
+        kind, (k, max_workers) = int(view.jobs.worker_type[job]), self.demand(job, view)
         slots = int(self.slots[kind]) if kind >= 0 else 0
         ps_kind = int(view.jobs.ps_type[job])
         if self.cluster.cloud is not None:
-            return None if k <= slots else self._to_cloud(job, most, "never_fits_edge")
+            return None if k <= slots else self._to_cloud(job, max_workers, "never_fits_edge")
         if k > slots:
             return Reject(job, too_few(k, slots))
         if ps_kind < 0 or len(self.ps_slots[ps_kind]) == 0:
@@ -110,38 +110,38 @@ class EdgePolicy(BasePolicy):
 
     def terms(self, job: int, view: View) -> dict[str, Any]:
         """The policy's view of `job`: its demand, the free workers, and the holdings of the jobs in the system."""
-        kind, (_, needs) = int(view.jobs.worker_type[job]), self.demand(job, view)
-        others = view.active[view.active != job]
+        kind, (_, demand) = int(view.jobs.worker_type[job]), self.demand(job, view)
+        rivals = view.active[view.active != job]
         return {
             "compares": f"{self.compares}; the jobs in the system by id",
-            "needs_workers": needs,
+            "needs_workers": demand,
             "workers_of_its_type": int(self.slots[kind]) if kind >= 0 else 0,
             "free_workers_of_its_type": int(view.free_workers[:, kind].sum()) if kind >= 0 else 0,
-            "remaining_s": float(view.remaining(np.array([job]))[0] / needs) / SECOND,
+            "remaining_s": float(view.remaining(np.array([job]))[0] / demand) / SECOND,
             **self.rank_terms(job),
-            "in_system": [self._row(other, view) for other in others.tolist()],
+            "in_system": [self._row(rival, view) for rival in rivals.tolist()],
         }
 
     def _row(self, job: int, view: View) -> dict[str, Any]:
-        _, needs = self.demand(job, view)
+        _, demand = self.demand(job, view)
         return {
             "job": view.job_id(job),
             "workers": int(view.workers[job]),
-            "needs": needs,
-            "remaining_s": float(view.remaining(np.array([job]))[0] / needs) / SECOND,
+            "needs": demand,
+            "remaining_s": float(view.remaining(np.array([job]))[0] / demand) / SECOND,
         }
 
     def rank_terms(self, job: int) -> dict[str, Any]:  # noqa: ARG002 - for policies that rank by more
         """What else ranks `job` under this policy."""
         return {}
 
-    def _ps_for(self, job: int, where: Placement, view: View, ps_job: Ints) -> int:
+    def _ps_for(self, job: int, placement: Placement, view: View, ps_job: Ints) -> int:
         """A free qualified PS: on a server of the placement, else of lowest number, else in the cloud."""
         kind = int(view.jobs.ps_type[job])
         if kind < 0:
             return CLOUD
         # beside workers first: there a PS makes zeta = 1 possible
-        for server, _ in where:
+        for server, _ in placement:
             for slot in self.ps_on.get((server, kind), ()):
                 if ps_job[slot] < 0:
                     return slot
@@ -153,6 +153,6 @@ class EdgePolicy(BasePolicy):
         """PS slots to give out by type: all, or the free ones where running jobs are not up for selection."""
         if self._has_cloud(view):
             return np.full(max(1, len(self.ps_slots)), UNLIMITED)
-        given = view.ps_job
-        taken = given >= 0 if running_stay else given == OUT_OF_SERVICE
-        return np.array([np.count_nonzero(~taken[s]) for s in self.ps_slots], np.int64)
+        ps_job = view.ps_job
+        unavailable = ps_job >= 0 if running_stay else ps_job == OUT_OF_SERVICE
+        return np.array([np.count_nonzero(~unavailable[s]) for s in self.ps_slots], np.int64)

@@ -233,31 +233,31 @@ def _place_anew(job: int, gang: Gang, stored: Data, rule: Rule, scratch: Scratch
 @inlined
 def _nearest_for_all(job: int, k: int, stored: Data, rule: Rule, room: Ints, delays: Delays) -> int:
     """The server of least (delay, server) that holds all `k` workers, -1 if none does: :func:`place` for one server."""
-    best, least = -1, NEVER
-    at = stored.first[job] if rule.kept else EMPTY
-    while at != EMPTY:
-        for i in range(BLOCK * at, BLOCK * (at + 1)):
+    best, best_delay = -1, NEVER
+    block = stored.first[job] if rule.kept else EMPTY
+    while block != EMPTY:
+        for i in range(BLOCK * block, BLOCK * (block + 1)):
             server = stored.server[i]
             # its data are there, for all workers
             if server != EMPTY and room[server] >= k and stored.workers[i] >= k and (best < 0 or server < best):
-                best, least = server, 0
-        at = stored.following[at]
-    if least == 0 and delays.fixed.shape[0] == 0 and min(delays.lo[job, 0], delays.lo[job, 1]) > 0:
+                best, best_delay = server, 0
+        block = stored.following[block]
+    if best_delay == 0 and delays.fixed.shape[0] == 0 and min(delays.lo[job, 0], delays.lo[job, 1]) > 0:
         return best  # all other delays are longer
     for s in range(len(room)):
         if room[s] >= k:
             delay = upload_delay(delays, job, s)
-            if delay < least or (delay == least and s < best):
-                best, least = s, delay
+            if delay < best_delay or (delay == best_delay and s < best):
+                best, best_delay = s, delay
     return best
 
 
 @lean
-def forgive(room: Ints, there: Ints, k: int, delay: Ints) -> None:
-    """Let the delay to a server be 0 that has the data, of `there` workers, of all that it could take of `k`."""
+def forgive(room: Ints, with_data: Ints, k: int, delay: Ints) -> None:
+    """Let the delay to a server be 0 that has the data, of `with_data` workers, of all that it could take of `k`."""
     for s in range(len(room)):
         # the data of all workers that it would get there, else an upload is due all the same
-        if 0 < min(k, room[s]) <= there[s]:
+        if 0 < min(k, room[s]) <= with_data[s]:
             delay[s] = 0
 
 
@@ -280,9 +280,9 @@ def place(room: Ints, delay: Ints, k: int, server: Ints, count: Ints) -> int:
 @lean
 def _spread(room: Ints, delay: Ints, k: int, server: Ints, count: Ints) -> int:
     """Choose several servers: the smallest set, then the least largest delay, then the least sum of delays."""
-    size, least = _smallest_set(room, k)
+    size, min_room = _smallest_set(room, k)
     # if the nearest servers of those that can be in such a set hold k, no other set has a smaller delay or sum
-    if _nearest(room, delay, size, least, server) < k:
+    if _nearest(room, delay, size, min_room, server) < k:
         _search(room, delay, k, size, server, count)
     left = k
     for i in range(size):
@@ -294,26 +294,26 @@ def _spread(room: Ints, delay: Ints, k: int, server: Ints, count: Ints) -> int:
 @inlined
 def _smallest_set(room: Ints, k: int) -> tuple[int, int]:
     """Fewest servers that hold `k` workers, and the least room of a server that can be one of them."""
-    left, size, most = k, 0, NEVER
+    left, size, last_room = k, 0, NEVER
     while left > 0:
-        value, servers = 0, 0
-        for amount in room:
-            if value < amount < most:
-                value, servers = amount, 0
-            if amount == value:
-                servers += 1
-        taken = min(servers, -(-left // value))
+        largest, n_largest = 0, 0
+        for server_room in room:
+            if largest < server_room < last_room:
+                largest, n_largest = server_room, 0
+            if server_room == largest:
+                n_largest += 1
+        n_servers = min(n_largest, -(-left // largest))
         # greedily the largest rooms: no set of fewer servers holds k
-        left, size, most = left - taken * value, size + taken, value
-    return size, most + left
+        left, size, last_room = left - n_servers * largest, size + n_servers, largest
+    return size, last_room + left
 
 
 @inlined
-def _nearest(room: Ints, delay: Ints, size: int, least: int, server: Ints) -> int:
+def _nearest(room: Ints, delay: Ints, size: int, min_room: int, server: Ints) -> int:
     """Fill `server` with the `size` servers of least (delay, server) among those of this room; returns their room."""
     n = 0
     for s in range(len(room)):
-        if room[s] >= least and (n < size or delay[s] < delay[server[n - 1]]):
+        if room[s] >= min_room and (n < size or delay[s] < delay[server[n - 1]]):
             # insertion into a list of at most `size` servers; when it is full the farthest one falls out
             i = min(n, size - 1)
             while i > 0 and delay[server[i - 1]] > delay[s]:
@@ -335,10 +335,10 @@ def _search(room: Ints, delay: Ints, k: int, size: int, server: Ints, scratch: I
         nearest[0, s] = s
     _sort_by(delay, nearest, len(room))
     limit = _least_largest_delay(room, delay, nearest[0], k, size, scratch)
-    near = _within(room, delay, limit, nearest[1])
-    least = np.empty((near + 1, size + 1, k + 1), np.int64)
-    _sum_delays(room, delay, nearest[1], near, least)
-    _choose(room, delay, nearest, near, least)
+    n_near = _within(room, delay, limit, nearest[1])
+    sums = np.empty((n_near + 1, size + 1, k + 1), np.int64)
+    _sum_delays(room, delay, nearest[1], n_near, sums)
+    _choose(room, delay, nearest, n_near, sums)
     _sort_by(delay, nearest, size)
     for i in range(size):
         server[i] = nearest[0, i]
@@ -365,20 +365,20 @@ def _sort_by(key: Ints, items: Ints, n: int) -> None:
 
 
 @inlined
-def _least_largest_delay(room: Ints, delay: Ints, nearest: Ints, k: int, size: int, largest: Ints) -> int:
-    """Smallest delay such that `size` servers at most so far away hold `k` workers; `largest` is scratch space."""
+def _least_largest_delay(room: Ints, delay: Ints, nearest: Ints, k: int, size: int, rooms: Ints) -> int:
+    """Smallest delay such that `size` servers at most so far away hold `k` workers; `rooms` is scratch space."""
     total = 0
     for i in range(size):
         # the `size` largest rooms among the servers so far, nearest first
-        largest[i] = 0
+        rooms[i] = 0
     for s in nearest:
         smallest = 0
         for i in range(1, size):
-            if largest[i] < largest[smallest]:
+            if rooms[i] < rooms[smallest]:
                 smallest = i
-        if room[s] > largest[smallest]:
-            total += room[s] - largest[smallest]
-            largest[smallest] = room[s]
+        if room[s] > rooms[smallest]:
+            total += room[s] - rooms[smallest]
+            rooms[smallest] = room[s]
         # by delay ascending: the first server with which k fit is the least largest delay
         if total >= k:
             return delay[s]
@@ -386,49 +386,49 @@ def _least_largest_delay(room: Ints, delay: Ints, nearest: Ints, k: int, size: i
 
 
 @inlined
-def _within(room: Ints, delay: Ints, limit: int, near: Ints) -> int:
-    """Fill `near` with the servers that have room within `limit`; returns how many these are."""
+def _within(room: Ints, delay: Ints, limit: int, servers: Ints) -> int:
+    """Fill `servers` with the servers that have room within `limit`; returns how many these are."""
     n = 0
     for s in range(len(room)):
         if delay[s] <= limit and room[s] > 0:
-            near[n] = s
+            servers[n] = s
             n += 1
     return n
 
 
 @inlined
-def _sum_delays(room: Ints, delay: Ints, near: Ints, n: int, least: Ints) -> None:
-    """Fill least[i, c, r]: the least sum of delays of c servers of `near` from number i on that hold r workers.
+def _sum_delays(room: Ints, delay: Ints, servers: Ints, n: int, sums: Ints) -> None:
+    """Fill least[i, c, r]: the least sum of delays of c servers of `servers` from number i on that hold r workers.
 
     Dynamic programming from the last of the `n` servers back.
     """
-    for c in range(least.shape[1]):
-        for r in range(least.shape[2]):
-            least[n, c, r] = NEVER
-    least[n, 0, 0] = 0
+    for c in range(sums.shape[1]):
+        for r in range(sums.shape[2]):
+            sums[n, c, r] = NEVER
+    sums[n, 0, 0] = 0
     # from the last back, so that the choice below can prefer the lowest server
     for i in range(n - 1, -1, -1):
-        d, a = delay[near[i]], room[near[i]]
-        for c in range(least.shape[1]):
-            for r in range(least.shape[2]):
-                best = least[i + 1, c, r]
+        d, a = delay[servers[i]], room[servers[i]]
+        for c in range(sums.shape[1]):
+            for r in range(sums.shape[2]):
+                best = sums[i + 1, c, r]
                 if c > 0:
-                    rest = least[i + 1, c - 1, max(0, r - a)]
-                    if rest < NEVER:
-                        best = min(best, rest + d)
-                least[i, c, r] = best
+                    rest_sum = sums[i + 1, c - 1, max(0, r - a)]
+                    if rest_sum < NEVER:
+                        best = min(best, rest_sum + d)
+                sums[i, c, r] = best
 
 
 @inlined
-def _choose(room: Ints, delay: Ints, nearest: Ints, n: int, least: Ints) -> None:
+def _choose(room: Ints, delay: Ints, nearest: Ints, n: int, sums: Ints) -> None:
     """Fill ``nearest[0]`` with the choice of least sum among the `n` servers ``nearest[1]``, first by number."""
-    size, r = least.shape[1] - 1, least.shape[2] - 1
+    size, r = sums.shape[1] - 1, sums.shape[2] - 1
     c = size
     for i in range(n):
         s = nearest[1, i]
-        if c > 0 and least[i, c, r] < NEVER:
-            rest = least[i + 1, c - 1, max(0, r - room[s])]
-            if rest < NEVER and rest + delay[s] == least[i, c, r]:
+        if c > 0 and sums[i, c, r] < NEVER:
+            rest_sum = sums[i + 1, c - 1, max(0, r - room[s])]
+            if rest_sum < NEVER and rest_sum + delay[s] == sums[i, c, r]:
                 nearest[0, size - c] = s
                 c, r = c - 1, max(0, r - room[s])
 
@@ -443,62 +443,62 @@ class Changes(NamedTuple):
 
 
 @compiled
-def carry(order: Ints, verdict: Ints, held: Ints, gang: Gang, stored: Data, scratch: Scratch) -> Changes:
-    """Compare a selection with the jobs that ran, `held`; note it in `gang` and `stored`. See :func:`select`."""
+def carry(order: Ints, verdict: Ints, holders: Ints, gang: Gang, stored: Data, scratch: Scratch) -> Changes:
+    """Compare a selection with the jobs that ran, `holders`; note it in `gang` and `stored`. See :func:`select`."""
     n = len(order)
     changes = Changes(np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64))
-    stopped, moved, begun, running = carry_from(0, order, verdict, held, gang, scratch, changes)
+    n_stops, n_moves, n_begins, n_runs = carry_from(0, order, verdict, holders, gang, scratch, changes)
     for n in range(len(order)):
         if verdict[n] > 0:
             for i in range(gang.used[order[n]]):
                 store(stored, order[n], gang.servers[order[n], i], gang.counts[order[n], i])
-    return Changes(changes.stops[:stopped], changes.moves[:moved], changes.begins[:begun], changes.runs[:running])
+    return Changes(changes.stops[:n_stops], changes.moves[:n_moves], changes.begins[:n_begins], changes.runs[:n_runs])
 
 
 @lean
 def carry_from(
-    start: int, order: Ints, verdict: Ints, held: Ints, gang: Gang, scratch: Scratch, changes: Changes
+    start: int, order: Ints, verdict: Ints, holders: Ints, gang: Gang, scratch: Scratch, changes: Changes
 ) -> tuple[int, int, int, int]:
     """:func:`carry` from job number `start` of `order` on, without data; those before it run on.
 
     Fills `changes`, which has room for `order` in each list; returns their lengths.
     """
-    stopped = moved = begun = first = 0
+    n_stops = n_moves = n_begins = first = 0
     for n in range(start):
         changes.runs[n] = order[n]
-    running = start
+    n_runs = start
     for n in range(start, len(order)):
-        placed, job = verdict[n], order[n]
-        if placed == 0:
+        n_servers, job = verdict[n], order[n]
+        if n_servers == 0:
             # marked, as those that stop do so in the order of `held`
-            stopped += gang.running[job]
+            n_stops += gang.running[job]
             gang.running[job] *= _STOPS
             continue
-        if placed > 0:
-            gang.used[job] = placed
-            for i in range(placed):
+        if n_servers > 0:
+            gang.used[job] = n_servers
+            for i in range(n_servers):
                 gang.servers[job, i], gang.counts[job, i] = scratch.servers[first + i], scratch.counts[first + i]
-            first += placed
+            first += n_servers
         if gang.running[job] == 0:
-            changes.begins[begun] = job
-            begun += 1
+            changes.begins[n_begins] = job
+            n_begins += 1
             gang.running[job] = 1
-        elif placed > 0:
-            changes.moves[moved] = job
-            moved += 1
-        changes.runs[running] = job
-        running += 1
-    if stopped > 0:
-        _stop_marked(held, gang.running, changes.stops)
-    return stopped, moved, begun, running
+        elif n_servers > 0:
+            changes.moves[n_moves] = job
+            n_moves += 1
+        changes.runs[n_runs] = job
+        n_runs += 1
+    if n_stops > 0:
+        _stop_marked(holders, gang.running, changes.stops)
+    return n_stops, n_moves, n_begins, n_runs
 
 
 @inlined
-def _stop_marked(held: Ints, running: Ints, stops: Ints) -> None:
-    """Fill `stops` with the jobs of `held` that are marked; they run no more."""
-    stopped = 0
-    for job in held:
+def _stop_marked(holders: Ints, running: Ints, stops: Ints) -> None:
+    """Fill `stops` with the jobs of `holders` that are marked; they run no more."""
+    n_stops = 0
+    for job in holders:
         if running[job] == _STOPS:
             running[job] = 0
-            stops[stopped] = job
-            stopped += 1
+            stops[n_stops] = job
+            n_stops += 1

@@ -29,7 +29,7 @@ class JobState(NamedTuple):
 
     Attributes
     ----------
-    kind, ps_kind, most
+    kind, ps_kind, max_workers
         Worker type, PS type, D_j.
     own
         Workers of the last placement, shape ``(jobs, servers)``.
@@ -39,7 +39,7 @@ class JobState(NamedTuple):
         1 while the job holds them.
     ran
         1 if it has ever run.
-    zeta
+    colocated
         Of the last allocation.
     ps_server
         Server of the job's PS; -1 if it has none, or in the cloud.
@@ -51,13 +51,13 @@ class JobState(NamedTuple):
 
     kind: Ints
     ps_kind: Ints
-    most: Ints
+    max_workers: Ints
     own: Ints
     low: Ints
     high: Ints
     running: Ints
     ran: Ints
-    zeta: Ints
+    colocated: Ints
     ps_server: Ints
     left: Ints
     estimate: Ints
@@ -101,7 +101,7 @@ class Preemptive(EdgePolicy):
         """Begin a run."""
         super().start(cluster, physics, rng)
         wide = {"own": (0, len(cluster.servers)), "left": (0, 2)}
-        self.held = JobState(*(np.zeros(wide.get(name, 0), np.int64) for name in JobState._fields))
+        self.state = JobState(*(np.zeros(wide.get(name, 0), np.int64) for name in JobState._fields))
         self.stored, self.known = no_data(), 0
         self.ranked: Ints = np.empty(0, np.int64)
 
@@ -114,98 +114,104 @@ class Preemptive(EdgePolicy):
         yield from self.admit(event, view)
         self._note(event, view)
         self._rank(view)
-        yield from self._carry_out(*take(self.ranked, self.held, self.stored, self._room(view), view.delays()), view)
+        yield from self._carry_out(*take(self.ranked, self.state, self.stored, self._room(view), view.delays()), view)
 
     # -- what it knows -------------------------------------------------------------------------------------------
 
     def _note(self, event: Event, view: View) -> None:
         """Process arrivals, and jobs that lost workers with a server."""
-        held, new = self.held, slice(self.known, view.arrived)
-        if view.arrived > len(held.kind):
-            rows = max(2 * len(held.kind), view.arrived, 64)
-            self.held = held = JobState(*(_longer(column, rows) for column in held))
+        state, arrivals = self.state, slice(self.known, view.arrived)
+        if view.arrived > len(state.kind):
+            rows = max(2 * len(state.kind), view.arrived, 64)
+            self.state = state = JobState(*(_longer(column, rows) for column in state))
             self.stored = with_space(self.stored, rows, 0)
-        held.kind[new], held.most[new] = view.jobs.worker_type[new], view.jobs.chunks[new]
-        held.ps_kind[new], held.ps_server[new] = np.maximum(view.jobs.ps_type[new], 0), -1
-        held.stale[new] = 1
+        state.kind[arrivals], state.max_workers[arrivals] = view.jobs.worker_type[arrivals], view.jobs.chunks[arrivals]
+        state.ps_kind[arrivals], state.ps_server[arrivals] = np.maximum(view.jobs.ps_type[arrivals], 0), -1
+        state.stale[arrivals] = 1
         self.known = view.arrived
-        gone = [*event.left, *event.interrupted]
-        held.running[gone], held.stale[gone] = 0, 1
-        held.ps_server[list(event.interrupted)] = -1
+        departed = [*event.left, *event.interrupted]
+        state.running[departed], state.stale[departed] = 0, 1
+        state.ps_server[list(event.interrupted)] = -1
         if event.measured:
-            held.stale[self.active] = 1
-        for server, why in event.servers:
-            if why:
-                held.own[:, server] = 0
+            state.stale[self.active] = 1
+        for server, reason in event.servers:
+            if reason:
+                state.own[:, server] = 0
                 lose(self.stored, server)
 
     def _rank(self, view: View) -> None:
         """Rank the jobs in the system: the place of one that waits does not change, the others are ranked anew."""
-        held = self.held
-        anew = self.active[(held.running[self.active] | held.stale[self.active]) == 1]
+        state = self.state
+        anew = self.active[(state.running[self.active] | state.stale[self.active]) == 1]
         # work left shrinks only while a job runs, so the estimates of the others, and their order, stand
-        held.stale[anew] = 1
-        estimate(anew, view.remaining(anew), view.work, self.slots, held)
-        self.ranked = merged(self.ranked, anew[held.estimate[anew].argsort(kind="stable")], held.estimate, held.stale)
-        held.stale[anew] = 0
+        state.stale[anew] = 1
+        estimate(anew, view.remaining(anew), view.work, self.slots, state)
+        self.ranked = merged(
+            self.ranked, anew[state.estimate[anew].argsort(kind="stable")], state.estimate, state.stale
+        )
+        state.stale[anew] = 0
 
     def estimates(self, jobs: Ints, view: View) -> Ints:
         """Remaining time of each of `jobs` with as many workers as it can ever have, zeta = 0 [µs]."""
-        estimate(jobs, view.remaining(jobs), view.work, self.slots, self.held)
-        return self.held.estimate[jobs]
+        estimate(jobs, view.remaining(jobs), view.work, self.slots, self.state)
+        return self.state.estimate[jobs]
 
     def rank_terms(self, job: int) -> dict[str, Any]:
         """Where its data are."""
-        server = np.flatnonzero(self.held.own[job]).tolist()
+        server = np.flatnonzero(self.state.own[job]).tolist()
         return {"data_on": [self.cluster.label(s) for s in server]}
 
     def _room(self, view: View) -> Room:
-        one = self.physics.colocation == "one_server"
+        one_server = self.physics.colocation == "one_server"
         ps_free = np.zeros((len(self.cluster.servers), max(1, len(self.ps_slots))), np.int64)
-        if one:
+        if one_server:
             free = view.ps_job < 0
             np.add.at(ps_free, (self.cluster.ps_server[free], self.cluster.ps_type[free]), 1)
         ps_left = self._ps_left(view, running_stay=False)
-        kept = int(self.physics.data == "kept")
-        return Room(view.capacity.copy(), ps_left, ps_free, int(one), self.physics.checkpoint_overhead, kept)
+        data_kept = int(self.physics.data == "kept")
+        return Room(
+            view.capacity.copy(), ps_left, ps_free, int(one_server), self.physics.checkpoint_overhead, data_kept
+        )
 
     # -- orders --------------------------------------------------------------------------------------------------
 
-    def _carry_out(self, jobs: Ints, plan: Ints, zeta: Ints, view: View) -> Iterator[Order]:
+    def _carry_out(self, jobs: Ints, plan: Ints, colocated: Ints, view: View) -> Iterator[Order]:
         """Change the workers of `jobs` to `plan`, shape ``(jobs, servers)``, in the order of their ranks.
 
         First what is taken from running jobs, then what they get, then those that begin: beside their PS first.
         """
-        held, running = self.held, self.held.running[jobs] == 1
-        own, runs = held.own[jobs] * running[:, None], plan.sum(axis=1) > 0
-        kept, kept_ps = np.minimum(plan, own), {}
-        keeps, loses = kept.any(axis=1).tolist(), (kept < own).any(axis=1).tolist()
+        state, running = self.state, self.state.running[jobs] == 1
+        own, runs = state.own[jobs] * running[:, None], plan.sum(axis=1) > 0
+        remaining, ps_of = np.minimum(plan, own), {}
+        keeps, loses = remaining.any(axis=1).tolist(), (remaining < own).any(axis=1).tolist()
         for n in np.flatnonzero(running).tolist():
             job = int(jobs[n])
-            kept_ps[n] = view.ps_of(job)
+            ps_of[n] = view.ps_of(job)
             if not keeps[n]:
                 yield Suspend(job, "moved" if runs[n] else "preempted")
             elif loses[n]:
-                yield self._allocate(job, kept[n], kept_ps[n], view)
+                yield self._allocate(job, remaining[n], ps_of[n], view)
         # what is given up has to be free before others take it: suspend and shrink first, then grow and begin
         begins = np.flatnonzero(~running)
         grows = np.flatnonzero(running & np.any(plan > own, axis=1))
-        for n in (*grows.tolist(), *begins[zeta[begins].argsort(kind="stable")[::-1]].tolist()):
-            yield self._allocate(int(jobs[n]), plan[n], kept_ps.get(n), view)
+        for n in (*grows.tolist(), *begins[colocated[begins].argsort(kind="stable")[::-1]].tolist()):
+            yield self._allocate(int(jobs[n]), plan[n], ps_of.get(n), view)
         stopped = jobs[running & ~runs]
-        held.running[stopped], held.ps_server[stopped] = 0, -1
+        state.running[stopped], state.ps_server[stopped] = 0, -1
 
     def _allocate(self, job: int, workers: Ints, ps: int | None, view: View) -> Order:
-        where = pairs(workers)
+        placement = pairs(workers)
         if ps is None:
-            ps = self._ps_for(job, where, view, view.ps_job)
-        self.stored = with_space(self.stored, 0, len(where))
+            ps = self._ps_for(job, placement, view, view.ps_job)
+        self.stored = with_space(self.stored, 0, len(placement))
         store_all(self.stored, job, workers)
-        held, at = self.held, -1 if ps < 0 else int(self.cluster.ps_server[ps])
-        held.own[job], held.running[job], held.ran[job], held.ps_server[job] = workers, 1, 1, at
-        held.low[job], held.high[job] = where[0][0], where[-1][0] + 1
-        held.zeta[job] = int(self.physics.colocation == "one_server" and len(where) == 1 and where[0][0] == at)
-        return Allocate(job, where, ps_in(ps), "shortest_completion", gang=False)
+        state, ps_server = self.state, -1 if ps < 0 else int(self.cluster.ps_server[ps])
+        state.own[job], state.running[job], state.ran[job], state.ps_server[job] = workers, 1, 1, ps_server
+        state.low[job], state.high[job] = placement[0][0], placement[-1][0] + 1
+        state.colocated[job] = int(
+            self.physics.colocation == "one_server" and len(placement) == 1 and placement[0][0] == ps_server
+        )
+        return Allocate(job, placement, ps_in(ps), "shortest_completion", gang=False)
 
 
 def _longer(column: Ints, rows: int) -> Ints:
@@ -215,14 +221,14 @@ def _longer(column: Ints, rows: int) -> Ints:
 
 
 @compiled
-def estimate(jobs: Ints, left: Ints, work: Ints, slots: Ints, held: JobState) -> None:
+def estimate(jobs: Ints, left: Ints, work: Ints, slots: Ints, state: JobState) -> None:
     """Set ``left`` and ``estimate`` of `jobs`, whose remaining work is `left`; `slots` are workers by type."""
     for n in range(len(jobs)):
-        job, zeta = jobs[n], held.zeta[jobs[n]]
-        share, other = left[n] / work[job, zeta], 1 - zeta
-        held.left[job, zeta] = max(left[n], 1)
-        held.left[job, other] = max(math.ceil(share * work[job, other]), 1)
-        held.estimate[job] = -(-held.left[job, 0] // min(held.most[job], slots[held.kind[job]]))
+        job, zeta = jobs[n], state.colocated[jobs[n]]
+        share, alternative = left[n] / work[job, zeta], 1 - zeta
+        state.left[job, zeta] = max(left[n], 1)
+        state.left[job, alternative] = max(math.ceil(share * work[job, alternative]), 1)
+        state.estimate[job] = -(-state.left[job, 0] // min(state.max_workers[job], slots[state.kind[job]]))
 
 
 @compiled
@@ -242,7 +248,7 @@ def merged(ranked: Ints, anew: Ints, estimate: Ints, stale: Ints) -> Ints:
 
 
 @compiled
-def take(ranked: Ints, held: JobState, stored: Data, room: Room, delays: Delays) -> tuple[Ints, Ints, Ints]:
+def take(ranked: Ints, state: JobState, stored: Data, room: Room, delays: Delays) -> tuple[Ints, Ints, Ints]:
     """Let the jobs take workers in their order; returns the jobs whose workers change, with what they take.
 
     Returns
@@ -250,145 +256,149 @@ def take(ranked: Ints, held: JobState, stored: Data, room: Room, delays: Delays)
     Jobs in their order, their workers by server, shape ``(jobs, servers)``, and whether they are beside their PS.
     """
     total, servers = room.workers.sum(axis=0), len(room.workers)
-    delay, there, plan = np.zeros(servers, np.int64), np.zeros(servers, np.int64), np.zeros(servers, np.int64)
-    most = min(len(ranked), total.sum() + held.running[ranked].sum())
-    jobs, plans, zeta = np.empty(most, np.int64), np.empty((most, servers), np.int64), np.zeros(most, np.int64)
+    delay, with_data, plan = np.zeros(servers, np.int64), np.zeros(servers, np.int64), np.zeros(servers, np.int64)
+    max_rows = min(len(ranked), total.sum() + state.running[ranked].sum())
+    jobs, plans, colocated = (
+        np.empty(max_rows, np.int64),
+        np.empty((max_rows, servers), np.int64),
+        np.zeros(max_rows, np.int64),
+    )
     n = 0
     for job in ranked:
-        some, beside = total[held.kind[job]] > 0 and room.ps_left[held.ps_kind[job]] > 0, 0
+        has_free, colocated_job = total[state.kind[job]] > 0 and room.ps_left[state.ps_kind[job]] > 0, 0
         # neither holds nor gets anything: nothing changes
-        if not some and held.running[job] == 0:
+        if not has_free and state.running[job] == 0:
             continue
-        if some and held.running[job] and _stays(job, held, room):
-            total[held.kind[job]] -= held.most[job]
+        if has_free and state.running[job] and _stays(job, state, room):
+            total[state.kind[job]] -= state.max_workers[job]
             continue
         plan[:] = 0
-        if some:
-            beside = _take(job, held, stored, room, delays, delay, there, plan)
-            total[held.kind[job]] -= plan.sum()
-        if not _unchanged(job, held, plan):
-            jobs[n], plans[n], zeta[n] = job, plan, beside
+        if has_free:
+            colocated_job = _take(job, state, stored, room, delays, delay, with_data, plan)
+            total[state.kind[job]] -= plan.sum()
+        if not _unchanged(job, state, plan):
+            jobs[n], plans[n], colocated[n] = job, plan, colocated_job
             n += 1
-    return jobs[:n], plans[:n], zeta[:n]
+    return jobs[:n], plans[:n], colocated[:n]
 
 
 @inlined
-def _stays(job: int, held: JobState, room: Room) -> bool:
+def _stays(job: int, state: JobState, room: Room) -> bool:
     """Whether :func:`_take` is known to leave a running job what it has; if so, that is taken of the `room`.
 
     So it is if the job holds all the workers that it can use, nothing is gained beside a PS, and neither the restore
     of a worker elsewhere nor the work left is so short that a plan that is slower ends in the same microsecond.
     """
-    kind, most, n, fits = held.kind[job], held.most[job], 0, True
-    low, high, beside = held.low[job], held.high[job], room.one_server
+    kind, max_workers, n, fits = state.kind[job], state.max_workers[job], 0, True
+    low, high, colocated = state.low[job], state.high[job], room.one_server
     for s in range(low, high):
-        n += held.own[job, s]
-        fits = fits and held.own[job, s] <= room.workers[s, kind]
-    left = held.left[job, beside]
-    if n < most or not fits or room.restore < most or left <= most * (most - 1):
+        n += state.own[job, s]
+        fits = fits and state.own[job, s] <= room.workers[s, kind]
+    left = state.left[job, colocated]
+    if n < max_workers or not fits or room.restore < max_workers or left <= max_workers * (max_workers - 1):
         return False
-    if beside and (held.ps_server[job] != low or high != low + 1 or left > held.left[job, 0]):
+    if colocated and (state.ps_server[job] != low or high != low + 1 or left > state.left[job, 0]):
         return False
     for s in range(low, high):
-        room.workers[s, kind] -= held.own[job, s]
-    room.ps_left[held.ps_kind[job]] -= 1
+        room.workers[s, kind] -= state.own[job, s]
+    room.ps_left[state.ps_kind[job]] -= 1
     return True
 
 
 @inlined
-def _unchanged(job: int, held: JobState, plan: Ints) -> bool:
+def _unchanged(job: int, state: JobState, plan: Ints) -> bool:
     """Whether `plan` is what the job has."""
     same = True
     for s in range(len(plan)):
-        same = same and plan[s] == held.own[job, s] * held.running[job]
+        same = same and plan[s] == state.own[job, s] * state.running[job]
     return same
 
 
 @compiled
 def _take(
-    job: int, held: JobState, stored: Data, room: Room, delays: Delays, delay: Ints, there: Ints, plan: Ints
+    job: int, state: JobState, stored: Data, room: Room, delays: Delays, delay: Ints, with_data: Ints, plan: Ints
 ) -> int:
     """Let a job take of the `room`, which has workers for it; fills `plan`, returns whether it is beside its PS.
 
-    `delay` and `there` are scratch.
+    `delay` and `with_data` are scratch.
     """
-    kind, ps_kind = held.kind[job], held.ps_kind[job]
-    later = room.restore if held.ran[job] else 0
-    at_once = 0 if held.running[job] else later
+    kind, ps_kind = state.kind[job], state.ps_kind[job]
+    restore = room.restore if state.ran[job] else 0
+    own_start = 0 if state.running[job] else restore
     for s in range(len(delay)):
         # a server without free workers is never the earliest
         delay[s] = upload_delay(delays, job, s) if room.workers[s, kind] > 0 else NEVER
     if room.kept:
-        look_up(stored, job, there)
-        forgive(room.workers[:, kind], there, held.most[job], delay)
+        look_up(stored, job, with_data)
+        forgive(room.workers[:, kind], with_data, state.max_workers[job], delay)
     for s in range(len(delay)):
-        delay[s] += later if delay[s] < NEVER else 0
-    server, beside, end = _best_server(job, held, room, delay, at_once)
+        delay[s] += restore if delay[s] < NEVER else 0
+    server, colocated, end = _best_server(job, state, room, delay, own_start)
     # of equal ends one server: beside its PS, and with the fewest moves
-    if _spread(job, held, room, delay, at_once, plan) < end:
-        beside = 0
+    if _spread(job, state, room, delay, own_start, plan) < end:
+        colocated = 0
     else:
         plan[:] = 0
-        plan[server] = min(held.most[job], room.workers[server, kind])
-        if beside and held.ps_server[job] < 0:
+        plan[server] = min(state.max_workers[job], room.workers[server, kind])
+        if colocated and state.ps_server[job] < 0:
             room.ps_free[server, ps_kind] -= 1
     for s in range(len(delay)):
         room.workers[s, kind] -= plan[s]
     room.ps_left[ps_kind] -= 1
-    return beside
+    return colocated
 
 
 @inlined
-def _best_server(job: int, held: JobState, room: Room, delay: Ints, at_once: int) -> tuple[int, int, int]:
+def _best_server(job: int, state: JobState, room: Room, delay: Ints, own_start: int) -> tuple[int, int, int]:
     """The one server on which `job` ends first, whether its PS can be there, and the time until then [µs]."""
-    best, best_beside, best_end = -1, 0, NEVER
-    kind, ps_kind = held.kind[job], held.ps_kind[job]
+    best, best_colocated, best_end = -1, 0, NEVER
+    kind, ps_kind = state.kind[job], state.ps_kind[job]
     for s in range(len(delay)):
-        n = min(held.most[job], room.workers[s, kind])
+        n = min(state.max_workers[job], room.workers[s, kind])
         if n > 0:
-            near = held.ps_server[job] == s if held.running[job] else room.ps_free[s, ps_kind] > 0
-            beside = 1 if room.one_server and near else 0
-            kept = min(held.own[job, s], n)
-            end = _end(held.left[job, beside], kept, at_once, n - kept, delay[s])
+            ps_here = state.ps_server[job] == s if state.running[job] else room.ps_free[s, ps_kind] > 0
+            colocated = 1 if room.one_server and ps_here else 0
+            n_own = min(state.own[job, s], n)
+            end = _end(state.left[job, colocated], n_own, own_start, n - n_own, delay[s])
             if end < best_end:
-                best, best_beside, best_end = s, beside, end
-    return best, best_beside, best_end
+                best, best_colocated, best_end = s, colocated, end
+    return best, best_colocated, best_end
 
 
 @inlined
-def _end(left: int, kept: int, at_once: int, new: int, later: int) -> int:
-    """When `kept` workers that begin at `at_once` and `new` ones that begin at `later` have done `left` [µs]."""
-    if kept > 0 and (new == 0 or left <= kept * (later - at_once)):
-        return at_once - (-left // kept)
-    return later - (-(left - kept * (later - at_once)) // (kept + new))
+def _end(left: int, n_own: int, own_start: int, n_new: int, new_start: int) -> int:
+    """When `left` is done by `n_own` workers from `own_start` on and `n_new` ones from `new_start` on [µs]."""
+    if n_own > 0 and (n_new == 0 or left <= n_own * (new_start - own_start)):
+        return own_start - (-left // n_own)
+    return new_start - (-(left - n_own * (new_start - own_start)) // (n_own + n_new))
 
 
 @inlined
-def _spread(job: int, held: JobState, room: Room, delay: Ints, at_once: int, spread: Ints) -> int:
+def _spread(job: int, state: JobState, room: Room, delay: Ints, own_start: int, spread: Ints) -> int:
     """Let `job` take of all servers; fills `spread`, returns the time until it ends [µs].
 
     First what it has, then by (delay, server) while a worker still begins before the end.
     """
-    kind, rate, begun, left = held.kind[job], 0, at_once, held.left[job, 0]
+    kind, rate, time, left = state.kind[job], 0, own_start, state.left[job, 0]
     for s in range(len(delay)):
-        spread[s] = min(held.own[job, s], room.workers[s, kind])
+        spread[s] = min(state.own[job, s], room.workers[s, kind])
         rate += spread[s]
-    while rate < held.most[job]:
-        near = _nearest(delay, room.workers, kind, spread)
-        if near < 0 or (rate > 0 and begun - (-left // rate) <= delay[near]):
+    while rate < state.max_workers[job]:
+        nearest = _nearest(delay, room.workers, kind, spread)
+        if nearest < 0 or (rate > 0 and time - (-left // rate) <= delay[nearest]):
             break
-        left -= rate * (delay[near] - begun)
-        new = min(room.workers[near, kind] - spread[near], held.most[job] - rate)
-        rate, begun = rate + new, delay[near]
-        spread[near] += new
-    return begun - (-left // rate)
+        left -= rate * (delay[nearest] - time)
+        n_new = min(room.workers[nearest, kind] - spread[nearest], state.max_workers[job] - rate)
+        rate, time = rate + n_new, delay[nearest]
+        spread[nearest] += n_new
+    return time - (-left // rate)
 
 
 @inlined
 def _nearest(delay: Ints, workers: Ints, kind: int, spread: Ints) -> int:
     """The first server of the least delay that has workers besides those of `spread`; -1 if none has."""
-    near = -1
+    best = -1
     for s in range(len(delay)):
-        if workers[s, kind] > spread[s] and (near < 0 or delay[s] < delay[near]):
-            near = s
-    return near
+        if workers[s, kind] > spread[s] and (best < 0 or delay[s] < delay[best]):
+            best = s
+    return best

@@ -29,7 +29,7 @@ from skedge.core.policy import View
 from .placement import Changes, Gang
 
 
-class Since(NamedTuple):
+class JobTimes(NamedTuple):
     """What decides whether a job may be preempted, and its class; by job.
 
     Attributes
@@ -60,7 +60,7 @@ class FreeSlots(NamedTuple):
     ps: Ints
 
 
-class Layer:
+class SharingLayer:
     """The layer's state in a run."""
 
     def __init__(self, sharing: Sharing, cluster: Cluster) -> None:
@@ -69,21 +69,21 @@ class Layer:
         self.limits = sharing.limits(workers)
         self.limited = self.limits < workers
         self.weights = [tenant.weight for tenant in sharing.tenants.values()]
-        self.most = NEVER if sharing.most_preemptions is None else sharing.most_preemptions
-        self.times = Since(*(np.zeros(0, np.int64) for _ in Since._fields))
+        self.max_preemptions = NEVER if sharing.most_preemptions is None else sharing.most_preemptions
+        self.times = JobTimes(*(np.zeros(0, np.int64) for _ in JobTimes._fields))
         self.known = 0
         self.wake_at = NEVER
 
     def admit(self, interrupted: tuple[int, ...], view: View) -> None:
         """Take in arrivals, and jobs that have lost their workers with a server, which is no preemption."""
         if view.arrived > len(self.times.since):
-            more = np.zeros(max(view.arrived, 64), np.int64)
-            self.times = Since(*(np.append(column, more) for column in self.times))
+            n_new = np.zeros(max(view.arrived, 64), np.int64)
+            self.times = JobTimes(*(np.append(column, n_new) for column in self.times))
         self.times.waits[self.known : view.arrived] = view.jobs.arrival[self.known : view.arrived]
         self.times.waits[list(interrupted)] = view.now
         self.known = view.arrived
 
-    def most_of(self, job: int, view: View) -> int:
+    def quota_of(self, job: int, view: View) -> int:
         """The most workers that `job` may ever have: its tenant's quota."""
         return int(self.limits[view.jobs.tenant[job], max(int(view.jobs.worker_type[job]), 0)])
 
@@ -96,53 +96,53 @@ class Layer:
     def keeps(self, job: int, now: int) -> bool:
         """Whether `job`, which holds workers, may not be preempted."""
         short = now - self.times.since[job] < self.sharing.min_runtime
-        return bool(short or self.times.preempted[job] >= self.most)
+        return bool(short or self.times.preempted[job] >= self.max_preemptions)
 
     def class_of(self, job: int, view: View, *, running: bool) -> int:
         """The class of `job` now."""
         own = int(view.jobs.priority[job])
         return own if running else self.sharing.class_after(own, view.now - int(self.times.waits[job]))
 
-    def arranged(
-        self, order: Ints, gang: Gang, view: View, held: Ints, room: FreeSlots, *, stop_at_first: bool
+    def arrange(
+        self, order: Ints, gang: Gang, view: View, holders: Ints, slots: FreeSlots, *, stop_at_first: bool
     ) -> tuple[Ints, int]:
         """The jobs of `order`, ranked by the policy: first those that are to be tried, in that order; and how many.
 
         Parameters
         ----------
-        held, room
+        holders, slots
             Jobs that keep their workers, which are not in `order`, and what there is for those of `order`.
         stop_at_first
             True: nothing goes ahead of a job whose workers are not left.
         """
         running = gang.running[order] > 0
-        choice = _Choice(self, gang, view, held, room)
-        kept = [job for job in order[running].tolist() if self.keeps(job, view.now)]
-        for job in kept:
+        choice = _Choice(self, gang, view, holders, slots)
+        protected = [job for job in order[running].tolist() if self.keeps(job, view.now)]
+        for job in protected:
             choice.take(job)
-        short, there = dict[int, int](), view.capacity.sum(axis=0)
-        for level, job in self._turns(order[~np.isin(order, kept)], gang, view, choice.used):
+        short_level, capacity = dict[int, int](), view.capacity.sum(axis=0)
+        for level, job in self._turns(order[~np.isin(order, protected)], gang, view, choice.used):
             kind = int(gang.kind[job])
-            if level < short.get(kind, level) and not gang.running[job]:
+            if level < short_level.get(kind, level) and not gang.running[job]:
                 continue
             if not choice.take(job):
                 if stop_at_first:
                     break
-                if choice.left[kind] < gang.workers[job] <= there[kind]:
-                    short.setdefault(kind, level)
+                if choice.left[kind] < gang.workers[job] <= capacity[kind]:
+                    short_level.setdefault(kind, level)
         first = np.array(choice.chosen, np.int64)
         return np.concatenate([first, order[~np.isin(order, first)]]), len(first)
 
-    def _turns(self, order: Ints, gang: Gang, view: View, used: Ints) -> Iterator[tuple[int, int]]:
+    def _turns(self, order: Ints, gang: Gang, view: View, workers_used: Ints) -> Iterator[tuple[int, int]]:
         """The jobs of `order` with their classes: by class, then by what their tenants have been given so far."""
         by_class: dict[int, dict[int, deque[int]]] = {}
         for job in order.tolist():
-            of = by_class.setdefault(self.class_of(job, view, running=bool(gang.running[job])), {})
-            of.setdefault(int(view.jobs.tenant[job]), deque()).append(job)
+            queues_of = by_class.setdefault(self.class_of(job, view, running=bool(gang.running[job])), {})
+            queues_of.setdefault(int(view.jobs.tenant[job]), deque()).append(job)
         for level in sorted(by_class, reverse=True):
             queues = by_class[level]
             while queues:
-                tenant = min(queues, key=lambda t: (used[t].sum() / self.weights[t], t))
+                tenant = min(queues, key=lambda t: (workers_used[t].sum() / self.weights[t], t))
                 yield level, queues[tenant].popleft()
                 if not queues[tenant]:
                     del queues[tenant]
@@ -157,19 +157,19 @@ class Layer:
         due = int(ends[ends > now].min(initial=NEVER))
         ageing = self.sharing.ageing
         if ageing is not None:
-            begun = self.times.waits[waiting]
-            due = min(due, int((begun + ((now - begun) // ageing + 1) * ageing).min()))
+            wait_start = self.times.waits[waiting]
+            due = min(due, int((wait_start + ((now - wait_start) // ageing + 1) * ageing).min()))
         return due
 
 
 class _Choice:
     """The jobs chosen so far, the workers and PSs left by type, and the workers given to each tenant."""
 
-    def __init__(self, layer: Layer, gang: Gang, view: View, held: Ints, room: FreeSlots) -> None:
+    def __init__(self, layer: SharingLayer, gang: Gang, view: View, holders: Ints, slots: FreeSlots) -> None:
         self.layer, self.gang, self.tenant = layer, gang, view.jobs.tenant
-        self.left, self.ps_left = room.workers.copy(), room.ps.copy()
+        self.left, self.ps_left = slots.workers.copy(), slots.ps.copy()
         self.used = np.zeros_like(layer.limits)
-        np.add.at(self.used, (self.tenant[held], gang.kind[held]), gang.workers[held])
+        np.add.at(self.used, (self.tenant[holders], gang.kind[holders]), gang.workers[holders])
         self.chosen: list[int] = []
 
     def take(self, job: int) -> bool:

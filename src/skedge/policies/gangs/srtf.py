@@ -37,9 +37,9 @@ class Srtf(GangPolicy):
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """Rank all jobs by remaining time and run as many as fit."""
         yield from self.admit(event, view)
-        more = len(self.gang.used) - len(self.remaining)
-        if more > 0:
-            self.remaining = np.append(self.remaining, np.full(more, -1))
+        n_new = len(self.gang.used) - len(self.remaining)
+        if n_new > 0:
+            self.remaining = np.append(self.remaining, np.full(n_new, -1))
         left = view.remaining(self.active)
         order = np.empty_like(self.active)
         rank(self.ranked, self.active, left, self.gang.workers, self.remaining, order)
@@ -50,11 +50,11 @@ class Srtf(GangPolicy):
 
 
 @lean
-def rank(before: Ints, jobs: Ints, left: Ints, workers: Ints, remaining: Ints, order: Ints) -> None:
+def rank(last_order: Ints, jobs: Ints, left: Ints, workers: Ints, remaining: Ints, order: Ints) -> None:
     """Fill `order` with the `jobs` by (remaining time, job).
 
     Their order hardly changes from event to event: the remaining times of running jobs fall together, the others stay.
-    So the order `before` is sorted by insertion, new jobs at its end.
+    So the order `last_order` is sorted by insertion, new jobs at its end.
 
     Parameters
     ----------
@@ -63,15 +63,15 @@ def rank(before: Ints, jobs: Ints, left: Ints, workers: Ints, remaining: Ints, o
     workers
         Requested workers, by job.
     remaining
-        By job, -1 - remaining time of the jobs in `before` [µs], negative for all others; updated.
+        By job, -1 - remaining time of the jobs in `last_order` [µs], negative for all others; updated.
     """
     for n in range(len(jobs)):
         # 0 or more marks a job that is still to be sorted; below 0 it is done, or has left
         k = workers[jobs[n]]
         remaining[jobs[n]] = left[n] if k == 1 else -(-left[n] // k)  # a division takes as long as all the rest
     n = 0
-    for among in (before, jobs):
-        for job in among:
+    for candidates in (last_order, jobs):
+        for job in candidates:
             if remaining[job] < 0:
                 continue
             # the mark: each job is sorted once, from `before` or, if it is new, from `jobs`

@@ -21,7 +21,7 @@ from .placement import Gang
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-_NEVER_BEGUN = 2**40
+_NEVER_STARTED = 2**40
 """Places of jobs that never ran, plus their number: behind all that have."""
 
 _LATE = 2**41
@@ -93,13 +93,13 @@ def no_clocks() -> Clocks:
 
 def with_clocks(clocks: Clocks, jobs: int) -> Clocks:
     """`clocks` of at least `jobs` jobs; the new ones have never run."""
-    more = jobs - len(clocks.queue)
-    if more <= 0:
+    n_new = jobs - len(clocks.queue)
+    if n_new <= 0:
         return clocks
-    new = Clocks(*(np.append(column, np.zeros(more, np.int64)) for column in clocks))
-    new.first_start[-more:] = NEVER
-    new.place[-more:] = _NEVER_BEGUN + np.arange(len(clocks.place), len(new.place))
-    return new
+    grown = Clocks(*(np.append(column, np.zeros(n_new, np.int64)) for column in clocks))
+    grown.first_start[-n_new:] = NEVER
+    grown.place[-n_new:] = _NEVER_STARTED + np.arange(len(clocks.place), len(grown.place))
+    return grown
 
 
 class TiresiasParams(GangParams):
@@ -134,17 +134,17 @@ class Tiresias(GangPolicy):
         super().start(cluster, physics, rng)
         self.attained = attained(self.params.limit_s)
         self.restore = physics.checkpoint_overhead
-        self.at = 0
+        self.accounted_until = 0
         self.clocks = no_clocks()
-        self.begun = 0
+        self.n_started = 0
         self.wake_at = NEVER
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         """Account and demote, promote all that are due, select; D2."""
-        execute(self.held, self.clocks, view.now - self.at)
+        execute(self.holders, self.clocks, view.now - self.accounted_until)
         learn(np.array(event.finished, np.int64), self.clocks, self.gang, self.attained)
-        demote(self.held, self.clocks, self.gang, self.attained)
-        self.at = view.now
+        demote(self.holders, self.clocks, self.gang, self.attained)
+        self.accounted_until = view.now
         yield from self.admit(event, view)
         self.clocks = with_clocks(self.clocks, len(self.gang.used))
         self.clocks.stopped[list(event.interrupted)] = view.now
@@ -155,7 +155,7 @@ class Tiresias(GangPolicy):
         while promote(order[verdict == 0], self.clocks, self.gang, knob, view.now):
             order, verdict = self._select(view)
         changes = self.note(order, verdict)
-        self.begun = begin(np.sort(changes.begins), self.clocks, view.now, self.begun, self.restore)
+        self.n_started = begin(np.sort(changes.begins), self.clocks, view.now, self.n_started, self.restore)
         self.clocks.stopped[changes.stops] = view.now
         yield from self.carry_out(changes, view, "least_attained_service")
         yield from self._wake(view)
@@ -166,7 +166,7 @@ class Tiresias(GangPolicy):
         return {
             "queue": int(self.clocks.queue[job]),
             "executed_s": float(self.clocks.executed[job]) / SECOND,
-            "waited_s": float(waited(self.clocks, self.gang, job, self.at)) / SECOND,
+            "waited_s": float(waited(self.clocks, self.gang, job, self.accounted_until)) / SECOND,
             "limit_worker_s": limit / SECOND if (limit := float(self.attained.limit[0])) < NEVER else None,
         }
 
@@ -179,7 +179,7 @@ class Tiresias(GangPolicy):
         """Ask for the next demotion or promotion."""
         if self.wake_at <= view.now:
             self.wake_at = NEVER
-        due = next_demotion(self.held, self.clocks, self.gang, self.attained)
+        due = next_demotion(self.holders, self.clocks, self.gang, self.attained)
         waits = self.active[self.gang.running[self.active] == 0]
         due = min(due, next_promotion(waits, self.clocks, self.gang, self.params.knob, view.now))
         if due < NEVER and view.now + due < self.wake_at:
@@ -189,12 +189,12 @@ class Tiresias(GangPolicy):
 
 
 @lean
-def execute(held: Ints, clocks: Clocks, passed: int) -> None:
-    """Let the jobs that hold workers run for `passed` µs."""
-    for job in held:
+def execute(holders: Ints, clocks: Clocks, elapsed: int) -> None:
+    """Let the jobs that hold workers run for `elapsed` µs."""
+    for job in holders:
         # a job may lose its workers before its checkpoint is restored: no more counts than it had them for
-        restored = min(clocks.restore_left[job], passed)
-        clocks.executed[job] += passed
+        restored = min(clocks.restore_left[job], elapsed)
+        clocks.executed[job] += elapsed
         clocks.restoring[job] += restored
         clocks.restore_left[job] -= restored
 
@@ -206,9 +206,9 @@ def _served(clocks: Clocks, job: int) -> int:
 
 
 @lean
-def demote(held: Ints, clocks: Clocks, gang: Gang, attained: Attained) -> None:
+def demote(holders: Ints, clocks: Clocks, gang: Gang, attained: Attained) -> None:
     """Move the jobs that hold workers and whose attained service reaches the limit to the second queue."""
-    for job in held:
+    for job in holders:
         if gang.workers[job] * _served(clocks, job) >= attained.limit[0]:
             clocks.queue[job] = 1
 
@@ -242,29 +242,29 @@ def learn(finished: Ints, clocks: Clocks, gang: Gang, attained: Attained) -> Non
             counts[_STEPS] += 1
     if counts[_STEPS] == 0:
         return
-    step, seen = 0, counts[0]
-    while 10 * seen < 9 * counts[_STEPS]:
+    step, n_jobs = 0, counts[0]
+    while 10 * n_jobs < 9 * counts[_STEPS]:
         step += 1
-        seen += counts[step]
+        n_jobs += counts[step]
     octave = max(step // 8 - 1, 0)
     attained.limit[0] = float((step - 8 * octave + 1) << octave)
 
 
 @lean
-def begin(jobs: Ints, clocks: Clocks, now: int, begun: int, restore: int) -> int:
+def begin(jobs: Ints, clocks: Clocks, now: int, n_started: int, restore: int) -> int:
     """Note that `jobs`, in order, begin to run; their places follow the order of (first start, arrival, id).
 
-    Returns how many have ever begun, `begun` before.
+    Returns how many have ever begun, `n_started` before.
     """
     for job in jobs:
         if clocks.first_start[job] == NEVER:
-            clocks.first_start[job], clocks.place[job] = now, begun
-            begun += 1
+            clocks.first_start[job], clocks.place[job] = now, n_started
+            n_started += 1
         else:
             clocks.waited[job] += now - clocks.stopped[job]
             # time in which a checkpoint is restored holds workers, and is no attained service
             clocks.restore_left[job] = restore
-    return begun
+    return n_started
 
 
 @compiled
@@ -283,11 +283,11 @@ def rank_of(clocks: Clocks, job: int) -> int:
 
 
 @lean
-def next_demotion(held: Ints, clocks: Clocks, gang: Gang, attained: Attained) -> float:
+def next_demotion(holders: Ints, clocks: Clocks, gang: Gang, attained: Attained) -> float:
     """Time until the first running job of the first queue reaches the limit [µs]; NEVER if there is none."""
     least, limit = float(NEVER), attained.limit[0]
     if limit < least:
-        for job in held:
+        for job in holders:
             if clocks.queue[job] == 0:
                 least = min(least, limit / gang.workers[job] - (_served(clocks, job) - clocks.restore_left[job]))
     return least
@@ -307,26 +307,26 @@ def _pending(clocks: Clocks, job: int) -> bool:
 
 
 @lean
-def promote(waits: Ints, clocks: Clocks, gang: Gang, knob: float, now: int) -> bool:
-    """Promote the jobs of `waits` that have waited at least `knob` times their executed time; whether there was one."""
+def promote(waiting: Ints, clocks: Clocks, gang: Gang, knob: float, now: int) -> bool:
+    """Promote the `waiting` jobs that have waited at least `knob` times their executed time; False if there is none."""
     if math.isinf(knob):
         return False
-    found = False
-    for job in waits:
+    promoted = False
+    for job in waiting:
         if _pending(clocks, job) and waited(clocks, gang, job, now) >= knob * clocks.executed[job]:
             clocks.earlier[job] += _served(clocks, job)
             clocks.queue[job] = clocks.executed[job] = clocks.waited[job] = clocks.restoring[job] = 0
             clocks.stopped[job] = now
-            found = True
-    return found
+            promoted = True
+    return promoted
 
 
 @lean
-def next_promotion(waits: Ints, clocks: Clocks, gang: Gang, knob: float, now: int) -> float:
-    """Time until the first of `waits` is promoted [µs]; NEVER if there is none."""
+def next_promotion(waiting: Ints, clocks: Clocks, gang: Gang, knob: float, now: int) -> float:
+    """Time until the first of `waiting` is promoted [µs]; NEVER if there is none."""
     least = float(NEVER)
     if not math.isinf(knob):
-        for job in waits:
+        for job in waiting:
             if _pending(clocks, job):
                 least = min(least, knob * clocks.executed[job] - waited(clocks, gang, job, now))
     return least
