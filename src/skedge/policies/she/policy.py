@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -56,6 +56,16 @@ class Holdings:
     ps_server: int
     end: int
     slots: int
+
+    def slots_left(self, now: int, slot: int) -> int:
+        """Slots of `slot` [µs] from `now` to the planned end, at least 1."""
+        return max(1, -(-(self.end - now) // slot))
+
+    def reservations(self, job: int, now: int, reason: str) -> Iterator[Reserve]:
+        """The plan that `job` holds, a row per server."""
+        workers_on = dict(self.placement)
+        for server in sorted({*workers_on, self.ps_server}):
+            yield Reserve(job, server, workers_on.get(server, 0), now, self.end, reason, int(server == self.ps_server))
 
 
 @dataclass(slots=True)
@@ -128,6 +138,7 @@ class Batch(BasePolicy):
         self.ps_on: dict[tuple[int, int], list[int]] = {}
         for slot, key in enumerate(zip(cluster.ps_server.tolist(), cluster.ps_type.tolist(), strict=True)):
             self.ps_on.setdefault(key, []).append(slot)
+        self.cost_d: DeploymentSearch = cost_d_literal if p.literal_cost_d else cost_d
         self.rule = PlanComparison(int(p.literal_cost_d), int(self.least_cost))
         self.qualified: dict[tuple[int, int], QualifiedServers] = {}
         self.copies: dict[tuple[int, int], Placement] = {}
@@ -276,7 +287,7 @@ class Batch(BasePolicy):
         ps_server, slots = servers[plan.ps], plan.slots
         holdings = Holdings(placement, ps_server, self._end(job, placement, slots, view), slots)
         reason, eta = "one_server" if plan.kind == COST_C else "spread", 1 - plan.cost
-        yield from self._plan(job, holdings, reason, view)
+        yield from holdings.reservations(job, view.now, reason)
         yield Allocate(job, placement, ps_in(self.free_ps(job, ps_server, view)), reason, value=eta)
         del self.waiting[job]
         self.holdings[job] = holdings
@@ -289,13 +300,9 @@ class Batch(BasePolicy):
     def _workers_of(self, request: DeploymentRequest, plan: Deployment) -> Ints:
         """Workers of a plan by place in `request`, y_jsu."""
         y = np.zeros(len(request.colocated), np.int64)
-        deploy = cost_c if plan.kind == COST_C else self._cost_d_search()
+        deploy = cost_c if plan.kind == COST_C else self.cost_d
         deploy(request, plan.workers, self.workers, self.ps, y)
         return y
-
-    def _cost_d_search(self) -> DeploymentSearch:
-        """COST_D, exact or as printed, by the parameter ``literal_cost_d``."""
-        return cost_d_literal if self.params.literal_cost_d else cost_d
 
     def _end(self, job: int, placement: Placement, slots: int, view: View) -> int:
         """c_j [µs]: the start, or when the last data come, and d_j slots."""
@@ -323,20 +330,11 @@ class Batch(BasePolicy):
 
     # -- what is held --------------------------------------------------------------------------------------------
 
-    def _plan(self, job: int, holdings: Holdings, reason: str, view: View) -> Iterator[Reserve]:
-        """The plan that a job holds, a row per server."""
-        workers_on = dict(holdings.placement)
-        for server in sorted({*workers_on, holdings.ps_server}):
-            ps = int(server == holdings.ps_server)
-            yield Reserve(job, server, workers_on.get(server, 0), view.now, holdings.end, reason, ps)
-
     def _extend(self, job: int, view: View) -> Iterator[Order]:
         """Extend the plan of a job that has outlived it, by its originally planned length (D8)."""
         holdings = self.holdings[job]
-        self.holdings[job] = Holdings(
-            holdings.placement, holdings.ps_server, view.now + holdings.slots * self.physics.slot, holdings.slots
-        )
-        yield from self._plan(job, self.holdings[job], "extended", view)
+        self.holdings[job] = replace(holdings, end=view.now + holdings.slots * self.physics.slot)
+        yield from self.holdings[job].reservations(job, view.now, "extended")
 
     def _rows(self, job: int, holdings: Holdings, view: View) -> tuple[list[tuple[int, int, int]], int]:
         """(server, workers, row in the profile of workers) of a job, and its row in that of PSs."""
@@ -344,13 +342,10 @@ class Batch(BasePolicy):
         kind, ps_kind = int(view.jobs.worker_type[job]) % width, int(view.jobs.ps_type[job]) % ps_width
         return [(s, n, s * width + kind) for s, n in holdings.placement], holdings.ps_server * ps_width + ps_kind
 
-    def _slots_left(self, holdings: Holdings, view: View) -> int:
-        return max(1, -(-(holdings.end - view.now) // self.physics.slot))
-
     def _take(self, job: int, holdings: Holdings, view: View) -> None:
         """Book a job's holdings from now to its planned end, where the capacity is limited."""
         rows, ps_row = self._rows(job, holdings, view)
-        slots = self._slots_left(holdings, view)
+        slots = holdings.slots_left(view.now, self.physics.slot)
         for _, n, row in rows:
             if self.workers.capacity[row] < np.inf:
                 self.workers = with_room(self.workers)
@@ -362,7 +357,7 @@ class Batch(BasePolicy):
     def _changed_prices(self, job: int, holdings: Holdings, view: View) -> Iterator[Piece]:
         """The prices that a job has just changed."""
         rows, ps_row = self._rows(job, holdings, view)
-        slots, slot, now = self._slots_left(holdings, view), self.physics.slot, view.now
+        slots, slot, now = holdings.slots_left(view.now, self.physics.slot), self.physics.slot, view.now
         kind, ps_kind = int(view.jobs.worker_type[job]), int(view.jobs.ps_type[job])
         changed = [(s, WORKER, self.cluster.worker_types, kind, self.workers, row) for s, _, row in rows]
         changed.append((holdings.ps_server, PS, self.cluster.ps_types, ps_kind, self.ps, ps_row))
@@ -387,6 +382,6 @@ class Batch(BasePolicy):
         _, request, servers, plan = self.last_decision
         names = [self.cluster.label(s) for s in servers]
         comparison = compare_plans(
-            request, plan, self._workers_of(request, plan), self.workers, self.ps, self._cost_d_search(), names
+            request, plan, self._workers_of(request, plan), self.workers, self.ps, self.cost_d, names
         )
         return {**comparison, "earlier_batches": self.waiting[job].earlier_batches}
