@@ -284,6 +284,8 @@ def with_jobs(data: Data, n: int) -> Data:
 def longer(array: A, need: int) -> A:
     """`array` with room for `need` rows; one that grows does so by half at least, and views of it must not be used."""
     if len(array) < need:
+        if not array.flags.owndata:
+            array = array.copy()  # one of a snapshot is part of the bytes that were read
         # in place: the system moves a large array without copying it; what is new of it is filled with 0
         array.resize((max(need, 3 * len(array) // 2), *array.shape[1:]), refcheck=False)
     return array
