@@ -27,7 +27,17 @@ class CloudChunks:
         self.intervals: defaultdict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
 
     def send(self, job: int, chunk: int, left: int, now: int) -> tuple[int, int]:
-        """Upload a chunk of which `left` [µs] is to be trained at the present zeta; returns its start and end [µs]."""
+        """Upload a chunk of which `left` [µs] is to be trained at the present zeta; returns its start and end [µs].
+
+        Parameters
+        ----------
+        job, chunk
+            Their numbers in the scenario and in the job.
+        left
+            Training time left at the job's present colocation [µs].
+        now
+            The present [µs].
+        """
         cloud = self.scenario.cluster.cloud
         assert cloud is not None  # noqa: S101 - the kernel has checked the order
         start = now + int(upload_delay(self.scenario.delays, job, cloud))

@@ -92,7 +92,19 @@ class Truth(NamedTuple):
 def make_truth(
     lanes: int, chunks: Ints, *, preemptive: bool, overhead: int, lag: Lag | None = None, buffer: int = 1 << 16
 ) -> Truth:
-    """Idle lanes for jobs with these numbers of chunks; lanes for `lag` follow the cluster's `lanes`."""
+    """Idle lanes for jobs with these numbers of chunks; lanes for `lag` follow the cluster's `lanes`.
+
+    Parameters
+    ----------
+    lanes, chunks
+        Lanes of the cluster; D_j by job.
+    preemptive, overhead
+        Service discipline: whether better ranks displace, and the checkpoint overhead [µs].
+    lag
+        State of the jobs that bound their lag; None: no job does.
+    buffer
+        Rows of the output buffers, besides four for each lane.
+    """
     jobs = len(chunks)
     zeros = np.zeros(jobs, np.int64)
     lag = make_lag(lanes, zeros, zeros, chunks) if lag is None else lag
@@ -252,7 +264,15 @@ def _complete(w: Truth, lane: int, i: int, now: int) -> None:
 
 @inlined
 def close(w: Truth, lane: int, now: int, preempted: int) -> None:
-    """End the run in service on `lane`; a run of length 0 is not recorded."""
+    """End the run in service on `lane`; a run of length 0 is not recorded.
+
+    Parameters
+    ----------
+    lane, now
+        The lane, and the end of the run [µs].
+    preempted
+        1 if the chunk is displaced, 0 if it is complete or waits for slower ones.
+    """
     job, start = w.open_job[lane], w.open_start[lane]
     if now > start:
         n = w.size[RUNS]

@@ -52,7 +52,17 @@ class RunLog:
         self.colocated[job] = colocated
 
     def cloud_runs(self, job: int, chunks: Ints, start: int, end: int, colocated: int) -> None:
-        """Record chunks that run in the cloud, each on a worker of its own."""
+        """Record chunks that run in the cloud, each on a worker of its own.
+
+        Parameters
+        ----------
+        job, chunks
+            The job and the numbers of its chunks.
+        start, end
+            Of each of these runs [µs].
+        colocated
+            zeta_j: 1 if the job is wholly in the cloud.
+        """
         self.note_colocated(job, colocated)
         self.cloud_parts.append((job, chunks, start, end))
 
@@ -68,7 +78,19 @@ class RunLog:
     def site_run(
         self, job: int, placement: Placement, start: int, end: int, trained: Mapping[int, int], *, preempted: bool
     ) -> None:  # fmt: skip
-        """Record workers that trained whole chunks of `job` at sites; a run of length 0 is not recorded."""
+        """Record workers that trained whole chunks of `job` at sites; a run of length 0 is not recorded.
+
+        Parameters
+        ----------
+        job, placement
+            The job, and its workers as (site, workers) pairs.
+        start, end
+            Time for which they were held [µs].
+        trained
+            Chunks trained in that time, by site.
+        preempted
+            Whether the job lost the workers before it was complete.
+        """
         if end > start:
             for site, n in placement:
                 self.site_rows.extend((job, site, n, start, end, trained.get(site, 0), preempted))

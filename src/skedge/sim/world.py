@@ -199,7 +199,17 @@ class SimulatedWorld:
             perform(order)
 
     def note_at(self, time: int, kind: int, job: int, number: int = 0) -> None:
-        """Put an entry on the agenda; `number` is the number of chunks in the cloud."""
+        """Put an entry on the agenda; `number` is the number of chunks in the cloud.
+
+        Parameters
+        ----------
+        time
+            [µs]; not before the present.
+        kind
+            One of the kinds of :mod:`skedge.core.engine.agenda`.
+        job, number
+            The job, -1 for none; and the number of chunks for those in the cloud.
+        """
         self.engine.put(time, kind, job, number)
 
     def _dispatch(self, order: Dispatch) -> None:

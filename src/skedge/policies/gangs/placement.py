@@ -96,7 +96,13 @@ class Scratch(NamedTuple):
 
 
 def make_scratch(servers: int, types: int, ps_types: int, workers: int) -> Scratch:
-    """A scratch for a cluster of this size."""
+    """A scratch for a cluster of this size.
+
+    Parameters
+    ----------
+    servers, types, ps_types, workers
+        Numbers of servers, worker types, PS types, and of all workers.
+    """
     by_type, by_server = np.zeros((servers, types), np.int64), np.zeros(servers, np.int64)
     places = np.zeros(workers + 1, np.int64)
     rows = (by_server, by_server.copy(), by_server.copy())
@@ -121,7 +127,17 @@ def select(order: Ints, gang: Gang, stored: Data, rule: Rule, scratch: Scratch, 
 def scan(
     order: Ints, first: int, gang: Gang, stored: Data, rule: Rule, scratch: Scratch, delays: Delays, verdict: Ints
 ) -> None:
-    """:func:`select` from job number `first` of `order` on; the scratch has what is left for these."""
+    """:func:`select` from job number `first` of `order` on; the scratch has what is left for these.
+
+    Parameters
+    ----------
+    first
+        Index in `order` from which on jobs are tried; the verdicts before it stay.
+    scratch
+        With `free`, `unheld`, `total` and `ps_left` as the jobs before `first` leave them.
+    order, gang, stored, rule, delays, verdict
+        As in :func:`select`.
+    """
     filled = left = 0
     for kind in range(len(scratch.total)):
         left += scratch.total[kind]
@@ -254,7 +270,17 @@ def _nearest_for_all(job: int, k: int, stored: Data, rule: Rule, room: Ints, del
 
 @lean
 def forgive(room: Ints, with_data: Ints, k: int, delay: Ints) -> None:
-    """Let the delay to a server be 0 that has the data, of `with_data` workers, of all that it could take of `k`."""
+    """Let the delay to a server be 0 that has the data, of `with_data` workers, of all that it could take of `k`.
+
+    Parameters
+    ----------
+    room, with_data
+        By server: workers it could give, and workers whose data it has.
+    k
+        Workers wanted, > 0.
+    delay
+        In and out: upload delay by server [µs].
+    """
     for s in range(len(room)):
         # the data of all workers that it would get there, else an upload is due all the same
         if 0 < min(k, room[s]) <= with_data[s]:
@@ -266,6 +292,15 @@ def place(room: Ints, delay: Ints, k: int, server: Ints, count: Ints) -> int:
     """Choose servers for `k` workers by the rule of this module; fills `server` and `count`, returns how many.
 
     `room` and `delay` are by server; the sum of `room` is at least `k`.
+
+    Parameters
+    ----------
+    room, delay
+        By server: workers it could give; upload delay [µs].
+    k
+        Workers wanted; at most the sum of `room`.
+    server, count
+        Out: the chosen servers by (delay, server), and the workers on each.
     """
     best = -1
     for s in range(len(room)):
@@ -444,7 +479,19 @@ class Changes(NamedTuple):
 
 @compiled
 def carry(order: Ints, verdict: Ints, holders: Ints, gang: Gang, stored: Data, scratch: Scratch) -> Changes:
-    """Compare a selection with the jobs that ran, `holders`; note it in `gang` and `stored`. See :func:`select`."""
+    """Compare a selection with the jobs that ran, `holders`; note it in `gang` and `stored`. See :func:`select`.
+
+    Parameters
+    ----------
+    order, verdict
+        Jobs and verdicts of :func:`select`.
+    holders
+        Jobs that held workers before, in the order in which they stop.
+    gang, stored
+        In and out: placements, and data on the servers.
+    scratch
+        With the placements that the selection made.
+    """
     n = len(order)
     changes = Changes(np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64))
     n_stops, n_moves, n_begins, n_runs = carry_from(0, order, verdict, holders, gang, scratch, changes)
@@ -462,6 +509,15 @@ def carry_from(
     """:func:`carry` from job number `start` of `order` on, without data; those before it run on.
 
     Fills `changes`, which has room for `order` in each list; returns their lengths.
+
+    Parameters
+    ----------
+    start
+        Index in `order`; the jobs before it keep their placements.
+    changes
+        Out; each list is as long as `order`.
+    order, verdict, holders, gang, scratch
+        As in :func:`carry`.
     """
     n_stops = n_moves = n_begins = first = 0
     for n in range(start):
