@@ -55,6 +55,7 @@ def make_lag(lanes: int, max_lag: Ints, epochs: Ints, chunks: Ints) -> Lag:
         By job: largest lag in epochs (0: no limit), E_j, D_j.
     """
     n_chunks = int(chunks.sum()) if max_lag.any() else 0
+    # only chunks of bounded jobs get a lane each in the cloud; others need none there
     cloud_lanes = np.where(max_lag > 0, chunks, 0)
     return Lag(
         max_lag=max_lag if n_chunks else max_lag[:0],

@@ -33,7 +33,7 @@ QUIET, FINISHED, SETTLED, FULL = range(4)
 """Why :func:`run` returned: nothing until the limit, jobs finished, jobs started or paused, buffers full."""
 
 BLOCK = 32
-"""Lanes per block."""
+"""Lanes per block of :attr:`Truth.earliest`."""
 
 RUN_JOB, RUN_CHUNK, RUN_LANE, RUN_START, RUN_END, RUN_PREEMPTED = range(6)
 FACT_TIME, FACT_LANE, FACT_JOB = range(3)
@@ -188,7 +188,7 @@ def touch(w: Truth, lane: int, now: int) -> None:
     """Advance `lane` to `now`: progress of the chunk in service, its completion, arrivals at the server."""
     if w.marked[lane] == 0:
         w.marked[lane] = 1
-        # once per instant, however many things happen on the lane
+        # listed once per instant, however many things happen on the lane
         w.touched[w.size[TOUCHED]] = lane
         w.size[TOUCHED] += 1
     lanes = w.lanes
@@ -327,6 +327,7 @@ def settle(w: Truth, now: int) -> None:
         lane = w.touched[k]
         w.marked[lane] = 0
         _schedule(w, lane, _serve(w, lane, now))
+    # compacted in place: n_switches never passes k
     n_switches = 0
     for k in range(w.size[SWITCHES]):
         job = w.switches[k, 0]
