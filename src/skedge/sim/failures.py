@@ -138,7 +138,7 @@ class FailingWorld(SimulatedWorld):
     def _present_event(self) -> Event | None:
         changes = self.failures.until(self.now) if self._next_change() <= self.now else []
         failed = [server for server, fails in changes if fails]
-        # first, as this advances the lanes to now: a chunk that ends at this instant is complete, and the base reports it
+        # first, as this advances the lanes to now: a chunk that ends at this instant is complete, and reported
         lost = self._remove_chunks(failed)
         event = super()._present_event()
         if not changes:

@@ -233,12 +233,14 @@ def believe_until(lanes: Lanes, lane: int, now: int) -> None:
     Groups that arrive exactly at `now` stay in transit, so that a completion at `now` comes first.
     """
     time = lanes.clock[lane]
+    # strictly before `now`: a group that arrives at `now` must not displace a chunk that completes at `now`
     while time < now:
         absorb(lanes, lane, time)
         stop = min(now, next_arrival(lanes, lane))
         if lanes.waiting[lane] > 0:
             i = pick(lanes, lane)
             left = lanes.rows[lane, i, LEFT] - (stop - time)
+            # overdue: the projection assumed a completion that has not come
             if left < 1:
                 lanes.n_intervals[lane] = UNKNOWN
             lanes.rows[lane, i, LEFT] = max(1, left)
@@ -278,6 +280,7 @@ def _row_of(lanes: Lanes, lane: int, job: int) -> int:
     n = lanes.waiting[lane]
     if n == 0:
         return -1
+    # a fact names the job, not the chunk: the group in service is the likely one
     i = pick(lanes, lane)
     if lanes.rows[lane, i, JOB] == job:
         return i

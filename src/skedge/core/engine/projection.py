@@ -218,11 +218,13 @@ def run_queue(  # noqa: C901 - one loop: a call per step would cost more than th
         time, n_done = serve(queue, g, stop - now)
         weight = weights[queue[g, CHUNKS]]
         if fractional:
+            # integral of (t - base) over the time in service is time * (its middle - base)
             value += weights[0] / queue[g, CHUNKS] * time * (now - base + time / 2.0) / chunk_time
         elif n_done > 0:
             # the chunks complete at left, left + each, ...: an arithmetic series
             flow = n_done * (now - base + left) + chunk_time * (n_done * (n_done - 1) // 2)
             total += weight * flow
+            # the integer may overflow 64 bits: the float decides whether it is trusted (TOO_LARGE)
             value += np.float64(weight) * flow
         if len(times) > 0:
             for k in range(n_done):

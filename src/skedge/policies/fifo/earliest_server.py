@@ -90,6 +90,7 @@ class EarliestServer(EdgePolicy):
         server, k, _ = self.planned[job]
         colocated = int(server == self.cluster.cloud or self.physics.colocation == "one_server")
         end = view.now + self._duration(job, k, colocated, view)
+        # the cloud has no limit, so that it needs no booking
         self.planned[job] = server, k, end
         if server != self.cluster.cloud:
             self._book(job, server, k, view.now, end, view)

@@ -173,6 +173,7 @@ def _prepare(order: Ints, gang: Gang, rule: Rule, scratch: Scratch) -> None:
         for s in range(len(scratch.room)):
             scratch.total[kind] += scratch.free[s, kind]
             scratch.unheld[s, kind] = scratch.free[s, kind]
+    # jobs that run stay where they are while others find room beside them
     if rule.keep_running:
         for n in range(len(order)):
             job = order[n]
@@ -370,10 +371,12 @@ def _search(room: Ints, delay: Ints, k: int, size: int, server: Ints, scratch: I
         nearest[0, s] = s
     _sort_by(delay, nearest, len(room))
     limit = _least_largest_delay(room, delay, nearest[0], k, size, scratch)
+    # only servers within the least largest delay matter: the sum is minimised among these
     n_near = _within(room, delay, limit, nearest[1])
     sums = np.empty((n_near + 1, size + 1, k + 1), np.int64)
     _sum_delays(room, delay, nearest[1], n_near, sums)
     _choose(room, delay, nearest, n_near, sums)
+    # the chosen ones are by number now; workers are filled in by (delay, server)
     _sort_by(delay, nearest, size)
     for i in range(size):
         server[i] = nearest[0, i]
@@ -458,6 +461,7 @@ def _sum_delays(room: Ints, delay: Ints, servers: Ints, n: int, sums: Ints) -> N
 def _choose(room: Ints, delay: Ints, nearest: Ints, n: int, sums: Ints) -> None:
     """Fill ``nearest[0]`` with the choice of least sum among the `n` servers ``nearest[1]``, first by number."""
     size, r = sums.shape[1] - 1, sums.shape[2] - 1
+    # the lowest server that some optimal set contains is taken first: the lexicographically first set
     c = size
     for i in range(n):
         s = nearest[1, i]
@@ -496,6 +500,7 @@ def carry(order: Ints, verdict: Ints, holders: Ints, gang: Gang, stored: Data, s
     changes = Changes(np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64))
     n_stops, n_moves, n_begins, n_runs = carry_from(0, order, verdict, holders, gang, scratch, changes)
     for n in range(len(order)):
+        # only a new placement brings data; one that is kept has them already
         if verdict[n] > 0:
             for i in range(gang.used[order[n]]):
                 store(stored, order[n], gang.servers[order[n], i], gang.counts[order[n], i])

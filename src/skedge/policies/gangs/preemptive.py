@@ -237,6 +237,7 @@ def estimate(jobs: Ints, left: Ints, work: Ints, slots: Ints, state: JobState) -
     """
     for n in range(len(jobs)):
         job, zeta = jobs[n], state.colocated[jobs[n]]
+        # the same share of the work is left at either zeta, but it takes a different time
         share, alternative = left[n] / work[job, zeta], 1 - zeta
         state.left[job, zeta] = max(left[n], 1)
         state.left[job, alternative] = max(math.ceil(share * work[job, alternative]), 1)
@@ -414,6 +415,7 @@ def _spread(job: int, state: JobState, room: Room, delay: Ints, own_start: int, 
     for s in range(len(delay)):
         spread[s] = min(state.own[job, s], room.workers[s, kind])
         rate += spread[s]
+    # water-filling: each new worker joins at its delay as long as the job would not have ended by then
     while rate < state.max_workers[job]:
         nearest = _nearest(delay, room.workers, kind, spread)
         if nearest < 0 or (rate > 0 and time - (-left // rate) <= delay[nearest]):

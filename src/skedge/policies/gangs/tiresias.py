@@ -265,6 +265,7 @@ def learn(finished: Ints, clocks: Clocks, gang: Gang, attained: Attained) -> Non
     while 10 * n_jobs < 9 * counts[_STEPS]:
         step += 1
         n_jobs += counts[step]
+    # the inverse of _step_of: the first service beyond the step
     octave = max(step // 8 - 1, 0)
     attained.limit[0] = float((step - 8 * octave + 1) << octave)
 
