@@ -47,6 +47,7 @@ class Pool:
         self.check_counts(name, workers, ps, int(self.jobs.batch[job]), float(self.jobs.ratio[job]))
         servers, amounts = self.amounts(job, workers, ps)
         left = self.free[servers] - amounts
+        # relative to the capacity: free amounts are sums of floats, off by rounding
         short = left < -SLACK * self.capacity[servers]
         if short.any():
             i, r = (int(k[0]) for k in np.nonzero(short))

@@ -46,6 +46,7 @@ class UntrainedChunks:
             The present [µs].
         """
         time, moved = self._moved.get(job, (now, set()))
+        # which sites the moves of this instant lead to from the target: the move closes a cycle if one is its source
         reached, left = {target}, [target] if time == now else []
         while left:
             site = left.pop()
