@@ -1,4 +1,4 @@
-"""Chunks in the cloud of jobs whose other chunks may be lost with their servers: their ends may come earlier."""
+"""Chunks in the cloud of jobs that may lose chunks on the edge: where the job becomes colocated, they end earlier."""
 
 from __future__ import annotations
 
@@ -27,7 +27,17 @@ class CloudChunks:
         self.intervals: defaultdict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
 
     def send(self, job: int, chunk: int, left: int, now: int) -> tuple[int, int]:
-        """Upload a chunk of which `left` [µs] is to be trained at the present zeta; returns its start and end [µs]."""
+        """Upload a chunk to the cloud; returns its start and end [µs].
+
+        Parameters
+        ----------
+        job, chunk
+            Their numbers in the scenario and in the job.
+        left
+            Training time left at the job's present colocation [µs].
+        now
+            The present [µs].
+        """
         cloud = self.scenario.cluster.cloud
         assert cloud is not None  # noqa: S101 - the kernel has checked the order
         start = now + int(upload_delay(self.scenario.delays, job, cloud))
@@ -50,22 +60,24 @@ class CloudChunks:
                 self.log.cloud_runs(job, np.array([chunk]), start, now, int(self.log.colocated[job]))
 
     def convert_to_colocated(self, job: int, now: int) -> Iterator[tuple[int, int]]:
-        """Convert what is left of the chunks of a job to zeta = 1, from now on; their numbers and new ends [µs]."""
+        """Convert what is left of a job's chunks to zeta_j = 1 from now on; yields chunk and new end [µs]."""
         for chunk, (start, _) in self.intervals[job].items():
             self.intervals[job][chunk] = start, self._end(job, chunk, start, now)
             yield chunk, self.intervals[job][chunk][1]
 
     def _end(self, job: int, chunk: int, start: int, now: int) -> int:
-        """When a chunk ends that was trained at zeta = 0 until now, on the edge and from `start` on in the cloud.
+        """End of a chunk trained at zeta_j = 0 until now, on the edge and from `start` on in the cloud [µs].
 
         Earlier time counts in proportion of the two chunk times, but for restores (M8).
         """
         physics = self.scenario.physics
         chunk_times, overhead = self.scenario.true_chunk_time[job].tolist(), physics.checkpoint_overhead
         lengths = self.log.lengths_on_lanes(job, chunk)
+        # each run but the first begins with a restore, which may be cut short; it trains nothing
         restored = sum(min(overhead, length) for length in lengths[1:])
         trains_from = start + (overhead if lengths else 0)
         trained = sum(lengths) - restored + max(0, now - trains_from)
         overhead_owed = overhead * (len(lengths) - 1) - restored if lengths else 0
+        # the share trained / p(zeta=0) is done, in units of p(zeta=1) rounded down; the rest is trained at zeta = 1
         end = max(now, trains_from) + chunk_times[1] + overhead_owed - trained * chunk_times[1] // chunk_times[0]
         return -(-end // physics.step) * physics.step

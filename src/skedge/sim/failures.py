@@ -70,6 +70,7 @@ class Failures:
         return sorted(changes)
 
     def _after(self, now: int, server: int, *, repaired: bool) -> int:
+        # a generator for each server: its times do not depend on the number of the other servers
         interval = self.rng[server].exponential(self.means[0 if repaired else 1])
         return now + max(1, -int(-interval // self.step)) * self.step
 
@@ -99,7 +100,7 @@ class FailingWorld(SimulatedWorld):
         return event
 
     def _settled(self) -> Event:
-        """The jobs that have started or paused once the orders that answer a failure were carried out."""
+        """The jobs that start or pause by the orders that answered a failure, before time passes."""
         self.settling = False
         reason, _ = truth_of.run(self.truth, self.now, self.now)
         self.unsettled = reason == truth_of.FINISHED
@@ -137,6 +138,7 @@ class FailingWorld(SimulatedWorld):
     def _present_event(self) -> Event | None:
         changes = self.failures.until(self.now) if self._next_change() <= self.now else []
         failed = [server for server, fails in changes if fails]
+        # first, as this advances the lanes to now: a chunk that ends at this instant is complete, and reported
         lost = self._remove_chunks(failed)
         event = super()._present_event()
         if not changes:
@@ -192,6 +194,7 @@ class FailingWorld(SimulatedWorld):
 
     def _note_lanes(self, order: Dispatch, chunks: Sequence[int]) -> int:
         """Note the lanes that chunks are sent to; returns zeta_j of their job, which may be 1 from now on (M10)."""
+        # a redispatch names only the lost chunks: zeta_j is of all of them
         lanes = self.lane_of.get(order.job, order.lane).copy()
         lanes[list(chunks)] = order.lane
         self.lane_of[order.job] = lanes
@@ -238,6 +241,7 @@ def _clear_lanes(w: Truth, lanes: Ints, now: int, table: Ints) -> int:
         for i in range(w.lanes.waiting[lane]):
             table[n, 0], table[n, 1] = w.lanes.rows[lane, i, JOB], w.lanes.rows[lane, i, HEAD]
             table[n, 2] = w.lanes.rows[lane, i, LEFT]
+            # its next service begins with a restore (M8); one that has trained nothing has no checkpoint
             if in_progress and table[n, 0] == job and table[n, 1] == chunk:
                 table[n, 2] += w.lanes.overhead
             n += 1

@@ -55,6 +55,7 @@ class Calibration:
         """The interval of a forecast made at `now` [µs]; it begins at the present at the soonest."""
         left, level = max(end - now, 0) + _OFFSET, min(max(self.missed, 0.0), 1.0) / 2
         low, high = np.quantile(self._completed_errors(), [level, 1 - level])
+        # a negative share asks for more than all errors seen: widen the interval in proportion
         room = max(-self.missed, 0.0) * (high - low)
         ends = (now - _OFFSET + round(left * float(np.exp(error))) for error in (low - room, high + room))
         first, last = (max(now, time) for time in ends)
@@ -63,6 +64,7 @@ class Calibration:
     def learn(self, ratio: float, *, covered: bool) -> None:
         """Take in how far a forecast was off, and whether its interval held the completion."""
         self._errors.append(float(np.log(ratio)))
+        # alpha_(t+1) = alpha_t + gamma (alpha - err_t) of Gibbs & Candes, where err_t is 1 for a miss
         self.missed = min(max(self.missed + _GAIN * (1 - SHARE - (not covered)), -1.0), 1.0)
 
     def _completed_errors(self) -> np.ndarray:

@@ -45,8 +45,17 @@ class Lag(NamedTuple):
 
 
 def make_lag(lanes: int, max_lag: Ints, epochs: Ints, chunks: Ints) -> Lag:
-    """The state before any training; empty if no job has a limit."""
+    """The state before any training; empty if no job has a limit.
+
+    Parameters
+    ----------
+    lanes
+        Lanes of the cluster; lanes for chunks in the cloud are numbered after them.
+    max_lag, epochs, chunks
+        By job: largest lag in epochs (0: no limit), E_j, D_j.
+    """
     n_chunks = int(chunks.sum()) if max_lag.any() else 0
+    # only chunks of bounded jobs get a lane each in the cloud; others need none there
     cloud_lanes = np.where(max_lag > 0, chunks, 0)
     return Lag(
         max_lag=max_lag if n_chunks else max_lag[:0],
@@ -78,7 +87,15 @@ def epoch_end(chunk_time: int, epochs: int, number: int) -> int:
 
 @inlined
 def to_epoch_end(lag: Lag, job: int, chunk: int, chunk_time: int, left: int) -> int:
-    """Training time until the chunk's present epoch ends [µs]."""
+    """Training time until the chunk's present epoch ends [µs].
+
+    Parameters
+    ----------
+    job, chunk
+        The chunk: job, and number in the job.
+    chunk_time, left
+        Time of the whole chunk, and what is left of it [µs].
+    """
     return epoch_end(chunk_time, lag.epochs[job], lag.epochs_done[lag.first[job] + chunk] + 1) - (chunk_time - left)
 
 
@@ -99,7 +116,15 @@ def _note_risen(lag: Lag, job: int) -> None:
 
 @inlined
 def end_epoch(lag: Lag, job: int, chunk: int, chunks: int) -> bool:
-    """Count an epoch of a chunk; returns whether the chunks on its lane have now trained the equivalent of one more."""
+    """Count an epoch of a chunk; returns whether the chunks on its lane have now trained the equivalent of one more.
+
+    Parameters
+    ----------
+    job, chunk
+        The chunk: job, and number in the job.
+    chunks
+        D_j.
+    """
     first, epochs = lag.first[job], lag.epochs[job]
     lag.epochs_done[first + chunk] += 1
     leader = first + lag.leader[first + chunk]

@@ -33,7 +33,7 @@ QUIET, FINISHED, SETTLED, FULL = range(4)
 """Why :func:`run` returned: nothing until the limit, jobs finished, jobs started or paused, buffers full."""
 
 BLOCK = 32
-"""Lanes per block."""
+"""Lanes per block of :attr:`Truth.earliest`."""
 
 RUN_JOB, RUN_CHUNK, RUN_LANE, RUN_START, RUN_END, RUN_PREEMPTED = range(6)
 FACT_TIME, FACT_LANE, FACT_JOB = range(3)
@@ -92,7 +92,19 @@ class Truth(NamedTuple):
 def make_truth(
     lanes: int, chunks: Ints, *, preemptive: bool, overhead: int, lag: Lag | None = None, buffer: int = 1 << 16
 ) -> Truth:
-    """Idle lanes for jobs with these numbers of chunks; lanes for `lag` follow the cluster's `lanes`."""
+    """Idle lanes for jobs with these numbers of chunks; lanes for `lag` follow the cluster's `lanes`.
+
+    Parameters
+    ----------
+    lanes, chunks
+        Lanes of the cluster; D_j by job.
+    preemptive, overhead
+        Service discipline: whether better ranks displace, and the checkpoint overhead [µs].
+    lag
+        State of the jobs that bound their lag; None: no job does.
+    buffer
+        Rows of the output buffers, besides four for each lane.
+    """
     jobs = len(chunks)
     zeros = np.zeros(jobs, np.int64)
     lag = make_lag(lanes, zeros, zeros, chunks) if lag is None else lag
@@ -176,7 +188,7 @@ def touch(w: Truth, lane: int, now: int) -> None:
     """Advance `lane` to `now`: progress of the chunk in service, its completion, arrivals at the server."""
     if w.marked[lane] == 0:
         w.marked[lane] = 1
-        # once per instant, however many things happen on the lane
+        # listed once per instant, however many things happen on the lane
         w.touched[w.size[TOUCHED]] = lane
         w.size[TOUCHED] += 1
     lanes = w.lanes
@@ -252,7 +264,15 @@ def _complete(w: Truth, lane: int, i: int, now: int) -> None:
 
 @inlined
 def close(w: Truth, lane: int, now: int, preempted: int) -> None:
-    """End the run in service on `lane`; a run of length 0 is not recorded."""
+    """End the run in service on `lane`; a run of length 0 is not recorded.
+
+    Parameters
+    ----------
+    lane, now
+        The lane, and the end of the run [µs].
+    preempted
+        1 if the chunk is displaced, 0 if it is complete or waits for slower ones.
+    """
     job, start = w.open_job[lane], w.open_start[lane]
     if now > start:
         n = w.size[RUNS]
@@ -307,6 +327,7 @@ def settle(w: Truth, now: int) -> None:
         lane = w.touched[k]
         w.marked[lane] = 0
         _schedule(w, lane, _serve(w, lane, now))
+    # compacted in place: n_switches never passes k
     n_switches = 0
     for k in range(w.size[SWITCHES]):
         job = w.switches[k, 0]

@@ -106,6 +106,7 @@ class ProgressWatchdog:
         left, before = self.world.lane_work(), self.left
         if _trains(self.world) or (len(before) and (left < before).any()):
             self.further(now)
+        # an arrival to come may free the others, and a long upload is no standstill
         elif len(before) and self.world.all_arrived and now - self.since > self._longest_wait():
             raise StuckError(self._sentence(now))
         self.left, self.orders, self.events = left, 0, 0

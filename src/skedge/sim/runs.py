@@ -40,7 +40,7 @@ class RunLog:
         self.site_rows = array("q")
         self.colocated = np.zeros(len(scenario.jobs), np.int64)
         self.colocated_since = np.zeros(len(scenario.jobs), np.int64)
-        """When jobs of which chunks were on the edge were sent wholly to the cloud [µs]; 0 for all others."""
+        """When a job with chunks on the edge was sent wholly to the cloud [µs]; 0 for all other jobs."""
         self.failed = np.zeros(len(scenario.jobs), np.bool_)
 
     def lane_runs(self, runs: Ints) -> None:
@@ -48,11 +48,21 @@ class RunLog:
         self.lane_parts.append(_narrow_runs(runs))
 
     def note_colocated(self, job: int, colocated: int) -> None:
-        """Record zeta of a dispatched job with chunks in the cloud; 1: it is wholly there."""
+        """Record zeta_j of a dispatched job with chunks in the cloud; 1: it is wholly there."""
         self.colocated[job] = colocated
 
     def cloud_runs(self, job: int, chunks: Ints, start: int, end: int, colocated: int) -> None:
-        """Record chunks that run in the cloud, each on a worker of its own."""
+        """Record chunks that run in the cloud, each on a worker of its own.
+
+        Parameters
+        ----------
+        job, chunks
+            The job and the numbers of its chunks.
+        start, end
+            Of each of these runs [µs].
+        colocated
+            zeta_j: 1 if the job is wholly in the cloud.
+        """
         self.note_colocated(job, colocated)
         self.cloud_parts.append((job, chunks, start, end))
 
@@ -68,7 +78,19 @@ class RunLog:
     def site_run(
         self, job: int, placement: Placement, start: int, end: int, trained: Mapping[int, int], *, preempted: bool
     ) -> None:  # fmt: skip
-        """Record workers that trained whole chunks of `job` at sites; a run of length 0 is not recorded."""
+        """Record workers that trained whole chunks of `job` at sites; a run of length 0 is not recorded.
+
+        Parameters
+        ----------
+        job, placement
+            The job, and its workers as (site, workers) pairs.
+        start, end
+            Time for which they were held [µs].
+        trained
+            Chunks trained in that time, by site.
+        preempted
+            Whether the job lost the workers before it was complete.
+        """
         if end > start:
             for site, n in placement:
                 self.site_rows.extend((job, site, n, start, end, trained.get(site, 0), preempted))
@@ -132,6 +154,7 @@ class RunLog:
         work = self._total_lane_time(columns_of)
         np.divide(columns_of["end"] - columns_of["start"], work, out=work)
         work *= self.scenario.jobs.minibatches[job]
+        # lanes are the cluster's numbers; null marks the cloud, where a chunk has a worker of its own
         server, lane = self._places(columns_of["lane"])
         columns = {
             "job": frame["job"],
@@ -174,15 +197,17 @@ class RunLog:
         chunk_time = self.scenario.true_chunk_time[np.arange(len(self.colocated)), self.colocated].astype(np.float64)
         lane_time: Floats = chunk_time[job]
         overhead, moved = self.scenario.physics.checkpoint_overhead, self.colocated_since > 0
+        # the usual case: no array of the size of the runs is made
         if overhead == 0 and not moved.any():
             return lane_time
         key = self._first_chunk[job] + runs["chunk"]
         n_preempted = np.bincount(key, weights=runs["preempted"], minlength=int(self._first_chunk[-1]))
         lane_time += overhead * n_preempted[key]
         if moved.any():
+            # a chunk whose job became colocated midway has no single p: its time is that of all its runs
             length = np.bincount(key, weights=runs["end"] - runs["start"])
             lane_time = np.where(moved[job] & ~self.failed[job], length[key], lane_time)
-            # of chunks that were not finished the runs are not all
+            # a failed job's chunks are unfinished, so their runs do not add up to a whole chunk
             trained_apart = moved[job] & self.failed[job] & (runs["start"] < self.colocated_since[job])
             apart_time = self.scenario.true_chunk_time[:, 0].astype(np.float64)[job] + overhead * n_preempted[key]
             lane_time = np.where(trained_apart, apart_time, lane_time)

@@ -1,4 +1,4 @@
-"""What jobs have really trained, put into the state that a forecast starts from.
+"""Measured progress of the jobs, put into the state that a forecast starts from.
 
 A kernel believes in progress at the announced speed, corrected by measurements from then on; a live run knows the
 mini-batches that were trained.
@@ -47,5 +47,6 @@ def _on_lanes(kernel: Kernel, job: int, share: Floats) -> None:
             continue
         row, left = rows[own_rows[0]], float((1 - share[lane_of == lane]).sum())
         chunk_time = int(row[EACH])
+        # LEFT 0 would be a completed chunk, which only a fact may report
         row[LEFT] = max(1, round((left - (row[COUNT] - 1)) * chunk_time))
         lanes.n_intervals[lane] = UNKNOWN

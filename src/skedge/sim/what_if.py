@@ -126,6 +126,7 @@ class Present:
         """
         scenario = self.kernel.scenario
         last = int(scenario.jobs.arrival[-1]) if len(scenario.jobs) else -1
+        # after all arrivals, as jobs are numbered in their order
         self.kernel.extend(scenario.with_job(replace(job, arrival_s=max(self.now, last + 1) / SECOND)))
         self.submitted += 1
         return len(scenario.jobs)
@@ -163,7 +164,7 @@ class Present:
         self.happens(Event(self._instant(), servers=((server, ""),)))
 
     def happens(self, event: Event) -> list[Order]:
-        """Have the kernel answer an event, and keep what its orders mean for the cloud and for wake-ups."""
+        """Have the kernel answer an event; note the chunks that its orders send to the cloud, and its wake-ups."""
         orders = self.kernel.handle(event)
         self.now = max(self.now, event.time)
         for job in event.left:
@@ -251,6 +252,7 @@ class _ForecastWorld(SimulatedWorld):
         self.unsettled = True
 
     def _lanes_from(self, kernel: Kernel) -> None:
+        # the belief becomes the truth of the forecast: same rows, so the same service discipline
         lanes = deepcopy(kernel.belief)
         bring_to(lanes, np.arange(len(lanes.clock)), self.now)
         truth = self.truth = self.truth._replace(lanes=lanes)
@@ -264,6 +266,7 @@ class _ForecastWorld(SimulatedWorld):
             # which chunk of a group is next does not matter here, only that it is a different one
             truth.links[truth.first[job] : truth.first[job + 1]] = (np.arange(n) + 1) % n
         n = len(lanes.clock)
+        # every lane is marked as touched: none has chosen yet what it serves
         truth.touched[:], truth.marked[:], truth.size[TOUCHED] = np.arange(n), 1, n
         self._check_again(dispatched)
 

@@ -110,7 +110,7 @@ class SimulatedWorld:
             if reason == truth_of.SETTLED:
                 return self._start_stop_event()
             self.unsettled = True
-            # none of interest: the loop settles the instant, and goes on
+            # nothing to report: the loop settles the instant and continues
             event = self._present_event()
             if event is not None:
                 return event
@@ -199,7 +199,17 @@ class SimulatedWorld:
             perform(order)
 
     def note_at(self, time: int, kind: int, job: int, number: int = 0) -> None:
-        """Put an entry on the agenda; `number` is the number of chunks in the cloud."""
+        """Put an entry on the agenda; `number` is the number of chunks in the cloud.
+
+        Parameters
+        ----------
+        time
+            [µs]; not before the present.
+        kind
+            One of the kinds of :mod:`skedge.core.engine.agenda`.
+        job, number
+            The job, -1 for none; and the number of chunks for those in the cloud.
+        """
         self.engine.put(time, kind, job, number)
 
     def _dispatch(self, order: Dispatch) -> None:
@@ -214,6 +224,7 @@ class SimulatedWorld:
         lane_server, delays = scenario.cluster.lane_server, scenario.delays
         send_chunks(truth.lanes, group, order.lane, lane_server, delays, self.now, links)
         self.dispatches += 1
+        # lanes choose what to serve only when all orders of the event are carried out
         self.unsettled = True
         truth_of.arrive_now(truth, order.lane, self.now)
         in_cloud = np.flatnonzero(order.lane == CLOUD)
@@ -242,7 +253,7 @@ class SimulatedWorld:
         truth_of.arrive_now(self.truth, lanes, self.now)
 
     def _colocated(self, order: Dispatch) -> int:
-        """1 if the job is wholly in the cloud. Servers are always in service here, so chunks are sent only once."""
+        """zeta_j: 1 if the job is wholly in the cloud. Without failures chunks are sent only once."""
         return int((order.lane == CLOUD).all())
 
     def _send_to_cloud(self, job: int, chunks: Ints, colocated: int) -> None:
@@ -251,6 +262,7 @@ class SimulatedWorld:
         start = self.now + int(upload_delay(self.scenario.delays, job, cloud))
         end = start + int(self.scenario.true_chunk_time[job, colocated])
         self.log.cloud_runs(job, chunks, start, end, colocated)
+        # the cloud has a worker for each chunk, so that all of one dispatch start and end together
         self.note_at(start, CLOUD_STARTS, job, len(chunks))
         self.note_at(end, CLOUD_ENDS, job, len(chunks))
 

@@ -88,7 +88,17 @@ _ARRAYS = (
 
 
 def empty_lanes(lanes: int, *, preemptive: bool = True, overhead: int = 0, room: int = _FIRST_ROOM) -> Lanes:
-    """`lanes` idle lanes at time 0."""
+    """`lanes` idle lanes at time 0.
+
+    Parameters
+    ----------
+    lanes
+        Number of lanes.
+    preemptive, overhead
+        See :class:`Lanes`.
+    room
+        Groups for which each lane has space; :func:`with_room` adds more.
+    """
     return Lanes(
         rows=np.zeros((lanes, room, FIELDS), np.int64),
         transit=np.zeros((lanes, room, FIELDS), np.int64),
@@ -223,12 +233,14 @@ def believe_until(lanes: Lanes, lane: int, now: int) -> None:
     Groups that arrive exactly at `now` stay in transit, so that a completion at `now` comes first.
     """
     time = lanes.clock[lane]
+    # strictly before `now`: a group that arrives at `now` must not displace a chunk that completes at `now`
     while time < now:
         absorb(lanes, lane, time)
         stop = min(now, next_arrival(lanes, lane))
         if lanes.waiting[lane] > 0:
             i = pick(lanes, lane)
             left = lanes.rows[lane, i, LEFT] - (stop - time)
+            # overdue: the projection assumed a completion that has not come
             if left < 1:
                 lanes.n_intervals[lane] = UNKNOWN
             lanes.rows[lane, i, LEFT] = max(1, left)
@@ -268,6 +280,7 @@ def _row_of(lanes: Lanes, lane: int, job: int) -> int:
     n = lanes.waiting[lane]
     if n == 0:
         return -1
+    # a fact names the job, not the chunk: the group in service is the likely one
     i = pick(lanes, lane)
     if lanes.rows[lane, i, JOB] == job:
         return i
@@ -279,7 +292,13 @@ def _row_of(lanes: Lanes, lane: int, job: int) -> int:
 
 @lean
 def believe_finished(lanes: Lanes, times: Ints, lane_of: Ints, jobs: Ints) -> int:
-    """Correct the belief by completions (time, lane, job); returns the index of the first impossible one, or -1."""
+    """Correct the belief by completions (time, lane, job); returns the index of the first impossible one, or -1.
+
+    Parameters
+    ----------
+    times, lane_of, jobs
+        Of each completed chunk: time [µs], in order on each lane; lane; job.
+    """
     for k in range(len(times)):
         lane = lane_of[k]
         # a belief cannot be taken back: facts come in order of time on each lane
@@ -327,7 +346,15 @@ def forget(lanes: Lanes, lane: int, job: int) -> None:
 
 @lean
 def believe_lost(lanes: Lanes, lane: int, job: int, now: int) -> bool:
-    """Remove one chunk of a job from a lane whose server is out of service; returns whether there was one."""
+    """Remove one chunk of a job from a lane whose server is out of service; returns whether there was one.
+
+    Parameters
+    ----------
+    lane, job
+        Where the chunk was, and whose it was.
+    now
+        When the server left service [µs].
+    """
     believe_until(lanes, lane, now)
     lanes.serving[lane], lanes.n_intervals[lane] = -1, UNKNOWN
     for i in range(lanes.waiting[lane]):
@@ -348,7 +375,15 @@ def believe_lost(lanes: Lanes, lane: int, job: int, now: int) -> bool:
 
 @lean
 def believe_slower(lanes: Lanes, job: int, factor: float, now: int) -> None:
-    """Scale the announced time of the chunks of `job` by `factor`, from `now` on."""
+    """Scale the announced time of the chunks of `job` by `factor`, from `now` on.
+
+    Parameters
+    ----------
+    job, factor
+        The job; > 0, new time over the time believed so far.
+    now
+        Progress up to then is kept as it was [µs].
+    """
     for lane in range(len(lanes.waiting)):
         believe_until(lanes, lane, now)
         lanes.n_intervals[lane] = UNKNOWN
@@ -387,7 +422,15 @@ NO_LINKS: Links = np.empty(0, np.int32)
 
 
 def group_of(job: int, seq: int, rank: int, chunk_time: int, total: int) -> Ints:
-    """The row of a group of chunks of `job`, which has `total` chunks of `chunk_time` µs; what its lane adds is 0."""
+    """The row of a group of chunks of `job`, which has `total` chunks of `chunk_time` µs; what its lane adds is 0.
+
+    Parameters
+    ----------
+    job, seq, rank
+        The job; order of dispatch; RANK, smaller first.
+    chunk_time, total
+        p_j of a whole chunk [µs], D_j.
+    """
     group = np.zeros(FIELDS, np.int64)
     group[JOB], group[RANK], group[SEQ], group[CHUNKS] = job, rank, seq, total
     group[EACH] = group[LEFT] = chunk_time
@@ -402,6 +445,19 @@ def send_chunks(
 
     ``lane_of[d]`` is -1 for the cloud. `links`, unless empty, has length D: ``links[d]`` is set to the next chunk of
     d's group, and HEAD of a group to its first chunk.
+
+    Parameters
+    ----------
+    group
+        Template of the rows (:func:`group_of`); COUNT, HEAD and ARRIVE are overwritten.
+    lane_of
+        Lane of each chunk, -1: cloud. Shape ``(D,)``.
+    lane_server, delays
+        Server of each lane, and upload delays, which give ARRIVE.
+    now
+        Time of the dispatch [µs].
+    links
+        Shape ``(D,)`` or empty.
     """
     # from the last chunk back, so that each is put before those of its group that follow it
     for d in range(len(lane_of) - 1, -1, -1):

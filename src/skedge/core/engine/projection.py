@@ -172,6 +172,23 @@ def run_queue(  # noqa: C901 - one loop: a call per step would cost more than th
     increases by as much as the fractional flow. `lanes` gives the service discipline, `serving` the SEQ last in
     service; what is returned is that of the chunk begun and not finished at `until`, -1 if there is none. `times`,
     unless empty, receives the completion of each chunk, by chunk number.
+
+    Parameters
+    ----------
+    queue, n
+        Groups by rank, best first, and their number; used up.
+    lanes, serving
+        Service discipline; SEQ of the group last in service, -1 for none.
+    now, until
+        Interval to serve [µs]; NEVER for no end.
+    base
+        Time from which completions count, t0 [µs].
+    weights
+        ``weights[D] = scale // D``.
+    fractional
+        True: the fractional flow; the exact integer is then 0.
+    times
+        Out: completion of each chunk by number [µs]; may be empty.
     """
     total, value, first = 0, 0.0, 0
     while True:
@@ -201,11 +218,13 @@ def run_queue(  # noqa: C901 - one loop: a call per step would cost more than th
         time, n_done = serve(queue, g, stop - now)
         weight = weights[queue[g, CHUNKS]]
         if fractional:
+            # integral of (t - base) over the time in service is time * (its middle - base)
             value += weights[0] / queue[g, CHUNKS] * time * (now - base + time / 2.0) / chunk_time
         elif n_done > 0:
             # the chunks complete at left, left + each, ...: an arithmetic series
             flow = n_done * (now - base + left) + chunk_time * (n_done * (n_done - 1) // 2)
             total += weight * flow
+            # the integer may overflow 64 bits: the float decides whether it is trusted (TOO_LARGE)
             value += np.float64(weight) * flow
         if len(times) > 0:
             for k in range(n_done):
@@ -336,6 +355,17 @@ def delayed(lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints, room:
     ``times``, shape ``(2, chunks)`` with the chunks of :func:`chunks_on` and of the group, receives the completion of
     each chunk with and without the new one, numbered in the order of ``room[0]``. HEAD of each group ends one past the
     number of its last chunk.
+
+    Parameters
+    ----------
+    lanes, lane, now
+        The lane, advanced to `now` [µs].
+    group
+        The job's chunks there, including the new one; ARRIVE is t0.
+    weights
+        As in :func:`insert_cost`; the number does not depend on them.
+    room, times
+        Scratch space, shapes ``(2, groups, FIELDS)`` and ``(2, chunks)``.
     """
     n = load(lanes, lane, room[0])
     own_index = place(room[0], n, group)

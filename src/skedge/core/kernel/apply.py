@@ -73,6 +73,7 @@ def _dispatch(state: State, order: Dispatch) -> None:
         out.append(cluster.cloud)
     if out:
         raise OrderError("M25", f"job {name!r} is sent to {cluster.label(out[0])!r}, which is out of service")
+    # the last check, and the first change: an order that is refused leaves the state as it was
     state.books.storage.store(job, edge)
     state.belief = with_room(state.belief)
     group = group_of(job, state.dispatches, order.rank, int(state.chunk_time[job, 0]), int(jobs.chunks[job]))

@@ -67,6 +67,7 @@ class Plans:
         """Jobs whose newest plan ends by `now`, and was not returned before, in order of its end."""
         jobs = dict[int, None]()
         while self._ends and self._ends[0][0] <= now:
+            # entries of plans that were replaced stay in the heap: their end is not the newest plan's
             end, job = heappop(self._ends)
             if job not in jobs and self.end(job) == end:
                 jobs[job] = None

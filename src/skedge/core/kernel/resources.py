@@ -47,6 +47,7 @@ class Pool:
         self.check_counts(name, workers, ps, int(self.jobs.batch[job]), float(self.jobs.ratio[job]))
         servers, amounts = self.amounts(job, workers, ps)
         left = self.free[servers] - amounts
+        # relative to the capacity: free amounts are sums of floats, off by rounding
         short = left < -SLACK * self.capacity[servers]
         if short.any():
             i, r = (int(k[0]) for k in np.nonzero(short))
@@ -59,7 +60,17 @@ class Pool:
 
     @staticmethod
     def check_counts(name: str, workers: Placement, ps: Placement, batch: int, ratio: float) -> None:
-        """Check the numbers of workers and PSs of an allocation."""
+        """Check the numbers of workers and PSs of an allocation.
+
+        Parameters
+        ----------
+        name
+            Id of the job, for the message.
+        workers, ps
+            (server, number) pairs.
+        batch, ratio
+            F_i, the most workers; gamma_i, workers for each PS.
+        """
         total, servers = sum(n for _, n in workers), sum(n for _, n in ps)
         if not 1 <= total <= batch or min(n for _, n in (*workers, *ps)) < 1:
             raise OrderError("M27", f"job {name!r} has a batch of {batch}; {total} workers are given")
@@ -114,6 +125,14 @@ class SitePool(Pool):
 
     @staticmethod
     def check_counts(name: str, workers: Placement, ps: Placement, batch: int, ratio: float) -> None:  # noqa: ARG004
-        """Check that there is one PS (M32)."""
+        """Check that there is one PS (M32).
+
+        Parameters
+        ----------
+        name, workers, ps
+            As in the base.
+        batch, ratio
+            Not used at sites.
+        """
         if [n for _, n in ps] != [1] or min(n for _, n in workers) < 1:
             raise OrderError("M32", f"job {name!r} is given workers {workers} and PSs {ps}; at sites it has one PS")

@@ -34,8 +34,19 @@ class UntrainedChunks:
         self.left += list(scenario.jobs.data[len(self.left) :])
 
     def returns(self, job: int, source: int, target: int, now: int) -> bool:
-        """Whether this move returns data to a site that they have left at `now`, directly or via other sites (M31)."""
+        """Whether this move returns data to a site that they have left at `now`, directly or via other sites (M31).
+
+        Parameters
+        ----------
+        job
+            Whose chunks move.
+        source, target
+            Sites of the move.
+        now
+            The present [µs].
+        """
         time, moved = self._moved.get(job, (now, set()))
+        # which sites the moves of this instant lead to from the target: the move closes a cycle if one is its source
         reached, left = {target}, [target] if time == now else []
         while left:
             site = left.pop()
@@ -45,7 +56,17 @@ class UntrainedChunks:
         return source in reached
 
     def move(self, job: int, source: int, target: int, chunks: int, now: int) -> None:
-        """Move `chunks` chunks, all present at `source`, at `now` [µs]."""
+        """Move `chunks` chunks, all present at `source`, at `now` [µs].
+
+        Parameters
+        ----------
+        job, chunks
+            Whose chunks move, and how many; at most those at `source`.
+        source, target
+            Sites of the move.
+        now
+            The present [µs].
+        """
         time, moved = self._moved.get(job, (now, set()))
         # only the moves of this instant are kept: at a later one chunks may come back
         self._moved[job] = now, {*(moved if time == now else ()), (source, target)}

@@ -46,7 +46,19 @@ class RowSource(Protocol):
         """Note the present as the first time that `job` is given something, unless there was an earlier one."""
 
     def add_decision(self, job: int, verb: int, server: int, workers: int, reason: int, value: float | None) -> None:
-        """Add a decision, at the present; -1 for no server and no workers."""
+        """Add a decision, at the present; -1 for no server and no workers.
+
+        Parameters
+        ----------
+        job, verb
+            The job; index of the verb in VERBS.
+        server, workers
+            -1 for none.
+        reason
+            Its number (:meth:`Record.reason`).
+        value
+            What the policy compared; None if nothing.
+        """
 
 
 class Record:
@@ -83,7 +95,15 @@ class Record:
     def decide(
         self, job: int, verb: str, reason: str, server: int | None = None, value: float | None = None
     ) -> None:  # fmt: skip
-        """Record a decision without a chunk or workers."""
+        """Record a decision without a chunk or workers.
+
+        Parameters
+        ----------
+        job, verb, reason
+            The job, a verb of VERBS, and the policy's words.
+        server, value
+            The server and the number that the decision concerns; None if none.
+        """
         self.source.add_decision(job, _CODES[verb], -1 if server is None else server, -1, self.reason(reason), value)
 
     def server(self, now: int, server: int, reason: str) -> None:

@@ -90,6 +90,7 @@ class EarliestServer(EdgePolicy):
         server, k, _ = self.planned[job]
         colocated = int(server == self.cluster.cloud or self.physics.colocation == "one_server")
         end = view.now + self._duration(job, k, colocated, view)
+        # the cloud has no limit, so that it needs no booking
         self.planned[job] = server, k, end
         if server != self.cluster.cloud:
             self._book(job, server, k, view.now, end, view)
@@ -221,6 +222,17 @@ def earliest(s: Steps, kind: int, ps_kind: int, k: int, duration: int, ready_us:
     """The server that can start k workers and a PS earliest for `duration`, and when; (-1, NEVER) if none can.
 
     `ready_us` is the earliest start by server [µs]; ties go to the earlier `ready_us`, then to the first server.
+
+    Parameters
+    ----------
+    s
+        Free workers and PSs over time.
+    kind, ps_kind, k
+        Worker type, PS type, number of workers.
+    duration
+        For which they must be free [µs].
+    ready_us
+        Earliest start by server [µs]; NEVER where it is out of service.
     """
     best, best_start = -1, NEVER
     for server in range(s.servers):
@@ -244,7 +256,19 @@ def earliest(s: Steps, kind: int, ps_kind: int, k: int, duration: int, ready_us:
 
 @lean
 def reserve(s: Steps, server: int, kind: int, ps_kind: int, k: int, ps: int, start: int, end: int, now: int) -> None:
-    """Take k workers and `ps` PSs of `server` from `start` to `end`; steps that are over by `now` are dropped."""
+    """Take k workers and `ps` PSs of `server` from `start` to `end`; steps that are over by `now` are dropped.
+
+    Parameters
+    ----------
+    s
+        Changed in place.
+    server, kind, ps_kind
+        The server; worker type, PS type.
+    k, ps
+        Workers and PSs to take; negative: to give back.
+    start, end, now
+        The interval, and the present [µs].
+    """
     row, ps_row = server * s.worker_types + kind, server * s.ps_types + ps_kind
     s.worker_size[row] = add(s.worker_at, s.worker_free, row, s.worker_size[row], -k, start, end, now)
     s.ps_size[ps_row] = add(s.ps_at, s.ps_free, ps_row, s.ps_size[ps_row], -ps, start, end, now)

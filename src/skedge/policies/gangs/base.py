@@ -89,7 +89,9 @@ class GangPolicy(EdgePolicy):
         g, jobs, width = self.gang, len(self.gang.used), self.gang.servers.shape[1]
         workers = view.jobs.workers[self.known :]
         if view.arrived > jobs:
+            # doubled, so that growth costs O(1) for each job
             jobs = max(2 * jobs, view.arrived, 64)
+        # a gang of k workers is on at most k servers
         width = max(width, min(int(workers.max()), len(self.cluster.servers)))
         if (jobs, width) != g.servers.shape:
             self.gang = g = Gang(

@@ -64,6 +64,7 @@ class EdgePolicy(BasePolicy):
     def demand(self, job: int, view: View) -> tuple[int, int]:
         """Workers with which `job` runs: at least, and where there is no limit, as in the cloud."""
         k = int(view.jobs.workers[job])
+        # a gang runs with its whole demand or not at all
         return k, k
 
     # -- arrivals and departures ---------------------------------------------------------------------------------

@@ -96,7 +96,13 @@ class Scratch(NamedTuple):
 
 
 def make_scratch(servers: int, types: int, ps_types: int, workers: int) -> Scratch:
-    """A scratch for a cluster of this size."""
+    """A scratch for a cluster of this size.
+
+    Parameters
+    ----------
+    servers, types, ps_types, workers
+        Numbers of servers, worker types, PS types, and of all workers.
+    """
     by_type, by_server = np.zeros((servers, types), np.int64), np.zeros(servers, np.int64)
     places = np.zeros(workers + 1, np.int64)
     rows = (by_server, by_server.copy(), by_server.copy())
@@ -121,7 +127,17 @@ def select(order: Ints, gang: Gang, stored: Data, rule: Rule, scratch: Scratch, 
 def scan(
     order: Ints, first: int, gang: Gang, stored: Data, rule: Rule, scratch: Scratch, delays: Delays, verdict: Ints
 ) -> None:
-    """:func:`select` from job number `first` of `order` on; the scratch has what is left for these."""
+    """:func:`select` from job number `first` of `order` on; the scratch has what is left for these.
+
+    Parameters
+    ----------
+    first
+        Index in `order` from which on jobs are tried; the verdicts before it stay.
+    scratch
+        With `free`, `unheld`, `total` and `ps_left` as the jobs before `first` leave them.
+    order, gang, stored, rule, delays, verdict
+        As in :func:`select`.
+    """
     filled = left = 0
     for kind in range(len(scratch.total)):
         left += scratch.total[kind]
@@ -157,6 +173,7 @@ def _prepare(order: Ints, gang: Gang, rule: Rule, scratch: Scratch) -> None:
         for s in range(len(scratch.room)):
             scratch.total[kind] += scratch.free[s, kind]
             scratch.unheld[s, kind] = scratch.free[s, kind]
+    # jobs that run stay where they are while others find room beside them
     if rule.keep_running:
         for n in range(len(order)):
             job = order[n]
@@ -254,7 +271,17 @@ def _nearest_for_all(job: int, k: int, stored: Data, rule: Rule, room: Ints, del
 
 @lean
 def forgive(room: Ints, with_data: Ints, k: int, delay: Ints) -> None:
-    """Let the delay to a server be 0 that has the data, of `with_data` workers, of all that it could take of `k`."""
+    """Let the delay to a server be 0 that has the data, of `with_data` workers, of all that it could take of `k`.
+
+    Parameters
+    ----------
+    room, with_data
+        By server: workers it could give, and workers whose data it has.
+    k
+        Workers wanted, > 0.
+    delay
+        In and out: upload delay by server [µs].
+    """
     for s in range(len(room)):
         # the data of all workers that it would get there, else an upload is due all the same
         if 0 < min(k, room[s]) <= with_data[s]:
@@ -266,6 +293,15 @@ def place(room: Ints, delay: Ints, k: int, server: Ints, count: Ints) -> int:
     """Choose servers for `k` workers by the rule of this module; fills `server` and `count`, returns how many.
 
     `room` and `delay` are by server; the sum of `room` is at least `k`.
+
+    Parameters
+    ----------
+    room, delay
+        By server: workers it could give; upload delay [µs].
+    k
+        Workers wanted; at most the sum of `room`.
+    server, count
+        Out: the chosen servers by (delay, server), and the workers on each.
     """
     best = -1
     for s in range(len(room)):
@@ -335,10 +371,12 @@ def _search(room: Ints, delay: Ints, k: int, size: int, server: Ints, scratch: I
         nearest[0, s] = s
     _sort_by(delay, nearest, len(room))
     limit = _least_largest_delay(room, delay, nearest[0], k, size, scratch)
+    # only servers within the least largest delay matter: the sum is minimised among these
     n_near = _within(room, delay, limit, nearest[1])
     sums = np.empty((n_near + 1, size + 1, k + 1), np.int64)
     _sum_delays(room, delay, nearest[1], n_near, sums)
     _choose(room, delay, nearest, n_near, sums)
+    # the chosen ones are by number now; workers are filled in by (delay, server)
     _sort_by(delay, nearest, size)
     for i in range(size):
         server[i] = nearest[0, i]
@@ -423,6 +461,7 @@ def _sum_delays(room: Ints, delay: Ints, servers: Ints, n: int, sums: Ints) -> N
 def _choose(room: Ints, delay: Ints, nearest: Ints, n: int, sums: Ints) -> None:
     """Fill ``nearest[0]`` with the choice of least sum among the `n` servers ``nearest[1]``, first by number."""
     size, r = sums.shape[1] - 1, sums.shape[2] - 1
+    # the lowest server that some optimal set contains is taken first: the lexicographically first set
     c = size
     for i in range(n):
         s = nearest[1, i]
@@ -444,11 +483,24 @@ class Changes(NamedTuple):
 
 @compiled
 def carry(order: Ints, verdict: Ints, holders: Ints, gang: Gang, stored: Data, scratch: Scratch) -> Changes:
-    """Compare a selection with the jobs that ran, `holders`; note it in `gang` and `stored`. See :func:`select`."""
+    """Compare a selection with the jobs that ran, `holders`; note it in `gang` and `stored`. See :func:`select`.
+
+    Parameters
+    ----------
+    order, verdict
+        Jobs and verdicts of :func:`select`.
+    holders
+        Jobs that held workers before, in the order in which they stop.
+    gang, stored
+        In and out: placements, and data on the servers.
+    scratch
+        With the placements that the selection made.
+    """
     n = len(order)
     changes = Changes(np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64))
     n_stops, n_moves, n_begins, n_runs = carry_from(0, order, verdict, holders, gang, scratch, changes)
     for n in range(len(order)):
+        # only a new placement brings data; one that is kept has them already
         if verdict[n] > 0:
             for i in range(gang.used[order[n]]):
                 store(stored, order[n], gang.servers[order[n], i], gang.counts[order[n], i])
@@ -462,6 +514,15 @@ def carry_from(
     """:func:`carry` from job number `start` of `order` on, without data; those before it run on.
 
     Fills `changes`, which has room for `order` in each list; returns their lengths.
+
+    Parameters
+    ----------
+    start
+        Index in `order`; the jobs before it keep their placements.
+    changes
+        Out; each list is as long as `order`.
+    order, verdict, holders, gang, scratch
+        As in :func:`carry`.
     """
     n_stops = n_moves = n_begins = first = 0
     for n in range(start):

@@ -222,9 +222,22 @@ def _longer(column: Ints, rows: int) -> Ints:
 
 @compiled
 def estimate(jobs: Ints, left: Ints, work: Ints, slots: Ints, state: JobState) -> None:
-    """Set ``left`` and ``estimate`` of `jobs`, whose remaining work is `left`; `slots` are workers by type."""
+    """Set ``left`` and ``estimate`` of `jobs`, whose remaining work is `left`; `slots` are workers by type.
+
+    Parameters
+    ----------
+    jobs, left
+        Jobs, and work left of each [worker-µs] at its present colocation.
+    work
+        Announced work at zeta = 0 and 1 [worker-µs], shape ``(jobs, 2)``.
+    slots
+        Workers of the edge by type.
+    state
+        Out: `left` and `estimate`.
+    """
     for n in range(len(jobs)):
         job, zeta = jobs[n], state.colocated[jobs[n]]
+        # the same share of the work is left at either zeta, but it takes a different time
         share, alternative = left[n] / work[job, zeta], 1 - zeta
         state.left[job, zeta] = max(left[n], 1)
         state.left[job, alternative] = max(math.ceil(share * work[job, alternative]), 1)
@@ -233,7 +246,15 @@ def estimate(jobs: Ints, left: Ints, work: Ints, slots: Ints, state: JobState) -
 
 @compiled
 def merged(ranked: Ints, anew: Ints, estimate: Ints, stale: Ints) -> Ints:
-    """The jobs of `ranked` that are not stale, and those of `anew`, in order of (estimate, job), as both are."""
+    """The jobs of `ranked` that are not stale, and those of `anew`, in order of (estimate, job), as both are.
+
+    Parameters
+    ----------
+    ranked, anew
+        Two lists of jobs, each in order of (estimate, job).
+    estimate, stale
+        By job: rank [µs]; 1 for the jobs of `ranked` to drop.
+    """
     out, n, k = np.empty(len(ranked) + len(anew), np.int64), 0, 0
     for job in ranked:
         if stale[job]:
@@ -250,6 +271,17 @@ def merged(ranked: Ints, anew: Ints, estimate: Ints, stale: Ints) -> Ints:
 @compiled
 def take(ranked: Ints, state: JobState, stored: Data, room: Room, delays: Delays) -> tuple[Ints, Ints, Ints]:
     """Let the jobs take workers in their order; returns the jobs whose workers change, with what they take.
+
+    Parameters
+    ----------
+    ranked
+        Jobs in the system, first to choose first.
+    state, stored
+        The jobs, and data on the servers.
+    room
+        What there is to take; used up.
+    delays
+        Upload delays [µs].
 
     Returns
     -------
@@ -383,6 +415,7 @@ def _spread(job: int, state: JobState, room: Room, delay: Ints, own_start: int, 
     for s in range(len(delay)):
         spread[s] = min(state.own[job, s], room.workers[s, kind])
         rate += spread[s]
+    # water-filling: each new worker joins at its delay as long as the job would not have ended by then
     while rate < state.max_workers[job]:
         nearest = _nearest(delay, room.workers, kind, spread)
         if nearest < 0 or (rate > 0 and time - (-left // rate) <= delay[nearest]):

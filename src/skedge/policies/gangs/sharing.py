@@ -123,6 +123,7 @@ class SharingLayer:
         short_level, capacity = dict[int, int](), view.capacity.sum(axis=0)
         for level, job in self._turns(order[~np.isin(order, protected)], gang, view, choice.used):
             kind = int(gang.kind[job])
+            # a waiting job must not take workers that a higher class waits for, which could then wait for ever
             if level < short_level.get(kind, level) and not gang.running[job]:
                 continue
             if not choice.take(job):

@@ -207,7 +207,17 @@ def _served(clocks: Clocks, job: int) -> int:
 
 @lean
 def demote(holders: Ints, clocks: Clocks, gang: Gang, attained: Attained) -> None:
-    """Move the jobs that hold workers and whose attained service reaches the limit to the second queue."""
+    """Move the jobs that hold workers and whose attained service reaches the limit to the second queue.
+
+    Parameters
+    ----------
+    holders
+        Jobs that hold workers.
+    clocks, gang
+        Their clocks (queue is changed), and requested workers.
+    attained
+        Whose limit applies.
+    """
     for job in holders:
         if gang.workers[job] * _served(clocks, job) >= attained.limit[0]:
             clocks.queue[job] = 1
@@ -232,6 +242,15 @@ def learn(finished: Ints, clocks: Clocks, gang: Gang, attained: Attained) -> Non
 
     The limit is the end of the first step up to which nine tenths of the finished jobs lie. What a job attained before
     a promotion counts, too.
+
+    Parameters
+    ----------
+    finished
+        Jobs that complete now.
+    clocks, gang
+        Clocks and requested workers, by job.
+    attained
+        In and out: the counts, and the limit if it is learned.
     """
     counts = attained.counts
     if attained.learns == 0:
@@ -246,6 +265,7 @@ def learn(finished: Ints, clocks: Clocks, gang: Gang, attained: Attained) -> Non
     while 10 * n_jobs < 9 * counts[_STEPS]:
         step += 1
         n_jobs += counts[step]
+    # the inverse of _step_of: the first service beyond the step
     octave = max(step // 8 - 1, 0)
     attained.limit[0] = float((step - 8 * octave + 1) << octave)
 
@@ -255,6 +275,17 @@ def begin(jobs: Ints, clocks: Clocks, now: int, n_started: int, restore: int) ->
     """Note that `jobs`, in order, begin to run; their places follow the order of (first start, arrival, id).
 
     Returns how many have ever begun, `n_started` before.
+
+    Parameters
+    ----------
+    jobs
+        Jobs that are given workers now, ascending.
+    clocks, now
+        In and out; the present [µs].
+    n_started
+        Jobs that have started before.
+    restore
+        Checkpoint overhead [µs], which a job that resumes pays.
     """
     for job in jobs:
         if clocks.first_start[job] == NEVER:
@@ -284,7 +315,13 @@ def rank_of(clocks: Clocks, job: int) -> int:
 
 @lean
 def next_demotion(holders: Ints, clocks: Clocks, gang: Gang, attained: Attained) -> float:
-    """Time until the first running job of the first queue reaches the limit [µs]; NEVER if there is none."""
+    """Time until the first running job of the first queue reaches the limit [µs]; NEVER if there is none.
+
+    Parameters
+    ----------
+    holders, clocks, gang, attained
+        As in :func:`demote`.
+    """
     least, limit = float(NEVER), attained.limit[0]
     if limit < least:
         for job in holders:
@@ -295,7 +332,15 @@ def next_demotion(holders: Ints, clocks: Clocks, gang: Gang, attained: Attained)
 
 @lean
 def waited(clocks: Clocks, gang: Gang, job: int, now: int) -> int:
-    """Time for which `job` has waited since its last promotion [µs]; 0 before its first start."""
+    """Time for which `job` has waited since its last promotion [µs]; 0 before its first start.
+
+    Parameters
+    ----------
+    clocks, gang
+        Clocks, and which jobs hold workers.
+    job, now
+        The job, and the present [µs].
+    """
     waits = gang.running[job] == 0 and clocks.first_start[job] < NEVER
     return clocks.waited[job] + (now - clocks.stopped[job] if waits else 0)
 
@@ -308,7 +353,19 @@ def _pending(clocks: Clocks, job: int) -> bool:
 
 @lean
 def promote(waiting: Ints, clocks: Clocks, gang: Gang, knob: float, now: int) -> bool:
-    """Promote the `waiting` jobs that have waited at least `knob` times their executed time; False if there is none."""
+    """Promote the `waiting` jobs that have waited at least `knob` times their executed time; False if there is none.
+
+    Parameters
+    ----------
+    waiting
+        Jobs in the system that hold no workers.
+    clocks, gang
+        In and out; which jobs hold workers.
+    knob
+        Waited over executed time that is enough, > 0; inf: never.
+    now
+        The present [µs].
+    """
     if math.isinf(knob):
         return False
     promoted = False
@@ -323,7 +380,13 @@ def promote(waiting: Ints, clocks: Clocks, gang: Gang, knob: float, now: int) ->
 
 @lean
 def next_promotion(waiting: Ints, clocks: Clocks, gang: Gang, knob: float, now: int) -> float:
-    """Time until the first of `waiting` is promoted [µs]; NEVER if there is none."""
+    """Time until the first of `waiting` is promoted [µs]; NEVER if there is none.
+
+    Parameters
+    ----------
+    waiting, clocks, gang, knob, now
+        As in :func:`promote`.
+    """
     least = float(NEVER)
     if not math.isinf(knob):
         for job in waiting:
