@@ -20,7 +20,7 @@ from builders.small_records import Change, again, both, drop
 from golden.gang_cases import CASES, HOUR
 from skedge.analysis.verify.verify import verify
 from skedge.core.engine.engine import AllocationEngine
-from skedge.core.engine.ledger import ELASTIC, GANG, LEFT, NO_PS, TRUE_LEFT
+from skedge.core.engine.ledger import BLOCK, ELASTIC, GANG, LEFT, NO_PS, TRUE_LEFT, no_data, with_blocks
 from skedge.core.errors import OrderError
 from skedge.core.events import Allocate, Event, Order, Suspend, Upload, WakeAt, ps_in
 from skedge.core.kernel.apply import apply
@@ -279,3 +279,15 @@ def test_workers_of_one_server_may_begin_at_two_times() -> None:
     ]
     doubled: Callable[[Schedule], Schedule] = both(again("runs", 2), drop("runs", 3))
     assert {"M24"} <= {v.rule for v in verify(played.scenario, doubled(played.schedule), played.meta)}
+
+
+@pytest.mark.parametrize("more", [1, 2, 7])
+def test_every_array_of_data_has_room_for_each_block(more: int) -> None:
+    """They once grew each by half of its own length, and the rounding left the entries short of the blocks."""
+    data = no_data()
+    while int(data.size[0]) < 5000:
+        data = with_blocks(data, more)
+        data.size[0] += more
+        blocks = int(data.size[0])
+        assert len(data.following) >= blocks
+        assert min(len(data.server), len(data.workers), len(data.ready)) >= BLOCK * blocks

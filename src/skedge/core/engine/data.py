@@ -7,19 +7,14 @@ import numpy as np
 from skedge.core.model.cluster import Ints
 from skedge.platform.jit import inlined, lean
 
-from .ledger import BLOCK, EMPTY, Data, longer, with_jobs
+from .ledger import BLOCK, EMPTY, Data, with_blocks, with_jobs
 
 
 def with_space(data: Data, n_jobs: int, more: int) -> Data:
     """`data` with room for `n_jobs` jobs and `more` further blocks."""
     if n_jobs > len(data.first):
         data = with_jobs(data, n_jobs)
-    blocks = int(data.size[0]) + more
-    if blocks <= len(data.following):
-        return data
-    blocks = max(blocks, 64)
-    entries = {name: longer(getattr(data, name), BLOCK * blocks) for name in ("server", "workers", "ready")}
-    return data._replace(following=longer(data.following, blocks), **entries)
+    return with_blocks(data, more)
 
 
 @lean

@@ -281,6 +281,17 @@ def with_jobs(data: Data, n: int) -> Data:
     return data._replace(first=np.append(data.first, none), last=np.append(data.last, none))
 
 
+def with_blocks(data: Data, more: int) -> Data:
+    """`data` with room for `more` further blocks."""
+    n_blocks = int(data.size[0]) + more
+    if n_blocks <= len(data.following):
+        return data
+    # one number for all: arrays that grow by a share of their own lengths would differ by their rounding
+    n_blocks = max(n_blocks, 3 * len(data.following) // 2, 64)
+    entries = {name: longer(getattr(data, name), BLOCK * n_blocks) for name in ("server", "workers", "ready")}
+    return data._replace(following=longer(data.following, n_blocks), **entries)
+
+
 def longer(array: A, need: int) -> A:
     """`array` with room for `need` rows; one that grows does so by half at least, and views of it must not be used."""
     if len(array) < need:
@@ -293,19 +304,15 @@ def longer(array: A, need: int) -> A:
 
 def with_room(ledger: Ledger, more: int) -> Ledger:
     """The same with room for at most `more` further rows, entries and agenda items each."""
-    rows, data, counters = ledger.rows, ledger.data, ledger.counters.tolist()
-    blocks, decisions = int(data.size[0]) + more, counters[DECISIONS] + more
-    if blocks > len(data.following):
-        blocks = max(blocks, 3 * len(data.following) // 2)
-        entries = {name: longer(getattr(data, name), BLOCK * blocks) for name in ("server", "workers", "ready")}
-        data = data._replace(following=longer(data.following, blocks), **entries)
+    rows, counters = ledger.rows, ledger.counters.tolist()
+    decisions = counters[DECISIONS] + more
     return ledger._replace(
         rows=RecordRows(
             longer(rows.decisions, decisions), longer(rows.values, decisions),
             longer(rows.ps, counters[PS_ROWS] + more), longer(rows.uploads, counters[UPLOADS] + more),
             longer(rows.runs, counters[RUNS] + more),
         ),
-        data=data,
+        data=with_blocks(ledger.data, more),
         workers=longer(ledger.workers, counters[WORKER_ROWS] + more),
         agenda=longer(ledger.agenda, counters[AGENDA] + more),
     )  # fmt: skip
