@@ -203,6 +203,15 @@ def upload(case: Case, ledger: Ledger, job: int, where: Ints, copies: int, reaso
     """Bring the data of these workers to their servers ahead of an allocation: :class:`~skedge.core.events.Upload`.
 
     `copies`: each server that lacks data receives all chunks, as it is not known yet which of them will train the job.
+
+    Parameters
+    ----------
+    where
+        (server, workers) rows, ascending by server.
+    copies
+        1: each server that lacks data receives all chunks; 0: those of its share of the workers.
+    reason
+        Number of the reason.
     """
     n_before = n_workers = 0
     for w in range(len(where)):
@@ -325,7 +334,17 @@ def work_done(ledger: Ledger, job: int, now: int) -> int:
 
 @lean
 def remaining(ledger: Ledger, jobs: Ints, now: int, left: Ints) -> None:
-    """Fill `left`: announced remaining work of `jobs` at `now` [worker-µs], as they are co-located, at least 1."""
+    """Fill `left`: announced remaining work of `jobs` at `now` [worker-µs], as they are co-located, at least 1.
+
+    Parameters
+    ----------
+    jobs
+        Jobs, shape ``(n,)``.
+    now
+        The present [µs], not before the last change of these jobs.
+    left
+        Out: shape ``(n,)``.
+    """
     for i in range(len(jobs)):
         left[i] = max(ledger.jobs[jobs[i], LEFT] - work_done(ledger, jobs[i], now), 1)
 
@@ -386,7 +405,17 @@ def times(left: int, new: int, old: int) -> int:
 
 @lean
 def suspend(case: Case, ledger: Ledger, job: int, reason: int) -> None:
-    """Take the workers and the PS from `job`, which holds some: :class:`~skedge.core.events.Suspend`."""
+    """Take the workers and the PS from `job`, which holds some: :class:`~skedge.core.events.Suspend`.
+
+    Parameters
+    ----------
+    case, ledger
+        The arrays of the run.
+    job
+        It holds workers.
+    reason
+        Number of the reason.
+    """
     note_decision(ledger, job, SUSPEND, -1, -1, reason, NO_VALUE)
     stop(case, ledger, job)
 
@@ -500,5 +529,15 @@ def _note_elastic_runs(ledger: Ledger, job: int, done: int, preempted: int) -> N
 
 @lean
 def reject(ledger: Ledger, job: int, reason: int, value: float) -> None:
-    """Reject `job`: :class:`~skedge.core.events.Reject`."""
+    """Reject `job`: :class:`~skedge.core.events.Reject`.
+
+    Parameters
+    ----------
+    ledger
+        The ledger of the run.
+    job
+        It has never held anything.
+    reason, value
+        Number of the reason, and the value; NaN for none.
+    """
     note_decision(ledger, job, REJECT, -1, -1, reason, value)

@@ -55,7 +55,17 @@ def entry(data: Data, job: int, server: int) -> int:
 
 @lean
 def store(data: Data, job: int, server: int, workers: int) -> None:
-    """Note that `server` has the data of at least `workers` workers of `job`."""
+    """Note that `server` has the data of at least `workers` workers of `job`.
+
+    Parameters
+    ----------
+    data
+        Has room for a further block.
+    job, server
+        Whose data, and where they are.
+    workers
+        For how many workers, at least 1.
+    """
     i = entry(data, job, server)
     data.workers[i] = max(data.workers[i], workers)
 
@@ -103,7 +113,17 @@ def workers_on(data: Data, job: int, server: int) -> int:
 
 @inlined
 def on_server(data: Data, job: int, server: int, now: int) -> tuple[int, int, int]:
-    """The last entry of `job` for `server` (-1: none), how many workers have data there, and when all arrive [µs]."""
+    """The last entry of `job` for `server` (-1: none), how many workers have data there, and when all arrive [µs].
+
+    Parameters
+    ----------
+    data
+        Where data are.
+    job, server
+        Whose data, and where.
+    now
+        The present [µs]: data that have arrived are there now.
+    """
     last, total, ready, block = EMPTY, 0, now, data.first[job]
     while block != EMPTY:
         for i in range(BLOCK * block, BLOCK * (block + 1)):
@@ -120,6 +140,17 @@ def keep_only(data: Data, job: int, where: Ints, together: bool) -> None:
     """Drop the data of `job` but those of the workers of `where`.
 
     `together`: of a gang, all data of a server are there when the last ones are; else they are those that came first.
+
+    Parameters
+    ----------
+    data
+        Where data are.
+    job
+        Whose data.
+    where
+        (server, workers) rows.
+    together
+        True for a gang.
     """
     block = data.first[job]
     while block != EMPTY:

@@ -85,7 +85,19 @@ class AllocationEngine(EngineArrays):
         return int(self.ledger.agenda[0, ENTRY_TIME]) if self.ledger.counters[AGENDA] else NEVER
 
     def put(self, time: int, kind: int, job: int, number: int = 0) -> None:
-        """Put an entry on the agenda (:mod:`.agenda`)."""
+        """Put an entry on the agenda (:mod:`.agenda`).
+
+        Parameters
+        ----------
+        time
+            When it is due [µs].
+        kind
+            Kind of the entry.
+        job
+            Its job; -1 if it has none.
+        number
+            Number of chunks in the cloud, or VERSION of an allocation.
+        """
         self._call("put", time, kind, job, number)
 
     def take_due(self, now: int) -> list[list[int]]:
@@ -119,7 +131,21 @@ class AllocationEngine(EngineArrays):
     def allocate(
         self, job: int, where: Placement, ps: int, colocated: int, style: int, reason: int, value: float | None
     ) -> None:  # fmt: skip
-        """:func:`.allocations.allocate` of a placement in any order."""
+        """:func:`.allocations.allocate` of a placement in any order.
+
+        Parameters
+        ----------
+        where
+            (server, workers) pairs; each server once.
+        ps
+            PS slot, -1 in the cloud, NO_PS where PSs are no slots.
+        colocated
+            1 if communication between these workers and the PS is free.
+        style
+            GANG, ELASTIC or AT_SITES.
+        reason, value
+            Number of the reason, and the value; None for none.
+        """
         n = self._set_where(where)
         self._call("allocate", job, n, ps, colocated, style, reason, _NAN if value is None else value)
         self._tidy()
@@ -153,7 +179,19 @@ class AllocationEngine(EngineArrays):
             self._calls.tidy(self._handle)
 
     def upload(self, job: int, where: Placement, reason: int, *, copies: bool) -> None:
-        """:func:`.allocations.upload` of a placement in any order."""
+        """:func:`.allocations.upload` of a placement in any order.
+
+        Parameters
+        ----------
+        job
+            It holds no workers.
+        where
+            (server, workers) pairs; each server once.
+        reason
+            Number of the reason.
+        copies
+            Whether each server that lacks data receives all chunks.
+        """
         self._call("upload", job, self._set_where(where), int(copies), reason)
 
     def lose_data(self, server: int) -> None:
@@ -207,7 +245,19 @@ class AllocationEngine(EngineArrays):
     # -- the rows of the record ----------------------------------------------------------------------------------
 
     def add_decision(self, job: int, verb: int, server: int, workers: int, reason: int, value: float | None) -> None:
-        """Add a decision, at the present; -1 for no server and no workers."""
+        """Add a decision, at the present; -1 for no server and no workers.
+
+        Parameters
+        ----------
+        job
+            The job decided on.
+        verb
+            Its number in ``schedule.VERBS``.
+        server, workers
+            Where, and how many; -1 for none.
+        reason, value
+            Number of the reason, and the value; None for none.
+        """
         counters = self.ledger.counters
         n = counters[DECISIONS]
         if n == len(self.ledger.rows.decisions):

@@ -52,7 +52,17 @@ def make_handle(case: Any, ledger: Any, where: Any) -> Any:
 
 @compiled
 def put_back(handle: Any, case: Any, ledger: Any, where: Any) -> None:
-    """Have the handle refer to these arrays, after some have grown."""
+    """Have the handle refer to these arrays, after some have grown.
+
+    Parameters
+    ----------
+    handle
+        A :class:`Handle`.
+    case, ledger
+        The arrays.
+    where
+        Room for a placement: (server, workers) rows, one for each server.
+    """
     handle.case = case
     handle.ledger = ledger
     handle.where = where
@@ -62,7 +72,17 @@ def put_back(handle: Any, case: Any, ledger: Any, where: Any) -> None:
 def allocate(
     handle: Any, job: int, n: int, ps: int, colocated: int, style: int, reason: int, value: float
 ) -> int:  # fmt: skip
-    """:func:`.allocations.allocate` the first `n` rows of ``handle.where``."""
+    """:func:`.allocations.allocate` the first `n` rows of ``handle.where``.
+
+    Parameters
+    ----------
+    handle
+        A :class:`Handle`.
+    job, n
+        The job, and the number of servers of the placement.
+    ps, colocated, style, reason, value
+        As :func:`.allocations.allocate` has them.
+    """
     ledger, where = handle.ledger, handle.where[:n]
     if not has_room(ledger, _room_for(ledger, job, where)):
         return FULL
@@ -72,7 +92,19 @@ def allocate(
 
 @compiled
 def end(handle: Any, job: int, reason: int, finished: int) -> int:
-    """Take its workers from a job that holds some: it has `finished`, or is suspended; `reason` -1: no decision."""
+    """Take its workers from a job that holds some: it has `finished`, or is suspended; `reason` -1: no decision.
+
+    Parameters
+    ----------
+    handle
+        A :class:`Handle`.
+    job
+        It holds workers.
+    reason
+        Number of the reason; -1: without a decision.
+    finished
+        1: all of its work is done.
+    """
     ledger = handle.ledger
     if not has_room(ledger, _room_for(ledger, job, handle.where[:0])):
         return FULL
@@ -87,7 +119,17 @@ def end(handle: Any, job: int, reason: int, finished: int) -> int:
 
 @compiled
 def upload(handle: Any, job: int, n: int, copies: int, reason: int) -> int:
-    """:func:`.allocations.upload` for the first `n` rows of ``handle.where``."""
+    """:func:`.allocations.upload` for the first `n` rows of ``handle.where``.
+
+    Parameters
+    ----------
+    handle
+        A :class:`Handle`.
+    job, n
+        The job, and the number of servers.
+    copies, reason
+        As :func:`.allocations.upload` has them.
+    """
     ledger, where = handle.ledger, handle.where[:n]
     if not has_room(ledger, _room_for(ledger, job, where)):
         return FULL
@@ -97,7 +139,15 @@ def upload(handle: Any, job: int, n: int, copies: int, reason: int) -> int:
 
 @compiled
 def remaining(handle: Any, jobs: Ints, now: int, left: Ints) -> None:
-    """:func:`.allocations.remaining`."""
+    """:func:`.allocations.remaining`.
+
+    Parameters
+    ----------
+    handle
+        A :class:`Handle`.
+    jobs, now, left
+        As :func:`.allocations.remaining` has them.
+    """
     allocations.remaining(handle.ledger, jobs, now, left)
 
 
@@ -109,7 +159,17 @@ def finish_time(handle: Any, job: int) -> int:
 
 @compiled
 def put(handle: Any, time: int, kind: int, job: int, number: int) -> int:
-    """:func:`.agenda.put`, at the end of a slot if time is slotted."""
+    """:func:`.agenda.put`, at the end of a slot if time is slotted.
+
+    Parameters
+    ----------
+    handle
+        A :class:`Handle`.
+    time
+        When it is due [µs].
+    kind, job, number
+        Of the entry.
+    """
     ledger, step = handle.ledger, handle.case.step
     if not has_room(ledger, 1):
         return FULL

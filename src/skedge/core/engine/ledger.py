@@ -348,7 +348,21 @@ def has_room(ledger: Ledger, more: int) -> bool:
 def note_decision(
     ledger: Ledger, job: int, verb: int, server: int, workers: int, reason: int, value: float
 ) -> None:  # fmt: skip
-    """Add a row to the decisions, at the present."""
+    """Add a row to the decisions, at the present.
+
+    Parameters
+    ----------
+    ledger
+        It has room for a row.
+    job
+        The job decided on.
+    verb
+        Its number in ``schedule.VERBS``.
+    server, workers
+        Where, and how many; -1 for none.
+    reason, value
+        Number of the reason, and the value; NaN for none.
+    """
     counters, decisions = ledger.counters, ledger.rows.decisions
     n = counters[DECISIONS]
     decisions[n, 0], decisions[n, 1], decisions[n, 2] = counters[NOW], job, verb
