@@ -95,7 +95,7 @@ def main() -> None:
     made = {part: measured(args, part) for part in args.only.split(",")}
     result = {**machine(args), "parts": before.get("parts", {}) | made, "measures": kept | found}
     args.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    args.page.write_text(page(result), encoding="utf-8")
+    args.page.write_text(page(result) + by_hand(args.page), encoding="utf-8")
 
 
 def arguments() -> argparse.Namespace:
@@ -265,10 +265,10 @@ def machine(args: argparse.Namespace) -> Values:
 
 ABOUT = """# Benchmarks
 
-`make bench` writes this page and [bench.json](bench.json); `benchmarks/bench.py` explains every measure. A number is
-the median of the repeats, with their range. *yardstick*: CPU time of a fixed loop of pure Python, timed before each
-measure. *ratio*: CPU time over the yardstick's. *goal*: on a machine whose yardstick takes {quiet} s; *scaled*: the
-median times {quiet} s over the yardstick's.
+`make bench` writes this page, but for its last two sections, and [bench.json](bench.json); `benchmarks/bench.py`
+explains every measure. A number is the median of the repeats, with their range. *yardstick*: CPU time of a fixed loop
+of pure Python, timed before each measure. *ratio*: CPU time over the yardstick's. *goal*: on a machine whose
+yardstick takes {quiet} s; *scaled*: the median times {quiet} s over the yardstick's.
 
 skedge {skedge}, {cpu}, {cores} cores, Python {python}; sizes: {sizes}.
 """
@@ -280,6 +280,16 @@ skedge loads, simulates, verifies and writes, kernels warm; *start*: start-up an
 *peer*: Tiresias's own simulator on the same jobs, which does not verify.
 
 """
+
+
+BY_HAND = "\n\n## What single changes were worth\n"
+"""First heading of the part of the page that is written by hand; it is kept."""
+
+
+def by_hand(path: Path) -> str:
+    """The part of the present page that is written by hand; empty if there is none."""
+    _, heading, text = (path.read_text(encoding="utf-8") if path.exists() else "").partition(BY_HAND)
+    return heading + text
 
 
 def page(result: Values) -> str:

@@ -83,9 +83,13 @@ def test_both_simulators_have_the_same_jobs(tmp_path: Path, peer: Path, monkeypa
 
 def test_one_part_measured_again_keeps_the_others(tmp_path: Path) -> None:
     first = bench(tmp_path, "--only", "dorm")
+    by_hand = "\n\n## What single changes were worth\n\nMuch.\n"
+    with (tmp_path / "bench.md").open("a", encoding="utf-8") as file:
+        file.write(by_hand)
     both = bench(tmp_path, "--only", "gangs", "--repeats", "2")
     assert both["measures"]["dorm s4"] == first["measures"]["dorm s4"]  # type: ignore[index]
     assert len(both["measures"]) == 3  # type: ignore[arg-type]
     page = (tmp_path / "bench.md").read_text(encoding="utf-8")
     assert "\n- dorm: 1 repeats at " in page
     assert "\n- gangs: 2 repeats at " in page
+    assert page.endswith(by_hand)
