@@ -150,7 +150,7 @@ def check_preempted_flags(k: Chunks, findings: Findings, yields: Mask, *, preemp
     Parameters
     ----------
     yields
-        By chunk run: whether the chunk gives way after it (:meth:`.Lags.yielding_runs`).
+        By chunk run: whether the chunk gives way after it (:meth:`.lag.Lags.yielding_runs`).
     preemptive
         Whether lanes preempt chunks.
     live

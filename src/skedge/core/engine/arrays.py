@@ -8,25 +8,31 @@ from typing import Any, Self
 
 import numpy as np
 
-from skedge.core.model.cluster import Placement
+from skedge.core.model.cluster import Ints, Placement
 from skedge.core.model.scenario import Scenario
 from skedge.platform.jit import is_interpreted
 
 from .ledger import (
+    ADMITTED,
     DECISIONS,
+    NOW,
     PS_ROWS,
     RUNS,
     UPLOADS,
+    RecordRows,
     job_rows,
     make_case,
     make_ledger,
     no_rows,
+    trimmed,
     with_jobs,
     with_room,
 )
 
 _FULL = 1
 """What a call returns if an array needs room first (:mod:`.handle`)."""
+
+_NAN = float("nan")
 
 
 class EngineArrays:
@@ -116,3 +122,59 @@ class EngineArrays:
             rows[:n] = sorted(where)
         rows[n:, 1] = 0
         return n
+
+    @property
+    def now(self) -> int:
+        """The present [µs]."""
+        return int(self.ledger.counters[NOW])
+
+    def set_now(self, time: int) -> None:
+        """The present is `time` [µs]."""
+        self.ledger.counters[NOW] = time
+
+    # -- the rows of the record ----------------------------------------------------------------------------------
+
+    def add_decision(self, job: int, verb: int, server: int, workers: int, reason: int, value: float | None) -> None:
+        """Add a decision, at the present; -1 for no server and no workers.
+
+        Parameters
+        ----------
+        job
+            The job decided on.
+        verb
+            Its number in ``schedule.VERBS``.
+        server, workers
+            Where, and how many; -1 for none.
+        reason, value
+            Number of the reason, and the value; None for none.
+        """
+        counters = self.ledger.counters
+        n = counters[DECISIONS]
+        if n == len(self.ledger.rows.decisions):
+            self._grow(0)
+        rows = self.ledger.rows
+        rows.decisions[n] = counters[NOW], job, verb, server, workers, reason
+        rows.values[n] = _NAN if value is None else value
+        counters[DECISIONS] += 1
+
+    def add_ps(self, *row: int) -> None:
+        """Add a row (job, slot, PSs, start, end)."""
+        n = self.ledger.counters[PS_ROWS]
+        if n == len(self.ledger.rows.ps):
+            self._grow(0)
+        self.ledger.rows.ps[n] = row
+        self.ledger.counters[PS_ROWS] += 1
+
+    def rows(self) -> RecordRows:
+        """The rows so far."""
+        return trimmed(self.ledger)
+
+    def admit(self, job: int) -> None:
+        """Note the present as the first time that `job` is given something, unless there was an earlier one."""
+        if self.ledger.jobs[job, ADMITTED] < 0:
+            self.ledger.jobs[job, ADMITTED] = self.ledger.counters[NOW]
+
+    @property
+    def admitted(self) -> Ints:
+        """First allocation or dispatch of each job [µs], -1 if there was none."""
+        return self.ledger.jobs[:, ADMITTED]

@@ -11,12 +11,10 @@ from .agenda import ENTRY_JOB, ENTRY_KIND, ENTRY_TIME, GANG_ENDS
 from .arrays import EngineArrays
 from .data import data_of, forget, lose
 from .ledger import (
-    ADMITTED,
     AGENDA,
     AT_SITES,
     COLOCATED,
     COMPUTE_FROM,
-    DECISIONS,
     ELASTIC,
     FIRST,
     HELD,
@@ -25,7 +23,6 @@ from .ledger import (
     NOW,
     NUMBER,
     PS,
-    PS_ROWS,
     PS_SINCE,
     SIZE,
     STALE,
@@ -34,8 +31,6 @@ from .ledger import (
     TRAINED,
     TRUE_LEFT,
     VERSION,
-    RecordRows,
-    trimmed,
 )
 
 _NAN = float("nan")
@@ -48,15 +43,6 @@ class AllocationEngine(EngineArrays):
     """
 
     # -- time ----------------------------------------------------------------------------------------------------
-
-    @property
-    def now(self) -> int:
-        """The present [µs]."""
-        return int(self.ledger.counters[NOW])
-
-    def set_now(self, time: int) -> None:
-        """The present is `time` [µs]."""
-        self.ledger.counters[NOW] = time
 
     def simulate(self) -> None:
         """From now on ends of allocations are put on the agenda, and their runs are noted."""
@@ -241,53 +227,6 @@ class AllocationEngine(EngineArrays):
         """The PS slot of `job`, -1 in the cloud; None if it has none."""
         slot = int(self.ledger.jobs[job, PS])
         return None if slot == NO_PS else slot
-
-    # -- the rows of the record ----------------------------------------------------------------------------------
-
-    def add_decision(self, job: int, verb: int, server: int, workers: int, reason: int, value: float | None) -> None:
-        """Add a decision, at the present; -1 for no server and no workers.
-
-        Parameters
-        ----------
-        job
-            The job decided on.
-        verb
-            Its number in ``schedule.VERBS``.
-        server, workers
-            Where, and how many; -1 for none.
-        reason, value
-            Number of the reason, and the value; None for none.
-        """
-        counters = self.ledger.counters
-        n = counters[DECISIONS]
-        if n == len(self.ledger.rows.decisions):
-            self._grow(0)
-        rows = self.ledger.rows
-        rows.decisions[n] = counters[NOW], job, verb, server, workers, reason
-        rows.values[n] = _NAN if value is None else value
-        counters[DECISIONS] += 1
-
-    def add_ps(self, *row: int) -> None:
-        """Add a row (job, slot, PSs, start, end)."""
-        n = self.ledger.counters[PS_ROWS]
-        if n == len(self.ledger.rows.ps):
-            self._grow(0)
-        self.ledger.rows.ps[n] = row
-        self.ledger.counters[PS_ROWS] += 1
-
-    def rows(self) -> RecordRows:
-        """The rows so far."""
-        return trimmed(self.ledger)
-
-    def admit(self, job: int) -> None:
-        """Note the present as the first time that `job` is given something, unless there was an earlier one."""
-        if self.ledger.jobs[job, ADMITTED] < 0:
-            self.ledger.jobs[job, ADMITTED] = self.ledger.counters[NOW]
-
-    @property
-    def admitted(self) -> Ints:
-        """First allocation or dispatch of each job [µs], -1 if there was none."""
-        return self.ledger.jobs[:, ADMITTED]
 
     # -- what is asked of it -------------------------------------------------------------------------------------
 

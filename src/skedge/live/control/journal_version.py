@@ -1,6 +1,6 @@
 """The version of the journal's tables, which a database states in a table of its own.
 
-No earlier version was released, so none is brought up to date: a database of another version is refused.
+A database of another version is refused: its jobs end under the release that wrote it.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def _price_bound(pool: JobPool) -> float:
 def grid(pool: JobPool, cells: int = _N_CELLS) -> Floats:
     """Edges of the cells [µs]: half of them even in time, half where jobs become ready and can first be done.
 
-    The last one is :attr:`.JobPool.end`, after which no job can use the pool.
+    The last one is :attr:`skedge.optimum.pools.pools.JobPool.end`, after which no job can use the pool.
     """
     first = float(pool.release.min())
     until = max(pool.end, first + 1.0)
