@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.engine import allocations
-from skedge.core.engine.allocations import NO_VALUE
+from skedge.core.engine.allocations import NO_VALUE, suspend
+from skedge.core.engine.allocations import allocate as hold
 from skedge.core.engine.ledger import ELASTIC, NO_PS, Case, Ledger
 from skedge.core.model.cluster import Ints
 from skedge.core.model.scenario import Scenario
@@ -69,7 +69,7 @@ def allocate(case: Case, ledger: Ledger, taking: Taking, job: int, workers: Ints
     held.own[job], held.running[job], held.ran[job], held.ps_server[job] = workers, 1, 1, server
     held.low[job], held.high[job] = where[0, 0], where[len(where) - 1, 0] + 1
     held.colocated[job] = 1 if case.one_server and len(where) == 1 and where[0, 0] == server else 0
-    allocations.allocate(case, ledger, job, where, ps, held.colocated[job], ELASTIC, RANK, NO_VALUE)
+    hold(case, ledger, job, where, ps, held.colocated[job], ELASTIC, RANK, NO_VALUE)
 
 
 @compiled
@@ -86,5 +86,5 @@ def rows_of(workers: Ints) -> Ints:
 @compiled
 def suspend_each(case: Case, ledger: Ledger, taking: Taking, job: int, reason: int) -> None:
     """Take all workers and the PS from `job`, which no order continues."""
-    allocations.suspend(case, ledger, job, reason)
+    suspend(case, ledger, job, reason)
     taking.held.running[job], taking.held.ps_server[job] = 0, -1
