@@ -111,7 +111,7 @@ class Drained(SimulatedWorld):
             truth.size[TOUCHED] += 1
         self.unsettled = True
 
-    def _zeta(self, order: Dispatch) -> int:
+    def _colocated(self, order: Dispatch) -> int:
         return int(self.kernel.wholly_in_cloud(order.job))
 
 
