@@ -211,8 +211,11 @@ def _name(node: ast.expr) -> str:
 
 
 def _source(node: ast.ImportFrom, path: Path, package: Path) -> Path | None:
-    """The file that a module of ours is imported from; None of other packages."""
+    """The file that names of a module of ours are imported from; None of other packages, and of whole modules."""
     module = node.module or ""
-    if node.level:
-        return path.parents[node.level - 1].joinpath(*module.split(".")).with_suffix(".py")
-    return package.parent.joinpath(*module.split(".")).with_suffix(".py") if module.startswith("skedge.") else None
+    if not node.level and not module.startswith("skedge."):
+        return None
+    folder = path.parents[node.level - 1] if node.level else package.parent
+    source = folder.joinpath(*filter(None, module.split(".")))
+    # the names of a package are modules, each of which is looked at by itself
+    return None if source.is_dir() else source.with_suffix(".py")
