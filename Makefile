@@ -29,7 +29,7 @@ live-demo: $(VENV)/.live ## real training on Ray, on this machine: three edge se
 	$(BIN)/skedge live live-demo --out skedge-live --replace
 
 test-live: $(VENV)/.live $(VENV)/.dev ## what must hold of real training; warnings are shown there, as Ray and PyTorch have some of their own
-	$(BIN)/pytest -W default --override-ini addopts="--strict-markers --strict-config -q" -n 2 --dist loadfile tests/live
+	$(BIN)/pytest -W default -p no:randomly --override-ini addopts="--strict-markers --strict-config -q" -n 2 --dist loadfile tests/live
 
 docs: $(VENV)/.docs ## the documentation as pages: site/index.html; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

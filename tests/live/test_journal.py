@@ -78,7 +78,7 @@ def test_orders_are_in_the_journal_before_they_are_carried_out(url: str) -> None
             assert {**encode(order), "order": None} in written
             super().perform(order)  # type: ignore[arg-type]
 
-    drive_to_end(fresh(scenario, "aonline", journal), Watching(scenario))
+    drive_to_end(kernel := fresh(scenario, "aonline", journal), Watching(kernel))
 
 
 def test_what_an_event_nests_is_written_as_lists_and_mappings() -> None:
