@@ -39,7 +39,7 @@ MOST_WITHOUT_NOUN = 0.04
 LEAST_COMMENTS = 0.025
 """Smallest share of comments in the lines, outside ``live``."""
 
-MOST_UNEXPLAINED = 145
+MOST_UNEXPLAINED = 86
 """Most public functions of :data:`MANY` parameters or more whose docstring has no section Parameters."""
 
 MANY = 4
