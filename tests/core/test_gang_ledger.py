@@ -291,3 +291,23 @@ def test_every_array_of_data_has_room_for_each_block(more: int) -> None:
         blocks = int(data.size[0])
         assert len(data.following) >= blocks
         assert min(len(data.server), len(data.workers), len(data.ready)) >= BLOCK * blocks
+
+
+def test_an_allocation_may_end_after_one_microsecond() -> None:
+    """The time of an end was once taken for the answer that an array is full, and asked for without end."""
+    gangs = Ledger(job("a", 0, 1, 1, upload_s={"s0": 0.0}), [(1, 1)], 1)
+    gangs.place(((0, 1),), 0, gang=True)
+    assert gangs.ends() == 1
+
+
+@pytest.mark.parametrize("n", [1, 60, 130, 300])
+def test_a_job_on_many_servers_that_holds_few_workers_has_room(n: int) -> None:
+    """A row for each of its servers is needed when it shrinks to one worker and when it is suspended."""
+    servers = [(1, 1)] * n
+    elastic = Ledger(job("a", 0, 1, 1, chunks=n, upload_s={f"s{s}": 0.0 for s in range(n)}), servers, 10**9)
+    everywhere, last = tuple((s, 1) for s in range(n)), 0
+    for last in range(40):
+        elastic.place(everywhere if last % 2 == 0 else ((0, 1),), last)
+    elastic.suspend(last + 1)
+    assert elastic.engine.left_of(0, last + 1) == 10**9 - 20 * n - 20
+    assert len(elastic.engine.rows().decisions) == 20 * n + 20

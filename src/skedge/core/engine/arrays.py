@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from skedge.core.errors import StateError
 from skedge.core.model.cluster import Ints, Placement
 from skedge.core.model.scenario import Scenario
 from skedge.platform.jit import is_interpreted
@@ -28,9 +29,6 @@ from .ledger import (
     with_jobs,
     with_room,
 )
-
-_FULL = 1
-"""What a call returns if an array needs room first (:mod:`.handle`)."""
 
 _NAN = float("nan")
 
@@ -86,13 +84,23 @@ class EngineArrays:
     # -- calls of compiled functions -----------------------------------------------------------------------------
 
     def _call(self, name: str, *arguments: Any) -> int:
-        """Call a function of :mod:`.handle` with the handle; arrays grow if it needs room."""
+        """Call a function of :mod:`.handle` with the handle; arrays grow if it needs room.
+
+        Raises
+        ------
+        StateError
+            If there still is too little, which is an error of this package.
+        """
         if self._handle is None:
             self._make_handle()
         call = getattr(self._calls, name)
-        while (answer := call(self._handle, *arguments)) == _FULL:
-            self._grow(int(self._where[:, 1].sum()))
-        return int(answer or 0)
+        answer = int(call(self._handle, *arguments) or 0)
+        if answer < 0:
+            self._grow(-answer)
+            answer = int(call(self._handle, *arguments))
+        if answer < 0:
+            raise StateError(f"{name}: the arrays of the engine have no room for {-answer} rows")
+        return answer
 
     def _make_handle(self) -> None:
         from . import handle as calls  # noqa: PLC0415 - it imports numba
@@ -108,9 +116,9 @@ class EngineArrays:
         if self._handle is not None:
             self._calls.put_back(self._handle, self.case, self.ledger, self._where)
 
-    def _grow(self, n_workers: int) -> None:
-        """Make room for an order with this many workers, and for others after it."""
-        self.ledger = with_room(self.ledger, 4 * n_workers + 256)
+    def _grow(self, room: int) -> None:
+        """Make room for this number of rows in every array, and for others after them."""
+        self.ledger = with_room(self.ledger, room + 256)
         self._refresh()
 
     def _set_where(self, where: Placement) -> int:
@@ -151,7 +159,7 @@ class EngineArrays:
         counters = self.ledger.counters
         n = counters[DECISIONS]
         if n == len(self.ledger.rows.decisions):
-            self._grow(0)
+            self._grow(1)
         rows = self.ledger.rows
         rows.decisions[n] = counters[NOW], job, verb, server, workers, reason
         rows.values[n] = _NAN if value is None else value
@@ -161,7 +169,7 @@ class EngineArrays:
         """Add a row (job, slot, PSs, start, end)."""
         n = self.ledger.counters[PS_ROWS]
         if n == len(self.ledger.rows.ps):
-            self._grow(0)
+            self._grow(1)
         self.ledger.rows.ps[n] = row
         self.ledger.counters[PS_ROWS] += 1
 

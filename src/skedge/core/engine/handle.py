@@ -17,8 +17,8 @@ from skedge.platform.jit import compiled, lean
 from . import agenda, allocations, step
 from .ledger import SIZE, Ledger, has_room
 
-DONE, FULL = range(2)
-"""What a call returns: it is done, or an array needs room before it can be."""
+DONE = 0
+"""What a call that changes something returns; if an array is full it returns minus the room needed, and did nothing."""
 
 
 @structref.register
@@ -84,8 +84,9 @@ def allocate(
         As :func:`.allocations.allocate` has them.
     """
     ledger, where = handle.ledger, handle.where[:n]
-    if not has_room(ledger, _room_for(ledger, job, where)):
-        return FULL
+    room = _room_for(ledger, job, where)
+    if not has_room(ledger, room):
+        return -room
     allocations.allocate(handle.case, ledger, job, where, ps, colocated, style, reason, value)
     return DONE
 
@@ -106,8 +107,9 @@ def end(handle: Any, job: int, reason: int, finished: int) -> int:
         1: all of its work is done.
     """
     ledger = handle.ledger
-    if not has_room(ledger, _room_for(ledger, job, handle.where[:0])):
-        return FULL
+    room = _room_for(ledger, job, handle.where[:0])
+    if not has_room(ledger, room):
+        return -room
     if finished:
         allocations.finish(handle.case, ledger, job)
     elif reason >= 0:
@@ -131,8 +133,9 @@ def upload(handle: Any, job: int, n: int, copies: int, reason: int) -> int:
         As :func:`.allocations.upload` has them.
     """
     ledger, where = handle.ledger, handle.where[:n]
-    if not has_room(ledger, _room_for(ledger, job, where)):
-        return FULL
+    room = _room_for(ledger, job, where)
+    if not has_room(ledger, room):
+        return -room
     allocations.upload(handle.case, ledger, job, where, copies, reason)
     return DONE
 
@@ -172,7 +175,7 @@ def put(handle: Any, time: int, kind: int, job: int, number: int) -> int:
     """
     ledger, step = handle.ledger, handle.case.step
     if not has_room(ledger, 1):
-        return FULL
+        return -1
     agenda.put(ledger.agenda, ledger.counters, -(-time // step) * step, kind, job, number)
     return DONE
 
