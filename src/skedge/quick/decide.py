@@ -7,8 +7,21 @@ import math
 import numpy as np
 
 from skedge.core.engine.agenda import WAKE, put
-from skedge.core.engine.allocations import NO_VALUE, allocate, is_colocated, reject, suspend
-from skedge.core.engine.ledger import COMPUTE_FROM, DEMAND, GANG, HELD, LEFT, NOW, PS, PS_TYPE, TYPE, Case, Ledger
+from skedge.core.engine.allocations import allocate, is_colocated, reject, suspend
+from skedge.core.engine.ledger import (
+    COMPUTE_FROM,
+    DEMAND,
+    GANG,
+    HELD,
+    LEFT,
+    NO_VALUE,
+    NOW,
+    PS,
+    PS_TYPE,
+    TYPE,
+    Case,
+    Ledger,
+)
 from skedge.core.model.cluster import Ints
 from skedge.core.model.size import UNLIMITED
 from skedge.core.model.time import NEVER

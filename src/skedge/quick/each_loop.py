@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from skedge.core.engine.agenda import tidy
-from skedge.core.engine.allocations import finish
-from skedge.core.engine.ledger import ARRIVED, DONE, NOW, Case, Ledger, has_room
-from skedge.core.engine.step import n_arrivals, next_time, room_for_event, take_due
-from skedge.core.model.time import NEVER
+from skedge.core.engine.ledger import ARRIVED, Case, Ledger
+from skedge.core.engine.step import EVENT, FULL, OVER, step
 from skedge.platform.jit import compiled
 
 from .decide import admit, leave
 from .drf import fill
-from .loop import FULL, OVER, PAUSED
+from .loop import PAUSED
 from .preemptive import take_in_turn
 from .state import ACTIVE, COMPLETED, DRF, FINISHED
 from .taking import Taking
@@ -19,25 +17,22 @@ from .taking import Taking
 
 @compiled
 def advance_taking(case: Case, ledger: Ledger, taking: Taking, events: int) -> int:
-    """Go on for at most this number of events; as :func:`.loop.advance`."""
-    counters, finished = ledger.counters, taking.lists[FINISHED]
+    """Continue for at most this number of events; parameters and result as of :func:`.loop.advance`.
+
+    Parameters
+    ----------
+    case, ledger, taking
+        The arrays of the run and of the policy.
+    events
+        At least 1.
+    """
     for _ in range(events):
-        counters[NOW] = next_time(ledger)
-        if counters[NOW] == NEVER:
-            return OVER
-        arrivals = n_arrivals(ledger)
-        if not has_room(ledger, room_for_event(case, ledger, arrivals)):
-            return FULL
-        n_finished, woke = take_due(ledger, finished)
-        first = counters[ARRIVED]
-        counters[ARRIVED] += arrivals
-        if woke or n_finished > 0 or arrivals > 0:
-            for i in range(n_finished):
-                finish(case, ledger, finished[i])
-                taking.lists[COMPLETED, counters[DONE]] = finished[i]
-                counters[DONE] += 1
+        outcome, n_finished, first = step(case, ledger, taking.lists[FINISHED], taking.lists[COMPLETED])
+        if outcome in (OVER, FULL):
+            return outcome
+        if outcome == EVENT:
             taking.counters[FINISHED] = n_finished
-            _decide(case, ledger, taking, first, counters[ARRIVED])
+            _decide(case, ledger, taking, first, ledger.counters[ARRIVED])
             tidy(ledger)
     return PAUSED
 

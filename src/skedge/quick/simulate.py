@@ -21,7 +21,7 @@ from skedge.core.engine.ledger import (
     trimmed,
     with_room,
 )
-from skedge.core.engine.step import room_for_event
+from skedge.core.engine.step import FULL, OVER, room_for_event
 from skedge.core.errors import SkedgeError
 from skedge.core.events import Event
 from skedge.core.kernel.plans import Plans
@@ -44,7 +44,7 @@ from skedge.sim.runs import RunLog
 
 from .decide import MOVED, NEVER_FITS_EDGE, NO_PS_THERE, PREEMPTED, RANK
 from .each_loop import advance_taking
-from .loop import FULL, OVER, advance
+from .loop import advance
 from .rows import set_reasons
 from .state import ACTIVE, COMPLETED, DRF, FIFO, PREEMPTIVE, SRTF, TIRESIAS, PolicyState, make_choice
 from .taking import make_taking

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.engine.allocations import NO_VALUE, suspend
 from skedge.core.engine.allocations import allocate as hold
-from skedge.core.engine.ledger import ELASTIC, NO_PS, Case, Ledger
+from skedge.core.engine.allocations import suspend
+from skedge.core.engine.ledger import ELASTIC, NO_PS, NO_VALUE, Case, Ledger
 from skedge.core.model.cluster import Ints
 from skedge.core.model.scenario import Scenario
 from skedge.platform.jit import compiled

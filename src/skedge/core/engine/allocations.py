@@ -9,8 +9,6 @@ Each transition assumes that the order has been checked, and that the arrays hav
 
 from __future__ import annotations
 
-import numpy as np
-
 from skedge.core.model.cluster import Ints
 from skedge.core.model.network import upload_delay
 from skedge.core.model.time import NEVER
@@ -34,6 +32,7 @@ from .ledger import (
     HELD,
     LEFT,
     NO_PS,
+    NO_VALUE,
     NOW,
     NUMBER,
     PS,
@@ -60,10 +59,6 @@ from .ledger import (
 ALLOCATE, ALLOCATE_EACH, SUSPEND, REJECT, UPLOAD = (
     VERBS.index(verb) for verb in ("allocate", "allocate_each", "suspend", "reject", "upload")
 )
-
-NO_VALUE = np.nan
-"""The value of a decision that has none."""
-
 
 # -- an allocation begins --------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from skedge.platform.jit import is_interpreted
 from .ledger import (
     ADMITTED,
     DECISIONS,
+    NO_VALUE,
     NOW,
     PS_ROWS,
     RUNS,
@@ -25,12 +26,13 @@ from .ledger import (
     make_case,
     make_ledger,
     no_rows,
+    note_decision,
     trimmed,
     with_jobs,
     with_room,
 )
 
-_NAN = float("nan")
+_note_decision: Any = note_decision.py_func  # type: ignore[attr-defined]
 
 
 class EngineArrays:
@@ -156,14 +158,9 @@ class EngineArrays:
         reason, value
             Number of the reason, and the value; None for none.
         """
-        counters = self.ledger.counters
-        n = counters[DECISIONS]
-        if n == len(self.ledger.rows.decisions):
+        if self.ledger.counters[DECISIONS] == len(self.ledger.rows.decisions):
             self._grow(1)
-        rows = self.ledger.rows
-        rows.decisions[n] = counters[NOW], job, verb, server, workers, reason
-        rows.values[n] = _NAN if value is None else value
-        counters[DECISIONS] += 1
+        _note_decision(self.ledger, job, verb, server, workers, reason, NO_VALUE if value is None else value)
 
     def add_ps(self, *row: int) -> None:
         """Add a row (job, slot, PSs, start, end)."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from skedge.core.model.cluster import Ints
 from skedge.platform.jit import inlined, lean
 
@@ -219,13 +217,3 @@ def data_of(data: Data, job: int) -> dict[int, int]:
 def forget(data: Data, job: int) -> None:
     """Drop all data of a job that has left."""
     data.first[job] = data.last[job] = EMPTY
-
-
-def has_data(data: Data, job: int) -> bool:
-    """Whether a server has data of `job`, or is receiving them."""
-    return bool(data.first[job] != EMPTY and data_of(data, job))
-
-
-def no_counts(n_servers: int) -> Ints:
-    """Room for :func:`look_up`."""
-    return np.zeros(n_servers, np.int64)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from skedge.core.model.cluster import Ints, Placement
 from skedge.core.model.time import NEVER
 
 from .agenda import ENTRY_JOB, ENTRY_KIND, ENTRY_TIME, GANG_ENDS
+from .allocations import release_ps, take_ps
 from .arrays import EngineArrays
 from .data import data_of, forget, lose
 from .ledger import (
@@ -20,10 +23,11 @@ from .ledger import (
     HELD,
     LEFT,
     NO_PS,
+    NO_VALUE,
     NOW,
     NUMBER,
     PS,
-    PS_SINCE,
+    PS_ROWS,
     SIZE,
     STALE,
     STOPPED,
@@ -33,7 +37,8 @@ from .ledger import (
     VERSION,
 )
 
-_NAN = float("nan")
+_take_ps: Any = take_ps.py_func  # type: ignore[attr-defined]
+_release_ps: Any = release_ps.py_func  # type: ignore[attr-defined]
 
 
 class AllocationEngine(EngineArrays):
@@ -133,7 +138,7 @@ class AllocationEngine(EngineArrays):
             Number of the reason, and the value; None for none.
         """
         n = self._set_where(where)
-        self._call("allocate", job, n, ps, colocated, style, reason, _NAN if value is None else value)
+        self._call("allocate", job, n, ps, colocated, style, reason, NO_VALUE if value is None else value)
         self._tidy()
 
     def suspend(self, job: int, reason: int) -> None:
@@ -207,21 +212,14 @@ class AllocationEngine(EngineArrays):
 
     def take_ps(self, job: int, slot: int) -> None:
         """The PS in this slot, or in the cloud, begins to serve `job`."""
-        if slot >= 0:
-            self.ledger.ps_job[slot] = job
-        self.ledger.jobs[job, PS], self.ledger.jobs[job, PS_SINCE] = slot, self.ledger.counters[NOW]
+        # a few numbers change: Python does that sooner than a compiled function is called, by the same source
+        _take_ps(self.ledger, job, slot)
 
     def release_ps(self, job: int) -> None:
         """Release the PS slot of `job`, if it has one."""
-        row, now = self.ledger.jobs[job], int(self.ledger.counters[NOW])
-        slot = int(row[PS])
-        if slot == NO_PS:
-            return
-        if slot >= 0:
-            self.ledger.ps_job[slot] = -1
-        if row[PS_SINCE] < now:
-            self.add_ps(job, slot, 1, int(row[PS_SINCE]), now)
-        row[PS] = NO_PS
+        if self.ledger.counters[PS_ROWS] == len(self.ledger.rows.ps):
+            self._grow(1)
+        _release_ps(self.ledger, job)
 
     def ps_of(self, job: int) -> int | None:
         """The PS slot of `job`, -1 in the cloud; None if it has none."""

@@ -24,6 +24,9 @@ A = TypeVar("A", Ints, Floats)
 NO_PS = -2
 """Stands for the PS of a job that has none; -1 is the cloud."""
 
+NO_VALUE = float("nan")
+"""The value of a decision that has none."""
+
 GANG, ELASTIC, AT_SITES = range(3)
 """Styles of an allocation: all workers begin together; each when its data are there; slot by slot where data are."""
 

@@ -7,7 +7,8 @@ from skedge.core.model.time import NEVER
 from skedge.platform.jit import lean
 
 from .agenda import ENTRY_JOB, ENTRY_KIND, ENTRY_NUMBER, ENTRY_TIME, GANG_ENDS, WAKE, drop, is_stale
-from .ledger import AGENDA, ARRIVAL, ARRIVED, NOW, STALE, Case, Ledger
+from .allocations import finish
+from .ledger import AGENDA, ARRIVAL, ARRIVED, DONE, NOW, STALE, Case, Ledger, has_room
 
 
 @lean
@@ -50,6 +51,43 @@ def take_due(ledger: Ledger, finished: Ints) -> tuple[int, bool]:
             finished[k] = job
             n += 1
     return n, woke
+
+
+OVER, FULL, QUIET, EVENT = range(4)
+"""What :func:`step` found: the run is over; an array may lack room; nothing a policy must know of; an event."""
+
+
+@lean
+def step(case: Case, ledger: Ledger, finished: Ints, completed: Ints) -> tuple[int, int, int]:
+    """Go to the next instant, and end the allocations that have done their work.
+
+    Parameters
+    ----------
+    case, ledger
+        The arrays of the run; at FULL nothing has changed but the present.
+    finished
+        Out: the jobs that complete now, ascending.
+    completed
+        Out: all jobs that have completed so far, in order.
+
+    Returns
+    -------
+    What it found, the number of jobs in `finished`, and the first job that has arrived now.
+    """
+    counters, first = ledger.counters, ledger.counters[ARRIVED]
+    counters[NOW] = next_time(ledger)
+    if counters[NOW] == NEVER:
+        return OVER, 0, first
+    arrivals = n_arrivals(ledger)
+    if not has_room(ledger, room_for_event(case, ledger, arrivals)):
+        return FULL, 0, first
+    n_finished, woke = take_due(ledger, finished)
+    counters[ARRIVED] += arrivals
+    for i in range(n_finished):
+        finish(case, ledger, finished[i])
+        completed[counters[DONE]] = finished[i]
+        counters[DONE] += 1
+    return EVENT if woke or n_finished > 0 or arrivals > 0 else QUIET, n_finished, first
 
 
 @lean

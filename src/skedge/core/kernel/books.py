@@ -270,16 +270,16 @@ class ResourceBooks(Books):
         self.pool.jobs = scenario.jobs
 
     def check(self, order: Allocate) -> None:
-        """Check the workers and PSs of `order`, and take their resources."""
+        """Check the servers of the workers and PSs of `order`; amounts are checked as they are taken."""
         job = order.job
         self.check_servers(job, order.where)
         self.check_in_service(job, order.where)
         self.check_servers(job, order.ps, "PS")
         self.check_in_service(job, order.ps)
-        self.pool.take(job, order.where, order.ps)
 
     def allocate(self, order: Allocate, reason: int) -> None:
-        """Start the workers of `order`; its PSs are decisions of their own in the record."""
+        """Take the resources of `order` and start its workers; its PSs are decisions of their own in the record."""
+        self.pool.take(order.job, order.where, order.ps)
         self._begin(order, reason)
         self.ps_of[order.job], self.ps_since[order.job] = order.ps, self.engine.now
         for server, n in sorted(order.ps):

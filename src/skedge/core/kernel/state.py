@@ -30,7 +30,7 @@ class State:
     Attributes
     ----------
     now
-        The time of the last event [µs].
+        The time of the last event [µs]; the engine of a simulation may be at the next one already.
     arrived, dispatches
         Numbers of jobs that have arrived, and of dispatches.
     status
