@@ -26,8 +26,9 @@ def advance_taking(case: Case, ledger: Ledger, taking: Taking, events: int) -> i
     events
         At least 1.
     """
+    finished, completed = taking.lists[FINISHED], taking.lists[COMPLETED]
     for _ in range(events):
-        outcome, n_finished, first = step(case, ledger, taking.lists[FINISHED], taking.lists[COMPLETED])
+        outcome, n_finished, first = step(case, ledger, finished, completed)
         if outcome in (OVER, FULL):
             return outcome
         if outcome == EVENT:

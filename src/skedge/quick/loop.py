@@ -29,8 +29,9 @@ def advance(case: Case, ledger: Ledger, choice: PolicyState, events: int) -> int
     -------
     OVER, FULL or PAUSED.
     """
+    finished, completed = choice.lists[FINISHED], choice.lists[COMPLETED]
     for _ in range(events):
-        outcome, n_finished, first = step(case, ledger, choice.lists[FINISHED], choice.lists[COMPLETED])
+        outcome, n_finished, first = step(case, ledger, finished, completed)
         if outcome in (OVER, FULL):
             return outcome
         if outcome == EVENT:

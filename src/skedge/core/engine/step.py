@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from skedge.core.model.cluster import Ints
 from skedge.core.model.time import NEVER
-from skedge.platform.jit import lean
+from skedge.platform.jit import inlined, lean
 
 from .agenda import ENTRY_JOB, ENTRY_KIND, ENTRY_NUMBER, ENTRY_TIME, GANG_ENDS, WAKE, drop, is_stale
 from .allocations import finish
@@ -57,7 +57,7 @@ OVER, FULL, QUIET, EVENT = range(4)
 """What :func:`step` found: the run is over; an array may lack room; nothing a policy must know of; an event."""
 
 
-@lean
+@inlined
 def step(case: Case, ledger: Ledger, finished: Ints, completed: Ints) -> tuple[int, int, int]:
     """Go to the next instant, and end the allocations that have done their work.
 
