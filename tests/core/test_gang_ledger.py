@@ -311,3 +311,15 @@ def test_a_job_on_many_servers_that_holds_few_workers_has_room(n: int) -> None:
     elastic.suspend(last + 1)
     assert elastic.engine.left_of(0, last + 1) == 10**9 - 20 * n - 20
     assert len(elastic.engine.rows().decisions) == 20 * n + 20
+
+
+@pytest.mark.parametrize("gang", [True, False])
+def test_a_job_that_is_moved_without_end_keeps_a_block_of_data(gang: bool) -> None:
+    """Only the data of the last placement count: what is dropped leaves no entry behind, on 20 servers in turn."""
+    delays = {f"s{s}": 0.0 for s in range(20)}
+    moved = Ledger(job("a", 0, 2, 1, chunks=2, upload_s=delays), [(2, 1)] * 20, 10**9, kept=False)
+    for now in range(500):
+        where = ((now % 19, 1), (now % 19 + 1, 1))
+        moved.place(where, now, gang=gang)
+        assert moved.engine.data(0) == dict(where)
+    assert int(moved.engine.ledger.data.size[0]) == 1

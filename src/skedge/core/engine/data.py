@@ -24,7 +24,11 @@ def new_entry(data: Data, job: int, server: int) -> int:
         # behind the last entry that is in use, so that entries stay in the order in which data were brought
         while i > BLOCK * block and data.server[i - 1] == EMPTY:
             i -= 1
-    if block == EMPTY or i == BLOCK * (block + 1):
+    if block != EMPTY and i == BLOCK * (block + 1) and data.following[block] != EMPTY:
+        # a block of its own that was emptied
+        block = data.last[job] = data.following[block]
+        i = BLOCK * block
+    elif block == EMPTY or i == BLOCK * (block + 1):
         new = data.size[0]
         data.size[0] += 1
         for k in range(BLOCK * new, BLOCK * (new + 1)):
@@ -163,6 +167,28 @@ def keep_only(data: Data, job: int, where: Ints, together: bool) -> None:
             else:
                 data.workers[i] = min(data.workers[i], where[w, 1] - _before(data, job, i))
         block = data.following[block]
+    _close_up(data, job)
+
+
+@lean
+def _close_up(data: Data, job: int) -> None:
+    """Move the entries of `job` with workers to the front, in their order: a job may be moved without end."""
+    block = target = data.first[job]
+    k = BLOCK * target
+    while block != EMPTY:
+        for i in range(BLOCK * block, BLOCK * (block + 1)):
+            if data.server[i] == EMPTY or data.workers[i] == 0:
+                data.server[i] = EMPTY
+                continue
+            if k == BLOCK * (target + 1):
+                target = data.following[target]
+                k = BLOCK * target
+            if k != i:
+                data.server[k], data.workers[k], data.ready[k] = data.server[i], data.workers[i], data.ready[i]
+                data.server[i] = EMPTY
+            k += 1
+        block = data.following[block]
+    data.last[job] = target
 
 
 @inlined
