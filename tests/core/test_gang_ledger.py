@@ -88,6 +88,11 @@ class Followed:
         self.workers, self.holds, self.ran = workers, True, True
 
 
+def worker_begins(engine: AllocationEngine) -> list[tuple[int, int, int]]:
+    """(server, workers, start of computing [µs]) of the present allocation of job 0."""
+    return [(server, n, begin) for server, n, begin in engine._rows(0).tolist()]
+
+
 class Ledger:
     """The engine's ledger of one job with this work, co-located or not, on servers with these workers."""
 
@@ -134,7 +139,7 @@ def test_the_ledger_is_the_sum_of_workers_followed_one_by_one(keeps: bool) -> No
             ledger.place(tuple(where.items()), plain.now)
             (plain.place_where_data_are_kept if keeps else plain.place)(where)
             joined += len({w.begin for w in plain.workers}) > 1
-            got = Counter((s, begin) for s, n, begin in ledger.engine.begins(0) for _ in range(n))
+            got = Counter((s, begin) for s, n, begin in worker_begins(ledger.engine) for _ in range(n))
             assert got == Counter((w.server, w.begin) for w in plain.workers)
         if plain.holds:
             ledger.engine.ledger.jobs[0, LEFT] -= plain.left - 40
@@ -157,7 +162,7 @@ def test_workers_on_their_way_are_the_last_to_be_kept_and_the_first_to_go(keeps:
     third = 7 if keeps else 9
     for now, n, begins in ((0, 2, [(2, 3)]), (4, 3, [(2, 4), (1, 7)]), (5, 2, [(2, 5)]), (6, 3, [(2, 6), (1, third)])):
         gangs.place(((0, n),), now)
-        assert [(k, begin) for _, k, begin in gangs.engine.begins(0)] == begins
+        assert [(k, begin) for _, k, begin in worker_begins(gangs.engine)] == begins
     assert gangs.engine.left_of(0, 10) == 1000 - 2 * 7 - (10 - third)
 
 
@@ -171,7 +176,7 @@ def test_a_lost_server_has_no_data_any_more_and_the_others_keep_theirs(gang: boo
     gangs.engine.lose_data(0)
     assert gangs.engine.data(0) == {1: 1}
     gangs.place(((0, 1), (1, 1)), 6, gang=gang)
-    assert [begin for *_, begin in gangs.engine.begins(0)] == ([9, 9] if gang else [9, 6])
+    assert [begin for *_, begin in worker_begins(gangs.engine)] == ([9, 9] if gang else [9, 6])
 
 
 def test_a_measured_speed_stretches_what_is_left_of_a_job_that_is_no_gang() -> None:
@@ -222,7 +227,7 @@ def test_a_gang_waits_for_its_slowest_upload_and_one_that_is_none_does_not() -> 
     ):
         kernel = Kernel(s, Script([order]))
         handled(kernel, arrival(0))
-        assert [begin for *_, begin in kernel.engine.begins(0)] == begins
+        assert [begin for *_, begin in worker_begins(kernel.engine)] == begins
 
 
 # -- the verifier ------------------------------------------------------------------------------------------------------

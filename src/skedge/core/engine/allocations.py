@@ -65,7 +65,15 @@ ALLOCATE, ALLOCATE_EACH, SUSPEND, REJECT, UPLOAD = (
 
 @lean
 def allocate(
-    case: Case, ledger: Ledger, job: int, where: Ints, ps: int, colocated: int, style: int, reason: int, value: float
+    case: Case,
+    ledger: Ledger,
+    job: int,
+    placement: Ints,
+    ps: int,
+    colocated: int,
+    style: int,
+    reason: int,
+    value: float,
 ) -> None:
     """Have `job` hold these workers and this PS from now on: :class:`~skedge.core.events.Allocate`.
 
@@ -73,7 +81,7 @@ def allocate(
 
     Parameters
     ----------
-    where
+    placement
         (server, workers) rows, ascending by server.
     ps
         PS slot, -1 in the cloud; NO_PS where PSs are no slots.
@@ -84,83 +92,83 @@ def allocate(
     reason, value
         Number of the reason, and the value; NaN for none.
     """
-    mine, counters, now = ledger.jobs[job], ledger.counters, ledger.counters[NOW]
-    if mine[HELD] > 0:
+    job_row, counters, now = ledger.jobs[job], ledger.counters, ledger.counters[NOW]
+    if job_row[HELD] > 0:
         stop(case, ledger, job)
-    restore = case.overhead if mine[STYLE] >= 0 else 0
+    restore = case.overhead if job_row[STYLE] >= 0 else 0
     verb = ALLOCATE_EACH if style == ELASTIC else ALLOCATE
-    for w in range(len(where)):
-        if case.on_slots and where[w, 0] != case.cloud:
-            ledger.free[where[w, 0], mine[TYPE]] -= where[w, 1]
-        note_decision(ledger, job, verb, where[w, 0], where[w, 1], reason, value)
+    for w in range(len(placement)):
+        if case.on_slots and placement[w, 0] != case.cloud:
+            ledger.free[placement[w, 0], job_row[TYPE]] -= placement[w, 1]
+        note_decision(ledger, job, verb, placement[w, 0], placement[w, 1], reason, value)
     take_ps(ledger, job, ps)
     if style == ELASTIC:
-        _begin_each(case, ledger, job, where, restore)
+        _begin_each(case, ledger, job, placement, restore)
     else:
-        ready = NEVER if style == AT_SITES else _supply_gang(case, ledger, job, where) + restore
-        _begin_together(ledger, job, where, ready)
+        begin = NEVER if style == AT_SITES else _supply_gang(case, ledger, job, placement) + restore
+        _begin_together(ledger, job, placement, begin)
     if case.kept == 0 and style != AT_SITES:
-        keep_only(ledger.data, job, where, style == GANG)
-    mine[STYLE], mine[SINCE], mine[NUMBER] = style, now, counters[ALLOCATIONS]
+        keep_only(ledger.data, job, placement, style == GANG)
+    job_row[STYLE], job_row[SINCE], job_row[NUMBER] = style, now, counters[ALLOCATIONS]
     counters[ALLOCATIONS] += 1
-    if mine[ADMITTED] < 0:
-        mine[ADMITTED] = now
+    if job_row[ADMITTED] < 0:
+        job_row[ADMITTED] = now
     _convert(ledger, job, colocated)
     if case.simulated and style != AT_SITES:
         end = -(-finish_time(ledger, job) // case.step) * case.step
-        put(ledger.agenda, counters, end, GANG_ENDS, job, mine[VERSION])
+        put(ledger.agenda, counters, end, GANG_ENDS, job, job_row[VERSION])
 
 
 @inlined
-def is_colocated(case: Case, where: Ints, ps: int) -> int:
+def is_colocated(case: Case, placement: Ints, ps: int) -> int:
     """1 if all workers are beside their PS where communication is free, as :func:`skedge.core.colocation.colocated`."""
-    if len(where) > 1 or (where[0, 0] != case.cloud and case.one_server == 0):
+    if len(placement) > 1 or (placement[0, 0] != case.cloud and case.one_server == 0):
         return 0
-    return 1 if case.ps_places[ps] == where[0, 0] else 0
+    return 1 if case.ps_places[ps] == placement[0, 0] else 0
 
 
 @lean
 def take_ps(ledger: Ledger, job: int, ps: int) -> None:
     """A PS begins to serve `job`."""
-    mine = ledger.jobs[job]
+    job_row = ledger.jobs[job]
     if ps >= 0:
         ledger.ps_job[ps] = job
-    mine[PS], mine[PS_SINCE] = ps, ledger.counters[NOW]
+    job_row[PS], job_row[PS_SINCE] = ps, ledger.counters[NOW]
 
 
 @inlined
-def _begin_together(ledger: Ledger, job: int, where: Ints, begin: int) -> None:
-    """All workers of `where` begin computing at this time."""
-    mine, n_workers = ledger.jobs[job], 0
-    _make_rows(ledger, job, len(where))
-    for w in range(len(where)):
-        row = ledger.workers[mine[FIRST] + w]
-        row[0], row[1], row[2] = where[w, 0], where[w, 1], begin
-        n_workers += where[w, 1]
-    mine[HELD], mine[COMPUTE_FROM] = n_workers, begin
+def _begin_together(ledger: Ledger, job: int, placement: Ints, begin: int) -> None:
+    """All workers of `placement` begin computing at this time."""
+    job_row, n_workers = ledger.jobs[job], 0
+    _make_rows(ledger, job, len(placement))
+    for w in range(len(placement)):
+        row = ledger.workers[job_row[FIRST] + w]
+        row[0], row[1], row[2] = placement[w, 0], placement[w, 1], begin
+        n_workers += placement[w, 1]
+    job_row[HELD], job_row[COMPUTE_FROM] = n_workers, begin
 
 
 @inlined
 def _make_rows(ledger: Ledger, job: int, size: int) -> None:
     """Have `job` have `size` rows of workers, where it had them if there is room."""
-    mine = ledger.jobs[job]
-    if size > mine[ROOM]:
-        mine[FIRST], mine[ROOM] = ledger.counters[WORKER_ROWS], size
+    job_row = ledger.jobs[job]
+    if size > job_row[ROOM]:
+        job_row[FIRST], job_row[ROOM] = ledger.counters[WORKER_ROWS], size
         ledger.counters[WORKER_ROWS] += size
-    mine[SIZE] = size
+    job_row[SIZE] = size
 
 
 @inlined
-def _supply_gang(case: Case, ledger: Ledger, job: int, where: Ints) -> int:
+def _supply_gang(case: Case, ledger: Ledger, job: int, placement: Ints) -> int:
     """Bring the data of these workers to their servers; returns when all are there [µs].
 
     Uploads under way continue while a job is suspended: only the rest of their delay is waited for.
     """
-    data, now, ready, n_before, n_workers = ledger.data, ledger.counters[NOW], ledger.counters[NOW], 0, 0
-    for w in range(len(where)):
-        n_workers += where[w, 1]
-    for w in range(len(where)):
-        server, n = where[w, 0], where[w, 1]
+    data, now, last_arrival, n_before, n_workers = ledger.data, ledger.counters[NOW], ledger.counters[NOW], 0, 0
+    for w in range(len(placement)):
+        n_workers += placement[w, 1]
+    for w in range(len(placement)):
+        server, n = placement[w, 0], placement[w, 1]
         i, present, arrives = on_server(data, job, server, now)
         if present < n:
             if i == EMPTY:
@@ -168,10 +176,10 @@ def _supply_gang(case: Case, ledger: Ledger, job: int, where: Ints) -> int:
             # one entry a server is enough for a gang, which waits for the last upload anyway
             arrives = now + upload_delay(case.delays, job, server)
             data.workers[i], data.ready[i] = data.workers[i] + n - present, arrives
-        ready = max(ready, arrives)
+        last_arrival = max(last_arrival, arrives)
         _note_upload(ledger, job, server, n, present, n_before, n_workers)
         n_before += n
-    return ready
+    return last_arrival
 
 
 @inlined
@@ -194,14 +202,14 @@ def _add_upload(ledger: Ledger, job: int, server: int, chunks: int) -> None:
 
 
 @lean
-def upload(case: Case, ledger: Ledger, job: int, where: Ints, copies: int, reason: int) -> None:
+def upload(case: Case, ledger: Ledger, job: int, placement: Ints, copies: int, reason: int) -> None:
     """Bring the data of these workers to their servers ahead of an allocation: :class:`~skedge.core.events.Upload`.
 
     `copies`: each server that lacks data receives all chunks, as it is not known yet which of them will train the job.
 
     Parameters
     ----------
-    where
+    placement
         (server, workers) rows, ascending by server.
     copies
         1: each server that lacks data receives all chunks; 0: those of its share of the workers.
@@ -209,11 +217,11 @@ def upload(case: Case, ledger: Ledger, job: int, where: Ints, copies: int, reaso
         Number of the reason.
     """
     n_before = n_workers = 0
-    for w in range(len(where)):
-        n_workers += where[w, 1]
-        note_decision(ledger, job, UPLOAD, where[w, 0], where[w, 1], reason, NO_VALUE)
-    for w in range(len(where)):
-        server, n = where[w, 0], where[w, 1]
+    for w in range(len(placement)):
+        n_workers += placement[w, 1]
+        note_decision(ledger, job, UPLOAD, placement[w, 0], placement[w, 1], reason, NO_VALUE)
+    for w in range(len(placement)):
+        server, n = placement[w, 0], placement[w, 1]
         present = workers_on(ledger.data, job, server)
         _bring(case, ledger, job, server, n - present)
         if copies and n > present:
@@ -222,7 +230,7 @@ def upload(case: Case, ledger: Ledger, job: int, where: Ints, copies: int, reaso
             _note_upload(ledger, job, server, n, present, n_before, n_workers)
         n_before += n
     if case.kept == 0:
-        keep_only(ledger.data, job, where, True)
+        keep_only(ledger.data, job, placement, True)
 
 
 @inlined
@@ -235,26 +243,26 @@ def _bring(case: Case, ledger: Ledger, job: int, server: int, n: int) -> None:
 
 
 @lean
-def _begin_each(case: Case, ledger: Ledger, job: int, where: Ints, restore: int) -> None:
-    """Each worker of `where` begins when its own data are there; those that it was stopped from just now continue.
+def _begin_each(case: Case, ledger: Ledger, job: int, placement: Ints, restore: int) -> None:
+    """Each worker of `placement` begins when its own data are there; those that it was stopped from just now continue.
 
     If there are to be fewer on a server, those continue that begin first. The others begin when their data arrive:
     first the workers whose data the server had or was receiving, in order of arrival, then the rest. They are restored
     first.
     """
-    mine, n_before, n_workers = ledger.jobs[job], 0, 0
-    for w in range(len(where)):
-        n_workers += where[w, 1]
+    job_row, n_before, n_workers = ledger.jobs[job], 0, 0
+    for w in range(len(placement)):
+        n_workers += placement[w, 1]
     # the new rows are made behind all others, as the present ones are read meanwhile
     first = size = ledger.counters[WORKER_ROWS]
-    for w in range(len(where)):
-        server, n = where[w, 0], where[w, 1]
+    for w in range(len(placement)):
+        server, n = placement[w, 0], placement[w, 1]
         present = workers_on(ledger.data, job, server)
         _bring(case, ledger, job, server, n - present)
         _note_upload(ledger, job, server, n, present, n_before, n_workers)
         n_before += n
         n_continue = 0
-        if present > 0 and mine[STOPPED] == ledger.counters[NOW]:
+        if present > 0 and job_row[STOPPED] == ledger.counters[NOW]:
             size, n_continue = _continue(ledger, job, server, n, size)
         size = _join(ledger, job, server, n, n_continue, restore, size)
     _move_rows(ledger, job, first, size - first)
@@ -264,8 +272,8 @@ def _begin_each(case: Case, ledger: Ledger, job: int, where: Ints, restore: int)
 @inlined
 def _continue(ledger: Ledger, job: int, server: int, n: int, size: int) -> tuple[int, int]:
     """Rows, from number `size` on, of at most `n` workers on a server that continue; returns `size` and how many."""
-    mine, rows, n_continue = ledger.jobs[job], ledger.workers, 0
-    for i in range(mine[FIRST], mine[FIRST] + mine[SIZE]):
+    job_row, rows, n_continue = ledger.jobs[job], ledger.workers, 0
+    for i in range(job_row[FIRST], job_row[FIRST] + job_row[SIZE]):
         if rows[i, 0] == server and n_continue < n:
             rows[size, 0], rows[size, 1] = server, min(n - n_continue, rows[i, 1])
             rows[size, 2] = max(ledger.counters[NOW], rows[i, 2])
@@ -295,21 +303,21 @@ def _join(ledger: Ledger, job: int, server: int, n: int, n_continue: int, restor
 @inlined
 def _move_rows(ledger: Ledger, job: int, first: int, size: int) -> None:
     """Move the rows made behind all others to where the job has its rows, or leave them there if it has no room."""
-    mine, rows = ledger.jobs[job], ledger.workers
+    job_row, rows = ledger.jobs[job], ledger.workers
     _make_rows(ledger, job, size)
     for i in range(size):
         for column in range(3):
-            rows[mine[FIRST] + i, column] = rows[first + i, column]
+            rows[job_row[FIRST] + i, column] = rows[first + i, column]
 
 
 @lean
 def _summarise(ledger: Ledger, job: int) -> None:
     """Note how many workers `job` holds, and when the first begins computing."""
-    mine = ledger.jobs[job]
-    mine[HELD], mine[COMPUTE_FROM] = 0, NEVER
-    for i in range(mine[FIRST], mine[FIRST] + mine[SIZE]):
-        mine[HELD] += ledger.workers[i, 1]
-        mine[COMPUTE_FROM] = min(mine[COMPUTE_FROM], ledger.workers[i, 2])
+    job_row = ledger.jobs[job]
+    job_row[HELD], job_row[COMPUTE_FROM] = 0, NEVER
+    for i in range(job_row[FIRST], job_row[FIRST] + job_row[SIZE]):
+        job_row[HELD] += ledger.workers[i, 1]
+        job_row[COMPUTE_FROM] = min(job_row[COMPUTE_FROM], ledger.workers[i, 2])
 
 
 # -- work ------------------------------------------------------------------------------------------------------------
@@ -318,11 +326,11 @@ def _summarise(ledger: Ledger, job: int) -> None:
 @inlined
 def work_done(ledger: Ledger, job: int, now: int) -> int:
     """Work that the present allocation has done by `now` [worker-µs]."""
-    mine = ledger.jobs[job]
-    if mine[STYLE] != ELASTIC or mine[HELD] == 0:
-        return max(now - mine[COMPUTE_FROM], 0) * mine[HELD]
+    job_row = ledger.jobs[job]
+    if job_row[STYLE] != ELASTIC or job_row[HELD] == 0:
+        return max(now - job_row[COMPUTE_FROM], 0) * job_row[HELD]
     total = 0
-    for i in range(mine[FIRST], mine[FIRST] + mine[SIZE]):
+    for i in range(job_row[FIRST], job_row[FIRST] + job_row[SIZE]):
         total += ledger.workers[i, 1] * max(now - ledger.workers[i, 2], 0)
     return total
 
@@ -347,16 +355,16 @@ def remaining(ledger: Ledger, jobs: Ints, now: int, left: Ints) -> None:
 @lean
 def finish_time(ledger: Ledger, job: int) -> int:
     """When the present allocation of `job` has done all of its true work [µs]."""
-    mine, rows = ledger.jobs[job], ledger.workers
-    left = mine[TRUE_LEFT]
-    if mine[STYLE] != ELASTIC:
+    job_row, rows = ledger.jobs[job], ledger.workers
+    left = job_row[TRUE_LEFT]
+    if job_row[STYLE] != ELASTIC:
         # x - (-a // b) is x plus a / b rounded up
-        return mine[COMPUTE_FROM] - (-left // mine[HELD])
+        return job_row[COMPUTE_FROM] - (-left // job_row[HELD])
     # the rate rises whenever workers join: work off the pieces between two such times
-    time, rate = mine[COMPUTE_FROM], 0
+    time, rate = job_row[COMPUTE_FROM], 0
     while True:
         joins = NEVER
-        for i in range(mine[FIRST], mine[FIRST] + mine[SIZE]):
+        for i in range(job_row[FIRST], job_row[FIRST] + job_row[SIZE]):
             if rows[i, 2] == time:
                 rate += rows[i, 1]
             elif rows[i, 2] > time:
@@ -370,13 +378,13 @@ def finish_time(ledger: Ledger, job: int) -> int:
 @lean
 def _convert(ledger: Ledger, job: int, colocated: int) -> None:
     """Convert the remaining work to another co-location, rounded down so that a plan without slack holds."""
-    mine = ledger.jobs[job]
-    before = mine[COLOCATED]
+    job_row = ledger.jobs[job]
+    before = job_row[COLOCATED]
     if colocated != before:
         announced, work = ledger.announced[job], ledger.work[job]
-        mine[LEFT] = max(1, times(mine[LEFT], announced[colocated], announced[before]))
-        mine[TRUE_LEFT] = max(1, times(mine[TRUE_LEFT], work[colocated], work[before]))
-        mine[COLOCATED] = colocated
+        job_row[LEFT] = max(1, times(job_row[LEFT], announced[colocated], announced[before]))
+        job_row[TRUE_LEFT] = max(1, times(job_row[TRUE_LEFT], work[colocated], work[before]))
+        job_row[COLOCATED] = colocated
 
 
 @lean
@@ -418,93 +426,93 @@ def suspend(case: Case, ledger: Ledger, job: int, reason: int) -> None:
 @lean
 def stop(case: Case, ledger: Ledger, job: int) -> None:
     """Take the workers and the PS from `job`, which is not finished; its data stay."""
-    mine, now = ledger.jobs[job], ledger.counters[NOW]
+    job_row, now = ledger.jobs[job], ledger.counters[NOW]
     done = work_done(ledger, job, now)
     # at least 1: a job that is stopped at its very end still has to complete
-    true_left = max(mine[TRUE_LEFT] - done, 1)
-    mine[TRAINED] = mine[TRUE_LEFT] - true_left
-    _note_runs(case, ledger, job, mine[TRAINED], 1)
-    mine[LEFT], mine[TRUE_LEFT] = max(mine[LEFT] - done, 1), true_left
-    mine[STOPPED] = now
+    true_left = max(job_row[TRUE_LEFT] - done, 1)
+    job_row[TRAINED] = job_row[TRUE_LEFT] - true_left
+    _note_runs(case, ledger, job, job_row[TRAINED], 1)
+    job_row[LEFT], job_row[TRUE_LEFT] = max(job_row[LEFT] - done, 1), true_left
+    job_row[STOPPED] = now
     _release(case, ledger, job)
 
 
 @lean
 def finish(case: Case, ledger: Ledger, job: int) -> None:
     """`job`, which holds workers, has done its work."""
-    mine = ledger.jobs[job]
-    mine[TRAINED] = mine[TRUE_LEFT]
-    _note_runs(case, ledger, job, mine[TRAINED], 0)
+    job_row = ledger.jobs[job]
+    job_row[TRAINED] = job_row[TRUE_LEFT]
+    _note_runs(case, ledger, job, job_row[TRAINED], 0)
     _release(case, ledger, job)
 
 
 @lean
 def _release(case: Case, ledger: Ledger, job: int) -> None:
     """Release the workers and the PS; the end on the agenda is obsolete."""
-    mine = ledger.jobs[job]
+    job_row = ledger.jobs[job]
     if case.on_slots:
-        for i in range(mine[FIRST], mine[FIRST] + mine[SIZE]):
+        for i in range(job_row[FIRST], job_row[FIRST] + job_row[SIZE]):
             if ledger.workers[i, 0] != case.cloud:
-                ledger.free[ledger.workers[i, 0], mine[TYPE]] += ledger.workers[i, 1]
+                ledger.free[ledger.workers[i, 0], job_row[TYPE]] += ledger.workers[i, 1]
     release_ps(ledger, job)
-    mine[HELD] = 0
-    mine[VERSION] += 1
-    ledger.counters[STALE] += case.simulated and mine[STYLE] != AT_SITES
+    job_row[HELD] = 0
+    job_row[VERSION] += 1
+    ledger.counters[STALE] += case.simulated and job_row[STYLE] != AT_SITES
 
 
 @lean
 def release_ps(ledger: Ledger, job: int) -> None:
     """Release the PS slot of `job`, if it has one; a PS that has served for some time is noted."""
-    mine, counters = ledger.jobs[job], ledger.counters
-    if mine[PS] == NO_PS:
+    job_row, counters = ledger.jobs[job], ledger.counters
+    if job_row[PS] == NO_PS:
         return
-    if mine[PS] >= 0:
-        ledger.ps_job[mine[PS]] = -1
-    if mine[PS_SINCE] < counters[NOW]:
+    if job_row[PS] >= 0:
+        ledger.ps_job[job_row[PS]] = -1
+    if job_row[PS_SINCE] < counters[NOW]:
         row = ledger.rows.ps[counters[PS_ROWS]]
-        row[0], row[1], row[2], row[3], row[4] = job, mine[PS], 1, mine[PS_SINCE], counters[NOW]
+        row[0], row[1], row[2], row[3], row[4] = job, job_row[PS], 1, job_row[PS_SINCE], counters[NOW]
         counters[PS_ROWS] += 1
-    mine[PS] = NO_PS
+    job_row[PS] = NO_PS
 
 
 @lean
 def _note_runs(case: Case, ledger: Ledger, job: int, done: int, preempted: int) -> None:
     """The rows of an allocation that has done this work [worker-µs]; one of length 0 has none."""
-    mine = ledger.jobs[job]
-    if case.simulated == 0 or mine[SINCE] == ledger.counters[NOW] or mine[STYLE] == AT_SITES:
+    job_row = ledger.jobs[job]
+    if case.simulated == 0 or job_row[SINCE] == ledger.counters[NOW] or job_row[STYLE] == AT_SITES:
         return
-    if mine[STYLE] == ELASTIC:
+    if job_row[STYLE] == ELASTIC:
         _note_elastic_runs(ledger, job, done, preempted)
         return
-    for i in range(mine[FIRST], mine[FIRST] + mine[SIZE]):
-        _note_run(ledger, job, ledger.workers[i, 0], ledger.workers[i, 1], mine[COMPUTE_FROM])
+    for i in range(job_row[FIRST], job_row[FIRST] + job_row[SIZE]):
+        _note_run(ledger, job, ledger.workers[i, 0], ledger.workers[i, 1], job_row[COMPUTE_FROM])
         row = ledger.rows.runs[ledger.counters[RUNS] - 1]
-        row[6], row[7], row[9] = done, mine[HELD], preempted
+        row[6], row[7], row[9] = done, job_row[HELD], preempted
 
 
 @inlined
 def _note_run(ledger: Ledger, job: int, server: int, n: int, begin: int) -> None:
     """A row of an allocation that ends now."""
-    mine, counters = ledger.jobs[job], ledger.counters
+    job_row, counters = ledger.jobs[job], ledger.counters
     row = ledger.rows.runs[counters[RUNS]]
     row[0], row[1], row[2], row[3], row[4], row[5] = (
         job,
         server,
         n,
-        mine[SINCE],
+        job_row[SINCE],
         min(begin, counters[NOW]),
         counters[NOW],
     )
-    row[8] = mine[COLOCATED]
+    row[8] = job_row[COLOCATED]
     counters[RUNS] += 1
 
 
 @lean
 def _note_elastic_runs(ledger: Ledger, job: int, done: int, preempted: int) -> None:
     """One row for the workers that begin together on a server; the work is spread over the rows by their time."""
-    mine, counters, rows = ledger.jobs[job], ledger.counters, ledger.rows.runs
+    job_row, counters, rows = ledger.jobs[job], ledger.counters, ledger.rows.runs
     first, total = counters[RUNS], 0
-    for i in range(mine[FIRST], mine[FIRST] + mine[SIZE]):
+    for i in range(job_row[FIRST], job_row[FIRST] + job_row[SIZE]):
         server, n, begin = ledger.workers[i, 0], ledger.workers[i, 1], min(ledger.workers[i, 2], counters[NOW])
         total += n * (counters[NOW] - begin)
         k = counters[RUNS] - 1

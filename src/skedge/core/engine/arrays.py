@@ -46,7 +46,7 @@ class EngineArrays:
 
     def __init__(self, scenario: Scenario) -> None:
         self.case, self.ledger = make_case(scenario)._replace(simulated=0), make_ledger(scenario)
-        self._where = np.zeros((len(scenario.cluster.servers) + 1, 2), np.int64)
+        self._placement = np.zeros((len(scenario.cluster.servers) + 1, 2), np.int64)
         self._due = np.zeros((64, 3), np.int64)
         self._handle: Any = None
         self._calls: Any = None
@@ -107,29 +107,29 @@ class EngineArrays:
     def _make_handle(self) -> None:
         from . import handle as calls  # noqa: PLC0415 - it imports numba
 
-        self._calls, arrays = calls, (self.case, self.ledger, self._where)
+        self._calls, arrays = calls, (self.case, self.ledger, self._placement)
         if is_interpreted():
-            self._handle = SimpleNamespace(case=self.case, ledger=self.ledger, where=self._where)
+            self._handle = SimpleNamespace(case=self.case, ledger=self.ledger, placement=self._placement)
         else:
             self._handle = calls.make_handle(*arrays)
 
     def _refresh(self) -> None:
         """Have the handle know arrays that have been replaced or have moved."""
         if self._handle is not None:
-            self._calls.put_back(self._handle, self.case, self.ledger, self._where)
+            self._calls.put_back(self._handle, self.case, self.ledger, self._placement)
 
     def _grow(self, room: int) -> None:
         """Make room for this number of rows in every array, and for others after them."""
         self.ledger = with_room(self.ledger, room + 256)
         self._refresh()
 
-    def _set_where(self, where: Placement) -> int:
+    def _set_placement(self, placement: Placement) -> int:
         """Write a placement, by server, where compiled functions read it; returns its number of servers."""
-        n, rows = len(where), self._where
+        n, rows = len(placement), self._placement
         if n == 1:
-            rows[0, 0], rows[0, 1] = where[0]
+            rows[0, 0], rows[0, 1] = placement[0]
         else:
-            rows[:n] = sorted(where)
+            rows[:n] = sorted(placement)
         rows[n:, 1] = 0
         return n
 

@@ -126,20 +126,20 @@ def on_server(data: Data, job: int, server: int, now: int) -> tuple[int, int, in
     now
         The present [µs]: data that have arrived are there now.
     """
-    last, total, ready, block = EMPTY, 0, now, data.first[job]
+    last, total, last_arrival, block = EMPTY, 0, now, data.first[job]
     while block != EMPTY:
         for i in range(BLOCK * block, BLOCK * (block + 1)):
             if data.server[i] == server:
                 last = i
                 if data.workers[i] > 0:
-                    total, ready = total + data.workers[i], max(ready, data.ready[i])
+                    total, last_arrival = total + data.workers[i], max(last_arrival, data.ready[i])
         block = data.following[block]
-    return last, total, ready
+    return last, total, last_arrival
 
 
 @lean
-def keep_only(data: Data, job: int, where: Ints, together: bool) -> None:
-    """Drop the data of `job` but those of the workers of `where`.
+def keep_only(data: Data, job: int, placement: Ints, together: bool) -> None:
+    """Drop the data of `job` but those of the workers of `placement`.
 
     `together`: of a gang, all data of a server are there when the last ones are; else they are those that came first.
 
@@ -149,7 +149,7 @@ def keep_only(data: Data, job: int, where: Ints, together: bool) -> None:
         Where data are.
     job
         Whose data.
-    where
+    placement
         (server, workers) rows.
     together
         True for a gang.
@@ -157,15 +157,15 @@ def keep_only(data: Data, job: int, where: Ints, together: bool) -> None:
     block = data.first[job]
     while block != EMPTY:
         for i in range(BLOCK * block, BLOCK * (block + 1)):
-            w = _row_of(where, data.server[i])
+            w = _row_of(placement, data.server[i])
             if w < 0:
                 data.workers[i] = 0
             elif together and _is_last(data, block, i):
-                data.workers[i] = where[w, 1]
+                data.workers[i] = placement[w, 1]
             elif together:
                 data.workers[i] = 0
             else:
-                data.workers[i] = min(data.workers[i], where[w, 1] - _before(data, job, i))
+                data.workers[i] = min(data.workers[i], placement[w, 1] - _before(data, job, i))
         block = data.following[block]
     _close_up(data, job)
 
@@ -192,11 +192,11 @@ def _close_up(data: Data, job: int) -> None:
 
 
 @inlined
-def _row_of(where: Ints, server: int) -> int:
-    """The row of `where` with this server; -1 if there is none."""
+def _row_of(placement: Ints, server: int) -> int:
+    """The row of `placement` with this server; -1 if there is none."""
     row = -1
-    for w in range(len(where)):
-        if where[w, 0] == server:
+    for w in range(len(placement)):
+        if placement[w, 0] == server:
             row = w
     return row
 

@@ -120,13 +120,13 @@ class AllocationEngine(EngineArrays):
     # -- allocations ---------------------------------------------------------------------------------------------
 
     def allocate(
-        self, job: int, where: Placement, ps: int, colocated: int, style: int, reason: int, value: float | None
+        self, job: int, placement: Placement, ps: int, colocated: int, style: int, reason: int, value: float | None
     ) -> None:  # fmt: skip
         """:func:`.allocations.allocate` of a placement in any order.
 
         Parameters
         ----------
-        where
+        placement
             (server, workers) pairs; each server once.
         ps
             PS slot, -1 in the cloud, NO_PS where PSs are no slots.
@@ -137,7 +137,7 @@ class AllocationEngine(EngineArrays):
         reason, value
             Number of the reason, and the value; None for none.
         """
-        n = self._set_where(where)
+        n = self._set_placement(placement)
         self._call("allocate", job, n, ps, colocated, style, reason, NO_VALUE if value is None else value)
         self._tidy()
 
@@ -169,21 +169,21 @@ class AllocationEngine(EngineArrays):
         if self.case.simulated and 2 * counters[STALE] > counters[AGENDA]:
             self._calls.tidy(self._handle)
 
-    def upload(self, job: int, where: Placement, reason: int, *, copies: bool) -> None:
+    def upload(self, job: int, placement: Placement, reason: int, *, copies: bool) -> None:
         """:func:`.allocations.upload` of a placement in any order.
 
         Parameters
         ----------
         job
             It holds no workers.
-        where
+        placement
             (server, workers) pairs; each server once.
         reason
             Number of the reason.
         copies
             Whether each server that lacks data receives all chunks.
         """
-        self._call("upload", job, self._set_where(where), int(copies), reason)
+        self._call("upload", job, self._set_placement(placement), int(copies), reason)
 
     def lose_data(self, server: int) -> None:
         """Drop all data on `server`, which are lost."""
@@ -259,10 +259,6 @@ class AllocationEngine(EngineArrays):
         for server, n, _ in rows.tolist():
             counts[server] = counts.get(server, 0) + n
         return tuple(counts.items())
-
-    def begins(self, job: int) -> list[tuple[int, int, int]]:
-        """(server, workers, start of computing [µs]) of the present or last allocation of `job`."""
-        return [(server, n, begin) for server, n, begin in self._rows(job).tolist()]
 
     def has_run(self, job: int) -> bool:
         """Whether `job` has held workers."""

@@ -32,7 +32,7 @@ class HandleType(types.StructRef):
 
 
 class Handle(structref.StructRefProxy):
-    """All arrays of an engine: ``case``, ``ledger``, and ``where`` for the placement of an order."""
+    """All arrays of an engine: ``case``, ``ledger``, and ``placement`` for the placement of an order."""
 
     __slots__ = ()
 
@@ -41,17 +41,17 @@ class Handle(structref.StructRefProxy):
         return structref.StructRefProxy.__new__(cls, *fields)  # type: ignore[no-untyped-call]
 
 
-structref.define_proxy(Handle, HandleType, ["case", "ledger", "where"])  # type: ignore[no-untyped-call]
+structref.define_proxy(Handle, HandleType, ["case", "ledger", "placement"])  # type: ignore[no-untyped-call]
 
 
 @compiled
-def make_handle(case: Any, ledger: Any, where: Any) -> Any:
+def make_handle(case: Any, ledger: Any, placement: Any) -> Any:
     """A handle of these arrays."""
-    return Handle(case, ledger, where)
+    return Handle(case, ledger, placement)
 
 
 @compiled
-def put_back(handle: Any, case: Any, ledger: Any, where: Any) -> None:
+def put_back(handle: Any, case: Any, ledger: Any, placement: Any) -> None:
     """Have the handle refer to these arrays, after some have grown.
 
     Parameters
@@ -60,19 +60,19 @@ def put_back(handle: Any, case: Any, ledger: Any, where: Any) -> None:
         A :class:`Handle`.
     case, ledger
         The arrays.
-    where
+    placement
         Room for a placement: (server, workers) rows, one for each server.
     """
     handle.case = case
     handle.ledger = ledger
-    handle.where = where
+    handle.placement = placement
 
 
 @compiled
 def allocate(
     handle: Any, job: int, n: int, ps: int, colocated: int, style: int, reason: int, value: float
 ) -> int:  # fmt: skip
-    """:func:`.allocations.allocate` the first `n` rows of ``handle.where``.
+    """:func:`.allocations.allocate` the first `n` rows of ``handle.placement``.
 
     Parameters
     ----------
@@ -83,11 +83,11 @@ def allocate(
     ps, colocated, style, reason, value
         As :func:`.allocations.allocate` has them.
     """
-    ledger, where = handle.ledger, handle.where[:n]
-    room = _room_for(ledger, job, where)
+    ledger, placement = handle.ledger, handle.placement[:n]
+    room = _room_for(ledger, job, placement)
     if not has_room(ledger, room):
         return -room
-    allocations.allocate(handle.case, ledger, job, where, ps, colocated, style, reason, value)
+    allocations.allocate(handle.case, ledger, job, placement, ps, colocated, style, reason, value)
     return DONE
 
 
@@ -107,7 +107,7 @@ def end(handle: Any, job: int, reason: int, finished: int) -> int:
         1: all of its work is done.
     """
     ledger = handle.ledger
-    room = _room_for(ledger, job, handle.where[:0])
+    room = _room_for(ledger, job, handle.placement[:0])
     if not has_room(ledger, room):
         return -room
     if finished:
@@ -121,7 +121,7 @@ def end(handle: Any, job: int, reason: int, finished: int) -> int:
 
 @compiled
 def upload(handle: Any, job: int, n: int, copies: int, reason: int) -> int:
-    """:func:`.allocations.upload` for the first `n` rows of ``handle.where``.
+    """:func:`.allocations.upload` for the first `n` rows of ``handle.placement``.
 
     Parameters
     ----------
@@ -132,11 +132,11 @@ def upload(handle: Any, job: int, n: int, copies: int, reason: int) -> int:
     copies, reason
         As :func:`.allocations.upload` has them.
     """
-    ledger, where = handle.ledger, handle.where[:n]
-    room = _room_for(ledger, job, where)
+    ledger, placement = handle.ledger, handle.placement[:n]
+    room = _room_for(ledger, job, placement)
     if not has_room(ledger, room):
         return -room
-    allocations.upload(handle.case, ledger, job, where, copies, reason)
+    allocations.upload(handle.case, ledger, job, placement, copies, reason)
     return DONE
 
 
@@ -193,10 +193,10 @@ def tidy(handle: Any) -> None:
 
 
 @lean
-def _room_for(ledger: Ledger, job: int, where: Ints) -> int:
+def _room_for(ledger: Ledger, job: int, placement: Ints) -> int:
     """Upper bound on the rows and entries that an order about `job` with this placement adds to any array."""
-    mine, n_workers = ledger.jobs[job], 0
-    for w in range(len(where)):
-        n_workers += where[w, 1]
+    job_row, n_workers = ledger.jobs[job], 0
+    for w in range(len(placement)):
+        n_workers += placement[w, 1]
     # elastic workers have at most a row each
-    return 2 * (mine[SIZE] + len(where) + n_workers) + 8
+    return 2 * (job_row[SIZE] + len(placement) + n_workers) + 8
