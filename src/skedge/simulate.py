@@ -17,6 +17,7 @@ from .recorded_run import Run
 from .runs.meta import meta_of
 from .runs.stopwatch import Stopwatch, WatchedPolicy, WatchedWorld
 from .scenario.file import scenario_of
+from .sim.compiled import CompiledEvents, compiled_policy
 from .sim.failures import world_of
 
 LARGE = 5_000
@@ -73,7 +74,30 @@ def run(
                 if len(scenario.jobs) >= LARGE:
                     trim_malloc()  # verification needs as much again
             return Run(scenario, meta_of(scenario, instance), schedule)
+        run = _compiled(scenario, instance, progress, watch)
+        if run is not None:
+            return run
     return _driven(scenario, instance, progress, journal, watch, split=profile is not None)
+
+
+def _compiled(
+    scenario: Scenario, policy: Policy, progress: Callable[[Event], None] | None, watch: Stopwatch
+) -> Run | None:  # fmt: skip
+    """The run of a policy with a compiled loop of events; None if it has none, or it is not worth its compilation."""
+    kernel = Kernel(scenario, policy)
+    loop = compiled_policy(kernel, policy)
+    if loop is None or (len(scenario.jobs) < LARGE and not loop.loop.cached):
+        return None
+    with watch.counting("loop"):
+        world = world_of(kernel)
+        world.compiled = CompiledEvents(kernel, world, loop, progress)
+        drive_to_end(kernel, world)
+        kernel.validate_state()
+        schedule = kernel.record.schedule(world.runs())
+        del kernel.view  # it refers to the kernel, whose books would take memory until they are found to be garbage
+    if len(scenario.jobs) >= LARGE:
+        trim_malloc()  # verification needs as much again
+    return Run(scenario, meta_of(scenario, policy), schedule)
 
 
 def _driven(

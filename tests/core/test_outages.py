@@ -16,7 +16,7 @@ from skedge.core.errors import OrderError, PolicyError, StateError
 from skedge.core.events import CLOUD, OUT_OF_SERVICE, Allocate, AssignPS, Dispatch, Event, Order, ps_in
 from skedge.core.kernel.absorb import absorb
 from skedge.core.kernel.kernel import Kernel
-from skedge.core.kernel.state import DISPATCHED
+from skedge.core.engine.ledger import DISPATCHED
 from skedge.core.model.scenario import Scenario
 from skedge.explanation.wait_reason import wait_reason
 from skedge.prepare import prepare_for_service, prepare_policy

@@ -19,7 +19,7 @@ from skedge.core.errors import OrderError, PolicyError, ScenarioError
 from skedge.core.events import Allocate, Event, Order, Reject, Suspend, Transfer, Upload, WakeAt
 from skedge.core.kernel.apply import apply
 from skedge.core.kernel.kernel import Kernel
-from skedge.core.kernel.state import FINISHED, REJECTED
+from skedge.core.engine.ledger import FINISHED, REJECTED
 from skedge.core.model.cluster import Physics
 from skedge.core.model.latency import Linear
 from skedge.core.model.scenario import Jobs, Scenario

@@ -22,6 +22,7 @@ from .model.value import Sigmoid
 if TYPE_CHECKING:
     from numpy.random import Generator
 
+    from .engine.engine import AllocationEngine
     from .engine.lanes import Lanes
     from .kernel.state import State
     from .model.scenario import Scenario
@@ -271,6 +272,11 @@ class View:
 
     def __init__(self, state: State) -> None:
         self._state = state
+
+    @property
+    def engine(self) -> AllocationEngine:
+        """The arrays of the run, for policies whose decisions are compiled; only the kernel changes them."""
+        return self._state.engine
 
     @property
     def now(self) -> int:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from skedge.core.engine.lanes import ARRIVE, JOB, RANK, SEQ
+from skedge.core.engine.ledger import DISPATCHED, REJECTED, WAITING
 from skedge.core.events import CLOUD, OUT_OF_SERVICE
 from skedge.core.kernel.kernel import Kernel
-from skedge.core.kernel.state import DISPATCHED, REJECTED, WAITING
 from skedge.core.model.cluster import Ints
 from skedge.core.model.job_fields import Kind
 from skedge.core.model.sharing import Sharing

@@ -10,7 +10,6 @@ from skedge.core.model.scenario import Scenario
 from skedge.core.policy import Policy
 from skedge.core.record.schedule import Schedule
 
-from . import simulate as gangs
 from .batches import simulate as batches
 from .chunks import simulate as chunks
 
@@ -21,7 +20,7 @@ def loop_for(scenario: Scenario, policy: Policy, *, compiling: bool = True) -> S
     """The loop that can run `policy` on `scenario`; unless `compiling`, only one that is in the cache."""
     if scenario.cluster.sharing is not None or scenario.physics.mtbf is not None or has_time_limits(scenario):
         return None
-    for loop in (gangs, chunks, batches):
+    for loop in (chunks, batches):
         if loop.covers(scenario, policy) and (compiling or loop.kernel_of(policy).cached):
             return loop.simulate
     return None

@@ -128,6 +128,11 @@ class FailingWorld(SimulatedWorld):
             left[job] += work
         return left
 
+    def resume(self, arrived: int, active: list[int]) -> None:
+        """As in the base."""
+        super().resume(arrived, active)
+        self.n_unfinished = len(self.scenario.jobs) - arrived + len(active)
+
     def _next_on_agenda(self) -> int:
         return min(super()._next_on_agenda(), self._next_change())
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from skedge.core.engine.lanes import COUNT, EACH, JOB, LEFT, UNKNOWN, bring_to
+from skedge.core.engine.ledger import DISPATCHED
 from skedge.core.events import CLOUD
 from skedge.core.kernel.kernel import Kernel
-from skedge.core.kernel.state import DISPATCHED
 from skedge.core.model.cluster import Floats
 
 

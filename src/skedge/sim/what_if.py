@@ -13,11 +13,11 @@ import polars as pl
 
 from skedge.core.engine.agenda import CLOUD_ENDS, CLOUD_STARTS, WAKE
 from skedge.core.engine.lanes import COUNT, JOB, Lanes, bring_to
+from skedge.core.engine.ledger import DISPATCHED
 from skedge.core.errors import StuckError
 from skedge.core.events import CANCELLED, CLOUD, Dispatch, Event, Order, Reserve, WakeAt
 from skedge.core.kernel.drive import drive
 from skedge.core.kernel.kernel import Kernel
-from skedge.core.kernel.state import DISPATCHED
 from skedge.core.model.cluster import Ints, Job
 from skedge.core.model.network import upload_delay, upload_row
 from skedge.core.model.scenario import Scenario

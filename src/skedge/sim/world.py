@@ -29,6 +29,7 @@ from skedge.core.model.network import upload_delay
 from skedge.core.model.time import NEVER, whole_slots
 
 from . import lanes as truth_of
+from .compiled import CompiledEvents
 from .ends import JobEnds
 from .holding import holding_of
 from .lag import make_lag
@@ -66,6 +67,7 @@ class SimulatedWorld:
         self.facts: list[Ints] = []
         self.ends = JobEnds(self)
         self.progress = ProgressWatchdog(self)
+        self.compiled: CompiledEvents | None = None
         self._performers: dict[type, Any] = {
             Dispatch: self._dispatch,
             Allocate: self._allocate,
@@ -87,10 +89,23 @@ class SimulatedWorld:
         StuckError
             If no job gets any further (:mod:`.progress`).
         """
+        if self.compiled is not None:
+            self.compiled.run(self._next_change())
         event = self._next_event()
         if event is not None:
             self.progress.note(event)
+            if self.compiled is not None:
+                self.compiled.note(event)
         return event
+
+    def _next_change(self) -> int:
+        """When something happens next that is neither an arrival nor on the agenda [µs]: never."""
+        return NEVER
+
+    def resume(self, arrived: int, active: list[int]) -> None:
+        """Go on after a compiled loop has run events: so many jobs have arrived, and these are in the system."""
+        self.arrived = arrived
+        self.progress.resume(active)
 
     def _next_event(self) -> Event | None:
         while True:

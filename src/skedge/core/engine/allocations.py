@@ -12,11 +12,10 @@ from __future__ import annotations
 from skedge.core.model.cluster import Ints
 from skedge.core.model.network import upload_delay
 from skedge.core.model.time import NEVER
-from skedge.core.record.schedule import VERBS
 from skedge.platform.jit import inlined, lean
 
 from .agenda import GANG_ENDS, put
-from .data import keep_only, new_entry, on_server, workers_on
+from .data import forget, keep_only, new_entry, on_server, workers_on
 from .ledger import (
     ADMITTED,
     ALLOCATIONS,
@@ -27,6 +26,7 @@ from .ledger import (
     COMPUTE_FROM,
     ELASTIC,
     EMPTY,
+    FINISHED,
     FIRST,
     GANG,
     HELD,
@@ -38,11 +38,13 @@ from .ledger import (
     PS,
     PS_ROWS,
     PS_SINCE,
+    REJECTED,
     ROOM,
     RUNS,
     SINCE,
     SIZE,
     STALE,
+    STATUS,
     STOPPED,
     STYLE,
     TRAINED,
@@ -55,10 +57,7 @@ from .ledger import (
     Ledger,
     note_decision,
 )
-
-ALLOCATE, ALLOCATE_EACH, SUSPEND, REJECT, UPLOAD = (
-    VERBS.index(verb) for verb in ("allocate", "allocate_each", "suspend", "reject", "upload")
-)
+from .orders import ALLOCATE, ALLOCATE_EACH, REJECT, SUSPEND, UPLOAD
 
 # -- an allocation begins --------------------------------------------------------------------------------------------
 
@@ -441,9 +440,19 @@ def stop(case: Case, ledger: Ledger, job: int) -> None:
 def finish(case: Case, ledger: Ledger, job: int) -> None:
     """`job`, which holds workers, has done its work."""
     job_row = ledger.jobs[job]
-    job_row[TRAINED] = job_row[TRUE_LEFT]
+    job_row[TRAINED], job_row[STATUS] = job_row[TRUE_LEFT], FINISHED
     _note_runs(case, ledger, job, job_row[TRAINED], 0)
     _release(case, ledger, job)
+    leave(ledger, job)
+
+
+@lean
+def leave(ledger: Ledger, job: int) -> None:
+    """Forget `job`, which holds no workers and has left."""
+    job_row = ledger.jobs[job]
+    job_row[LEFT] = job_row[TRUE_LEFT] = job_row[SIZE] = 0
+    job_row[STOPPED] = -1
+    forget(ledger.data, job)
 
 
 @lean
@@ -544,3 +553,4 @@ def reject(ledger: Ledger, job: int, reason: int, value: float) -> None:
         Number of the reason, and the value; NaN for none.
     """
     note_decision(ledger, job, REJECT, -1, -1, reason, value)
+    ledger.jobs[job, STATUS] = REJECTED

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from skedge.platform.jit import is_interpreted
 
 from .ledger import (
     ADMITTED,
+    ARRIVED,
     DECISIONS,
     NO_VALUE,
     NOW,
@@ -31,6 +33,24 @@ from .ledger import (
     with_jobs,
     with_room,
 )
+from .orders import (
+    FIRST_ARRIVED,
+    MEASURED,
+    N_FINISHED,
+    N_INTERRUPTED,
+    N_LEFT,
+    N_LOST,
+    N_ORDERS,
+    ORDER_FIRST,
+    ORDER_SIZE,
+    UNTIL,
+    make_facts,
+    make_orders,
+)
+from .step import FULL, room_for_event
+
+if TYPE_CHECKING:
+    from skedge.core.events import Event
 
 _note_decision: Any = note_decision.py_func  # type: ignore[attr-defined]
 
@@ -42,14 +62,22 @@ class EngineArrays:
     ----------
     case, ledger
         The arrays. Those by job are made anew when jobs are added; no other array that a caller may keep moves.
+    facts, orders
+        What a compiled decision reads, and what it writes.
     """
 
     def __init__(self, scenario: Scenario) -> None:
         self.case, self.ledger = make_case(scenario)._replace(simulated=0), make_ledger(scenario)
         self._placement = np.zeros((len(scenario.cluster.servers) + 1, 2), np.int64)
         self._due = np.zeros((64, 3), np.int64)
+        self._make_room_for_orders(len(scenario.jobs))
         self._handle: Any = None
         self._calls: Any = None
+
+    def _make_room_for_orders(self, n_jobs: int) -> None:
+        n_servers = len(self.ledger.in_service)
+        n_workers = int(self.ledger.capacity.sum())
+        self.facts, self.orders = make_facts(n_jobs, n_servers), make_orders(n_jobs, n_workers)
 
     def leave_slots(self) -> None:
         """Workers and PSs are no slots: who keeps the resources checks and counts them."""
@@ -68,6 +96,8 @@ class EngineArrays:
         ledger = self.ledger._replace(rows=no_rows(), counters=counters)
         # what never changes is shared; one memo, as kernel and books have arrays of the ledger, too
         memo.update({id(array): array for array in (*self.case, *self.case.delays) if isinstance(array, np.ndarray)})
+        for array in (*self.facts, *self.orders):
+            memo[id(array)] = array.copy()
         vars(engine).update(deepcopy({**self.__getstate__(), "ledger": ledger}, memo))
         return engine
 
@@ -81,6 +111,9 @@ class EngineArrays:
             work=np.concatenate([ledger.work, scenario.true_work[known:]]),
             data=with_jobs(ledger.data, len(scenario.jobs)),
         )
+        if len(scenario.jobs) > len(self.facts.left):
+            # doubled, so that growth costs O(1) for each job
+            self._make_room_for_orders(2 * len(scenario.jobs))
         self._refresh()
 
     # -- calls of compiled functions -----------------------------------------------------------------------------
@@ -107,16 +140,19 @@ class EngineArrays:
     def _make_handle(self) -> None:
         from . import handle as calls  # noqa: PLC0415 - it imports numba
 
-        self._calls, arrays = calls, (self.case, self.ledger, self._placement)
+        self._calls = calls
         if is_interpreted():
-            self._handle = SimpleNamespace(case=self.case, ledger=self.ledger, placement=self._placement)
+            self._handle = SimpleNamespace(**dict(zip(calls.FIELDS, self._arrays(), strict=True)))
         else:
-            self._handle = calls.make_handle(*arrays)
+            self._handle = calls.make_handle(*self._arrays())
+
+    def _arrays(self) -> tuple[Any, ...]:
+        return self.case, self.ledger, self._placement, self.facts, self.orders
 
     def _refresh(self) -> None:
         """Have the handle know arrays that have been replaced or have moved."""
         if self._handle is not None:
-            self._calls.put_back(self._handle, self.case, self.ledger, self._placement)
+            self._calls.put_back(self._handle, *self._arrays())
 
     def _grow(self, room: int) -> None:
         """Make room for this number of rows in every array, and for others after them."""
@@ -132,6 +168,76 @@ class EngineArrays:
             rows[:n] = sorted(placement)
         rows[n:, 1] = 0
         return n
+
+    # -- decisions that are compiled -----------------------------------------------------------------------------
+
+    def decided(self, decide: Callable[..., object], state: tuple[Any, ...], event: Event) -> list[list[int]]:
+        """The orders of a compiled decision on `event`, as rows of :mod:`.orders`.
+
+        Parameters
+        ----------
+        decide
+            Takes the handle and the state of the policy.
+        state
+            The state of the policy: a named tuple of arrays.
+        event
+            What has happened.
+        """
+        self._set_facts(event)
+        return self.ordered(decide, state)
+
+    def ordered(self, decide: Callable[..., object], *arguments: Any) -> list[list[int]]:
+        """The rows that a compiled function writes, given the handle and these arguments."""
+        if self._handle is None:
+            self._make_handle()
+        self.orders.counters[:] = 0
+        decide(self._handle, *arguments)
+        rows: list[list[int]] = self.orders.rows[: self.orders.counters[N_ORDERS]].tolist()
+        return rows
+
+    def _set_facts(self, event: Event) -> None:
+        facts, left = self.facts, (*event.finished, *(job for job, _ in event.failed))
+        lost = [server for server, reason in event.servers if reason]
+        facts.left[: len(left)] = left
+        facts.interrupted[: len(event.interrupted)] = event.interrupted
+        facts.lost[: len(lost)] = lost
+        counters = facts.counters
+        counters[N_FINISHED], counters[N_LEFT] = len(event.finished), len(left)
+        counters[N_INTERRUPTED], counters[N_LOST] = len(event.interrupted), len(lost)
+        counters[FIRST_ARRIVED] = self.ledger.counters[ARRIVED] - len(event.arrived)
+        counters[MEASURED] = len(event.measured) > 0
+
+    def advance(self, loop: Callable[..., int], state: tuple[Any, ...], events: int, until: int) -> int:
+        """Run events of a compiled loop.
+
+        Parameters
+        ----------
+        loop
+            Takes the handle, the state of the policy, and a number of events.
+        state
+            The state of the policy: a named tuple of arrays.
+        events
+            Most events, at least 1.
+        until
+            When the loop stops, as something happens then that is not the engine's [µs].
+
+        Returns
+        -------
+        OVER, OUTSIDE, BROKEN or PAUSED (:mod:`.step`).
+        """
+        if self._handle is None:
+            self._make_handle()
+        self.facts.counters[UNTIL] = until
+        while (outcome := loop(self._handle, state, events)) == FULL:
+            # rows of what arrives are counted for all jobs: they may arrive together
+            self.ledger = with_room(self.ledger, room_for_event(self.case, self.ledger, len(self.ledger.jobs)))
+            self._refresh()
+        return outcome
+
+    def placement_of(self, row: list[int]) -> Placement:
+        """The placement of an order that a decision has written."""
+        first = row[ORDER_FIRST]
+        return tuple((server, n) for server, n in self.orders.places[first : first + row[ORDER_SIZE]].tolist())
 
     @property
     def now(self) -> int:

@@ -240,6 +240,7 @@ def data_of(data: Data, job: int) -> dict[int, int]:
     return counts
 
 
+@inlined
 def forget(data: Data, job: int) -> None:
     """Drop all data of a job that has left."""
     data.first[job] = data.last[job] = EMPTY

@@ -10,9 +10,9 @@ from skedge.core.model.cluster import Ints, Placement
 from skedge.core.model.time import NEVER
 
 from .agenda import ENTRY_JOB, ENTRY_KIND, ENTRY_TIME, GANG_ENDS
-from .allocations import release_ps, take_ps
+from .allocations import leave, release_ps, take_ps
 from .arrays import EngineArrays
-from .data import data_of, forget, lose
+from .data import data_of, lose
 from .ledger import (
     AGENDA,
     AT_SITES,
@@ -39,6 +39,7 @@ from .ledger import (
 
 _take_ps: Any = take_ps.py_func  # type: ignore[attr-defined]
 _release_ps: Any = release_ps.py_func  # type: ignore[attr-defined]
+_leave: Any = leave.py_func  # type: ignore[attr-defined]
 
 
 class AllocationEngine(EngineArrays):
@@ -155,14 +156,8 @@ class AllocationEngine(EngineArrays):
         """`job` has done its work: release its workers, and forget it."""
         if self.ledger.jobs[job, HELD] > 0:
             self._call("end", job, -1, 1)
-        self.leave(job)
-
-    def leave(self, job: int) -> None:
-        """Forget `job`, which holds no workers and has left."""
-        row = self.ledger.jobs[job]
-        row[LEFT] = row[TRUE_LEFT] = row[SIZE] = 0
-        row[STOPPED] = -1
-        forget(self.ledger.data, job)
+        else:
+            _leave(self.ledger, job)
 
     def _tidy(self) -> None:
         counters = self.ledger.counters

@@ -31,8 +31,12 @@ class HandleType(types.StructRef):
         return tuple((name, unliteral(field)) for name, field in fields)
 
 
+FIELDS = ["case", "ledger", "placement", "facts", "orders"]
+"""Fields of a handle."""
+
+
 class Handle(structref.StructRefProxy):
-    """All arrays of an engine: ``case``, ``ledger``, and ``placement`` for the placement of an order."""
+    """All arrays of an engine: ``case``, ``ledger``, ``facts``, ``orders``, and ``placement`` for a single order."""
 
     __slots__ = ()
 
@@ -41,17 +45,17 @@ class Handle(structref.StructRefProxy):
         return structref.StructRefProxy.__new__(cls, *fields)  # type: ignore[no-untyped-call]
 
 
-structref.define_proxy(Handle, HandleType, ["case", "ledger", "placement"])  # type: ignore[no-untyped-call]
+structref.define_proxy(Handle, HandleType, FIELDS)  # type: ignore[no-untyped-call]
 
 
 @compiled
-def make_handle(case: Any, ledger: Any, placement: Any) -> Any:
+def make_handle(case: Any, ledger: Any, placement: Any, facts: Any, orders: Any) -> Any:
     """A handle of these arrays."""
-    return Handle(case, ledger, placement)
+    return Handle(case, ledger, placement, facts, orders)
 
 
 @compiled
-def put_back(handle: Any, case: Any, ledger: Any, placement: Any) -> None:
+def put_back(handle: Any, case: Any, ledger: Any, placement: Any, facts: Any, orders: Any) -> None:
     """Have the handle refer to these arrays, after some have grown.
 
     Parameters
@@ -62,10 +66,14 @@ def put_back(handle: Any, case: Any, ledger: Any, placement: Any) -> None:
         The arrays.
     placement
         Room for a placement: (server, workers) rows, one for each server.
+    facts, orders
+        Of a decision.
     """
     handle.case = case
     handle.ledger = ledger
     handle.placement = placement
+    handle.facts = facts
+    handle.orders = orders
 
 
 @compiled

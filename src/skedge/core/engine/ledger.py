@@ -33,8 +33,8 @@ GANG, ELASTIC, AT_SITES = range(3)
 (
     ARRIVAL, DEMAND, TYPE, PS_TYPE, CHUNKS,
     LEFT, TRUE_LEFT, HELD, COLOCATED, STYLE, COMPUTE_FROM, SINCE, STOPPED, VERSION, NUMBER, TRAINED,
-    FIRST, SIZE, ROOM, ADMITTED, PS, PS_SINCE,
-) = range(22)  # fmt: skip
+    FIRST, SIZE, ROOM, ADMITTED, PS, PS_SINCE, STATUS,
+) = range(23)  # fmt: skip
 """Columns of ``Ledger.jobs``.
 
 - ARRIVAL [µs, whole slots], DEMAND (k_j), TYPE of its workers and PS_TYPE (-1: none on the edge), CHUNKS (D_j).
@@ -46,12 +46,15 @@ GANG, ELASTIC, AT_SITES = range(3)
   allocation did [worker-µs].
 - FIRST, SIZE, ROOM: where its rows of ``Ledger.workers`` begin, how many there are, and how many have room there.
 - ADMITTED: its first allocation or dispatch [µs], -1 before it. PS: its PS slot (-1: in the cloud, NO_PS: none),
-  PS_SINCE: since when [µs].
+  PS_SINCE: since when [µs]. STATUS: one of the states below.
 """
 
-(ARRIVED, AGENDA, SEQUENCE, STALE, DONE, NOW, DECISIONS, PS_ROWS, UPLOADS, RUNS, WORKER_ROWS, ALLOCATIONS) = range(12)
-"""Numbers of ``Ledger.counters``: jobs arrived; length of the agenda, entries made so far, its obsolete entries; jobs
-completed; the present [µs]; rows of the four tables and of ``Ledger.workers``; allocations made so far."""
+NOT_ARRIVED, WAITING, DISPATCHED, FINISHED, REJECTED = range(-1, 4)
+"""States of a job; one that was allocated workers still is WAITING, a failed one counts as FINISHED."""
+
+(ARRIVED, AGENDA, SEQUENCE, STALE, NOW, DECISIONS, PS_ROWS, UPLOADS, RUNS, WORKER_ROWS, ALLOCATIONS) = range(11)
+"""Numbers of ``Ledger.counters``: jobs arrived; length of the agenda, entries made so far, its obsolete entries;
+the present [µs]; rows of the four tables and of ``Ledger.workers``; allocations made so far."""
 
 
 class Case(NamedTuple):
@@ -248,19 +251,19 @@ def make_ledger(scenario: Scenario) -> Ledger:
         in_service=np.ones(len(cluster.servers), np.bool_),
         agenda=np.zeros((0, 5), np.int64),
         rows=no_rows(),
-        counters=np.zeros(12, np.int64),
+        counters=np.zeros(11, np.int64),
     )
 
 
 def job_rows(scenario: Scenario, first: int) -> Ints:
     """The rows of the jobs from number `first` on, before their arrival."""
     jobs = scenario.jobs
-    table = np.zeros((len(jobs) - first, 22), np.int64)
+    table = np.zeros((len(jobs) - first, STATUS + 1), np.int64)
     table[:, ARRIVAL] = whole_slots(jobs.arrival[first:], scenario.physics.step)
     columns = (jobs.workers, jobs.worker_type, jobs.ps_type, jobs.chunks)
     table[:, DEMAND : CHUNKS + 1] = np.column_stack([column[first:] for column in columns])
     table[:, LEFT], table[:, TRUE_LEFT] = scenario.announced_work[first:, 0], scenario.true_work[first:, 0]
-    table[:, ADMITTED] = table[:, STYLE] = table[:, STOPPED] = -1
+    table[:, ADMITTED] = table[:, STYLE] = table[:, STOPPED] = table[:, STATUS] = -1
     table[:, PS] = NO_PS
     return table
 

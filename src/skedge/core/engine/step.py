@@ -8,7 +8,8 @@ from skedge.platform.jit import inlined, lean
 
 from .agenda import ENTRY_JOB, ENTRY_KIND, ENTRY_NUMBER, ENTRY_TIME, GANG_ENDS, WAKE, drop, is_stale
 from .allocations import finish
-from .ledger import AGENDA, ARRIVAL, ARRIVED, DONE, NOW, STALE, Case, Ledger, has_room
+from .ledger import AGENDA, ARRIVAL, ARRIVED, NOW, STALE, STATUS, WAITING, Case, Ledger, has_room
+from .orders import FIRST_ARRIVED, MEASURED, N_FINISHED, N_INTERRUPTED, N_LEFT, N_LOST, UNTIL, Facts
 
 
 @lean
@@ -53,41 +54,43 @@ def take_due(ledger: Ledger, finished: Ints) -> tuple[int, bool]:
     return n, woke
 
 
-OVER, FULL, QUIET, EVENT = range(4)
-"""What :func:`step` found: the run is over; an array may lack room; nothing a policy must know of; an event."""
+OVER, FULL, QUIET, EVENT, OUTSIDE, BROKEN, PAUSED = range(7)
+"""What :func:`step` found: the run is over; an array may lack room; nothing a policy must know of; an event; something
+that is not the engine's happens first. A loop also ends as an order is BROKEN, or PAUSED as it has done its events."""
 
 
 @inlined
-def step(case: Case, ledger: Ledger, finished: Ints, completed: Ints) -> tuple[int, int, int]:
-    """Go to the next instant, and end the allocations that have done their work.
+def step(case: Case, ledger: Ledger, facts: Facts) -> int:
+    """Go to the next instant, and end the allocations that have done their work; fills `facts`.
 
     Parameters
     ----------
     case, ledger
-        The arrays of the run; at FULL nothing has changed but the present.
-    finished
-        Out: the jobs that complete now, ascending.
-    completed
-        Out: all jobs that have completed so far, in order.
+        The arrays of the run; at FULL nothing has changed but the present, at OUTSIDE nothing has.
+    facts
+        Out: who has left, and who has arrived.
 
     Returns
     -------
-    What it found, the number of jobs in `finished`, and the first job that has arrived now.
+    OVER, FULL, QUIET, EVENT or OUTSIDE.
     """
-    counters, first = ledger.counters, ledger.counters[ARRIVED]
-    counters[NOW] = next_time(ledger)
-    if counters[NOW] == NEVER:
-        return OVER, 0, first
+    counters, time = ledger.counters, next_time(ledger)
+    if time >= facts.counters[UNTIL]:
+        return OVER if time == NEVER else OUTSIDE
+    counters[NOW] = time
     arrivals = n_arrivals(ledger)
     if not has_room(ledger, room_for_event(case, ledger, arrivals)):
-        return FULL, 0, first
-    n_finished, woke = take_due(ledger, finished)
-    counters[ARRIVED] += arrivals
-    for i in range(n_finished):
-        finish(case, ledger, finished[i])
-        completed[counters[DONE]] = finished[i]
-        counters[DONE] += 1
-    return EVENT if woke or n_finished > 0 or arrivals > 0 else QUIET, n_finished, first
+        return FULL
+    n_left, woke = take_due(ledger, facts.left)
+    for i in range(n_left):
+        finish(case, ledger, facts.left[i])
+    facts.counters[N_FINISHED] = facts.counters[N_LEFT] = n_left
+    facts.counters[N_INTERRUPTED] = facts.counters[N_LOST] = facts.counters[MEASURED] = 0
+    facts.counters[FIRST_ARRIVED] = counters[ARRIVED]
+    for _ in range(arrivals):
+        ledger.jobs[counters[ARRIVED], STATUS] = WAITING
+        counters[ARRIVED] += 1
+    return EVENT if woke or n_left > 0 or arrivals > 0 else QUIET
 
 
 @lean

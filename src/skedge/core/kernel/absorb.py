@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 
 from skedge.core.engine.lanes import believe_failed, believe_finished, believe_lost, believe_slower
+from skedge.core.engine.ledger import ARRIVED, DISPATCHED, FINISHED, WAITING
 from skedge.core.errors import StateError
 from skedge.core.events import CLOUD, Event
 
-from .state import DISPATCHED, FINISHED, WAITING, State
+from .state import State
 
 
 def absorb(state: State, event: Event) -> Event:
@@ -43,7 +44,7 @@ def absorb(state: State, event: Event) -> Event:
         if job != state.arrived:
             raise StateError(f"job {job} arrived before job {state.arrived}")
         state.status[job] = WAITING
-        state.arrived += 1
+        state.engine.ledger.counters[ARRIVED] += 1
     # a job whose last chunk in service was displaced returns its PS before the orders of this event take PSs
     for job in event.paused:
         state.running.discard(job)

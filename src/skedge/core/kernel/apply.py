@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from skedge.core.engine.lanes import NO_LINKS, group_of, send_chunks, with_room
+from skedge.core.engine.ledger import DISPATCHED, FINISHED, REJECTED
 from skedge.core.errors import OrderError
 from skedge.core.events import (
     CLOUD,
@@ -26,7 +27,7 @@ from skedge.core.events import (
 from skedge.core.model.time import NEVER
 from skedge.core.record.schedule import COPIES, SHARES
 
-from .state import DISPATCHED, FINISHED, REJECTED, State
+from .state import State
 
 
 def apply(state: State, order: Order) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 from skedge.core.engine.ahead import look_ahead
 from skedge.core.engine.engine import AllocationEngine
 from skedge.core.engine.lanes import Lanes, bring_to, empty_lanes, read_only
+from skedge.core.engine.ledger import ARRIVED, DISPATCHED, STATUS, WAITING
 from skedge.core.events import CLOUD
 from skedge.core.model.cluster import Ints
 from skedge.core.model.job_fields import JobColumns
@@ -18,9 +19,6 @@ from .books import books_for
 from .plans import Plans
 from .time_limits import TimeLimits
 
-WAITING, DISPATCHED, FINISHED, REJECTED = range(4)
-"""States of a job that has arrived; a failed job counts as finished."""
-
 
 class State:
     """State of the cluster and of the jobs that have arrived, as known to the scheduler.
@@ -31,10 +29,8 @@ class State:
     ----------
     now
         The time of the last event [µs]; the engine of a simulation may be at the next one already.
-    arrived, dispatches
-        Numbers of jobs that have arrived, and of dispatches.
-    status
-        State of each job that has arrived: waiting, dispatched, finished or rejected.
+    dispatches
+        Number of dispatches.
     belief
         State of the lanes: as announced, corrected by facts.
     engine
@@ -59,8 +55,7 @@ class State:
 
     def __init__(self, scenario: Scenario, *, preemptive: bool) -> None:
         self.scenario, physics = scenario, scenario.physics
-        self.arrived, self.dispatches = 0, 0
-        self.status = np.full(len(scenario.jobs), -1, np.int64)
+        self.dispatches = 0
         self._columns: JobColumns | None = None
         self._shown = 0
         self.chunk_time, self.factor = scenario.chunk_time, dict[int, float]()
@@ -80,7 +75,6 @@ class State:
     def extend(self, scenario: Scenario) -> None:
         """Add jobs submitted during the run: `scenario` lists them after the present jobs."""
         self.limits.extend(scenario, len(self.scenario.jobs))
-        self.status = np.append(self.status, np.full(len(scenario.jobs) - len(self.scenario.jobs), -1))
         self.chunk_time = np.concatenate([self.chunk_time, scenario.chunk_time[len(self.chunk_time) :]])
         self.scenario, self._columns = scenario, None
         self.books.extend(scenario)
@@ -92,6 +86,16 @@ class State:
         self.books.release_ps(job)
 
     # -- what is asked of it -------------------------------------------------------------------------------------
+
+    @property
+    def arrived(self) -> int:
+        """Number of jobs that have arrived."""
+        return int(self.engine.ledger.counters[ARRIVED])
+
+    @property
+    def status(self) -> Ints:
+        """State of each job (:mod:`skedge.core.engine.ledger`); it can be written."""
+        return self.engine.column(STATUS)
 
     def name(self, job: int) -> str:
         """Id of `job`."""

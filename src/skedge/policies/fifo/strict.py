@@ -2,20 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from skedge.core.events import Event, Order
+from skedge.core.engine.apply import apply_all
+from skedge.core.engine.ledger import HELD, Case, Ledger
+from skedge.core.engine.orders import Facts, Orders
+from skedge.core.engine.step import EVENT, PAUSED, QUIET, step
 from skedge.core.model.cluster import Cluster, Physics
-from skedge.core.policy import Params, View
+from skedge.core.policy import Params
+from skedge.platform.jit import compiled, lean
 from skedge.policies.gangs.base import GangPolicy
+from skedge.policies.gangs.edge import ACTIVE
+from skedge.policies.gangs.selection import RANKED, GangState, admit_gangs, fill
 
 if TYPE_CHECKING:
     from numpy.random import Generator
 
 
+@lean
+def decide(case: Case, ledger: Ledger, state: GangState, facts: Facts, orders: Orders) -> None:
+    """Start the jobs at the head of the queue whose demand is free."""
+    lists, lengths, n = state.edge.lists, state.edge.lengths, 0
+    admit_gangs(case, ledger, state, facts, orders)
+    for i in range(lengths[ACTIVE]):
+        if ledger.jobs[lists[ACTIVE, i], HELD] == 0:
+            lists[RANKED, n] = lists[ACTIVE, i]
+            n += 1
+    if n > 0:
+        fill(case, ledger, state, lists[RANKED, :n], True, orders)
+
+
+@lean
+def run(case: Case, ledger: Ledger, state: GangState, facts: Facts, orders: Orders, events: int) -> int:
+    """At most so many events of a simulation; returns as :func:`~skedge.core.engine.step.step`, or PAUSED."""
+    for _ in range(events):
+        outcome = step(case, ledger, facts)
+        if outcome == EVENT:
+            decide(case, ledger, state, facts, orders)
+            outcome = apply_all(case, ledger, orders)
+        if outcome != QUIET:
+            return outcome
+    return PAUSED
+
+
+@compiled
+def _decide(handle: Any, state: GangState) -> None:
+    decide(handle.case, handle.ledger, state, handle.facts, handle.orders)
+
+
+@compiled
+def _run(handle: Any, state: GangState, events: int) -> int:
+    return run(handle.case, handle.ledger, state, handle.facts, handle.orders, events)
+
+
 class StrictFifo(GangPolicy):
     """Gangs start in order of arrival, each when its whole demand is free, and run to the end."""
+
+    rank: ClassVar[str] = "first_in_first_out"
+    decision, loop = _decide, _run
 
     def __init__(self, params: Params, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         self.params = params
@@ -26,13 +70,3 @@ class StrictFifo(GangPolicy):
         # where the cloud is allowed a gang without room goes there, so no job waits behind it
         self.stop_at_first = not (self.params.backfill or self.params.allow_cloud)
         super().start(cluster, physics, rng)
-
-    def decide(self, event: Event, view: View) -> Iterator[Order]:
-        """Start the jobs at the head of the queue whose demand is free."""
-        yield from self.admit(event, view)
-        queue = self.active[self.gang.running[self.active] == 0]
-        if len(queue):
-            queue, verdict = self.share_out(queue, view, free=view.free_workers)
-            changes = self.apply_verdict(queue, verdict, queue[:0])
-            yield from self.carry_out(changes, view, "first_in_first_out")
-            yield from self.note_shares(changes, view)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
-import numpy as np
-
-from skedge.core.engine.data import lose, with_space
-from skedge.core.engine.ledger import no_data
-from skedge.core.events import Allocate, Event, Order, Reject, Suspend, WakeAt, ps_in
-from skedge.core.model.cluster import Cluster, Ints, Physics, Placement
-from skedge.core.model.time import NEVER
+from skedge.core.events import Order
+from skedge.core.model.cluster import Cluster, Ints, Physics
 from skedge.core.policy import Params, View
+from skedge.platform.jit import compiled
 
 from .edge import EdgePolicy
-from .placement import Changes, Gang, Rule, carry, make_scratch, select
-from .sharing import FreeSlots, SharingLayer
+from .placement import Rule, make_scratch
+from .selection import BEGINS, HOLDERS, MOVES, OWN, STOPS, VERDICT, GangState, carry_out, compare, select
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -44,190 +40,75 @@ class GangParams(Params):
     placement: Literal["keep_running", "literal"] = "keep_running"
 
 
+class Changes(NamedTuple):
+    """Which jobs of a selection stop, run on elsewhere, and begin; and all that run now."""
+
+    stops: Ints
+    moves: Ints
+    begins: Ints
+    runs: Ints
+
+
 class GangPolicy(EdgePolicy):
-    """Base of SRTF, Tiresias-L and FIFO: turns a selection of jobs into orders."""
+    """Base of SRTF, Tiresias-L and FIFO; a policy that ranks in Python turns its order into orders by three calls.
+
+    :meth:`choose` says which jobs run, :meth:`note` what that changes, :meth:`carry_out` has the orders.
+    """
 
     name: ClassVar[str] = ""
     Parameters: ClassVar[type[Params]] = GangParams
+    rows: ClassVar[int] = OWN
     stop_at_first = False
 
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run."""
         super().start(cluster, physics, rng)
-        empty, no_placements = np.zeros(0, np.int64), np.zeros((0, 1), np.int64)
-        self.gang, self.stored = Gang(empty, empty, empty, no_placements, no_placements, empty, empty), no_data()
-        self.known = 0
-        self.holders: Ints = empty
-        self.rule = Rule(
-            stop_at_first=int(self.stop_at_first),
-            sticky=int(self.params.sticky),
-            keep_running=int(self.params.placement == "keep_running"),
-            kept=int(physics.data == "kept"),
-        )
-        self.layer = None if cluster.sharing is None else SharingLayer(cluster.sharing, cluster)
+        params = self.params
+        self.rule = Rule(int(self.stop_at_first), int(params.sticky), int(params.placement == "keep_running"))
         types = len(cluster.worker_types), max(1, len(cluster.ps_types))
         self.scratch = make_scratch(len(cluster.servers), *types, cluster.lanes)
 
-    def admit(self, event: Event, view: View) -> Iterator[Order]:
-        """As in the base; jobs that lost their workers with a server count as not started."""
-        for job in event.left:
-            self.gang.running[job] = 0
-        for job in event.interrupted:
-            self.holders = self.holders[self.holders != job]
-            self.gang.running[job] = self.gang.used[job] = 0
-        for server, reason in event.servers:
-            if reason:
-                lose(self.stored, server)
-        self._make_room(view)
-        if self.layer is not None:
-            self.layer.admit(event.interrupted, view)
-        yield from super().admit(event, view)
+    def state(self) -> tuple[Any, ...]:
+        """The arrays of the policy."""
+        return GangState(self.edge, self.rule, self.scratch, int(self.params.allow_cloud))
 
-    def _make_room(self, view: View) -> None:
-        if view.arrived == self.known:
-            return
-        g, jobs, width = self.gang, len(self.gang.used), self.gang.servers.shape[1]
-        workers = view.jobs.workers[self.known :]
-        if view.arrived > jobs:
-            # doubled, so that growth costs O(1) for each job
-            jobs = max(2 * jobs, view.arrived, 64)
-        # a gang of k workers is on at most k servers
-        width = max(width, min(int(workers.max()), len(self.cluster.servers)))
-        if (jobs, width) != g.servers.shape:
-            self.gang = g = Gang(
-                _longer(g.workers, jobs), _longer(g.kind, jobs), _longer(g.ps_kind, jobs),
-                _grown(g.servers, jobs, width), _grown(g.counts, jobs, width),
-                _longer(g.used, jobs), _longer(g.running, jobs),
-            )  # fmt: skip
-        self.stored = with_space(self.stored, jobs, 0)
-        rows = slice(self.known, view.arrived)
-        g.workers[rows], g.kind[rows] = workers, view.jobs.worker_type[rows]
-        g.ps_kind[rows] = np.maximum(view.jobs.ps_type[rows], 0)
-        self.known = view.arrived
+    # -- for policies that rank in Python ------------------------------------------------------------------------
 
-    def _never_fits(self, job: int, view: View) -> Order | None:
-        order = super()._never_fits(job, view)
-        quota = None if self.layer is None else self.layer.quota_of(job, view)
-        k = int(view.jobs.workers[job])
-        if order is not None or quota is None or k <= quota:
-            return order
-        if self.cluster.cloud is not None:
-            return self._to_cloud(job, k, "never_fits_edge")
-        return Reject(job, f"never_fits: it asks for {k} workers; the quota of its tenant is {quota}")
+    def choose(self, order: Ints, view: View, *, running_stay: bool = False) -> Ints:
+        """Give each job of `order` its demand if that is left; returns verdicts (:func:`~.placement.scan`).
 
-    # -- selection -----------------------------------------------------------------------------------------------
-
-    def choose(self, order: Ints, view: View, *, free: Ints | None = None) -> Ints:
-        """Give each job of `order` its demand if that is left, of all edge workers or of `free`; returns verdicts."""
-        self.scratch.free[:] = view.capacity if free is None else free
-        left = self._ps_left(view, free is not None)
-        self.scratch.ps_left[: len(left)] = left
-        verdict = np.empty(len(order), np.int64)
-        select(order, self.gang, self.stored, self.rule, self.scratch, view.delays(), verdict)
-        return verdict
-
-    def share_out(self, order: Ints, view: View, *, free: Ints | None = None) -> tuple[Ints, Ints]:
-        """As :meth:`choose`, but by the tenants and classes of the cluster, if it has them.
-
-        Returns the order in which the jobs were tried, and their verdicts.
+        `running_stay`: `order` has only jobs that wait, and running jobs keep their workers.
         """
-        if self.layer is None:
-            return order, self.choose(order, view, free=free)
-        holders = order[:0] if free is None else self.active[self.gang.running[self.active] > 0]
-        workers = (view.capacity if free is None else free).sum(axis=0)
-        slots = FreeSlots(workers, self._ps_left(view, free is not None))
-        excluded = order[:0]
-        while True:
-            jobs = order[~np.isin(order, excluded)]
-            jobs, n_tried = self.layer.arrange(jobs, self.gang, view, holders, slots, stop_at_first=self.stop_at_first)
-            verdict = self.choose(jobs, view, free=free)
-            # a job that waits for its last place displaces none: arrange the others again without it
-            stuck = jobs[:n_tried][verdict[:n_tried] == 0]
-            if self.stop_at_first or not len(stuck):
-                break
-            excluded = np.concatenate([excluded, stuck])
-        verdict[n_tried:] = 0
-        return np.concatenate([jobs, excluded]), np.concatenate([verdict, np.zeros_like(excluded)])
+        self._engine = view.engine
+        self._engine.ordered(_select, self.state(), order, running_stay)
+        return self.edge.lists[VERDICT, : len(order)].copy()
 
     def note(self, order: Ints, verdict: Ints) -> Changes:
-        """The changes that follow from the verdicts on `order`, all jobs in the system; updates the books too."""
-        changes = self.apply_verdict(order, verdict, self.holders)
-        self.holders = changes.runs
-        return changes
+        """The changes that follow from the verdicts of :meth:`choose` on `order`."""
+        self.edge.lists[VERDICT, : len(order)] = verdict
+        self._engine.ordered(_compare, self.state(), order)
+        return Changes(*(self._list(row) for row in (STOPS, MOVES, BEGINS, HOLDERS)))
 
-    def apply_verdict(self, order: Ints, verdict: Ints, holders: Ints) -> Changes:
-        """Compare verdicts with the jobs that ran, and note where jobs and their data are now."""
-        self.stored = with_space(self.stored, len(self.gang.used), int(np.maximum(verdict, 0).sum()))
-        return carry(order, verdict, holders, self.gang, self.stored, self.scratch)
-
-    def note_shares(self, changes: Changes, view: View) -> Iterator[WakeAt]:
-        """Tell the layer of tenants, if there is one, what has changed; ask to be woken when it next decides anew."""
-        if self.layer is None:
-            return
-        self.layer.note(changes, view.now)
-        if self.layer.wake_at <= view.now:
-            self.layer.wake_at = NEVER
-        due = self.layer.next_change(self.active, self.gang, view)
-        if due < self.layer.wake_at:
-            self.layer.wake_at = due
-            yield WakeAt(due)
-
-    def terms(self, job: int, view: View) -> dict[str, Any]:
-        """As in the base, with the job's tenant and class."""
-        base_terms = super().terms(job, view)
-        return {**base_terms, **self._shared(job, view), "in_system": base_terms["in_system"]}
-
-    def _row(self, job: int, view: View) -> dict[str, Any]:
-        return {**super()._row(job, view), **self._shared(job, view)}
-
-    def _shared(self, job: int, view: View) -> dict[str, Any]:
-        """Tenant and class of `job`, if the cluster has them."""
-        if self.layer is None:
-            return {}
-        tenant = self.layer.sharing.names[view.jobs.tenant[job]]
-        return {"tenant": tenant, "class": self.layer.class_of(job, view, running=bool(self.gang.running[job]))}
+    def _list(self, row: int) -> Ints:
+        return self.edge.lists[row, : self.edge.lengths[row]].copy()
 
     def carry_out(self, changes: Changes, view: View, reason: str) -> Iterator[Order]:
         """Orders that carry out `changes`: first all suspensions, then all placements."""
-        moves, ps_job = changes.moves.tolist(), view.ps_job
-        # a job that is moved runs on, so it keeps its PS: it is placed before those that choose one
-        kept_ps = [view.ps_of(job) for job in moves]
-        for job in changes.stops.tolist():
-            yield Suspend(job, "preempted")
-        for job in moves:
-            yield Suspend(job, "moved")
-        for job, ps in zip(moves, kept_ps, strict=True):
-            placement = self._where(job)
-            yield Allocate(
-                job, placement, ps_in(self._ps_for(job, placement, view, ps_job) if ps is None else ps), reason
-            )
-        for job in changes.begins.tolist():
-            placement = self._where(job)
-            yield Allocate(job, placement, ps_in(self._ps_for(job, placement, view, ps_job)), reason)
-        if self.params.allow_cloud and self._has_cloud(view):
-            yield from self._spill(view)
-
-    def _spill(self, view: View) -> Iterator[Order]:
-        """What has never run and waits goes to the cloud, for good."""
-        waits = (self.gang.running[self.active] == 0) & (self.gang.used[self.active] == 0)
-        for job in self.active[waits].tolist():
-            self.active = self.active[self.active != job]
-            yield self._to_cloud(job, int(view.jobs.workers[job]), "no_room_on_edge")
-
-    def _where(self, job: int) -> Placement:
-        gang, n = self.gang, int(self.gang.used[job])
-        if n == 1:
-            return ((int(gang.servers[job, 0]), int(gang.counts[job, 0])),)
-        return tuple(sorted(zip(gang.servers[job, :n].tolist(), gang.counts[job, :n].tolist(), strict=True)))
+        for row, jobs in zip((STOPS, MOVES, BEGINS), changes, strict=False):
+            self.edge.lists[row, : len(jobs)], self.edge.lengths[row] = jobs, len(jobs)
+        return self.orders(view.engine.ordered(_carry_out, self.state()), view, reason)
 
 
-def _grown(table: Ints, rows: int, width: int) -> Ints:
-    out = np.zeros((max(rows, table.shape[0]), max(width, table.shape[1])), np.int64)
-    out[: table.shape[0], : table.shape[1]] = table
-    return out
+@compiled
+def _select(handle: Any, state: GangState, order: Ints, running_stay: bool) -> None:
+    select(handle.case, handle.ledger, state, order, running_stay)
 
 
-def _longer(column: Ints, rows: int) -> Ints:
-    out = np.zeros(rows, np.int64)
-    out[: len(column)] = column
-    return out
+@compiled
+def _compare(handle: Any, state: GangState, order: Ints) -> None:
+    compare(handle.ledger, state, order, 0)
+
+
+@compiled
+def _carry_out(handle: Any, state: GangState) -> None:
+    carry_out(handle.case, handle.ledger, state, handle.orders)

@@ -13,41 +13,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.engine.data import look_up, store
-from skedge.core.engine.ledger import BLOCK, EMPTY, Data
+from skedge.core.engine.data import look_up
+from skedge.core.engine.ledger import BLOCK, DEMAND, EMPTY, FIRST, HELD, PS_TYPE, SIZE, TYPE, Case, Data, Ledger
 from skedge.core.model.cluster import Ints
-from skedge.core.model.network import Delays, upload_delay
+from skedge.core.model.network import upload_delay
 from skedge.core.model.time import NEVER
 from skedge.platform.jit import compiled, inlined, lean
 
-_STOPS = 2
-"""Mark of a running job that stops."""
-
-
-class Gang(NamedTuple):
-    """The jobs' data for :func:`select`; all arrays are by job.
-
-    Attributes
-    ----------
-    workers, kind, ps_kind
-        k_j, worker type, PS type.
-    servers, counts
-        Last placement, shape ``(jobs, width)``: servers and workers, `used` of them; 0 if there is none.
-    running
-        1 while the job holds workers.
-    """
-
-    workers: Ints
-    kind: Ints
-    ps_kind: Ints
-    servers: Ints
-    counts: Ints
-    used: Ints
-    running: Ints
-
 
 class Rule(NamedTuple):
-    """Options of :func:`select`.
+    """Options of :func:`scan`.
 
     Attributes
     ----------
@@ -57,27 +32,24 @@ class Rule(NamedTuple):
         1: a job that has data somewhere runs only there.
     keep_running
         1: prefer workers that no running job holds, so that fewer jobs are moved.
-    kept
-        1: data stay where they were brought.
     """
 
     stop_at_first: int
     sticky: int
     keep_running: int
-    kept: int
 
 
 class Scratch(NamedTuple):
-    """Arrays that :func:`select` works on.
+    """Arrays that :func:`scan` works on.
 
     Attributes
     ----------
     free, unheld
-        Free workers, and those that no running job holds, by (server, type); the caller fills `free`.
+        Free workers, and those that no running job holds, by (server, type).
     total
         Free workers by type.
     ps_left
-        PS slots left by type, a large number where the cloud is the fallback; the caller fills it.
+        PS slots left by type, a large number where the cloud is the fallback.
     delay, room, there
         Upload delay, room of each server for one job, and of how many workers it has the data.
     servers, counts
@@ -111,34 +83,29 @@ def make_scratch(servers: int, types: int, ps_types: int, workers: int) -> Scrat
 
 
 @lean
-def select(order: Ints, gang: Gang, stored: Data, rule: Rule, scratch: Scratch, delays: Delays, verdict: Ints) -> None:
-    """Scan the jobs in `order`, giving each its whole demand if that is left; others wait.
+def scan(
+    case: Case, ledger: Ledger, has_place: Ints, order: Ints, first: int, rule: Rule, scratch: Scratch, verdict: Ints
+) -> None:
+    """Try the jobs from number `first` of `order` on, giving each its whole demand if that is left; others wait.
 
     Parameters
     ----------
+    case, ledger
+        The run; it has the jobs, their last placements, and where their data are.
+    has_place
+        By job: 1 if the last placement is one to return to.
+    order
+        Jobs, in the order in which they are tried.
+    first
+        Index in `order`; the verdicts before it stay.
+    rule
+        Options.
+    scratch
+        With `free`, `unheld`, `total` and `ps_left` as the jobs before `first` leave them.
     verdict
         Out, for each job of `order`: 0 waits, -1 keeps its last placement, n > 0 is placed anew on n servers.
     """
-    _prepare(order, gang, rule, scratch)
-    scan(order, 0, gang, stored, rule, scratch, delays, verdict)
-
-
-@lean
-def scan(
-    order: Ints, first: int, gang: Gang, stored: Data, rule: Rule, scratch: Scratch, delays: Delays, verdict: Ints
-) -> None:
-    """:func:`select` from job number `first` of `order` on; the scratch has what is left for these.
-
-    Parameters
-    ----------
-    first
-        Index in `order` from which on jobs are tried; the verdicts before it stay.
-    scratch
-        With `free`, `unheld`, `total` and `ps_left` as the jobs before `first` leave them.
-    order, gang, stored, rule, delays, verdict
-        As in :func:`select`.
-    """
-    filled = left = 0
+    n_filled = left = 0
     for kind in range(len(scratch.total)):
         left += scratch.total[kind]
     for n in range(first, len(order)):
@@ -148,73 +115,63 @@ def scan(
         if left == 0:
             return
         job = order[n]
-        kind, k = gang.kind[job], gang.workers[job]
+        kind, k, ps_kind = ledger.jobs[job, TYPE], ledger.jobs[job, DEMAND], max(ledger.jobs[job, PS_TYPE], 0)
         # enough workers in all is enough for a gang: its workers may be on any servers
-        if scratch.total[kind] >= k and scratch.ps_left[gang.ps_kind[job]] > 0:
-            if _keeps_place(job, gang, rule, scratch):
+        if scratch.total[kind] >= k and scratch.ps_left[ps_kind] > 0:
+            if has_place[job] and _keeps_place(ledger, job, rule, scratch):
                 verdict[n] = -1
-            elif gang.used[job] == 0 or rule.sticky == 0:
-                verdict[n] = _place_anew(job, gang, stored, rule, scratch, delays, filled)
+            elif has_place[job] == 0 or rule.sticky == 0:
+                verdict[n] = _place_anew(case, ledger, job, rule, scratch, n_filled)
         if verdict[n] == 0:
             if rule.stop_at_first:
                 return
             continue
         scratch.total[kind] -= k
-        scratch.ps_left[gang.ps_kind[job]] -= 1
-        filled = _take(job, gang, scratch, verdict[n], filled)
+        scratch.ps_left[ps_kind] -= 1
+        n_filled = _take(ledger, job, scratch, verdict[n], n_filled)
         left -= k
 
 
 @inlined
-def _prepare(order: Ints, gang: Gang, rule: Rule, scratch: Scratch) -> None:
-    """Fill the totals by type, and with ``keep_running`` what no running job holds."""
-    for kind in range(len(scratch.total)):
-        scratch.total[kind] = 0
-        for s in range(len(scratch.room)):
-            scratch.total[kind] += scratch.free[s, kind]
-            scratch.unheld[s, kind] = scratch.free[s, kind]
-    # jobs that run stay where they are while others find room beside them
-    if rule.keep_running:
-        for n in range(len(order)):
-            job = order[n]
-            if gang.running[job]:
-                for i in range(gang.used[job]):
-                    scratch.unheld[gang.servers[job, i], gang.kind[job]] -= gang.counts[job, i]
-
-
-@inlined
-def _take(job: int, gang: Gang, scratch: Scratch, verdict: int, filled: int) -> int:
+def _take(ledger: Ledger, job: int, scratch: Scratch, verdict: int, n_filled: int) -> int:
     """Take the workers of a job that is to run; returns how many places are filled."""
-    kind = gang.kind[job]
+    kind = ledger.jobs[job, TYPE]
     if verdict == -1:
-        for i in range(gang.used[job]):
-            scratch.free[gang.servers[job, i], kind] -= gang.counts[job, i]
-            if gang.running[job] == 0:
-                scratch.unheld[gang.servers[job, i], kind] -= gang.counts[job, i]
-        return filled
-    for i in range(filled, filled + verdict):
+        add_last_place(ledger, job, scratch.free, -1)
+        if ledger.jobs[job, HELD] == 0:
+            add_last_place(ledger, job, scratch.unheld, -1)
+        return n_filled
+    for i in range(n_filled, n_filled + verdict):
         scratch.free[scratch.servers[i], kind] -= scratch.counts[i]
         scratch.unheld[scratch.servers[i], kind] -= scratch.counts[i]
-    return filled + verdict
+    return n_filled + verdict
 
 
 @inlined
-def _keeps_place(job: int, gang: Gang, rule: Rule, scratch: Scratch) -> bool:
+def add_last_place(ledger: Ledger, job: int, room: Ints, sign: int) -> None:
+    """Add the workers of the job's present or last placement, times `sign`, to `room`, by (server, type)."""
+    job_row = ledger.jobs[job]
+    for i in range(job_row[FIRST], job_row[FIRST] + job_row[SIZE]):
+        room[ledger.workers[i, 0], job_row[TYPE]] += sign * ledger.workers[i, 1]
+
+
+@inlined
+def _keeps_place(ledger: Ledger, job: int, rule: Rule, scratch: Scratch) -> bool:
     """Whether the job's last placement is free, and is not held by others where it is to take free workers first."""
-    if gang.used[job] == 0 or not _fits(job, gang, scratch.free):
+    if not _fits(ledger, job, scratch.free):
         return False
-    if rule.keep_running == 0 or rule.sticky or gang.running[job] or _fits(job, gang, scratch.unheld):
+    if rule.keep_running == 0 or rule.sticky or ledger.jobs[job, HELD] > 0 or _fits(ledger, job, scratch.unheld):
         return True
     # its last place is in part a running job's: it takes it only where the free workers are too few
-    return _unheld(gang.kind[job], scratch) < gang.workers[job]
+    return _unheld(ledger.jobs[job, TYPE], scratch) < ledger.jobs[job, DEMAND]
 
 
 @inlined
-def _fits(job: int, gang: Gang, room: Ints) -> bool:
+def _fits(ledger: Ledger, job: int, room: Ints) -> bool:
     """Whether `room`, by (server, type), holds the job's last placement."""
-    fits = True
-    for i in range(gang.used[job]):
-        fits = fits and room[gang.servers[job, i], gang.kind[job]] >= gang.counts[job, i]
+    job_row, fits = ledger.jobs[job], True
+    for i in range(job_row[FIRST], job_row[FIRST] + job_row[SIZE]):
+        fits = fits and room[ledger.workers[i, 0], job_row[TYPE]] >= ledger.workers[i, 1]
     return fits
 
 
@@ -229,36 +186,36 @@ def _unheld(kind: int, scratch: Scratch) -> int:
 
 
 @lean
-def _place_anew(job: int, gang: Gang, stored: Data, rule: Rule, scratch: Scratch, delays: Delays, filled: int) -> int:
+def _place_anew(case: Case, ledger: Ledger, job: int, rule: Rule, scratch: Scratch, n_filled: int) -> int:
     """Place a job whose demand is left somewhere; returns on how many servers."""
-    kind, k = gang.kind[job], gang.workers[job]
+    kind, k, delays = ledger.jobs[job, TYPE], ledger.jobs[job, DEMAND], case.delays
     if rule.keep_running == 0 or _unheld(kind, scratch) < k:
         for s in range(len(scratch.room)):
             scratch.room[s] = scratch.free[s, kind]
-    nearest = _nearest_for_all(job, k, stored, rule, scratch.room, delays)
+    nearest = _nearest_for_all(case, ledger.data, job, k, scratch.room)
     if nearest >= 0:
-        scratch.servers[filled], scratch.counts[filled] = nearest, k
+        scratch.servers[n_filled], scratch.counts[n_filled] = nearest, k
         return 1
     for s in range(len(scratch.room)):
         scratch.delay[s] = upload_delay(delays, job, s) if scratch.room[s] > 0 else NEVER
-    if rule.kept:
-        look_up(stored, job, scratch.there)
+    if case.kept:
+        look_up(ledger.data, job, scratch.there)
         forgive(scratch.room, scratch.there, k, scratch.delay)
-    return place(scratch.room, scratch.delay, k, scratch.servers[filled:], scratch.counts[filled:])
+    return place(scratch.room, scratch.delay, k, scratch.servers[n_filled:], scratch.counts[n_filled:])
 
 
 @inlined
-def _nearest_for_all(job: int, k: int, stored: Data, rule: Rule, room: Ints, delays: Delays) -> int:
+def _nearest_for_all(case: Case, data: Data, job: int, k: int, room: Ints) -> int:
     """The server of least (delay, server) that holds all `k` workers, -1 if none does: :func:`place` for one server."""
-    best, best_delay = -1, NEVER
-    block = stored.first[job] if rule.kept else EMPTY
+    best, best_delay, delays = -1, NEVER, case.delays
+    block = data.first[job] if case.kept else EMPTY
     while block != EMPTY:
         for i in range(BLOCK * block, BLOCK * (block + 1)):
-            server = stored.server[i]
+            server = data.server[i]
             # its data are there, for all workers
-            if server != EMPTY and room[server] >= k and stored.workers[i] >= k and (best < 0 or server < best):
+            if server != EMPTY and room[server] >= k and data.workers[i] >= k and (best < 0 or server < best):
                 best, best_delay = server, 0
-        block = stored.following[block]
+        block = data.following[block]
     if best_delay == 0 and delays.fixed.shape[0] == 0 and min(delays.lo[job, 0], delays.lo[job, 1]) > 0:
         return best  # all other delays are longer
     for s in range(len(room)):
@@ -470,96 +427,3 @@ def _choose(room: Ints, delay: Ints, nearest: Ints, n: int, sums: Ints) -> None:
             if rest_sum < NEVER and rest_sum + delay[s] == sums[i, c, r]:
                 nearest[0, size - c] = s
                 c, r = c - 1, max(0, r - room[s])
-
-
-class Changes(NamedTuple):
-    """Which jobs of a selection stop, run on elsewhere, and begin; and all that run now."""
-
-    stops: Ints
-    moves: Ints
-    begins: Ints
-    runs: Ints
-
-
-@compiled
-def carry(order: Ints, verdict: Ints, holders: Ints, gang: Gang, stored: Data, scratch: Scratch) -> Changes:
-    """Compare a selection with the jobs that ran, `holders`; note it in `gang` and `stored`. See :func:`select`.
-
-    Parameters
-    ----------
-    order, verdict
-        Jobs and verdicts of :func:`select`.
-    holders
-        Jobs that held workers before, in the order in which they stop.
-    gang, stored
-        In and out: placements, and data on the servers.
-    scratch
-        With the placements that the selection made.
-    """
-    n = len(order)
-    changes = Changes(np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64))
-    n_stops, n_moves, n_begins, n_runs = carry_from(0, order, verdict, holders, gang, scratch, changes)
-    for n in range(len(order)):
-        # only a new placement brings data; one that is kept has them already
-        if verdict[n] > 0:
-            for i in range(gang.used[order[n]]):
-                store(stored, order[n], gang.servers[order[n], i], gang.counts[order[n], i])
-    return Changes(changes.stops[:n_stops], changes.moves[:n_moves], changes.begins[:n_begins], changes.runs[:n_runs])
-
-
-@lean
-def carry_from(
-    start: int, order: Ints, verdict: Ints, holders: Ints, gang: Gang, scratch: Scratch, changes: Changes
-) -> tuple[int, int, int, int]:
-    """:func:`carry` from job number `start` of `order` on, without data; those before it run on.
-
-    Fills `changes`, which has room for `order` in each list; returns their lengths.
-
-    Parameters
-    ----------
-    start
-        Index in `order`; the jobs before it keep their placements.
-    changes
-        Out; each list is as long as `order`.
-    order, verdict, holders, gang, scratch
-        As in :func:`carry`.
-    """
-    n_stops = n_moves = n_begins = first = 0
-    for n in range(start):
-        changes.runs[n] = order[n]
-    n_runs = start
-    for n in range(start, len(order)):
-        n_servers, job = verdict[n], order[n]
-        if n_servers == 0:
-            # marked, as those that stop do so in the order of `held`
-            n_stops += gang.running[job]
-            gang.running[job] *= _STOPS
-            continue
-        if n_servers > 0:
-            gang.used[job] = n_servers
-            for i in range(n_servers):
-                gang.servers[job, i], gang.counts[job, i] = scratch.servers[first + i], scratch.counts[first + i]
-            first += n_servers
-        if gang.running[job] == 0:
-            changes.begins[n_begins] = job
-            n_begins += 1
-            gang.running[job] = 1
-        elif n_servers > 0:
-            changes.moves[n_moves] = job
-            n_moves += 1
-        changes.runs[n_runs] = job
-        n_runs += 1
-    if n_stops > 0:
-        _stop_marked(holders, gang.running, changes.stops)
-    return n_stops, n_moves, n_begins, n_runs
-
-
-@inlined
-def _stop_marked(holders: Ints, running: Ints, stops: Ints) -> None:
-    """Fill `stops` with the jobs of `holders` that are marked; they run no more."""
-    n_stops = 0
-    for job in holders:
-        if running[job] == _STOPS:
-            running[job] = 0
-            stops[n_stops] = job
-            n_stops += 1

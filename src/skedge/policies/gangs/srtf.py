@@ -2,55 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar
 
-import numpy as np
-
-from skedge.core.events import Event, Order
-from skedge.core.model.cluster import Cluster, Ints, Physics
-from skedge.core.policy import View
-from skedge.platform.jit import lean
+from skedge.core.engine.allocations import remaining
+from skedge.core.engine.apply import apply_all
+from skedge.core.engine.ledger import ARRIVED, DEMAND, NOW, Case, Ledger
+from skedge.core.engine.orders import FIRST_ARRIVED, Facts, Orders
+from skedge.core.engine.step import EVENT, PAUSED, QUIET, step
+from skedge.core.model.cluster import Ints
+from skedge.platform.jit import compiled, lean
 
 from .base import GangPolicy
+from .edge import ACTIVE, FURTHER, SPARE
+from .selection import OWN, RANKED, GangState, admit_gangs, fill
 
-if TYPE_CHECKING:
-    from numpy.random import Generator
-
-
-class Srtf(GangPolicy):
-    """Shortest remaining time first."""
-
-    name: ClassVar[str] = "srtf"
-
-    @property
-    def shares(self) -> bool:
-        """Tenants and classes are kept to."""
-        return True
-
-    def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
-        """Begin a run."""
-        super().start(cluster, physics, rng)
-        self.ranked: Ints = np.empty(0, np.int64)
-        self.remaining: Ints = np.empty(0, np.int64)
-
-    def decide(self, event: Event, view: View) -> Iterator[Order]:
-        """Rank all jobs by remaining time and run as many as fit."""
-        yield from self.admit(event, view)
-        n_new = len(self.gang.used) - len(self.remaining)
-        if n_new > 0:
-            self.remaining = np.append(self.remaining, np.full(n_new, -1))
-        left = view.remaining(self.active)
-        order = np.empty_like(self.active)
-        rank(self.ranked, self.active, left, self.gang.workers, self.remaining, order)
-        self.ranked = order
-        changes = self.note(*self.share_out(self.ranked, view))
-        yield from self.carry_out(changes, view, "shortest_remaining_time")
-        yield from self.note_shares(changes, view)
+REMAINING = OWN
+"""Column of remaining times; see :func:`rank`."""
 
 
 @lean
-def rank(last_order: Ints, jobs: Ints, left: Ints, workers: Ints, remaining: Ints, order: Ints) -> None:
+def decide(case: Case, ledger: Ledger, state: GangState, facts: Facts, orders: Orders) -> None:
+    """Rank all jobs by remaining time and run as many as fit."""
+    lists, lengths = state.edge.lists, state.edge.lengths
+    admit_gangs(case, ledger, state, facts, orders)
+    for job in range(facts.counters[FIRST_ARRIVED], ledger.counters[ARRIVED]):
+        lists[REMAINING, job] = -1
+    active, left, order = lists[ACTIVE, : lengths[ACTIVE]], lists[SPARE], lists[FURTHER]
+    remaining(ledger, active, ledger.counters[NOW], left)
+    rank(lists[RANKED, : lengths[RANKED]], active, left, ledger.jobs, lists[REMAINING], order)
+    lengths[RANKED] = len(active)
+    for i in range(len(active)):
+        lists[RANKED, i] = order[i]
+    fill(case, ledger, state, lists[RANKED, : lengths[RANKED]], False, orders)
+
+
+@lean
+def rank(last_order: Ints, jobs: Ints, left: Ints, table: Ints, remaining: Ints, order: Ints) -> None:
     """Fill `order` with the `jobs` by (remaining time, job).
 
     Their order hardly changes from event to event: the remaining times of running jobs fall together, the others stay.
@@ -58,16 +45,20 @@ def rank(last_order: Ints, jobs: Ints, left: Ints, workers: Ints, remaining: Int
 
     Parameters
     ----------
+    last_order, jobs
+        Jobs as they were ranked last; jobs to rank.
     left
         Work left of each of `jobs` [worker-µs].
-    workers
-        Requested workers, by job.
+    table
+        A row for each job (``Ledger.jobs``), with its demand.
     remaining
         By job, -1 - remaining time of the jobs in `last_order` [µs], negative for all others; updated.
+    order
+        Out.
     """
     for n in range(len(jobs)):
         # 0 or more marks a job that is still to be sorted; below 0 it is done, or has left
-        k = workers[jobs[n]]
+        k = table[jobs[n], DEMAND]
         remaining[jobs[n]] = left[n] if k == 1 else -(-left[n] // k)  # a division takes as long as all the rest
     n = 0
     for candidates in (last_order, jobs):
@@ -82,3 +73,40 @@ def rank(last_order: Ints, jobs: Ints, left: Ints, workers: Ints, remaining: Int
                 i -= 1
             order[i] = job
             n += 1
+
+
+@lean
+def run(case: Case, ledger: Ledger, state: GangState, facts: Facts, orders: Orders, events: int) -> int:
+    """At most so many events of a simulation; returns as :func:`~skedge.core.engine.step.step`, or PAUSED."""
+    for _ in range(events):
+        outcome = step(case, ledger, facts)
+        if outcome == EVENT:
+            decide(case, ledger, state, facts, orders)
+            outcome = apply_all(case, ledger, orders)
+        if outcome != QUIET:
+            return outcome
+    return PAUSED
+
+
+@compiled
+def _decide(handle: Any, state: GangState) -> None:
+    decide(handle.case, handle.ledger, state, handle.facts, handle.orders)
+
+
+@compiled
+def _run(handle: Any, state: GangState, events: int) -> int:
+    return run(handle.case, handle.ledger, state, handle.facts, handle.orders, events)
+
+
+class Srtf(GangPolicy):
+    """Shortest remaining time first."""
+
+    name: ClassVar[str] = "srtf"
+    rank: ClassVar[str] = "shortest_remaining_time"
+    rows: ClassVar[int] = REMAINING + 1
+    decision, loop = _decide, _run
+
+    @property
+    def shares(self) -> bool:
+        """Tenants and classes are kept to."""
+        return True

@@ -1,0 +1,138 @@
+"""Events of a simulation that need no Python: the policy's compiled loop runs them on the arrays of the kernel's engine.
+
+The loop stops where something happens that is not the engine's, such as a failure of a server, and the kernel goes on
+event by event; both use the same arrays, so that either can follow the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, cast
+
+import numpy as np
+
+from skedge.core.engine.apply import CODED
+from skedge.core.engine.ledger import ARRIVED, DECISIONS, FINISHED, STATUS
+from skedge.core.engine.orders import REJECT, WRONG
+from skedge.core.engine.step import BROKEN, PAUSED
+from skedge.core.errors import StateError
+from skedge.core.events import Event, Order
+from skedge.core.kernel.apply import apply
+from skedge.core.kernel.kernel import Kernel
+from skedge.core.kernel.time_limits import has_time_limits
+from skedge.core.policy import Policy, View
+from skedge.platform.jit import CompiledFunction
+
+if TYPE_CHECKING:
+    from skedge.core.engine.engine import AllocationEngine
+
+    from .world import SimulatedWorld
+
+EVENTS = 20_000
+"""Events between two reports of progress."""
+
+
+class CompiledPolicy(Protocol):
+    """A policy with a compiled loop of events, as :class:`skedge.policies.gangs.edge.EdgePolicy` has it."""
+
+    loop: CompiledFunction
+
+    def advance(self, engine: AllocationEngine, events: int, until: int, view: View) -> int:
+        """Run events; returns OVER, OUTSIDE, BROKEN or PAUSED (:mod:`skedge.core.engine.step`)."""
+
+    def orders(self, rows: list[list[int]], view: View) -> list[Order]:
+        """The orders in these rows."""
+
+    def reason(self, code: int, job: int, view: View) -> str:
+        """The words of a reason."""
+
+
+def compiled_policy(kernel: Kernel, policy: Policy) -> CompiledPolicy | None:
+    """The part of `policy` that has a compiled loop for this run; None if Python must see every event."""
+    started = getattr(policy, "started", policy)
+    if getattr(started, "loop", None) is None or kernel.journal is not None or has_time_limits(kernel.scenario):
+        return None
+    return cast("CompiledPolicy", started)
+
+
+class CompiledEvents:
+    """The events of one simulation that its policy's compiled loop runs.
+
+    Parameters
+    ----------
+    kernel, world
+        Of the run.
+    policy
+        Its policy.
+    progress
+        Called now and then, with the jobs that have completed since the last call.
+    """
+
+    def __init__(
+        self, kernel: Kernel, world: SimulatedWorld, policy: CompiledPolicy, progress: Callable[[Event], None] | None
+    ) -> None:
+        self.kernel, self.world, self.policy, self.progress = kernel, world, policy, progress
+        self.completed, self.numbered = np.zeros(0, np.int64), 0
+        self.idle = False
+
+    def run(self, until: int) -> None:
+        """Run all events before `until` [µs]."""
+        engine = self.kernel.engine
+        while not self.idle:
+            before = self._jobs_left()
+            outcome = self.policy.advance(engine, EVENTS, until, self.kernel.view)
+            self._absorb()
+            if outcome == BROKEN:
+                self._explain()
+            # where nothing gets any further Python goes on, which sees that a run is stuck
+            self.idle = outcome == PAUSED and self._jobs_left() == before
+            if outcome != PAUSED:
+                return
+
+    def note(self, event: Event) -> None:
+        """Python has seen an event."""
+        self.idle = self.idle and not (event.arrived or event.left)
+
+    def _jobs_left(self) -> tuple[int, int]:
+        """How many jobs have arrived, and how many have left."""
+        ledger = self.kernel.engine.ledger
+        return int(ledger.counters[ARRIVED]), int((ledger.jobs[:, STATUS] >= FINISHED).sum())
+
+    def _absorb(self) -> None:
+        """Have the kernel and the world know what the loop has done."""
+        kernel, world, engine = self.kernel, self.world, self.kernel.engine
+        kernel.now = world.now = engine.now
+        kernel.running = set(engine.holders())
+        world.resume(kernel.arrived, kernel.active().tolist())
+        self._number_reasons()
+        if self.progress is not None:
+            completed = np.flatnonzero(engine.column(STATUS) == FINISHED)
+            self.progress(Event(engine.now, finished=tuple(np.setdiff1d(completed, self.completed).tolist())))
+            self.completed = completed
+
+    def _number_reasons(self) -> None:
+        """Give the decisions of the loop the record's numbers of reasons, in order of first use."""
+        kernel, engine = self.kernel, self.kernel.engine
+        decisions = engine.ledger.rows.decisions[self.numbered : engine.ledger.counters[DECISIONS]]
+        self.numbered += len(decisions)
+        coded = np.flatnonzero(decisions[:, 5] <= CODED)
+        rows = decisions[coded]
+        # each rejection has its own reason, as there are numbers in it
+        keys = np.where(rows[:, 2] == REJECT, rows[:, 1], rows[:, 5])
+        _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        numbers = np.zeros(len(first), np.int64)
+        for i in np.argsort(first).tolist():
+            _, job, verb, _, _, code = rows[first[i]].tolist()
+            reason = self.policy.reason(CODED - code, job, kernel.view)
+            numbers[i] = kernel.record.reason(reason)
+            if verb == REJECT:
+                kernel.record.rejected[job] = reason
+        decisions[coded, 5] = numbers[inverse]
+
+    def _explain(self) -> None:
+        """Raise the error of the order that broke a rule."""
+        orders = self.kernel.engine.orders
+        row = orders.rows[orders.counters[WRONG]].tolist()
+        for order in self.policy.orders([row], self.kernel.view):
+            apply(self.kernel, order)
+        raise StateError(f"the compiled loop refused an order that breaks no rule: {row}")
