@@ -228,6 +228,7 @@ class EngineArrays:
         if self._handle is None:
             self._make_handle()
         self.facts.counters[UNTIL] = until
+        self.orders.counters[:] = 0
         while (outcome := loop(self._handle, state, events)) == FULL:
             # rows of what arrives are counted for all jobs: they may arrive together
             self.ledger = with_room(self.ledger, room_for_event(self.case, self.ledger, len(self.ledger.jobs)))
