@@ -49,7 +49,7 @@ from skedge.core.model.cluster import Cluster, Ints, Physics
 from skedge.core.model.size import UNLIMITED
 from skedge.core.model.time import SECOND
 from skedge.core.policy import BasePolicy, Guarantees, View
-from skedge.platform.jit import CompiledFunction, compiled, inlined, lean
+from skedge.platform.jit import compiled, inlined, lean
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -341,8 +341,8 @@ class EdgePolicy(BasePolicy):
     rank: ClassVar[str] = ""
     elastic: ClassVar[bool] = False
     rows: ClassVar[int] = FURTHER + 1
-    decision: ClassVar[CompiledFunction | None] = None
-    loop: ClassVar[CompiledFunction | None] = None
+    decision: ClassVar[Any] = None
+    loop: ClassVar[Any] = None
 
     @property
     def may_use_cloud(self) -> bool:
