@@ -136,7 +136,11 @@ def tables(of: Scenario, policy: str) -> dict[str, dict[str, str]]:
 def records(names: list[str], policies: list[str]) -> Iterator[tuple[str, dict[str, dict[str, str]]]]:
     """("scenario policy", tables) of every pair that fits."""
     for name in names:
-        of = scenario(name)
+        try:
+            of = scenario(name)
+        except SkedgeError as error:  # what is drawn need not fit together
+            yield f"{name} (scenario)", {"error": kept(pl.DataFrame({"message": [str(error)]}))}
+            continue
         yield f"{name} (scenario)", {"jobs": kept(_flat(of.jobs.frame))}
         for policy in policies:
             if make_policy(policy).needs <= offers(of):

@@ -18,11 +18,11 @@ import polars as pl
 from numpy.random import Generator
 
 from skedge.core.errors import SkedgeError
-from skedge.core.kernel.time_limits import PREFIX
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.sharing import Sharing, Tenant
 from skedge.core.model.time import SECOND
+from skedge.core.model.time_limits import PREFIX
 from skedge.core.record.stored import StoredScenario
 from skedge.large import inputs_of, opened, run_into, stored_in
 from skedge.recorded_run import Run

@@ -19,11 +19,11 @@ from builders.sites import POLICIES as SITE_POLICIES
 from skedge.core.errors import ScenarioError
 from skedge.core.events import EndAt
 from skedge.core.kernel.kernel import Kernel
-from skedge.core.kernel.time_limits import MAX_RUN_TIME, MAX_WAIT
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.sharing import Sharing, Tenant
 from skedge.core.model.time import SECOND
+from skedge.core.model.time_limits import MAX_RUN_TIME, MAX_WAIT
 from skedge.large import inputs_of, stored_in
 from skedge.prepare import prepare_policy
 from skedge.quick.which import loop_for

@@ -13,8 +13,8 @@ from gymnasium import spaces
 
 from skedge.core.errors import InputError
 from skedge.core.events import Event
-from skedge.core.kernel.time_limits import has_time_limits
 from skedge.core.model.scenario import Scenario
+from skedge.core.model.time_limits import has_time_limits
 from skedge.core.model.wording import did_you_mean
 from skedge.optimum.problems import Reference, reference
 from skedge.prepare import offers

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from skedge.core.events import Event
-from skedge.core.kernel.time_limits import has_time_limits
 from skedge.core.model.scenario import Scenario
+from skedge.core.model.time_limits import has_time_limits
 from skedge.core.policy import Policy
 from skedge.core.record.schedule import Schedule
 

@@ -19,8 +19,8 @@ from skedge.core.errors import StateError
 from skedge.core.events import Event, Order
 from skedge.core.kernel.apply import apply
 from skedge.core.kernel.kernel import Kernel
-from skedge.core.kernel.time_limits import has_time_limits
 from skedge.core.model.time import NEVER
+from skedge.core.model.time_limits import has_time_limits
 from skedge.core.policy import View
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from skedge.analysis.columns import Columns, Table, failure_times, next_outage, once
 from skedge.analysis.row_groups import bounds, counts
-from skedge.core.kernel.time_limits import PREFIX
 from skedge.core.model.cluster import Ints
 from skedge.core.model.time import NEVER
+from skedge.core.model.time_limits import PREFIX
 
 from .chunks import Chunks
 from .rules import Findings, MessageOf

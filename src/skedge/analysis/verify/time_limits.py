@@ -7,8 +7,8 @@ from collections import defaultdict
 import numpy as np
 
 from skedge.analysis.columns import Columns, end_times, gang_intervals
-from skedge.core.kernel.time_limits import PREFIX, TimeLimit, time_limits, waiting_since
 from skedge.core.model.time import NEVER, SECOND
+from skedge.core.model.time_limits import PREFIX, TimeLimit, time_limits, waiting_since
 
 from .rules import Findings
 

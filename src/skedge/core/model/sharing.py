@@ -35,7 +35,7 @@ class Tenant:
     quota
         The largest share of the edge workers of each type that its jobs hold together, in (0, 1].
     max_wait_s, max_run_time_s
-        Limits of each of its jobs [s], > 0 (:mod:`skedge.core.kernel.time_limits`); a job's own hold if they are lower.
+        Limits of each of its jobs [s], > 0 (:mod:`skedge.core.model.time_limits`); a job's own hold if they are lower.
         None: no limit.
     """
 

@@ -16,11 +16,11 @@ import polars as pl
 from skedge.core.engine.ledger import no_rows
 from skedge.core.events import Event, Reject
 from skedge.core.kernel.plans import Plans
-from skedge.core.kernel.time_limits import MAX_RUN_TIME, MAX_WAIT, has_time_limits
 from skedge.core.model.cluster import Bools, Ints
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.size import UNLIMITED
 from skedge.core.model.time import NEVER
+from skedge.core.model.time_limits import MAX_RUN_TIME, MAX_WAIT, has_time_limits
 from skedge.core.policy import Policy
 from skedge.core.record.record import Record
 from skedge.core.record.rows import CollectedRows
