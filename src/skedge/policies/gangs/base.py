@@ -63,7 +63,7 @@ class GangPolicy(EdgePolicy):
         self.scratch = make_scratch(len(cluster.servers), *types, cluster.lanes)
         self.tenants, self.known = make_tenants(cluster), 0
 
-    def state(self) -> tuple[Any, ...]:
+    def state(self) -> Any:
         """The arrays of the policy."""
         return GangState(self.edge, self.rule, self.scratch, self.tenants, int(self.params.allow_cloud))
 

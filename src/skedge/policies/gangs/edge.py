@@ -49,7 +49,7 @@ from skedge.core.model.cluster import Cluster, Ints, Physics
 from skedge.core.model.size import UNLIMITED
 from skedge.core.model.time import SECOND
 from skedge.core.policy import BasePolicy, Guarantees, View
-from skedge.platform.jit import CompiledFunction, compiled, inlined, lean
+from skedge.platform.jit import compiled, inlined, lean
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -343,8 +343,8 @@ class EdgePolicy(BasePolicy):
     rank: ClassVar[str] = ""
     elastic: ClassVar[bool] = False
     rows: ClassVar[int] = FURTHER + 1
-    decision: ClassVar[CompiledFunction | None] = None
-    loop: ClassVar[CompiledFunction | None] = None
+    decision: ClassVar[Any] = None
+    loop: ClassVar[Any] = None
 
     @property
     def may_use_cloud(self) -> bool:
@@ -382,7 +382,6 @@ class EdgePolicy(BasePolicy):
     def decide(self, event: Event, view: View) -> Iterable[Order]:
         """The orders of the compiled decision."""
         self.take_in(view.arrived, view)
-        assert self.decision is not None  # noqa: S101 - a policy that decides in Python has its own `decide`
         return self.orders(view.engine.decided(self.decision, self.state(), event), view)
 
     def admit(self, event: Event, view: View) -> Iterator[Order]:
@@ -439,7 +438,6 @@ class EdgePolicy(BasePolicy):
         -------
         OVER, OUTSIDE, BROKEN or PAUSED (:mod:`skedge.core.engine.step`).
         """
-        assert self.loop is not None  # noqa: S101 - the caller has looked
         self.take_in(len(engine.ledger.jobs), scenario)
         return engine.advance(self.loop, self.state(), events, until)
 

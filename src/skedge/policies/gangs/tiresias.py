@@ -496,7 +496,7 @@ class Tiresias(GangPolicy):
         self.attained, self.clocks = attained(self.params.limit_s), no_clocks()
         self.numbers = np.array([0, 0, NEVER])
 
-    def state(self) -> tuple[Any, ...]:
+    def state(self) -> Any:
         """The arrays of the policy."""
         return TiresiasState(super().state(), self.clocks, self.attained, self.params.knob, self.numbers)
 
