@@ -141,7 +141,7 @@ def _select(case: Case, ledger: Ledger, state: GangState, n_tried: int, n_presen
     scratch, order, first = state.scratch, state.edge.lists[ARRANGED, : state.edge.lengths[ARRANGED]], 0
     verdict = state.edge.lists[VERDICT, : len(order)]
     count_ps(case, ledger, running_stay, scratch.ps_left)
-    while first < n_tried and ledger.jobs[order[first], HELD] > 0:
+    while first < n_tried and not running_stay and ledger.jobs[order[first], HELD] > 0:
         verdict[first] = -1
         scratch.ps_left[max(ledger.jobs[order[first], PS_TYPE], 0)] -= 1
         first += 1
@@ -150,6 +150,7 @@ def _select(case: Case, ledger: Ledger, state: GangState, n_tried: int, n_presen
             scratch.free[server, kind] = scratch.unheld[server, kind] = ledger.free[server, kind]
     for n in range(first, len(order)):
         verdict[n] = 0
+    for n in range(first, 0 if running_stay else len(order)):
         if ledger.jobs[order[n], HELD] > 0:
             add_last_place(ledger, order[n], scratch.free, 1)
             if n >= n_present:
@@ -165,7 +166,7 @@ def _select(case: Case, ledger: Ledger, state: GangState, n_tried: int, n_presen
 
 
 @lean
-def compare(ledger: Ledger, state: GangState, first: int) -> None:
+def compare(ledger: Ledger, state: GangState, first: int, running_stay: bool) -> None:
     """Note what follows from the verdicts of :func:`select`: who stops, moves and begins.
 
     Parameters
@@ -174,27 +175,26 @@ def compare(ledger: Ledger, state: GangState, first: int) -> None:
         Who holds workers now.
     state
         In and out.
-    first
-        How many jobs at the beginning run on, as :func:`select` returns it.
+    first, running_stay
+        How many jobs at the beginning run on, as :func:`select` returns it, and its argument.
     """
-    lists, lengths = state.edge.lists, state.edge.lengths
+    lists, lengths, runs = state.edge.lists, state.edge.lengths, state.edge.lists[SPARE]
     order = lists[ARRANGED, : lengths[ARRANGED]]
     n_stops = n_moves = n_begins = n_places = 0
-    n_runs, runs = first, lists[SPARE]
+    n_runs = first
     for n in range(first):
         runs[n] = order[n]
     for n in range(first, len(order)):
         n_servers, job = lists[VERDICT, n], order[n]
-        runs_now = ledger.jobs[job, HELD] > 0
         if n_servers == 0:
-            # marked, as those that stop do so in the order of the list HOLDERS
-            lists[MARKED, job] = runs_now
-            n_stops += runs_now
+            if not running_stay and ledger.jobs[job, HELD] > 0:
+                # marked, as those that stop do so in the order of the list HOLDERS
+                lists[MARKED, job] = 1
+                n_stops += 1
             continue
-        lists[PLACES, job] = n_places if n_servers > 0 else -1
+        lists[PLACES, job], lists[HAS_PLACE, job] = n_places if n_servers > 0 else -1, 1
         n_places += max(n_servers, 0)
-        lists[HAS_PLACE, job] = 1
-        if not runs_now:
+        if ledger.jobs[job, HELD] == 0:
             lists[BEGINS, n_begins] = job
             n_begins += 1
         elif n_servers > 0:
@@ -203,16 +203,21 @@ def compare(ledger: Ledger, state: GangState, first: int) -> None:
         runs[n_runs] = job
         n_runs += 1
     if n_stops > 0:
-        n_stops = 0
-        for i in range(lengths[HOLDERS]):
-            job = lists[HOLDERS, i]
-            if lists[MARKED, job] == 1:
-                lists[MARKED, job] = 0
-                lists[STOPS, n_stops] = job
-                n_stops += 1
+        _list_stops(lists, lengths[HOLDERS])
     lengths[STOPS], lengths[MOVES], lengths[BEGINS], lengths[HOLDERS] = n_stops, n_moves, n_begins, n_runs
     for n in range(n_runs):
         lists[HOLDERS, n] = runs[n]
+
+
+@inlined
+def _list_stops(lists: Ints, n_holders: int) -> None:
+    """List the marked ones of those that have run until now."""
+    n = 0
+    for i in range(n_holders):
+        job = lists[HOLDERS, i]
+        if lists[MARKED, job] == 1:
+            lists[MARKED, job], lists[STOPS, n] = 0, job
+            n += 1
 
 
 @lean
@@ -226,7 +231,7 @@ def fill(case: Case, ledger: Ledger, state: GangState, order: Ints, running_stay
     orders
         Out.
     """
-    compare(ledger, state, select(case, ledger, state, order, running_stay))
+    compare(ledger, state, select(case, ledger, state, order, running_stay), running_stay)
     carry_out(case, ledger, state, orders)
     note_changes(ledger, state, orders)
 

@@ -363,7 +363,7 @@ def decide(case: Case, ledger: Ledger, state: TiresiasState, facts: Facts, order
     admit_gangs(case, ledger, gang, facts, orders)
     for i in range(facts.counters[N_INTERRUPTED]):
         clocks.stopped[facts.interrupted[i]] = now
-    compare(ledger, gang, _select(case, ledger, state, now))
+    compare(ledger, gang, _select(case, ledger, state, now), False)
     begins = lists[SPARE, : lengths[BEGINS]]
     _sort(lists[BEGINS, : len(begins)], begins)
     numbers[N_BEGUN] = begin(begins, clocks, now, numbers[N_BEGUN], case.overhead)
