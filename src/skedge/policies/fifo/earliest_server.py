@@ -30,6 +30,7 @@ class EarliestServer(EdgePolicy):
         """Begin a run."""
         super().start(cluster, physics, rng)
         self.profiles = Profiles(cluster)
+        self.ps_slots = [np.flatnonzero(cluster.ps_type == kind) for kind in range(len(cluster.ps_types))]
         self.due: list[tuple[int, int, int, int]] = []
         self.planned: dict[int, tuple[int, int, int]] = {}
         self.unplanned: list[int] = []
@@ -119,7 +120,7 @@ class EarliestServer(EdgePolicy):
             duration = self._duration(job, k, colocated, view)
             ready_us = np.where(view.in_service, view.now + delays, NEVER)
             server, start = earliest(self.profiles.state, kind, ps_kind, k, duration, ready_us)
-        cloud = None if cloud is None or not view.in_service[cloud] else cloud
+        cloud = cloud if cloud is not None and view.in_service[cloud] else None
         if server < 0 and cloud is None:
             self.unplanned.append(job)
             return
@@ -150,9 +151,8 @@ class EarliestServer(EdgePolicy):
         if server == self.cluster.cloud:
             return Allocate(job, ((server, k),), ps_in(CLOUD), "earliest_server")
         kind, ps_kind = int(view.jobs.worker_type[job]), int(view.jobs.ps_type[job])
-        free = np.flatnonzero(
-            (self.cluster.ps_type == ps_kind) & (self.cluster.ps_server == server) & (view.ps_job < 0)
-        )
+        slots = self.ps_slots[ps_kind]
+        free = slots[(view.ps_job[slots] < 0) & (self.cluster.ps_server[slots] == server)]
         if len(free) == 0 or view.free_workers[server, kind] < k:
             return None
         return Allocate(job, ((server, k),), ps_in(int(free[0])), "earliest_server")

@@ -33,8 +33,9 @@ RANKED, ARRANGED, HOLDERS, STOPS, MOVES, BEGINS, VERDICT, PLACES, HAS_PLACE, MAR
 """Rows of ``EdgeState.lists`` of gang policies.
 
 - RANKED: jobs as the policy ranks them; ARRANGED: as the last selection tried them, which is the same without tenants.
-  VERDICT: on each of these (:func:`~.placement.scan`). STOPS, MOVES, BEGINS: what it changes. HOLDERS: jobs that run,
-  in the order in which they would stop.
+- VERDICT: of each of ARRANGED (:func:`~.placement.scan`).
+- STOPS, MOVES, BEGINS: what the last selection changes.
+- HOLDERS: jobs that run, in the order in which they would stop.
 - PLACES, HAS_PLACE, MARKED: columns by job: where its new placement begins in the scratch, -1 if it is the last one; 1
   if its last placement is one to return to; 1 while it is to stop.
 - OWN: the first row that a policy may use for itself.
