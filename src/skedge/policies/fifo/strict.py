@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from skedge.core.engine.apply import apply_all
-from skedge.core.engine.ledger import HELD, Case, Ledger
+from skedge.core.engine.ledger import Case, Ledger
 from skedge.core.engine.orders import Facts, Orders
 from skedge.core.engine.step import EVENT, PAUSED, QUIET, step
 from skedge.core.model.cluster import Cluster, Physics
@@ -13,7 +13,7 @@ from skedge.core.policy import Params
 from skedge.platform.jit import compiled, lean
 from skedge.policies.gangs.base import GangPolicy
 from skedge.policies.gangs.edge import ACTIVE
-from skedge.policies.gangs.selection import RANKED, GangState, admit_gangs, fill
+from skedge.policies.gangs.selection import HAS_PLACE, RANKED, GangState, admit_gangs, fill
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -25,7 +25,8 @@ def decide(case: Case, ledger: Ledger, state: GangState, facts: Facts, orders: O
     lists, lengths, n = state.edge.lists, state.edge.lengths, 0
     admit_gangs(case, ledger, state, facts, orders)
     for i in range(lengths[ACTIVE]):
-        if ledger.jobs[lists[ACTIVE, i], HELD] == 0:
+        # a job that was placed holds its workers to its end, or loses them and its place with a server
+        if lists[HAS_PLACE, lists[ACTIVE, i]] == 0:
             lists[RANKED, n] = lists[ACTIVE, i]
             n += 1
     if n > 0:

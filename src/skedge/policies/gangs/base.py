@@ -79,14 +79,14 @@ class GangPolicy(EdgePolicy):
 
         `running_stay`: `order` has only jobs that wait, and running jobs keep their workers.
         """
-        self._engine = view.engine
+        self._engine, self._running_stay = view.engine, running_stay
         self._engine.ordered(_select, self.state(), order, running_stay)
         return self.edge.lists[VERDICT, : len(order)].copy()
 
     def note(self, order: Ints, verdict: Ints) -> Changes:
         """The changes that follow from the verdicts of :meth:`choose` on `order`."""
         self.edge.lists[VERDICT, : len(order)] = verdict
-        self._engine.ordered(_compare, self.state(), order)
+        self._engine.ordered(_compare, self.state(), order, self._running_stay)
         return Changes(*(self._list(row) for row in (STOPS, MOVES, BEGINS, HOLDERS)))
 
     def _list(self, row: int) -> Ints:
@@ -105,8 +105,8 @@ def _select(handle: Any, state: GangState, order: Ints, running_stay: bool) -> N
 
 
 @compiled
-def _compare(handle: Any, state: GangState, order: Ints) -> None:
-    compare(handle.ledger, state, order, 0)
+def _compare(handle: Any, state: GangState, order: Ints, running_stay: bool) -> None:
+    compare(handle.ledger, state, order, 0, running_stay)
 
 
 @compiled

@@ -107,14 +107,14 @@ def select(case: Case, ledger: Ledger, state: GangState, order: Ints, running_st
     """
     scratch, verdict, first = state.scratch, state.edge.lists[VERDICT, : len(order)], 0
     count_ps(case, ledger, running_stay, scratch.ps_left)
-    while first < len(order) and ledger.jobs[order[first], HELD] > 0:
+    while first < len(order) and not running_stay and ledger.jobs[order[first], HELD] > 0:
         verdict[first] = -1
         scratch.ps_left[max(ledger.jobs[order[first], PS_TYPE], 0)] -= 1
         first += 1
     for server in range(len(ledger.free)):
         for kind in range(len(scratch.total)):
             scratch.free[server, kind] = scratch.unheld[server, kind] = ledger.free[server, kind]
-    for n in range(first, len(order)):
+    for n in range(first, 0 if running_stay else len(order)):
         if ledger.jobs[order[n], HELD] > 0:
             add_last_place(ledger, order[n], scratch.free, 1)
     for kind in range(len(scratch.total)):
@@ -128,7 +128,7 @@ def select(case: Case, ledger: Ledger, state: GangState, order: Ints, running_st
 
 
 @lean
-def compare(ledger: Ledger, state: GangState, order: Ints, first: int) -> None:
+def compare(ledger: Ledger, state: GangState, order: Ints, first: int, running_stay: bool) -> None:
     """Note what follows from the verdicts on `order`, of which the first `first` run on: who stops, moves and begins.
 
     Parameters
@@ -137,26 +137,25 @@ def compare(ledger: Ledger, state: GangState, order: Ints, first: int) -> None:
         Who holds workers now.
     state
         In and out.
-    order, first
+    order, first, running_stay
         Of :func:`select`.
     """
-    lists, lengths = state.edge.lists, state.edge.lengths
+    lists, lengths, runs = state.edge.lists, state.edge.lengths, state.edge.lists[SPARE]
     n_stops = n_moves = n_begins = n_places = 0
-    n_runs, runs = first, lists[SPARE]
+    n_runs = first
     for n in range(first):
         runs[n] = order[n]
     for n in range(first, len(order)):
         n_servers, job = lists[VERDICT, n], order[n]
-        runs_now = ledger.jobs[job, HELD] > 0
         if n_servers == 0:
-            # marked, as those that stop do so in the order of the list HOLDERS
-            lists[MARKED, job] = runs_now
-            n_stops += runs_now
+            if not running_stay and ledger.jobs[job, HELD] > 0:
+                # marked, as those that stop do so in the order of the list HOLDERS
+                lists[MARKED, job] = 1
+                n_stops += 1
             continue
-        lists[PLACES, job] = n_places if n_servers > 0 else -1
+        lists[PLACES, job], lists[HAS_PLACE, job] = n_places if n_servers > 0 else -1, 1
         n_places += max(n_servers, 0)
-        lists[HAS_PLACE, job] = 1
-        if not runs_now:
+        if ledger.jobs[job, HELD] == 0:
             lists[BEGINS, n_begins] = job
             n_begins += 1
         elif n_servers > 0:
@@ -165,16 +164,21 @@ def compare(ledger: Ledger, state: GangState, order: Ints, first: int) -> None:
         runs[n_runs] = job
         n_runs += 1
     if n_stops > 0:
-        n_stops = 0
-        for i in range(lengths[HOLDERS]):
-            job = lists[HOLDERS, i]
-            if lists[MARKED, job] == 1:
-                lists[MARKED, job] = 0
-                lists[STOPS, n_stops] = job
-                n_stops += 1
+        _list_stops(lists, lengths[HOLDERS])
     lengths[STOPS], lengths[MOVES], lengths[BEGINS], lengths[HOLDERS] = n_stops, n_moves, n_begins, n_runs
     for n in range(n_runs):
         lists[HOLDERS, n] = runs[n]
+
+
+@inlined
+def _list_stops(lists: Ints, n_holders: int) -> None:
+    """List the marked ones of those that have run until now."""
+    n = 0
+    for i in range(n_holders):
+        job = lists[HOLDERS, i]
+        if lists[MARKED, job] == 1:
+            lists[MARKED, job], lists[STOPS, n] = 0, job
+            n += 1
 
 
 @lean
@@ -188,7 +192,8 @@ def fill(case: Case, ledger: Ledger, state: GangState, order: Ints, running_stay
     orders
         Out.
     """
-    compare(ledger, state, order, select(case, ledger, state, order, running_stay))
+    first = select(case, ledger, state, order, running_stay)
+    compare(ledger, state, order, first, running_stay)
     carry_out(case, ledger, state, orders)
 
 
