@@ -28,8 +28,6 @@ POLICIES = (
     "tiresias:limit_s=4",
     "tiresias:limit_s=4,knob=1",
     "tiresias:limit_s=2,knob=0.3,placement=literal",
-    "preemptive",
-    "drf",
 )
 
 
