@@ -83,7 +83,9 @@ def test_a_new_rank_is_merged_into_the_others(old: list[int], new: list[int]) ->
     stale[: len(old) : 3], stale[len(old) :] = 1, 1
     before, anew = _sorted(np.arange(len(old)), estimate), _sorted(np.arange(len(old), size), estimate)
     kept = [job for job in range(size) if job >= len(old) or not stale[job]]
-    assert merged(before, anew, estimate, stale).tolist() == _sorted(np.array(kept, np.int64), estimate).tolist()
+    out = np.empty(size, np.int64)
+    n = merged(before, anew, estimate, stale, out)
+    assert out[:n].tolist() == _sorted(np.array(kept, np.int64), estimate).tolist()
 
 
 @bounded
