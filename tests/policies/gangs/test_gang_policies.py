@@ -36,8 +36,9 @@ from skedge.core.model.cluster import Ints, Job, Physics
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import NEVER, SECOND, ticks
 from skedge.core.registry import make_policy
+from skedge.policies.gangs.edge import ACTIVE
 from skedge.policies.gangs.placement import place
-from skedge.policies.gangs.selection import ARRANGED
+from skedge.policies.gangs.selection import RANKED
 from skedge.policies.gangs.tiresias import (
     attained,
     begin,
@@ -213,7 +214,8 @@ def test_keep_running_displaces_no_job_while_unheld_workers_would_have_done(poli
 
         def look(event: Event, _: object, made: Any = made, kernel: Kernel = kernel, before: Any = before) -> None:
             nonlocal placed, displaced
-            ranked = made.edge.lists[ARRANGED, : made.edge.lengths[ARRANGED]].tolist()
+            row = RANKED if policy == "srtf" else ACTIVE
+            ranked = made.edge.lists[row, : made.edge.lengths[row]].tolist()
             now = {job: dict(kernel.engine.placement(job)) for job in kernel.engine.holders()}
             still = {job: at for job, at in before.items() if kernel.status[job] < 2}
             idle = kernel.scenario.cluster.workers.sum(axis=1)

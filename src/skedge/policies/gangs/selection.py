@@ -32,8 +32,8 @@ RANKED, ARRANGED, HOLDERS, STOPS, MOVES, BEGINS, VERDICT, PLACES, HAS_PLACE, MAR
 )
 """Rows of ``EdgeState.lists`` of gang policies.
 
-- RANKED: jobs as the policy ranks them; ARRANGED: as the last selection tried them, which is the same without tenants.
-- VERDICT: of each of ARRANGED (:func:`~.placement.scan`).
+- RANKED, ARRANGED: jobs as the policy ranks them, and as tenants and classes have them tried.
+- VERDICT: of each job tried (:func:`~.placement.scan`).
 - STOPS, MOVES, BEGINS: what the last selection changes.
 - HOLDERS: jobs that run, in the order in which they would stop.
 - PLACES, HAS_PLACE, MARKED: columns by job: where its new placement begins in the scratch, -1 if it is the last one; 1
@@ -94,53 +94,58 @@ def admit_gangs(case: Case, ledger: Ledger, state: GangState, facts: Facts, orde
 
 @lean
 def select(case: Case, ledger: Ledger, state: GangState, order: Ints, running_stay: bool) -> int:
-    """Select among the jobs of `order`, by tenants and classes where the cluster has them.
-
-    Returns how many at the beginning of the list ARRANGED run on where they are.
+    """Select among the jobs of `order`; returns how many of those tried first run on where they are.
 
     Parameters
     ----------
     case, ledger
         The run.
     state
-        Out: the list ARRANGED, its verdicts, and new placements in the scratch.
+        Out: the verdicts, in the order of the list ARRANGED if the cluster has tenants, else of `order`; and new
+        placements in the scratch.
     order
         Jobs, first to be tried first: all in the system, or those that wait.
     running_stay
         Whether `order` has only jobs that wait, while the others keep what they hold.
     """
     edge, tenants, arranged = state.edge, state.tenants, state.edge.lists[ARRANGED, : len(order)]
-    edge.lengths[ARRANGED] = n_present = len(order)
     if len(tenants.weights) == 0:
-        for n in range(len(order)):
-            arranged[n] = order[n]
-        return _select(case, ledger, state, len(order), len(order), running_stay)
+        return _select(case, ledger, state, order, len(order), len(order), running_stay)
     for job in order:
         tenants.jobs[MARK, job] = 0
-    while True:
+    n_present, first, n_stuck = len(order), 0, 1
+    while n_stuck > 0:
         n_tried = arrange(case, ledger, edge, tenants, state.scratch, state.rule, order, arranged, running_stay)
-        first = _select(case, ledger, state, n_tried, n_present, running_stay)
-        n_stuck = 0
+        first, n_stuck = _select(case, ledger, state, arranged, n_tried, n_present, running_stay), 0
         for n in range(first, n_tried):
             # a job that waits for its last place displaces none: arrange the others again without it
             if edge.lists[VERDICT, n] == 0 and state.rule.stop_at_first == 0:
                 tenants.jobs[MARK, arranged[n]] = LEFT_OUT
                 n_stuck += 1
-        if n_stuck == 0:
-            return first
         n_present -= n_stuck
+    return first
 
 
 @lean
-def _select(case: Case, ledger: Ledger, state: GangState, n_tried: int, n_present: int, running_stay: bool) -> int:
-    """Select among the first `n_tried` jobs of ARRANGED; returns how many at its beginning run on where they are.
+def _select(
+    case: Case, ledger: Ledger, state: GangState, order: Ints, n_tried: int, n_present: int, running_stay: bool
+) -> int:  # fmt: skip
+    """Select among the first `n_tried` jobs of `order`; returns how many at its beginning run on where they are.
 
     Those are the running jobs before the first one that waits: their workers are apart from each other, so each keeps
     its place. For the others is left what is free and what the running ones among them hold. Jobs from number
     `n_present` on are left out, so their workers count as those that no running job holds.
+
+    Parameters
+    ----------
+    case, ledger, state, running_stay
+        As :func:`select` has them.
+    order
+        Jobs to try, then others, last those that are left out.
+    n_tried, n_present
+        How many jobs are to be tried, and how many are not left out.
     """
-    scratch, order, first = state.scratch, state.edge.lists[ARRANGED, : state.edge.lengths[ARRANGED]], 0
-    verdict = state.edge.lists[VERDICT, : len(order)]
+    scratch, verdict, first = state.scratch, state.edge.lists[VERDICT, : len(order)], 0
     count_ps(case, ledger, running_stay, scratch.ps_left)
     while first < n_tried and not running_stay and ledger.jobs[order[first], HELD] > 0:
         verdict[first] = -1
@@ -167,7 +172,7 @@ def _select(case: Case, ledger: Ledger, state: GangState, n_tried: int, n_presen
 
 
 @lean
-def compare(ledger: Ledger, state: GangState, first: int, running_stay: bool) -> None:
+def compare(ledger: Ledger, state: GangState, order: Ints, first: int, running_stay: bool) -> None:
     """Note what follows from the verdicts of :func:`select`: who stops, moves and begins.
 
     Parameters
@@ -176,11 +181,14 @@ def compare(ledger: Ledger, state: GangState, first: int, running_stay: bool) ->
         Who holds workers now.
     state
         In and out.
-    first, running_stay
-        How many jobs at the beginning run on, as :func:`select` returns it, and its argument.
+    order, running_stay
+        Of :func:`select`.
+    first
+        How many jobs at the beginning run on, as it returns it.
     """
     lists, lengths, runs = state.edge.lists, state.edge.lengths, state.edge.lists[SPARE]
-    order = lists[ARRANGED, : lengths[ARRANGED]]
+    if len(state.tenants.weights) > 0:
+        order = lists[ARRANGED, : len(order)]
     n_stops = n_moves = n_begins = n_places = 0
     n_runs = first
     for n in range(first):
@@ -232,7 +240,7 @@ def fill(case: Case, ledger: Ledger, state: GangState, order: Ints, running_stay
     orders
         Out.
     """
-    compare(ledger, state, select(case, ledger, state, order, running_stay), running_stay)
+    compare(ledger, state, order, select(case, ledger, state, order, running_stay), running_stay)
     carry_out(case, ledger, state, orders)
     note_changes(ledger, state, orders)
 

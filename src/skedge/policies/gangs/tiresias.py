@@ -363,7 +363,8 @@ def decide(case: Case, ledger: Ledger, state: TiresiasState, facts: Facts, order
     admit_gangs(case, ledger, gang, facts, orders)
     for i in range(facts.counters[N_INTERRUPTED]):
         clocks.stopped[facts.interrupted[i]] = now
-    compare(ledger, gang, _select(case, ledger, state, now), False)
+    first = _select(case, ledger, state, now)
+    compare(ledger, gang, lists[ACTIVE, : lengths[ACTIVE]], first, False)
     begins = lists[SPARE, : lengths[BEGINS]]
     _sort(lists[BEGINS, : len(begins)], begins)
     numbers[N_BEGUN] = begin(begins, clocks, now, numbers[N_BEGUN], case.overhead)
@@ -377,21 +378,19 @@ def decide(case: Case, ledger: Ledger, state: TiresiasState, facts: Facts, order
 @lean
 def _select(case: Case, ledger: Ledger, state: TiresiasState, now: int) -> int:
     """Promote and select until no job is due; returns how many at the beginning run on. FURTHER: those that wait."""
-    lists, lengths = state.gang.edge.lists, state.gang.edge.lengths
-    active, waits, first = lists[ACTIVE, : lengths[ACTIVE]], lists[FURTHER], -1
-    n_waits = 0
-    for job in active:
-        if ledger.jobs[job, HELD] == 0:
-            waits[n_waits] = job
-            n_waits += 1
+    lists, lengths, promotes = state.gang.edge.lists, state.gang.edge.lengths, not math.isinf(state.knob)
+    active, waits, n_waits, first = lists[ACTIVE, : lengths[ACTIVE]], lists[FURTHER], 0, -1
+    tried = active if len(state.gang.tenants.weights) == 0 else lists[ARRANGED, : len(active)]
+    for i in range(len(active) if promotes else 0):
+        waits[n_waits] = active[i]
+        n_waits += ledger.jobs[active[i], HELD] == 0
     # a job that loses its workers now may be due for promotion at once, which changes the order again
     while promote(waits[:n_waits], state.clocks, ledger.jobs, state.knob, now) or first < 0:
         _rank(active, state.clocks)
         first, n_waits = select(case, ledger, state.gang, active, False), 0
-        for n in range(len(active)):
-            if lists[VERDICT, n] == 0:
-                waits[n_waits] = lists[ARRANGED, n]
-                n_waits += 1
+        for n in range(len(active) if promotes else 0):
+            waits[n_waits] = tried[n]
+            n_waits += lists[VERDICT, n] == 0
     lengths[FURTHER] = n_waits
     return first
 
