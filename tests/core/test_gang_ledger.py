@@ -20,7 +20,8 @@ from builders.small_records import Change, again, both, drop
 from golden.gang_cases import CASES, HOUR
 from skedge.analysis.verify.verify import verify
 from skedge.core.engine.engine import AllocationEngine
-from skedge.core.engine.ledger import BLOCK, ELASTIC, GANG, LEFT, NO_PS, TRUE_LEFT, no_data, with_blocks
+from skedge.core.engine.ledger import BLOCK, LEFT, NO_PS, TRUE_LEFT, no_data, with_blocks
+from skedge.core.engine.orders import ALLOCATE, ALLOCATE_EACH
 from skedge.core.errors import OrderError
 from skedge.core.events import Allocate, Event, Order, Suspend, Upload, WakeAt, ps_in
 from skedge.core.kernel.apply import apply
@@ -98,13 +99,13 @@ class Ledger:
 
     def __init__(self, of: Job, servers: list[tuple[int, int]], work: int, overhead: int = 0, *, kept: bool = True):
         self.engine = AllocationEngine(scenario([of], servers))
-        self.engine.case = self.engine.case._replace(overhead=overhead, kept=int(kept), step=1)
+        self.engine.case = self.engine.case._replace(overhead=overhead, kept=int(kept), step=1, on_slots=0)
         self.engine.ledger.announced[:] = work
         self.engine.ledger.jobs[0, [LEFT, TRUE_LEFT]] = work
 
     def place(self, where: Placement, now: int, *, gang: bool = False) -> None:
         self.engine.set_now(now)
-        self.engine.allocate(0, where, NO_PS, 0, GANG if gang else ELASTIC, 0, None)
+        self.engine.allocate(0, where, NO_PS, ALLOCATE if gang else ALLOCATE_EACH, 0, None)
 
     def suspend(self, now: int) -> None:
         self.engine.set_now(now)

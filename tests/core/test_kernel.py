@@ -13,7 +13,8 @@ import pytest
 
 from builders.kernel import A, B, C, S, Script, after_arrivals, again, allocate, arrival, dispatch, handled, scenario
 from builders.product import play
-from skedge.core.engine.ledger import GANG, PS
+from skedge.core.engine.ledger import PS
+from skedge.core.engine.orders import ALLOCATE
 from skedge.core.errors import OrderError, PolicyError, SkedgeError, StateError
 from skedge.core.events import (
     CLOUD,
@@ -263,7 +264,7 @@ def test_self_check_finds_a_wrong_number_of_free_workers(change: int) -> None:
 def test_self_check_finds_a_worker_given_twice() -> None:
     """Two placements of the one gpu of s1, with books that agree: free is -1."""
     kernel = busy_kernel()
-    kernel.engine.allocate(C, ((1, 1),), CLOUD, 0, GANG, 0, None)
+    kernel.engine.allocate(C, ((1, 1),), CLOUD, ALLOCATE, 0, None)
     with pytest.raises(StateError, match="free workers"):
         kernel.validate_state()
 

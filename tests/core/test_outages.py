@@ -11,12 +11,11 @@ from builders.kernel import A, B, S, Script, after_arrivals, again, allocate, an
 from builders.kernel import scenario as two_servers
 from skedge.core.engine.agenda import CLOUD_ENDS, CLOUD_STARTS, WAKE
 from skedge.core.engine.lanes import COUNT, JOB
-from skedge.core.engine.ledger import AGENDA, PS_SINCE
+from skedge.core.engine.ledger import AGENDA, DISPATCHED, PS_SINCE
 from skedge.core.errors import OrderError, PolicyError, StateError
 from skedge.core.events import CLOUD, OUT_OF_SERVICE, Allocate, AssignPS, Dispatch, Event, Order, ps_in
 from skedge.core.kernel.absorb import absorb
 from skedge.core.kernel.kernel import Kernel
-from skedge.core.engine.ledger import DISPATCHED
 from skedge.core.model.scenario import Scenario
 from skedge.explanation.wait_reason import wait_reason
 from skedge.prepare import prepare_for_service, prepare_policy

@@ -15,11 +15,11 @@ from builders.sites_alone import Alone
 from golden import okita_cases
 from skedge.analysis.columns import columns
 from skedge.analysis.metrics.costs import moved_mb
+from skedge.core.engine.ledger import FINISHED, REJECTED
 from skedge.core.errors import OrderError, PolicyError, ScenarioError
 from skedge.core.events import Allocate, Event, Order, Reject, Suspend, Transfer, Upload, WakeAt
 from skedge.core.kernel.apply import apply
 from skedge.core.kernel.kernel import Kernel
-from skedge.core.engine.ledger import FINISHED, REJECTED
 from skedge.core.model.cluster import Physics
 from skedge.core.model.latency import Linear
 from skedge.core.model.scenario import Jobs, Scenario

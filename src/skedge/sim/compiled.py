@@ -1,4 +1,4 @@
-"""Events of a simulation that need no Python: the policy's compiled loop runs them on the arrays of the kernel's engine.
+"""Events of a simulation that need no Python: the policy's compiled loop runs them on the arrays of the engine.
 
 The loop stops where something happens that is not the engine's, such as a failure of a server, and the kernel goes on
 event by event; both use the same arrays, so that either can follow the other.

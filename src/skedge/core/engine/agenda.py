@@ -46,25 +46,18 @@ def tidy(ledger: Ledger) -> None:
         return
     n_kept = 0
     for i in range(counters[AGENDA]):
-        if not is_stale(ledger, i):
+        if not is_stale(agenda, ledger.jobs, i):
             _copy(agenda, i, n_kept)
             n_kept += 1
     counters[AGENDA], counters[STALE] = n_kept, 0
-    make_heap(ledger)
-
-
-@lean
-def make_heap(ledger: Ledger) -> None:
-    """Put the entries of the agenda, in any order, in that of a heap."""
-    for i in range(ledger.counters[AGENDA] // 2 - 1, -1, -1):
-        _sift(ledger.agenda, ledger.counters[AGENDA], i)
+    for i in range(n_kept // 2 - 1, -1, -1):
+        _sift(agenda, n_kept, i)
 
 
 @inlined
-def is_stale(ledger: Ledger, i: int) -> bool:
+def is_stale(agenda: Ints, jobs: Ints, i: int) -> bool:
     """Whether entry `i` is the end of an allocation that has been replaced or has ended since."""
-    agenda = ledger.agenda
-    return agenda[i, ENTRY_KIND] == GANG_ENDS and agenda[i, ENTRY_NUMBER] != ledger.jobs[agenda[i, ENTRY_JOB], VERSION]
+    return agenda[i, ENTRY_KIND] == GANG_ENDS and agenda[i, ENTRY_NUMBER] != jobs[agenda[i, ENTRY_JOB], VERSION]
 
 
 @lean

@@ -1,4 +1,4 @@
-"""Orders of a compiled decision carried out, each checked first."""
+"""What changes the ledger, by its verb: each order is checked first, whoever made it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from skedge.core.model.cluster import Ints
 from skedge.platform.jit import inlined, lean
 
 from .agenda import WAKE, put, tidy
-from .allocations import allocate, is_colocated, reject, suspend
+from .allocations import allocate, finish, is_colocated, reject, stop, suspend, upload
 from .checks import wrong_allocation, wrong_rejection, wrong_suspension
-from .ledger import ELASTIC, GANG, NO_VALUE, Case, Ledger
+from .ledger import AT_SITES, ELASTIC, GANG, NO_VALUE, Case, Ledger
 from .orders import (
+    ALLOCATE,
     ALLOCATE_EACH,
+    FINISH,
     N_ORDERS,
     N_PLACES,
     ORDER_FIRST,
@@ -20,7 +22,10 @@ from .orders import (
     ORDER_SIZE,
     ORDER_VERB,
     REJECT,
+    STOP,
     SUSPEND,
+    TRAIN_AT_SITES,
+    UPLOAD,
     WAKE_AT,
     WRONG,
     Orders,
@@ -29,6 +34,74 @@ from .step import BROKEN, QUIET
 
 CODED = -2
 """In the rows of decisions the policy's reason number c is ``CODED - c``, until the record gives it a number."""
+
+
+@lean
+def broken_rule(case: Case, ledger: Ledger, verb: int, job: int, placement: Ints, ps: int) -> int:
+    """The rule that an order about workers in slots breaks, 0 if none.
+
+    Parameters
+    ----------
+    case, ledger, verb, job, placement, ps
+        As :func:`change` has them.
+    """
+    if verb == SUSPEND:
+        return wrong_suspension(ledger, job)
+    if verb == REJECT:
+        return wrong_rejection(ledger, job)
+    if case.on_slots and verb in (ALLOCATE, ALLOCATE_EACH):
+        return wrong_allocation(case, ledger, job, placement, ps, ELASTIC if verb == ALLOCATE_EACH else GANG)
+    return 0
+
+
+@lean
+def change(
+    case: Case,
+    ledger: Ledger,
+    verb: int,
+    job: int,
+    placement: Ints,
+    ps: int,
+    flag: int,
+    reason: int,
+    value: float,
+) -> None:
+    """Carry out an order that has been checked, or take in a fact.
+
+    Parameters
+    ----------
+    case, ledger
+        The arrays of the run, with room for what it adds.
+    verb
+        Which change: ALLOCATE to FINISH of :mod:`.orders`.
+    job
+        Its number.
+    placement
+        (server, workers) rows, ascending by server.
+    ps
+        PS slot; -1 in the cloud; NO_PS where PSs are no slots.
+    flag
+        1: of an allocation, where workers and PSs are no slots, that communication is free; of an upload, that each
+        server receives all chunks.
+    reason, value
+        Number of the reason, and the value; NaN for none.
+    """
+    if verb == SUSPEND:
+        suspend(case, ledger, job, reason)
+    elif verb == REJECT:
+        reject(ledger, job, reason, value)
+    elif verb == STOP:
+        stop(case, ledger, job)
+    elif verb == FINISH:
+        finish(case, ledger, job)
+    elif verb == UPLOAD:
+        upload(case, ledger, job, placement, flag, reason)
+    else:
+        style = ELASTIC if verb == ALLOCATE_EACH else (AT_SITES if verb == TRAIN_AT_SITES else GANG)
+        colocated = is_colocated(case, placement, ps) if case.on_slots else flag
+        allocate(case, ledger, job, placement, ps, colocated, style, reason, value)
+    if case.simulated:
+        tidy(ledger)
 
 
 @lean
@@ -42,29 +115,18 @@ def apply_all(case: Case, ledger: Ledger, orders: Orders) -> int:
             orders.counters[WRONG] = n
             return BROKEN
     orders.counters[N_ORDERS] = orders.counters[N_PLACES] = 0
-    tidy(ledger)
     return QUIET
 
 
 @inlined
 def _apply(case: Case, ledger: Ledger, orders: Orders, row: Ints) -> int:
     """Check and carry out the order of this row; returns the rule that it breaks, 0 if none."""
-    verb, job, reason = row[ORDER_VERB], row[ORDER_JOB], CODED - row[ORDER_REASON]
-    if verb == SUSPEND:
-        rule = wrong_suspension(ledger, job)
-        if rule == 0:
-            suspend(case, ledger, job, reason)
-    elif verb == REJECT:
-        rule = wrong_rejection(ledger, job)
-        if rule == 0:
-            reject(ledger, job, reason, NO_VALUE)
-    elif verb == WAKE_AT:
-        rule = 0
+    if row[ORDER_VERB] == WAKE_AT:
         put(ledger.agenda, ledger.counters, -(-row[ORDER_FIRST] // case.step) * case.step, WAKE, -1, 0)
-    else:
-        placement = orders.places[row[ORDER_FIRST] : row[ORDER_FIRST] + row[ORDER_SIZE]]
-        style, ps = ELASTIC if verb == ALLOCATE_EACH else GANG, row[ORDER_PS]
-        rule = wrong_allocation(case, ledger, job, placement, ps, style)
-        if rule == 0:
-            allocate(case, ledger, job, placement, ps, is_colocated(case, placement, ps), style, reason, NO_VALUE)
+        return 0
+    verb, job, ps, reason = row[ORDER_VERB], row[ORDER_JOB], row[ORDER_PS], CODED - row[ORDER_REASON]
+    placement = orders.places[row[ORDER_FIRST] : row[ORDER_FIRST] + row[ORDER_SIZE]]
+    rule = broken_rule(case, ledger, verb, job, placement, ps)
+    if rule == 0:
+        change(case, ledger, verb, job, placement, ps, 0, reason, NO_VALUE)
     return rule

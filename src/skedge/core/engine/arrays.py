@@ -119,7 +119,7 @@ class EngineArrays:
     # -- calls of compiled functions -----------------------------------------------------------------------------
 
     def _call(self, name: str, *arguments: Any) -> int:
-        """Call a function of :mod:`.handle` with the handle; arrays grow if it needs room.
+        """Call a function of :mod:`.handle` with the handle; arrays grow if it answers with minus the room it needs.
 
         Raises
         ------
@@ -152,7 +152,7 @@ class EngineArrays:
     def _refresh(self) -> None:
         """Have the handle know arrays that have been replaced or have moved."""
         if self._handle is not None:
-            self._calls.put_back(self._handle, *self._arrays())
+            self._make_handle()
 
     def _grow(self, room: int) -> None:
         """Make room for this number of rows in every array, and for others after them."""
@@ -164,7 +164,7 @@ class EngineArrays:
         n, rows = len(placement), self._placement
         if n == 1:
             rows[0, 0], rows[0, 1] = placement[0]
-        else:
+        elif n > 1:
             rows[:n] = sorted(placement)
         rows[n:, 1] = 0
         return n

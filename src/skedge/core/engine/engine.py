@@ -9,7 +9,7 @@ import numpy as np
 from skedge.core.model.cluster import Ints, Placement
 from skedge.core.model.time import NEVER
 
-from .agenda import ENTRY_JOB, ENTRY_KIND, ENTRY_TIME, GANG_ENDS
+from .agenda import ENTRY_JOB, ENTRY_KIND, ENTRY_TIME, GANG_ENDS, put
 from .allocations import leave, release_ps, take_ps
 from .arrays import EngineArrays
 from .data import data_of, lose
@@ -36,6 +36,8 @@ from .ledger import (
     TRUE_LEFT,
     VERSION,
 )
+from .orders import FINISH, STOP, SUSPEND, UPLOAD
+from .step import take_all_due
 
 _take_ps: Any = take_ps.py_func  # type: ignore[attr-defined]
 _release_ps: Any = release_ps.py_func  # type: ignore[attr-defined]
@@ -90,16 +92,18 @@ class AllocationEngine(EngineArrays):
         number
             Number of chunks in the cloud, or VERSION of an allocation.
         """
-        self._call("put", time, kind, job, number)
+        ledger, step = self.ledger, self.case.step
+        if ledger.counters[AGENDA] == len(ledger.agenda):
+            self._grow(1)
+        put(self.ledger.agenda, ledger.counters, -(-time // step) * step, kind, job, number)
 
     def take_due(self, now: int) -> list[list[int]]:
         """Take the entries that are due at `now` from the agenda: (kind, job, number) of each, in order."""
         entries = list[list[int]]()
         while self.next_due <= now:
-            self.ledger.counters[NOW] = now
-            if self._handle is None:
-                self._make_handle()
-            n = int(self._calls.take_due(self._handle, self._due))
+            ledger = self.ledger
+            ledger.counters[NOW] = now
+            n = take_all_due(ledger.agenda, ledger.counters, ledger.jobs, self._due)
             entries += self._due[:n].tolist()
         return entries
 
@@ -121,48 +125,47 @@ class AllocationEngine(EngineArrays):
     # -- allocations ---------------------------------------------------------------------------------------------
 
     def allocate(
-        self, job: int, placement: Placement, ps: int, colocated: int, style: int, reason: int, value: float | None
-    ) -> None:  # fmt: skip
-        """:func:`.allocations.allocate` of a placement in any order.
+        self, job: int, placement: Placement, ps: int, verb: int, reason: int, value: float | None, colocated: int = 0
+    ) -> int:  # fmt: skip
+        """Have `job` hold a placement, in any order, and a PS; returns the rule that it breaks on slots, 0 if none.
 
         Parameters
         ----------
         placement
-            (server, workers) pairs; each server once.
+            (server, workers) pairs.
         ps
             PS slot, -1 in the cloud, NO_PS where PSs are no slots.
-        colocated
-            1 if communication between these workers and the PS is free.
-        style
-            GANG, ELASTIC or AT_SITES.
+        verb
+            ALLOCATE, ALLOCATE_EACH or TRAIN_AT_SITES.
         reason, value
             Number of the reason, and the value; None for none.
+        colocated
+            Where they are no slots: 1 if communication between these workers and the PS is free.
         """
+        if len(placement) >= len(self._placement):
+            return 4  # a server is listed twice
         n = self._set_placement(placement)
-        self._call("allocate", job, n, ps, colocated, style, reason, NO_VALUE if value is None else value)
-        self._tidy()
+        return self._change(verb, job, n, ps, colocated, reason, NO_VALUE if value is None else value)
 
-    def suspend(self, job: int, reason: int) -> None:
-        """Take its workers from `job`, with a decision."""
-        self._call("end", job, reason, 0)
-        self._tidy()
+    def _change(
+        self, verb: int, job: int, n: int = 0, ps: int = -1, flag: int = 0, reason: int = -1, value: float = NO_VALUE
+    ) -> int:  # fmt: skip
+        return self._call("change", verb, job, n, ps, flag, reason, value)
+
+    def suspend(self, job: int, reason: int) -> int:
+        """Take its workers from `job`, with a decision; returns the rule that this breaks, 0 if none."""
+        return self._change(SUSPEND, job, reason=reason)
 
     def stop(self, job: int) -> None:
         """Take its workers from `job`, without a decision."""
-        self._call("end", job, -1, 0)
-        self._tidy()
+        self._change(STOP, job)
 
     def finish(self, job: int) -> None:
         """`job` has done its work: release its workers, and forget it."""
         if self.ledger.jobs[job, HELD] > 0:
-            self._call("end", job, -1, 1)
+            self._change(FINISH, job)
         else:
             _leave(self.ledger, job)
-
-    def _tidy(self) -> None:
-        counters = self.ledger.counters
-        if self.case.simulated and 2 * counters[STALE] > counters[AGENDA]:
-            self._calls.tidy(self._handle)
 
     def upload(self, job: int, placement: Placement, reason: int, *, copies: bool) -> None:
         """:func:`.allocations.upload` of a placement in any order.
@@ -178,7 +181,7 @@ class AllocationEngine(EngineArrays):
         copies
             Whether each server that lacks data receives all chunks.
         """
-        self._call("upload", job, self._set_placement(placement), int(copies), reason)
+        self._change(UPLOAD, job, self._set_placement(placement), flag=int(copies), reason=reason)
 
     def lose_data(self, server: int) -> None:
         """Drop all data on `server`, which are lost."""

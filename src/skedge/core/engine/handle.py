@@ -14,11 +14,8 @@ from numba.experimental import structref
 from skedge.core.model.cluster import Ints
 from skedge.platform.jit import compiled, lean
 
-from . import agenda, allocations, step
+from . import allocations, apply
 from .ledger import SIZE, Ledger, has_room
-
-DONE = 0
-"""What a call that changes something returns; if an array is full it returns minus the room needed, and did nothing."""
 
 
 @structref.register
@@ -55,97 +52,33 @@ def make_handle(case: Any, ledger: Any, placement: Any, facts: Any, orders: Any)
 
 
 @compiled
-def put_back(handle: Any, case: Any, ledger: Any, placement: Any, facts: Any, orders: Any) -> None:
-    """Have the handle refer to these arrays, after some have grown.
-
-    Parameters
-    ----------
-    handle
-        A :class:`Handle`.
-    case, ledger
-        The arrays.
-    placement
-        Room for a placement: (server, workers) rows, one for each server.
-    facts, orders
-        Of a decision.
-    """
-    handle.case = case
-    handle.ledger = ledger
-    handle.placement = placement
-    handle.facts = facts
-    handle.orders = orders
-
-
-@compiled
-def allocate(
-    handle: Any, job: int, n: int, ps: int, colocated: int, style: int, reason: int, value: float
+def change(
+    handle: Any, verb: int, job: int, n: int, ps: int, flag: int, reason: int, value: float
 ) -> int:  # fmt: skip
-    """:func:`.allocations.allocate` the first `n` rows of ``handle.placement``.
+    """:func:`.apply.change` with the first `n` rows of ``handle.placement``.
 
     Parameters
     ----------
     handle
         A :class:`Handle`.
-    job, n
-        The job, and the number of servers of the placement.
-    ps, colocated, style, reason, value
-        As :func:`.allocations.allocate` has them.
+    verb, job, n
+        Which change, the job, and the number of servers of the placement.
+    ps, flag, reason, value
+        As :func:`.apply.change` has them.
+
+    Returns
+    -------
+    The rule that an order breaks, minus the room needed if there is too little, or 0.
     """
     ledger, placement = handle.ledger, handle.placement[:n]
+    rule = apply.broken_rule(handle.case, ledger, verb, job, placement, ps)
+    if rule > 0:
+        return rule
     room = _room_for(ledger, job, placement)
     if not has_room(ledger, room):
         return -room
-    allocations.allocate(handle.case, ledger, job, placement, ps, colocated, style, reason, value)
-    return DONE
-
-
-@compiled
-def end(handle: Any, job: int, reason: int, finished: int) -> int:
-    """Take its workers from a job that holds some: it has `finished`, or is suspended; `reason` -1: no decision.
-
-    Parameters
-    ----------
-    handle
-        A :class:`Handle`.
-    job
-        It holds workers.
-    reason
-        Number of the reason; -1: without a decision.
-    finished
-        1: all of its work is done.
-    """
-    ledger = handle.ledger
-    room = _room_for(ledger, job, handle.placement[:0])
-    if not has_room(ledger, room):
-        return -room
-    if finished:
-        allocations.finish(handle.case, ledger, job)
-    elif reason >= 0:
-        allocations.suspend(handle.case, ledger, job, reason)
-    else:
-        allocations.stop(handle.case, ledger, job)
-    return DONE
-
-
-@compiled
-def upload(handle: Any, job: int, n: int, copies: int, reason: int) -> int:
-    """:func:`.allocations.upload` for the first `n` rows of ``handle.placement``.
-
-    Parameters
-    ----------
-    handle
-        A :class:`Handle`.
-    job, n
-        The job, and the number of servers.
-    copies, reason
-        As :func:`.allocations.upload` has them.
-    """
-    ledger, placement = handle.ledger, handle.placement[:n]
-    room = _room_for(ledger, job, placement)
-    if not has_room(ledger, room):
-        return -room
-    allocations.upload(handle.case, ledger, job, placement, copies, reason)
-    return DONE
+    apply.change(handle.case, ledger, verb, job, placement, ps, flag, reason, value)
+    return 0
 
 
 @compiled
@@ -166,38 +99,6 @@ def remaining(handle: Any, jobs: Ints, now: int, left: Ints) -> None:
 def finish_time(handle: Any, job: int) -> int:
     """:func:`.allocations.finish_time`."""
     return allocations.finish_time(handle.ledger, job)
-
-
-@compiled
-def put(handle: Any, time: int, kind: int, job: int, number: int) -> int:
-    """:func:`.agenda.put`, at the end of a slot if time is slotted.
-
-    Parameters
-    ----------
-    handle
-        A :class:`Handle`.
-    time
-        When it is due [µs].
-    kind, job, number
-        Of the entry.
-    """
-    ledger, step = handle.ledger, handle.case.step
-    if not has_room(ledger, 1):
-        return -1
-    agenda.put(ledger.agenda, ledger.counters, -(-time // step) * step, kind, job, number)
-    return DONE
-
-
-@compiled
-def take_due(handle: Any, due: Ints) -> int:
-    """:func:`.step.take_all_due`."""
-    return step.take_all_due(handle.ledger, due)
-
-
-@compiled
-def tidy(handle: Any) -> None:
-    """:func:`.agenda.tidy`."""
-    agenda.tidy(handle.ledger)
 
 
 @lean

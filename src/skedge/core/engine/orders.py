@@ -18,8 +18,9 @@ from skedge.platform.jit import inlined
 ALLOCATE, ALLOCATE_EACH, SUSPEND, REJECT, UPLOAD = (
     VERBS.index(verb) for verb in ("allocate", "allocate_each", "suspend", "reject", "upload")
 )
-WAKE_AT = len(VERBS)
-"""The order to be woken, which no record has."""
+WAKE_AT, TRAIN_AT_SITES, STOP, FINISH = range(len(VERBS), len(VERBS) + 4)
+"""Changes that no record has by such a verb: to be woken; an allocation at sites; the end of an allocation, which the
+world reports, or in which the job has done its work."""
 
 ORDER_VERB, ORDER_JOB, ORDER_PS, ORDER_REASON, ORDER_FIRST, ORDER_SIZE = range(6)
 """Columns of ``Orders.rows``; of WAKE_AT the job is -1, and ORDER_FIRST is the time [µs]."""
@@ -29,8 +30,8 @@ N_ORDERS, N_PLACES, WRONG = range(3)
 
 N_FINISHED, N_LEFT, N_INTERRUPTED, N_LOST, FIRST_ARRIVED, MEASURED, UNTIL = range(7)
 """Numbers of ``Facts.counters``: jobs that have completed; lengths of the three lists; the first of the jobs that
-arrive now, which end at ``ledger.counters[ARRIVED]``; 1 if the speed of a job was corrected; and when a compiled loop stops, as
-something else happens then [µs]."""
+arrive now, which end at ``ledger.counters[ARRIVED]``; 1 if the speed of a job was corrected; and when a compiled loop
+stops, as something else happens then [µs]."""
 
 
 class Facts(NamedTuple):

@@ -38,7 +38,7 @@ def take_due(ledger: Ledger, finished: Ints) -> tuple[int, bool]:
     """
     counters, agenda, woke, n = ledger.counters, ledger.agenda, False, 0
     while counters[AGENDA] > 0 and agenda[0, ENTRY_TIME] <= counters[NOW]:
-        kind, job, stale = agenda[0, ENTRY_KIND], agenda[0, ENTRY_JOB], is_stale(ledger, 0)
+        kind, job, stale = agenda[0, ENTRY_KIND], agenda[0, ENTRY_JOB], is_stale(agenda, ledger.jobs, 0)
         drop(agenda, counters)
         if kind == WAKE:
             woke = True
@@ -94,14 +94,23 @@ def step(case: Case, ledger: Ledger, facts: Facts) -> int:
 
 
 @lean
-def take_all_due(ledger: Ledger, due: Ints) -> int:
+def take_all_due(agenda: Ints, counters: Ints, jobs: Ints, due: Ints) -> int:
     """Take the entries that are due from the agenda, without obsolete ones, as many as there are rows in `due`.
 
-    Fills `due` with (kind, job, number) rows; returns how many.
+    Parameters
+    ----------
+    agenda, counters, jobs
+        Of the ledger.
+    due
+        Out: (kind, job, number) rows.
+
+    Returns
+    -------
+    How many rows are filled.
     """
-    counters, agenda, n = ledger.counters, ledger.agenda, 0
+    n = 0
     while n < len(due) and counters[AGENDA] > 0 and agenda[0, ENTRY_TIME] <= counters[NOW]:
-        stale = is_stale(ledger, 0)
+        stale = is_stale(agenda, jobs, 0)
         due[n, 0], due[n, 1], due[n, 2] = agenda[0, ENTRY_KIND], agenda[0, ENTRY_JOB], agenda[0, ENTRY_NUMBER]
         drop(agenda, counters)
         counters[STALE] -= stale

@@ -99,13 +99,6 @@ def _allocate(state: State, order: Allocate) -> None:
     if isinstance(order.ps, int | np.integer):
         text = "an allocation has (place, PSs) pairs, such as ps_in(slot)"
         raise OrderError("M12", f"job {state.name(job)!r} is given {order.ps!r} as PS; {text}")
-    if state.engine.has_run(job) and state.engine.is_elastic(job) == order.gang:
-        raise OrderError("M24", f"job {state.name(job)!r} is a gang in some allocations and not in others")
-    # an allocation replaces the one before: what the job holds counts as free while the new one is checked
-    if state.engine.holds(job):
-        state.books.release(job)
-        state.engine.stop(job)
-    state.books.check(order)
     state.books.allocate(order, state.record.reason(order.reason))
     state.running.add(job)
 

@@ -18,7 +18,8 @@ import numpy as np
 
 from skedge.core.colocation import colocated
 from skedge.core.engine.engine import AllocationEngine
-from skedge.core.engine.ledger import AT_SITES, COMPUTE_FROM, ELASTIC, GANG, NO_PS, PS, SINCE
+from skedge.core.engine.ledger import COMPUTE_FROM, NO_PS, PS, SINCE
+from skedge.core.engine.orders import ALLOCATE, ALLOCATE_EACH, TRAIN_AT_SITES
 from skedge.core.errors import OrderError, StateError
 from skedge.core.events import CLOUD, OUT_OF_SERVICE, Allocate, Transfer
 from skedge.core.model.cluster import Floats, Ints, Placement
@@ -66,8 +67,36 @@ class Books:
 
     # -- workers -------------------------------------------------------------------------------------------------
 
+    def allocate(self, order: Allocate, reason: int) -> None:
+        """Start the workers of `order` once their data are there; the engine checks it.
+
+        Raises
+        ------
+        OrderError
+            If it breaks a rule.
+        """
+        job, verb = order.job, ALLOCATE if order.gang else ALLOCATE_EACH
+        if len(order.ps) != 1 or order.ps[0][1] != 1:
+            name = self.scenario.jobs.ids[job]
+            raise OrderError("M12", f"job {name!r} is given the PSs {order.ps!r}; it has one, in a slot or the cloud")
+        rule = self.engine.allocate(job, order.where, order.ps[0][0], verb, reason, order.value)
+        if rule > 0:
+            self._make_way(order)
+            self.check(order)
+            raise StateError(f"{order!r} is refused by M{rule}, which it keeps")
+
+    def _make_way(self, order: Allocate) -> None:
+        """An allocation replaces the one before: what the job holds counts as free while the new one is checked."""
+        job = order.job
+        if self.engine.has_run(job) and self.engine.is_elastic(job) == order.gang:
+            name = self.scenario.jobs.ids[job]
+            raise OrderError("M24", f"job {name!r} is a gang in some allocations and not in others")
+        if self.engine.holds(job):
+            self.release(job)
+            self.engine.stop(job)
+
     def check(self, order: Allocate) -> None:
-        """Check that the job of `order`, which holds no workers, can be given its workers and PS.
+        """Say what is wrong with an order whose job holds no workers.
 
         Raises
         ------
@@ -79,8 +108,6 @@ class Books:
         self.check_servers(job, order.where)
         self.check_in_service(job, order.where)
         name, jobs = self.scenario.jobs.ids[job], self.scenario.jobs
-        if [n for _, n in order.ps] != [1]:
-            raise OrderError("M12", f"job {name!r} is given the PSs {order.ps!r}; it has one, in a slot or the cloud")
         kind, total = int(jobs.worker_type[job]), sum(n for _, n in order.where)
         if not 1 <= total <= jobs.chunks[job] or min(n for _, n in order.where) < 1:
             raise OrderError("M5", f"job {name!r} has {jobs.chunks[job]} chunks; {total} workers are given")
@@ -90,13 +117,6 @@ class Books:
                 label = self.cluster.label(server)
                 raise OrderError("M4", f"job {name!r} is given {n} workers on {label!r}; {free} are free")
         self.check_ps(job, order.ps[0][0])
-
-    def allocate(self, order: Allocate, reason: int) -> None:
-        """Start the workers of `order`, which has been checked, once their data are there."""
-        style, ps = GANG if order.gang else ELASTIC, order.ps[0][0]
-        self.engine.allocate(
-            order.job, order.where, ps, colocated(self.scenario, order), style, reason, order.value
-        )  # fmt: skip
 
     def release(self, job: int) -> None:
         """Release what `job` holds beside its workers in slots."""
@@ -279,6 +299,8 @@ class ResourceBooks(Books):
 
     def allocate(self, order: Allocate, reason: int) -> None:
         """Take the resources of `order` and start its workers; its PSs are decisions of their own in the record."""
+        self._make_way(order)
+        self.check(order)
         self.pool.take(order.job, order.where, order.ps)
         self._begin(order, reason)
         self.ps_of[order.job], self.ps_since[order.job] = order.ps, self.engine.now
@@ -286,10 +308,8 @@ class ResourceBooks(Books):
             self.engine.add_decision(order.job, _ASSIGN_PS, server, n, reason, None)
 
     def _begin(self, order: Allocate, reason: int) -> None:
-        style = GANG if order.gang else ELASTIC
-        self.engine.allocate(
-            order.job, order.where, NO_PS, colocated(self.scenario, order), style, reason, order.value
-        )  # fmt: skip
+        verb, free = ALLOCATE if order.gang else ALLOCATE_EACH, colocated(self.scenario, order)
+        self.engine.allocate(order.job, order.where, NO_PS, verb, reason, order.value, free)
 
     def release(self, job: int) -> None:
         """Release the resources of `job`, and its PSs."""
@@ -360,7 +380,7 @@ class SiteBooks(ResourceBooks):
 
     def _begin(self, order: Allocate, reason: int) -> None:
         """Hold the workers; their training counts at the end of the slot, and nothing is uploaded."""
-        self.engine.allocate(order.job, order.where, NO_PS, 0, AT_SITES, reason, order.value)
+        self.engine.allocate(order.job, order.where, NO_PS, TRAIN_AT_SITES, reason, order.value)
 
     def begins(self, job: int) -> int:
         """When they are held: no data are uploaded."""

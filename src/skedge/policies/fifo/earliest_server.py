@@ -30,6 +30,7 @@ class EarliestServer(EdgePolicy):
         """Begin a run."""
         super().start(cluster, physics, rng)
         self.profiles = Profiles(cluster)
+        self.ps_slots = [np.flatnonzero(cluster.ps_type == kind) for kind in range(len(cluster.ps_types))]
         self.due: list[tuple[int, int, int, int]] = []
         self.planned: dict[int, tuple[int, int, int]] = {}
         self.unplanned: list[int] = []
@@ -119,7 +120,7 @@ class EarliestServer(EdgePolicy):
             duration = self._duration(job, k, colocated, view)
             ready_us = np.where(view.in_service, view.now + delays, NEVER)
             server, start = earliest(self.profiles.state, kind, ps_kind, k, duration, ready_us)
-        cloud = cloud if self._has_cloud(view) else None
+        cloud = cloud if cloud is not None and view.in_service[cloud] else None
         if server < 0 and cloud is None:
             self.unplanned.append(job)
             return

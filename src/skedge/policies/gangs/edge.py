@@ -63,9 +63,9 @@ NO_PS_ON_EDGE = "never_fits: no server has a PS of its type, and there is no clo
 """Reason of a rejection."""
 
 ACTIVE, STRANDED, SPARE, FURTHER = range(4)
-"""Rows of ``EdgeState.lists``, and of ``lengths``: jobs in the system that the edge can hold, ascending unless the policy
-keeps another order; those that can go to the cloud only, which is out of service; and two rows to work on. A policy's own
-rows follow."""
+"""Rows of ``EdgeState.lists``, and of ``lengths``: jobs in the system that the edge can hold, ascending unless the
+policy keeps another order; those that can go to the cloud only, which is out of service; and two rows to work on. A
+policy's own rows follow."""
 
 
 def too_few(k: int, slots: int) -> str:
@@ -366,7 +366,7 @@ class EdgePolicy(BasePolicy):
         """What the compiled functions of the policy take beside the handle."""
         return self.edge
 
-    def make_room(self, n_jobs: int, view: View) -> None:
+    def make_room(self, n_jobs: int, view: View) -> None:  # noqa: ARG002 - for policies with columns of their own
         """Have room for at least so many jobs; those from the present number on are new."""
         lists = np.zeros((self.rows, max(n_jobs, 2 * self.edge.lists.shape[1], 64)), np.int64)
         lists[:, : self.edge.lists.shape[1]] = self.edge.lists

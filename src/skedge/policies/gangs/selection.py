@@ -31,8 +31,9 @@ RANKED, ARRANGED, HOLDERS, STOPS, MOVES, BEGINS, VERDICT, PLACES, HAS_PLACE, MAR
 )
 """Rows of ``EdgeState.lists`` of gang policies.
 
-- RANKED, ARRANGED: jobs as the policy ranks them, and as tenants and classes have them tried. HOLDERS: those that run, in the order in which
-  they would stop. STOPS, MOVES, BEGINS: what the last selection changes.
+- RANKED, ARRANGED: jobs as the policy ranks them, and as tenants and classes have them tried.
+- HOLDERS: those that run, in the order in which they would stop.
+- STOPS, MOVES, BEGINS: what the last selection changes.
 - VERDICT: of each job tried (:func:`~.placement.scan`).
 - PLACES, HAS_PLACE, MARKED: columns by job: where its new placement begins in the scratch, -1 if it is the last one; 1
   if its last placement is one to return to; 1 while it is to stop.
