@@ -25,6 +25,7 @@ from skedge.platform.jit import CompiledFunction
 
 if TYPE_CHECKING:
     from skedge.core.engine.engine import AllocationEngine
+    from skedge.core.model.scenario import Scenario
 
     from .world import SimulatedWorld
 
@@ -37,7 +38,7 @@ class CompiledPolicy(Protocol):
 
     loop: CompiledFunction
 
-    def advance(self, engine: AllocationEngine, events: int, until: int, view: View) -> int:
+    def advance(self, engine: AllocationEngine, events: int, until: int, scenario: Scenario) -> int:
         """Run events; returns OVER, OUTSIDE, BROKEN or PAUSED (:mod:`skedge.core.engine.step`)."""
 
     def orders(self, rows: list[list[int]], view: View) -> list[Order]:
@@ -80,7 +81,7 @@ class CompiledEvents:
         engine = self.kernel.engine
         while not self.idle:
             before = self._jobs_left()
-            outcome = self.policy.advance(engine, EVENTS, until, self.kernel.view)
+            outcome = self.policy.advance(engine, EVENTS, until, self.kernel.scenario)
             self._absorb()
             if outcome == BROKEN:
                 self._explain()

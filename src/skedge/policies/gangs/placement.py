@@ -103,13 +103,11 @@ def scan(
     scratch
         With `free`, `unheld`, `total` and `ps_left` as the jobs before `first` leave them.
     verdict
-        Out, for each job of `order`: 0 waits, -1 keeps its last placement, n > 0 is placed anew on n servers.
+        For each job of `order`: 0 waits, -1 keeps its last placement, n > 0 is placed anew on n servers. In: 0.
     """
     n_filled = left = 0
     for kind in range(len(scratch.total)):
         left += scratch.total[kind]
-    for n in range(first, len(order)):
-        verdict[n] = 0
     for n in range(first, len(order)):
         # nothing is left for the other jobs of the queue, however many they are
         if left == 0:

@@ -25,16 +25,17 @@ from .edge import (
     to_cloud,
 )
 from .placement import Rule, Scratch, add_last_place, scan
+from .sharing import LEFT_OUT, MARK, TenantState, arrange, note_shares
 
 RANKED, ARRANGED, HOLDERS, STOPS, MOVES, BEGINS, VERDICT, PLACES, HAS_PLACE, MARKED, OWN = range(
     FURTHER + 1, FURTHER + 12
 )
 """Rows of ``EdgeState.lists`` of gang policies.
 
-- RANKED, ARRANGED: jobs as the policy ranks them, and as tenants and classes have them tried.
-- HOLDERS: those that run, in the order in which they would stop.
+- RANKED: jobs as the policy ranks them; ARRANGED: as the last selection tried them, which is the same without tenants.
+- VERDICT: of each of ARRANGED (:func:`~.placement.scan`).
 - STOPS, MOVES, BEGINS: what the last selection changes.
-- VERDICT: of each job tried (:func:`~.placement.scan`).
+- HOLDERS: jobs that run, in the order in which they would stop.
 - PLACES, HAS_PLACE, MARKED: columns by job: where its new placement begins in the scratch, -1 if it is the last one; 1
   if its last placement is one to return to; 1 while it is to stop.
 - OWN: the first row that a policy may use for itself.
@@ -52,6 +53,8 @@ class GangState(NamedTuple):
         Options of the selection.
     scratch
         Arrays to work on.
+    tenants
+        What is kept of tenants and classes.
     allow_cloud
         1: the cloud takes what does not fit now.
     """
@@ -59,6 +62,7 @@ class GangState(NamedTuple):
     edge: EdgeState
     rule: Rule
     scratch: Scratch
+    tenants: TenantState
     allow_cloud: int
 
 
@@ -90,47 +94,81 @@ def admit_gangs(case: Case, ledger: Ledger, state: GangState, facts: Facts, orde
 
 @lean
 def select(case: Case, ledger: Ledger, state: GangState, order: Ints, running_stay: bool) -> int:
-    """Select among the jobs of `order`; returns how many at its beginning run on where they are.
+    """Select among the jobs of `order`, by tenants and classes where the cluster has them.
 
-    Those are the running jobs before the first one that waits: their workers are apart from each other, so each keeps
-    its place. For the others is left what is free and what the running ones among them hold.
+    Returns how many at the beginning of the list ARRANGED run on where they are.
 
     Parameters
     ----------
     case, ledger
         The run.
     state
-        Out: the verdicts, and new placements in the scratch.
+        Out: the list ARRANGED, its verdicts, and new placements in the scratch.
     order
         Jobs, first to be tried first: all in the system, or those that wait.
     running_stay
         Whether `order` has only jobs that wait, while the others keep what they hold.
     """
-    scratch, verdict, first = state.scratch, state.edge.lists[VERDICT, : len(order)], 0
+    edge, tenants, arranged = state.edge, state.tenants, state.edge.lists[ARRANGED, : len(order)]
+    edge.lengths[ARRANGED] = n_present = len(order)
+    if len(tenants.weights) == 0:
+        for n in range(len(order)):
+            arranged[n] = order[n]
+        return _select(case, ledger, state, len(order), len(order), running_stay)
+    for job in order:
+        tenants.jobs[MARK, job] = 0
+    while True:
+        n_tried = arrange(case, ledger, edge, tenants, state.scratch, state.rule, order, arranged, running_stay)
+        first = _select(case, ledger, state, n_tried, n_present, running_stay)
+        n_stuck = 0
+        for n in range(first, n_tried):
+            # a job that waits for its last place displaces none: arrange the others again without it
+            if edge.lists[VERDICT, n] == 0 and state.rule.stop_at_first == 0:
+                tenants.jobs[MARK, arranged[n]] = LEFT_OUT
+                n_stuck += 1
+        if n_stuck == 0:
+            return first
+        n_present -= n_stuck
+
+
+@lean
+def _select(case: Case, ledger: Ledger, state: GangState, n_tried: int, n_present: int, running_stay: bool) -> int:
+    """Select among the first `n_tried` jobs of ARRANGED; returns how many at its beginning run on where they are.
+
+    Those are the running jobs before the first one that waits: their workers are apart from each other, so each keeps
+    its place. For the others is left what is free and what the running ones among them hold. Jobs from number
+    `n_present` on are left out, so their workers count as those that no running job holds.
+    """
+    scratch, order, first = state.scratch, state.edge.lists[ARRANGED, : state.edge.lengths[ARRANGED]], 0
+    verdict = state.edge.lists[VERDICT, : len(order)]
     count_ps(case, ledger, running_stay, scratch.ps_left)
-    while first < len(order) and not running_stay and ledger.jobs[order[first], HELD] > 0:
+    while first < n_tried and not running_stay and ledger.jobs[order[first], HELD] > 0:
         verdict[first] = -1
         scratch.ps_left[max(ledger.jobs[order[first], PS_TYPE], 0)] -= 1
         first += 1
     for server in range(len(ledger.free)):
         for kind in range(len(scratch.total)):
             scratch.free[server, kind] = scratch.unheld[server, kind] = ledger.free[server, kind]
+    for n in range(first, len(order)):
+        verdict[n] = 0
     for n in range(first, 0 if running_stay else len(order)):
         if ledger.jobs[order[n], HELD] > 0:
             add_last_place(ledger, order[n], scratch.free, 1)
+            if n >= n_present:
+                add_last_place(ledger, order[n], scratch.unheld, 1)
     for kind in range(len(scratch.total)):
         scratch.total[kind] = 0
         for server in range(len(ledger.free)):
             scratch.total[kind] += scratch.free[server, kind]
             if state.rule.keep_running == 0:
                 scratch.unheld[server, kind] = scratch.free[server, kind]
-    scan(case, ledger, state.edge.lists[HAS_PLACE], order, first, state.rule, scratch, verdict)
+    scan(case, ledger, state.edge.lists[HAS_PLACE], order[:n_tried], first, state.rule, scratch, verdict)
     return first
 
 
 @lean
-def compare(ledger: Ledger, state: GangState, order: Ints, first: int, running_stay: bool) -> None:
-    """Note what follows from the verdicts on `order`, of which the first `first` run on: who stops, moves and begins.
+def compare(ledger: Ledger, state: GangState, first: int, running_stay: bool) -> None:
+    """Note what follows from the verdicts of :func:`select`: who stops, moves and begins.
 
     Parameters
     ----------
@@ -138,10 +176,11 @@ def compare(ledger: Ledger, state: GangState, order: Ints, first: int, running_s
         Who holds workers now.
     state
         In and out.
-    order, first, running_stay
-        Of :func:`select`.
+    first, running_stay
+        How many jobs at the beginning run on, as :func:`select` returns it, and its argument.
     """
     lists, lengths, runs = state.edge.lists, state.edge.lengths, state.edge.lists[SPARE]
+    order = lists[ARRANGED, : lengths[ARRANGED]]
     n_stops = n_moves = n_begins = n_places = 0
     n_runs = first
     for n in range(first):
@@ -193,9 +232,9 @@ def fill(case: Case, ledger: Ledger, state: GangState, order: Ints, running_stay
     orders
         Out.
     """
-    first = select(case, ledger, state, order, running_stay)
-    compare(ledger, state, order, first, running_stay)
+    compare(ledger, state, select(case, ledger, state, order, running_stay), running_stay)
     carry_out(case, ledger, state, orders)
+    note_changes(ledger, state, orders)
 
 
 @lean
@@ -257,3 +296,11 @@ def _spill(case: Case, ledger: Ledger, state: GangState, orders: Orders) -> None
             lists[ACTIVE, n_active] = job
             n_active += 1
     lengths[ACTIVE] = n_active
+
+
+@lean
+def note_changes(ledger: Ledger, state: GangState, orders: Orders) -> None:
+    """:func:`~.sharing.note_shares` of what :func:`compare` has noted; the last of a decision's orders."""
+    lists, lengths = state.edge.lists, state.edge.lengths
+    active, stops = lists[ACTIVE, : lengths[ACTIVE]], lists[STOPS, : lengths[STOPS]]
+    note_shares(ledger, state.tenants, active, stops, lists[BEGINS, : lengths[BEGINS]], orders)
