@@ -17,7 +17,7 @@ from .recorded_run import Run
 from .runs.meta import meta_of
 from .runs.stopwatch import Stopwatch, WatchedPolicy, WatchedWorld
 from .scenario.file import scenario_of
-from .sim.compiled import CompiledEvents, compiled_policy
+from .sim.compiled import compile_events
 from .sim.failures import world_of
 
 LARGE = 5_000
@@ -84,13 +84,11 @@ def _compiled(
     scenario: Scenario, policy: Policy, progress: Callable[[Event], None] | None, watch: Stopwatch
 ) -> Run | None:  # fmt: skip
     """The run of a policy with a compiled loop of events; None if it has none, or it is not worth its compilation."""
-    kernel = Kernel(scenario, policy)
-    loop = compiled_policy(kernel, policy)
-    if loop is None or (len(scenario.jobs) < LARGE and not loop.loop.cached):
-        return None
     with watch.counting("loop"):
+        kernel = Kernel(scenario, policy)
         world = world_of(kernel)
-        world.compiled = CompiledEvents(kernel, world, loop, progress)
+        if not compile_events(world, kernel, progress, compiling=len(scenario.jobs) >= LARGE):
+            return None
         drive_to_end(kernel, world)
         kernel.validate_state()
         schedule = kernel.record.schedule(world.runs())

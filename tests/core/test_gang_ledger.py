@@ -336,3 +336,17 @@ def test_a_job_that_is_moved_without_end_keeps_a_block_of_data(gang: bool) -> No
 def test_work_is_converted_without_overflow() -> None:
     for left, new, old in product((1, 7, 2**61 - 1), (1, 3, 2**61 - 3), (2**61 - 1, 2**61)):
         assert times(left, new, old) == left * new // old
+
+
+def test_the_blocks_of_a_job_that_has_left_are_used_again() -> None:
+    """A service that runs for long holds the data of the jobs in the system, not of all that it has seen."""
+    jobs = [job(f"j{n}", 10 * n, 1, 2, chunks=2, upload_s={"s0": 0.0, "s1": 1.0}) for n in range(50)]
+    engine = AllocationEngine(scenario(jobs, [(1, 1), (1, 1)]))
+    engine.case = engine.case._replace(on_slots=0)
+    for number in range(50):
+        engine.set_now(10 * number * S)
+        engine.allocate(number, ((0, 1), (1, 1)), NO_PS, ALLOCATE, 0, None)
+        assert engine.data(number) == {0: 1, 1: 1}
+        engine.finish(number)
+        assert engine.data(number) == {}
+    assert int(engine.ledger.data.size[0]) == 1

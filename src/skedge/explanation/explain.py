@@ -23,6 +23,7 @@ from skedge.core.policy import Policy, View
 from skedge.optimum.types import PLAN_NAME
 from skedge.prepare import prepare_policy
 from skedge.recorded_run import Run
+from skedge.sim.compiled import compile_events
 from skedge.sim.failures import world_of
 
 _MAX_NAMES = 3
@@ -166,8 +167,12 @@ def _replay(run: Run, job: int, since: int | None) -> _DecisionReached:
     # the same scenario, policy and seed give the same events, so that the decision is met again
     policy = _TermsRecorder(prepare_policy(run.policy, run.scenario), job, since)
     kernel = Kernel(run.scenario, policy)  # type: ignore[arg-type]
+    world = world_of(kernel)
+    if not run.live:
+        time = _recorded_decision(run, job, since)[0]
+        compile_events(world, kernel, until=time, compiling=False)
     try:
-        drive_to_end(kernel, world_of(kernel))
+        drive_to_end(kernel, world)
     except _DecisionReached as reached:
         # raised from within the kernel's loop: the rest of the run is of no interest
         return reached

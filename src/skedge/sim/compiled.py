@@ -7,7 +7,7 @@ event by event; both use the same arrays, so that either can follow the other.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -20,8 +20,8 @@ from skedge.core.events import Event, Order
 from skedge.core.kernel.apply import apply
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.kernel.time_limits import has_time_limits
-from skedge.core.policy import Policy, View
-from skedge.platform.jit import CompiledFunction
+from skedge.core.model.time import NEVER
+from skedge.core.policy import View
 
 if TYPE_CHECKING:
     from skedge.core.engine.engine import AllocationEngine
@@ -36,8 +36,6 @@ EVENTS = 20_000
 class CompiledPolicy(Protocol):
     """A policy with a compiled loop of events, as :class:`skedge.policies.gangs.edge.EdgePolicy` has it."""
 
-    loop: CompiledFunction
-
     def advance(self, engine: AllocationEngine, events: int, until: int, scenario: Scenario) -> int:
         """Run events; returns OVER, OUTSIDE, BROKEN or PAUSED (:mod:`skedge.core.engine.step`)."""
 
@@ -48,12 +46,35 @@ class CompiledPolicy(Protocol):
         """The words of a reason."""
 
 
-def compiled_policy(kernel: Kernel, policy: Policy) -> CompiledPolicy | None:
-    """The part of `policy` that has a compiled loop for this run; None if Python must see every event."""
+def compile_events(
+    world: SimulatedWorld,
+    kernel: Kernel,
+    progress: Callable[[Event], None] | None = None,
+    until: int = NEVER,
+    *,
+    compiling: bool = True,
+) -> bool:
+    """Have the compiled loop of the kernel's policy run the events of `world`; False if Python must see every event.
+
+    Parameters
+    ----------
+    world, kernel
+        The simulation.
+    progress
+        Called now and then, with the jobs that have completed since the last call.
+    until
+        From when on Python sees all events [µs].
+    compiling
+        False: only if the loop is in the cache.
+    """
+    policy: Any = kernel.policy
     started = getattr(policy, "started", policy)
-    if getattr(started, "loop", None) is None or kernel.journal is not None or has_time_limits(kernel.scenario):
-        return None
-    return cast("CompiledPolicy", started)
+    loop = getattr(started, "loop", None)
+    if loop is None or kernel.journal is not None or has_time_limits(kernel.scenario):
+        return False
+    if compiling or loop.cached:
+        world.compiled = CompiledEvents(kernel, world, started, progress, until)
+    return world.compiled is not None
 
 
 class CompiledEvents:
@@ -65,20 +86,25 @@ class CompiledEvents:
         Of the run.
     policy
         Its policy.
-    progress
-        Called now and then, with the jobs that have completed since the last call.
+    progress, until
+        As :func:`compile_events` has them.
     """
 
     def __init__(
-        self, kernel: Kernel, world: SimulatedWorld, policy: CompiledPolicy, progress: Callable[[Event], None] | None
+        self,
+        kernel: Kernel,
+        world: SimulatedWorld,
+        policy: CompiledPolicy,
+        progress: Callable[[Event], None] | None,
+        until: int,
     ) -> None:
-        self.kernel, self.world, self.policy, self.progress = kernel, world, policy, progress
+        self.kernel, self.world, self.policy, self.progress, self.until = kernel, world, policy, progress, until
         self.completed, self.numbered = np.zeros(0, np.int64), 0
         self.idle = False
 
-    def run(self, until: int) -> None:
-        """Run all events before `until` [µs]."""
-        engine = self.kernel.engine
+    def run(self, next_change: int) -> None:
+        """Run all events before something happens that is not the engine's, at `next_change` [µs]."""
+        engine, until = self.kernel.engine, min(next_change, self.until)
         while not self.idle:
             before = self._jobs_left()
             outcome = self.policy.advance(engine, EVENTS, until, self.kernel.scenario)

@@ -9,28 +9,12 @@ from itertools import product
 import pytest
 
 from builders.crossing import instance
+from builders.drivers import difference
 from builders.gang_policies import random_scenarios
 from skedge.core.model.scenario import Scenario
 from skedge.scenario.file import scenario_of
-from skedge.simulate import run
 
 POLICIES = ("preemptive", "drf")
-
-
-def different(scenario: Scenario, policy: str) -> list[str]:
-    """The tables in which the records of the two drivers differ."""
-    records = []
-    for limit in (0, 10**9):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("skedge.simulate.LARGE", limit)
-            patch.setattr("skedge.simulate.SMALL", limit)
-            records.append(run(scenario, policy))
-    compiled, driven = records
-    # only Python measures how long each decision takes
-    assert compiled.decisions_s is None
-    assert driven.decisions_s is not None
-    tables = driven.schedule.tables()
-    return [name for name, table in compiled.schedule.tables().items() if not table.equals(tables[name])]
 
 
 def scenarios_of(feature: str) -> Iterator[Scenario]:
@@ -45,10 +29,10 @@ def scenarios_of(feature: str) -> Iterator[Scenario]:
 @pytest.mark.parametrize("feature", ["lasting servers", "alone", "cloud", "storage", "estimates", "batches"])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_both_drivers_make_the_same_record(policy: str, feature: str) -> None:
-    faults = {scenario.seed: different(scenario, policy) for scenario in scenarios_of(feature)}
-    assert {seed: tables for seed, tables in faults.items() if tables} == {}
+    faults = [(s.seed, s.physics.data, difference(s, policy)) for s in scenarios_of(feature)]
+    assert [fault for fault in faults if fault[-1]] == []
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_both_drivers_make_the_same_record_of_a_longer_run(policy: str) -> None:
-    assert different(scenario_of("demo-divisible"), policy) == []
+    assert difference(scenario_of("demo-divisible"), policy) == []

@@ -438,18 +438,11 @@ def stop(case: Case, ledger: Ledger, job: int) -> None:
 
 @lean
 def finish(case: Case, ledger: Ledger, job: int) -> None:
-    """`job`, which holds workers, has done its work."""
+    """`job`, which holds workers, has done its work; it is forgotten."""
     job_row = ledger.jobs[job]
     job_row[TRAINED], job_row[STATUS] = job_row[TRUE_LEFT], FINISHED
     _note_runs(case, ledger, job, job_row[TRAINED], 0)
     _release(case, ledger, job)
-    leave(ledger, job)
-
-
-@lean
-def leave(ledger: Ledger, job: int) -> None:
-    """Forget `job`, which holds no workers and has left."""
-    job_row = ledger.jobs[job]
     job_row[LEFT] = job_row[TRUE_LEFT] = job_row[SIZE] = 0
     job_row[STOPPED] = -1
     forget(ledger.data, job)

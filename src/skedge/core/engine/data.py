@@ -22,8 +22,12 @@ def new_entry(data: Data, job: int, server: int) -> int:
         block = data.last[job] = data.following[block]
         i = BLOCK * block
     elif block == EMPTY or i == BLOCK * (block + 1):
-        new = data.size[0]
-        data.size[0] += 1
+        new = data.free[0]
+        if new == EMPTY:
+            new = data.size[0]
+            data.size[0] += 1
+        else:
+            data.free[0] = data.following[new]
         for k in range(BLOCK * new, BLOCK * (new + 1)):
             data.server[k] = EMPTY
         data.following[new], data.last[job] = EMPTY, new
@@ -196,7 +200,13 @@ def data_of(data: Data, job: int) -> dict[int, int]:
     return counts
 
 
-@inlined
+@lean
 def forget(data: Data, job: int) -> None:
-    """Drop all data of a job that has left."""
+    """Drop all data of a job that has left; its blocks are free for others."""
+    block = data.first[job]
+    if block == EMPTY:
+        return
+    while data.following[block] != EMPTY:
+        block = data.following[block]
+    data.following[block], data.free[0] = data.free[0], data.first[job]
     data.first[job] = data.last[job] = EMPTY

@@ -10,9 +10,9 @@ from skedge.core.model.cluster import Ints, Placement
 from skedge.core.model.time import NEVER
 
 from .agenda import ENTRY_JOB, ENTRY_KIND, ENTRY_TIME, GANG_ENDS, put
-from .allocations import leave, release_ps, take_ps
+from .allocations import release_ps, take_ps
 from .arrays import EngineArrays
-from .data import data_of, lose
+from .data import data_of, forget, lose
 from .ledger import (
     AGENDA,
     AT_SITES,
@@ -41,7 +41,7 @@ from .step import take_all_due
 
 _take_ps: Any = take_ps.py_func  # type: ignore[attr-defined]
 _release_ps: Any = release_ps.py_func  # type: ignore[attr-defined]
-_leave: Any = leave.py_func  # type: ignore[attr-defined]
+_forget: Any = forget.py_func  # type: ignore[attr-defined]
 
 
 class AllocationEngine(EngineArrays):
@@ -165,7 +165,10 @@ class AllocationEngine(EngineArrays):
         if self.ledger.jobs[job, HELD] > 0:
             self._change(FINISH, job)
         else:
-            _leave(self.ledger, job)
+            row = self.ledger.jobs[job]
+            row[LEFT] = row[TRUE_LEFT] = row[SIZE] = 0
+            row[STOPPED] = -1
+            _forget(self.ledger.data, job)
 
     def upload(self, job: int, placement: Placement, reason: int, *, copies: bool) -> None:
         """:func:`.allocations.upload` of a placement in any order.

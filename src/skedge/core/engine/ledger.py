@@ -118,9 +118,10 @@ class Data(NamedTuple):
     server, workers, ready
         Of an entry: where, for how many workers, and when they are there [µs].
     following
-        Of a block: the job's next one, -1 if there is none.
-    size
-        Number of blocks, shape ``(1,)``.
+        Of a block: the job's next one, or the next free one; -1 if there is none.
+    size, free
+        Number of blocks that have been used, and the first of those that are free again, -1 if there is none; shape
+        ``(1,)``.
     """
 
     first: Ints
@@ -130,6 +131,7 @@ class Data(NamedTuple):
     ready: Ints
     following: Ints
     size: Ints
+    free: Ints
 
 
 class RecordRows(NamedTuple):
@@ -278,7 +280,7 @@ def no_rows() -> RecordRows:
 def no_data() -> Data:
     """No data anywhere, of no jobs."""
     columns = {name: np.zeros(0, np.int64) for name in Data._fields}
-    return Data(**{**columns, "size": np.zeros(1, np.int64)})
+    return Data(**{**columns, "size": np.zeros(1, np.int64), "free": np.full(1, EMPTY)})
 
 
 def with_jobs(data: Data, n: int) -> Data:

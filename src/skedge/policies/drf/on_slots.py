@@ -16,7 +16,7 @@ from skedge.policies.gangs.elastic import (
     ElasticPolicy,
     ElasticState,
     Room,
-    count_all,
+    fill_room,
     look_at,
     look_up_own,
     order_plan,
@@ -38,19 +38,14 @@ def decide(case: Case, ledger: Ledger, state: ElasticState, facts: Facts, orders
     edge, room = state.edge, state.room
     admit(case, ledger, edge, facts, orders)
     jobs, counts = edge.lists[ACTIVE, : edge.lengths[ACTIVE]], edge.lists[COUNTS]
-    count_all(case, ledger, room)
+    fill_room(case, ledger, room, ledger.free)
     level_filling(jobs, ledger.jobs, room.total, room.ps_left, counts)
     begin_orders(ledger, edge)
-    for server in range(len(room.workers)):
-        for kind in range(len(room.total)):
-            room.workers[server, kind] = ledger.free[server, kind]
     # shrinking jobs come first, as their workers are what the growing ones take
-    for i in range(len(jobs)):
-        if counts[i] < ledger.jobs[jobs[i], HELD]:
-            _change(case, ledger, state, jobs[i], counts[i], orders)
-    for i in range(len(jobs)):
-        if counts[i] > ledger.jobs[jobs[i], HELD]:
-            _change(case, ledger, state, jobs[i], counts[i], orders)
+    for sign in (-1, 1):
+        for i in range(len(jobs)):
+            if sign * (counts[i] - ledger.jobs[jobs[i], HELD]) > 0:
+                _change(case, ledger, state, jobs[i], counts[i], orders)
 
 
 @lean

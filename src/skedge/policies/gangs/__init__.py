@@ -10,7 +10,8 @@ A gang is the workers of a job that begin together: its whole demand k_j or noth
 3. ``sharing.py``: tenants and priority classes, which arrange that order.
 4. ``placement.py``: on which servers a gang runs. Where its data are: ``core/engine/data.py``.
 5. ``srtf.py``, ``tiresias.py``: how each orders the jobs.
-6. ``preemptive.py``: shortest job first, worker by worker.
+6. ``elastic.py``: what policies share that give and take single workers.
+7. ``preemptive.py``: shortest job first, worker by worker.
 
 A decision is one compiled function, `decide`, called event by event from Python, or in a compiled loop (`run`).
 

@@ -28,7 +28,7 @@ class Room(NamedTuple):
     workers
         Workers by (server, type).
     total, ps_left
-        Workers by type; PSs by type, a large number where the cloud is the fallback.
+        All workers by type; PSs by type, a large number where the cloud is the fallback.
     ps_free
         PS slots that no job holds, by (server, PS type).
     free, delay, with_data, own, plan
@@ -79,12 +79,13 @@ class ElasticPolicy(EdgePolicy):
 
 
 @lean
-def count_all(case: Case, ledger: Ledger, room: Room) -> None:
-    """Fill ``total`` and ``ps_left``: all workers and PSs in service, as all jobs are up for selection."""
+def fill_room(case: Case, ledger: Ledger, room: Room, workers: Ints) -> None:
+    """There are these `workers` to give out, by (server, type), and all PSs: every job is up for selection."""
     count_ps(case, ledger, False, room.ps_left)
     for kind in range(len(room.total)):
         room.total[kind] = 0
-        for server in range(len(ledger.capacity)):
+        for server in range(len(workers)):
+            room.workers[server, kind] = workers[server, kind]
             room.total[kind] += ledger.capacity[server, kind]
 
 

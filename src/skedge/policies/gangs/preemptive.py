@@ -37,7 +37,7 @@ from skedge.core.policy import View
 from skedge.platform.jit import compiled, inlined, lean
 
 from .edge import ACTIVE, FURTHER, MOVED, PREEMPTED, SPARE, EdgeState, admit, begin_orders, order_suspend
-from .elastic import ElasticPolicy, ElasticState, Room, count_all, look_at, look_up_own, order_plan
+from .elastic import ElasticPolicy, ElasticState, Room, fill_room, look_at, look_up_own, order_plan
 from .placement import forgive, sort_by
 
 RANKED, STALE, ESTIMATE, WORK, WORK_COLOCATED, CHANGES, PLACES, N_SERVERS, BESIDE, GROWS = range(
@@ -59,7 +59,9 @@ def decide(case: Case, ledger: Ledger, state: ElasticState, facts: Facts, orders
     admit(case, ledger, state.edge, facts, orders)
     _note(ledger, state.edge, facts)
     _rank(case, ledger, state.edge)
-    _count(case, ledger, state.room)
+    fill_room(case, ledger, state.room, ledger.capacity)
+    if case.one_server:
+        _count_free_ps(case, ledger, state.room.ps_free)
     take(case, ledger, state)
     _carry_out(case, ledger, state, orders)
 
@@ -160,17 +162,14 @@ def merged(ranked: Ints, anew: Ints, estimate: Ints, stale: Ints, out: Ints) -> 
 
 
 @lean
-def _count(case: Case, ledger: Ledger, room: Room) -> None:
-    """All workers and PSs are there to take."""
-    count_all(case, ledger, room)
-    for server in range(len(room.workers)):
-        for kind in range(len(room.total)):
-            room.workers[server, kind] = ledger.capacity[server, kind]
-        for kind in range(case.ps_types if case.one_server else 0):
+def _count_free_ps(case: Case, ledger: Ledger, ps_free: Ints) -> None:
+    """Fill `ps_free`: PS slots that no job holds, by (server, type)."""
+    for server in range(len(ps_free)):
+        for kind in range(case.ps_types):
             number = server * case.ps_types + kind
-            room.ps_free[server, kind] = 0
+            ps_free[server, kind] = 0
             for i in range(case.ps_first[number], case.ps_first[number + 1]):
-                room.ps_free[server, kind] += ledger.ps_job[case.ps_list[i]] < 0
+                ps_free[server, kind] += ledger.ps_job[case.ps_list[i]] < 0
 
 
 @lean
@@ -374,9 +373,9 @@ def _carry_out(case: Case, ledger: Ledger, state: ElasticState, orders: Orders) 
     for job in jobs:
         if ledger.jobs[job, HELD] > 0 and lists[GROWS, job]:
             _order(case, ledger, state, job, orders)
-    for beside in (1, 0):
+    for colocated in (1, 0):
         for n in range(len(jobs) - 1, -1, -1):
-            if ledger.jobs[jobs[n], HELD] == 0 and lists[BESIDE, jobs[n]] == beside:
+            if ledger.jobs[jobs[n], HELD] == 0 and lists[BESIDE, jobs[n]] == colocated:
                 _order(case, ledger, state, jobs[n], orders)
 
 
