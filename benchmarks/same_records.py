@@ -1,11 +1,13 @@
 """Whether the records of all policies are still what they were: a digest of every table, and the first difference.
 
     python benchmarks/same_records.py [--scenarios demo,s1] [--policies "aonline;srtf"] [--out FILE] [--against FILE]
+                                      [--random 200]
 
 Every policy of the registry, and the variants in `VARIANTS`, runs on every shipped scenario that it fits, cut to the
 sizes in `SIZES`. Printed: a digest of each scenario's jobs, and one per scenario, policy and table. `--out` keeps the
 digests with the tables (compressed CSV, about 20 MB in all); `--against` compares with such a file, lists the tables
 that differ and exits 1, naming the first table, row and column. An error in place of a record is kept as a record.
+`--random` adds small scenarios whose cluster, physics and jobs are drawn: clouds, failures, restores, tenants, slots.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import yaml
 
@@ -72,8 +75,32 @@ VARIANTS = (
 """Variants that decide by other code than the default."""
 
 
+def random_content(number: int) -> dict[str, Any]:
+    """The content of a scenario file in which everything is drawn by `number`."""
+    rng = np.random.default_rng(number)
+
+    def one(*values: Any) -> Any:
+        return values[int(rng.integers(len(values)))]
+
+    physics = {
+        "slotted": one(False, True),
+        "data": one("kept", "kept", "last_place"),
+        "colocation": one("cloud", "one_server"),
+        "checkpoint_overhead": one("0s", "10s", "3min"),
+        "estimate_error": one(0.0, 0.0, 0.4),
+        **one({}, {}, {"mtbf": "3h", "mttr": "20min"}),
+    }
+    draw = {"load": one(0.5, 0.9, 1.5), "machines": "philly-like", "worker_types": one(1, 2, 3), "ps_types": one(1, 2)}
+    workload: dict[str, Any] = {"synthetic": {"jobs": int(rng.integers(10, 60)), "span": one("3h", "12h", "1d")}}
+    workload["make"] = one("rigid", "divisible")
+    cluster: dict[str, Any] = {"draw": draw | {"cloud": one(False, True)}}
+    return {"name": f"random{number}", "seed": number, "cluster": cluster, "workload": workload, "physics": physics}
+
+
 def scenario(name: str) -> Scenario:
-    """The shipped scenario at the size in `SIZES`."""
+    """The shipped scenario at the size in `SIZES`, or a random one."""
+    if name.startswith("random"):
+        return scenario_from_dict(random_content(int(name.removeprefix("random"))), name, Path())
     content = yaml.safe_load(shipped(name).read_text(encoding="utf-8"))
     return scenario_from_dict(_merged(content, SIZES[name]), name, Path())
 
@@ -161,7 +188,9 @@ def main() -> int:
     parser.add_argument("--policies", help="separated by semicolons; default: all")
     parser.add_argument("--out", type=Path, help="where digests and tables are kept")
     parser.add_argument("--against", type=Path, help="an earlier --out")
+    parser.add_argument("--random", type=int, default=0, help="number of random scenarios beside them")
     asked = parser.parse_args()
+    asked.scenarios += "".join(f",random{number}" for number in range(asked.random))
     now = {}
     for key, found in records(asked.scenarios.split(","), specs(asked.policies)):
         now[key] = found

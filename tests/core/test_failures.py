@@ -115,6 +115,15 @@ def test_chunks_in_the_cloud_are_hastened_when_their_job_has_no_other(monkeypatc
     assert runs["colocated"].to_list() == [False, True, True]
 
 
+def test_as_many_chunks_as_there_are_start_in_the_cloud_at_one_instant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """40 chunks where the edge has two lanes: the list of jobs that may have started was once too short for them."""
+    fail(monkeypatch, (10_000, 0, True))
+    scenario = one_server_and_a_cloud(job("j", 40, upload_s={"e0": 900.0, "cloud": 25.0}))
+    done = run(scenario, "aonline")
+    assert broken(done) == []
+    assert (done.schedule.runs["start"] / SECOND).to_list() == [25] * 40
+
+
 def test_who_runs_on_takes_the_last_ps_of_the_edge(monkeypatch: pytest.MonkeyPatch) -> None:
     """e0 has both PSs, e1 one. When e0 fails a loses its only chunk in service, and b runs on on e1: b gets that PS."""
     servers = [

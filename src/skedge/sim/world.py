@@ -286,8 +286,12 @@ class SimulatedWorld:
         truth = self.truth
         change = chunks if kind == CLOUD_STARTS else -chunks
         truth.in_service[job] += change
-        truth.switches[truth.size[truth_of.SWITCHES], 0] = job
-        truth.size[truth_of.SWITCHES] += 1
+        n = int(truth.size[truth_of.SWITCHES])
+        if n == len(truth.switches):
+            # where servers fail each chunk in the cloud starts and ends by itself, also at one instant
+            self.truth = truth = truth._replace(switches=np.concatenate([truth.switches, truth.switches]))
+        truth.switches[n, 0] = job
+        truth.size[truth_of.SWITCHES] = n + 1
         if kind == CLOUD_STARTS:
             return False
         truth.left[job] -= chunks
