@@ -8,8 +8,8 @@ eight GPUs; a gang waits for nothing but GPUs: uploads and communication take no
 
 skedge: CPU seconds of loading the scenario, simulating, verifying every rule, computing the metrics and writing the run
 folder, the second time in one process, so that modules and compiled kernels are loaded. `simulate`: those of the
-simulation alone. `start`: CPU seconds of the whole process less twice those of the run. `--large N`: the compiled loop
-of :mod:`skedge.quick` is used from N jobs on; by default from the first, as it is for 500 jobs once it is in the cache.
+simulation alone. `start`: CPU seconds of the whole process less twice those of the run. `--large N`: the policy's
+compiled loop is used from N jobs on; by default from the first, as it is for 500 jobs once it is in the cache.
 
 `--peer`: a checkout of the folder `simulator` of github.com/SymbioticLab/Tiresias, which needs Python 2.7
 (`--peer-python`). Its CPU seconds are those of the whole process, less those of the same command on the first job alone

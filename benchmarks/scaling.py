@@ -9,7 +9,7 @@ grows with them. *lanes*: of each server. *servers*: the lanes are the same, on 
 25 servers and 20 slots. Sites (s3): 25 jobs and 12 servers; the chunks of a job grow with the servers.
 
 CPU seconds of the simulation, and of its verification, in one process with kernels warm; the least of the repeats. The
-compiled loop of gangs (:mod:`skedge.quick`) is used whatever the number of jobs. *power*: log2 of the growth, from the
+compiled loop of gangs is used whatever the number of jobs. *power*: log2 of the growth, from the
 first size to the last, a doubling: 1 is linear. `--page` puts the table between the marks of a page, `--figure` draws
 the simulation's time over the jobs.
 `--together` doubles lanes and jobs of the slots' policies together, on servers of 8 lanes with four jobs a lane, and

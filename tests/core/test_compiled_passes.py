@@ -17,6 +17,7 @@ from skedge.analysis.supplies import supplies
 from skedge.analysis.verify.elastic import check_begins
 from skedge.analysis.verify.names import known_rows
 from skedge.analysis.verify.rules import Findings
+from skedge.core.engine.ledger import DEMAND
 from skedge.core.model.cluster import Ints
 from skedge.policies.gangs.preemptive import merged
 from skedge.policies.gangs.srtf import rank
@@ -82,20 +83,23 @@ def test_a_new_rank_is_merged_into_the_others(old: list[int], new: list[int]) ->
     stale[: len(old) : 3], stale[len(old) :] = 1, 1
     before, anew = _sorted(np.arange(len(old)), estimate), _sorted(np.arange(len(old), size), estimate)
     kept = [job for job in range(size) if job >= len(old) or not stale[job]]
-    assert merged(before, anew, estimate, stale).tolist() == _sorted(np.array(kept, np.int64), estimate).tolist()
+    out = np.empty(size, np.int64)
+    n = merged(before, anew, estimate, stale, out)
+    assert out[:n].tolist() == _sorted(np.array(kept, np.int64), estimate).tolist()
 
 
 @bounded
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 3)), max_size=12), st.data())
 def test_srtf_sorts_its_last_order(jobs: list[tuple[int, int]], data: st.DataObject) -> None:
     """From event to event jobs come and go, and what is left of them changes: always by (remaining time, job)."""
-    workers, remaining = np.array([k for _, k in jobs], np.int64), np.full(len(jobs), -1, np.int64)
+    table, remaining = np.zeros((len(jobs), DEMAND + 1), np.int64), np.full(len(jobs), -1, np.int64)
+    workers = table[:, DEMAND] = np.array([k for _, k in jobs], np.int64)
     order = np.empty(0, np.int64)
     for _ in range(3):
         active = np.array(sorted(data.draw(st.sets(st.integers(0, len(jobs) - 1)))) if jobs else [], np.int64)
         left = np.array([jobs[job][0] + data.draw(st.integers(0, 5)) for job in active], np.int64)
         before, order = order, np.empty_like(active)
-        rank(before, active, left, workers, remaining, order)
+        rank(before, active, left, table, remaining, order)
         expected = sorted(zip((-(-left // workers[active])).tolist(), active.tolist(), strict=True))
         assert order.tolist() == [job for _, job in expected]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 import polars as pl
@@ -19,6 +20,7 @@ from builders.product import play
 from builders.small_records import Change, again, both, drop
 from golden.gang_cases import CASES, HOUR
 from skedge.analysis.verify.verify import verify
+from skedge.core.engine.allocations import times
 from skedge.core.engine.engine import AllocationEngine
 from skedge.core.engine.ledger import BLOCK, LEFT, NO_PS, TRUE_LEFT, no_data, with_blocks
 from skedge.core.engine.orders import ALLOCATE, ALLOCATE_EACH
@@ -329,6 +331,11 @@ def test_a_job_that_is_moved_without_end_keeps_a_block_of_data(gang: bool) -> No
         moved.place(where, now, gang=gang)
         assert moved.engine.data(0) == dict(where)
     assert int(moved.engine.ledger.data.size[0]) == 1
+
+
+def test_work_is_converted_without_overflow() -> None:
+    for left, new, old in product((1, 7, 2**61 - 1), (1, 3, 2**61 - 3), (2**61 - 1, 2**61)):
+        assert times(left, new, old) == left * new // old
 
 
 def test_the_blocks_of_a_job_that_has_left_are_used_again() -> None:

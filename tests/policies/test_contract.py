@@ -166,7 +166,7 @@ class TrulyShortestFirst(GangPolicy):
     def decide(self, event: Event, view: View) -> Iterator[Order]:
         yield from self.admit(event, view)
         order = self.active[view._state.scenario.true_work[self.active, 0].argsort(kind="stable")]
-        yield from self.carry_out(self.note(order, self.choose(order, view)), view, "truly_shortest")
+        yield from self.fill(order, view, "truly_shortest")
 
 
 class Dice(Spread):

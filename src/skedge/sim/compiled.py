@@ -25,6 +25,7 @@ from skedge.core.policy import View
 
 if TYPE_CHECKING:
     from skedge.core.engine.engine import AllocationEngine
+    from skedge.core.model.scenario import Scenario
 
     from .world import SimulatedWorld
 
@@ -35,7 +36,7 @@ EVENTS = 20_000
 class CompiledPolicy(Protocol):
     """A policy with a compiled loop of events, as :class:`skedge.policies.gangs.edge.EdgePolicy` has it."""
 
-    def advance(self, engine: AllocationEngine, events: int, until: int, view: View) -> int:
+    def advance(self, engine: AllocationEngine, events: int, until: int, scenario: Scenario) -> int:
         """Run events; returns OVER, OUTSIDE, BROKEN or PAUSED (:mod:`skedge.core.engine.step`)."""
 
     def orders(self, rows: list[list[int]], view: View) -> list[Order]:
@@ -106,7 +107,7 @@ class CompiledEvents:
         engine, until = self.kernel.engine, min(next_change, self.until)
         while not self.idle:
             before = self._jobs_left()
-            outcome = self.policy.advance(engine, EVENTS, until, self.kernel.view)
+            outcome = self.policy.advance(engine, EVENTS, until, self.kernel.scenario)
             self._absorb()
             if outcome == BROKEN:
                 self._explain()

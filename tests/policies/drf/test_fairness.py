@@ -17,6 +17,7 @@ from builders.paths import TRACES
 from builders.product import play
 from reference.drf import PooledJobs, all_fit, dominant_share, pooled_filling
 from skedge.cli.main import app
+from skedge.core.engine.ledger import CHUNKS, PS_TYPE, TYPE
 from skedge.core.events import Event
 from skedge.core.kernel.drive import drive_to_end
 from skedge.core.kernel.kernel import Kernel
@@ -53,8 +54,10 @@ def test_filling_by_levels_is_progressive_filling(data: st.DataObject) -> None:
     total = np.concatenate([left + data.draw(st.integers(1, 5)), np.full(ps_kinds, np.inf)])
     room = np.concatenate([left, ps_left]).astype(float)[None, :]
     expected, _ = progressive_filling(worker, ps, np.full(size, ONE_PS), most, room, total)
-    jobs = np.arange(size)
-    assert level_filling(jobs, kind, ps_kind, most, left, ps_left).tolist() == expected[:, 0].tolist()
+    jobs, counts, table = np.arange(size), np.empty(size, np.int64), np.zeros((size, CHUNKS + 1), np.int64)
+    table[:, TYPE], table[:, PS_TYPE], table[:, CHUNKS] = kind, ps_kind, most
+    level_filling(jobs, table, left, ps_left, counts)
+    assert counts.tolist() == expected[:, 0].tolist()
 
 
 def test_the_example_of_the_paper() -> None:

@@ -28,14 +28,17 @@ from builders.gang_policies import (
 from builders.paths import CASES
 from builders.product import Run, play
 from reference.gang_policies import default_limit
+from skedge.core.engine.ledger import HELD
 from skedge.core.events import Event
 from skedge.core.kernel.drive import drive_to_end
 from skedge.core.kernel.kernel import Kernel
-from skedge.core.model.cluster import Job, Physics
+from skedge.core.model.cluster import Ints, Job, Physics
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import NEVER, SECOND, ticks
 from skedge.core.registry import make_policy
-from skedge.policies.gangs.placement import Gang, place
+from skedge.policies.gangs.edge import ACTIVE
+from skedge.policies.gangs.placement import place
+from skedge.policies.gangs.selection import RANKED
 from skedge.policies.gangs.tiresias import (
     attained,
     begin,
@@ -207,18 +210,12 @@ def test_keep_running_displaces_no_job_while_unheld_workers_would_have_done(poli
         pick = _pick(np.random.default_rng(seed))
         s = ending(random_scenario(pick, Physics(), cloud=False, seed=seed), policy)
         made: Any = make_policy(policy)
-        kernel, before, ranked = Kernel(s, made), dict[int, dict[int, int]](), list[int]()
+        kernel, before = Kernel(s, made), dict[int, dict[int, int]]()
 
-        def choose(order: Any, view: Any, select: Any = made.choose, ranked: list[int] = ranked, **more: Any) -> Any:
-            ranked[:] = order.tolist()
-            return select(order, view, **more)
-
-        made.choose = choose
-
-        def look(
-            event: Event, _: object, ranked: list[int] = ranked, kernel: Kernel = kernel, before: Any = before
-        ) -> None:
+        def look(event: Event, _: object, made: Any = made, kernel: Kernel = kernel, before: Any = before) -> None:
             nonlocal placed, displaced
+            row = RANKED if policy == "srtf" else ACTIVE
+            ranked = made.edge.lists[row, : made.edge.lengths[row]].tolist()
             now = {job: dict(kernel.engine.placement(job)) for job in kernel.engine.holders()}
             still = {job: at for job, at in before.items() if kernel.status[job] < 2}
             idle = kernel.scenario.cluster.workers.sum(axis=1)
@@ -412,15 +409,22 @@ def test_the_limit_of_tiresias_follows_the_jobs_that_have_finished() -> None:
     assert second == (c[1], 14)
 
 
+def rows_of_jobs(n: int, *, held: int) -> Ints:
+    """Rows of the ledger of `n` jobs that ask for one worker, and hold so many."""
+    table = np.ones((n, HELD + 1), np.int64)
+    table[:, HELD] = held
+    return table
+
+
 def test_nine_of_ten_finished_jobs_stay_below_the_limit_of_tiresias() -> None:
     """Whatever their services: the limit is above nine tenths of them, and at most an eighth above the tenth's."""
     rng, clocks, seen = np.random.default_rng(4), with_clocks(no_clocks(), 1), list[int]()
-    gang, known = Gang(*(np.ones(1, np.int64) for _ in Gang._fields)), attained(None)
+    table, known = rows_of_jobs(1, held=1), attained(None)
     clocks.first_start[0] = 0
     assert known.limit[0] == NEVER
     for service in (10 ** rng.uniform(0, 15, 400)).astype(np.int64):
         clocks.executed[0] = service
-        learn(np.zeros(1, np.int64), clocks, gang, known)
+        learn(np.zeros(1, np.int64), clocks, table, known)
         seen.append(int(service))
         inside = sorted(seen)[-(-9 * len(seen) // 10) - 1]
         assert inside < known.limit[0] <= max(inside + 1, inside * 9 / 8 + 1)
@@ -430,7 +434,7 @@ def test_nine_of_ten_finished_jobs_stay_below_the_limit_of_tiresias() -> None:
 def test_a_limit_that_is_given_stays() -> None:
     clocks, known = with_clocks(no_clocks(), 1), attained(5.0)
     clocks.first_start[0], clocks.executed[0] = 0, 10**9
-    learn(np.zeros(1, np.int64), clocks, Gang(*(np.ones(1, np.int64) for _ in Gang._fields)), known)
+    learn(np.zeros(1, np.int64), clocks, rows_of_jobs(1, held=1), known)
     assert known.limit[0] == 5 * SECOND
 
 
@@ -461,15 +465,15 @@ def test_jobs_do_not_take_turns_for_ever_without_training() -> None:
 def test_a_restore_counts_for_as_long_as_the_workers_were_held() -> None:
     """Restores of 30: one that is cut after 9, and one that ends; D4."""
     clocks, jobs, limit = with_clocks(no_clocks(), 1), np.zeros(1, np.int64), attained(5.0)
-    gang = Gang(*(np.ones(1, np.int64) for _ in Gang._fields))
+    table = rows_of_jobs(1, held=1)
     for hold, executed, restoring in ((3, 3, 0), (9, 12, 9), (50, 62, 39)):
         begin(jobs, clocks, 0, 0, 30)
         execute(jobs, clocks, hold)
         assert (clocks.executed[0], clocks.restoring[0]) == (executed, restoring)
     limit.limit[0] = 100.0
-    assert next_demotion(jobs, clocks, gang, limit) == 100 - (62 - 39)
+    assert next_demotion(jobs, clocks, table, limit) == 100 - (62 - 39)
     begin(jobs, clocks, 0, 0, 30)
-    assert next_demotion(jobs, clocks, gang, limit) == 100 - (62 - 39) + 30
+    assert next_demotion(jobs, clocks, table, limit) == 100 - (62 - 39) + 30
 
 
 def test_jobs_attain_the_time_in_which_they_train_however_often_a_restore_is_cut() -> None:
@@ -485,22 +489,21 @@ def test_jobs_attain_the_time_in_which_they_train_however_often_a_restore_is_cut
 def test_the_limit_of_tiresias_counts_what_a_job_attained_before_it_was_promoted() -> None:
     """A job with 100 of service that is promoted and then executes 20 finishes with 120: the step of 120 to 127."""
     clocks, jobs, known = with_clocks(no_clocks(), 1), np.zeros(1, np.int64), attained(None)
-    gang = Gang(*(np.ones(1, np.int64) for _ in Gang._fields))
+    table = rows_of_jobs(1, held=0)
     begin(jobs, clocks, 0, 0, 0)
     execute(jobs, clocks, 100)
     clocks.queue[0] = 1
-    gang.running[0] = 0
-    assert promote(jobs, clocks, gang, 1.0, 200)
+    assert promote(jobs, clocks, table, 1.0, 200)
     execute(jobs, clocks, 20)
-    learn(jobs, clocks, gang, known)
+    learn(jobs, clocks, table, known)
     assert known.limit[0] == 128
 
 
 def test_a_negative_service_would_lie_in_the_first_step() -> None:
     clocks, jobs, known = with_clocks(no_clocks(), 1), np.zeros(1, np.int64), attained(None)
-    gang = Gang(*(np.ones(1, np.int64) for _ in Gang._fields))
+    table = rows_of_jobs(1, held=1)
     clocks.first_start[0], clocks.executed[0] = 0, -(10**12)
-    learn(jobs, clocks, gang, known)
+    learn(jobs, clocks, table, known)
     assert (known.counts[0], known.limit[0]) == (1, 1)
 
 

@@ -3,20 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pytest
 
 from builders.gang_policies import job, random_scenarios, run, scenario, where
-from skedge.core.engine.ledger import no_data
+from skedge.core.engine.data import new_entry
+from skedge.core.engine.ledger import (
+    CHUNKS,
+    ELASTIC,
+    FIRST,
+    HELD,
+    NO_PS,
+    PS,
+    SIZE,
+    STYLE,
+    Case,
+    Ledger,
+    make_case,
+    make_ledger,
+    with_blocks,
+)
 from skedge.core.events import Event
 from skedge.core.kernel.drive import drive_to_end
 from skedge.core.kernel.kernel import Kernel
-from skedge.core.model.cluster import Physics
+from skedge.core.model.cluster import Ints, Physics
 from skedge.core.model.network import upload_row
+from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import NEVER, SECOND
-from skedge.policies.gangs.preemptive import JobState, Preemptive, Room, take
+from skedge.policies.gangs.elastic import ElasticState
+from skedge.policies.gangs.preemptive import (
+    BESIDE,
+    CHANGES,
+    ESTIMATE,
+    N_SERVERS,
+    PLACES,
+    RANKED,
+    WORK,
+    WORK_COLOCATED,
+    Preemptive,
+    take,
+)
 from skedge.sim.world import SimulatedWorld
 
 
@@ -95,7 +123,7 @@ def test_rank_order_is_respected_after_every_event() -> None:
         def look(event: Event, _: object, policy: Preemptive = policy, kernel: Kernel = kernel) -> None:
             nonlocal waited
             jobs = policy.active
-            ranked = jobs[policy.estimates(jobs, kernel.view).argsort(kind="stable")]
+            ranked = jobs[policy.edge.lists[ESTIMATE, jobs].argsort(kind="stable")]
             holds = kernel.engine.workers_held[ranked] > 0
             assert not (np.diff(holds.astype(int)) > 0).any()
             waited += int((~holds).sum())
@@ -115,10 +143,28 @@ def time_to_end(begins: Sequence[tuple[int, int]], left: int) -> int:
     return end
 
 
-def plainly_taken(n: int, j: int, left: list[int], held: JobState, room: Room, delay: list[int]) -> dict[int, int]:
+class Held(NamedTuple):
+    """Of each job: workers of its last placement by server, the most that it can use, and its PS's server or -1."""
+
+    own: Ints
+    most: Ints
+    running: Ints
+    ran: Ints
+    ps_server: Ints
+
+
+class Left(NamedTuple):
+    """What is left to take: workers and PSs by server; whether one server is enough for co-location; the overhead."""
+
+    workers: Ints
+    ps_free: Ints
+    one_server: int
+    restore: int
+
+
+def plainly_taken(j: int, left: list[int], held: Held, room: Left, delay: list[int]) -> dict[int, int]:
     """What job `j` takes of `room`: word for word as the module says."""
-    kind, own, most = held.kind[j], held.own[j], int(held.max_workers[j])
-    free = room.workers[:, kind]
+    own, most, free = held.own[j], int(held.most[j]), room.workers
     later = room.restore if held.ran[j] else 0
     at_once = 0 if held.running[j] else later
 
@@ -128,7 +174,7 @@ def plainly_taken(n: int, j: int, left: list[int], held: JobState, room: Room, d
 
     best: tuple[int, dict[int, int]] = NEVER, {}
     for s in np.flatnonzero(free).tolist():
-        ps_near = held.ps_server[j] == s if held.running[j] else room.ps_free[s, held.ps_kind[j]] > 0
+        ps_near = held.ps_server[j] == s if held.running[j] else room.ps_free[s] > 0
         where = {s: min(most, int(free[s]))}
         best = min(
             best, (time_to_end(begins(where), left[int(room.one_server and ps_near)]), where), key=lambda x: x[0]
@@ -143,6 +189,34 @@ def plainly_taken(n: int, j: int, left: list[int], held: JobState, room: Room, d
     return spread if time_to_end(begins(spread), left[0]) < best[0] else best[1]
 
 
+def ledger_of(s: Scenario, held: Held) -> Ledger:
+    """The ledger in which each job holds or has held these workers, on the servers that still have their data."""
+    ledger, servers = make_ledger(s), held.own.shape[1]
+    rows = np.argwhere(held.own > 0)
+    ledger = ledger._replace(workers=np.zeros((len(rows), 3), np.int64), data=with_blocks(ledger.data, len(rows)))
+    for row, (j, server) in enumerate(rows.tolist()):
+        ledger.workers[row, :2] = server, held.own[j, server]
+        ledger.data.workers[new_entry(ledger.data, j, server)] = held.own[j, server]
+    sizes = (held.own > 0).sum(axis=1)
+    jobs = ledger.jobs
+    jobs[:, SIZE], jobs[:, FIRST], jobs[:, CHUNKS] = sizes, sizes.cumsum() - sizes, held.most
+    jobs[:, HELD], jobs[:, STYLE] = held.own.sum(axis=1) * held.running, np.where(held.ran, ELASTIC, -1)
+    # each server has one PS
+    jobs[:, PS] = np.where(held.ps_server < 0, NO_PS, held.ps_server)
+    assert s.cluster.ps_server.tolist() == list(range(servers))
+    return ledger
+
+
+def changes(case: Case, ledger: Ledger, state: ElasticState) -> dict[int, list[tuple[int, int]]]:
+    """The jobs whose workers change, each with its (server, workers) rows."""
+    take(case, ledger, state)
+    lists, room = state.edge.lists, state.room
+    jobs = lists[CHANGES, : state.edge.lengths[CHANGES]].tolist()
+    parts = [slice(lists[PLACES, j], lists[PLACES, j] + lists[N_SERVERS, j]) for j in jobs]
+    rows = [list(zip(room.servers[part].tolist(), room.counts[part].tolist(), strict=True)) for part in parts]
+    return dict(zip(jobs, rows, strict=True))
+
+
 def test_the_compiled_scan_is_the_plain_one() -> None:
     """900 seeded clusters of up to four servers and jobs that hold some of them, up to all that they can use."""
     rng = np.random.default_rng(11)
@@ -151,37 +225,45 @@ def test_the_compiled_scan_is_the_plain_one() -> None:
         servers, jobs = int(rng.integers(1, 5)), int(rng.integers(1, 6))
         listed = [job(str(j), 0, 1, 1, upload_s={f"s{s}": float(rng.integers(0, 4)) / SECOND for s in range(servers)})
                   for j in range(jobs)]  # fmt: skip
-        delays = scenario(listed, [(1, 1)] * servers, seed=seed).delays
-        workers = rng.integers(0, 4, (servers, 1))
-        own, free = np.zeros((jobs, servers), np.int64), workers[:, 0].copy()
+        s = scenario(listed, [(3, 1)] * servers, seed=seed)
+        workers = rng.integers(0, 4, servers)
+        own, free = np.zeros((jobs, servers), np.int64), workers.copy()
         most = rng.integers(1, 6, jobs)
         for j in range(jobs):
-            for s in rng.permutation(servers):
-                own[j, s] = rng.integers(0, min(free[s], most[j] - own[j].sum()) + 1)
-                free[s] -= own[j, s]
+            for k in rng.permutation(servers):
+                own[j, k] = rng.integers(0, min(free[k], most[j] - own[j].sum()) + 1)
+                free[k] -= own[j, k]
         ran = (own.sum(axis=1) > 0).astype(np.int64)
         running = ran * rng.integers(0, 2, jobs)
-        zero = np.zeros(jobs, np.int64)
-        ps = np.where(running > 0, rng.integers(0, servers, jobs), -1)
+        held = Held(own, most, running, ran, np.where(running > 0, rng.integers(0, servers, jobs), -1))
         left = rng.integers(1, 60, (jobs, 1)) * np.array([2, 1])
-        held = JobState(zero, zero, most, own, zero, zero + servers, running, ran, zero, ps, left, zero, zero)
-        room = Room(
-            workers.copy(), np.array([100]), rng.integers(0, 2, (servers, 1)), seed % 2, int(rng.integers(0, 8)), 0
-        )
-        plain = Room(workers.copy(), room.ps_left.copy(), room.ps_free.copy(), room.one_server, room.restore, 0)
-        plan, zeta = own * running[:, None], np.zeros(jobs, np.int64)
-        who, plans, besides = take(np.arange(jobs), held, no_data(), room, delays)
-        assert (plans != plan[who]).any(axis=1).all(), "only what changes is returned"
-        plan[who], zeta[who] = plans, besides
+        plain = Left(workers.copy(), rng.integers(0, 2, servers), seed % 2, int(rng.integers(0, 8)))
+        policy = Preemptive()
+        policy.start(s.cluster, s.physics, rng)
+        policy.make_room(jobs, Kernel(s, policy).view)
+        state = policy.state()
+        state.room.workers[:, 0], state.room.total[:], state.room.ps_left[:] = workers, workers.sum(), 100
+        state.room.ps_free[:, 0] = plain.ps_free
+        state.edge.lists[RANKED, :jobs], state.edge.lengths[RANKED] = np.arange(jobs), jobs
+        state.edge.lists[WORK : WORK_COLOCATED + 1, :jobs] = left.T
+        case = make_case(s)._replace(one_server=plain.one_server, overhead=plain.restore, kept=0)
+        plan = own * running[:, None]
+        for j, rows in changes(case, ledger_of(s, held), state).items():
+            before = plan[j].copy()
+            plan[j] = 0
+            for server, k in rows:
+                plan[j, server] = k
+            assert (plan[j] != before).any(), "only what changes is noted"
         for j in range(jobs):
-            row = upload_row(delays, j).tolist()
-            got = plainly_taken(j, j, left[j].tolist(), held, plain, row) if plain.workers.any() else {}
+            row = upload_row(s.delays, j).tolist()
+            got = plainly_taken(j, left[j].tolist(), held, plain, row) if plain.workers.any() else {}
             assert {s: int(k) for s, k in enumerate(plan[j]) if k} == got, (seed, j)
-            for s, k in got.items():
-                plain.workers[s, 0] -= k
-                if zeta[j] and not running[j]:
-                    plain.ps_free[s, 0] -= 1
-            spread, beside = spread + (len(got) > 1), beside + int(zeta[j])
+            zeta = bool(state.edge.lists[BESIDE, j]) and (plan[j] != own[j] * running[j]).any()
+            for k, n in got.items():
+                plain.workers[k] -= n
+                if zeta and not running[j]:
+                    plain.ps_free[k] -= 1
+            spread, beside = spread + (len(got) > 1), beside + int(zeta)
             stay += int(running[j] and sum(got.values()) == most[j] and (plan[j] == own[j]).all())
     assert min(spread, beside, stay) > 50
 

@@ -5,14 +5,7 @@ from __future__ import annotations
 from skedge.core.model.cluster import Ints
 from skedge.platform.jit import inlined, lean
 
-from .ledger import BLOCK, EMPTY, Data, with_blocks, with_jobs
-
-
-def with_space(data: Data, n_jobs: int, more: int) -> Data:
-    """`data` with room for `n_jobs` jobs and `more` further blocks."""
-    if n_jobs > len(data.first):
-        data = with_jobs(data, n_jobs)
-    return with_blocks(data, more)
+from .ledger import BLOCK, EMPTY, Data
 
 
 @lean
@@ -45,43 +38,6 @@ def new_entry(data: Data, job: int, server: int) -> int:
         i = BLOCK * new
     data.server[i], data.workers[i] = server, 0
     return i
-
-
-@inlined
-def entry(data: Data, job: int, server: int) -> int:
-    """The first entry of `job` for `server`; a new one has no workers."""
-    block = data.first[job]
-    while block != EMPTY:
-        for i in range(BLOCK * block, BLOCK * (block + 1)):
-            if data.server[i] == server:
-                return i
-        block = data.following[block]
-    return new_entry(data, job, server)
-
-
-@lean
-def store(data: Data, job: int, server: int, workers: int) -> None:
-    """Note that `server` has the data of at least `workers` workers of `job`.
-
-    Parameters
-    ----------
-    data
-        Has room for a further block.
-    job, server
-        Whose data, and where they are.
-    workers
-        For how many workers, at least 1.
-    """
-    i = entry(data, job, server)
-    data.workers[i] = max(data.workers[i], workers)
-
-
-@lean
-def store_all(data: Data, job: int, workers: Ints) -> None:
-    """:func:`store` for each server of `workers`, by server."""
-    for server in range(len(workers)):
-        if workers[server] > 0:
-            store(data, job, server, workers[server])
 
 
 @lean

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from skedge.core.engine.ledger import REJECTED
 from skedge.core.events import CANCELLED, CLOUD, EndAt, Event, Order, Transfer
 from skedge.core.kernel.kernel import Kernel
-from skedge.core.kernel.state import REJECTED
 from skedge.core.model.cluster import Floats
 from skedge.core.model.escape import one_line
 from skedge.core.model.sharing import share_of

@@ -26,7 +26,7 @@ limit of workers they are not claimed.
 
 1. ``policy.py``: which file serves which kind of cluster.
 2. ``progressive_filling.py``: Alg. 1, on vectors of resources; compiled.
-3. ``on_slots.py``: typed slots; which jobs shrink, which grow, and where.
+3. ``on_slots.py``: typed slots; which jobs shrink, which grow, and where; compiled.
 4. ``on_resources.py``: servers with resources.
 5. ``skedge/policies/okita/baselines.py``: at sites.
 
@@ -35,7 +35,7 @@ paper              on typed slots                        on servers with resourc
 ================== ===================================== ===================================
 R, C               workers by type; inf for PSs          resources, summed over the servers
 D_i                one worker; with the first one PS     one worker; every gamma-th with a PS
-U_i                ``counts``                            workers and PSs by server
+U_i                ``COUNTS``                            workers and PSs by server
 s_i                w_j / workers of the type             max_r (alpha w + beta s) / C
 ================== ===================================== ===================================
 

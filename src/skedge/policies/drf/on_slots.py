@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
-from skedge.core.events import Allocate, Event, Order, Suspend, ps_in
-from skedge.core.model.cluster import Cluster, Ints, Physics, Placement
-from skedge.core.model.time import NEVER
-from skedge.core.policy import Params, View
-from skedge.policies.gangs.edge import EdgePolicy
+from skedge.core.engine.apply import apply_all
+from skedge.core.engine.ledger import HELD, TYPE, Case, Ledger
+from skedge.core.engine.orders import Facts, Orders
+from skedge.core.engine.step import EVENT, PAUSED, QUIET, step
+from skedge.core.model.cluster import Cluster, Ints, Physics
+from skedge.core.policy import Params
+from skedge.platform.jit import compiled, lean
+from skedge.policies.gangs.edge import ACTIVE, FURTHER, PREEMPTED, admit, begin_orders, order_suspend
+from skedge.policies.gangs.elastic import (
+    ElasticPolicy,
+    ElasticState,
+    Room,
+    fill_room,
+    look_at,
+    look_up_own,
+    order_plan,
+)
 from skedge.policies.gangs.placement import forgive, place
 
 from .progressive_filling import level_filling
@@ -19,89 +28,112 @@ from .progressive_filling import level_filling
 if TYPE_CHECKING:
     from numpy.random import Generator
 
+COUNTS = FURTHER + 1
+"""Row of ``EdgeState.lists``: workers of each job in the system under DRF, in the order of ACTIVE."""
 
-class DrfOnSlots(EdgePolicy):
+
+@lean
+def decide(case: Case, ledger: Ledger, state: ElasticState, facts: Facts, orders: Orders) -> None:
+    """Fill from zero; first take workers from shrinking jobs, then give them to growing jobs."""
+    edge, room = state.edge, state.room
+    admit(case, ledger, edge, facts, orders)
+    jobs, counts = edge.lists[ACTIVE, : edge.lengths[ACTIVE]], edge.lists[COUNTS]
+    fill_room(case, ledger, room, ledger.free)
+    level_filling(jobs, ledger.jobs, room.total, room.ps_left, counts)
+    begin_orders(ledger, edge)
+    # shrinking jobs come first, as their workers are what the growing ones take
+    for sign in (-1, 1):
+        for i in range(len(jobs)):
+            if sign * (counts[i] - ledger.jobs[jobs[i], HELD]) > 0:
+                _change(case, ledger, state, jobs[i], counts[i], orders)
+
+
+@lean
+def _change(case: Case, ledger: Ledger, state: ElasticState, job: int, n: int, orders: Orders) -> None:
+    """Have a job hold `n` workers: the nearest of those it has, or where its data are if it has none; and others."""
+    room, job_row = state.room, ledger.jobs[job]
+    workers = room.workers[:, job_row[TYPE]]
+    if job_row[HELD] > 0:
+        look_up_own(ledger, job, room.own)
+        for server in range(len(workers)):
+            workers[server] += room.own[server]
+    if n == 0:
+        order_suspend(ledger, state.edge, job, PREEMPTED, orders)
+        return
+    _plan(case, ledger, room, job, n)
+    for server in range(len(workers)):
+        workers[server] -= room.plan[server]
+    order_plan(case, ledger, state, job, orders)
+
+
+@lean
+def _plan(case: Case, ledger: Ledger, room: Room, job: int, n: int) -> None:
+    """Fill ``plan`` with `n` workers, where those that the job has count as free."""
+    look_at(case, ledger, room, job)
+    for server in range(len(room.plan)):
+        # a job that was suspended resumes where its data are, as far as there is room: that needs no upload
+        suspended = ledger.jobs[job, HELD] == 0
+        room.plan[server] = min(room.with_data[server], room.free[server]) if suspended else room.own[server]
+    n_new = n - _keep_nearest(room.plan, room.delay, n)
+    if n_new > 0:
+        for server in range(len(room.plan)):
+            # data beyond the job's workers there: a worker that uses them need not wait for an upload
+            room.with_data[server] -= room.plan[server]
+            room.free[server] -= room.plan[server]
+        if case.kept:
+            forgive(room.free, room.with_data, n_new, room.delay)
+        for i in range(place(room.free, room.delay, n_new, room.servers, room.counts)):
+            room.plan[room.servers[i]] += room.counts[i]
+
+
+@lean
+def _keep_nearest(workers: Ints, delay: Ints, n: int) -> int:
+    """Drop all but the `n` workers of least (delay, server), both by server; returns how many there are."""
+    total = 0
+    for server in range(len(workers)):
+        total += workers[server]
+    while total > n:
+        farthest = -1
+        for server in range(len(workers)):
+            if workers[server] > 0 and (farthest < 0 or delay[server] >= delay[farthest]):
+                farthest = server
+        n_dropped = min(workers[farthest], total - n)
+        workers[farthest] -= n_dropped
+        total -= n_dropped
+    return total
+
+
+@lean
+def run(case: Case, ledger: Ledger, state: ElasticState, facts: Facts, orders: Orders, events: int) -> int:
+    """At most so many events of a simulation; returns as :func:`~skedge.core.engine.step.step`, or PAUSED."""
+    for _ in range(events):
+        outcome = step(case, ledger, facts)
+        if outcome == EVENT:
+            decide(case, ledger, state, facts, orders)
+            outcome = apply_all(case, ledger, orders)
+        if outcome != QUIET:
+            return outcome
+    return PAUSED
+
+
+@compiled
+def _decide(handle: Any, state: ElasticState) -> None:
+    decide(handle.case, handle.ledger, state, handle.facts, handle.orders)
+
+
+@compiled
+def _run(handle: Any, state: ElasticState, events: int) -> int:
+    return run(handle.case, handle.ledger, state, handle.facts, handle.orders, events)
+
+
+class DrfOnSlots(ElasticPolicy):
     """Dominant resource fairness on typed slots, as She et al. run it."""
 
     compares: ClassVar[str] = "w_j over the workers of its type, filled from zero, least first"
+    rank: ClassVar[str] = "fair_share"
+    rows: ClassVar[int] = COUNTS + 1
+    decision, loop = _decide, _run
 
     def __init__(self, params: Params, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         self.params = params
         self.start(cluster, physics, rng)
-
-    def demand(self, job: int, view: View) -> tuple[int, int]:
-        """At least one worker; at most one for each chunk."""
-        return 1, int(view.jobs.chunks[job])
-
-    def decide(self, event: Event, view: View) -> Iterator[Order]:
-        """Fill from zero; first take workers from shrinking jobs, then give them to growing jobs."""
-        yield from self.admit(event, view)
-        jobs = self.active
-        counts, present = self.counts(jobs, view), view.workers[jobs]
-        # shrinking jobs come first, as their workers are what the growing ones take
-        for job, n in _rows(jobs, counts, counts < present):
-            yield self._shrink(job, n, view)
-        for job, n in _rows(jobs, counts, counts > present):
-            yield self._grow(job, n, view)
-
-    def counts(self, jobs: Ints, view: View) -> Ints:
-        """Workers of each of `jobs` under DRF."""
-        # the appended 0 gives type 0 an entry on a cluster without PS slots
-        ps_left, ps_kind = np.append(self._ps_left(view, running_stay=False), 0), view.jobs.ps_type
-        kind, max_workers = view.jobs.worker_type, view.jobs.chunks
-        return level_filling(jobs, kind, ps_kind, max_workers, view.capacity.sum(axis=0), ps_left)
-
-    def _shrink(self, job: int, n: int, view: View) -> Order:
-        ps = view.ps_of(job)
-        if n == 0 or ps is None:
-            return Suspend(job, "preempted")
-        placement = _nearest(dict(view.placement(job)), n, view.upload_delays(job))
-        return Allocate(job, tuple(sorted(placement.items())), ps_in(ps), "fair_share", gang=False)
-
-    def _grow(self, job: int, n: int, view: View) -> Order:
-        placement, ps = self._where(job, n, view), view.ps_of(job)
-        if ps is None:
-            ps = self._ps_for(job, placement, view, view.ps_job)
-        return Allocate(job, placement, ps_in(ps), "fair_share", gang=False)
-
-    def _where(self, job: int, n: int, view: View) -> Placement:
-        """A placement of `n` workers: those it has, or where its data are if it has none, and further ones."""
-        room, workers_on = view.free_workers[:, view.jobs.worker_type[job]].copy(), dict(view.placement(job))
-        delays = view.upload_delays(job)
-        # a job that was suspended resumes where its data are, as far as there is room: that needs no upload
-        if not workers_on:
-            workers_on = _nearest({s: min(k, int(room[s])) for s, k in view.data(job)}, n, delays)
-            for s, k in workers_on.items():
-                room[s] -= k
-        n_new = n - sum(workers_on.values())
-        server, count = np.zeros((2, n), np.int64)
-        delays = self._delays(job, workers_on, n_new, room, delays, view)
-        n_servers = place(room, delays, n_new, server, count) if n_new else 0
-        for s, k in zip(server[:n_servers].tolist(), count[:n_servers].tolist(), strict=True):
-            workers_on[s] = workers_on.get(s, 0) + k
-        return tuple(sorted(workers_on.items()))
-
-    def _delays(self, job: int, workers_on: dict[int, int], n_new: int, room: Ints, delays: Ints, view: View) -> Ints:
-        """Delays by which `n_new` workers are placed beside those of `workers_on`; NEVER where there is no room."""
-        compared = np.where(room > 0, delays, NEVER)
-        if self.physics.data == "kept":
-            spare_data = np.zeros(len(room), np.int64)
-            for s, k in view.data(job):
-                # data beyond the job's workers there: a worker that uses them need not wait for an upload
-                spare_data[s] = k - workers_on.get(s, 0)
-            forgive(room, spare_data, n_new, compared)
-        return compared
-
-
-def _nearest(workers_on: dict[int, int], n: int, delays: Ints) -> dict[int, int]:
-    """The first `n` of these workers by (delay, server), or all of them."""
-    nearest = dict[int, int]()
-    for server in sorted(workers_on, key=lambda s: (delays[s], s)):
-        k = min(workers_on[server], n - sum(nearest.values()))
-        if k > 0:
-            nearest[server] = k
-    return nearest
-
-
-def _rows(jobs: Ints, counts: Ints, mask: Any) -> list[tuple[int, int]]:
-    return list(zip(jobs[mask].tolist(), counts[mask].tolist(), strict=True))

@@ -11,10 +11,11 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
+from skedge.core.engine.ledger import CHUNKS, PS_TYPE, TYPE
 from skedge.core.model.cluster import Floats, Ints
 from skedge.core.model.speed import servers_for
 from skedge.core.model.ties import GRAIN
-from skedge.platform.jit import compiled, inlined
+from skedge.platform.jit import compiled, inlined, lean
 from skedge.policies.common.round_robin import place_worker
 
 ONE_PS = 2.0**40
@@ -90,8 +91,8 @@ def dominant_share(worker: Floats, ps: Floats, workers: int, servers: int, total
     return int(np.rint(share * GRAIN))
 
 
-@compiled
-def level_filling(jobs: Ints, kind: Ints, ps_kind: Ints, max_workers: Ints, left: Ints, ps_left: Ints) -> Ints:
+@lean
+def level_filling(jobs: Ints, table: Ints, left: Ints, ps_left: Ints, counts: Ints) -> None:
     """:func:`progressive_filling` where a worker takes one slot of a type, and a job's first worker a PS slot too.
 
     Then all jobs of a type have the same share after the same number of workers, so it is filled level by level: every
@@ -101,32 +102,31 @@ def level_filling(jobs: Ints, kind: Ints, ps_kind: Ints, max_workers: Ints, left
     ----------
     jobs
         The jobs in the order that decides ties.
-    kind, ps_kind, max_workers
-        Worker type, PS type (-1 counts as the first) and most workers, by job.
+    table
+        A row for each job (``Ledger.jobs``), with its worker type, PS type (-1 counts as the first) and D_j.
     left, ps_left
         Workers and PSs by type, used up in place.
-
-    Returns
-    -------
-    Workers of each of `jobs`.
+    counts
+        Out: workers of each of `jobs`.
     """
     # no heap is needed: within a level all jobs of a type have the same share
-    counts, level, progress = np.zeros(len(jobs), np.int64), 0, True
+    level, progress = 0, True
+    for n in range(len(jobs)):
+        counts[n] = 0
     while progress:
         progress = False
         for n in range(len(jobs)):
-            job = jobs[n]
+            job_row = table[jobs[n]]
             # a job that missed a worker at an earlier level has dropped out: what is left only shrinks
-            if counts[n] < level or max_workers[job] <= level or left[kind[job]] == 0:
+            if counts[n] < level or job_row[CHUNKS] <= level or left[job_row[TYPE]] == 0:
                 continue
             # the one PS of a job comes with its first worker
             if level == 0:
-                ps = max(ps_kind[job], 0)
+                ps = max(job_row[PS_TYPE], 0)
                 if ps_left[ps] == 0:
                     continue
                 ps_left[ps] -= 1
             counts[n] += 1
-            left[kind[job]] -= 1
+            left[job_row[TYPE]] -= 1
             progress = True
         level += 1
-    return counts

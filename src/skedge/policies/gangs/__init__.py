@@ -6,10 +6,14 @@ A gang is the workers of a job that begin together: its whole demand k_j or noth
 **Reading order.**
 
 1. ``edge.py``: jobs in the system, what goes to the cloud, which PS a job gets: for every policy of this folder.
-2. ``base.py``: gangs: from an order of the jobs to those that run, and to orders.
-3. ``placement.py``: on which servers a gang runs; compiled. Where its data are: ``core/engine/data.py``.
-4. ``srtf.py``, ``tiresias.py``: how each orders the jobs.
-5. ``preemptive.py``: shortest job first, worker by worker.
+2. ``base.py``, ``selection.py``: gangs: from an order of the jobs to those that run, and to orders.
+3. ``sharing.py``: tenants and priority classes, which arrange that order.
+4. ``placement.py``: on which servers a gang runs. Where its data are: ``core/engine/data.py``.
+5. ``srtf.py``, ``tiresias.py``: how each orders the jobs.
+6. ``elastic.py``: what policies share that give and take single workers.
+7. ``preemptive.py``: shortest job first, worker by worker.
+
+A decision is one compiled function, `decide`, called event by event from Python, or in a compiled loop (`run`).
 
 Gang placement, upload and PS are unstated in the papers; they follow ``placement.py`` and ``base.py``. A job that is
 placed leaves those that run where they are while other workers are free; ``placement=literal`` places all jobs anew at

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import numpy as np
+
+from skedge.core.engine.ledger import STOPPED
 from skedge.core.events import Order
 from skedge.core.model.cluster import Cluster, Ints, Physics
 from skedge.core.policy import Params, View
 from skedge.platform.jit import compiled
 
-from .edge import EdgePolicy
+from .edge import ABOVE_QUOTA, OVER_QUOTA, EdgePolicy
 from .placement import Rule, make_scratch
-from .selection import BEGINS, HOLDERS, MOVES, OWN, STOPS, VERDICT, GangState, carry_out, compare, select
+from .selection import OWN, GangState, fill
+from .sharing import make_tenants, with_tenants
 
 if TYPE_CHECKING:
     from numpy.random import Generator
+
+    from skedge.core.model.scenario import Scenario
 
 
 class GangParams(Params):
@@ -40,20 +46,8 @@ class GangParams(Params):
     placement: Literal["keep_running", "literal"] = "keep_running"
 
 
-class Changes(NamedTuple):
-    """Which jobs of a selection stop, run on elsewhere, and begin; and all that run now."""
-
-    stops: Ints
-    moves: Ints
-    begins: Ints
-    runs: Ints
-
-
 class GangPolicy(EdgePolicy):
-    """Base of SRTF, Tiresias-L and FIFO; a policy that ranks in Python turns its order into orders by three calls.
-
-    :meth:`choose` says which jobs run, :meth:`note` what that changes, :meth:`carry_out` has the orders.
-    """
+    """Base of SRTF, Tiresias-L and FIFO; a policy that ranks in Python yields the orders of :meth:`fill`."""
 
     name: ClassVar[str] = ""
     Parameters: ClassVar[type[Params]] = GangParams
@@ -67,48 +61,69 @@ class GangPolicy(EdgePolicy):
         self.rule = Rule(int(self.stop_at_first), int(params.sticky), int(params.placement == "keep_running"))
         types = len(cluster.worker_types), max(1, len(cluster.ps_types))
         self.scratch = make_scratch(len(cluster.servers), *types, cluster.lanes)
+        self.tenants, self.known = make_tenants(cluster), 0
 
-    def state(self) -> tuple[Any, ...]:
+    def state(self) -> Any:
         """The arrays of the policy."""
-        return GangState(self.edge, self.rule, self.scratch, int(self.params.allow_cloud))
+        return GangState(self.edge, self.rule, self.scratch, self.tenants, int(self.params.allow_cloud))
 
-    # -- for policies that rank in Python ------------------------------------------------------------------------
+    def take_in(self, n_jobs: int, source: View | Scenario) -> None:
+        """As in the base, with the tenants and classes of the jobs."""
+        super().take_in(n_jobs, source)
+        if self.cluster.sharing is not None and n_jobs > self.known:
+            jobs, new = source.jobs, slice(self.known, n_jobs)
+            self.tenants = with_tenants(self.tenants, jobs, self.known, n_jobs)
+            limits = self.tenants.limits[jobs.tenant[new], np.maximum(jobs.worker_type[new], 0)]
+            self.edge.lists[ABOVE_QUOTA, new] = jobs.workers[new] > limits
+            self.known = n_jobs
 
-    def choose(self, order: Ints, view: View, *, running_stay: bool = False) -> Ints:
-        """Give each job of `order` its demand if that is left; returns verdicts (:func:`~.placement.scan`).
+    def fill(self, order: Ints, view: View, reason: str, *, running_stay: bool = False) -> Iterator[Order]:
+        """Orders that run as many jobs of `order` as fit, for policies that rank in Python.
 
-        `running_stay`: `order` has only jobs that wait, and running jobs keep their workers.
+        Parameters
+        ----------
+        order
+            Jobs, first to be tried first: all in the system, or those that wait.
+        view
+            The run.
+        reason
+            Of the allocations.
+        running_stay
+            Whether `order` has only jobs that wait, while the others keep what they hold.
         """
-        self._engine, self._running_stay = view.engine, running_stay
-        self._engine.ordered(_select, self.state(), order, running_stay)
-        return self.edge.lists[VERDICT, : len(order)].copy()
+        return self.orders(view.engine.ordered(_fill, self.state(), order, running_stay), view, reason)
 
-    def note(self, order: Ints, verdict: Ints) -> Changes:
-        """The changes that follow from the verdicts of :meth:`choose` on `order`."""
-        self.edge.lists[VERDICT, : len(order)] = verdict
-        self._engine.ordered(_compare, self.state(), order, self._running_stay)
-        return Changes(*(self._list(row) for row in (STOPS, MOVES, BEGINS, HOLDERS)))
+    def reason(self, code: int, job: int, view: View) -> str:
+        """As in the base, and that of a quota."""
+        if code != OVER_QUOTA:
+            return super().reason(code, job, view)
+        k, kind = int(view.jobs.workers[job]), int(view.jobs.worker_type[job])
+        quota = self.tenants.limits[view.jobs.tenant[job], kind]
+        return f"never_fits: it asks for {k} workers; the quota of its tenant is {quota}"
 
-    def _list(self, row: int) -> Ints:
-        return self.edge.lists[row, : self.edge.lengths[row]].copy()
+    # -- explanations --------------------------------------------------------------------------------------------
 
-    def carry_out(self, changes: Changes, view: View, reason: str) -> Iterator[Order]:
-        """Orders that carry out `changes`: first all suspensions, then all placements."""
-        for row, jobs in zip((STOPS, MOVES, BEGINS), changes, strict=False):
-            self.edge.lists[row, : len(jobs)], self.edge.lengths[row] = jobs, len(jobs)
-        return self.orders(view.engine.ordered(_carry_out, self.state()), view, reason)
+    def terms(self, job: int, view: View) -> dict[str, Any]:
+        """As in the base, with the job's tenant and class."""
+        base_terms = super().terms(job, view)
+        return {**base_terms, **self._shared(job, view), "in_system": base_terms["in_system"]}
+
+    def _row(self, job: int, view: View) -> dict[str, Any]:
+        return {**super()._row(job, view), **self._shared(job, view)}
+
+    def _shared(self, job: int, view: View) -> dict[str, Any]:
+        """Tenant and class of `job`, if the cluster has them."""
+        sharing, jobs = self.cluster.sharing, view.jobs
+        if sharing is None:
+            return {}
+        stopped, runs = int(view.engine.ledger.jobs[job, STOPPED]), view.workers[job] > 0
+        waited = 0 if runs else view.now - max(int(jobs.arrival[job]), stopped)
+        return {
+            "tenant": sharing.names[jobs.tenant[job]],
+            "class": sharing.class_after(int(jobs.priority[job]), waited),
+        }
 
 
 @compiled
-def _select(handle: Any, state: GangState, order: Ints, running_stay: bool) -> None:
-    select(handle.case, handle.ledger, state, order, running_stay)
-
-
-@compiled
-def _compare(handle: Any, state: GangState, order: Ints, running_stay: bool) -> None:
-    compare(handle.ledger, state, order, 0, running_stay)
-
-
-@compiled
-def _carry_out(handle: Any, state: GangState) -> None:
-    carry_out(handle.case, handle.ledger, state, handle.orders)
+def _fill(handle: Any, state: GangState, order: Ints, running_stay: bool) -> None:
+    fill(handle.case, handle.ledger, state, order, running_stay, handle.orders)

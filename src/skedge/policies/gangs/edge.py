@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
 
     from skedge.core.engine.engine import AllocationEngine
+    from skedge.core.model.scenario import Scenario
 
 RANK, PREEMPTED, MOVED, NEVER_FITS_EDGE, NO_ROOM_ON_EDGE, NEVER_FITS, NO_PS_THERE, OVER_QUOTA = range(8)
 """Reasons of orders: the policy's rank, and those that all have; see :meth:`EdgePolicy.reason`."""
@@ -62,10 +63,10 @@ RANK, PREEMPTED, MOVED, NEVER_FITS_EDGE, NO_ROOM_ON_EDGE, NEVER_FITS, NO_PS_THER
 NO_PS_ON_EDGE = "never_fits: no server has a PS of its type, and there is no cloud"
 """Reason of a rejection."""
 
-ACTIVE, STRANDED, SPARE, FURTHER = range(4)
+ACTIVE, STRANDED, ABOVE_QUOTA, SPARE, FURTHER = range(5)
 """Rows of ``EdgeState.lists``, and of ``lengths``: jobs in the system that the edge can hold, ascending unless the
-policy keeps another order; those that can go to the cloud only, which is out of service; and two rows to work on. A
-policy's own rows follow."""
+policy keeps another order; those that can go to the cloud only, which is out of service; by job, 1 if it asks for more
+workers than its tenant may ever have; and two rows to work on. A policy's own rows follow."""
 
 
 def too_few(k: int, slots: int) -> str:
@@ -160,15 +161,16 @@ def _take_in(case: Case, ledger: Ledger, edge: EdgeState, job: int, orders: Orde
     job_row = ledger.jobs[job]
     kind, ps_kind = job_row[TYPE], job_row[PS_TYPE]
     least, n_max = (1, job_row[CHUNKS]) if edge.elastic else (job_row[DEMAND], job_row[DEMAND])
-    if least > (case.slots[kind] if kind >= 0 else 0):
-        if case.cloud < 0:
-            add_order(orders, REJECT, job, -1, NEVER_FITS, 0)
-        else:
-            to_cloud(case, ledger, edge, job, n_max, NEVER_FITS_EDGE, orders)
+    fits, above_quota = least <= (case.slots[kind] if kind >= 0 else 0), edge.lists[ABOVE_QUOTA, job] == 1
+    if case.cloud >= 0 and (above_quota or not fits):
+        to_cloud(case, ledger, edge, job, n_max, NEVER_FITS_EDGE, orders)
         return
-    if case.cloud < 0 and (ps_kind < 0 or n_ps(case, ps_kind) == 0):
-        add_order(orders, REJECT, job, -1, NO_PS_THERE, 0)
-        return
+    if case.cloud < 0:
+        has_ps = ps_kind >= 0 and n_ps(case, ps_kind) > 0
+        if above_quota or not (fits and has_ps):
+            reason = NEVER_FITS if not fits else OVER_QUOTA if has_ps else NO_PS_THERE
+            add_order(orders, REJECT, job, -1, reason, 0)
+            return
     # a job that comes back from a lost server takes its old place
     i = edge.lengths[ACTIVE]
     while i > 0 and edge.lists[ACTIVE, i - 1] > job:
@@ -366,7 +368,12 @@ class EdgePolicy(BasePolicy):
         """What the compiled functions of the policy take beside the handle."""
         return self.edge
 
-    def make_room(self, n_jobs: int, view: View) -> None:  # noqa: ARG002 - for policies with columns of their own
+    def take_in(self, n_jobs: int, source: View | Scenario) -> None:
+        """Have room for so many jobs; `source` has their columns."""
+        if n_jobs > self.edge.lists.shape[1]:
+            self.make_room(n_jobs, source)
+
+    def make_room(self, n_jobs: int, source: View | Scenario) -> None:  # noqa: ARG002 - for policies that keep more
         """Have room for at least so many jobs; those from the present number on are new."""
         lists = np.zeros((self.rows, max(n_jobs, 2 * self.edge.lists.shape[1], 64)), np.int64)
         lists[:, : self.edge.lists.shape[1]] = self.edge.lists
@@ -374,9 +381,7 @@ class EdgePolicy(BasePolicy):
 
     def decide(self, event: Event, view: View) -> Iterable[Order]:
         """The orders of the compiled decision."""
-        if view.arrived > self.edge.lists.shape[1]:
-            self.make_room(view.arrived, view)
-        assert self.decision is not None  # noqa: S101 - a policy that decides in Python has its own `decide`
+        self.take_in(view.arrived, view)
         return self.orders(view.engine.decided(self.decision, self.state(), event), view)
 
     def admit(self, event: Event, view: View) -> Iterator[Order]:
@@ -384,8 +389,7 @@ class EdgePolicy(BasePolicy):
 
         Jobs that can go only to the cloud wait while it is out of service.
         """
-        if view.arrived > self.edge.lists.shape[1]:
-            self.make_room(view.arrived, view)
+        self.take_in(view.arrived, view)
         return self.orders(view.engine.decided(admit_event, self.edge, event), view)
 
     @property
@@ -418,7 +422,7 @@ class EdgePolicy(BasePolicy):
             return too_few(1 if self.elastic else k, int(self.slots[kind]) if kind >= 0 else 0)
         return NO_PS_ON_EDGE
 
-    def advance(self, engine: AllocationEngine, events: int, until: int, view: View) -> int:
+    def advance(self, engine: AllocationEngine, events: int, until: int, scenario: Scenario) -> int:
         """Run events of the compiled loop.
 
         Parameters
@@ -427,16 +431,14 @@ class EdgePolicy(BasePolicy):
             That of the run.
         events, until
             As :meth:`~skedge.core.engine.engine.AllocationEngine.advance` has them.
-        view
-            The run, for the jobs to come.
+        scenario
+            All jobs, those to come too.
 
         Returns
         -------
         OVER, OUTSIDE, BROKEN or PAUSED (:mod:`skedge.core.engine.step`).
         """
-        assert self.loop is not None  # noqa: S101 - the caller has looked
-        if len(engine.ledger.jobs) > self.edge.lists.shape[1]:
-            self.make_room(len(engine.ledger.jobs), view)
+        self.take_in(len(engine.ledger.jobs), scenario)
         return engine.advance(self.loop, self.state(), events, until)
 
     # -- explanations --------------------------------------------------------------------------------------------

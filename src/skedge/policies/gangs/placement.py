@@ -103,13 +103,11 @@ def scan(
     scratch
         With `free`, `unheld`, `total` and `ps_left` as the jobs before `first` leave them.
     verdict
-        Out, for each job of `order`: 0 waits, -1 keeps its last placement, n > 0 is placed anew on n servers.
+        For each job of `order`: 0 waits, -1 keeps its last placement, n > 0 is placed anew on n servers. In: 0.
     """
     n_filled = left = 0
     for kind in range(len(scratch.total)):
         left += scratch.total[kind]
-    for n in range(first, len(order)):
-        verdict[n] = 0
     for n in range(first, len(order)):
         # nothing is left for the other jobs of the queue, however many they are
         if left == 0:
@@ -326,7 +324,7 @@ def _search(room: Ints, delay: Ints, k: int, size: int, server: Ints, scratch: I
     nearest = np.empty((2, len(room)), np.int64)
     for s in range(len(room)):
         nearest[0, s] = s
-    _sort_by(delay, nearest, len(room))
+    sort_by(delay, nearest, len(room))
     limit = _least_largest_delay(room, delay, nearest[0], k, size, scratch)
     # only servers within the least largest delay matter: the sum is minimised among these
     n_near = _within(room, delay, limit, nearest[1])
@@ -334,13 +332,13 @@ def _search(room: Ints, delay: Ints, k: int, size: int, server: Ints, scratch: I
     _sum_delays(room, delay, nearest[1], n_near, sums)
     _choose(room, delay, nearest, n_near, sums)
     # the chosen ones are by number now; workers are filled in by (delay, server)
-    _sort_by(delay, nearest, size)
+    sort_by(delay, nearest, size)
     for i in range(size):
         server[i] = nearest[0, i]
 
 
 @lean
-def _sort_by(key: Ints, items: Ints, n: int) -> None:
+def sort_by(key: Ints, items: Ints, n: int) -> None:
     """Sort the first `n` of ``items[0]`` by their keys, stably, by merging; ``items[1]`` is scratch space."""
     width = 1
     while width < n:

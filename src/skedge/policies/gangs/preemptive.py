@@ -3,250 +3,136 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
-import numpy as np
-
-from skedge.core.engine.data import look_up, lose, store_all, with_space
-from skedge.core.engine.ledger import Data, no_data
-from skedge.core.events import Allocate, Event, Order, Suspend, pairs, ps_in
-from skedge.core.model.cluster import Cluster, Ints, Physics
-from skedge.core.model.network import Delays, upload_delay
+from skedge.core.engine.allocations import remaining
+from skedge.core.engine.apply import apply_all
+from skedge.core.engine.ledger import (
+    ARRIVED,
+    CHUNKS,
+    COLOCATED,
+    FIRST,
+    HELD,
+    NOW,
+    PS,
+    PS_TYPE,
+    SIZE,
+    STYLE,
+    TYPE,
+    Case,
+    Ledger,
+)
+from skedge.core.engine.orders import (
+    FIRST_ARRIVED,
+    MEASURED,
+    N_INTERRUPTED,
+    N_LEFT,
+    Facts,
+    Orders,
+)
+from skedge.core.engine.step import EVENT, PAUSED, QUIET, step
+from skedge.core.model.cluster import Ints
 from skedge.core.model.time import NEVER
 from skedge.core.policy import View
-from skedge.platform.jit import compiled, inlined
+from skedge.platform.jit import compiled, inlined, lean
 
-from .edge import EdgePolicy
-from .placement import forgive
+from .edge import ACTIVE, FURTHER, MOVED, PREEMPTED, SPARE, EdgeState, admit, begin_orders, order_suspend
+from .elastic import ElasticPolicy, ElasticState, Room, fill_room, look_at, look_up_own, order_plan
+from .placement import forgive, sort_by
 
-if TYPE_CHECKING:
-    from numpy.random import Generator
+RANKED, STALE, ESTIMATE, WORK, WORK_COLOCATED, CHANGES, PLACES, N_SERVERS, BESIDE, GROWS = range(
+    FURTHER + 1, FURTHER + 11
+)
+"""Rows of ``EdgeState.lists``.
 
-
-class JobState(NamedTuple):
-    """The jobs' data for :func:`take`; arrays are by job.
-
-    Attributes
-    ----------
-    kind, ps_kind, max_workers
-        Worker type, PS type, D_j.
-    own
-        Workers of the last placement, shape ``(jobs, servers)``.
-    low, high
-        Bounds of the servers where they are: from `low` up to `high`.
-    running
-        1 while the job holds them.
-    ran
-        1 if it has ever run.
-    colocated
-        Of the last allocation.
-    ps_server
-        Server of the job's PS; -1 if it has none, or in the cloud.
-    left, estimate
-        Work left at zeta = 0 and 1 [worker-µs], shape ``(jobs, 2)``, and what jobs are ranked by [µs].
-    stale
-        1 if these may have changed since they were worked out, or the job has left.
-    """
-
-    kind: Ints
-    ps_kind: Ints
-    max_workers: Ints
-    own: Ints
-    low: Ints
-    high: Ints
-    running: Ints
-    ran: Ints
-    colocated: Ints
-    ps_server: Ints
-    left: Ints
-    estimate: Ints
-    stale: Ints
+- RANKED: the jobs in the system, shortest first. CHANGES: those whose workers change, in that order.
+- Columns by job: STALE: 1 if the next three may have changed since they were worked out, or the job has left. ESTIMATE:
+  what it is ranked by [µs]. WORK, WORK_COLOCATED: work left at zeta = 0 and 1 [worker-µs].
+- Columns by job, of CHANGES: PLACES, N_SERVERS: where its new placement begins in the room, and on how many servers it
+  is. BESIDE: 1 if it is beside its PS there. GROWS: 1 if it has workers there that it has not now.
+"""
 
 
-class Room(NamedTuple):
-    """What is left to take, used up by :func:`take`.
-
-    Attributes
-    ----------
-    workers
-        Shape ``(servers, worker types)``.
-    ps_left
-        PSs by type; a large number where the cloud is the fallback.
-    ps_free
-        PS slots that no job holds, shape ``(servers, PS types)``.
-    one_server
-        1 where communication on one server is free.
-    restore
-        Checkpoint overhead [µs].
-    kept
-        1 where data stay where they were brought.
-    """
-
-    workers: Ints
-    ps_left: Ints
-    ps_free: Ints
-    one_server: int
-    restore: int
-    kept: int
+@lean
+def decide(case: Case, ledger: Ledger, state: ElasticState, facts: Facts, orders: Orders) -> None:
+    """Rank the jobs, let them take in turn, carry out what changes."""
+    admit(case, ledger, state.edge, facts, orders)
+    _note(ledger, state.edge, facts)
+    _rank(case, ledger, state.edge)
+    fill_room(case, ledger, state.room, ledger.capacity)
+    if case.one_server:
+        _count_free_ps(case, ledger, state.room.ps_free)
+    take(case, ledger, state)
+    _carry_out(case, ledger, state, orders)
 
 
-class Preemptive(EdgePolicy):
-    """Shortest completion first, worker by worker."""
-
-    name: ClassVar[str] = "preemptive"
-    compares: ClassVar[str] = "remaining time with up to D_j workers, shortest first"
-
-    def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
-        """Begin a run."""
-        super().start(cluster, physics, rng)
-        wide = {"own": (0, len(cluster.servers)), "left": (0, 2)}
-        self.state = JobState(*(np.zeros(wide.get(name, 0), np.int64) for name in JobState._fields))
-        self.stored, self.known = no_data(), 0
-        self.ranked: Ints = np.empty(0, np.int64)
-
-    def demand(self, job: int, view: View) -> tuple[int, int]:
-        """One worker will do; at most one for each chunk."""
-        return 1, int(view.jobs.chunks[job])
-
-    def decide(self, event: Event, view: View) -> Iterator[Order]:
-        """Rank the jobs, let them take in turn, carry out what changes."""
-        yield from self.admit(event, view)
-        self._note(event, view)
-        self._rank(view)
-        yield from self._carry_out(*take(self.ranked, self.state, self.stored, self._room(view), view.delays()), view)
-
-    # -- what it knows -------------------------------------------------------------------------------------------
-
-    def _note(self, event: Event, view: View) -> None:
-        """Process arrivals, and jobs that lost workers with a server."""
-        state, arrivals = self.state, slice(self.known, view.arrived)
-        if view.arrived > len(state.kind):
-            rows = max(2 * len(state.kind), view.arrived, 64)
-            self.state = state = JobState(*(_longer(column, rows) for column in state))
-            self.stored = with_space(self.stored, rows, 0)
-        state.kind[arrivals], state.max_workers[arrivals] = view.jobs.worker_type[arrivals], view.jobs.chunks[arrivals]
-        state.ps_kind[arrivals], state.ps_server[arrivals] = np.maximum(view.jobs.ps_type[arrivals], 0), -1
-        state.stale[arrivals] = 1
-        self.known = view.arrived
-        departed = [*event.left, *event.interrupted]
-        state.running[departed], state.stale[departed] = 0, 1
-        state.ps_server[list(event.interrupted)] = -1
-        if event.measured:
-            state.stale[self.active] = 1
-        for server, reason in event.servers:
-            if reason:
-                state.own[:, server] = 0
-                lose(self.stored, server)
-
-    def _rank(self, view: View) -> None:
-        """Rank the jobs in the system: the place of one that waits does not change, the others are ranked anew."""
-        state = self.state
-        anew = self.active[(state.running[self.active] | state.stale[self.active]) == 1]
-        # work left shrinks only while a job runs, so the estimates of the others, and their order, stand
-        state.stale[anew] = 1
-        estimate(anew, view.remaining(anew), view.work, self.slots, state)
-        self.ranked = merged(
-            self.ranked, anew[state.estimate[anew].argsort(kind="stable")], state.estimate, state.stale
-        )
-        state.stale[anew] = 0
-
-    def estimates(self, jobs: Ints, view: View) -> Ints:
-        """Remaining time of each of `jobs` with as many workers as it can ever have, zeta = 0 [µs]."""
-        estimate(jobs, view.remaining(jobs), view.work, self.slots, self.state)
-        return self.state.estimate[jobs]
-
-    def rank_terms(self, job: int) -> dict[str, Any]:
-        """Where its data are."""
-        server = np.flatnonzero(self.state.own[job]).tolist()
-        return {"data_on": [self.cluster.label(s) for s in server]}
-
-    def _room(self, view: View) -> Room:
-        one_server = self.physics.colocation == "one_server"
-        ps_free = np.zeros((len(self.cluster.servers), max(1, len(self.ps_slots))), np.int64)
-        if one_server:
-            free = view.ps_job < 0
-            np.add.at(ps_free, (self.cluster.ps_server[free], self.cluster.ps_type[free]), 1)
-        ps_left = self._ps_left(view, running_stay=False)
-        data_kept = int(self.physics.data == "kept")
-        return Room(
-            view.capacity.copy(), ps_left, ps_free, int(one_server), self.physics.checkpoint_overhead, data_kept
-        )
-
-    # -- orders --------------------------------------------------------------------------------------------------
-
-    def _carry_out(self, jobs: Ints, plan: Ints, colocated: Ints, view: View) -> Iterator[Order]:
-        """Change the workers of `jobs` to `plan`, shape ``(jobs, servers)``, in the order of their ranks.
-
-        First what is taken from running jobs, then what they get, then those that begin: beside their PS first.
-        """
-        state, running = self.state, self.state.running[jobs] == 1
-        own, runs = state.own[jobs] * running[:, None], plan.sum(axis=1) > 0
-        remaining, ps_of = np.minimum(plan, own), {}
-        keeps, loses = remaining.any(axis=1).tolist(), (remaining < own).any(axis=1).tolist()
-        for n in np.flatnonzero(running).tolist():
-            job = int(jobs[n])
-            ps_of[n] = view.ps_of(job)
-            if not keeps[n]:
-                yield Suspend(job, "moved" if runs[n] else "preempted")
-            elif loses[n]:
-                yield self._allocate(job, remaining[n], ps_of[n], view)
-        # what is given up has to be free before others take it: suspend and shrink first, then grow and begin
-        begins = np.flatnonzero(~running)
-        grows = np.flatnonzero(running & np.any(plan > own, axis=1))
-        for n in (*grows.tolist(), *begins[colocated[begins].argsort(kind="stable")[::-1]].tolist()):
-            yield self._allocate(int(jobs[n]), plan[n], ps_of.get(n), view)
-        stopped = jobs[running & ~runs]
-        state.running[stopped], state.ps_server[stopped] = 0, -1
-
-    def _allocate(self, job: int, workers: Ints, ps: int | None, view: View) -> Order:
-        placement = pairs(workers)
-        if ps is None:
-            ps = self._ps_for(job, placement, view, view.ps_job)
-        self.stored = with_space(self.stored, 0, len(placement))
-        store_all(self.stored, job, workers)
-        state, ps_server = self.state, -1 if ps < 0 else int(self.cluster.ps_server[ps])
-        state.own[job], state.running[job], state.ran[job], state.ps_server[job] = workers, 1, 1, ps_server
-        state.low[job], state.high[job] = placement[0][0], placement[-1][0] + 1
-        state.colocated[job] = int(
-            self.physics.colocation == "one_server" and len(placement) == 1 and placement[0][0] == ps_server
-        )
-        return Allocate(job, placement, ps_in(ps), "shortest_completion", gang=False)
+# -- ranks -----------------------------------------------------------------------------------------------------------
 
 
-def _longer(column: Ints, rows: int) -> Ints:
-    out = np.zeros((rows, *column.shape[1:]), np.int64)
-    out[: len(column)] = column
-    return out
+@inlined
+def _note(ledger: Ledger, edge: EdgeState, facts: Facts) -> None:
+    """Mark the jobs that have left, lost their workers with a server, arrived, or changed their speed."""
+    stale, counters = edge.lists[STALE], facts.counters
+    for i in range(counters[N_LEFT]):
+        stale[facts.left[i]] = 1
+    for i in range(counters[N_INTERRUPTED]):
+        stale[facts.interrupted[i]] = 1
+    for job in range(counters[FIRST_ARRIVED], ledger.counters[ARRIVED]):
+        stale[job] = 1
+    if counters[MEASURED]:
+        for i in range(edge.lengths[ACTIVE]):
+            stale[edge.lists[ACTIVE, i]] = 1
 
 
-@compiled
-def estimate(jobs: Ints, left: Ints, work: Ints, slots: Ints, state: JobState) -> None:
-    """Set ``left`` and ``estimate`` of `jobs`, whose remaining work is `left`; `slots` are workers by type.
+@lean
+def _rank(case: Case, ledger: Ledger, edge: EdgeState) -> None:
+    """Rank the jobs in the system: the place of one that waits does not change, the others are ranked anew."""
+    lists, lengths, n = edge.lists, edge.lengths, 0
+    # work left shrinks only while a job runs, so the estimates of the others, and their order, stand
+    for i in range(lengths[ACTIVE]):
+        job = lists[ACTIVE, i]
+        if ledger.jobs[job, HELD] > 0 or lists[STALE, job]:
+            lists[STALE, job], lists[SPARE, n] = 1, job
+            n += 1
+    anew = lists[SPARE, :n]
+    estimate(case, ledger, anew, lists)
+    sort_by(lists[ESTIMATE], lists[SPARE : FURTHER + 1], n)
+    n_ranked = merged(lists[RANKED, : lengths[RANKED]], anew, lists[ESTIMATE], lists[STALE], lists[FURTHER])
+    lengths[RANKED] = n_ranked
+    for i in range(n_ranked):
+        lists[RANKED, i] = lists[FURTHER, i]
+    for job in anew:
+        lists[STALE, job] = 0
+
+
+@lean
+def estimate(case: Case, ledger: Ledger, jobs: Ints, lists: Ints) -> None:
+    """Work out the columns WORK, WORK_COLOCATED and ESTIMATE of `jobs`.
 
     Parameters
     ----------
-    jobs, left
-        Jobs, and work left of each [worker-µs] at its present colocation.
-    work
-        Announced work at zeta = 0 and 1 [worker-µs], shape ``(jobs, 2)``.
-    slots
-        Workers of the edge by type.
-    state
-        Out: `left` and `estimate`.
+    case, ledger
+        The run.
+    jobs
+        Jobs in the system.
+    lists
+        Out: ``EdgeState.lists``.
     """
+    left = lists[FURTHER]
+    remaining(ledger, jobs, ledger.counters[NOW], left)
     for n in range(len(jobs)):
-        job, zeta = jobs[n], state.colocated[jobs[n]]
+        job, job_row, work = jobs[n], ledger.jobs[jobs[n]], ledger.announced[jobs[n]]
         # the same share of the work is left at either zeta, but it takes a different time
-        share, alternative = left[n] / work[job, zeta], 1 - zeta
-        state.left[job, zeta] = max(left[n], 1)
-        state.left[job, alternative] = max(math.ceil(share * work[job, alternative]), 1)
-        state.estimate[job] = -(-state.left[job, 0] // min(state.max_workers[job], slots[state.kind[job]]))
+        zeta = job_row[COLOCATED]
+        share, alternative = left[n] / work[zeta], 1 - zeta
+        lists[WORK + zeta, job] = left[n]
+        lists[WORK + alternative, job] = max(math.ceil(share * work[alternative]), 1)
+        lists[ESTIMATE, job] = -(-lists[WORK, job] // min(job_row[CHUNKS], case.slots[job_row[TYPE]]))
 
 
-@compiled
-def merged(ranked: Ints, anew: Ints, estimate: Ints, stale: Ints) -> Ints:
-    """The jobs of `ranked` that are not stale, and those of `anew`, in order of (estimate, job), as both are.
+@lean
+def merged(ranked: Ints, anew: Ints, estimate: Ints, stale: Ints, out: Ints) -> int:
+    """Merge the jobs of `ranked` that are not stale with those of `anew`; returns how many jobs these are.
 
     Parameters
     ----------
@@ -254,8 +140,10 @@ def merged(ranked: Ints, anew: Ints, estimate: Ints, stale: Ints) -> Ints:
         Two lists of jobs, each in order of (estimate, job).
     estimate, stale
         By job: rank [µs]; 1 for the jobs of `ranked` to drop.
+    out
+        Out: all in order of (estimate, job).
     """
-    out, n, k = np.empty(len(ranked) + len(anew), np.int64), 0, 0
+    n = k = 0
     for job in ranked:
         if stale[job]:
             continue
@@ -264,134 +152,158 @@ def merged(ranked: Ints, anew: Ints, estimate: Ints, stale: Ints) -> Ints:
             n, k = n + 1, k + 1
         out[n] = job
         n += 1
-    out[n : n + len(anew) - k] = anew[k:]
-    return out[: n + len(anew) - k]
+    for i in range(k, len(anew)):
+        out[n] = anew[i]
+        n += 1
+    return n
 
 
-@compiled
-def take(ranked: Ints, state: JobState, stored: Data, room: Room, delays: Delays) -> tuple[Ints, Ints, Ints]:
-    """Let the jobs take workers in their order; returns the jobs whose workers change, with what they take.
+# -- what each job takes ---------------------------------------------------------------------------------------------
+
+
+@lean
+def _count_free_ps(case: Case, ledger: Ledger, ps_free: Ints) -> None:
+    """Fill `ps_free`: PS slots that no job holds, by (server, type)."""
+    for server in range(len(ps_free)):
+        for kind in range(case.ps_types):
+            number = server * case.ps_types + kind
+            ps_free[server, kind] = 0
+            for i in range(case.ps_first[number], case.ps_first[number + 1]):
+                ps_free[server, kind] += ledger.ps_job[case.ps_list[i]] < 0
+
+
+@lean
+def take(case: Case, ledger: Ledger, state: ElasticState) -> None:
+    """Let the jobs take workers in the order of RANKED; notes those whose workers change, with what they take.
 
     Parameters
     ----------
-    ranked
-        Jobs in the system, first to choose first.
-    state, stored
-        The jobs, and data on the servers.
-    room
-        What there is to take; used up.
-    delays
-        Upload delays [µs].
-
-    Returns
-    -------
-    Jobs in their order, their workers by server, shape ``(jobs, servers)``, and whether they are beside their PS.
+    case, ledger
+        The run.
+    state
+        In and out; the room is used up.
     """
-    total, servers = room.workers.sum(axis=0), len(room.workers)
-    delay, with_data, plan = np.zeros(servers, np.int64), np.zeros(servers, np.int64), np.zeros(servers, np.int64)
-    max_rows = min(len(ranked), total.sum() + state.running[ranked].sum())
-    jobs, plans, colocated = (
-        np.empty(max_rows, np.int64),
-        np.empty((max_rows, servers), np.int64),
-        np.zeros(max_rows, np.int64),
-    )
-    n = 0
-    for job in ranked:
-        has_free, colocated_job = total[state.kind[job]] > 0 and room.ps_left[state.ps_kind[job]] > 0, 0
-        # neither holds nor gets anything: nothing changes
-        if not has_free and state.running[job] == 0:
-            continue
-        if has_free and state.running[job] and _stays(job, state, room):
-            total[state.kind[job]] -= state.max_workers[job]
-            continue
-        plan[:] = 0
+    lists, lengths, room, n_places = state.edge.lists, state.edge.lengths, state.room, 0
+    lengths[CHANGES] = 0
+    for job in lists[RANKED, : lengths[RANKED]]:
+        job_row = ledger.jobs[job]
+        has_free = room.total[job_row[TYPE]] > 0 and room.ps_left[max(job_row[PS_TYPE], 0)] > 0
         if has_free:
-            colocated_job = _take(job, state, stored, room, delays, delay, with_data, plan)
-            total[state.kind[job]] -= plan.sum()
-        if not _unchanged(job, state, plan):
-            jobs[n], plans[n], colocated[n] = job, plan, colocated_job
-            n += 1
-    return jobs[:n], plans[:n], colocated[:n]
+            if _stays(case, ledger, state, job):
+                continue
+            lists[BESIDE, job] = _take(case, ledger, state, job)
+            if job_row[HELD] > 0 and _unchanged(room):
+                continue
+        elif job_row[HELD] == 0:
+            # neither holds nor gets anything: nothing changes
+            continue
+        lists[CHANGES, lengths[CHANGES]], lists[PLACES, job] = job, n_places
+        lengths[CHANGES] += 1
+        for server in range(len(room.plan) if has_free else 0):
+            if room.plan[server] > 0:
+                room.servers[n_places], room.counts[n_places] = server, room.plan[server]
+                n_places += 1
+        lists[N_SERVERS, job] = n_places - lists[PLACES, job]
 
 
 @inlined
-def _stays(job: int, state: JobState, room: Room) -> bool:
-    """Whether :func:`_take` is known to leave a running job what it has; if so, that is taken of the `room`.
+def _stays(case: Case, ledger: Ledger, state: ElasticState, job: int) -> bool:
+    """Whether :func:`_take` is known to leave a running job what it has; if so, that is taken of the room.
 
     So it is if the job holds all the workers that it can use, nothing is gained beside a PS, and neither the restore
     of a worker elsewhere nor the work left is so short that a plan that is slower ends in the same microsecond.
     """
-    kind, max_workers, n, fits = state.kind[job], state.max_workers[job], 0, True
-    low, high, colocated = state.low[job], state.high[job], room.one_server
-    for s in range(low, high):
-        n += state.own[job, s]
-        fits = fits and state.own[job, s] <= room.workers[s, kind]
-    left = state.left[job, colocated]
-    if n < max_workers or not fits or room.restore < max_workers or left <= max_workers * (max_workers - 1):
+    job_row, lists, room = ledger.jobs[job], state.edge.lists, state.room
+    n, left = job_row[CHUNKS], lists[WORK + case.one_server, job]
+    if job_row[HELD] < n or case.overhead < n or left <= n * (n - 1):
         return False
-    if colocated and (state.ps_server[job] != low or high != low + 1 or left > state.left[job, 0]):
-        return False
-    for s in range(low, high):
-        room.workers[s, kind] -= state.own[job, s]
-    room.ps_left[state.ps_kind[job]] -= 1
+    rows, kind = ledger.workers[job_row[FIRST] : job_row[FIRST] + job_row[SIZE]], job_row[TYPE]
+    if case.one_server:
+        server = _ps_server(case, ledger, job)
+        if rows[0, 0] != server or rows[len(rows) - 1, 0] != server or left > lists[WORK, job]:
+            return False
+    # the rows of a server are together
+    n_here = 0
+    for i in range(len(rows)):
+        n_here = rows[i, 1] + (n_here if i > 0 and rows[i, 0] == rows[i - 1, 0] else 0)
+        if n_here > room.workers[rows[i, 0], kind]:
+            return False
+    for i in range(len(rows)):
+        room.workers[rows[i, 0], kind] -= rows[i, 1]
+    room.total[kind] -= n
+    room.ps_left[max(job_row[PS_TYPE], 0)] -= 1
     return True
 
 
 @inlined
-def _unchanged(job: int, state: JobState, plan: Ints) -> bool:
-    """Whether `plan` is what the job has."""
+def _ps_server(case: Case, ledger: Ledger, job: int) -> int:
+    """The server of the PS of `job`; -1 if it has none, or in the cloud."""
+    return case.ps_places[ledger.jobs[job, PS]] if ledger.jobs[job, PS] >= 0 else -1
+
+
+@inlined
+def _unchanged(room: Room) -> bool:
+    """Whether the plan is what the job has."""
     same = True
-    for s in range(len(plan)):
-        same = same and plan[s] == state.own[job, s] * state.running[job]
+    for server in range(len(room.plan)):
+        same = same and room.plan[server] == room.own[server]
     return same
 
 
-@compiled
-def _take(
-    job: int, state: JobState, stored: Data, room: Room, delays: Delays, delay: Ints, with_data: Ints, plan: Ints
-) -> int:
-    """Let a job take of the `room`, which has workers for it; fills `plan`, returns whether it is beside its PS.
-
-    `delay` and `with_data` are scratch.
-    """
-    kind, ps_kind = state.kind[job], state.ps_kind[job]
-    restore = room.restore if state.ran[job] else 0
-    own_start = 0 if state.running[job] else restore
-    for s in range(len(delay)):
+@lean
+def _take(case: Case, ledger: Ledger, state: ElasticState, job: int) -> int:
+    """Let a job take of the room, which has workers for it; fills ``plan``, returns whether it is beside its PS."""
+    job_row, room = ledger.jobs[job], state.room
+    kind, ps_kind = job_row[TYPE], max(job_row[PS_TYPE], 0)
+    restore = case.overhead if job_row[STYLE] >= 0 else 0
+    own_start = 0 if job_row[HELD] > 0 else restore
+    look_at(case, ledger, room, job)
+    if case.kept:
+        forgive(room.free, room.with_data, job_row[CHUNKS], room.delay)
+    for s in range(len(room.delay)):
         # a server without free workers is never the earliest
-        delay[s] = upload_delay(delays, job, s) if room.workers[s, kind] > 0 else NEVER
-    if room.kept:
-        look_up(stored, job, with_data)
-        forgive(room.workers[:, kind], with_data, state.max_workers[job], delay)
-    for s in range(len(delay)):
-        delay[s] += restore if delay[s] < NEVER else 0
-    server, colocated, end = _best_server(job, state, room, delay, own_start)
+        room.delay[s] += restore if room.delay[s] < NEVER else 0
+    server, colocated, end = _best_server(case, ledger, state, job, own_start)
     # of equal ends one server: beside its PS, and with the fewest moves
-    if _spread(job, state, room, delay, own_start, plan) < end:
+    if _spread(room, state.edge.lists[WORK, job], job_row[CHUNKS], own_start) < end:
         colocated = 0
     else:
-        plan[:] = 0
-        plan[server] = min(state.max_workers[job], room.workers[server, kind])
-        if colocated and state.ps_server[job] < 0:
+        for s in range(len(room.plan)):
+            room.plan[s] = 0
+        room.plan[server] = min(job_row[CHUNKS], room.free[server])
+        if colocated and job_row[HELD] == 0:
             room.ps_free[server, ps_kind] -= 1
-    for s in range(len(delay)):
-        room.workers[s, kind] -= plan[s]
+    for s in range(len(room.plan)):
+        room.workers[s, kind] -= room.plan[s]
+        room.total[kind] -= room.plan[s]
     room.ps_left[ps_kind] -= 1
     return colocated
 
 
 @inlined
-def _best_server(job: int, state: JobState, room: Room, delay: Ints, own_start: int) -> tuple[int, int, int]:
-    """The one server on which `job` ends first, whether its PS can be there, and the time until then [µs]."""
+def _best_server(case: Case, ledger: Ledger, state: ElasticState, job: int, own_start: int) -> tuple[int, int, int]:
+    """The one server on which `job` ends first, whether its PS can be there, and the time until then [µs].
+
+    Parameters
+    ----------
+    case, ledger, state
+        The run, and the room with the arrays of the job.
+    job
+        The job.
+    own_start
+        When the workers that it has, or had last, begin [µs from now].
+    """
+    job_row, lists, room = ledger.jobs[job], state.edge.lists, state.room
     best, best_colocated, best_end = -1, 0, NEVER
-    kind, ps_kind = state.kind[job], state.ps_kind[job]
-    for s in range(len(delay)):
-        n = min(state.max_workers[job], room.workers[s, kind])
+    runs, ps_server, ps_kind = job_row[HELD] > 0, _ps_server(case, ledger, job), max(job_row[PS_TYPE], 0)
+    for s in range(len(room.delay)):
+        n = min(job_row[CHUNKS], room.free[s])
         if n > 0:
-            ps_here = state.ps_server[job] == s if state.running[job] else room.ps_free[s, ps_kind] > 0
-            colocated = 1 if room.one_server and ps_here else 0
-            n_own = min(state.own[job, s], n)
-            end = _end(state.left[job, colocated], n_own, own_start, n - n_own, delay[s])
+            colocated = 0
+            if case.one_server:
+                colocated = 1 if (ps_server == s if runs else room.ps_free[s, ps_kind] > 0) else 0
+            n_own = min(room.own[s], n)
+            end = _end(lists[WORK + colocated, job], n_own, own_start, n - n_own, room.delay[s])
             if end < best_end:
                 best, best_colocated, best_end = s, colocated, end
     return best, best_colocated, best_end
@@ -406,32 +318,133 @@ def _end(left: int, n_own: int, own_start: int, n_new: int, new_start: int) -> i
 
 
 @inlined
-def _spread(job: int, state: JobState, room: Room, delay: Ints, own_start: int, spread: Ints) -> int:
-    """Let `job` take of all servers; fills `spread`, returns the time until it ends [µs].
+def _spread(room: Room, left: int, max_workers: int, own_start: int) -> int:
+    """Let a job with so much work take of all servers; fills ``plan``, returns the time until it ends [µs].
 
     First what it has, then by (delay, server) while a worker still begins before the end.
+
+    Parameters
+    ----------
+    room
+        With the arrays of the job.
+    left, max_workers
+        Its work left [worker-µs], and its most workers.
+    own_start
+        When the workers that it has, or had last, begin [µs from now].
     """
-    kind, rate, time, left = state.kind[job], 0, own_start, state.left[job, 0]
-    for s in range(len(delay)):
-        spread[s] = min(state.own[job, s], room.workers[s, kind])
-        rate += spread[s]
+    rate, time = 0, own_start
+    for s in range(len(room.plan)):
+        room.plan[s] = min(room.own[s], room.free[s])
+        rate += room.plan[s]
     # water-filling: each new worker joins at its delay as long as the job would not have ended by then
-    while rate < state.max_workers[job]:
-        nearest = _nearest(delay, room.workers, kind, spread)
-        if nearest < 0 or (rate > 0 and time - (-left // rate) <= delay[nearest]):
+    while rate < max_workers:
+        nearest = _nearest(room)
+        if nearest < 0 or (rate > 0 and time - (-left // rate) <= room.delay[nearest]):
             break
-        left -= rate * (delay[nearest] - time)
-        n_new = min(room.workers[nearest, kind] - spread[nearest], state.max_workers[job] - rate)
-        rate, time = rate + n_new, delay[nearest]
-        spread[nearest] += n_new
+        left -= rate * (room.delay[nearest] - time)
+        n_new = min(room.free[nearest] - room.plan[nearest], max_workers - rate)
+        rate, time = rate + n_new, room.delay[nearest]
+        room.plan[nearest] += n_new
     return time - (-left // rate)
 
 
 @inlined
-def _nearest(delay: Ints, workers: Ints, kind: int, spread: Ints) -> int:
-    """The first server of the least delay that has workers besides those of `spread`; -1 if none has."""
+def _nearest(room: Room) -> int:
+    """The first server of the least delay that has workers besides those of the plan; -1 if none has."""
     best = -1
-    for s in range(len(delay)):
-        if workers[s, kind] > spread[s] and (best < 0 or delay[s] < delay[best]):
+    for s in range(len(room.delay)):
+        if room.free[s] > room.plan[s] and (best < 0 or room.delay[s] < room.delay[best]):
             best = s
     return best
+
+
+# -- orders ----------------------------------------------------------------------------------------------------------
+
+
+@lean
+def _carry_out(case: Case, ledger: Ledger, state: ElasticState, orders: Orders) -> None:
+    """First what is taken from running jobs, then what they get, then those that begin: beside their PS first."""
+    lists, jobs = state.edge.lists, state.edge.lists[CHANGES, : state.edge.lengths[CHANGES]]
+    begin_orders(ledger, state.edge)
+    # what is given up has to be free before others take it: suspend and shrink first, then grow and begin
+    for job in jobs:
+        if ledger.jobs[job, HELD] > 0:
+            _shrink(case, ledger, state, job, orders)
+    for job in jobs:
+        if ledger.jobs[job, HELD] > 0 and lists[GROWS, job]:
+            _order(case, ledger, state, job, orders)
+    for colocated in (1, 0):
+        for n in range(len(jobs) - 1, -1, -1):
+            if ledger.jobs[jobs[n], HELD] == 0 and lists[BESIDE, jobs[n]] == colocated:
+                _order(case, ledger, state, jobs[n], orders)
+
+
+@lean
+def _shrink(case: Case, ledger: Ledger, state: ElasticState, job: int, orders: Orders) -> None:
+    """Take from a running job the workers that its new placement has not; notes whether that has others."""
+    room, n_plan, n_remaining = state.room, 0, 0
+    _load(state, job)
+    look_up_own(ledger, job, room.own)
+    for server in range(len(room.plan)):
+        n_plan += room.plan[server]
+        room.plan[server] = min(room.plan[server], room.own[server])
+        n_remaining += room.plan[server]
+    state.edge.lists[GROWS, job] = n_plan > n_remaining
+    if n_remaining == 0:
+        order_suspend(ledger, state.edge, job, MOVED if n_plan > 0 else PREEMPTED, orders)
+    elif n_remaining < ledger.jobs[job, HELD]:
+        order_plan(case, ledger, state, job, orders)
+
+
+@lean
+def _order(case: Case, ledger: Ledger, state: ElasticState, job: int, orders: Orders) -> None:
+    """Allocate the new placement of `job`."""
+    _load(state, job)
+    order_plan(case, ledger, state, job, orders)
+
+
+@inlined
+def _load(state: ElasticState, job: int) -> None:
+    """Fill ``plan`` with the new placement of `job`."""
+    room, lists = state.room, state.edge.lists
+    for server in range(len(room.plan)):
+        room.plan[server] = 0
+    for i in range(lists[PLACES, job], lists[PLACES, job] + lists[N_SERVERS, job]):
+        room.plan[room.servers[i]] = room.counts[i]
+
+
+@lean
+def run(case: Case, ledger: Ledger, state: ElasticState, facts: Facts, orders: Orders, events: int) -> int:
+    """At most so many events of a simulation; returns as :func:`~skedge.core.engine.step.step`, or PAUSED."""
+    for _ in range(events):
+        outcome = step(case, ledger, facts)
+        if outcome == EVENT:
+            decide(case, ledger, state, facts, orders)
+            outcome = apply_all(case, ledger, orders)
+        if outcome != QUIET:
+            return outcome
+    return PAUSED
+
+
+@compiled
+def _decide(handle: Any, state: ElasticState) -> None:
+    decide(handle.case, handle.ledger, state, handle.facts, handle.orders)
+
+
+@compiled
+def _run(handle: Any, state: ElasticState, events: int) -> int:
+    return run(handle.case, handle.ledger, state, handle.facts, handle.orders, events)
+
+
+class Preemptive(ElasticPolicy):
+    """Shortest completion first, worker by worker."""
+
+    name: ClassVar[str] = "preemptive"
+    compares: ClassVar[str] = "remaining time with up to D_j workers, shortest first"
+    rank: ClassVar[str] = "shortest_completion"
+    rows: ClassVar[int] = GROWS + 1
+    decision, loop = _decide, _run
+
+    def rank_terms(self, job: int, view: View) -> dict[str, Any]:
+        """Where its data are."""
+        return {"data_on": [self.cluster.label(server) for server, _ in sorted(view.data(job))]}

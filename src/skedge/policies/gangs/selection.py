@@ -25,6 +25,7 @@ from .edge import (
     to_cloud,
 )
 from .placement import Rule, Scratch, add_last_place, scan
+from .sharing import LEFT_OUT, MARK, TenantState, arrange, note_shares
 
 RANKED, ARRANGED, HOLDERS, STOPS, MOVES, BEGINS, VERDICT, PLACES, HAS_PLACE, MARKED, OWN = range(
     FURTHER + 1, FURTHER + 12
@@ -32,9 +33,9 @@ RANKED, ARRANGED, HOLDERS, STOPS, MOVES, BEGINS, VERDICT, PLACES, HAS_PLACE, MAR
 """Rows of ``EdgeState.lists`` of gang policies.
 
 - RANKED, ARRANGED: jobs as the policy ranks them, and as tenants and classes have them tried.
-- HOLDERS: those that run, in the order in which they would stop.
-- STOPS, MOVES, BEGINS: what the last selection changes.
 - VERDICT: of each job tried (:func:`~.placement.scan`).
+- STOPS, MOVES, BEGINS: what the last selection changes.
+- HOLDERS: jobs that run, in the order in which they would stop.
 - PLACES, HAS_PLACE, MARKED: columns by job: where its new placement begins in the scratch, -1 if it is the last one; 1
   if its last placement is one to return to; 1 while it is to stop.
 - OWN: the first row that a policy may use for itself.
@@ -52,6 +53,8 @@ class GangState(NamedTuple):
         Options of the selection.
     scratch
         Arrays to work on.
+    tenants
+        What is kept of tenants and classes.
     allow_cloud
         1: the cloud takes what does not fit now.
     """
@@ -59,6 +62,7 @@ class GangState(NamedTuple):
     edge: EdgeState
     rule: Rule
     scratch: Scratch
+    tenants: TenantState
     allow_cloud: int
 
 
@@ -90,47 +94,86 @@ def admit_gangs(case: Case, ledger: Ledger, state: GangState, facts: Facts, orde
 
 @lean
 def select(case: Case, ledger: Ledger, state: GangState, order: Ints, running_stay: bool) -> int:
-    """Select among the jobs of `order`; returns how many at its beginning run on where they are.
-
-    Those are the running jobs before the first one that waits: their workers are apart from each other, so each keeps
-    its place. For the others is left what is free and what the running ones among them hold.
+    """Select among the jobs of `order`; returns how many of those tried first run on where they are.
 
     Parameters
     ----------
     case, ledger
         The run.
     state
-        Out: the verdicts, and new placements in the scratch.
+        Out: the verdicts, in the order of the list ARRANGED if the cluster has tenants, else of `order`; and new
+        placements in the scratch.
     order
         Jobs, first to be tried first: all in the system, or those that wait.
     running_stay
         Whether `order` has only jobs that wait, while the others keep what they hold.
     """
+    edge, tenants, arranged = state.edge, state.tenants, state.edge.lists[ARRANGED, : len(order)]
+    if len(tenants.weights) == 0:
+        return _select(case, ledger, state, order, len(order), len(order), running_stay)
+    for job in order:
+        tenants.jobs[MARK, job] = 0
+    n_present, first, n_stuck = len(order), 0, 1
+    while n_stuck > 0:
+        n_tried = arrange(case, ledger, edge, tenants, state.scratch, state.rule, order, arranged, running_stay)
+        first, n_stuck = _select(case, ledger, state, arranged, n_tried, n_present, running_stay), 0
+        for n in range(first, n_tried):
+            # a job that waits for its last place displaces none: arrange the others again without it
+            if edge.lists[VERDICT, n] == 0 and state.rule.stop_at_first == 0:
+                tenants.jobs[MARK, arranged[n]] = LEFT_OUT
+                n_stuck += 1
+        n_present -= n_stuck
+    return first
+
+
+@lean
+def _select(
+    case: Case, ledger: Ledger, state: GangState, order: Ints, n_tried: int, n_present: int, running_stay: bool
+) -> int:  # fmt: skip
+    """Select among the first `n_tried` jobs of `order`; returns how many at its beginning run on where they are.
+
+    Those are the running jobs before the first one that waits: their workers are apart from each other, so each keeps
+    its place. For the others is left what is free and what the running ones among them hold. Jobs from number
+    `n_present` on are left out, so their workers count as those that no running job holds.
+
+    Parameters
+    ----------
+    case, ledger, state, running_stay
+        As :func:`select` has them.
+    order
+        Jobs to try, then others, last those that are left out.
+    n_tried, n_present
+        How many jobs are to be tried, and how many are not left out.
+    """
     scratch, verdict, first = state.scratch, state.edge.lists[VERDICT, : len(order)], 0
     count_ps(case, ledger, running_stay, scratch.ps_left)
-    while first < len(order) and not running_stay and ledger.jobs[order[first], HELD] > 0:
+    while first < n_tried and not running_stay and ledger.jobs[order[first], HELD] > 0:
         verdict[first] = -1
         scratch.ps_left[max(ledger.jobs[order[first], PS_TYPE], 0)] -= 1
         first += 1
     for server in range(len(ledger.free)):
         for kind in range(len(scratch.total)):
             scratch.free[server, kind] = scratch.unheld[server, kind] = ledger.free[server, kind]
+    for n in range(first, len(order)):
+        verdict[n] = 0
     for n in range(first, 0 if running_stay else len(order)):
         if ledger.jobs[order[n], HELD] > 0:
             add_last_place(ledger, order[n], scratch.free, 1)
+            if n >= n_present:
+                add_last_place(ledger, order[n], scratch.unheld, 1)
     for kind in range(len(scratch.total)):
         scratch.total[kind] = 0
         for server in range(len(ledger.free)):
             scratch.total[kind] += scratch.free[server, kind]
             if state.rule.keep_running == 0:
                 scratch.unheld[server, kind] = scratch.free[server, kind]
-    scan(case, ledger, state.edge.lists[HAS_PLACE], order, first, state.rule, scratch, verdict)
+    scan(case, ledger, state.edge.lists[HAS_PLACE], order[:n_tried], first, state.rule, scratch, verdict)
     return first
 
 
 @lean
 def compare(ledger: Ledger, state: GangState, order: Ints, first: int, running_stay: bool) -> None:
-    """Note what follows from the verdicts on `order`, of which the first `first` run on: who stops, moves and begins.
+    """Note what follows from the verdicts of :func:`select`: who stops, moves and begins.
 
     Parameters
     ----------
@@ -138,10 +181,14 @@ def compare(ledger: Ledger, state: GangState, order: Ints, first: int, running_s
         Who holds workers now.
     state
         In and out.
-    order, first, running_stay
+    order, running_stay
         Of :func:`select`.
+    first
+        How many jobs at the beginning run on, as it returns it.
     """
     lists, lengths, runs = state.edge.lists, state.edge.lengths, state.edge.lists[SPARE]
+    if len(state.tenants.weights) > 0:
+        order = lists[ARRANGED, : len(order)]
     n_stops = n_moves = n_begins = n_places = 0
     n_runs = first
     for n in range(first):
@@ -193,9 +240,9 @@ def fill(case: Case, ledger: Ledger, state: GangState, order: Ints, running_stay
     orders
         Out.
     """
-    first = select(case, ledger, state, order, running_stay)
-    compare(ledger, state, order, first, running_stay)
+    compare(ledger, state, order, select(case, ledger, state, order, running_stay), running_stay)
     carry_out(case, ledger, state, orders)
+    note_changes(ledger, state, orders)
 
 
 @lean
@@ -257,3 +304,11 @@ def _spill(case: Case, ledger: Ledger, state: GangState, orders: Orders) -> None
             lists[ACTIVE, n_active] = job
             n_active += 1
     lengths[ACTIVE] = n_active
+
+
+@lean
+def note_changes(ledger: Ledger, state: GangState, orders: Orders) -> None:
+    """:func:`~.sharing.note_shares` of what :func:`compare` has noted; the last of a decision's orders."""
+    lists, lengths = state.edge.lists, state.edge.lengths
+    active, stops = lists[ACTIVE, : lengths[ACTIVE]], lists[STOPS, : lengths[STOPS]]
+    note_shares(ledger, state.tenants, active, stops, lists[BEGINS, : lengths[BEGINS]], orders)

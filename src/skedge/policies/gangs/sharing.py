@@ -1,6 +1,4 @@
-"""Tenants and priority classes: a layer around a policy that ranks gangs.
-
-The policy ranks its jobs as always. The layer says which of them are tried, and in which order:
+"""Tenants and priority classes: which of the jobs that a policy ranks are tried, and in which order; compiled.
 
 1. jobs that may not be preempted: they hold workers for less than ``min_runtime``, or were preempted
    ``most_preemptions`` times;
@@ -15,173 +13,329 @@ where none of its type is left it takes nothing, and jobs of a lower class begin
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.model.cluster import Cluster, Ints
-from skedge.core.model.sharing import Sharing
+from skedge.core.engine.ledger import DEMAND, HELD, NOW, PS_TYPE, STOPPED, TYPE, Case, Ledger
+from skedge.core.engine.orders import Orders, add_wake
+from skedge.core.model.cluster import Cluster, Floats, Ints
+from skedge.core.model.job_fields import JobColumns
 from skedge.core.model.time import NEVER
-from skedge.core.policy import View
+from skedge.platform.jit import inlined, lean
 
-from .placement import Changes, Gang
+from .edge import ACTIVE, EdgeState, count_ps
+from .placement import Rule, Scratch, sort_by
+
+TENANT, PRIORITY, ARRIVAL, SINCE, PREEMPTED, MARK, CLASS, TURNS, SORTED = range(9)
+"""Rows of ``TenantState.jobs``.
+
+- TENANT, PRIORITY, ARRIVAL [µs]: as submitted. SINCE: when it was given its workers [µs], of jobs that hold some.
+  PREEMPTED: how often it has lost its workers to other jobs.
+- MARK: what :func:`arrange` has found, TRIED or LEFT_OUT; in :func:`note_shares` 1 if it begins or stops now.
+- CLASS: minus its class now. TURNS: jobs in the order of their turns. SORTED: to work on.
+"""
+
+TRIED, LEFT_OUT = 1, 2
+"""Marks of jobs: to be tried; left out of this selection, as it waits for its last place."""
+
+MIN_RUNTIME, MAX_PREEMPTIONS, AGEING, WAKES_AT = range(4)
+"""Numbers of ``TenantState.numbers`` [µs, but for the second]: the bounds, NEVER for none; the next wake-up."""
+
+CAPACITY, SHORT = 0, 1
+"""Rows of ``TenantState.kinds``: workers in service; the class that waits for workers of this type, -1 for none."""
 
 
-class JobTimes(NamedTuple):
-    """What decides whether a job may be preempted, and its class; by job.
+class TenantState(NamedTuple):
+    """What is kept of tenants and classes; without columns and tenants where the cluster has none.
 
     Attributes
     ----------
-    since
-        When it was given its workers [µs]; only of jobs that hold some.
-    waits
-        When it arrived or lost its workers [µs]; only of jobs that wait.
-    preempted
-        How often it has lost its workers to other jobs.
+    jobs
+        A column for each job; the rows are above.
+    limits, used
+        Most workers of each tenant, and those given to it so far, shape ``(tenants, types)``.
+    weights
+        Of the tenants.
+    queues
+        Where the jobs of each tenant in a class begin and end in TURNS, shape ``(tenants, 2)``.
+    kinds
+        Numbers by type of workers; see above.
+    numbers
+        Numbers; see above.
     """
 
-    since: Ints
-    waits: Ints
-    preempted: Ints
+    jobs: Ints
+    limits: Ints
+    used: Ints
+    weights: Floats
+    queues: Ints
+    kinds: Ints
+    numbers: Ints
 
 
-class FreeSlots(NamedTuple):
-    """What there is to give out, by type.
+def make_tenants(cluster: Cluster) -> TenantState:
+    """The state before the first job."""
+    sharing, workers = cluster.sharing, cluster.workers.sum(axis=0)
+    tenants, bounds = [], (0, NEVER, NEVER, NEVER)
+    limits = np.zeros((0, len(workers)), np.int64)
+    if sharing is not None:
+        tenants, limits = list(sharing.tenants.values()), sharing.limits(workers)
+        preemptions = NEVER if sharing.most_preemptions is None else sharing.most_preemptions
+        bounds = sharing.min_runtime, preemptions, sharing.ageing or NEVER, NEVER
+    return TenantState(
+        jobs=np.zeros((SORTED + 1, 0), np.int64),
+        limits=limits,
+        used=np.zeros_like(limits),
+        weights=np.array([tenant.weight for tenant in tenants]),
+        queues=np.zeros((len(tenants), 2), np.int64),
+        kinds=np.zeros((2, len(workers)), np.int64),
+        numbers=np.array(bounds),
+    )
 
-    Attributes
+
+def with_tenants(state: TenantState, jobs: JobColumns, first: int, last: int) -> TenantState:
+    """`state` with the jobs from number `first` up to, without, `last`.
+
+    Parameters
     ----------
-    workers, ps
-        Edge workers and PSs; a large number of PSs where the cloud is the fallback.
+    state
+        With the jobs before `first`.
+    jobs
+        Tenants, priorities and arrivals.
+    first, last
+        Numbers of jobs.
     """
-
-    workers: Ints
-    ps: Ints
-
-
-class SharingLayer:
-    """The layer's state in a run."""
-
-    def __init__(self, sharing: Sharing, cluster: Cluster) -> None:
-        self.sharing = sharing
-        workers = cluster.workers.sum(axis=0)
-        self.limits = sharing.limits(workers)
-        self.limited = self.limits < workers
-        self.weights = [tenant.weight for tenant in sharing.tenants.values()]
-        self.max_preemptions = NEVER if sharing.most_preemptions is None else sharing.most_preemptions
-        self.times = JobTimes(*(np.zeros(0, np.int64) for _ in JobTimes._fields))
-        self.known = 0
-        self.wake_at = NEVER
-
-    def admit(self, interrupted: tuple[int, ...], view: View) -> None:
-        """Take in arrivals, and jobs that have lost their workers with a server, which is no preemption."""
-        if view.arrived > len(self.times.since):
-            n_new = np.zeros(max(view.arrived, 64), np.int64)
-            self.times = JobTimes(*(np.append(column, n_new) for column in self.times))
-        self.times.waits[self.known : view.arrived] = view.jobs.arrival[self.known : view.arrived]
-        self.times.waits[list(interrupted)] = view.now
-        self.known = view.arrived
-
-    def quota_of(self, job: int, view: View) -> int:
-        """The most workers that `job` may ever have: its tenant's quota."""
-        return int(self.limits[view.jobs.tenant[job], max(int(view.jobs.worker_type[job]), 0)])
-
-    def note(self, changes: Changes, now: int) -> None:
-        """Note who was given workers, and who was preempted."""
-        self.times.since[changes.begins] = now
-        self.times.waits[changes.stops] = now
-        self.times.preempted[changes.stops] += 1
-
-    def keeps(self, job: int, now: int) -> bool:
-        """Whether `job`, which holds workers, may not be preempted."""
-        short = now - self.times.since[job] < self.sharing.min_runtime
-        return bool(short or self.times.preempted[job] >= self.max_preemptions)
-
-    def class_of(self, job: int, view: View, *, running: bool) -> int:
-        """The class of `job` now."""
-        own = int(view.jobs.priority[job])
-        return own if running else self.sharing.class_after(own, view.now - int(self.times.waits[job]))
-
-    def arrange(
-        self, order: Ints, gang: Gang, view: View, holders: Ints, slots: FreeSlots, *, stop_at_first: bool
-    ) -> tuple[Ints, int]:
-        """The jobs of `order`, ranked by the policy: first those that are to be tried, in that order; and how many.
-
-        Parameters
-        ----------
-        holders, slots
-            Jobs that keep their workers, which are not in `order`, and what there is for those of `order`.
-        stop_at_first
-            True: nothing goes ahead of a job whose workers are not left.
-        """
-        running = gang.running[order] > 0
-        choice = _Choice(self, gang, view, holders, slots)
-        protected = [job for job in order[running].tolist() if self.keeps(job, view.now)]
-        for job in protected:
-            choice.take(job)
-        short_level, capacity = dict[int, int](), view.capacity.sum(axis=0)
-        for level, job in self._turns(order[~np.isin(order, protected)], gang, view, choice.used):
-            kind = int(gang.kind[job])
-            # a waiting job must not take workers that a higher class waits for, which could then wait for ever
-            if level < short_level.get(kind, level) and not gang.running[job]:
-                continue
-            if not choice.take(job):
-                if stop_at_first:
-                    break
-                if choice.left[kind] < gang.workers[job] <= capacity[kind]:
-                    short_level.setdefault(kind, level)
-        first = np.array(choice.chosen, np.int64)
-        return np.concatenate([first, order[~np.isin(order, first)]]), len(first)
-
-    def _turns(self, order: Ints, gang: Gang, view: View, workers_used: Ints) -> Iterator[tuple[int, int]]:
-        """The jobs of `order` with their classes: by class, then by what their tenants have been given so far."""
-        by_class: dict[int, dict[int, deque[int]]] = {}
-        for job in order.tolist():
-            queues_of = by_class.setdefault(self.class_of(job, view, running=bool(gang.running[job])), {})
-            queues_of.setdefault(int(view.jobs.tenant[job]), deque()).append(job)
-        for level in sorted(by_class, reverse=True):
-            queues = by_class[level]
-            while queues:
-                tenant = min(queues, key=lambda t: (workers_used[t].sum() / self.weights[t], t))
-                yield level, queues[tenant].popleft()
-                if not queues[tenant]:
-                    del queues[tenant]
-
-    def next_change(self, active: Ints, gang: Gang, view: View) -> int:
-        """When the order of the jobs changes next by time alone [µs]; NEVER if it does not."""
-        runs = gang.running[active] > 0
-        waiting, now = active[~runs], view.now
-        if not len(waiting):
-            return NEVER
-        ends = self.times.since[active[runs]] + self.sharing.min_runtime
-        due = int(ends[ends > now].min(initial=NEVER))
-        ageing = self.sharing.ageing
-        if ageing is not None:
-            wait_start = self.times.waits[waiting]
-            due = min(due, int((wait_start + ((now - wait_start) // ageing + 1) * ageing).min()))
-        return due
+    table, room = state.jobs, state.jobs.shape[1]
+    if last > room:
+        table = np.zeros((SORTED + 1, max(last, 2 * room, 64)), np.int64)
+        table[:, :room] = state.jobs
+    for row, column in ((TENANT, jobs.tenant), (PRIORITY, jobs.priority), (ARRIVAL, jobs.arrival)):
+        table[row, first:last] = column[first:last]
+    return state._replace(jobs=table)
 
 
-class _Choice:
-    """The jobs chosen so far, the workers and PSs left by type, and the workers given to each tenant."""
+# -- which jobs are tried --------------------------------------------------------------------------------------------
 
-    def __init__(self, layer: SharingLayer, gang: Gang, view: View, holders: Ints, slots: FreeSlots) -> None:
-        self.layer, self.gang, self.tenant = layer, gang, view.jobs.tenant
-        self.left, self.ps_left = slots.workers.copy(), slots.ps.copy()
-        self.used = np.zeros_like(layer.limits)
-        np.add.at(self.used, (self.tenant[holders], gang.kind[holders]), gang.workers[holders])
-        self.chosen: list[int] = []
 
-    def take(self, job: int) -> bool:
-        """Take the job if it is within its tenant's quota and its workers and a PS are left; False: they are not."""
-        k, kind, tenant = int(self.gang.workers[job]), int(self.gang.kind[job]), int(self.tenant[job])
-        if self.layer.limited[tenant, kind] and self.used[tenant, kind] + k > self.layer.limits[tenant, kind]:
-            return True
-        if k > self.left[kind] or self.ps_left[self.gang.ps_kind[job]] < 1:
-            return False
-        self.used[tenant, kind] += k
-        self.left[kind] -= k
-        self.ps_left[self.gang.ps_kind[job]] -= 1
-        self.chosen.append(job)
-        return True
+@lean
+def arrange(
+    case: Case, ledger: Ledger, edge: EdgeState, tenants: TenantState, scratch: Scratch, rule: Rule,
+    order: Ints, arranged: Ints, running_stay: bool,
+) -> int:  # fmt: skip
+    """Fill `arranged` with the jobs to try, in this order, then the others, last those left out; returns how many.
+
+    Parameters
+    ----------
+    case, ledger, edge
+        The run.
+    tenants
+        Jobs marked LEFT_OUT are not tried; the others are marked anew.
+    scratch
+        To work on.
+    rule
+        Whether nothing goes ahead of a job whose workers are not left.
+    order
+        Jobs, as the policy ranks them.
+    arranged
+        Out.
+    running_stay
+        Whether `order` has only jobs that wait, while the others keep what they hold.
+    """
+    jobs, n_tried, n_turns = tenants.jobs, 0, 0
+    _count(case, ledger, edge, tenants, scratch, running_stay)
+    for job in order:
+        if jobs[MARK, job] == LEFT_OUT:
+            continue
+        jobs[MARK, job] = 0
+        if _is_safe(ledger, tenants, job):
+            if _take(case, ledger, tenants, scratch, job) == TAKEN:
+                arranged[n_tried] = job
+                n_tried += 1
+        else:
+            jobs[CLASS, job] = -_class_of(ledger, tenants, job)
+            jobs[TURNS, n_turns] = job
+            n_turns += 1
+    # stable sorts: by class, then by tenant, then as ranked
+    sort_by(jobs[TENANT], jobs[TURNS : SORTED + 1], n_turns)
+    sort_by(jobs[CLASS], jobs[TURNS : SORTED + 1], n_turns)
+    n_tried = _take_turns(case, ledger, tenants, scratch, rule, arranged, n_tried, n_turns)
+    n = n_tried
+    for mark in (0, LEFT_OUT):
+        for job in order:
+            if jobs[MARK, job] == mark:
+                arranged[n] = job
+                n += 1
+    return n_tried
+
+
+@lean
+def _count(
+    case: Case, ledger: Ledger, edge: EdgeState, tenants: TenantState, scratch: Scratch, running_stay: bool
+) -> None:  # fmt: skip
+    """Count the workers and PSs to give out, and what the tenants have of those that are not."""
+    used, kinds = tenants.used, tenants.kinds
+    count_ps(case, ledger, running_stay, scratch.ps_left)
+    for kind in range(len(scratch.total)):
+        kinds[SHORT, kind], kinds[CAPACITY, kind], scratch.total[kind] = -1, 0, 0
+        for server in range(len(ledger.free)):
+            kinds[CAPACITY, kind] += ledger.capacity[server, kind]
+            scratch.total[kind] += ledger.free[server, kind] if running_stay else ledger.capacity[server, kind]
+        for tenant in range(len(used)):
+            used[tenant, kind] = 0
+    if running_stay:
+        for i in range(edge.lengths[ACTIVE]):
+            job = edge.lists[ACTIVE, i]
+            used[tenants.jobs[TENANT, job], ledger.jobs[job, TYPE]] += ledger.jobs[job, HELD]
+
+
+@inlined
+def _is_safe(ledger: Ledger, tenants: TenantState, job: int) -> bool:
+    """Whether `job` holds workers and may not be preempted."""
+    numbers = tenants.numbers
+    is_new = ledger.counters[NOW] - tenants.jobs[SINCE, job] < numbers[MIN_RUNTIME]
+    return ledger.jobs[job, HELD] > 0 and (is_new or tenants.jobs[PREEMPTED, job] >= numbers[MAX_PREEMPTIONS])
+
+
+@inlined
+def _class_of(ledger: Ledger, tenants: TenantState, job: int) -> int:
+    """The class of `job` now."""
+    aged = 0
+    if ledger.jobs[job, HELD] == 0:
+        aged = (ledger.counters[NOW] - _wait_start(ledger, tenants, job)) // tenants.numbers[AGEING]
+    return tenants.jobs[PRIORITY, job] + aged
+
+
+@inlined
+def _wait_start(ledger: Ledger, tenants: TenantState, job: int) -> int:
+    """When `job`, which waits, arrived or lost its workers [µs]."""
+    return max(tenants.jobs[ARRIVAL, job], ledger.jobs[job, STOPPED])
+
+
+TAKEN, ABOVE_QUOTA, NO_ROOM = range(3)
+"""What :func:`_take` found."""
+
+
+@inlined
+def _take(case: Case, ledger: Ledger, tenants: TenantState, scratch: Scratch, job: int) -> int:
+    """Have `job` tried, if it is within its tenant's quota and its workers and a PS are left."""
+    job_row, tenant = ledger.jobs[job], tenants.jobs[TENANT, job]
+    k, kind, ps_kind = job_row[DEMAND], job_row[TYPE], max(job_row[PS_TYPE], 0)
+    limit, used = tenants.limits[tenant, kind], tenants.used
+    if limit < case.slots[kind] and used[tenant, kind] + k > limit:
+        return ABOVE_QUOTA
+    if k > scratch.total[kind] or scratch.ps_left[ps_kind] < 1:
+        return NO_ROOM
+    used[tenant, kind] += k
+    scratch.total[kind] -= k
+    scratch.ps_left[ps_kind] -= 1
+    tenants.jobs[MARK, job] = TRIED
+    return TAKEN
+
+
+@lean
+def _take_turns(
+    case: Case, ledger: Ledger, tenants: TenantState, scratch: Scratch, rule: Rule,
+    arranged: Ints, n_tried: int, n_turns: int,
+) -> int:  # fmt: skip
+    """Take jobs class by class, in turns of their tenants; returns how many are to be tried."""
+    jobs, kinds, last = tenants.jobs, tenants.kinds, 0
+    for turn in range(n_turns):
+        if turn == last:
+            last = _open_class(tenants, turn, n_turns)
+        tenant = _next_tenant(tenants)
+        job = jobs[TURNS, tenants.queues[tenant, 0]]
+        tenants.queues[tenant, 0] += 1
+        level, kind = -jobs[CLASS, job], ledger.jobs[job, TYPE]
+        # a waiting job must not take workers that a higher class waits for, which could then wait for ever
+        if level < kinds[SHORT, kind] and ledger.jobs[job, HELD] == 0:
+            continue
+        answer = _take(case, ledger, tenants, scratch, job)
+        if answer == TAKEN:
+            arranged[n_tried] = job
+            n_tried += 1
+        elif answer == NO_ROOM:
+            if rule.stop_at_first:
+                break
+            if kinds[SHORT, kind] < 0 and scratch.total[kind] < ledger.jobs[job, DEMAND] <= kinds[CAPACITY, kind]:
+                kinds[SHORT, kind] = level
+    return n_tried
+
+
+@inlined
+def _open_class(tenants: TenantState, first: int, n_turns: int) -> int:
+    """Let each tenant's queue be its jobs of the class that begins at turn `first`; returns where the class ends."""
+    jobs, queues = tenants.jobs, tenants.queues
+    for tenant in range(len(queues)):
+        queues[tenant, 0] = queues[tenant, 1] = 0
+    last = first
+    while last < n_turns and jobs[CLASS, jobs[TURNS, last]] == jobs[CLASS, jobs[TURNS, first]]:
+        tenant = jobs[TENANT, jobs[TURNS, last]]
+        if queues[tenant, 1] == 0:
+            queues[tenant, 0] = last
+        last += 1
+        queues[tenant, 1] = last
+    return last
+
+
+@inlined
+def _next_tenant(tenants: TenantState) -> int:
+    """The tenant with the fewest workers by weight among those with jobs in their queues."""
+    best, least = -1, 0.0
+    for tenant in range(len(tenants.queues)):
+        if tenants.queues[tenant, 0] < tenants.queues[tenant, 1]:
+            n_workers = 0
+            for kind in range(tenants.used.shape[1]):
+                n_workers += tenants.used[tenant, kind]
+            if best < 0 or n_workers / tenants.weights[tenant] < least:
+                best, least = tenant, n_workers / tenants.weights[tenant]
+    return best
+
+
+# -- after a selection -----------------------------------------------------------------------------------------------
+
+
+@lean
+def note_shares(
+    ledger: Ledger, tenants: TenantState, active: Ints, stops: Ints, begins: Ints, orders: Orders
+) -> None:  # fmt: skip
+    """Note who is given workers and who is preempted; ask to be woken when time alone next changes the order.
+
+    Parameters
+    ----------
+    ledger
+        Before these orders.
+    tenants
+        In and out; without tenants there is nothing to note.
+    active
+        Jobs in the system.
+    stops, begins
+        What the selection changes.
+    orders
+        Out.
+    """
+    if len(tenants.weights) == 0:
+        return
+    now, jobs, numbers = ledger.counters[NOW], tenants.jobs, tenants.numbers
+    for job in active:
+        jobs[MARK, job] = 0
+    for job in begins:
+        jobs[SINCE, job], jobs[MARK, job] = now, 1
+    for job in stops:
+        jobs[PREEMPTED, job], jobs[MARK, job] = jobs[PREEMPTED, job] + 1, 1
+    some_wait, due = False, NEVER
+    for job in active:
+        held, changes = ledger.jobs[job, HELD] > 0, jobs[MARK, job] == 1
+        if held != changes:
+            end = jobs[SINCE, job] + numbers[MIN_RUNTIME]
+            due = min(due, end) if end > now else due
+            continue
+        some_wait = True
+        if numbers[AGEING] < NEVER:
+            start = now if held else _wait_start(ledger, tenants, job)
+            due = min(due, start + ((now - start) // numbers[AGEING] + 1) * numbers[AGEING])
+    if numbers[WAKES_AT] <= now:
+        numbers[WAKES_AT] = NEVER
+    if some_wait and due < numbers[WAKES_AT]:
+        numbers[WAKES_AT] = due
+        add_wake(orders, due)

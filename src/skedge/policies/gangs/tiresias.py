@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
-from skedge.core.events import Event, Order, WakeAt
+from skedge.core.engine.apply import apply_all
+from skedge.core.engine.ledger import DEMAND, HELD, NOW, Case, Ledger
+from skedge.core.engine.orders import N_FINISHED, N_INTERRUPTED, Facts, Orders, add_wake
+from skedge.core.engine.step import EVENT, PAUSED, QUIET, step
 from skedge.core.model.cluster import Cluster, Floats, Ints, Physics
 from skedge.core.model.time import NEVER, SECOND
 from skedge.core.policy import View
 from skedge.platform.jit import compiled, inlined, lean
 
 from .base import GangParams, GangPolicy
-from .placement import Gang
+from .edge import ACTIVE, FURTHER, SPARE
+from .selection import (
+    ARRANGED,
+    BEGINS,
+    HOLDERS,
+    STOPS,
+    VERDICT,
+    GangState,
+    admit_gangs,
+    carry_out,
+    compare,
+    note_changes,
+    select,
+)
 
 if TYPE_CHECKING:
     from numpy.random import Generator
+
+    from skedge.core.model.scenario import Scenario
 
 _NEVER_STARTED = 2**40
 """Places of jobs that never ran, plus their number: behind all that have."""
@@ -80,6 +97,32 @@ class Attained(NamedTuple):
     learns: int
 
 
+DECIDED, N_BEGUN, WAKES_AT = range(3)
+"""Numbers of ``TiresiasState.numbers``: the last decision [µs], jobs that have ever begun, the next wake-up [µs]."""
+
+
+class TiresiasState(NamedTuple):
+    """What Tiresias-L keeps.
+
+    Attributes
+    ----------
+    gang
+        As of every gang policy.
+    clocks, attained
+        Of the jobs, and of those that have finished.
+    knob
+        Waited over executed time at which a job is promoted.
+    numbers
+        Numbers; see above.
+    """
+
+    gang: GangState
+    clocks: Clocks
+    attained: Attained
+    knob: float
+    numbers: Ints
+
+
 def attained(limit_s: float | None) -> Attained:
     """Of no jobs; `limit_s` as in :class:`TiresiasParams`."""
     limit = float(NEVER) if limit_s is None else limit_s * SECOND
@@ -102,90 +145,7 @@ def with_clocks(clocks: Clocks, jobs: int) -> Clocks:
     return grown
 
 
-class TiresiasParams(GangParams):
-    """Parameters of Tiresias-L.
-
-    Attributes
-    ----------
-    limit_s
-        Attained service at which a job is demoted [worker-s], > 0; None: that which nine of ten jobs that have finished
-        so far have not exceeded, rounded up to one of eight steps an octave; before any has finished none is demoted.
-    knob
-        Promote a pending job that has waited at least `knob` times its executed time, > 0; inf: never.
-    """
-
-    limit_s: float | None = Field(default=None, gt=0)
-    knob: float = Field(default=math.inf, gt=0)
-
-
-class Tiresias(GangPolicy):
-    """Tiresias-L with two queues."""
-
-    name: ClassVar[str] = "tiresias"
-    Parameters = TiresiasParams
-
-    @property
-    def shares(self) -> bool:
-        """Tenants and classes are kept to."""
-        return True
-
-    def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
-        """Begin a run."""
-        super().start(cluster, physics, rng)
-        self.attained = attained(self.params.limit_s)
-        self.restore = physics.checkpoint_overhead
-        self.accounted_until = 0
-        self.clocks = no_clocks()
-        self.n_started = 0
-        self.wake_at = NEVER
-
-    def decide(self, event: Event, view: View) -> Iterator[Order]:
-        """Account and demote, promote all that are due, select; D2."""
-        execute(self.holders, self.clocks, view.now - self.accounted_until)
-        learn(np.array(event.finished, np.int64), self.clocks, self.gang, self.attained)
-        demote(self.holders, self.clocks, self.gang, self.attained)
-        self.accounted_until = view.now
-        yield from self.admit(event, view)
-        self.clocks = with_clocks(self.clocks, len(self.gang.used))
-        self.clocks.stopped[list(event.interrupted)] = view.now
-        knob = self.params.knob
-        promote(self.active[self.gang.running[self.active] == 0], self.clocks, self.gang, knob, view.now)
-        order, verdict = self._select(view)
-        # a job that loses its workers now may be due for promotion at once, which changes the order again
-        while promote(order[verdict == 0], self.clocks, self.gang, knob, view.now):
-            order, verdict = self._select(view)
-        changes = self.note(order, verdict)
-        self.n_started = begin(np.sort(changes.begins), self.clocks, view.now, self.n_started, self.restore)
-        self.clocks.stopped[changes.stops] = view.now
-        yield from self.carry_out(changes, view, "least_attained_service")
-        yield from self._wake(view)
-        yield from self.note_shares(changes, view)
-
-    def rank_terms(self, job: int) -> dict[str, Any]:
-        """Queue and clocks of `job`."""
-        return {
-            "queue": int(self.clocks.queue[job]),
-            "executed_s": float(self.clocks.executed[job]) / SECOND,
-            "waited_s": float(waited(self.clocks, self.gang, job, self.accounted_until)) / SECOND,
-            "limit_worker_s": limit / SECOND if (limit := float(self.attained.limit[0])) < NEVER else None,
-        }
-
-    def _select(self, view: View) -> tuple[Ints, Ints]:
-        # jobs are kept in the last order, as a stable sort of a nearly sorted list takes one pass
-        self.active = self.active[ranks(self.active, self.clocks).argsort(kind="stable")]
-        return self.share_out(self.active, view)
-
-    def _wake(self, view: View) -> Iterator[WakeAt]:
-        """Ask for the next demotion or promotion."""
-        if self.wake_at <= view.now:
-            self.wake_at = NEVER
-        due = next_demotion(self.holders, self.clocks, self.gang, self.attained)
-        waits = self.active[self.gang.running[self.active] == 0]
-        due = min(due, next_promotion(waits, self.clocks, self.gang, self.params.knob, view.now))
-        if due < NEVER and view.now + due < self.wake_at:
-            # at least 1 µs on, or a rounded time would wake it at this instant for ever
-            self.wake_at = max(view.now + math.ceil(due), view.now + 1)
-            yield WakeAt(self.wake_at)
+# -- the clocks ------------------------------------------------------------------------------------------------------
 
 
 @lean
@@ -206,20 +166,20 @@ def _served(clocks: Clocks, job: int) -> int:
 
 
 @lean
-def demote(holders: Ints, clocks: Clocks, gang: Gang, attained: Attained) -> None:
+def demote(holders: Ints, clocks: Clocks, table: Ints, attained: Attained) -> None:
     """Move the jobs that hold workers and whose attained service reaches the limit to the second queue.
 
     Parameters
     ----------
     holders
         Jobs that hold workers.
-    clocks, gang
-        Their clocks (queue is changed), and requested workers.
+    clocks, table
+        Their clocks (queue is changed), and the rows of jobs (``Ledger.jobs``).
     attained
         Whose limit applies.
     """
     for job in holders:
-        if gang.workers[job] * _served(clocks, job) >= attained.limit[0]:
+        if table[job, DEMAND] * _served(clocks, job) >= attained.limit[0]:
             clocks.queue[job] = 1
 
 
@@ -237,7 +197,7 @@ def _step_of(service: int) -> int:
 
 
 @lean
-def learn(finished: Ints, clocks: Clocks, gang: Gang, attained: Attained) -> None:
+def learn(finished: Ints, clocks: Clocks, table: Ints, attained: Attained) -> None:
     """Take in the jobs that finish now, and let the limit follow; the cloud's jobs attain no service here.
 
     The limit is the end of the first step up to which nine tenths of the finished jobs lie. What a job attained before
@@ -247,8 +207,8 @@ def learn(finished: Ints, clocks: Clocks, gang: Gang, attained: Attained) -> Non
     ----------
     finished
         Jobs that complete now.
-    clocks, gang
-        Clocks and requested workers, by job.
+    clocks, table
+        By job, as in :func:`demote`.
     attained
         In and out: the counts, and the limit if it is learned.
     """
@@ -257,7 +217,7 @@ def learn(finished: Ints, clocks: Clocks, gang: Gang, attained: Attained) -> Non
         return
     for job in finished:
         if clocks.first_start[job] < NEVER:
-            counts[_step_of(gang.workers[job] * (clocks.earlier[job] + _served(clocks, job)))] += 1
+            counts[_step_of(table[job, DEMAND] * (clocks.earlier[job] + _served(clocks, job)))] += 1
             counts[_STEPS] += 1
     if counts[_STEPS] == 0:
         return
@@ -293,18 +253,10 @@ def begin(jobs: Ints, clocks: Clocks, now: int, n_started: int, restore: int) ->
             n_started += 1
         else:
             clocks.waited[job] += now - clocks.stopped[job]
+            clocks.stopped[job] = now
             # time in which a checkpoint is restored holds workers, and is no attained service
             clocks.restore_left[job] = restore
     return n_started
-
-
-@compiled
-def ranks(jobs: Ints, clocks: Clocks) -> Ints:
-    """What `jobs` are scanned by."""
-    rank = np.empty(len(jobs), np.int64)
-    for n in range(len(jobs)):
-        rank[n] = rank_of(clocks, jobs[n])
-    return rank
 
 
 @inlined
@@ -314,34 +266,34 @@ def rank_of(clocks: Clocks, job: int) -> int:
 
 
 @lean
-def next_demotion(holders: Ints, clocks: Clocks, gang: Gang, attained: Attained) -> float:
+def next_demotion(holders: Ints, clocks: Clocks, table: Ints, attained: Attained) -> float:
     """Time until the first running job of the first queue reaches the limit [µs]; NEVER if there is none.
 
     Parameters
     ----------
-    holders, clocks, gang, attained
+    holders, clocks, table, attained
         As in :func:`demote`.
     """
     least, limit = float(NEVER), attained.limit[0]
     if limit < least:
         for job in holders:
             if clocks.queue[job] == 0:
-                least = min(least, limit / gang.workers[job] - (_served(clocks, job) - clocks.restore_left[job]))
+                least = min(least, limit / table[job, DEMAND] - (_served(clocks, job) - clocks.restore_left[job]))
     return least
 
 
 @lean
-def waited(clocks: Clocks, gang: Gang, job: int, now: int) -> int:
+def waited(clocks: Clocks, table: Ints, job: int, now: int) -> int:
     """Time for which `job` has waited since its last promotion [µs]; 0 before its first start.
 
     Parameters
     ----------
-    clocks, gang
-        Clocks, and which jobs hold workers.
+    clocks, table
+        By job, as in :func:`demote`.
     job, now
         The job, and the present [µs].
     """
-    waits = gang.running[job] == 0 and clocks.first_start[job] < NEVER
+    waits = table[job, HELD] == 0 and clocks.first_start[job] < NEVER
     return clocks.waited[job] + (now - clocks.stopped[job] if waits else 0)
 
 
@@ -352,15 +304,15 @@ def _pending(clocks: Clocks, job: int) -> bool:
 
 
 @lean
-def promote(waiting: Ints, clocks: Clocks, gang: Gang, knob: float, now: int) -> bool:
+def promote(waiting: Ints, clocks: Clocks, table: Ints, knob: float, now: int) -> bool:
     """Promote the `waiting` jobs that have waited at least `knob` times their executed time; False if there is none.
 
     Parameters
     ----------
     waiting
         Jobs in the system that hold no workers.
-    clocks, gang
-        In and out; which jobs hold workers.
+    clocks, table
+        In and out; the rows of jobs.
     knob
         Waited over executed time that is enough, > 0; inf: never.
     now
@@ -370,7 +322,7 @@ def promote(waiting: Ints, clocks: Clocks, gang: Gang, knob: float, now: int) ->
         return False
     promoted = False
     for job in waiting:
-        if _pending(clocks, job) and waited(clocks, gang, job, now) >= knob * clocks.executed[job]:
+        if _pending(clocks, job) and waited(clocks, table, job, now) >= knob * clocks.executed[job]:
             clocks.earlier[job] += _served(clocks, job)
             clocks.queue[job] = clocks.executed[job] = clocks.waited[job] = clocks.restoring[job] = 0
             clocks.stopped[job] = now
@@ -379,17 +331,185 @@ def promote(waiting: Ints, clocks: Clocks, gang: Gang, knob: float, now: int) ->
 
 
 @lean
-def next_promotion(waiting: Ints, clocks: Clocks, gang: Gang, knob: float, now: int) -> float:
+def next_promotion(waiting: Ints, clocks: Clocks, table: Ints, knob: float, now: int) -> float:
     """Time until the first of `waiting` is promoted [µs]; NEVER if there is none.
 
     Parameters
     ----------
-    waiting, clocks, gang, knob, now
+    waiting, clocks, table, knob, now
         As in :func:`promote`.
     """
     least = float(NEVER)
     if not math.isinf(knob):
         for job in waiting:
             if _pending(clocks, job):
-                least = min(least, knob * clocks.executed[job] - waited(clocks, gang, job, now))
+                least = min(least, knob * clocks.executed[job] - waited(clocks, table, job, now))
     return least
+
+
+# -- the decision ----------------------------------------------------------------------------------------------------
+
+
+@lean
+def decide(case: Case, ledger: Ledger, state: TiresiasState, facts: Facts, orders: Orders) -> None:
+    """Account and demote, promote all that are due, select; D2."""
+    gang, clocks, numbers, now = state.gang, state.clocks, state.numbers, ledger.counters[NOW]
+    lists, lengths = gang.edge.lists, gang.edge.lengths
+    holders = lists[HOLDERS, : lengths[HOLDERS]]
+    execute(holders, clocks, now - numbers[DECIDED])
+    learn(facts.left[: facts.counters[N_FINISHED]], clocks, ledger.jobs, state.attained)
+    demote(holders, clocks, ledger.jobs, state.attained)
+    numbers[DECIDED] = now
+    admit_gangs(case, ledger, gang, facts, orders)
+    for i in range(facts.counters[N_INTERRUPTED]):
+        clocks.stopped[facts.interrupted[i]] = now
+    first = _select(case, ledger, state, now)
+    compare(ledger, gang, lists[ACTIVE, : lengths[ACTIVE]], first, False)
+    begins = lists[SPARE, : lengths[BEGINS]]
+    _sort(lists[BEGINS, : len(begins)], begins)
+    numbers[N_BEGUN] = begin(begins, clocks, now, numbers[N_BEGUN], case.overhead)
+    for i in range(lengths[STOPS]):
+        clocks.stopped[lists[STOPS, i]] = now
+    carry_out(case, ledger, gang, orders)
+    _wake(ledger, state, now, orders)
+    note_changes(ledger, gang, orders)
+
+
+@lean
+def _select(case: Case, ledger: Ledger, state: TiresiasState, now: int) -> int:
+    """Promote and select until no job is due; returns how many at the beginning run on. FURTHER: those that wait."""
+    lists, lengths, promotes = state.gang.edge.lists, state.gang.edge.lengths, not math.isinf(state.knob)
+    active, waits, n_waits, first = lists[ACTIVE, : lengths[ACTIVE]], lists[FURTHER], 0, -1
+    tried = active if len(state.gang.tenants.weights) == 0 else lists[ARRANGED, : len(active)]
+    for i in range(len(active) if promotes else 0):
+        waits[n_waits] = active[i]
+        n_waits += ledger.jobs[active[i], HELD] == 0
+    # a job that loses its workers now may be due for promotion at once, which changes the order again
+    while promote(waits[:n_waits], state.clocks, ledger.jobs, state.knob, now) or first < 0:
+        _rank(active, state.clocks)
+        first, n_waits = select(case, ledger, state.gang, active, False), 0
+        for n in range(len(active) if promotes else 0):
+            waits[n_waits] = tried[n]
+            n_waits += lists[VERDICT, n] == 0
+    lengths[FURTHER] = n_waits
+    return first
+
+
+@inlined
+def _rank(jobs: Ints, clocks: Clocks) -> None:
+    """Sort `jobs`, which are nearly sorted, by rank."""
+    highest = -1
+    for i in range(len(jobs)):
+        job, k = jobs[i], i
+        rank = rank_of(clocks, job)
+        if rank >= highest:
+            highest = rank
+            continue
+        while k > 0 and rank_of(clocks, jobs[k - 1]) > rank:
+            jobs[k] = jobs[k - 1]
+            k -= 1
+        jobs[k] = job
+
+
+@inlined
+def _sort(jobs: Ints, ascending: Ints) -> None:
+    """Fill `ascending` with the `jobs`."""
+    for i in range(len(jobs)):
+        k = i
+        while k > 0 and ascending[k - 1] > jobs[i]:
+            ascending[k] = ascending[k - 1]
+            k -= 1
+        ascending[k] = jobs[i]
+
+
+@lean
+def _wake(ledger: Ledger, state: TiresiasState, now: int, orders: Orders) -> None:
+    """Ask for the next demotion or promotion."""
+    lists, lengths, numbers = state.gang.edge.lists, state.gang.edge.lengths, state.numbers
+    holders, waits = lists[HOLDERS, : lengths[HOLDERS]], lists[FURTHER, : lengths[FURTHER]]
+    if numbers[WAKES_AT] <= now:
+        numbers[WAKES_AT] = NEVER
+    due = next_demotion(holders, state.clocks, ledger.jobs, state.attained)
+    due = min(due, next_promotion(waits, state.clocks, ledger.jobs, state.knob, now))
+    if due < NEVER and now + due < numbers[WAKES_AT]:
+        # at least 1 µs on, or a rounded time would wake it at this instant for ever
+        numbers[WAKES_AT] = max(now + math.ceil(due), now + 1)
+        add_wake(orders, numbers[WAKES_AT])
+
+
+@lean
+def run(case: Case, ledger: Ledger, state: TiresiasState, facts: Facts, orders: Orders, events: int) -> int:
+    """At most so many events of a simulation; returns as :func:`~skedge.core.engine.step.step`, or PAUSED."""
+    for _ in range(events):
+        outcome = step(case, ledger, facts)
+        if outcome == EVENT:
+            decide(case, ledger, state, facts, orders)
+            outcome = apply_all(case, ledger, orders)
+        if outcome != QUIET:
+            return outcome
+    return PAUSED
+
+
+@compiled
+def _decide(handle: Any, state: TiresiasState) -> None:
+    decide(handle.case, handle.ledger, state, handle.facts, handle.orders)
+
+
+@compiled
+def _run(handle: Any, state: TiresiasState, events: int) -> int:
+    return run(handle.case, handle.ledger, state, handle.facts, handle.orders, events)
+
+
+class TiresiasParams(GangParams):
+    """Parameters of Tiresias-L.
+
+    Attributes
+    ----------
+    limit_s
+        Attained service at which a job is demoted [worker-s], > 0; None: that which nine of ten jobs that have finished
+        so far have not exceeded, rounded up to one of eight steps an octave; before any has finished none is demoted.
+    knob
+        Promote a pending job that has waited at least `knob` times its executed time, > 0; inf: never.
+    """
+
+    limit_s: float | None = Field(default=None, gt=0)
+    knob: float = Field(default=math.inf, gt=0)
+
+
+class Tiresias(GangPolicy):
+    """Tiresias-L with two queues."""
+
+    name: ClassVar[str] = "tiresias"
+    rank: ClassVar[str] = "least_attained_service"
+    Parameters = TiresiasParams
+    decision, loop = _decide, _run
+
+    @property
+    def shares(self) -> bool:
+        """Tenants and classes are kept to."""
+        return True
+
+    def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
+        """Begin a run."""
+        super().start(cluster, physics, rng)
+        self.attained, self.clocks = attained(self.params.limit_s), no_clocks()
+        self.numbers = np.array([0, 0, NEVER])
+
+    def state(self) -> Any:
+        """The arrays of the policy."""
+        return TiresiasState(super().state(), self.clocks, self.attained, self.params.knob, self.numbers)
+
+    def make_room(self, n_jobs: int, source: View | Scenario) -> None:
+        """As in the base, with clocks."""
+        super().make_room(n_jobs, source)
+        self.clocks = with_clocks(self.clocks, self.edge.lists.shape[1])
+
+    def rank_terms(self, job: int, view: View) -> dict[str, Any]:
+        """Queue and clocks of `job`."""
+        n_waited = waited(self.clocks, view.engine.ledger.jobs, job, int(self.numbers[DECIDED]))
+        return {
+            "queue": int(self.clocks.queue[job]),
+            "executed_s": float(self.clocks.executed[job]) / SECOND,
+            "waited_s": float(n_waited) / SECOND,
+            "limit_worker_s": limit / SECOND if (limit := float(self.attained.limit[0])) < NEVER else None,
+        }

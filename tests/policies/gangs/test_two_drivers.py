@@ -1,0 +1,101 @@
+"""SRTF, Tiresias-L and FIFO decide once: the record is the same from the compiled loop and event by event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from builders.crossing import instance
+from builders.drivers import difference, driven
+from builders.gang_policies import random_scenarios
+from builders.paths import CASES
+from skedge.core.events import Event
+from skedge.core.model.cluster import Cluster
+from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.sharing import Sharing, Tenant
+from skedge.scenario.file import scenario_of
+from skedge.simulate import run
+
+POLICIES = (
+    "fifo",
+    "fifo:backfill=true",
+    "fifo:backfill=true,allow_cloud=true",
+    "srtf",
+    "srtf:allow_cloud=true",
+    "srtf:placement=literal",
+    "srtf:sticky=true",
+    "srtf:placement=literal,sticky=true,allow_cloud=true",
+    "tiresias",
+    "tiresias:knob=0.5",
+    "tiresias:limit_s=4",
+    "tiresias:limit_s=4,knob=1,allow_cloud=true",
+    "tiresias:limit_s=2,knob=2,sticky=true",
+    "tiresias:limit_s=2,knob=0.3,placement=literal",
+)
+
+
+def shared(scenario: Scenario) -> Scenario:
+    """The scenario with three tenants and three classes; what bounds their preemptions is drawn by its seed."""
+    rng, n = np.random.default_rng([scenario.seed, 2]), len(scenario.jobs)
+    sharing = Sharing(
+        {"a": Tenant(2, float(rng.choice([0.4, 1]))), "b": Tenant(0.3, float(rng.choice([0.5, 0.8])))},
+        min_runtime_s=float(rng.choice([0, 1.5, 5])),
+        most_preemptions=(None, 0, 1, 2)[rng.integers(4)],
+        ageing_s=(None, 0.7, 3)[rng.integers(3)],
+    )
+    cluster = Cluster(scenario.cluster.servers, sharing=sharing)
+    tenants, classes = pl.Series(rng.choice(sharing.names, n)), pl.Series(rng.integers(0, 3, n))
+    frame = scenario.jobs.frame.with_columns(tenant=tenants, priority=classes)
+    return replace(scenario, cluster=cluster, jobs=Jobs(frame, cluster, scenario.jobs.fixed_delays))
+
+
+def scenarios_of(feature: str) -> Iterator[Scenario]:
+    """Where no server fails: data kept or not, with and without cloud, estimates, slots, tenants; else also outages."""
+    if feature in {"lasting servers", "tenants"}:
+        for scenario in random_scenarios(range(60)):
+            data = ("kept", "kept", "last_place")[scenario.seed % 3]
+            physics = replace(scenario.physics, data=data)
+            made = replace(scenario, physics=physics)
+            yield shared(made) if feature == "tenants" else made
+    else:
+        yield from (instance(feature, seed) for seed in range(40))
+
+
+@pytest.mark.parametrize("feature", ["lasting servers", "tenants", "alone", "sharing", "cloud", "estimates", "batches"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_both_drivers_make_the_same_record(policy: str, feature: str) -> None:
+    faults = {scenario.seed: difference(scenario, policy) for scenario in scenarios_of(feature)}
+    assert {seed: tables for seed, tables in faults.items() if tables} == {}
+
+
+@pytest.mark.parametrize("policy", ["fifo", "srtf", "tiresias", "tiresias:knob=2"])
+def test_both_drivers_make_the_same_record_of_many_types_of_workers(policy: str) -> None:
+    assert difference(scenario_of("s1"), policy) == []
+    assert difference(scenario_of("demo"), policy) == []
+
+
+def test_both_drivers_make_the_same_record_of_restores_that_are_cut() -> None:
+    """Its attained service below 0 once crashed the process."""
+    assert difference(scenario_of(str(CASES / "tiresias-restores.yaml")), "tiresias") == []
+
+
+def test_a_compiled_run_reports_each_job_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("skedge.simulate.LARGE", 0)
+    monkeypatch.setattr("skedge.sim.compiled.EVENTS", 50)
+    demo, seen = scenario_of("demo"), list[Event]()
+    made = run(demo, "srtf", progress=seen.append)
+    assert made.decisions_s is None
+    assert made.verify() == []
+    finished = [job for event in seen for job in event.finished]
+    assert len(seen) > 5
+    assert len(set(finished)) == len(finished) > 0.8 * len(demo.jobs)
+
+
+@pytest.mark.parametrize("policy", ["srtf", "tiresias:limit_s=400,knob=2", "fifo:backfill=true"])
+def test_compiled_runs_keep_to_tenants_and_classes(policy: str) -> None:
+    for scenario in random_scenarios(range(20)):
+        assert driven(shared(scenario), policy, compiled=True).verify() == []
