@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-from skedge.cli.main import commands
+from builders.commands import every_command
 from skedge.simulate import run
 from skedge.testing import small_scenario
 
@@ -150,15 +149,7 @@ def test_a_device_without_an_end_is_not_read(words: tuple[str, ...], skedge) -> 
 # --- help
 
 
-def every_command(group: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
-    """All commands with the words that call them."""
-    group = getattr(group, "command", group)
-    below = getattr(group, "commands", {})
-    found = [one for name, command in below.items() for one in every_command(command, (*path, name))]
-    return [(path, group), *found]
-
-
-EVERY = every_command(typer.main.get_command(commands))
+EVERY = every_command()
 
 
 @pytest.mark.parametrize(("path", "command"), EVERY, ids=[" ".join(path) or "skedge" for path, _ in EVERY])

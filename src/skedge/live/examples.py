@@ -23,7 +23,19 @@ _TEST_SHARE = 0.2
 
 
 def digits(model: str = "lenet", chunks: int = 4, lr: float = 0.05, seed: int = 0) -> Training:
-    """The 1,797 handwritten digits of scikit-learn, 8 x 8 pixels, ten classes."""
+    """The 1,797 handwritten digits of scikit-learn, 8 x 8 pixels, ten classes.
+
+    Parameters
+    ----------
+    model
+        A name in :data:`MODELS`.
+    chunks
+        Number of equal parts of the training data, which are four fifths of all samples.
+    lr
+        Learning rate of SGD with momentum 0.9.
+    seed
+        Seed of the order of samples, from which the test data are taken, and of the initial parameters.
+    """
     return _training(model, lambda: _digits(seed), chunks, lr, seed, channels=1)
 
 
@@ -33,12 +45,31 @@ def images(
     """A generated set of colour images, ten classes, with CIFAR10's shapes (3 x 32 x 32).
 
     Each class has its own pattern; an image is the shifted pattern of its class plus noise.
+
+    Parameters
+    ----------
+    model, chunks, lr
+        As in :func:`digits`.
+    samples
+        Number of images, those of the test data included.
+    size
+        Height and width of an image [pixels].
+    seed
+        As in :func:`digits`, and of the images.
     """
     return _training(model, lambda: _images(samples, size, seed), chunks, lr, seed, channels=3)
 
 
 def folder(path: str, model: str = "resnet", chunks: int = 4, lr: float = 0.05, seed: int = 0) -> Training:
-    """The user's own data: ``inputs.pt`` (samples x channels x height x width) and ``targets.pt`` in a folder."""
+    """The user's own data: ``inputs.pt`` (samples x channels x height x width) and ``targets.pt`` in a folder.
+
+    Parameters
+    ----------
+    path
+        The folder; it must be on every server, as each of the job's processes reads it.
+    model, chunks, lr, seed
+        As in :func:`digits`.
+    """
 
     def load() -> Data:
         return torch.load(f"{path}/inputs.pt", weights_only=True), torch.load(f"{path}/targets.pt", weights_only=True)

@@ -329,7 +329,21 @@ class _Profiler:
 
 
 class MeasuredTeam:
-    """Workers and a parameter server of a job; every worker trains its own copy of the job's chunk 0."""
+    """Workers and a parameter server of a job; every worker trains its own copy of the job's chunk 0.
+
+    Parameters
+    ----------
+    job, work
+        Id of the job, and what it trains.
+    engine
+        The processes on Ray.
+    lanes
+        Server of each worker.
+    ps_server
+        Server of the parameter server.
+    mark
+        Tells this team from others of the job at the same time; empty for the one that is measured.
+    """
 
     def __init__(
         self, job: str, work: Program, engine: Engine, lanes: Sequence[int], ps_server: int, mark: str = ""

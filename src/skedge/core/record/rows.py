@@ -32,7 +32,19 @@ class CollectedRows:
             self.admitted[job] = self.now
 
     def add_decision(self, job: int, verb: int, server: int, workers: int, reason: int, value: float | None) -> None:
-        """Add a decision, at the present; -1 for no server and no workers."""
+        """Add a decision, at the present.
+
+        Parameters
+        ----------
+        job, verb
+            The job; index of the verb in VERBS.
+        server, workers
+            -1 for none.
+        reason
+            Its number (:meth:`.record.Record.reason`).
+        value
+            What the policy compared; None if nothing.
+        """
         self._decisions.append((self.now, job, verb, server, workers, reason))
         self._values.append(np.nan if value is None else value)
 

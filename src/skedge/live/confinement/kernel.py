@@ -125,13 +125,33 @@ def mount_processes(path: str) -> None:
 
 
 def bind(source: str, path: str, *, writable: bool = False, devices: bool = False) -> None:
-    """Show a file or folder, with all that is mounted in it, at another path."""
+    """Show a file or folder, with all that is mounted in it, at another path.
+
+    Parameters
+    ----------
+    source, path
+        Where it is, and where it is shown; `path` must exist and be of the same kind.
+    writable, devices
+        As in :func:`restrict`, for all mounts at `path` and below.
+    """
     _mount(source, path, None, _BIND | _REC)
     restrict(path, recursive=True, writable=writable, devices=devices)
 
 
 def restrict(path: str, *, recursive: bool, writable: bool = False, devices: bool = False) -> None:
-    """Make a mount read-only unless `writable`, without devices unless `devices`, without set-user-id programs."""
+    """Limit what a mount allows; set-user-id programs have no effect on it in any case.
+
+    Parameters
+    ----------
+    path
+        Where it is mounted.
+    recursive
+        True: the mounts below it are limited too.
+    writable
+        False: it is read-only.
+    devices
+        False: device files cannot be opened.
+    """
     attributes = _NOSUID | (0 if writable else _RDONLY) | (0 if devices else _NODEV)
     wanted = ctypes.create_string_buffer(struct.pack("QQQQ", attributes, 0, 0, 0), 32)
     flags = _AT_RECURSIVE if recursive else 0

@@ -23,8 +23,19 @@ class Guard:
     """ASGI middleware.
 
     A request without a known token is answered with 401, one whose token has too small a role with 403, and one above
-    `rate` requests a minute with the same token with 429; their bodies are not read. A body above `most` bytes is
-    answered with 413, and the rest of it is not read.
+    `rate` with 429; their bodies are not read. A body above `most` is answered with 413, and the rest of it is not
+    read.
+
+    Parameters
+    ----------
+    app
+        The ASGI application that answers accepted requests.
+    tokens
+        The tokens that are accepted.
+    most
+        Largest body of a request [bytes].
+    rate
+        Most requests with the same token [1/min].
     """
 
     def __init__(self, app: Any, tokens: Tokens, most: int, rate: int) -> None:

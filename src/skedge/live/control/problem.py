@@ -9,6 +9,18 @@ from fastapi.responses import JSONResponse
 
 
 def problem(status: int, detail: str, headers: dict[str, str] | None = None, **more: Any) -> JSONResponse:
-    """An answer that says what is wrong: `detail` in one sentence, or one per line; `more` are further fields."""
+    """An answer that says what is wrong.
+
+    Parameters
+    ----------
+    status
+        Status code of HTTP; its phrase is the title.
+    detail
+        What is wrong, in one sentence, or one per line.
+    headers
+        Further headers; None: no others.
+    more
+        Further fields of the content, beside those of RFC 9457.
+    """
     content = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail, **more}
     return JSONResponse(content, status, headers, media_type="application/problem+json")

@@ -150,6 +150,15 @@ def resume_live(
 ) -> LiveRun:
     """Continue a run whose controller has ended, from its state in `folder`.
 
+    Parameters
+    ----------
+    folder
+        The folder in which :func:`run_live` began the run.
+    address, device, journal
+        As in :func:`run_live`; the journal must be the one that the run began with.
+    progress
+        Called with each event, those that are replayed from the journal included; None: not called.
+
     Raises
     ------
     InputError
@@ -217,8 +226,21 @@ def train(
 ) -> LiveRun:
     """Train the jobs on a running engine, under the policy of the simulation `expected`.
 
-    If the `journal` has inputs, the run is first rebuilt from them; with
-    :class:`~skedge.live.world.ray_world.NoEngine` it then ends.
+    Parameters
+    ----------
+    scenario
+        The scenario that was simulated.
+    works
+        What each job trains, by its id.
+    expected
+        The simulation; the policy, with its parameters, is made anew.
+    engine
+        Processes on Ray; with :class:`~skedge.live.world.ray_world.NoEngine` the run ends once it is rebuilt.
+    progress
+        Called with each event; None: not called.
+    journal
+        Where events and orders are written. If it has inputs, the run is first rebuilt from them. None: the run cannot
+        be continued.
     """
     made = prepare_policy(expected.policy, scenario)
     world = world_of(scenario)(

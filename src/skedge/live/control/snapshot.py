@@ -96,7 +96,17 @@ def save(service: Service, path: Path) -> None:
 
 
 def newest(path: Path, scenario: Scenario, policy: Policy, journal: SqlJournal) -> Snapshot | None:
-    """The snapshot at `path`, whose entries the journal then skips; None, and why in the log, if it cannot be used."""
+    """The snapshot at `path`, whose entries the journal then skips; None, and why in the log, if it cannot be used.
+
+    Parameters
+    ----------
+    path
+        The snapshot's file; it may be missing.
+    scenario, policy
+        Those of the service: a snapshot made with another cluster, or with other source code, is not used.
+    journal
+        The service's journal, before it is replayed.
+    """
     if not path.exists():
         return None
     try:

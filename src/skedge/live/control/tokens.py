@@ -115,6 +115,17 @@ def read_tokens(state: Path) -> list[Token]:
 def add_token(state: Path, name: str, role: str, tenant: str | None = None) -> str:
     """Add a token, or replace that of the same name; returns its text, which is kept nowhere.
 
+    Parameters
+    ----------
+    state
+        Folder of the service's state.
+    name
+        1 to 64 printable characters, and not :data:`OWN`.
+    role
+        One of ROLES.
+    tenant
+        The tenant whose jobs alone it may submit and change; None: all jobs.
+
     Raises
     ------
     InputError

@@ -82,9 +82,20 @@ class Agent:
     def store(
         self, job: str, chunk: int, offset: int, piece: bytes, *, last: bool, attempt: tuple[int, ...] = (0,)
     ) -> int:
-        """Store a piece of a chunk; the `last` one completes it. Returns the number of bytes stored.
+        """Store a piece of a chunk; returns the number of bytes of the chunk that are stored.
 
-        Each `attempt` (the controller's number, that of the upload, and how often it was begun) has its own file.
+        Parameters
+        ----------
+        job, chunk
+            Id of the job, and the chunk's number within it.
+        offset
+            Where in the chunk the piece begins [bytes]; 0: a new file is begun.
+        piece
+            The bytes.
+        last
+            True: the piece completes the chunk.
+        attempt
+            Number of the controller, number of the upload, and how often it was begun: each attempt has its own file.
         """
         path = self._path(job, chunk)
         make_folder(path.parent)

@@ -71,6 +71,17 @@ class Blame:
     def stalled(self, error: StalledError, about: int, where: str, usual_s: float) -> str:
         """Count a call that was late and whose process was killed; returns what is told of it.
 
+        Parameters
+        ----------
+        error
+            What the call has raised.
+        about
+            The chunk that the call was about, or :data:`PS`.
+        where
+            " on SERVER"; empty if the call is about no server.
+        usual_s
+            Usual time of a mini-batch [s]; 0 if none is known.
+
         Raises
         ------
         TrainingError
@@ -121,7 +132,6 @@ class Answers:
         Names of the servers, for the log.
     line
         Called with each line for the job's log.
-
     event
         Called with each thing that happens to its processes, one word and a sentence.
     hear
@@ -163,7 +173,18 @@ class Answers:
         return watch.prepare_s, *watch.limits(self.usual_s, stalled=chunk in self.blame.stalls)
 
     def of(self, ref: Any, server: int | None, deadline: float | None = None, about: int = PS) -> Any:
-        """The answer to a call about a chunk on a server; None if its process is lost or late.
+        """The answer to a call; None if its process is lost or late.
+
+        Parameters
+        ----------
+        ref
+            Ray's reference to the answer.
+        server
+            Where the process is; the wait ends when that server is out of service. None: no server is watched.
+        deadline
+            End of the wait, by ``time.monotonic()`` [s]; None: :data:`SLOW_S` from now.
+        about
+            The chunk that the call was about, or :data:`PS`.
 
         Raises
         ------

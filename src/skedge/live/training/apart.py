@@ -220,7 +220,16 @@ class Children:
     def of(self, job: str, program: bytes, chunk: int = -1, own: tuple[str, ...] = ()) -> Iterator[Child]:
         """A child of a job, preferably the one that last had this chunk; it is ended if its call fails.
 
-        A new one may read its `own` files.
+        Parameters
+        ----------
+        job
+            What tells jobs apart here: an id, or a digest of the program.
+        program
+            The job's program (:func:`sent`), from which a new child is confined.
+        chunk
+            Number of the chunk that the call is about; -1: it is about none.
+        own
+            Paths that a new child may read besides what those of all jobs may.
         """
         child = self._take(job, chunk) or self._new(job, program, own)
         child.chunk = chunk

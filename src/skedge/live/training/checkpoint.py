@@ -88,6 +88,17 @@ class Checkpoints:
     def write(self, job: str, life: Life, version: int, content: bytes) -> None:
         """Write `content` as the checkpoint of a version in a life.
 
+        Parameters
+        ----------
+        job
+            Id of the job.
+        life
+            That of the process that made it.
+        version
+            Number of updates of the parameters in it.
+        content
+            The checkpoint, without its digest.
+
         Raises
         ------
         OutlivedError

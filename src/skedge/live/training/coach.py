@@ -146,7 +146,20 @@ class Coach:
                     getattr(self.trainers[command.job], command.method)(*command.given)
 
     def news(self, who: Who, after: int, journaled: int, now: int, wait_s: float) -> News:
-        """Reports with a number above `after`, and notes; waits for a report. Those up to `journaled` are dropped.
+        """The reports that a controller has not received yet, and the notes since the last call.
+
+        Parameters
+        ----------
+        who
+            The controller that asks.
+        after
+            Number of the last report that it has received.
+        journaled
+            Number of the last report in its journal: reports up to it are dropped, as they cannot be lost any more.
+        now
+            The run's clock [µs].
+        wait_s
+            Longest time to wait for a report [s].
 
         Raises
         ------

@@ -73,7 +73,18 @@ class Directed(threading.Thread):
         raise NotImplementedError
 
     def put(self, number: int, team: Team, lag_s: float = 0.0, order: int = 0) -> None:
-        """Add a team, or replace it; it works from the next round on, and holds its lanes since `lag_s` ago."""
+        """Add a team, or replace it; it works from the next round on.
+
+        Parameters
+        ----------
+        number, team
+            The team, and its number within the job.
+        lag_s
+            For how long it has held its lanes already [s].
+        order
+            Number of the order, from 1: one that was received before, or is older, is ignored. 0: it has no number, and
+            is always carried out.
+        """
         with self.change:
             if 0 < order <= self.received.get(number, 0):
                 return

@@ -94,7 +94,21 @@ class Inside:
     def gradient(
         self, program: bytes, path: str, chunk: int, step: int, state: bytes, device: str = CPU
     ) -> tuple[Ack, bytes]:
-        """Gradients of one mini-batch of the chunk stored at `path`; a process has the same `device` in all calls."""
+        """Gradients of one mini-batch of a chunk.
+
+        Parameters
+        ----------
+        program
+            The job's program (:func:`.apart.sent`), the same in all calls.
+        path
+            Where the chunk is stored; read at the first call for this chunk only.
+        chunk, step
+            The chunk, and the number of its mini-batch, counted over all epochs from 0.
+        state
+            Parameters and buffers to compute at, as bytes (:func:`saved`).
+        device
+            As PyTorch names it; the same in all calls, as the model stays there.
+        """
         made = self._made(program)
         if self.model is None:
             self.model = made.training.model().to(device)

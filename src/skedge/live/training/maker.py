@@ -44,6 +44,19 @@ class Maker:
     def ask(self, method: str, program: bytes, *given: Any, limit_s: float, prepare_s: float) -> tuple[Ack, bytes]:
         """Call a method of :class:`.inside.Inside` in a process of the job.
 
+        Parameters
+        ----------
+        method
+            Its name.
+        program
+            The job's program (:func:`.apart.sent`): the first argument, and what tells jobs apart.
+        given
+            The other arguments.
+        limit_s
+            Longest duration of the call [s].
+        prepare_s
+            Longest time until the process has the job's packages, code and factory before [s].
+
         Raises
         ------
         JobError
@@ -115,6 +128,19 @@ class Calls:
 
         ``metric`` names what the job measures in place of accuracy. If its test fails, the job still counts as
         trained; its accuracy is None and ``unmeasured`` gives the reason.
+
+        Parameters
+        ----------
+        program
+            What the job trained.
+        losses
+            (version, mean loss) of every update.
+        state
+            The final parameters and buffers, as bytes.
+        watched
+            (epoch, parameters and buffers after it), of a program with ``watch``.
+        hear
+            Called with what the process has printed.
         """
         states = (*(kept for _, kept in watched), state)
         try:

@@ -27,6 +27,17 @@ _END_S = 60.0
 def confined(nursery: Nursery, job: str, program: bytes, own: tuple[str, ...] = ()) -> Confinement:
     """The confinement of a new process of a job; its packages are installed first.
 
+    Parameters
+    ----------
+    nursery
+        What starts the process; its confinement is that of all jobs.
+    job
+        What tells jobs apart there.
+    program
+        The job's program (:func:`.apart.sent`), which names its packages and addresses.
+    own
+        Paths that it may read besides what the processes of all jobs may.
+
     Raises
     ------
     TrainingError

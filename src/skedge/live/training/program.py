@@ -135,7 +135,19 @@ class Program:
 def program_of(
     train: TrainForm, chunks: int, epochs: int, minibatches: int, cluster: Cluster, code: bytes = b""
 ) -> Program:
-    """The program of a job with these D_j, E_j, B_j. Data that originate at sites stay there and are not shuffled."""
+    """The program of a job.
+
+    Parameters
+    ----------
+    train
+        The job's ``train`` in the scenario.
+    chunks, epochs, minibatches
+        D_j, E_j, B_j.
+    cluster
+        Its kind decides on shuffling: data that originate at sites stay there and are not shuffled.
+    code
+        The archive with the factory's module; empty: the module is installed.
+    """
     shuffle = kind_of(cluster).shuffles(train.shuffle)
     return Program(
         train.factory, dict(train.args), chunks, epochs, minibatches, train.seed, shuffle=shuffle,

@@ -65,7 +65,17 @@ class PSActor:
             self.life = Life()
 
     def apply(self, job: str, life: Life, version: int, *contributions: bytes) -> tuple[Ack, bytes]:
-        """Update by the contributions of one round."""
+        """Update by the contributions of one round.
+
+        Parameters
+        ----------
+        job, life
+            Those of the last :meth:`load`; any other raises :class:`NotLoadedError`.
+        version
+            Version of the parameters that the gradients were computed at; if not the present one, nothing changes.
+        contributions
+            A :class:`.sgd.Contribution` of each worker, as bytes.
+        """
         first_s, further_s = self.watch.limits(self.usual_s, stalled=self.stalled == job)
         limit_s = further_s if self.usual_s else first_s
         began = time.monotonic()

@@ -64,6 +64,15 @@ class Contribution:
 def minibatch(data: Data, program: Program, chunk: int, step: int) -> Data:
     """Mini-batch `step` of a chunk, whose samples are reshuffled in each epoch.
 
+    Parameters
+    ----------
+    data
+        All samples of the chunk; the first dimension of each tensor counts them.
+    program
+        Gives B_j and the seed.
+    chunk, step
+        The chunk, and the number of its mini-batch, counted over all epochs from 0.
+
     Raises
     ------
     TrainingError
@@ -86,6 +95,15 @@ Source = Data | Loaded
 
 def source_of(training: Training, program: Program, chunk: int, sent: Data) -> Source:
     """The source of a chunk's mini-batches: the data that were `sent`, or the job's loader, created here.
+
+    Parameters
+    ----------
+    training, program
+        What the job trains.
+    chunk
+        Number of the chunk.
+    sent
+        Its data, as stored on this server; not used if the job has a loader.
 
     Raises
     ------
@@ -111,9 +129,24 @@ def gradient(
     step: int,
     device: str = CPU,
 ) -> Contribution:
-    """Gradients of mini-batch `step` of a chunk at the parameters `state`, computed on `device`, where the model is.
+    """Gradients of mini-batch `step` of a chunk at the parameters `state`.
 
     What is returned is on the CPU; the device has then done its work.
+
+    Parameters
+    ----------
+    model
+        A model of the job, on `device`; its parameters and gradients are overwritten.
+    training, program
+        What the job trains.
+    data
+        The source of the chunk's mini-batches.
+    state
+        Parameters and buffers to compute at.
+    chunk, step
+        The chunk, and the number of its mini-batch, counted over all epochs from 0.
+    device
+        Where it is computed, as PyTorch names it.
 
     Raises
     ------

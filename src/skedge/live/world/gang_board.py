@@ -87,7 +87,17 @@ class GangBoard:
         return max(workers - sum(group.workers for group in there), 0)
 
     def supply(self, job: int, server: int, workers: int, awaits: set[int]) -> None:
-        """Note that data for `workers` more workers are on their way."""
+        """Note that data for more workers are on their way.
+
+        Parameters
+        ----------
+        job, server
+            Whose workers they are, and where.
+        workers
+            Their number.
+        awaits
+            Numbers of the uploads that they wait for; the set is kept, and uploads are removed as they arrive.
+        """
         self.stock[job].setdefault(server, []).append(WorkerGroup(workers, awaits))
 
     def settle(self, job: int, where: Placement) -> None:

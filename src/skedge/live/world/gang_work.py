@@ -60,7 +60,17 @@ class GangWork:
         return given
 
     def bring(self, job: int, server: int, workers: int, chunks: range) -> None:
-        """Bring a server its missing chunks; the delay applies if some of its workers had no data brought before."""
+        """Bring a server its missing chunks; the delay applies if some of its workers had no data brought before.
+
+        Parameters
+        ----------
+        job, server
+            Whose chunks, and to where.
+        workers
+            Workers that the job is to have on the server, those included whose data were brought before.
+        chunks
+            Numbers of the chunks that they train; those that are there, or on their way, are not sent again.
+        """
         uploads, new = self.world.uploads, self.board.lacking(job, server, workers)
         missing = uploads.lacks(job, server, chunks)
         if missing or new:

@@ -142,8 +142,6 @@ class RayWorld:
         """Time since the start [µs]; the clock stops while nothing is trained because no controller is there."""
         return self.inbox.elapsed()
 
-    # -- inputs --------------------------------------------------------------------------------------------------
-
     def next_event(self) -> Event | None:
         """The next event; waits for it. None once all jobs have left and no arrival is left."""
         while True:
@@ -222,8 +220,6 @@ class RayWorld:
         self.scenario, program = self.submit(given, self.inbox.clock)
         self.programs[self.scenario.jobs.ids[-1]] = program
 
-    # -- jobs ----------------------------------------------------------------------------------------------------
-
     def program(self, job: int) -> Program:
         """What `job` trains."""
         return self.programs[self.scenario.jobs.ids[job]]
@@ -277,8 +273,6 @@ class RayWorld:
         for agent in self.engine.agents.values():
             agent.forget.remote(self.scenario.jobs.ids[job])
 
-    # -- servers -------------------------------------------------------------------------------------------------
-
     def _server_changed(self, server: int, what: str) -> None:
         """Callback of the engine, once per change; changes during a rebuild are processed after it."""
         self.inbox.waiting.put(ServerChanged(server, what))
@@ -315,8 +309,6 @@ class RayWorld:
         lost = self.lanes.lose(given.server)
         return Event(self.now(), servers=((given.server, f"server_{given.what}"),), lost=lost)
 
-    # -- orders --------------------------------------------------------------------------------------------------
-
     def perform(self, order: Order) -> None:
         """Carry out an accepted order."""
         perform = self._performers.get(type(order))
@@ -326,7 +318,17 @@ class RayWorld:
     def send(
         self, job: int, server: int, chunks: Sequence[int], *, charged: bool = True, source: int | None = None
     ) -> None:  # fmt: skip
-        """Bring chunks to a server, from `source` if given; :class:`.inputs.Uploaded` is queued on arrival."""
+        """Bring chunks to a server; :class:`.inputs.Uploaded` is queued on arrival.
+
+        Parameters
+        ----------
+        job, server, chunks
+            Numbers of the job's chunks, and to where; if there are none, only the delay passes.
+        charged
+            True: it takes at least the upload delay of the scenario. False: as long as the bytes take.
+        source
+            The server that they move from; None: they come from the source of the job's data.
+        """
         delay = int(upload_delay(self.scenario.delays, job, server)) / SECOND if charged else 0.0
         transport = self.uploads.add(job, server, tuple(chunks), delay, self.now(), source)
         if not self.inbox.rebuilding:
@@ -355,8 +357,6 @@ class RayWorld:
         held = self.gangs.board.held
         teams = {self.lanes.board.chunks[job][team].server for team in self.log.running(job)}
         return teams | set(held[job].shares if job in held else ())
-
-    # -- the end -------------------------------------------------------------------------------------------------
 
     def meta(self) -> dict[str, Any]:
         """The metadata of a live run for ``run.json``: the tolerance of its times, delays, and training state."""

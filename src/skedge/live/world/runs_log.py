@@ -40,11 +40,24 @@ class RunsLog:
     def begin(
         self, job: int, team: int, server: int, lane: int | None, now: int, done: dict[int, int], *, zeta: bool
     ) -> None:  # fmt: skip
-        """Open the run of a team; `done`: mini-batches trained so far, by chunk of the team.
+        """Open the run of a team.
 
         If the coach was lost while the chunk's last run ended, that end was reported with too low a progress: by the
         new coach, which knew only the last report. What is missing is added to that run, or else to the one that
         begins.
+
+        Parameters
+        ----------
+        job, team
+            The job, and the team's number within it.
+        server, lane
+            Where it runs; the lane is None for a chunk on its own worker in the cloud.
+        now
+            The present [µs].
+        done
+            Mini-batches trained so far, by chunk of the team.
+        zeta
+            True: the job's workers and its PS share a server.
         """
         for chunk, trained in done.items():
             if (job, chunk) in self.newest:
@@ -54,11 +67,24 @@ class RunsLog:
     def end(
         self, job: int, team: int, now: int, progress: Sequence[int], steps: int, *, preempted: bool
     ) -> None:  # fmt: skip
-        """Close the run of a team with this `progress`: its time is divided among its chunks in proportion to work.
+        """Close the run of a team: its time is divided among its chunks in proportion to work.
 
-        The chunks get consecutive rows. Fully trained ones (`steps`) come first, as a displaced chunk is the last one
+        The chunks get consecutive rows. Fully trained ones come first, as a displaced chunk is the last one
         running. A row of zero length is not recorded: what is trained within it is added to the chunk's row before, or
         gets one of 1 µs. (Reports that a controller has missed can all have the time at which it takes over.)
+
+        Parameters
+        ----------
+        job, team
+            Those of :meth:`begin`.
+        now
+            The present [µs].
+        progress
+            Mini-batches trained so far, of each chunk of the job.
+        steps
+            Mini-batches of a fully trained chunk, E_j B_j.
+        preempted
+            True: the team had to leave; the last row says so, unless its chunk is fully trained.
         """
         run, at = self.open.pop((job, team)), 0
         work = {chunk: progress[chunk] - before for chunk, before in run.before.items()}
@@ -105,7 +131,19 @@ class RunsLog:
     def gang(
         self, job: int, where: Placement, start: int, compute_from: int, now: int, *, zeta: bool, preempted: bool
     ) -> None:
-        """Record an allocation that ends; one of zero length is dropped. :meth:`settle` fills in its work."""
+        """Record an allocation that ends; one of zero length is dropped. :meth:`settle` fills in its work.
+
+        Parameters
+        ----------
+        job, where
+            The job, and (server, workers) pairs: a row each.
+        start, compute_from, now
+            When the workers were given to it, when they began to compute (NEVER: they have not), and the present [µs].
+        zeta
+            True: the workers and the PS share a server.
+        preempted
+            False: it ends because the job has left the system.
+        """
         if now == start:
             return
         self.last[job] = now
@@ -117,7 +155,19 @@ class RunsLog:
     def site(
         self, job: int, where: Placement, start: int, now: int, work: Mapping[int, int], *, preempted: bool
     ) -> None:  # fmt: skip
-        """Record an allocation at sites that ends, with the work of each site; one of zero length is dropped."""
+        """Record an allocation at sites that ends; one of zero length is dropped.
+
+        Parameters
+        ----------
+        job, where
+            The job, and (site, workers) pairs: a row each.
+        start, now
+            When the workers were given to it, and the present [µs].
+        work
+            Mini-batches trained in it, by site; a site that is missing has trained none.
+        preempted
+            False: it ends because the job has left the system.
+        """
         if now > start:
             for site, n in where:
                 self._add(job, None, site, None, n, start, start, now, float(work.get(site, 0)), False, preempted)

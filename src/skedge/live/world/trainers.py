@@ -52,7 +52,17 @@ class Orders:
         return self.assignment.site
 
     def put(self, number: int, team: Team, now: int, lag_s: float = 0.0) -> None:
-        """Add a team, or replace it, at `now` [µs]; it holds its lanes since `lag_s` ago."""
+        """Add a team, or replace it.
+
+        Parameters
+        ----------
+        number, team
+            The team, and its number within the job.
+        now
+            The run's clock [µs].
+        lag_s
+            For how long it has held its lanes already [s].
+        """
         self._order("put", number, team, lag_s, self.assignment.put(number, team, now))
 
     def take(self, number: int) -> None:

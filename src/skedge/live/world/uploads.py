@@ -43,7 +43,21 @@ class Uploads:
     def add(
         self, job: int, server: int, chunks: tuple[int, ...], delay_s: float, now: int, source: int | None = None
     ) -> Transport:  # fmt: skip
-        """Add an upload that starts `now` [µs]; chunks that move from a server are no longer stored there."""
+        """Add an upload; chunks that move from a server are no longer stored there.
+
+        Parameters
+        ----------
+        job, server
+            Whose chunks, and to where.
+        chunks
+            Their numbers.
+        delay_s
+            Its least duration [s].
+        now
+            When it starts [µs].
+        source
+            The server that they move from; None: they come from the source of the job's data.
+        """
         self.count += 1
         due = now + round(delay_s * SECOND)
         upload = self.pending[self.count] = Transport(self.count, job, server, chunks, delay_s, due, source)

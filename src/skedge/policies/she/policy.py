@@ -83,7 +83,18 @@ def no_server_has(kind: str) -> str:
 
 
 def start_of_interval(policy: str, tau: int, slot: int, n_waiting: int) -> int:
-    """tau_i [µs] in slots of this length, for which this number of jobs wait.
+    """The start of an interval [µs], checked against the range of the clock.
+
+    Parameters
+    ----------
+    policy
+        Name of the policy, for the message.
+    tau
+        Number of the slot with which the interval begins, tau_i.
+    slot
+        Length of a slot [µs].
+    n_waiting
+        Jobs that wait for it, for the message.
 
     Raises
     ------
