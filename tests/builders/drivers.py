@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
+import polars as pl
+
 from skedge.core.errors import StuckError
 from skedge.core.model.scenario import Scenario
 from skedge.recorded_run import Run
@@ -24,11 +26,13 @@ def driven(scenario: Scenario, policy: str, *, compiled: bool) -> Run:
 
 def difference(scenario: Scenario, policy: str) -> list[str]:
     """The tables in which the records of both differ; where one is stuck the other has to be, too."""
-    records = []
+    records = list[dict[str, pl.DataFrame]]()
     for compiled in (True, False):
         try:
-            records.append(driven(scenario, policy, compiled=compiled).schedule.tables())
+            records.append(dict(driven(scenario, policy, compiled=compiled).schedule.tables()))
         except StuckError:
             records.append({})
     first, second = records
-    return [name for name in first | second if name not in first or not first[name].equals(second.get(name))]
+    return [
+        name for name in first | second if not (name in first and name in second and first[name].equals(second[name]))
+    ]

@@ -364,7 +364,7 @@ class EdgePolicy(BasePolicy):
 
     # -- decisions -----------------------------------------------------------------------------------------------
 
-    def state(self) -> tuple[Any, ...]:
+    def state(self) -> Any:
         """What the compiled functions of the policy take beside the handle."""
         return self.edge
 

@@ -73,7 +73,7 @@ class ElasticPolicy(EdgePolicy):
         )  # fmt: skip
         self.room = Room(*(np.zeros(shape, np.int64) for shape in shapes))
 
-    def state(self) -> tuple[Any, ...]:
+    def state(self) -> Any:
         """The arrays of the policy."""
         return ElasticState(self.edge, self.room)
 
