@@ -16,6 +16,7 @@ def no_device(path: Path) -> Path:
     OSError
         If it is a device or does not exist.
     """
+    # follows links: a link to a device is read as the device
     mode = os.stat(path).st_mode
     if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
         raise OSError(errno.EINVAL, "it is a device, not a file", str(path))

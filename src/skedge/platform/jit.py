@@ -176,6 +176,7 @@ def _njit(function: Callable[..., object], folder: str = "kernels", **options: A
     # numba reads the folder when it makes a dispatcher; other packages' kernels keep theirs
     config.CACHE_DIR = os.path.join(_cache_folder(before), folder)
     try:
+        # without a wrapper for C, which numba compiles for each function and nothing here calls
         return njit(cache=Path(__file__).stat().st_mtime_ns == _SOURCE_MTIME, no_cfunc_wrapper=True, **options)(
             function
         )
@@ -209,10 +210,13 @@ def _set_up() -> None:
         interrupted = False
 
         def on_start(self, _: Any) -> None:
+            # a kernel is compiled within the compilation of its caller: only the outermost counts
             if self.depth == 0:
                 self.paused, self.interrupted = gc.isenabled(), False
                 gc.disable()
+                # Python's handlers are set, and run, in the main thread alone
                 self.handler = signal.signal(signal.SIGINT, self.note) if _in_main_thread() else None
+                # a copy, as a watcher may take itself off the list
                 for watch in tuple(watchers):
                     watch(True)
             self.depth += 1
@@ -229,6 +233,7 @@ def _set_up() -> None:
             if self.paused:
                 gc.enable()
             if self.handler is not None:
+                # first the old handler, which then gets the interrupt that was noted
                 signal.signal(signal.SIGINT, self.handler)
                 if self.interrupted:
                     signal.raise_signal(signal.SIGINT)

@@ -95,6 +95,7 @@ class LazyLibrary(_Library):  # type: ignore[misc]
         return any(function.name == name for function in self.get_defined_functions())
 
     def _translate(self) -> None:
+        # the second half of numba's own `finalize`, which follows linking there
         self._optimize_final_module()
         self._final_module.verify()
         self._finalize_final_module()

@@ -11,6 +11,7 @@ _M_ARENA_MAX = -8
 
 def share_heap() -> None:
     """Let all threads allocate from one heap, as memory that is freed in one heap is not used again by others."""
+    # other C libraries have no such function, and Windows has none to load without a name
     with suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 

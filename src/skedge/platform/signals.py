@@ -92,8 +92,10 @@ def deferred_signals() -> Iterator[None]:
     try:
         yield
     finally:
+        # before the handlers: a signal that the mask held back arrives now, and ours only notes it
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         for number, handler in handlers.items():
             signal.signal(number, handler)
     if pending:
+        # for the handlers that were there before; one signal is enough to end a command
         signal.raise_signal(pending[0])

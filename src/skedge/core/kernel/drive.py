@@ -34,6 +34,7 @@ def drive(kernel: Kernel, world: World, watch: Watch | None = None) -> None:
     """
     while (event := world.next_event()) is not None:
         orders = kernel.handle(event)
+        # only once all orders of the event are accepted: a refused one ends the run before the world sees any of them
         for order in orders:
             world.perform(order)
         if watch is not None:

@@ -74,12 +74,14 @@ class Kernel(State):
 
     def _completed(self, event: Event, orders: list[Order]) -> list[Order]:
         """Check the conditions on all orders of one event together; returns the kernel's own orders that follow."""
+        # not in `apply`: the PS of a job that has started may come with any order of the event
         self._check_ps(event)
         self._check_idle(event, orders)
         return list(self.limits.orders(self, event, orders))
 
     def _check_idle(self, event: Event, orders: list[Order]) -> None:
         """Reject a policy that keeps waking without ordering anything: the run would not end."""
+        # while a job runs its end is still to come, so a policy may wake up as often as it likes
         idle = not self.running and event.only_woke and all(isinstance(order, WakeAt) for order in orders)
         self.idle = self.idle + 1 if idle else 0
         if self.idle > LONGEST_IDLE:

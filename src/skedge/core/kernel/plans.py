@@ -69,6 +69,7 @@ class Plans:
         while self._ends and self._ends[0][0] <= now:
             # entries of plans that were replaced stay in the heap: their end is not the newest plan's
             end, job = heappop(self._ends)
+            # a plan on several servers has an entry for each, and counts once
             if job not in jobs and self.end(job) == end:
                 jobs[job] = None
         return list(jobs)

@@ -54,7 +54,9 @@ class Pool:
             amount, free = amounts[i, r], self.free[servers[i], r]
             label, resource = self.cluster.label(int(servers[i])), self.cluster.resources[r]
             raise OrderError("M26", f"job {name!r} is given {amount:g} of {resource} on {label!r}; {free:g} are free")
+        # within the slack a shortage is rounding: as a negative amount it would count against the next job
         self.free[servers] = np.maximum(left, 0.0)
+        # jobs per server: with none left, the free amounts are set anew, and rounding does not add up over a run
         self.holders[servers] += 1
         self.held[job] = workers, ps
 
@@ -91,6 +93,7 @@ class Pool:
     def amounts(self, job: int, workers: Placement, ps: Placement) -> tuple[Ints, Floats]:
         """Servers used by a placement, ascending, and the amounts taken on each, shape ``(used, resources)``."""
         counts = dict[int, list[int]]()
+        # a server's workers and PSs as one row: they draw on the same amounts, which are checked together
         for kind, placement in enumerate((workers, ps)):
             for server, n in placement:
                 counts.setdefault(server, [0, 0])[kind] = n
@@ -116,6 +119,7 @@ class Pool:
         for job, placements in self.held.items():
             servers, amounts = self.amounts(job, *placements)
             free[servers] -= amounts
+        # looser than SLACK, as the same amounts are summed in another order here
         if not np.allclose(free, self.free, rtol=0, atol=1e-6 * max(1.0, float(self.capacity.max(initial=0)))):
             raise StateError("free resources do not follow from the placements")
 

@@ -44,6 +44,7 @@ class Storage:
             return
         lane_servers = self.cluster.lane_server[lanes]
         servers, chunks = np.unique(lane_servers[self.limited[lane_servers]], return_counts=True)
+        # divided, as the product of a dispatch that does not fit may exceed 64 bits
         short = chunks > self.free[servers] // size
         if short.any():
             server = self.cluster.label(int(servers[short][0]))
@@ -55,6 +56,7 @@ class Storage:
 
     def forget(self, job: int) -> None:
         """Delete the chunks of `job`."""
+        # a list, as `_clear` removes the servers one by one
         for server in list(self.held.get(job, ())):
             self._clear(job, server)
         self.held.pop(job, None)

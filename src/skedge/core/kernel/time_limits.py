@@ -53,6 +53,7 @@ class TimeLimits:
         concerned.update(event.arrived, event.started, event.paused, event.interrupted)
         for job in event.left:
             self._forget(job)
+        # sorted, as these orders are journalled, and a replay must make them in the same order
         for job in sorted(concerned & self.limits.keys()):
             self._update(state, job)
             if job not in self.limits:
@@ -76,6 +77,7 @@ class TimeLimits:
 
     def _update(self, state: State, job: int) -> None:
         """Note whether a job runs now."""
+        # an order of this event has rejected it: `event.left` has only what the world reports
         if not state.in_system(job):
             self._forget(job)
         elif state.is_running(job):

@@ -93,6 +93,7 @@ class Decisions:
         d = Dispatches.from_orders(self.orders) if dispatches is None else dispatches
         parts = [*([self._dispatch_rows(d)] if len(d.time) else []), self._other_rows(rows.decisions, rows.values)]
         full = pl.concat(parts) if len(parts) > 1 else parts[0]
+        # stable: dispatches come first within an instant, and both parts stay in order of their decisions
         return full if full["time"].is_sorted() else full.sort("time", maintain_order=True)
 
     def _other_rows(self, table: Ints, values: Floats) -> pl.DataFrame:
@@ -137,6 +138,7 @@ class Decisions:
 
 def rows_of_buffer(buffer: array[int], width: int) -> Ints:
     """The numbers of a buffer as rows of `width`."""
+    # a view: while it is alive the buffer cannot grow
     return np.frombuffer(buffer, np.int64).reshape(-1, width) if len(buffer) else np.zeros((0, width), np.int64)
 
 

@@ -90,6 +90,7 @@ class Record:
 
     def reason(self, text: str) -> int:
         """The number of a reason."""
+        # by first use: a compiled run, which numbers its reasons at the end, keeps to the same order
         return self.decisions.reasons.setdefault(text, len(self.decisions.reasons))
 
     def decide(
@@ -111,6 +112,7 @@ class Record:
         if reason:
             self.outages.append([server, now, None, reason])
             return
+        # a server leaves only while it is in service, so at most one of its rows is open
         for outage in self.outages:
             if outage[0] == server and outage[2] is None:
                 outage[2] = now
@@ -183,6 +185,7 @@ class Record:
 
     def uploads_table(self, d: Dispatches) -> pl.DataFrame:
         """The uploads to gangs so far and those of the dispatches `d`, by start, job and server."""
+        # those of dispatches are not kept as rows, as they follow from the lanes of the chunks
         job, server, chunks, start = self._dispatch_uploads(d)
         gang = self.source.rows().uploads
         job, server = np.concatenate([job, gang[:, 0]]), np.concatenate([server, gang[:, 1]])
@@ -259,6 +262,7 @@ class Record:
         """The jobs; `first` and `last` are those of :func:`run_bounds`."""
         jobs = self.scenario.jobs
         count = len(jobs)
+        # a copy, as Polars shares the memory of a NumPy array: the table would change with the engine's column
         index, admitted = np.arange(count), self.source.admitted[:count].copy()
         reasons = {**self.rejected, **self.failed}
         state = ["finished"] * count

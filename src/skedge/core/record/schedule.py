@@ -55,6 +55,7 @@ STATES = ("finished", "rejected", "failed", "cancelled")
 
 def schema(servers: list[str]) -> dict[str, Columns]:
     """Columns and types of each table, for a cluster with these server names; their meaning: ``docs/run-folder.md``."""
+    # an Enum sorts in the order of the cluster, as the numbers of the servers do, and not by name
     server, i64, i32 = pl.Enum(servers), pl.Int64(), pl.Int32()
     text, flag, real = pl.String(), pl.Boolean(), pl.Float64()
     return {
@@ -119,6 +120,7 @@ class Schedule:
 
 def server_column(servers: Ints | NDArray[np.int32], ids: list[str]) -> pl.Series:
     """Server numbers as names; -1 becomes null."""
+    # a null index gathers a null
     return pl.Series(ids, dtype=pl.Enum(ids)).gather(or_null(servers))
 
 

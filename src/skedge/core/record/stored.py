@@ -96,6 +96,7 @@ class StoredScenario:
         """Count jobs and chunks, and find the parts; the file is read once."""
         edges, order = _PartBoundaries(self.part_chunks), _OrderCheck()
         self.count = self.chunks = 0
+        # here and below without globbing: a path with brackets is no pattern
         table = pl.scan_parquet(self.file, glob=False)
         columns = (pl.col(name).cast(kind) for name, kind in _IN_ORDER.items())
         # three columns of a slice at a time: the file may be larger than memory
@@ -196,6 +197,7 @@ class _PartBoundaries:
         may = np.flatnonzero(arrival != np.append(self._last, arrival[:-1]))
         while len(may := may[before[may] >= self.part_chunks]):
             self.starts.append(self._jobs + int(may[0]))
+            # the next part begins with this job, so its chunks are counted from here
             before -= before[may[0]]
         self._since = int(before[-1] + chunks[-1])
         self._jobs, self._last = self._jobs + len(chunks), int(arrival[-1])

@@ -108,6 +108,10 @@ def run_live(
 
     Parameters
     ----------
+    scenario, policy
+        What is run, as in a simulation.
+    trains
+        What each job trains, by its id.
     folder
         An empty folder for the run's state: scenario, journal, chunks and checkpoints; :func:`resume_live` continues
         from it.
@@ -118,6 +122,8 @@ def run_live(
         Where agents compute: ``cpu``, ``cuda``, or ``auto``: on GPUs where a server has some.
     journal
         SQLAlchemy URL of the journal's database; None: SQLite in `folder`.
+    progress
+        Called with each event; None: not called.
 
     Raises
     ------

@@ -110,10 +110,16 @@ class Status:
         sees: Callable[[int], bool] = _everything,
         shown: Callable[[str | None], str | None] = as_named,
     ) -> list[dict[str, Any]]:
-        """One row for each of the first `most` jobs from number `since` on that are in one of `states`.
+        """One row for each job that is asked for, by number.
 
         Parameters
         ----------
+        outlook
+            The forecast, for the expected completions.
+        states
+            States of the jobs.
+        since, most
+            Number of the first job that may be listed, and the most rows.
         sees
             Whether whoever asks sees a job, by its number.
         shown

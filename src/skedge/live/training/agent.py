@@ -144,6 +144,14 @@ class Agent:
 
         Parameters
         ----------
+        job
+            Id of the job.
+        program
+            The job's program (:func:`.apart.sent`).
+        chunk, step
+            The chunk, and the number of its mini-batch, counted over all epochs from 0.
+        state
+            Parameters and buffers to compute at, as bytes.
         limits
             Longest time in which a process becomes ready, of its first mini-batch, and of a further one [s].
 

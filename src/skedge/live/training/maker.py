@@ -99,6 +99,10 @@ class Calls:
 
         Parameters
         ----------
+        program, chunks
+            What the job trains, and numbers of its chunks.
+        hear
+            Called with what the process has printed.
         labels
             Gets how often each label occurs in these chunks, if they have labels.
 
