@@ -56,13 +56,13 @@ def shared(scenario: Scenario) -> Scenario:
 def scenarios_of(feature: str) -> Iterator[Scenario]:
     """Where no server fails: data kept or not, with and without cloud, estimates, slots, tenants; else also outages."""
     if feature in {"lasting servers", "tenants"}:
-        for scenario in random_scenarios(range(60)):
+        for scenario in random_scenarios(range(40)):
             data = ("kept", "kept", "last_place")[scenario.seed % 3]
             physics = replace(scenario.physics, data=data)
             made = replace(scenario, physics=physics)
             yield shared(made) if feature == "tenants" else made
     else:
-        yield from (instance(feature, seed) for seed in range(40))
+        yield from (instance(feature, seed) for seed in range(20))
 
 
 @pytest.mark.parametrize("feature", ["lasting servers", "tenants", "alone", "sharing", "cloud", "estimates", "batches"])
