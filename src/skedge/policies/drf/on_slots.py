@@ -34,7 +34,17 @@ COUNTS = FURTHER + 1
 
 @lean
 def decide(case: Case, ledger: Ledger, state: ElasticState, facts: Facts, orders: Orders) -> None:
-    """Fill from zero; first take workers from shrinking jobs, then give them to growing jobs."""
+    """Fill from zero; first take workers from shrinking jobs, then give them to growing jobs.
+
+    Parameters
+    ----------
+    case, ledger, facts
+        The run, and what has happened.
+    state
+        In and out: the jobs in the system.
+    orders
+        Out.
+    """
     edge, room = state.edge, state.room
     admit(case, ledger, edge, facts, orders)
     jobs, counts = edge.lists[ACTIVE, : edge.lengths[ACTIVE]], edge.lists[COUNTS]
@@ -105,7 +115,21 @@ def _keep_nearest(workers: Ints, delay: Ints, n: int) -> int:
 
 @lean
 def run(case: Case, ledger: Ledger, state: ElasticState, facts: Facts, orders: Orders, events: int) -> int:
-    """At most so many events of a simulation; returns as :func:`~skedge.core.engine.step.step`, or PAUSED."""
+    """At most so many events of a simulation.
+
+    Parameters
+    ----------
+    case, ledger, facts, orders
+        The arrays of the run.
+    state
+        That of the policy.
+    events
+        Most events, at least 1.
+
+    Returns
+    -------
+    As :func:`~skedge.core.engine.step.step`, or PAUSED.
+    """
     for _ in range(events):
         outcome = step(case, ledger, facts)
         if outcome == EVENT:

@@ -80,7 +80,17 @@ class ElasticPolicy(EdgePolicy):
 
 @lean
 def fill_room(case: Case, ledger: Ledger, room: Room, workers: Ints) -> None:
-    """There are these `workers` to give out, by (server, type), and all PSs: every job is up for selection."""
+    """All jobs are up for selection: there are all PSs to give out.
+
+    Parameters
+    ----------
+    case, ledger
+        The run.
+    room
+        Out: `workers`, `total` and `ps_left`.
+    workers
+        Workers that there are to give out, by (server, type).
+    """
     count_ps(case, ledger, False, room.ps_left)
     for kind in range(len(room.total)):
         room.total[kind] = 0
@@ -91,7 +101,17 @@ def fill_room(case: Case, ledger: Ledger, room: Room, workers: Ints) -> None:
 
 @lean
 def look_at(case: Case, ledger: Ledger, room: Room, job: int) -> None:
-    """Fill the arrays of one job but ``plan``; the delay is NEVER where no worker is free."""
+    """Fill the arrays of one job but ``plan``.
+
+    Parameters
+    ----------
+    case, ledger
+        The run.
+    room
+        In and out; the delay is NEVER where no worker is free.
+    job
+        The job.
+    """
     job_row = ledger.jobs[job]
     look_up(ledger.data, job, room.with_data)
     look_up_own(ledger, job, room.own)

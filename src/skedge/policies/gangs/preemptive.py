@@ -55,7 +55,17 @@ RANKED, STALE, ESTIMATE, WORK, WORK_COLOCATED, CHANGES, PLACES, N_SERVERS, BESID
 
 @lean
 def decide(case: Case, ledger: Ledger, state: ElasticState, facts: Facts, orders: Orders) -> None:
-    """Rank the jobs, let them take in turn, carry out what changes."""
+    """Rank the jobs, let them take in turn, carry out what changes.
+
+    Parameters
+    ----------
+    case, ledger, facts
+        The run, and what has happened.
+    state
+        In and out: the jobs in the system.
+    orders
+        Out.
+    """
     admit(case, ledger, state.edge, facts, orders)
     _note(ledger, state.edge, facts)
     _rank(case, ledger, state.edge)
@@ -415,7 +425,21 @@ def _load(state: ElasticState, job: int) -> None:
 
 @lean
 def run(case: Case, ledger: Ledger, state: ElasticState, facts: Facts, orders: Orders, events: int) -> int:
-    """At most so many events of a simulation; returns as :func:`~skedge.core.engine.step.step`, or PAUSED."""
+    """At most so many events of a simulation.
+
+    Parameters
+    ----------
+    case, ledger, facts, orders
+        The arrays of the run.
+    state
+        That of the policy.
+    events
+        Most events, at least 1.
+
+    Returns
+    -------
+    As :func:`~skedge.core.engine.step.step`, or PAUSED.
+    """
     for _ in range(events):
         outcome = step(case, ledger, facts)
         if outcome == EVENT:
