@@ -19,7 +19,17 @@ ENTRY_TIME, ENTRY_SEQUENCE, ENTRY_KIND, ENTRY_JOB, ENTRY_NUMBER = range(5)
 
 @lean
 def put(agenda: Ints, counters: Ints, time: int, kind: int, job: int, number: int) -> None:
-    """Put an entry on the agenda, for which it has room; ``at[AGENDA]`` and ``at[SEQUENCE]`` count the entries."""
+    """Put an entry on the agenda, which has room.
+
+    Parameters
+    ----------
+    agenda, counters
+        Of the ledger; ``counters[AGENDA]`` and ``counters[SEQUENCE]`` count the entries.
+    time
+        When it is due [µs].
+    kind, job, number
+        Of the entry; a job of -1 for none.
+    """
     i = counters[AGENDA]
     counters[AGENDA] += 1
     agenda[i, ENTRY_TIME], agenda[i, ENTRY_SEQUENCE], agenda[i, ENTRY_KIND] = time, counters[SEQUENCE], kind
