@@ -11,7 +11,7 @@ import pytest
 from builders.kernel import after_arrivals
 from skedge.core.engine.apply import broken_rule
 from skedge.core.engine.ledger import Case, Ledger
-from skedge.core.engine.orders import ALLOCATE, ALLOCATE_EACH, REJECT, SUSPEND, Facts, Orders, add_order
+from skedge.core.engine.orders import ALLOCATE, ALLOCATE_EACH, REJECT, SUSPEND, EventFacts, OrderRows, add_order
 from skedge.core.errors import OrderError
 from skedge.core.events import Allocate, Order, Reject, Suspend, ps_in
 from skedge.core.kernel.apply import apply
@@ -85,7 +85,7 @@ def test_a_compiled_decision_that_breaks_a_rule_ends_the_run_with_its_sentence(
 ) -> None:
     """It suspends a job that holds nothing."""
 
-    def decide(_case: Case, _ledger: Ledger, _state: GangState, _facts: Facts, orders: Orders) -> None:
+    def decide(_case: Case, _ledger: Ledger, _state: GangState, _facts: EventFacts, orders: OrderRows) -> None:
         add_order(orders, SUSPEND, 0, -1, 0, 0)
 
     def loop(handle: Any, state: GangState, events: int) -> int:

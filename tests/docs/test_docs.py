@@ -116,7 +116,7 @@ def test_the_page_names_every_order_event_field_and_clause() -> None:
         assert f"`{order.__name__}(" in PAGE
     for field in fields(events.Event):
         assert f"`{field.name}`" in PAGE or field.name == "chunks"  # the kernel's alone
-    for_compiled_searches = {"belief", "delays", "next_seq", "cluster"}
+    for_compiled_searches = {"belief", "delays", "next_seq", "cluster", "engine"}
     for name in set(vars(policy.View)) - for_compiled_searches:
         assert name.startswith("_") or f"`{name}" in PAGE, name
     clauses = re.findall(r"^        ``(.+)``$", check_policy.__doc__ or "", re.MULTILINE)

@@ -37,7 +37,17 @@ class CompiledPolicy(Protocol):
     """A policy with a compiled loop of events, as :class:`skedge.policies.gangs.edge.EdgePolicy` has it."""
 
     def advance(self, engine: AllocationEngine, events: int, until: int, scenario: Scenario) -> int:
-        """Run events; returns OVER, OUTSIDE, BROKEN or PAUSED (:mod:`skedge.core.engine.step`)."""
+        """Run events; returns OVER, OUTSIDE, BROKEN or PAUSED (:mod:`skedge.core.engine.step`).
+
+        Parameters
+        ----------
+        engine, scenario
+            Of the run.
+        events
+            Most events, at least 1.
+        until
+            When to stop, as something happens then that is not the engine's [µs].
+        """
 
     def orders(self, rows: list[list[int]], view: View) -> list[Order]:
         """The orders in these rows."""

@@ -78,6 +78,21 @@ def compute_alpha(
 
     If `estimates_exact` (announced durations are true), the state of a lane follows from the decisions alone; otherwise
     the recorded runs give its progress.
+
+    Parameters
+    ----------
+    first, r
+        The first row of each lane's dispatches, and behind the last one; the dispatches and runs.
+    estimates_exact
+        Whether announced durations are true.
+    overhead, preemptive
+        Checkpoint overhead [µs]; whether lanes preempt.
+    mode
+        The reading of Q.
+    scratch
+        Room for the longest lane.
+    alpha, postponed
+        Out: by row of the dispatches.
     """
     queue, share, work, live_rows, times = scratch
     for lane in range(len(first) - 1):

@@ -28,7 +28,7 @@ from .orders import (
     UPLOAD,
     WAKE_AT,
     WRONG,
-    Orders,
+    OrderRows,
 )
 from .step import BROKEN, QUIET
 
@@ -105,7 +105,7 @@ def change(
 
 
 @lean
-def apply_all(case: Case, ledger: Ledger, orders: Orders) -> int:
+def apply_all(case: Case, ledger: Ledger, orders: OrderRows) -> int:
     """Check and carry out the orders in turn, and empty their list; returns QUIET, or BROKEN if one breaks a rule.
 
     Those before the wrong one are carried out; the list is left, and ``counters[WRONG]`` is its number.
@@ -119,7 +119,7 @@ def apply_all(case: Case, ledger: Ledger, orders: Orders) -> int:
 
 
 @inlined
-def _apply(case: Case, ledger: Ledger, orders: Orders, row: Ints) -> int:
+def _apply(case: Case, ledger: Ledger, orders: OrderRows, row: Ints) -> int:
     """Check and carry out the order of this row; returns the rule that it breaks, 0 if none."""
     if row[ORDER_VERB] == WAKE_AT:
         put(ledger.agenda, ledger.counters, -(-row[ORDER_FIRST] // case.step) * case.step, WAKE, -1, 0)

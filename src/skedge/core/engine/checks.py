@@ -105,7 +105,15 @@ def _held(ledger: Ledger, job: int, server: int) -> int:
 
 @inlined
 def wrong_ps(case: Case, ledger: Ledger, job: int, ps: int) -> int:
-    """The rule that this PS breaks; the one that the job has now counts as free."""
+    """The rule that this PS breaks; the one that the job has now counts as free.
+
+    Parameters
+    ----------
+    case, ledger
+        The arrays of the run.
+    job, ps
+        The job, and a PS slot; -1 in the cloud.
+    """
     if ps == -1:
         if case.cloud < 0:
             return 13

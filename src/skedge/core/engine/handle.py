@@ -47,7 +47,17 @@ structref.define_proxy(Handle, HandleType, FIELDS)  # type: ignore[no-untyped-ca
 
 @compiled
 def make_handle(case: Any, ledger: Any, placement: Any, facts: Any, orders: Any) -> Any:
-    """A handle of these arrays."""
+    """A handle of these arrays.
+
+    Parameters
+    ----------
+    case, ledger
+        The arrays of the run.
+    placement
+        Room for a placement: (server, workers) rows, one for each server.
+    facts, orders
+        What a compiled decision reads, and what it writes.
+    """
     return Handle(case, ledger, placement, facts, orders)
 
 

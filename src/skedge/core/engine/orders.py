@@ -23,18 +23,18 @@ WAKE_AT, TRAIN_AT_SITES, STOP, FINISH = range(len(VERBS), len(VERBS) + 4)
 world reports, or in which the job has done its work."""
 
 ORDER_VERB, ORDER_JOB, ORDER_PS, ORDER_REASON, ORDER_FIRST, ORDER_SIZE = range(6)
-"""Columns of ``Orders.rows``; of WAKE_AT the job is -1, and ORDER_FIRST is the time [µs]."""
+"""Columns of ``OrderRows.rows``; of WAKE_AT the job is -1, and ORDER_FIRST is the time [µs]."""
 
 N_ORDERS, N_PLACES, WRONG = range(3)
-"""Numbers of ``Orders.counters``: orders, rows of their placements, and the order that broke a rule."""
+"""Numbers of ``OrderRows.counters``: orders, rows of their placements, and the order that broke a rule."""
 
 N_FINISHED, N_LEFT, N_INTERRUPTED, N_LOST, FIRST_ARRIVED, MEASURED, UNTIL = range(7)
-"""Numbers of ``Facts.counters``: jobs that have completed; lengths of the three lists; the first of the jobs that
+"""Numbers of ``EventFacts.counters``: jobs that have completed; lengths of the three lists; the first of the jobs that
 arrive now, which end at ``ledger.counters[ARRIVED]``; 1 if the speed of a job was corrected; and when a compiled loop
 stops, as something else happens then [µs]."""
 
 
-class Facts(NamedTuple):
+class EventFacts(NamedTuple):
     """What has happened since the last decision.
 
     Attributes
@@ -55,7 +55,7 @@ class Facts(NamedTuple):
     counters: Ints
 
 
-class Orders(NamedTuple):
+class OrderRows(NamedTuple):
     """The orders of one decision, in order.
 
     Attributes
@@ -73,25 +73,25 @@ class Orders(NamedTuple):
     counters: Ints
 
 
-def make_facts(n_jobs: int, n_servers: int) -> Facts:
+def make_facts(n_jobs: int, n_servers: int) -> EventFacts:
     """Room for the facts of an event, if there are at most so many jobs."""
     left, interrupted, lost, counters = (np.zeros(n, np.int64) for n in (n_jobs, n_jobs, n_servers, UNTIL + 1))
     counters[UNTIL] = NEVER
-    return Facts(left, interrupted, lost, counters)
+    return EventFacts(left, interrupted, lost, counters)
 
 
-def make_orders(n_jobs: int, n_workers: int) -> Orders:
+def make_orders(n_jobs: int, n_workers: int) -> OrderRows:
     """Room for the orders of one decision of a policy that runs jobs on at most `n_workers` workers of the edge.
 
     Such a policy stops or shrinks, moves or grows, and begins at most as many jobs as there are workers, and each job
     has one order more at most, when it arrives or goes to the cloud.
     """
     n_rows = 4 * n_workers + n_jobs + 8
-    return Orders(np.zeros((n_rows, 6), np.int64), np.zeros((n_rows, 2), np.int64), np.zeros(3, np.int64))
+    return OrderRows(np.zeros((n_rows, 6), np.int64), np.zeros((n_rows, 2), np.int64), np.zeros(3, np.int64))
 
 
 @inlined
-def add_order(orders: Orders, verb: int, job: int, ps: int, reason: int, n_places: int) -> None:
+def add_order(orders: OrderRows, verb: int, job: int, ps: int, reason: int, n_places: int) -> None:
     """Add an order; its placement is in the next rows of the pool, from ``counters[N_PLACES]`` on.
 
     Parameters
@@ -115,7 +115,7 @@ def add_order(orders: Orders, verb: int, job: int, ps: int, reason: int, n_place
 
 
 @inlined
-def add_wake(orders: Orders, time: int) -> None:
+def add_wake(orders: OrderRows, time: int) -> None:
     """Ask to be woken at `time` [µs]."""
     add_order(orders, WAKE_AT, -1, -1, -1, 0)
     orders.rows[orders.counters[N_ORDERS] - 1, ORDER_FIRST] = time

@@ -9,7 +9,7 @@ from skedge.platform.jit import inlined, lean
 from .agenda import ENTRY_JOB, ENTRY_KIND, ENTRY_NUMBER, ENTRY_TIME, GANG_ENDS, WAKE, drop, is_stale
 from .allocations import finish
 from .ledger import AGENDA, ARRIVAL, ARRIVED, NOW, STALE, STATUS, WAITING, Case, Ledger, has_room
-from .orders import FIRST_ARRIVED, MEASURED, N_FINISHED, N_INTERRUPTED, N_LEFT, N_LOST, UNTIL, Facts
+from .orders import FIRST_ARRIVED, MEASURED, N_FINISHED, N_INTERRUPTED, N_LEFT, N_LOST, UNTIL, EventFacts
 
 
 @lean
@@ -60,7 +60,7 @@ that is not the engine's happens first. A loop also ends as an order is BROKEN, 
 
 
 @inlined
-def step(case: Case, ledger: Ledger, facts: Facts) -> int:
+def step(case: Case, ledger: Ledger, facts: EventFacts) -> int:
     """Go to the next instant, and end the allocations that have done their work; fills `facts`.
 
     Parameters

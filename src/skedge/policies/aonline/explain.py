@@ -28,7 +28,17 @@ from .a_greedy import JobChunks, cloud_cost, edge_cost, fill_group, is_better
 
 
 class Candidates:
-    """The candidate lanes of one job, updated while its chunks are placed one by one."""
+    """The candidate lanes of one job, updated while its chunks are placed one by one.
+
+    Parameters
+    ----------
+    view, cluster
+        The run when the job arrives.
+    chunks
+        The job.
+    lanes, weights
+        The lanes of its worker type; weights of the jobs in Q.
+    """
 
     def __init__(self, view: View, cluster: Cluster, chunks: JobChunks, lanes: Ints, weights: Ints) -> None:
         self.view, self.cluster, self.chunks, self.weights = view, cluster, chunks, weights

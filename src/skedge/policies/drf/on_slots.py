@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from skedge.core.engine.apply import apply_all
 from skedge.core.engine.ledger import HELD, TYPE, Case, Ledger
-from skedge.core.engine.orders import Facts, Orders
+from skedge.core.engine.orders import EventFacts, OrderRows
 from skedge.core.engine.step import EVENT, PAUSED, QUIET, step
 from skedge.core.model.cluster import Cluster, Ints, Physics
 from skedge.core.policy import Params
@@ -33,7 +33,7 @@ COUNTS = FURTHER + 1
 
 
 @lean
-def decide(case: Case, ledger: Ledger, state: ElasticState, facts: Facts, orders: Orders) -> None:
+def decide(case: Case, ledger: Ledger, state: ElasticState, facts: EventFacts, orders: OrderRows) -> None:
     """Fill from zero; first take workers from shrinking jobs, then give them to growing jobs.
 
     Parameters
@@ -59,7 +59,7 @@ def decide(case: Case, ledger: Ledger, state: ElasticState, facts: Facts, orders
 
 
 @lean
-def _change(case: Case, ledger: Ledger, state: ElasticState, job: int, n: int, orders: Orders) -> None:
+def _change(case: Case, ledger: Ledger, state: ElasticState, job: int, n: int, orders: OrderRows) -> None:
     """Have a job hold `n` workers: the nearest of those it has, or where its data are if it has none; and others."""
     room, job_row = state.room, ledger.jobs[job]
     workers = room.workers[:, job_row[TYPE]]
@@ -114,7 +114,7 @@ def _keep_nearest(workers: Ints, delay: Ints, n: int) -> int:
 
 
 @lean
-def run(case: Case, ledger: Ledger, state: ElasticState, facts: Facts, orders: Orders, events: int) -> int:
+def run(case: Case, ledger: Ledger, state: ElasticState, facts: EventFacts, orders: OrderRows, events: int) -> int:
     """At most so many events of a simulation.
 
     Parameters
@@ -159,5 +159,16 @@ class DrfOnSlots(ElasticPolicy):
     decision, loop = _decide, _run
 
     def __init__(self, params: Params, cluster: Cluster, physics: Physics, rng: Generator) -> None:
+        """Begin a run.
+
+        Parameters
+        ----------
+        params
+            Those of the policy.
+        cluster, physics
+            Of the scenario.
+        rng
+            Its generator for the policy, which draws nothing.
+        """
         self.params = params
         self.start(cluster, physics, rng)

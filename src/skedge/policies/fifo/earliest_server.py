@@ -23,6 +23,17 @@ class EarliestServer(EdgePolicy):
     """Every job is reserved, on arrival, on the server where it can start earliest."""
 
     def __init__(self, params: Params, cluster: Cluster, physics: Physics, rng: Generator) -> None:
+        """Begin a run.
+
+        Parameters
+        ----------
+        params
+            Those of the policy.
+        cluster, physics
+            Of the scenario.
+        rng
+            Its generator for the policy, which draws nothing.
+        """
         self.params = params
         self.start(cluster, physics, rng)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from skedge.core.engine.apply import apply_all
 from skedge.core.engine.ledger import Case, Ledger
-from skedge.core.engine.orders import Facts, Orders
+from skedge.core.engine.orders import EventFacts, OrderRows
 from skedge.core.engine.step import EVENT, PAUSED, QUIET, step
 from skedge.core.model.cluster import Cluster, Physics
 from skedge.core.policy import Params
@@ -20,8 +20,18 @@ if TYPE_CHECKING:
 
 
 @lean
-def decide(case: Case, ledger: Ledger, state: GangState, facts: Facts, orders: Orders) -> None:
-    """Start the jobs at the head of the queue whose demand is free."""
+def decide(case: Case, ledger: Ledger, state: GangState, facts: EventFacts, orders: OrderRows) -> None:
+    """Start the jobs at the head of the queue whose demand is free.
+
+    Parameters
+    ----------
+    case, ledger, facts
+        The run, and what has happened.
+    state
+        In and out.
+    orders
+        Out.
+    """
     lists, lengths, n = state.edge.lists, state.edge.lengths, 0
     admit_gangs(case, ledger, state, facts, orders)
     for i in range(lengths[ACTIVE]):
@@ -34,8 +44,20 @@ def decide(case: Case, ledger: Ledger, state: GangState, facts: Facts, orders: O
 
 
 @lean
-def run(case: Case, ledger: Ledger, state: GangState, facts: Facts, orders: Orders, events: int) -> int:
-    """At most so many events of a simulation; returns as :func:`~skedge.core.engine.step.step`, or PAUSED."""
+def run(case: Case, ledger: Ledger, state: GangState, facts: EventFacts, orders: OrderRows, events: int) -> int:
+    """At most so many events of a simulation.
+
+    Parameters
+    ----------
+    case, ledger, state, facts, orders
+        As :func:`decide` has them.
+    events
+        At least 1.
+
+    Returns
+    -------
+    As of :func:`~skedge.core.engine.step.step`; BROKEN or PAUSED.
+    """
     for _ in range(events):
         outcome = step(case, ledger, facts)
         if outcome == EVENT:
@@ -63,6 +85,17 @@ class StrictFifo(GangPolicy):
     decision, loop = _decide, _run
 
     def __init__(self, params: Params, cluster: Cluster, physics: Physics, rng: Generator) -> None:
+        """Begin a run.
+
+        Parameters
+        ----------
+        params
+            Those of the policy.
+        cluster, physics
+            Of the scenario.
+        rng
+            Its generator for the policy, which draws nothing.
+        """
         self.params = params
         self.start(cluster, physics, rng)
 

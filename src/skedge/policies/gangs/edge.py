@@ -40,8 +40,8 @@ from skedge.core.engine.orders import (
     REJECT,
     SUSPEND,
     WAKE_AT,
-    Facts,
-    Orders,
+    EventFacts,
+    OrderRows,
     add_order,
 )
 from skedge.core.events import Allocate, Event, Order, Reject, Suspend, WakeAt, ps_in
@@ -105,7 +105,7 @@ def make_state(cluster: Cluster, rows: int, *, elastic: bool) -> EdgeState:
 
 
 @lean
-def admit(case: Case, ledger: Ledger, edge: EdgeState, facts: Facts, orders: Orders) -> None:
+def admit(case: Case, ledger: Ledger, edge: EdgeState, facts: EventFacts, orders: OrderRows) -> None:
     """Let those go that have left, take in arrivals; what can never fit on the edge goes to the cloud or is rejected.
 
     Jobs that can go only to the cloud wait while it is out of service.
@@ -156,7 +156,7 @@ def _remove(edge: EdgeState, job: int) -> None:
 
 
 @lean
-def _take_in(case: Case, ledger: Ledger, edge: EdgeState, job: int, orders: Orders) -> None:
+def _take_in(case: Case, ledger: Ledger, edge: EdgeState, job: int, orders: OrderRows) -> None:
     """Have a job be in the system, or send it to the cloud, or reject it."""
     job_row = ledger.jobs[job]
     kind, ps_kind = job_row[TYPE], job_row[PS_TYPE]
@@ -181,7 +181,7 @@ def _take_in(case: Case, ledger: Ledger, edge: EdgeState, job: int, orders: Orde
 
 
 @lean
-def to_cloud(case: Case, ledger: Ledger, edge: EdgeState, job: int, n: int, reason: int, orders: Orders) -> None:
+def to_cloud(case: Case, ledger: Ledger, edge: EdgeState, job: int, n: int, reason: int, orders: OrderRows) -> None:
     """Have `job` hold `n` workers in the cloud, for good; it waits while that is out of service.
 
     Parameters
@@ -243,7 +243,7 @@ def begin_orders(ledger: Ledger, edge: EdgeState) -> None:
 
 
 @lean
-def order_suspend(ledger: Ledger, edge: EdgeState, job: int, reason: int, orders: Orders) -> None:
+def order_suspend(ledger: Ledger, edge: EdgeState, job: int, reason: int, orders: OrderRows) -> None:
     """Suspend `job`, whose PS is free for the orders that follow.
 
     Parameters
@@ -262,7 +262,7 @@ def order_suspend(ledger: Ledger, edge: EdgeState, job: int, reason: int, orders
 
 
 @lean
-def order_allocate(case: Case, ledger: Ledger, edge: EdgeState, job: int, n_places: int, orders: Orders) -> int:
+def order_allocate(case: Case, ledger: Ledger, edge: EdgeState, job: int, n_places: int, orders: OrderRows) -> int:
     """Allocate the placement in the next `n_places` rows of the pool to `job`, with a PS; returns its slot.
 
     A job that runs keeps its PS. Another takes a free PS slot of its type: on a server of its placement, else of lowest
@@ -430,7 +430,7 @@ class EdgePolicy(BasePolicy):
         engine
             That of the run.
         events, until
-            As :meth:`~skedge.core.engine.engine.AllocationEngine.advance` has them.
+            As :meth:`~skedge.core.engine.arrays.EngineArrays.advance` has them.
         scenario
             All jobs, those to come too.
 

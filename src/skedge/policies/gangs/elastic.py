@@ -8,7 +8,7 @@ import numpy as np
 
 from skedge.core.engine.data import look_up
 from skedge.core.engine.ledger import FIRST, HELD, SIZE, TYPE, Case, Ledger
-from skedge.core.engine.orders import N_PLACES, Orders
+from skedge.core.engine.orders import N_PLACES, OrderRows
 from skedge.core.model.cluster import Cluster, Ints, Physics
 from skedge.core.model.network import upload_delay
 from skedge.core.model.time import NEVER
@@ -135,7 +135,7 @@ def look_up_own(ledger: Ledger, job: int, own: Ints) -> None:
 
 
 @lean
-def order_plan(case: Case, ledger: Ledger, state: ElasticState, job: int, orders: Orders) -> None:
+def order_plan(case: Case, ledger: Ledger, state: ElasticState, job: int, orders: OrderRows) -> None:
     """Allocate the workers of ``plan`` to `job`.
 
     Parameters

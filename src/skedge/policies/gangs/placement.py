@@ -147,7 +147,17 @@ def _take(ledger: Ledger, job: int, scratch: Scratch, verdict: int, n_filled: in
 
 @inlined
 def add_last_place(ledger: Ledger, job: int, room: Ints, sign: int) -> None:
-    """Add the workers of the job's present or last placement, times `sign`, to `room`, by (server, type)."""
+    """Add the workers of the job's present or last placement to `room`.
+
+    Parameters
+    ----------
+    ledger, job
+        The run, and the job.
+    room
+        In and out: workers by (server, type).
+    sign
+        1 to add them, -1 to take them away.
+    """
     job_row = ledger.jobs[job]
     for i in range(job_row[FIRST], job_row[FIRST] + job_row[SIZE]):
         room[ledger.workers[i, 0], job_row[TYPE]] += sign * ledger.workers[i, 1]

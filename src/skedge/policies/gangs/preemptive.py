@@ -27,8 +27,8 @@ from skedge.core.engine.orders import (
     MEASURED,
     N_INTERRUPTED,
     N_LEFT,
-    Facts,
-    Orders,
+    EventFacts,
+    OrderRows,
 )
 from skedge.core.engine.step import EVENT, PAUSED, QUIET, step
 from skedge.core.model.cluster import Ints
@@ -54,7 +54,7 @@ RANKED, STALE, ESTIMATE, WORK, WORK_COLOCATED, CHANGES, PLACES, N_SERVERS, BESID
 
 
 @lean
-def decide(case: Case, ledger: Ledger, state: ElasticState, facts: Facts, orders: Orders) -> None:
+def decide(case: Case, ledger: Ledger, state: ElasticState, facts: EventFacts, orders: OrderRows) -> None:
     """Rank the jobs, let them take in turn, carry out what changes.
 
     Parameters
@@ -80,7 +80,7 @@ def decide(case: Case, ledger: Ledger, state: ElasticState, facts: Facts, orders
 
 
 @inlined
-def _note(ledger: Ledger, edge: EdgeState, facts: Facts) -> None:
+def _note(ledger: Ledger, edge: EdgeState, facts: EventFacts) -> None:
     """Mark the jobs that have left, lost their workers with a server, arrived, or changed their speed."""
     stale, counters = edge.lists[STALE], facts.counters
     for i in range(counters[N_LEFT]):
@@ -372,7 +372,7 @@ def _nearest(room: Room) -> int:
 
 
 @lean
-def _carry_out(case: Case, ledger: Ledger, state: ElasticState, orders: Orders) -> None:
+def _carry_out(case: Case, ledger: Ledger, state: ElasticState, orders: OrderRows) -> None:
     """First what is taken from running jobs, then what they get, then those that begin: beside their PS first."""
     lists, jobs = state.edge.lists, state.edge.lists[CHANGES, : state.edge.lengths[CHANGES]]
     begin_orders(ledger, state.edge)
@@ -390,7 +390,7 @@ def _carry_out(case: Case, ledger: Ledger, state: ElasticState, orders: Orders) 
 
 
 @lean
-def _shrink(case: Case, ledger: Ledger, state: ElasticState, job: int, orders: Orders) -> None:
+def _shrink(case: Case, ledger: Ledger, state: ElasticState, job: int, orders: OrderRows) -> None:
     """Take from a running job the workers that its new placement has not; notes whether that has others."""
     room, n_plan, n_remaining = state.room, 0, 0
     _load(state, job)
@@ -407,7 +407,7 @@ def _shrink(case: Case, ledger: Ledger, state: ElasticState, job: int, orders: O
 
 
 @lean
-def _order(case: Case, ledger: Ledger, state: ElasticState, job: int, orders: Orders) -> None:
+def _order(case: Case, ledger: Ledger, state: ElasticState, job: int, orders: OrderRows) -> None:
     """Allocate the new placement of `job`."""
     _load(state, job)
     order_plan(case, ledger, state, job, orders)
@@ -424,7 +424,7 @@ def _load(state: ElasticState, job: int) -> None:
 
 
 @lean
-def run(case: Case, ledger: Ledger, state: ElasticState, facts: Facts, orders: Orders, events: int) -> int:
+def run(case: Case, ledger: Ledger, state: ElasticState, facts: EventFacts, orders: OrderRows, events: int) -> int:
     """At most so many events of a simulation.
 
     Parameters

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from skedge.core.engine.ledger import DEMAND, FIRST, HELD, PS_TYPE, SIZE, Case, Ledger
-from skedge.core.engine.orders import N_INTERRUPTED, N_PLACES, Facts, Orders
+from skedge.core.engine.orders import N_INTERRUPTED, N_PLACES, EventFacts, OrderRows
 from skedge.core.model.cluster import Ints
 from skedge.platform.jit import inlined, lean
 
@@ -67,7 +67,7 @@ class GangState(NamedTuple):
 
 
 @lean
-def admit_gangs(case: Case, ledger: Ledger, state: GangState, facts: Facts, orders: Orders) -> None:
+def admit_gangs(case: Case, ledger: Ledger, state: GangState, facts: EventFacts, orders: OrderRows) -> None:
     """:func:`~.edge.admit`; jobs that lost their workers with a server count as not started.
 
     Parameters
@@ -230,7 +230,7 @@ def _list_stops(lists: Ints, n_holders: int) -> None:
 
 
 @lean
-def fill(case: Case, ledger: Ledger, state: GangState, order: Ints, running_stay: bool, orders: Orders) -> None:
+def fill(case: Case, ledger: Ledger, state: GangState, order: Ints, running_stay: bool, orders: OrderRows) -> None:
     """Run as many jobs of `order` as fit, and write the orders that follow.
 
     Parameters
@@ -246,7 +246,7 @@ def fill(case: Case, ledger: Ledger, state: GangState, order: Ints, running_stay
 
 
 @lean
-def carry_out(case: Case, ledger: Ledger, state: GangState, orders: Orders) -> None:
+def carry_out(case: Case, ledger: Ledger, state: GangState, orders: OrderRows) -> None:
     """First all suspensions, then all placements: a job that is moved keeps its PS, so these come first.
 
     Parameters
@@ -273,7 +273,7 @@ def carry_out(case: Case, ledger: Ledger, state: GangState, orders: Orders) -> N
 
 
 @inlined
-def _write_place(ledger: Ledger, state: GangState, job: int, orders: Orders) -> int:
+def _write_place(ledger: Ledger, state: GangState, job: int, orders: OrderRows) -> int:
     """Write the placement that has been chosen for `job`, by server; returns on how many servers."""
     first, scratch, job_row = state.edge.lists[PLACES, job], state.scratch, ledger.jobs[job]
     place = orders.places[orders.counters[N_PLACES] :]
@@ -293,7 +293,7 @@ def _write_place(ledger: Ledger, state: GangState, job: int, orders: Orders) -> 
 
 
 @lean
-def _spill(case: Case, ledger: Ledger, state: GangState, orders: Orders) -> None:
+def _spill(case: Case, ledger: Ledger, state: GangState, orders: OrderRows) -> None:
     """What has never run and waits goes to the cloud, for good."""
     lists, lengths, n_active = state.edge.lists, state.edge.lengths, 0
     for i in range(lengths[ACTIVE]):
@@ -307,7 +307,7 @@ def _spill(case: Case, ledger: Ledger, state: GangState, orders: Orders) -> None
 
 
 @lean
-def note_changes(ledger: Ledger, state: GangState, orders: Orders) -> None:
+def note_changes(ledger: Ledger, state: GangState, orders: OrderRows) -> None:
     """:func:`~.sharing.note_shares` of what :func:`compare` has noted; the last of a decision's orders."""
     lists, lengths = state.edge.lists, state.edge.lengths
     active, stops = lists[ACTIVE, : lengths[ACTIVE]], lists[STOPS, : lengths[STOPS]]

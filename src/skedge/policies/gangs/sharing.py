@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skedge.core.engine.ledger import DEMAND, HELD, NOW, PS_TYPE, STOPPED, TYPE, Case, Ledger
-from skedge.core.engine.orders import Orders, add_wake
+from skedge.core.engine.orders import OrderRows, add_wake
 from skedge.core.model.cluster import Cluster, Floats, Ints
 from skedge.core.model.job_fields import JobColumns
 from skedge.core.model.time import NEVER
@@ -297,7 +297,7 @@ def _next_tenant(tenants: TenantState) -> int:
 
 @lean
 def note_shares(
-    ledger: Ledger, tenants: TenantState, active: Ints, stops: Ints, begins: Ints, orders: Orders
+    ledger: Ledger, tenants: TenantState, active: Ints, stops: Ints, begins: Ints, orders: OrderRows
 ) -> None:  # fmt: skip
     """Note who is given workers and who is preempted; ask to be woken when time alone next changes the order.
 

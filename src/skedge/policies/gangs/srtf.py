@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from skedge.core.engine.allocations import remaining
 from skedge.core.engine.apply import apply_all
 from skedge.core.engine.ledger import ARRIVED, DEMAND, NOW, Case, Ledger
-from skedge.core.engine.orders import FIRST_ARRIVED, Facts, Orders
+from skedge.core.engine.orders import FIRST_ARRIVED, EventFacts, OrderRows
 from skedge.core.engine.step import EVENT, PAUSED, QUIET, step
 from skedge.core.model.cluster import Ints
 from skedge.platform.jit import compiled, lean
@@ -21,8 +21,18 @@ REMAINING = OWN
 
 
 @lean
-def decide(case: Case, ledger: Ledger, state: GangState, facts: Facts, orders: Orders) -> None:
-    """Rank all jobs by remaining time and run as many as fit."""
+def decide(case: Case, ledger: Ledger, state: GangState, facts: EventFacts, orders: OrderRows) -> None:
+    """Rank all jobs by remaining time and run as many as fit.
+
+    Parameters
+    ----------
+    case, ledger, facts
+        The run, and what has happened.
+    state
+        In and out.
+    orders
+        Out.
+    """
     lists, lengths = state.edge.lists, state.edge.lengths
     admit_gangs(case, ledger, state, facts, orders)
     for job in range(facts.counters[FIRST_ARRIVED], ledger.counters[ARRIVED]):
@@ -76,8 +86,20 @@ def rank(last_order: Ints, jobs: Ints, left: Ints, table: Ints, remaining: Ints,
 
 
 @lean
-def run(case: Case, ledger: Ledger, state: GangState, facts: Facts, orders: Orders, events: int) -> int:
-    """At most so many events of a simulation; returns as :func:`~skedge.core.engine.step.step`, or PAUSED."""
+def run(case: Case, ledger: Ledger, state: GangState, facts: EventFacts, orders: OrderRows, events: int) -> int:
+    """At most so many events of a simulation.
+
+    Parameters
+    ----------
+    case, ledger, state, facts, orders
+        As :func:`decide` has them.
+    events
+        At least 1.
+
+    Returns
+    -------
+    As of :func:`~skedge.core.engine.step.step`; BROKEN or PAUSED.
+    """
     for _ in range(events):
         outcome = step(case, ledger, facts)
         if outcome == EVENT:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from skedge.core.engine.apply import apply_all
 from skedge.core.engine.ledger import DEMAND, HELD, NOW, Case, Ledger
-from skedge.core.engine.orders import N_FINISHED, N_INTERRUPTED, Facts, Orders, add_wake
+from skedge.core.engine.orders import N_FINISHED, N_INTERRUPTED, EventFacts, OrderRows, add_wake
 from skedge.core.engine.step import EVENT, PAUSED, QUIET, step
 from skedge.core.model.cluster import Cluster, Floats, Ints, Physics
 from skedge.core.model.time import NEVER, SECOND
@@ -351,8 +351,18 @@ def next_promotion(waiting: Ints, clocks: Clocks, table: Ints, knob: float, now:
 
 
 @lean
-def decide(case: Case, ledger: Ledger, state: TiresiasState, facts: Facts, orders: Orders) -> None:
-    """Account and demote, promote all that are due, select; D2."""
+def decide(case: Case, ledger: Ledger, state: TiresiasState, facts: EventFacts, orders: OrderRows) -> None:
+    """Account and demote, promote all that are due, select; D2.
+
+    Parameters
+    ----------
+    case, ledger, facts
+        The run, and what has happened.
+    state
+        In and out.
+    orders
+        Out.
+    """
     gang, clocks, numbers, now = state.gang, state.clocks, state.numbers, ledger.counters[NOW]
     lists, lengths = gang.edge.lists, gang.edge.lengths
     holders = lists[HOLDERS, : lengths[HOLDERS]]
@@ -423,7 +433,7 @@ def _sort(jobs: Ints, ascending: Ints) -> None:
 
 
 @lean
-def _wake(ledger: Ledger, state: TiresiasState, now: int, orders: Orders) -> None:
+def _wake(ledger: Ledger, state: TiresiasState, now: int, orders: OrderRows) -> None:
     """Ask for the next demotion or promotion."""
     lists, lengths, numbers = state.gang.edge.lists, state.gang.edge.lengths, state.numbers
     holders, waits = lists[HOLDERS, : lengths[HOLDERS]], lists[FURTHER, : lengths[FURTHER]]
@@ -438,8 +448,20 @@ def _wake(ledger: Ledger, state: TiresiasState, now: int, orders: Orders) -> Non
 
 
 @lean
-def run(case: Case, ledger: Ledger, state: TiresiasState, facts: Facts, orders: Orders, events: int) -> int:
-    """At most so many events of a simulation; returns as :func:`~skedge.core.engine.step.step`, or PAUSED."""
+def run(case: Case, ledger: Ledger, state: TiresiasState, facts: EventFacts, orders: OrderRows, events: int) -> int:
+    """At most so many events of a simulation.
+
+    Parameters
+    ----------
+    case, ledger, state, facts, orders
+        As :func:`decide` has them.
+    events
+        At least 1.
+
+    Returns
+    -------
+    As of :func:`~skedge.core.engine.step.step`; BROKEN or PAUSED.
+    """
     for _ in range(events):
         outcome = step(case, ledger, facts)
         if outcome == EVENT:
