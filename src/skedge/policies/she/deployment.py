@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.model.cluster import Bools, Floats, Ints
+from skedge.core.model.cluster import Floats, Ints
 from skedge.core.model.ties import TOLERANCE
-from skedge.platform.jit import compiled, lean
+from skedge.platform.jit import compiled, inlined, lean
 
 from .prices import LoadProfile, free_units, price, window_price
 
@@ -44,29 +44,6 @@ class DeploymentRequest(NamedTuple):
     interval: int
     worker_row: Ints
     ps_row: Ints
-    colocated: Ints
-
-
-class QualifiedServers(NamedTuple):
-    """The servers for jobs with a type of worker and a type of PS.
-
-    Attributes
-    ----------
-    has_worker, has_ps
-        Whether a server has such a worker, and such a PS, by number of the server.
-    servers
-        Those that have either, in the order of ties: edge before cloud, lower number first.
-    worker_rows, ps_rows
-        Their rows in the profiles of workers and of PSs.
-    colocated
-        1 for a server that alone gives a job xi = 1.
-    """
-
-    has_worker: Bools
-    has_ps: Bools
-    servers: Ints
-    worker_rows: Ints
-    ps_rows: Ints
     colocated: Ints
 
 
@@ -173,7 +150,7 @@ def best_plan(
     rule
         How plans are compared.
     y
-        Scratch, shape ``(servers,)``.
+        Filled with the workers of the plan by server, y_jsu, shape ``(servers,)``.
 
     Returns
     -------
@@ -182,13 +159,26 @@ def best_plan(
     best, w = Deployment(NO_PLAN, 0, math.inf, 0, -1), _empty_window(len(y))
     # c_j follows from D_u, so the loop of line 3 over c_j has nothing to try (H3)
     for n in range(1, request.max_workers + 1):
-        plan = _cost_c(request, n, workers, ps, y, w)
-        if _is_better(plan, best, rule):
-            best = plan
-        plan = cost_d_literal(request, n, workers, ps, y) if rule.literal else _cost_d(request, n, workers, ps, y, w)
-        if _is_better(plan, best, rule):
-            best = plan
+        for kind in (COST_C, COST_D):
+            plan = _plan(kind, n, request, workers, ps, rule, y, w)
+            if _is_better(plan, best, rule):
+                best = plan
+    if best.kind != NO_PLAN:
+        _plan(best.kind, best.workers, request, workers, ps, rule, y, w)
+    else:
+        y[:] = 0
     return best
+
+
+@inlined
+def _plan(
+    kind: int, n: int, request: DeploymentRequest, workers: LoadProfile, ps: LoadProfile, rule: PlanComparison,
+    y: Ints, w: Window,
+) -> Deployment:  # fmt: skip
+    """The cheapest plan of `n` workers of a kind."""
+    if kind == COST_C:
+        return _cost_c(request, n, workers, ps, y, w)
+    return cost_d_literal(request, n, workers, ps, y) if rule.literal else _cost_d(request, n, workers, ps, y, w)
 
 
 @lean
