@@ -110,13 +110,13 @@ def job_request(
             and (columns[RELEASE] + upload_delay(conditions.delays, job, server) < conditions.due)
         ):
             servers[n], n = server, n + 1
-    servers = servers[:n]
-    colocated = np.empty(n, np.int64)
+    rows, ps_rows, colocated = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
     for i in range(n):
+        rows[i] = servers[i] * widths[0] + columns[KIND]
+        ps_rows[i] = servers[i] * widths[1] + columns[PS_KIND]
         colocated[i] = case.one_server == 1 or servers[i] == case.cloud
-    rows, ps_rows = servers * widths[0] + columns[KIND], servers * widths[1] + columns[PS_KIND]
     work, interval = conditions.work[job], conditions.interval
-    return DeploymentRequest(work, columns[CHUNKS], case.slot, interval, rows, ps_rows, colocated), servers
+    return DeploymentRequest(work, columns[CHUNKS], case.slot, interval, rows, ps_rows, colocated), servers[:n]
 
 
 @inlined
@@ -136,7 +136,8 @@ def _reason(request: DeploymentRequest, plan: Deployment) -> int:
         return ONE_SERVER if plan.kind == COST_C else SPREAD
     if len(request.colocated) == 0:
         return NOT_UPLOADED
-    if slots_needed(request, request.colocated.max(), request.max_workers) > request.interval:
+    # if one server is enough for xi = 1 anywhere then on the last one, which is the cloud
+    if slots_needed(request, request.colocated[-1], request.max_workers) > request.interval:
         return TOO_LONG
     return NO_ROOM
 

@@ -59,7 +59,7 @@ class BatchRun:
         jobs, case = scenario.jobs, policy.case
         self.has_worker: Bools = policy.worker_capacity.T > 0
         self.worker_fits: Bools = self.has_worker.any(axis=1)[jobs.worker_type]
-        self.fits: Bools = self.worker_fits & policy.ps_capacity.any(axis=0)[jobs.ps_type]
+        self.fits: Bools = self.worker_fits & (policy.ps_capacity > 0).any(axis=0)[jobs.ps_type]
         self.uploads_start = whole_slots(jobs.arrival, scenario.physics.step)
         self.ends = np.zeros(len(jobs), np.int64)
         table = np.zeros((len(jobs), policy.state.jobs.shape[1]), np.int64)
@@ -129,7 +129,8 @@ class BatchRun:
 
     def rejected(self) -> dict[int, str]:
         """The reasons of the jobs that no server fits."""
-        return {job: TEXTS[self._lack(job)] for job in np.flatnonzero(~self.fits).tolist()}
+        jobs = np.flatnonzero(~self.fits)
+        return {job: TEXTS[lack] for job, lack in zip(jobs.tolist(), self._lack(jobs).tolist(), strict=True)}
 
     def _lack(self, jobs: Ints) -> Ints:
         return np.where(self.worker_fits[jobs], NO_PS, NO_WORKER)
