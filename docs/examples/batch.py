@@ -1,4 +1,4 @@
-"""A_online (She et al.) put together from Python: batches, prices, COST_C and COST_D, on two edge servers and a cloud.
+"""A_online (She et al.) put together from Python: batches, prices and plans, on two edge servers and a cloud.
 
 python docs/examples/batch.py
 """
@@ -9,7 +9,7 @@ from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.network import upload_row
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import HOUR, SECOND
-from skedge.policies.she.deployment import COST_C, NO_PLAN, DeploymentRequest, PlanComparison, best_plan, cost_c, cost_d
+from skedge.policies.she.deployment import NO_PLAN, DeploymentRequest, PlanComparison, best_plan
 from skedge.policies.she.prices import empty_profile, from_zero, take, with_room
 
 
@@ -43,10 +43,9 @@ def a_maxsche(scenario, batch, tau, workers, ps):
         work, most = scenario.announced_work[job], int(scenario.jobs.chunks[job])  # E D M / p by xi; D_j
         request = DeploymentRequest(work, most, slot, tau, s, s, colocated[s].astype(np.int64))
         y = np.zeros(len(s), np.int64)
-        plan = best_plan(request, workers, ps, PlanComparison(literal=0, least_cost=0), y)  # lines 4-14
+        plan = best_plan(request, workers, ps, PlanComparison(literal=0, least_cost=0), y)  # lines 4-14, 17: y_jsu
         if plan.kind == NO_PLAN or plan.cost >= 1:  # line 15: eta_j = 1 - cost; the next batch offers the job again
             continue
-        (cost_c if plan.kind == COST_C else cost_d)(request, plan.workers, workers, ps, y)  # line 17: y_jsu
         workers, ps = with_room(workers), with_room(ps)
         for server, n in zip(s[y > 0], y[y > 0], strict=True):  # line 18: f and g rise, and prices with them
             take(workers, server, n, 0, plan.slots)

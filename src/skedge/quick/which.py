@@ -10,7 +10,7 @@ from skedge.core.model.time_limits import has_time_limits
 from skedge.core.policy import Policy
 from skedge.core.record.schedule import Schedule
 
-from .batches import simulate as batches
+from . import batches
 from .chunks import simulate as chunks
 
 Simulate = Callable[[Scenario, Policy, Callable[[Event], None] | None], Schedule]

@@ -17,19 +17,21 @@ from builders.she_instances import small
 from golden.she_cases import CASES, HOUR, H, job, scenario
 from reference.batch import Decision, Plan, Setting, System, a_online
 from skedge.core.errors import PolicyError
+from skedge.core.events import Allocate, Event, Order, Reserve
 from skedge.core.model.cluster import Physics
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND
+from skedge.core.policy import View
 from skedge.core.registry import make_policy
 from skedge.explanation.explain import explain
 from skedge.policies.she import deployment
 from skedge.policies.she.deployment import COST_C, COST_D, NO_PLAN, DeploymentRequest
+from skedge.policies.she.policy import Batch
 from skedge.policies.she.prices import (
     LoadProfile,
     empty_profile,
     free_units,
     from_zero,
-    price_steps,
     take,
     window_price,
     with_room,
@@ -218,8 +220,8 @@ def test_a_book_is_the_sum_of_what_was_taken_slot_by_slot() -> None:
         b = int(rng.integers(a + 1, slots + 1))
         assert free_units(book, 0, a, b) == capacity - max(loads[a:b])
         assert window_price(book, 0, a, b) == pytest.approx(sum(prices[a:b]), abs=1e-12)
-        said = [price for start, end, price in price_steps(book, 0, a, b) for _ in range(start, end)]
-        assert said == pytest.approx(prices[a:b], abs=1e-12)
+        by_slot = [window_price(book, 0, t, t + 1) for t in range(a, b)]
+        assert by_slot == pytest.approx(prices[a:b], abs=1e-12)
 
 
 # -- invariants of ERRATA, section 2 ----------------------------------------------------------------------------------
@@ -470,6 +472,49 @@ def test_every_reason_to_wait_is_told() -> None:
         ("cloud_and_spread", "2", 4): "too_long",
         ("cloud_and_spread", "2", 8): "no_room",
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "waiting", "tau", "reason"),
+    [
+        ("ties_and_capacity", "1", 2, "not_uploaded"),
+        ("ties_and_capacity", "3", 4, "no_room"),
+        ("prices", "1", 2, "too_long"),
+    ],
+)
+def test_a_job_without_any_plan_is_explained_by_the_reason_alone(
+    name: str, waiting: str, tau: int, reason: str
+) -> None:
+    run = kept_run(CASES[name].scenario, CASES[name].policy)
+    told = explain(run, waiting, tau * H)
+    assert told.terms is not None
+    assert (told.verb, told.reason, told.terms["placement"], told.terms["eta"]) == ("postpone", reason, "none", None)
+    assert told.terms["plans"] == told.terms["prices"] == []
+    assert told.terms["earlier_batches"] == [{"tau_s": tau * H, "postponed": reason, "eta": 0.0}]
+
+
+def test_terms_are_those_of_the_jobs_turn_whichever_of_its_orders_they_are_asked_at() -> None:
+    """Case "prices", job 2: before the reservation and before the allocation, its own prices are not charged yet."""
+    terms: list[Any] = []
+
+    class Asked(Batch):
+        def decide(self, event: Event, view: View) -> Iterator[Order]:
+            for order in super().decide(event, view):
+                if isinstance(order, Reserve | Allocate) and view.job_id(order.job) == "2":
+                    terms.append(self.terms(order.job, view))
+                yield order
+
+    case = CASES["prices"]
+    play(case.scenario, Asked(**make_policy(case.policy).params.model_dump()))
+    reserved, allocated = terms
+    assert reserved == allocated
+    assert reserved["eta"] == pytest.approx(0.85)
+
+
+def test_no_job_that_has_left_waits_or_holds_workers() -> None:
+    policy = Batch()
+    assert play(two_ones(), policy).schedule.jobs["state"].to_list() == ["finished", "finished"]
+    assert (policy.waiting, policy.held) == ({}, set())
 
 
 def test_a_job_of_a_type_that_nobody_has_is_explained_too() -> None:

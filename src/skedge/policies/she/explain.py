@@ -50,7 +50,7 @@ def compare_plans(
         "compares": "eta = 1 - cost, the price of workers and PS over the window; then completion, one server, D_u",
         "batch": request.interval.bit_length(),
         "tau_s": request.interval * request.slot / SECOND,
-        "eta": 1 - plan.cost,
+        "eta": None if plan.kind == NO_PLAN else 1 - plan.cost,
         "D_u": plan.workers,
         "placement": _PLACEMENT[plan.kind],
         "slots": plan.slots,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from skedge.core.engine.ledger import longer
 from skedge.core.errors import PolicyError
 from skedge.core.events import (
-    CLOUD,
     Allocate,
     Event,
     Order,
@@ -23,58 +23,41 @@ from skedge.core.events import (
     WakeAt,
     ps_in,
 )
-from skedge.core.model.cluster import PS, WORKER, Bools, Cluster, Floats, Ints, Physics, Placement
+from skedge.core.model.cluster import PS, WORKER, Cluster, Floats, Ints, Physics, Placement
 from skedge.core.model.time import NEVER, SECOND
 from skedge.core.policy import BasePolicy, Guarantees, Params, View
 
-from .deployment import (
-    COST_C,
-    NO_PLAN,
-    Deployment,
-    DeploymentRequest,
-    PlanComparison,
-    QualifiedServers,
-    best_plan,
-    cost_c,
-    cost_d,
-    cost_d_literal,
-    slots_needed,
-)
+from .alg2 import book, choose, job_request
+from .deployment import PlanComparison, best_plan, cost_d, cost_d_literal
 from .explain import DeploymentSearch, compare_plans
 from .parameters import BatchParams
-from .prices import LoadProfile, empty_profile, from_zero, price_steps, take, with_room
+from .prices import LoadProfile, empty_profile, from_zero
+from .state import (
+    CHUNKS,
+    COUNT,
+    FIRST,
+    OUTCOMES,
+    PLAN_END,
+    PRICES,
+    PS_KIND,
+    PS_SLOT,
+    REASONS,
+    RELEASE,
+    SLOTS,
+    SPREAD,
+    BatchCase,
+    BatchConditions,
+    BatchState,
+    empty_state,
+    with_room,
+)
 
 if TYPE_CHECKING:
     from numpy.random import Generator
 
 
-@dataclass(frozen=True, slots=True)
-class Holdings:
-    """What an accepted job holds: workers by server, server of the PS, until the planned end [µs], for d_j slots."""
-
-    placement: Placement
-    ps_server: int
-    end: int
-    slots: int
-
-    def slots_left(self, now: int, slot: int) -> int:
-        """Slots of `slot` [µs] from `now` to the planned end, at least 1."""
-        return max(1, -(-(self.end - now) // slot))
-
-    def reservations(self, job: int, now: int, reason: str) -> Iterator[Reserve]:
-        """The plan that `job` holds, a row per server."""
-        workers_on = dict(self.placement)
-        for server in sorted({*workers_on, self.ps_server}):
-            yield Reserve(job, server, workers_on.get(server, 0), now, self.end, reason, int(server == self.ps_server))
-
-
-@dataclass(slots=True)
-class WaitingJob:
-    """A waiting job: release [µs], where the upload test starts; start of its uploads; results in earlier batches."""
-
-    release: int
-    upload_start: int
-    earlier_batches: list[dict[str, Any]]
+_ANY_TIME = np.iinfo(np.int64).max
+"""An upload that ends before this is in time."""
 
 
 def no_server_has(kind: str) -> str:
@@ -138,22 +121,28 @@ class Batch(BasePolicy):
         self.tau, self.wake_tau = 1, 0
         # intervals that double while failures recur would keep jobs that lost a server waiting ever longer (D10)
         self.longest = NEVER if physics.mtbf is None else max(1, -(-physics.mttr // physics.slot))
-        self.waiting: dict[int, WaitingJob] = {}
-        self.holdings: dict[int, Holdings] = {}
-        # ties go to the edge, then to the lower number (H7), so servers are always listed in this order
-        self.server_order = np.array(sorted(range(servers), key=lambda s: (s == cluster.cloud, s)), np.int64)
+        self.waiting: dict[int, list[dict[str, Any]]] = {}
+        """Jobs that wait, with their outcomes in earlier batches."""
+        self.held: set[int] = set()
+        self.copies: dict[tuple[int, int], Placement] = {}
         normed = p.price_norm == "2TSU"
         self.worker_curve = from_zero(p.F1, 2 * p.T * servers * max(len(cluster.worker_types), 1), normed=normed)
         self.ps_curve = from_zero(p.F2, 2 * p.T * servers * max(len(cluster.ps_types), 1), normed=normed)
         self.worker_capacity, self.ps_capacity = self._capacity(cluster.workers), self._capacity(cluster.ps)
-        self.ps_on: dict[tuple[int, int], list[int]] = {}
-        for slot, key in enumerate(zip(cluster.ps_server.tolist(), cluster.ps_type.tolist(), strict=True)):
-            self.ps_on.setdefault(key, []).append(slot)
+        self.resources = [[WORKER + name for name in cluster.worker_types], [PS + name for name in cluster.ps_types]]
         self.cost_d: DeploymentSearch = cost_d_literal if p.literal_cost_d else cost_d
-        self.rule = PlanComparison(int(p.literal_cost_d), int(self.least_cost))
-        self.qualified: dict[tuple[int, int], QualifiedServers] = {}
-        self.copies: dict[tuple[int, int], Placement] = {}
-        self.reset_profiles()
+        self.case = BatchCase(
+            PlanComparison(int(p.literal_cost_d), int(self.least_cost)),
+            # ties go to the edge, then to the lower number (H7)
+            np.array(sorted(range(servers), key=lambda s: (s == cluster.cloud, s)), np.int64),
+            np.array(cluster.ps_server, np.int64),
+            np.array(cluster.ps_type, np.int64),
+            (self.worker_capacity.shape[1], self.ps_capacity.shape[1]),
+            physics.slot,
+            -1 if cluster.cloud is None else cluster.cloud,
+            int(physics.colocation == "one_server"),
+        )
+        self.state = empty_state(cluster, *self._empty_profiles())
 
     def _capacity(self, slots: Ints) -> Floats:
         """Slots by server and type; a type that only the cloud has, -1, is the last."""
@@ -163,10 +152,10 @@ class Batch(BasePolicy):
             table[self.cluster.cloud] = np.inf if (limit := self.params.cloud_capacity) is None else limit
         return table
 
-    def reset_profiles(self) -> None:
-        """Begin with empty profiles, as each batch does."""
-        self.workers: LoadProfile = empty_profile(self.worker_capacity.ravel(), self.worker_curve)
-        self.ps: LoadProfile = empty_profile(self.ps_capacity.ravel(), self.ps_curve)
+    def _empty_profiles(self) -> tuple[LoadProfile, LoadProfile]:
+        """Profiles of workers and PSs without load."""
+        workers = empty_profile(self.worker_capacity.ravel(), self.worker_curve)
+        return workers, empty_profile(self.ps_capacity.ravel(), self.ps_curve)
 
     # -- Alg. 1 --------------------------------------------------------------------------------------------------
 
@@ -174,18 +163,18 @@ class Batch(BasePolicy):
         """Collect the jobs of the next batch; at tau_i decide on them."""
         for job in event.left:
             self.waiting.pop(job, None)
-            self.holdings.pop(job, None)
+            self.held.discard(job)
         if event.servers:
             self.copies.clear()
         for job in event.broken:
-            if job in self.holdings:  # not after an interruption: it waits for another plan
-                yield from self._extend(job, view)
+            if job in self.held:  # not after an interruption: it waits for another plan
+                yield from self._extend(job, view.now)
         for job in (*event.interrupted, *event.arrived):
-            yield from self._admit(job, view, release=view.now if job in self.holdings else int(view.jobs.arrival[job]))
+            yield from self._admit(job, view, release=view.now if job in self.held else int(view.jobs.arrival[job]))
         slots = view.now // self.physics.slot
         if slots >= self.tau:
             # tau_i = 2^(i-1): after an idle time the last one that has passed, not each of those between
-            due = self._last_due(slots)
+            due = self.last_due(slots)
             yield from self._maxsche(due, view)
             self.tau = due + min(due, self.longest)
         # one wake-up for each tau_i, however many jobs arrive before it
@@ -193,7 +182,7 @@ class Batch(BasePolicy):
             self.wake_tau = self.tau
             yield self._wake()
 
-    def _last_due(self, slots: int) -> int:
+    def last_due(self, slots: int) -> int:
         """The last tau_i that has passed in slot `slots` >= 1: 2^(i-1), and from some i on every `longest` slots."""
         first = 1 << self.longest.bit_length()
         if slots < first:
@@ -206,183 +195,128 @@ class Batch(BasePolicy):
 
     def _admit(self, job: int, view: View, release: int) -> Iterator[Order]:
         """Upload the data of a job to every server that could train it, or reject it."""
-        self.holdings.pop(job, None)
-        has_worker, has_ps, *_ = self._qualified(job, view)
-        for kind, servers in (("worker", has_worker), ("PS", has_ps)):
-            if not servers.any():
-                yield Reject(job, no_server_has(kind))
+        self.held.discard(job)
+        columns = view.jobs
+        kind, ps_kind, chunks = int(columns.worker_type[job]), int(columns.ps_type[job]), int(columns.chunks[job])
+        for name, capacity in (("worker", self.worker_capacity[:, kind]), ("PS", self.ps_capacity[:, ps_kind])):
+            if not capacity.any():
+                yield Reject(job, no_server_has(name))
                 return
-        self.waiting[job] = WaitingJob(release, view.now, [])
-        placement = self._copies(job, has_worker, view)
+        self.waiting[job] = []
+        self.state = self.state._replace(jobs=longer(self.state.jobs, job + 1))
+        # a type that only the cloud has, -1, is the last column of the profiles
+        widths = self.case.widths
+        self.state.jobs[job, : PS_KIND + 1] = release, view.now, chunks, kind % widths[0], ps_kind % widths[1]
+        placement = self._copies(kind, chunks, view)
         if placement:
             yield Upload(job, placement, copies=True)
 
-    def _copies(self, job: int, has_worker: Bools, view: View) -> Placement:
-        """All servers that can hold workers of the job, with D_j workers each: the same for equal jobs."""
-        key = int(view.jobs.worker_type[job]), int(view.jobs.chunks[job])
-        if key not in self.copies:
-            self.copies[key] = tuple((s, key[1]) for s in np.flatnonzero(has_worker & view.in_service).tolist())
-        return self.copies[key]
-
-    def _qualified(self, job: int, view: View) -> QualifiedServers:
-        """The servers for jobs of this one's types."""
-        key = int(view.jobs.worker_type[job]), int(view.jobs.ps_type[job])
-        if key not in self.qualified:
-            self.qualified[key] = self.qualified_servers(*key)
-        return self.qualified[key]
-
-    def qualified_servers(self, kind: int, ps_kind: int) -> QualifiedServers:
-        """The servers for jobs of a type of worker and a type of PS; -1: a type that only the cloud has."""
-        width, ps_width = self.worker_capacity.shape[1], self.ps_capacity.shape[1]
-        has_worker, has_ps = self.worker_capacity[:, kind] > 0, self.ps_capacity[:, ps_kind] > 0
-        servers = self.server_order[(has_worker | has_ps)[self.server_order]]
-        colocated = (servers == self.cluster.cloud) | (self.physics.colocation == "one_server")
-        worker_rows, ps_rows = servers * width + kind % width, servers * ps_width + ps_kind % ps_width
-        return QualifiedServers(has_worker, has_ps, servers, worker_rows, ps_rows, colocated.astype(np.int64))
+    def _copies(self, kind: int, chunks: int, view: View) -> Placement:
+        """All servers that can hold workers of a type, with D_j workers each: the same for equal jobs."""
+        if (kind, chunks) not in self.copies:
+            servers = np.flatnonzero((self.worker_capacity[:, kind] > 0) & view.in_service)
+            self.copies[kind, chunks] = tuple((s, chunks) for s in servers.tolist())
+        return self.copies[kind, chunks]
 
     # -- Alg. 2 --------------------------------------------------------------------------------------------------
 
-    def _maxsche(self, tau: int, view: View) -> Iterator[Order]:
-        """A_maxsche on J_i = the jobs with a_j < tau_i that wait (H16)."""
-        # J_i: a_j < tau_i, strictly; a job that arrives at tau_i itself is for the next batch (H16)
-        batch = [job for job, record in self.waiting.items() if record.release < tau * self.physics.slot]
-        if not batch:
-            return
-        # prices begin anew with each batch, and whoever still trains is booked first
-        self.reset_profiles()
-        for job, holdings in self.holdings.items():
-            self._take(job, holdings, view)
-        for job in sorted(batch, key=lambda job: (self._shortest(job, view), job)):
-            request, servers = self._request(job, tau, view)
-            plan = best_plan(request, self.workers, self.ps, self.rule, np.zeros(len(servers), np.int64))
-            # `terms` explains the job whose order is being carried out, before the next job changes the prices
-            self.last_decision = job, request, servers, plan
-            # Alg. 2 line 15: eta = 1 - cost must be positive
-            if plan.kind != NO_PLAN and plan.cost < 1:
-                yield from self._accept(job, request, servers, plan, view)
-            else:
-                yield self._postpone(job, tau, request, plan)
+    def open_batch(self, tau: int, waiting: Ints, held: Ints, conditions: BatchConditions) -> Ints:
+        """Begin the batch of tau_i = `tau`: J_i, the jobs that A_maxsche decides on, in order.
 
-    def _shortest(self, job: int, view: View) -> int:
-        """The key that orders the jobs of a batch, before their number (H20)."""
-        return -(-int(view.work[job, 1]) // int(view.jobs.chunks[job])) if self.params.order == "shortest" else 0
-
-    def _request(self, job: int, tau: int, view: View) -> tuple[DeploymentRequest, list[int]]:
-        """The job and the servers that it may use, in the order of ties."""
-        qualified, usable = self._qualified(job, view), view.in_service
-        if self.aware_of_uploads:
-            data_ready = self.waiting[job].release + view.upload_delays(job)
-            tau_us = tau * self.physics.slot
-            usable = usable & (data_ready < tau_us if self.params.strict_upload else data_ready <= tau_us)
-        selected = usable[qualified.servers]
-        max_workers, slot = int(view.jobs.chunks[job]), self.physics.slot
+        Parameters
+        ----------
+        tau
+            In slots.
+        waiting, held
+            Jobs that wait, and those that hold workers.
+        conditions
+            Those of the batch; its `interval` and `due` are set here.
+        """
+        limit, jobs = tau * self.physics.slot, self.state.jobs
+        # a_j < tau_i, strictly; a job that arrives at tau_i itself is for the next batch (H16)
+        batch = np.sort(waiting[jobs[waiting, RELEASE] < limit])
+        if not len(batch):
+            return batch
+        due = limit + (not self.params.strict_upload) if self.aware_of_uploads else _ANY_TIME
         # equal to tau where no server fails; with D10 tau is no power of two, and the last one below it bounds the plan
-        interval = 1 << (tau.bit_length() - 1)
-        request = DeploymentRequest(
-            view.work[job],
-            max_workers,
-            slot,
-            interval,
-            qualified.worker_rows[selected],
-            qualified.ps_rows[selected],
-            qualified.colocated[selected],
-        )
-        return request, qualified.servers[selected].tolist()
+        self.conditions = conditions._replace(interval=1 << (tau.bit_length() - 1), due=due)
+        # prices begin anew with each batch, and whoever still trains is booked first
+        workers, ps = self._empty_profiles()
+        self.state = self.state._replace(workers=workers, ps=ps)
+        self._book(held, conditions.now, priced=False)
+        if self.params.order == "arrival":
+            return batch
+        training = -(-conditions.work[batch, 1] // jobs[batch, CHUNKS])
+        return batch[training.argsort(kind="stable")]
 
-    def _accept(
-        self, job: int, request: DeploymentRequest, servers: list[int], plan: Deployment, view: View
-    ) -> Iterator[Order]:
-        """Alg. 2, lines 15-18: deploy the job by its plan; f, g and prices rise."""
-        y = self._workers_of(request, plan)
-        placement = tuple(sorted((servers[i], int(y[i])) for i in np.flatnonzero(y)))
-        ps_server, slots = servers[plan.ps], plan.slots
-        holdings = Holdings(placement, ps_server, self._end(job, placement, slots, view), slots)
-        reason, eta = "one_server" if plan.kind == COST_C else "spread", 1 - plan.cost
-        yield from holdings.reservations(job, view.now, reason)
-        yield Allocate(job, placement, ps_in(self.free_ps(job, ps_server, view)), reason, value=eta)
+    def each(self, jobs: Ints, step: Callable[[BatchState, Ints], int]) -> None:
+        """Call `step` until all `jobs` are done, with larger arrays whenever one is full."""
+        while len(jobs):
+            self.state = with_room(self.state, len(self.case.servers))
+            jobs = jobs[step(self.state, jobs) :]
+
+    def _book(self, jobs: Ints, now: int, *, priced: bool) -> None:
+        self.each(jobs, lambda state, jobs: book(self.case, state, jobs, now, priced))
+
+    def _maxsche(self, tau: int, view: View) -> Iterator[Order]:
+        """A_maxsche on J_i, job by job."""
+        waiting, held = np.array([*self.waiting], np.int64), np.array([*self.held], np.int64)
+        conditions = BatchConditions(0, 0, view.now, view.delays(), np.array(view.work), np.array(view.in_service))
+        for job in self.open_batch(tau, waiting, held, conditions).tolist():
+            self.state = with_room(self.state, len(self.case.servers))
+            self.state.counters[[OUTCOMES, PRICES]] = 0
+            self.state.ps_job[:] = view.ps_job
+            reason, eta = choose(self.case, self.state, job, self.conditions), float(self.state.values[0])
+            if reason <= SPREAD:
+                yield from self._accept(job, REASONS[reason], eta, view.now)
+            else:
+                yield self._postpone(job, tau, REASONS[reason], None if math.isnan(eta) else eta)
+
+    def _accept(self, job: int, reason: str, eta: float, now: int) -> Iterator[Order]:
+        """The orders of the plan of a job, and the prices that it changes."""
+        yield from self._reservations(job, now, reason)
+        placement = tuple((server, workers) for _, server, workers, *_ in self._plan(job) if workers)
+        yield Allocate(job, placement, ps_in(int(self.state.jobs[job, PS_SLOT])), reason, value=eta)
         del self.waiting[job]
-        self.holdings[job] = holdings
-        self._take(job, holdings, view)
-        # after the job is booked: the record has the prices that the next job finds
-        priced = tuple(self._changed_prices(job, holdings, view))
-        if priced:
-            yield Price(job, priced)
+        self.held.add(job)
+        # only now: `terms` is asked before an order is carried out, and shows the prices that were compared
+        self._book(np.array([job]), now, priced=True)
+        pieces = tuple(piece for _, _, piece in self.priced_pieces())
+        if pieces:
+            yield Price(job, pieces)
 
-    def _workers_of(self, request: DeploymentRequest, plan: Deployment) -> Ints:
-        """Workers of a plan by place in `request`, y_jsu."""
-        y = np.zeros(len(request.colocated), np.int64)
-        deploy = cost_c if plan.kind == COST_C else self.cost_d
-        deploy(request, plan.workers, self.workers, self.ps, y)
-        return y
-
-    def _end(self, job: int, placement: Placement, slots: int, view: View) -> int:
-        """c_j [µs]: the start, or when the last data come, and d_j slots."""
-        delays, upload_start = view.upload_delays(job), self.waiting[job].upload_start
-        data_ready = max(upload_start + int(delays[s]) for s, _ in placement)
-        # copies are uploaded from the arrival on, so mostly all is there at tau_i already
-        return max(view.now, data_ready) + slots * self.physics.slot
-
-    def _postpone(self, job: int, tau: int, request: DeploymentRequest, plan: Deployment) -> Postpone:
+    def _postpone(self, job: int, tau: int, reason: str, eta: float | None) -> Postpone:
         """The order with the reason why a job waits for the next batch."""
-        reason, eta = "too_dear", None
-        if plan.kind != NO_PLAN:
-            eta = 1 - plan.cost
-        elif not len(request.colocated):
-            reason = "not_uploaded"
-        elif slots_needed(request, int(request.colocated.max()), request.max_workers) > request.interval:
-            reason = "too_long"
-        else:
-            reason = "no_room"
         tau_s = tau * self.physics.slot / SECOND
-        self.waiting[job].earlier_batches.append(
-            {"tau_s": tau_s, "postponed": reason, "eta": 0.0 if eta is None else eta}
-        )
+        self.waiting[job].append({"tau_s": tau_s, "postponed": reason, "eta": 0.0 if eta is None else eta})
         return Postpone(job, reason, eta)
+
+    def priced_pieces(self) -> Iterator[tuple[int, int, Piece]]:
+        """The rows of prices: the time, the job that changed them, and the price."""
+        n, state = self.state.counters[PRICES], self.state
+        for row, price in zip(state.prices[:n].tolist(), state.price[:n].tolist(), strict=True):
+            time, job, server, is_ps, kind, start, end = row
+            yield time, job, Piece(server, self.resources[is_ps][kind], start, end, price)
 
     # -- what is held --------------------------------------------------------------------------------------------
 
-    def _extend(self, job: int, view: View) -> Iterator[Order]:
+    def _plan(self, job: int) -> list[list[int]]:
+        """The rows of the plan of a job."""
+        first, count = self.state.jobs[job, [FIRST, COUNT]].tolist()
+        rows: list[list[int]] = self.state.plans[first : first + count].tolist()
+        return rows
+
+    def _reservations(self, job: int, now: int, reason: str) -> Iterator[Reserve]:
+        """The plan of `job`, a row per server."""
+        end = int(self.state.jobs[job, PLAN_END])
+        for _, server, workers, ps, *_ in self._plan(job):
+            yield Reserve(job, server, workers, now, end, reason, ps)
+
+    def _extend(self, job: int, now: int) -> Iterator[Order]:
         """Extend the plan of a job that has outlived it, by its originally planned length (D8)."""
-        holdings = self.holdings[job]
-        self.holdings[job] = replace(holdings, end=view.now + holdings.slots * self.physics.slot)
-        yield from self.holdings[job].reservations(job, view.now, "extended")
-
-    def _rows(self, job: int, holdings: Holdings, view: View) -> tuple[list[tuple[int, int, int]], int]:
-        """(server, workers, row in the profile of workers) of a job, and its row in that of PSs."""
-        width, ps_width = self.worker_capacity.shape[1], self.ps_capacity.shape[1]
-        kind, ps_kind = int(view.jobs.worker_type[job]) % width, int(view.jobs.ps_type[job]) % ps_width
-        return [(s, n, s * width + kind) for s, n in holdings.placement], holdings.ps_server * ps_width + ps_kind
-
-    def _take(self, job: int, holdings: Holdings, view: View) -> None:
-        """Book a job's holdings from now to its planned end, where the capacity is limited."""
-        rows, ps_row = self._rows(job, holdings, view)
-        slots = holdings.slots_left(view.now, self.physics.slot)
-        for _, n, row in rows:
-            if self.workers.capacity[row] < np.inf:
-                self.workers = with_room(self.workers)
-                take(self.workers, row, n, 0, slots)
-        if self.ps.capacity[ps_row] < np.inf:
-            self.ps = with_room(self.ps)
-            take(self.ps, ps_row, 1, 0, slots)
-
-    def _changed_prices(self, job: int, holdings: Holdings, view: View) -> Iterator[Piece]:
-        """The prices that a job has just changed."""
-        rows, ps_row = self._rows(job, holdings, view)
-        slots, slot, now = holdings.slots_left(view.now, self.physics.slot), self.physics.slot, view.now
-        kind, ps_kind = int(view.jobs.worker_type[job]), int(view.jobs.ps_type[job])
-        changed = [(s, WORKER, self.cluster.worker_types, kind, self.workers, row) for s, _, row in rows]
-        changed.append((holdings.ps_server, PS, self.cluster.ps_types, ps_kind, self.ps, ps_row))
-        for server, prefix, types, type_index, profile, row in changed:
-            if type_index >= 0:
-                for a, b, price in price_steps(profile, row, 0, slots):
-                    yield Piece(server, prefix + types[type_index], now + a * slot, now + b * slot, price)
-
-    def free_ps(self, job: int, server: int, view: View) -> int:
-        """The first free PS slot of the job's type on `server`; by its profile there is one."""
-        if server == self.cluster.cloud:
-            return CLOUD
-        ps_job = view.ps_job
-        return next(slot for slot in self.ps_on[server, int(view.jobs.ps_type[job])] if ps_job[slot] < 0)
+        columns = self.state.jobs[job]
+        columns[PLAN_END] = now + columns[SLOTS] * self.physics.slot
+        yield from self._reservations(job, now, "extended")
 
     # -- why -----------------------------------------------------------------------------------------------------
 
@@ -390,9 +324,10 @@ class Batch(BasePolicy):
         """What was compared: the best plan of each D_u on one server and spread, the prices, earlier batches."""
         if job not in self.waiting:
             return {"compares": "its types with those that servers have"}
-        _, request, servers, plan = self.last_decision
-        names = [self.cluster.label(s) for s in servers]
-        comparison = compare_plans(
-            request, plan, self._workers_of(request, plan), self.workers, self.ps, self.cost_d, names
-        )
-        return {**comparison, "earlier_batches": self.waiting[job].earlier_batches}
+        state = self.state
+        request, servers = job_request(self.case, state, job, self.conditions)
+        y = np.zeros(len(servers), np.int64)
+        plan = best_plan(request, state.workers, state.ps, self.case.rule, y)
+        names = [self.cluster.label(s) for s in servers.tolist()]
+        comparison = compare_plans(request, plan, y, state.workers, state.ps, self.cost_d, names)
+        return {**comparison, "earlier_batches": self.waiting[job]}

@@ -73,6 +73,7 @@ def with_room(profile: LoadProfile) -> LoadProfile:
     return profile._replace(starts=wider(profile.starts), load=wider(profile.load))
 
 
+@lean
 def take(profile: LoadProfile, row: int, units: int, start: int, end: int) -> None:
     """Take units from slot `start` up to slot `end`.
 
@@ -87,7 +88,7 @@ def take(profile: LoadProfile, row: int, units: int, start: int, end: int) -> No
     start, end
         Slots, ``0 <= start < end``.
     """
-    profile.size[row] = add(profile.starts, profile.load, row, int(profile.size[row]), units, start, end, 0)
+    profile.size[row] = add(profile.starts, profile.load, row, profile.size[row], units, start, end, 0)
 
 
 @lean
@@ -136,25 +137,3 @@ def window_price(profile: LoadProfile, row: int, start: int, end: int) -> float:
             total += slots * price(profile, row, profile.load[row, i])
         i += 1
     return total
-
-
-def price_steps(profile: LoadProfile, row: int, start: int, end: int) -> list[tuple[int, int, float]]:
-    """Prices of a unit from slot `start` up to `end`, step by step.
-
-    Parameters
-    ----------
-    profile, row
-        The loads, and the resource.
-    start, end
-        Slots, ``0 <= start < end``.
-
-    Returns
-    -------
-    (from, up to, price) in order of time; empty for an unlimited resource.
-    """
-    if math.isinf(profile.capacity[row]):
-        return []
-    starts, size = profile.starts[row].tolist(), int(profile.size[row])
-    steps = zip(starts[:size], [*starts[1:size], end], profile.load[row, :size].tolist(), strict=True)
-    cut = [(max(a, start), min(b, end), load) for a, b, load in steps]
-    return [(a, b, float(price(profile, row, load))) for a, b, load in cut if a < b]

@@ -12,7 +12,7 @@ from skedge.core.errors import PolicyError
 from skedge.core.events import Event
 from skedge.core.model.scenario import Scenario
 from skedge.prepare import prepare_policy
-from skedge.quick.batches.simulate import covers, simulate
+from skedge.quick.batches import covers, simulate
 from skedge.scenario.file import scenario_of
 from skedge.simulate import run
 
