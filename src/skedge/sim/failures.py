@@ -16,8 +16,10 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 from numpy.random import Generator
 
+from skedge.core.engine import truth as truth_of
 from skedge.core.engine.agenda import CLOUD_ENDS, CLOUD_STARTS
 from skedge.core.engine.lanes import ARRIVE, COUNT, HEAD, JOB, LEFT, UNKNOWN, group_of, send, with_room
+from skedge.core.engine.truth import Truth, arrive_now, close, touch
 from skedge.core.errors import SkedgeError
 from skedge.core.events import CLOUD, Dispatch, Event, Order, Reject
 from skedge.core.kernel.kernel import Kernel
@@ -27,9 +29,7 @@ from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import NEVER
 from skedge.platform.jit import lean
 
-from . import lanes as truth_of
 from .away import CloudChunks
-from .lanes import Truth, arrive_now, close, touch
 from .world import SimulatedWorld
 
 FAILED = "server_failed"

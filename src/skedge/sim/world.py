@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from skedge.core.engine import truth as truth_of
 from skedge.core.engine.agenda import CLOUD_ENDS, CLOUD_STARTS, GANG_ENDS, JOB_FAILS, SLOT_ENDS, WAKE
+from skedge.core.engine.lag import make_lag
 from skedge.core.engine.lanes import NO_LINKS, group_of, send, send_chunks, with_room
 from skedge.core.events import (
     CLOUD,
@@ -28,14 +30,14 @@ from skedge.core.model.cluster import Ints, Placement
 from skedge.core.model.network import upload_delay
 from skedge.core.model.time import NEVER, whole_slots
 
-from . import lanes as truth_of
 from .ends import JobEnds
 from .holding import holding_of
-from .lag import make_lag
 from .progress import ProgressWatchdog, lane_work
 from .runs import RunLog
 
 _NO_FACTS = LaneFacts()
+
+_change_in_cloud: Any = truth_of.change_in_cloud.py_func  # type: ignore[attr-defined]
 
 
 class SimulatedWorld:
@@ -268,15 +270,7 @@ class SimulatedWorld:
 
     def _cloud(self, kind: int, job: int, chunks: int) -> bool:
         """Start or end `chunks` chunks of `job` in the cloud; returns whether the job is finished."""
-        truth = self.truth
-        change = chunks if kind == CLOUD_STARTS else -chunks
-        truth.in_service[job] += change
-        truth.switches[truth.size[truth_of.SWITCHES], 0] = job
-        truth.size[truth_of.SWITCHES] += 1
-        if kind == CLOUD_STARTS:
-            return False
-        truth.left[job] -= chunks
-        return bool(truth.left[job] == 0)
+        return bool(_change_in_cloud(self.truth, kind, job, chunks))
 
     def _allocate(self, order: Allocate) -> None:
         self.holding.stop(order.job)

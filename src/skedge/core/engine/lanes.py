@@ -1,7 +1,7 @@
 """Lanes: queues of data chunks on worker slots, and the rule that the highest rank runs first.
 
 The same code serves the kernel's *belief* (announced durations, completions only by facts), the simulated *truth*
-(:mod:`skedge.sim.lanes`), and *projections* into the future (:mod:`skedge.core.engine.projection`).
+(:mod:`skedge.core.engine.truth`), and *projections* into the future (:mod:`skedge.core.engine.projection`).
 
 Each row of a lane is a *group*: the chunks of one job on that lane, which are identical but for their number. Rows are
 sorted worst rank first: the group in service is last, so that progress touches only the last row. Groups still being

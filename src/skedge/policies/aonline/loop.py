@@ -1,0 +1,295 @@
+"""Whole runs, compiled: Alg. 1 and Alg. 5 on the engine's ledger and on both instances of the lanes.
+
+A_greedy, the projection of a lane, the choice of a PS and the transitions are the functions that ``policy.py``, the
+kernel and the simulated world call; the loop carries facts and orders between them. If every chunk takes as long as
+announced, belief and truth are equal whenever a job arrives, and one instance of the lanes serves as both.
+"""
+
+from __future__ import annotations
+
+from skedge.core.engine.agenda import (
+    CLOUD_ENDS,
+    CLOUD_STARTS,
+    ENTRY_JOB,
+    ENTRY_KIND,
+    ENTRY_NUMBER,
+    ENTRY_TIME,
+    drop,
+    put,
+)
+from skedge.core.engine.ahead import has_lookahead, look_ahead
+from skedge.core.engine.allocations import reject, release_ps, take_ps
+from skedge.core.engine.lanes import EACH, LEFT, believe_finished, bring_to, send_chunks
+from skedge.core.engine.ledger import (
+    ADMITTED,
+    AGENDA,
+    ARRIVED,
+    CHUNKS,
+    COLOCATED,
+    DONE,
+    NO_PS,
+    NO_VALUE,
+    NOW,
+    PS_TYPE,
+    TYPE,
+    Case,
+    Ledger,
+)
+from skedge.core.engine.projection import common_scale, fill_weights
+from skedge.core.engine.step import n_arrivals, next_time
+from skedge.core.engine.truth import DONE as COMPLETED
+from skedge.core.engine.truth import (
+    FACT_JOB,
+    FACT_LANE,
+    FACT_TIME,
+    FACTS,
+    QUIET,
+    SETTLED,
+    SWITCHES,
+    arrive_now,
+    change_in_cloud,
+    run,
+)
+from skedge.core.engine.truth import FULL as NO_BUFFER
+from skedge.core.model.network import upload_delay
+from skedge.core.model.time import NEVER
+from skedge.platform.jit import compiled, inlined, lean
+
+from .a_greedy import CLOUD, JobChunks, count_postponed, fill_group, greedy
+from .a_ps import choose_ps
+from .state import (
+    ANSWERED,
+    BASE,
+    DISPATCHES,
+    IMPOSSIBLE,
+    MORE,
+    PLACED,
+    STUCK,
+    UNSETTLED,
+    LaneBooks,
+    LaneCase,
+    can_send,
+    has_rows,
+)
+
+OVER, FULL, PAUSED, ALL_ANSWERED, UNCOUNTED = range(5)
+"""Why :func:`advance` returns: the run is over, or cannot go on; the arrays need room; it has done its events; all jobs
+of the ledger are answered, and more follow. Within it: the chunks that the dispatch at hand postpones are to be
+counted."""
+
+
+@compiled
+def advance(case: LaneCase, books: LaneBooks, events: int) -> int:
+    """Go on for at most this number of events; stops before one, or a dispatch, for which an array may lack room."""
+    while True:
+        why, events = _go_on(case, books, events)
+        if why != UNCOUNTED:
+            return why
+        # it allocates, so it is not called within the loop, where references to arrays are not counted
+        c = _chunks(case, books, books.counters[ANSWERED])
+        lane, postponed = books.order[0, : c.chunks], books.order[1, : c.chunks]
+        count_postponed(
+            books.belief, c, case.lane_server, case.engine.delays, books.weights, books.costs.scratch, lane, postponed
+        )
+
+
+@lean
+def _go_on(case: LaneCase, books: LaneBooks, events: int) -> tuple[int, int]:
+    """:func:`advance` until chunks are to be counted; returns why it stops, and the number of events left."""
+    why = PAUSED
+    while events > 0 and why == PAUSED:
+        why = _answer(case, books)
+        if why == PAUSED and books.counters[MORE] == 1 and books.counters[ANSWERED] == len(books.ledger.jobs):
+            _learn(case, books)
+            why = ALL_ANSWERED
+        elif why == PAUSED and not has_rows(books):
+            why = FULL
+        elif why == PAUSED:
+            events -= 1
+            why = _next_event(case, books)
+    return why, events
+
+
+@inlined
+def _answer(case: LaneCase, books: LaneBooks) -> int:
+    """Dispatch or reject the jobs that have arrived; PAUSED if all are answered."""
+    counters = books.counters
+    while counters[ANSWERED] < books.ledger.counters[ARRIVED]:
+        job = counters[ANSWERED]
+        if counters[PLACED] == 0:
+            if not can_send(books, job):
+                return FULL
+            counters[PLACED] = _place(case, books, job)
+            if counters[PLACED] == LACKING:
+                return UNCOUNTED
+        if counters[PLACED] == REJECTED:
+            reject(books.ledger, job, 0, NO_VALUE)
+        else:
+            _send(case, books, job)
+        counters[PLACED] = 0
+        counters[ANSWERED] += 1
+    return PAUSED
+
+
+@inlined
+def _next_event(case: LaneCase, books: LaneBooks) -> int:
+    """Run the lanes up to the next event and carry it out; PAUSED if the run may go on."""
+    counters, times, why, now = books.counters, books.ledger.counters, QUIET, next_time(books.ledger)
+    if counters[DISPATCHES] > 0:
+        why, now = run(books.truth, times[NOW] if counters[UNSETTLED] else -1, now)
+    counters[UNSETTLED] = 0
+    if why == NO_BUFFER:
+        _learn(case, books)
+        return FULL
+    if why == QUIET and now == NEVER:
+        return OVER
+    times[NOW] = now
+    if why == SETTLED:
+        _give_ps(case.engine, books)
+    else:
+        counters[UNSETTLED] = 1
+        _happening(books, now)
+    return PAUSED if counters[STUCK] == 0 else OVER
+
+
+@lean
+def _happening(books: LaneBooks, now: int) -> None:
+    """Completions, arrivals, and what happens in the cloud now."""
+    ledger, truth, agenda = books.ledger, books.truth, books.ledger.agenda
+    while ledger.counters[AGENDA] > 0 and agenda[0, ENTRY_TIME] <= now:
+        kind, job, chunks = agenda[0, ENTRY_KIND], agenda[0, ENTRY_JOB], agenda[0, ENTRY_NUMBER]
+        drop(agenda, ledger.counters)
+        if change_in_cloud(truth, kind, job, chunks):
+            _finish(books, job)
+    for i in range(truth.size[COMPLETED]):
+        _finish(books, truth.done[i])
+    truth.size[COMPLETED] = 0
+    ledger.counters[ARRIVED] += n_arrivals(ledger)
+
+
+@inlined
+def _finish(books: LaneBooks, job: int) -> None:
+    """`job` completes."""
+    counters = books.ledger.counters
+    release_ps(books.ledger, job)
+    books.completed[counters[DONE]] = job
+    counters[DONE] += 1
+
+
+@lean
+def _give_ps(case: Case, books: LaneBooks) -> None:
+    """Take the PS from the jobs that have paused, then give one to those that have started, in order: Alg. 5."""
+    ledger, switches, n_started = books.ledger, books.truth.switches, 0
+    for i in range(books.truth.size[SWITCHES]):
+        job, running, k = switches[i, 0], switches[i, 1], n_started
+        if running == 0:
+            release_ps(ledger, job)
+            continue
+        while k > 0 and switches[k - 1, 0] > job:
+            switches[k, 0] = switches[k - 1, 0]
+            k -= 1
+        switches[k, 0] = job
+        n_started += 1
+    books.truth.size[SWITCHES] = 0
+    for i in range(n_started):
+        ps = _ps_for(case, ledger, switches[i, 0])
+        if ps == NO_PS and books.counters[STUCK] == 0:
+            books.counters[STUCK] = switches[i, 0] + 1
+        take_ps(ledger, switches[i, 0], ps)
+
+
+@inlined
+def _ps_for(case: Case, ledger: Ledger, job: int) -> int:
+    """The PS for a job that begins to run."""
+    job_row, slots = ledger.jobs[job], case.ps_list[:0]
+    if job_row[PS_TYPE] >= 0:
+        # the lists by type are behind those by server and type
+        i = len(case.ps_first) - 1 - case.ps_types + job_row[PS_TYPE]
+        slots = case.ps_list[case.ps_first[i] : case.ps_first[i + 1]]
+    return choose_ps(slots, ledger.ps_job, job_row[COLOCATED] == 1, case.cloud >= 0)
+
+
+# -- Alg. 1 ----------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def _learn(case: LaneCase, books: LaneBooks) -> None:
+    """Correct the belief by the chunks completed since the last time."""
+    if case.as_announced == 0:
+        facts = books.truth.facts[: books.truth.size[FACTS]]
+        if believe_finished(books.belief, facts[:, FACT_TIME], facts[:, FACT_LANE], facts[:, FACT_JOB]) >= 0:
+            books.counters[IMPOSSIBLE] = 1
+    books.truth.size[FACTS] = 0
+
+
+REJECTED, WHOLE, LACKING = range(1, 4)
+"""What is known of the job at hand: no worker may ever take it; its places; these, but not all that it postpones."""
+
+
+@lean
+def _place(case: LaneCase, books: LaneBooks, job: int) -> int:
+    """Find the places of a job that has arrived."""
+    job_row, now, kind = books.ledger.jobs[job], books.ledger.counters[NOW], books.ledger.jobs[job, TYPE]
+    candidates = case.lanes[:0]
+    if kind >= 0:
+        candidates = case.lanes[case.lanes_first[kind] : case.lanes_first[kind + 1]]
+    if len(candidates) == 0 and case.cloud < 0:
+        return REJECTED
+    _learn(case, books)
+    scale = common_scale(books.weights[0], job_row[CHUNKS])
+    if scale != books.weights[0]:
+        fill_weights(books.weights, scale)
+    is_projected = has_lookahead(books.belief, case.mode)
+    # where the belief is the truth, this advances the true lanes: no event lies in between
+    if case.as_announced == 0 or not is_projected:
+        bring_to(books.belief, candidates, now)
+    if is_projected:
+        look_ahead(books.belief, candidates, now, books.weights)
+    n, first = job_row[CHUNKS], books.truth.first[job] - books.counters[BASE]
+    lane, postponed, alpha = books.order[0, :n], books.order[1, :n], books.alpha[first : first + n]
+    greedy(
+        books.belief, _chunks(case, books, job), candidates, case.lane_server, case.engine.delays, books.weights,
+        case.free_bytes, books.costs, lane, alpha, postponed,
+    )  # fmt: skip
+    lacks = False
+    for d in range(n):
+        lacks = lacks or postponed[d] < 0
+    return LACKING if lacks else WHOLE
+
+
+@inlined
+def _chunks(case: LaneCase, books: LaneBooks, job: int) -> JobChunks:
+    """The job as A_greedy sees it."""
+    n, p = books.ledger.jobs[job, CHUNKS], case.chunk_time[job]
+    delay = upload_delay(case.engine.delays, job, case.cloud) if case.cloud >= 0 else -1
+    return JobChunks(
+        job, books.counters[DISPATCHES], n, n, books.ledger.counters[NOW], case.arrival[job], p[0],
+        case.chunk_bytes[job], delay, (p[0], p[1]), case.mode,
+    )  # fmt: skip
+
+
+@lean
+def _send(case: LaneCase, books: LaneBooks, job: int) -> None:
+    """Send the chunks of `job` to their places, as believed and in truth, and to the cloud."""
+    ledger, truth, group, delays = books.ledger, books.truth, books.costs.group, case.engine.delays
+    job_row, now, first = ledger.jobs[job], ledger.counters[NOW], truth.first[job]
+    lane, n_away = books.order[0, : job_row[CHUNKS]], 0
+    for d in range(len(lane)):
+        row = first - books.counters[BASE] + d
+        books.lane[row], books.postponed[row] = lane[d], books.order[1, d]
+        n_away += lane[d] == CLOUD
+    fill_group(group, _chunks(case, books, job), now, 0)
+    if case.as_announced == 0:
+        send_chunks(books.belief, group, lane, case.lane_server, delays, now, truth.links[:0])
+        group[EACH] = group[LEFT] = case.true_chunk_time[job, 0]
+    send_chunks(truth.lanes, group, lane, case.lane_server, delays, now, truth.links[first : first + len(lane)])
+    arrive_now(truth, lane, now)
+    job_row[ADMITTED] = now
+    books.counters[DISPATCHES] += 1
+    if n_away > 0:
+        job_row[COLOCATED] = n_away == len(lane)
+        start = now + upload_delay(delays, job, case.cloud)
+        end, step = start + case.true_chunk_time[job, job_row[COLOCATED]], case.engine.step
+        # each chunk has a worker of its own there, so that all start and end together
+        put(ledger.agenda, ledger.counters, -(-start // step) * step, CLOUD_STARTS, job, n_away)
+        put(ledger.agenda, ledger.counters, -(-end // step) * step, CLOUD_ENDS, job, n_away)
