@@ -53,7 +53,7 @@ from skedge.core.engine.truth import (
 from skedge.core.engine.truth import FULL as NO_BUFFER
 from skedge.core.model.network import upload_delay
 from skedge.core.model.time import NEVER
-from skedge.platform.jit import compiled, inlined, lean
+from skedge.platform.jit import inlined, lean
 
 from .a_greedy import CLOUD, JobChunks, count_postponed, fill_group, greedy
 from .a_ps import choose_ps
@@ -63,7 +63,6 @@ from .state import (
     DISPATCHES,
     IMPOSSIBLE,
     MORE,
-    PLACED,
     STUCK,
     UNSETTLED,
     LaneBooks,
@@ -72,63 +71,41 @@ from .state import (
     has_rows,
 )
 
-OVER, FULL, PAUSED, ALL_ANSWERED, UNCOUNTED = range(5)
+OVER, FULL, PAUSED, ALL_ANSWERED = range(4)
 """Why :func:`advance` returns: the run is over, or cannot go on; the arrays need room; it has done its events; all jobs
-of the ledger are answered, and more follow. Within it: the chunks that the dispatch at hand postpones are to be
-counted."""
-
-
-@compiled
-def advance(case: LaneCase, books: LaneBooks, events: int) -> int:
-    """Go on for at most this number of events; stops before one, or a dispatch, for which an array may lack room."""
-    while True:
-        why, events = _go_on(case, books, events)
-        if why != UNCOUNTED:
-            return why
-        # it allocates, so it is not called within the loop, where references to arrays are not counted
-        c = _chunks(case, books, books.counters[ANSWERED])
-        lane, postponed = books.order[0, : c.chunks], books.order[1, : c.chunks]
-        count_postponed(
-            books.belief, c, case.lane_server, case.engine.delays, books.weights, books.costs.scratch, lane, postponed
-        )
+of the ledger are answered, and more follow."""
 
 
 @lean
-def _go_on(case: LaneCase, books: LaneBooks, events: int) -> tuple[int, int]:
-    """:func:`advance` until chunks are to be counted; returns why it stops, and the number of events left."""
+def advance(case: LaneCase, books: LaneBooks, events: int) -> int:
+    """Go on for at most this number of events; stops before one, or a dispatch, for which an array may lack room."""
     why = PAUSED
     while events > 0 and why == PAUSED:
-        why = _answer(case, books)
-        if why == PAUSED and books.counters[MORE] == 1 and books.counters[ANSWERED] == len(books.ledger.jobs):
+        events -= 1
+        if not _answer(case, books):
+            why = FULL
+        elif books.counters[MORE] == 1 and books.counters[ANSWERED] == len(books.ledger.jobs):
             _learn(case, books)
             why = ALL_ANSWERED
-        elif why == PAUSED and not has_rows(books):
-            why = FULL
-        elif why == PAUSED:
-            events -= 1
-            why = _next_event(case, books)
-    return why, events
+        else:
+            why = _next_event(case, books) if has_rows(books) else FULL
+    return why
 
 
 @inlined
-def _answer(case: LaneCase, books: LaneBooks) -> int:
-    """Dispatch or reject the jobs that have arrived; PAUSED if all are answered."""
+def _answer(case: LaneCase, books: LaneBooks) -> bool:
+    """Dispatch or reject the jobs that have arrived; returns whether there was room for all."""
     counters = books.counters
     while counters[ANSWERED] < books.ledger.counters[ARRIVED]:
         job = counters[ANSWERED]
-        if counters[PLACED] == 0:
-            if not can_send(books, job):
-                return FULL
-            counters[PLACED] = _place(case, books, job)
-            if counters[PLACED] == LACKING:
-                return UNCOUNTED
-        if counters[PLACED] == REJECTED:
-            reject(books.ledger, job, 0, NO_VALUE)
-        else:
+        if not can_send(books, job):
+            return False
+        if _place(case, books, job):
             _send(case, books, job)
-        counters[PLACED] = 0
+        else:
+            reject(books.ledger, job, 0, NO_VALUE)
         counters[ANSWERED] += 1
-    return PAUSED
+    return True
 
 
 @inlined
@@ -222,21 +199,17 @@ def _learn(case: LaneCase, books: LaneBooks) -> None:
     books.truth.size[FACTS] = 0
 
 
-REJECTED, WHOLE, LACKING = range(1, 4)
-"""What is known of the job at hand: no worker may ever take it; its places; these, but not all that it postpones."""
-
-
 @lean
-def _place(case: LaneCase, books: LaneBooks, job: int) -> int:
-    """Find the places of a job that has arrived."""
-    job_row, now, kind = books.ledger.jobs[job], books.ledger.counters[NOW], books.ledger.jobs[job, TYPE]
+def _place(case: LaneCase, books: LaneBooks, job: int) -> bool:
+    """Find the places of a job that has arrived; False if no worker may ever take it."""
+    n, kind, now = books.ledger.jobs[job, CHUNKS], books.ledger.jobs[job, TYPE], books.ledger.counters[NOW]
     candidates = case.lanes[:0]
     if kind >= 0:
         candidates = case.lanes[case.lanes_first[kind] : case.lanes_first[kind + 1]]
     if len(candidates) == 0 and case.cloud < 0:
-        return REJECTED
+        return False
     _learn(case, books)
-    scale = common_scale(books.weights[0], job_row[CHUNKS])
+    scale = common_scale(books.weights[0], n)
     if scale != books.weights[0]:
         fill_weights(books.weights, scale)
     is_projected = has_lookahead(books.belief, case.mode)
@@ -245,16 +218,20 @@ def _place(case: LaneCase, books: LaneBooks, job: int) -> int:
         bring_to(books.belief, candidates, now)
     if is_projected:
         look_ahead(books.belief, candidates, now, books.weights)
-    n, first = job_row[CHUNKS], books.truth.first[job] - books.counters[BASE]
+    c, first = _chunks(case, books, job), books.truth.first[job] - books.counters[BASE]
     lane, postponed, alpha = books.order[0, :n], books.order[1, :n], books.alpha[first : first + n]
     greedy(
-        books.belief, _chunks(case, books, job), candidates, case.lane_server, case.engine.delays, books.weights,
-        case.free_bytes, books.costs, lane, alpha, postponed,
+        books.belief, c, candidates, case.lane_server, case.engine.delays, books.weights, case.free_bytes, books.costs,
+        lane, alpha, postponed,
     )  # fmt: skip
     lacks = False
     for d in range(n):
-        lacks = lacks or postponed[d] < 0
-    return LACKING if lacks else WHOLE
+        lacks |= postponed[d] < 0
+    if lacks:
+        count_postponed(
+            books.belief, c, case.lane_server, case.engine.delays, books.weights, books.costs.scratch, lane, postponed
+        )
+    return True
 
 
 @inlined

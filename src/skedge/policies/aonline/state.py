@@ -22,11 +22,10 @@ from .policy import MODES, AOnline
 
 Narrow = NDArray[np.int32]
 
-ANSWERED, UNSETTLED, DISPATCHES, IMPOSSIBLE, STUCK, BASE, PLACED, MORE = range(8)
+ANSWERED, UNSETTLED, DISPATCHES, IMPOSSIBLE, STUCK, BASE, MORE = range(7)
 """Numbers of ``LaneBooks.counters``: jobs that are dispatched or rejected; 1 if the present instant is not settled;
 dispatches; 1 after an impossible fact; 1 + the first job for which there is no PS; number of the first chunk of which
-the columns of the dispatches have a row; what is known of the places of the job at hand, 0: nothing; 1 if jobs follow
-that the ledger does not have yet."""
+the columns of the dispatches have a row; 1 if jobs follow that the ledger does not have yet."""
 
 
 class LaneCase(NamedTuple):
@@ -140,7 +139,7 @@ def make_books(scenario: Scenario, case: LaneCase, *, preemptive: bool, most_row
         alpha=np.zeros(rows),
         order=np.zeros((2, most), np.int64),
         completed=np.zeros(len(chunks), np.int64),
-        counters=np.zeros(8, np.int64),
+        counters=np.zeros(7, np.int64),
     )
 
 
