@@ -10,7 +10,7 @@ import polars as pl
 from skedge.core.engine import truth as truth_of
 from skedge.core.engine.agenda import CLOUD_ENDS, CLOUD_STARTS, GANG_ENDS, JOB_FAILS, SLOT_ENDS, WAKE
 from skedge.core.engine.lag import make_lag
-from skedge.core.engine.lanes import NO_LINKS, group_of, send, send_chunks, with_room
+from skedge.core.engine.lanes import ARRIVE, COUNT, HEAD, JOB, NO_LINKS, group_of, send, send_chunks, with_room
 from skedge.core.events import (
     CLOUD,
     Allocate,
@@ -244,15 +244,19 @@ class SimulatedWorld:
             # in the cloud a chunk has a lane of its own, so that it can wait for the slower ones
             lanes[chunk] = lane = int(lag.cloud_lane[job]) + chunk if order_lane == CLOUD else order_lane
             chunk_time = int(scenario.true_chunk_time[job, colocated])
-            arrive = self.now + int(upload_delay(scenario.delays, job, server))
-            self.truth = self.truth._replace(lanes=with_room(self.truth.lanes))
-            group = (job, order.rank, self.dispatches, 1, chunk_time, chunk_time, len(lanes), chunk, arrive)
-            send(self.truth.lanes, lane, np.array(group, np.int64))
+            self._send(lane, server, group_of(job, self.dispatches, order.rank, chunk_time, len(lanes)), chunk)
             lag.lane[first + chunk], lag.leader[first + chunk] = lane, int(np.argmax(lanes == lane))
         self.log.note_colocated(job, colocated)
         self.dispatches += 1
         self.unsettled = True
         truth_of.arrive_now(self.truth, lanes, self.now)
+
+    def _send(self, lane: int, server: int, group: Ints, chunk: int) -> None:
+        """Send one chunk as a group of its own."""
+        group[COUNT], group[HEAD] = 1, chunk
+        group[ARRIVE] = self.now + int(upload_delay(self.scenario.delays, int(group[JOB]), server))
+        self.truth = self.truth._replace(lanes=with_room(self.truth.lanes))
+        send(self.truth.lanes, lane, group)
 
     def _colocated(self, order: Dispatch) -> int:
         """zeta_j: 1 if the job is wholly in the cloud. Without failures chunks are sent only once."""

@@ -7,6 +7,7 @@ announced, belief and truth are equal whenever a job arrives, and one instance o
 
 from __future__ import annotations
 
+from skedge.core.engine import truth as truth_of
 from skedge.core.engine.agenda import (
     CLOUD_ENDS,
     CLOUD_STARTS,
@@ -37,20 +38,6 @@ from skedge.core.engine.ledger import (
 )
 from skedge.core.engine.projection import common_scale, fill_weights
 from skedge.core.engine.step import n_arrivals, next_time
-from skedge.core.engine.truth import DONE as COMPLETED
-from skedge.core.engine.truth import (
-    FACT_JOB,
-    FACT_LANE,
-    FACT_TIME,
-    FACTS,
-    QUIET,
-    SETTLED,
-    SWITCHES,
-    arrive_now,
-    change_in_cloud,
-    run,
-)
-from skedge.core.engine.truth import FULL as NO_BUFFER
 from skedge.core.model.network import upload_delay
 from skedge.core.model.time import NEVER
 from skedge.platform.jit import inlined, lean
@@ -111,17 +98,17 @@ def _answer(case: LaneCase, books: LaneBooks) -> bool:
 @inlined
 def _next_event(case: LaneCase, books: LaneBooks) -> int:
     """Run the lanes up to the next event and carry it out; PAUSED if the run may go on."""
-    counters, times, why, now = books.counters, books.ledger.counters, QUIET, next_time(books.ledger)
+    counters, times, why, now = books.counters, books.ledger.counters, truth_of.QUIET, next_time(books.ledger)
     if counters[DISPATCHES] > 0:
-        why, now = run(books.truth, times[NOW] if counters[UNSETTLED] else -1, now)
+        why, now = truth_of.run(books.truth, times[NOW] if counters[UNSETTLED] else -1, now)
     counters[UNSETTLED] = 0
-    if why == NO_BUFFER:
+    if why == truth_of.FULL:
         _learn(case, books)
         return FULL
-    if why == QUIET and now == NEVER:
+    if why == truth_of.QUIET and now == NEVER:
         return OVER
     times[NOW] = now
-    if why == SETTLED:
+    if why == truth_of.SETTLED:
         _give_ps(case.engine, books)
     else:
         counters[UNSETTLED] = 1
@@ -136,11 +123,11 @@ def _happening(books: LaneBooks, now: int) -> None:
     while ledger.counters[AGENDA] > 0 and agenda[0, ENTRY_TIME] <= now:
         kind, job, chunks = agenda[0, ENTRY_KIND], agenda[0, ENTRY_JOB], agenda[0, ENTRY_NUMBER]
         drop(agenda, ledger.counters)
-        if change_in_cloud(truth, kind, job, chunks):
+        if truth_of.change_in_cloud(truth, kind, job, chunks):
             _finish(books, job)
-    for i in range(truth.size[COMPLETED]):
+    for i in range(truth.size[truth_of.DONE]):
         _finish(books, truth.done[i])
-    truth.size[COMPLETED] = 0
+    truth.size[truth_of.DONE] = 0
     ledger.counters[ARRIVED] += n_arrivals(ledger)
 
 
@@ -157,7 +144,7 @@ def _finish(books: LaneBooks, job: int) -> None:
 def _give_ps(case: Case, books: LaneBooks) -> None:
     """Take the PS from the jobs that have paused, then give one to those that have started, in order: Alg. 5."""
     ledger, switches, n_started = books.ledger, books.truth.switches, 0
-    for i in range(books.truth.size[SWITCHES]):
+    for i in range(books.truth.size[truth_of.SWITCHES]):
         job, running, k = switches[i, 0], switches[i, 1], n_started
         if running == 0:
             release_ps(ledger, job)
@@ -167,7 +154,7 @@ def _give_ps(case: Case, books: LaneBooks) -> None:
             k -= 1
         switches[k, 0] = job
         n_started += 1
-    books.truth.size[SWITCHES] = 0
+    books.truth.size[truth_of.SWITCHES] = 0
     for i in range(n_started):
         ps = _ps_for(case, ledger, switches[i, 0])
         if ps == NO_PS and books.counters[STUCK] == 0:
@@ -193,10 +180,11 @@ def _ps_for(case: Case, ledger: Ledger, job: int) -> int:
 def _learn(case: LaneCase, books: LaneBooks) -> None:
     """Correct the belief by the chunks completed since the last time."""
     if case.as_announced == 0:
-        facts = books.truth.facts[: books.truth.size[FACTS]]
-        if believe_finished(books.belief, facts[:, FACT_TIME], facts[:, FACT_LANE], facts[:, FACT_JOB]) >= 0:
+        facts = books.truth.facts[: books.truth.size[truth_of.FACTS]]
+        times, lane, job = facts[:, truth_of.FACT_TIME], facts[:, truth_of.FACT_LANE], facts[:, truth_of.FACT_JOB]
+        if believe_finished(books.belief, times, lane, job) >= 0:
             books.counters[IMPOSSIBLE] = 1
-    books.truth.size[FACTS] = 0
+    books.truth.size[truth_of.FACTS] = 0
 
 
 @lean
@@ -260,7 +248,7 @@ def _send(case: LaneCase, books: LaneBooks, job: int) -> None:
         send_chunks(books.belief, group, lane, case.lane_server, delays, now, truth.links[:0])
         group[EACH] = group[LEFT] = case.true_chunk_time[job, 0]
     send_chunks(truth.lanes, group, lane, case.lane_server, delays, now, truth.links[first : first + len(lane)])
-    arrive_now(truth, lane, now)
+    truth_of.arrive_now(truth, lane, now)
     job_row[ADMITTED] = now
     books.counters[DISPATCHES] += 1
     if n_away > 0:

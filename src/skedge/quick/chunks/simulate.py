@@ -127,7 +127,7 @@ def cloud_runs(scenario: Scenario, books: LaneBooks, first: int, end: int) -> In
     return runs
 
 
-def record_of(scenario: Scenario, admitted: Ints, rows: RecordRows | None = None) -> Record:
+def record_of(scenario: Scenario, admitted: Ints, rows: RecordRows) -> Record:
     """The record of a run with these times of dispatch; jobs without one are rejected."""
     record, rejected = Record(scenario, Plans(), CollectedRows(admitted, rows)), np.flatnonzero(admitted < 0).tolist()
     if rejected:

@@ -238,7 +238,7 @@ class _Window:
     def _leave(self, leaves: Bools) -> None:
         """Make the rows of the jobs table of those that leave."""
         jobs = np.flatnonzero(leaves)
-        record = whole.record_of(self.scenario.only(jobs), self.books.ledger.jobs[jobs, ADMITTED])
+        record = whole.record_of(self.scenario.only(jobs), self.books.ledger.jobs[jobs, ADMITTED], no_rows())
         self.closed.add(record.jobs_table(self.first[jobs], self.last[jobs]).with_columns(job=self.number[jobs]))
 
 
