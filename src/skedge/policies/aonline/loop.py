@@ -8,22 +8,12 @@ announced, belief and truth are equal whenever a job arrives, and one instance o
 from __future__ import annotations
 
 from skedge.core.engine import truth as truth_of
-from skedge.core.engine.agenda import (
-    CLOUD_ENDS,
-    CLOUD_STARTS,
-    ENTRY_JOB,
-    ENTRY_KIND,
-    ENTRY_NUMBER,
-    ENTRY_TIME,
-    drop,
-    put,
-)
+from skedge.core.engine.agenda import CLOUD_ENDS, CLOUD_STARTS, put
 from skedge.core.engine.ahead import has_lookahead, look_ahead
 from skedge.core.engine.allocations import reject, release_ps, take_ps
 from skedge.core.engine.lanes import EACH, LEFT, believe_finished, bring_to, send_chunks
 from skedge.core.engine.ledger import (
     ADMITTED,
-    AGENDA,
     ARRIVED,
     CHUNKS,
     COLOCATED,
@@ -37,7 +27,7 @@ from skedge.core.engine.ledger import (
     Ledger,
 )
 from skedge.core.engine.projection import common_scale, fill_weights
-from skedge.core.engine.step import n_arrivals, next_time
+from skedge.core.engine.step import n_arrivals, next_time, take_all_due
 from skedge.core.model.network import upload_delay
 from skedge.core.model.time import NEVER
 from skedge.platform.jit import inlined, lean
@@ -112,19 +102,19 @@ def _next_event(case: LaneCase, books: LaneBooks) -> int:
         _give_ps(case.engine, books)
     else:
         counters[UNSETTLED] = 1
-        _happening(books, now)
+        _happening(books)
     return PAUSED if counters[STUCK] == 0 else OVER
 
 
 @lean
-def _happening(books: LaneBooks, now: int) -> None:
+def _happening(books: LaneBooks) -> None:
     """Completions, arrivals, and what happens in the cloud now."""
-    ledger, truth, agenda = books.ledger, books.truth, books.ledger.agenda
-    while ledger.counters[AGENDA] > 0 and agenda[0, ENTRY_TIME] <= now:
-        kind, job, chunks = agenda[0, ENTRY_KIND], agenda[0, ENTRY_JOB], agenda[0, ENTRY_NUMBER]
-        drop(agenda, ledger.counters)
-        if truth_of.change_in_cloud(truth, kind, job, chunks):
-            _finish(books, job)
+    ledger, truth, due, n_due = books.ledger, books.truth, books.due, len(books.due)
+    while n_due == len(due):
+        n_due = take_all_due(ledger, due)
+        for i in range(n_due):
+            if truth_of.change_in_cloud(truth, due[i, 0], due[i, 1], due[i, 2]):
+                _finish(books, due[i, 1])
     for i in range(truth.size[truth_of.DONE]):
         _finish(books, truth.done[i])
     truth.size[truth_of.DONE] = 0

@@ -81,6 +81,8 @@ class LaneBooks(NamedTuple):
         Columns of the dispatches, by chunk from ``counters[BASE]`` on; alpha in µs.
     order
         Scratch for the chunks of one job: lane, and chunks postponed.
+    due
+        Scratch for what is due on the agenda.
     completed
         The jobs completed so far, in order.
     counters
@@ -96,6 +98,7 @@ class LaneBooks(NamedTuple):
     postponed: Narrow
     alpha: Floats
     order: Ints
+    due: Ints
     completed: Ints
     counters: Ints
 
@@ -138,6 +141,7 @@ def make_books(scenario: Scenario, case: LaneCase, *, preemptive: bool, most_row
         postponed=np.zeros(rows, np.int32),
         alpha=np.zeros(rows),
         order=np.zeros((2, most), np.int64),
+        due=np.zeros((64, 3), np.int64),
         completed=np.zeros(len(chunks), np.int64),
         counters=np.zeros(7, np.int64),
     )

@@ -44,16 +44,14 @@ GROWING = ("runs", "decisions", "uploads", "ps", "jobs")
 def covers(scenario: Scenario | StoredScenario, policy: Policy) -> bool:
     """Whether :func:`stream` can run `policy` on `scenario`: the work of a run must not depend on later ones."""
     base = scenario if isinstance(scenario, Scenario) else scenario.base
-    if not whole.covers(base, policy) or base.physics.checkpoint_overhead or base.cluster.sharing is not None:
-        return False
-    if base.physics.mtbf is not None:  # chunks of a failed server run again, which no compiled loop does
+    physics, cluster = base.physics, base.cluster
+    # chunks of a failed server run again, which no compiled loop does
+    if not whole.covers(base, policy) or physics.checkpoint_overhead or cluster.sharing or physics.mtbf is not None:
         return False
     if isinstance(scenario, Scenario):
         return not has_time_limits(scenario)
-    if scenario.any(MAX_WAIT) or scenario.any(MAX_RUN_TIME):
-        return False
-    limited = bool((base.cluster.storage_bytes != UNLIMITED).any())
-    return not scenario.any("max_lag") and not (limited and scenario.any("chunk_mb"))
+    columns = (MAX_WAIT, MAX_RUN_TIME, "max_lag", *["chunk_mb"] * bool((cluster.storage_bytes != UNLIMITED).any()))
+    return not any(scenario.any(column) for column in columns)
 
 
 def stream(

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from skedge.core.engine.agenda import ENTRY_JOB
-from skedge.core.engine.lag import make_lag
 from skedge.core.engine.lanes import JOB, Lanes
 from skedge.core.engine.ledger import AGENDA, ARRIVED, DONE, PS_ROWS, Ledger, make_ledger
 from skedge.core.engine.projection import weight_table
-from skedge.core.engine.truth import SWITCHES, Truth
+from skedge.core.engine.truth import SWITCHES, Truth, make_truth
 from skedge.core.model.cluster import Ints
 from skedge.core.model.scenario import Scenario
 from skedge.policies.aonline.state import ANSWERED, BASE, LaneBooks
@@ -54,19 +53,16 @@ def _renumber(lanes: Lanes, place: Ints) -> None:
 
 def _truth_with_next(truth: Truth, chunks: Ints, keep: Ints, place: Ints) -> Truth:
     """The true lanes, without their queues, for jobs with these numbers of chunks."""
-    lanes, count, pending = len(truth.next_event), len(keep), int(truth.size[SWITCHES])
-    first, none = np.concatenate([[0], np.cumsum(chunks)]), np.zeros(len(chunks), np.int64)
-    in_service, was_running, left = none.copy(), none.copy(), chunks.copy()
-    for new, old in ((in_service, truth.in_service), (was_running, truth.was_running), (left, truth.left)):
-        new[:count] = old[keep]
-    links = np.full(int(first[-1]), -1, np.int32)
-    of_kept = np.arange(first[count]) + np.repeat(truth.first[keep] - first[:count], chunks[:count])
-    links[: first[count]] = truth.links[of_kept]
-    switches = np.zeros((4 * lanes + 2 * len(chunks) + 4 + pending, 2), np.int64)
-    switches[:pending] = truth.switches[:pending]
-    switches[:pending, 0] = place[switches[:pending, 0]]
+    lanes, count, n_pending = truth.lanes, len(keep), int(truth.size[SWITCHES])
+    new = make_truth(len(lanes.clock), chunks, preemptive=bool(lanes.preemptive), overhead=lanes.overhead, buffer=0)
+    for name in ("in_service", "was_running", "left"):
+        getattr(new, name)[:count] = getattr(truth, name)[keep]
+    row = np.arange(new.first[count]) + np.repeat(truth.first[keep] - new.first[:count], chunks[:count])
+    new.links[: len(row)] = truth.links[row]
+    switches = np.concatenate([truth.switches[:n_pending], new.switches])
+    switches[:n_pending, 0] = place[switches[:n_pending, 0]]
     truth.open_job[:] = place[truth.open_job]
     return truth._replace(
-        links=links, first=first, in_service=in_service, was_running=was_running, left=left, switches=switches,
-        lag=make_lag(lanes, none, none, chunks),
+        links=new.links, first=new.first, in_service=new.in_service, was_running=new.was_running, left=new.left,
+        switches=switches, lag=new.lag,
     )  # fmt: skip
