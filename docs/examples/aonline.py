@@ -6,13 +6,13 @@ python docs/examples/aonline.py
 import numpy as np
 
 from skedge.core.engine.projection import MARGINAL, weight_table
-from skedge.core.events import CLOUD, AssignPS, Dispatch
+from skedge.core.events import AssignPS, Dispatch
 from skedge.core.model.cluster import Cluster, Job, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
 from skedge.core.policy import BasePolicy, Guarantees, LaneRule
 from skedge.policies.aonline.a_greedy import JobChunks, count_postponed, greedy, make_cost_heap
-from skedge.policies.aonline.a_ps import first_free
+from skedge.policies.aonline.a_ps import choose_ps
 from skedge.simulate import run
 
 
@@ -58,10 +58,9 @@ class AOnline(BasePolicy):
         return Dispatch(job, lane, chunks * p, alpha / SECOND, postponed, "least_marginal_increase")
 
     def a_ps(self, job, view):
-        """Alg. 5, lines 5-6: the first free PS with o_jsp = 1; the cloud's if there is none (J10)."""
-        if view.wholly_in_cloud(job):
-            return CLOUD
-        return int(first_free(np.flatnonzero(self.cluster.ps_type == view.jobs.ps_type[job]), view.ps_job))
+        """Alg. 5, lines 5-6: the first free PS with o_jsp = 1; the cloud's if there is none (J10, J11)."""
+        slots = np.flatnonzero(self.cluster.ps_type == view.jobs.ps_type[job])
+        return int(choose_ps(slots, view.ps_job, view.wholly_in_cloud(job), True))  # True: this cluster has a cloud
 
 
 def example():

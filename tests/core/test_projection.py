@@ -46,7 +46,7 @@ from skedge.core.engine.projection import (
     insert_cost,
     weight_table,
 )
-from skedge.sim.lanes import (
+from skedge.core.engine.truth import (
     DONE,
     FACTS,
     FINISHED,

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from builders.paths import CASES
+from skedge.core.engine.truth import SWITCHES, TOUCHED
 from skedge.core.errors import SkedgeError
 from skedge.core.events import Dispatch, Event
 from skedge.core.kernel.kernel import Kernel
@@ -28,7 +29,6 @@ from skedge.explanation.what_if import (
 from skedge.prepare import prepare_policy
 from skedge.recorded_run import Run
 from skedge.scenario.file import scenario_of
-from skedge.sim.lanes import SWITCHES, TOUCHED
 from skedge.sim.what_if import Present
 from skedge.sim.world import SimulatedWorld
 from skedge.simulate import run

@@ -11,17 +11,18 @@ import pytest
 
 from builders.chunks import instance
 from skedge.core.engine import lanes
+from skedge.core.engine import truth as truth_of
 from skedge.core.errors import PolicyError
 from skedge.core.events import Event
-from skedge.core.model.cluster import Cluster
+from skedge.core.model.cluster import Cluster, Job, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.time import SECOND
 from skedge.core.record.schedule import Schedule
 from skedge.policies.aonline.policy import AOnline
+from skedge.policies.aonline.state import make_books, make_case, with_room
 from skedge.prepare import prepare_policy
 from skedge.quick.chunks.simulate import covers, simulate
-from skedge.quick.chunks.state import make_books, make_case, with_room
 from skedge.scenario.file import scenario_of
-from skedge.sim import lanes as truth_of
 from skedge.simulate import run
 
 POLICIES = (
@@ -87,7 +88,7 @@ def test_growing_arrays_change_nothing(error: float, monkeypatch: pytest.MonkeyP
     demo = scenario_of("demo-divisible")
     scenario = Scenario(demo.cluster, demo.jobs, replace(demo.physics, estimate_error=error), demo.seed, demo.name)
     expected = outcome(lambda: run(scenario, "aonline").schedule)
-    small = sys.modules["skedge.quick.chunks.state"]
+    small = sys.modules["skedge.policies.aonline.state"]
     monkeypatch.setattr(small, "make_truth", lambda *args, **options: truth_of.make_truth(*args, **options, buffer=64))
     for module in (small, truth_of):
         monkeypatch.setattr(module, "empty_lanes", partial(lanes.empty_lanes, room=1))
@@ -102,6 +103,17 @@ def test_the_belief_is_the_truth_only_where_chunks_take_as_long_as_announced(err
     assert isinstance(policy, AOnline)
     books = with_room(make_books(scenario, make_case(scenario, policy), preemptive=True))
     assert (books.belief is books.truth.lanes) == (error == 0)
+
+
+@pytest.mark.parametrize("path", [simulate, lambda scenario, policy: run(scenario, policy).schedule])
+def test_a_ps_returned_by_a_pause_serves_the_job_that_caused_it(path: Callable[..., Schedule]) -> None:
+    """One worker and one PS: the second job displaces the first, and takes its PS at this very instant."""
+    cluster = Cluster([Server("e", capacity={"worker:gpu": 1, "ps:cpu": 1})])
+    jobs = [Job(str(i), i * 3.0, epochs=1, chunks=1, minibatches=n, minibatch_s=1.0) for i, n in enumerate((10, 4))]
+    scenario = Scenario(cluster, Jobs(job_table(jobs)[0], cluster))
+    ps = path(scenario, prepare_policy("aonline", scenario)).ps
+    times = [(job, start // SECOND, end // SECOND) for job, start, end in ps.select("job", "start", "end").iter_rows()]
+    assert times == [(0, 0, 3), (1, 3, 7), (0, 7, 14)]
 
 
 def test_only_runs_without_waiting_and_without_chance_take_the_loop() -> None:

@@ -106,7 +106,7 @@ def test_a_large_record_written_as_it_grows_is_the_record_of_the_run(
     """With small buffers, so that runs are written while the simulation goes on."""
     scenario = scenario_of("demo-divisible")
     monkeypatch.setattr("skedge.quick.chunks.stream.ROWS", 1000)
-    small = sys.modules["skedge.quick.chunks.state"]
+    small = sys.modules["skedge.policies.aonline.state"]
     make = small.make_truth
     monkeypatch.setattr(small, "make_truth", lambda *args, **options: make(*args, **options, buffer=64))
     found = streamed(scenario, "aonline", tmp_path / "run", 3000)
@@ -134,7 +134,7 @@ def test_decisions_of_a_border_are_written_once(tmp_path: Path, monkeypatch: pyt
 
 def test_a_buffer_has_room_for_the_runs_that_arrivals_displace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each job displaces the one before: the lane has no event of its own in between."""
-    small = sys.modules["skedge.quick.chunks.state"]
+    small = sys.modules["skedge.policies.aonline.state"]
     make = small.make_truth
     scenario = on_one_server(*((float(i), 1, 1000 - i) for i in range(40)), lanes=1)
     expected = outcome(simulate(scenario, prepare_policy("aonline", scenario)))
@@ -194,8 +194,8 @@ def test_only_jobs_at_work_and_the_next_ones_are_in_memory(tmp_path: Path, monke
 
 def sizes(window: _Window) -> tuple[int, int]:
     """Jobs and chunks of which a window has books."""
-    assert len(window.books.jobs) == len(window.number) == len(window.log.colocated)
-    return len(window.books.jobs), len(window.books.truth.links)
+    assert len(window.books.ledger.jobs) == len(window.number) == len(window.log.colocated)
+    return len(window.books.ledger.jobs), len(window.books.truth.links)
 
 
 def test_parts_have_about_as_many_chunks_as_asked_and_all_jobs_of_a_slot(tmp_path: Path) -> None:

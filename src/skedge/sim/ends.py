@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from skedge.core.engine import truth as truth_of
 from skedge.core.engine.agenda import JOB_FAILS
 from skedge.core.events import EndAt
 from skedge.core.model.time import NEVER
-
-from . import lanes as truth_of
 
 if TYPE_CHECKING:
     from .world import SimulatedWorld

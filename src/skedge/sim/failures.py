@@ -16,20 +16,19 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 from numpy.random import Generator
 
+from skedge.core.engine import truth as truth_of
 from skedge.core.engine.agenda import CLOUD_ENDS, CLOUD_STARTS
-from skedge.core.engine.lanes import ARRIVE, COUNT, HEAD, JOB, LEFT, UNKNOWN, group_of, send, with_room
+from skedge.core.engine.lanes import HEAD, JOB, LEFT, UNKNOWN, group_of
+from skedge.core.engine.truth import Truth, arrive_now, close, touch
 from skedge.core.errors import SkedgeError
 from skedge.core.events import CLOUD, Dispatch, Event, Order, Reject
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.cluster import Ints
-from skedge.core.model.network import upload_delay
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import NEVER
 from skedge.platform.jit import lean
 
-from . import lanes as truth_of
 from .away import CloudChunks
-from .lanes import Truth, arrive_now, close, touch
 from .world import SimulatedWorld
 
 FAILED = "server_failed"
@@ -190,7 +189,9 @@ class FailingWorld(SimulatedWorld):
             if lane == CLOUD:
                 self._send_chunk_to_cloud(job, chunk, left)
             else:
-                self._send(lane, group_of(job, self.groups_sent, order.rank, left, total), chunk)
+                server = int(self.scenario.cluster.lane_server[lane])
+                self._send(lane, server, group_of(job, self.groups_sent, order.rank, left, total), chunk)
+                self.groups_sent += 1
         if colocated and order.chunks is not None:
             self._move_to_cloud(job)
         self.dispatches += 1
@@ -213,14 +214,6 @@ class FailingWorld(SimulatedWorld):
         self.log.colocated_since[job] = self.now
         for chunk, end in self.cloud_chunks.convert_to_colocated(job, self.now):
             self.note_at(end, CLOUD_ENDS, job, chunk)
-
-    def _send(self, lane: int, group: Ints, chunk: int) -> None:
-        group[COUNT], group[HEAD] = 1, chunk
-        server = int(self.scenario.cluster.lane_server[lane])
-        group[ARRIVE] = self.now + int(upload_delay(self.scenario.delays, int(group[JOB]), server))
-        self.truth = self.truth._replace(lanes=with_room(self.truth.lanes))
-        send(self.truth.lanes, lane, group)
-        self.groups_sent += 1
 
     def _send_chunk_to_cloud(self, job: int, chunk: int, left: int) -> None:
         start, end = self.cloud_chunks.send(job, chunk, left, self.now)

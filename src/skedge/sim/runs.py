@@ -11,19 +11,19 @@ import polars as pl
 from numpy.typing import NDArray
 
 from skedge.core.engine.ledger import no_rows
+from skedge.core.engine.truth import RUN_CHUNK, RUN_END, RUN_JOB, RUN_LANE, RUN_PREEMPTED, RUN_START
 from skedge.core.model.cluster import Bools, Floats, Ints, Placement
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import NEVER
+from skedge.core.record.decisions import rows_of_buffer
 from skedge.core.record.record import RowSource
 from skedge.core.record.schedule import schema, server_column
-
-from .lanes import RUN_CHUNK, RUN_END, RUN_JOB, RUN_LANE, RUN_PREEMPTED, RUN_START
 
 _LANE_COLUMNS = {
     "job": (RUN_JOB, np.int32), "chunk": (RUN_CHUNK, np.int32), "lane": (RUN_LANE, np.int32),
     "start": (RUN_START, np.int64), "end": (RUN_END, np.int64), "preempted": (RUN_PREEMPTED, np.bool_),
 }  # fmt: skip
-"""Columns of the runs on lanes that are kept, with their places in :mod:`skedge.sim.lanes` and types."""
+"""Columns of the runs on lanes that are kept, with their places in :mod:`skedge.core.engine.truth` and types."""
 
 
 Narrow = NDArray[np.int32]
@@ -36,7 +36,7 @@ class RunLog:
         self.scenario, self.source = scenario, source
         self.schema = schema(scenario.cluster.server_ids)["runs"]
         self.lane_parts: list[pl.DataFrame] = []
-        self.cloud_parts: list[tuple[int, Ints, int, int]] = []
+        self.cloud_rows = array("q")
         self.site_rows = array("q")
         self.colocated = np.zeros(len(scenario.jobs), np.int64)
         self.colocated_since = np.zeros(len(scenario.jobs), np.int64)
@@ -44,7 +44,7 @@ class RunLog:
         self.failed = np.zeros(len(scenario.jobs), np.bool_)
 
     def lane_runs(self, runs: Ints) -> None:
-        """Record finished runs on lanes, with columns as in :mod:`skedge.sim.lanes`; copies them to narrow columns."""
+        """Record finished runs on lanes, with columns as in :mod:`skedge.core.engine.truth`, in narrow columns."""
         self.lane_parts.append(_narrow_runs(runs))
 
     def note_colocated(self, job: int, colocated: int) -> None:
@@ -52,7 +52,7 @@ class RunLog:
         self.colocated[job] = colocated
 
     def cloud_runs(self, job: int, chunks: Ints, start: int, end: int, colocated: int) -> None:
-        """Record chunks that run in the cloud, each on a worker of its own.
+        """Record chunks that run in the cloud, each on a worker of its own: the lane after the last.
 
         Parameters
         ----------
@@ -64,16 +64,16 @@ class RunLog:
             zeta_j: 1 if the job is wholly in the cloud.
         """
         self.note_colocated(job, colocated)
-        self.cloud_parts.append((job, chunks, start, end))
+        for chunk in chunks.tolist():
+            self.cloud_rows.extend((job, chunk, self.scenario.cluster.lanes, start, end, 0))
 
     def cut(self, job: int, now: int) -> None:
         """End the runs of a failed job in the cloud, which were recorded when its chunks were sent, at `now` [µs]."""
         self.failed[job] = True
-        self.cloud_parts = [
-            (owner, chunks, start, min(end, now) if owner == job else end)
-            for owner, chunks, start, end in self.cloud_parts
-            if owner != job or start < now
-        ]
+        rows = rows_of_buffer(self.cloud_rows, 6).copy()
+        is_own = rows[:, RUN_JOB] == job
+        rows[is_own, RUN_END] = np.minimum(rows[is_own, RUN_END], now)
+        self.cloud_rows = array("q", rows[~is_own | (rows[:, RUN_START] < now)].tobytes())
 
     def site_run(
         self, job: int, placement: Placement, start: int, end: int, trained: Mapping[int, int], *, preempted: bool
@@ -109,7 +109,7 @@ class RunLog:
     def taken_until(self, time: int) -> pl.DataFrame:
         """Take out the runs of chunks that started before `time`, in order as :meth:`table` has them."""
         runs, early = self._chunk_runs(), pl.col("start") < time
-        self.cloud_parts, self.lane_parts = [], [runs.filter(early)]
+        self.cloud_rows, self.lane_parts = array("q"), [runs.filter(early)]
         table = self.table()
         self.lane_parts = [runs.filter(~early)]
         return table
@@ -117,7 +117,7 @@ class RunLog:
     def table(self) -> pl.DataFrame:
         """All runs, in order of (start, job, chunk, server)."""
         kinds = (
-            (self.lane_parts or self.cloud_parts, self._chunk_table), (self._gang_rows, self._gang_table),
+            (self.lane_parts or self.cloud_rows, self._chunk_table), (self._gang_rows, self._gang_table),
             (self.site_rows, self._site_table),
         )  # fmt: skip
         parts = [part for rows, make in kinds if len(rows) and len(part := make())]
@@ -132,22 +132,14 @@ class RunLog:
 
     def _chunk_runs(self) -> pl.DataFrame:
         """The runs of chunks; those in the cloud are on the lane after the last."""
-        parts = [_narrow_runs(np.zeros((0, 6), np.int64)), *self.lane_parts]
-        if self.cloud_parts:
-            job, chunks, start, end = zip(*self.cloud_parts, strict=True)
-            sizes, cloud = [len(numbers) for numbers in chunks], np.zeros((sum(map(len, chunks)), 6), np.int64)
-            for column, values in ((RUN_JOB, job), (RUN_START, start), (RUN_END, end)):
-                cloud[:, column] = np.repeat(np.array(values, np.int64), sizes)
-            cloud[:, RUN_CHUNK], cloud[:, RUN_LANE] = np.concatenate(chunks), self.scenario.cluster.lanes
-            parts.append(_narrow_runs(cloud))
-        return pl.concat(parts, rechunk=True)
+        return pl.concat([*self.lane_parts, _narrow_runs(rows_of_buffer(self.cloud_rows, 6))], rechunk=True)
 
     def _chunk_table(self) -> pl.DataFrame:
         """The rows of the runs of chunks, in order of (start, job, chunk)."""
         # in order before the further columns are made: sorting copies
         frame = self._chunk_runs()
         frame = frame[self._order(*(frame[name].to_numpy() for name in ("start", "job", "chunk")))]
-        self.lane_parts, self.cloud_parts = [frame], []
+        self.lane_parts, self.cloud_rows = [frame], array("q")
         columns_of = {column.name: column.to_numpy() for column in frame}
         job = columns_of["job"]
         # in place: each array has a number for each run
@@ -225,7 +217,7 @@ class RunLog:
         return self._worker_rows(job, server, n, start, compute_from, end, work, colocated == 1, preempted)
 
     def _site_table(self) -> pl.DataFrame:
-        job, site, n, start, end, chunks, preempted = np.frombuffer(self.site_rows, np.int64).reshape(-1, 7).T
+        job, site, n, start, end, chunks, preempted = rows_of_buffer(self.site_rows, 7).T
         work = chunks * self.scenario.jobs.minibatches[job]
         return self._worker_rows(job, site, n, start, start, end, work, np.zeros(len(job), bool), preempted)
 

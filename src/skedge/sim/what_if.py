@@ -14,6 +14,7 @@ import polars as pl
 from skedge.core.engine.agenda import CLOUD_ENDS, CLOUD_STARTS, WAKE
 from skedge.core.engine.lanes import COUNT, JOB, Lanes, bring_to
 from skedge.core.engine.ledger import DISPATCHED
+from skedge.core.engine.truth import SWITCHES, TOUCHED
 from skedge.core.errors import StuckError
 from skedge.core.events import CANCELLED, CLOUD, Dispatch, Event, Order, Reserve, WakeAt
 from skedge.core.kernel.drive import drive
@@ -23,7 +24,6 @@ from skedge.core.model.network import upload_delay, upload_row
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND, whole_slots
 
-from .lanes import SWITCHES, TOUCHED
 from .progress import ProgressWatchdog
 from .world import SimulatedWorld
 

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from skedge.core.engine import truth as truth_of
 from skedge.core.engine.agenda import CLOUD_ENDS, CLOUD_STARTS, GANG_ENDS, JOB_FAILS, SLOT_ENDS, WAKE
-from skedge.core.engine.lanes import NO_LINKS, group_of, send, send_chunks, with_room
+from skedge.core.engine.lag import make_lag
+from skedge.core.engine.lanes import ARRIVE, COUNT, HEAD, JOB, NO_LINKS, group_of, send, send_chunks, with_room
 from skedge.core.events import (
     CLOUD,
     Allocate,
@@ -28,15 +30,15 @@ from skedge.core.model.cluster import Ints, Placement
 from skedge.core.model.network import upload_delay
 from skedge.core.model.time import NEVER, whole_slots
 
-from . import lanes as truth_of
 from .compiled import CompiledEvents
 from .ends import JobEnds
 from .holding import holding_of
-from .lag import make_lag
 from .progress import ProgressWatchdog, lane_work
 from .runs import RunLog
 
 _NO_FACTS = LaneFacts()
+
+_change_in_cloud: Any = truth_of.change_in_cloud.py_func  # type: ignore[attr-defined]
 
 
 class SimulatedWorld:
@@ -257,15 +259,19 @@ class SimulatedWorld:
             # in the cloud a chunk has a lane of its own, so that it can wait for the slower ones
             lanes[chunk] = lane = int(lag.cloud_lane[job]) + chunk if order_lane == CLOUD else order_lane
             chunk_time = int(scenario.true_chunk_time[job, colocated])
-            arrive = self.now + int(upload_delay(scenario.delays, job, server))
-            self.truth = self.truth._replace(lanes=with_room(self.truth.lanes))
-            group = (job, order.rank, self.dispatches, 1, chunk_time, chunk_time, len(lanes), chunk, arrive)
-            send(self.truth.lanes, lane, np.array(group, np.int64))
+            self._send(lane, server, group_of(job, self.dispatches, order.rank, chunk_time, len(lanes)), chunk)
             lag.lane[first + chunk], lag.leader[first + chunk] = lane, int(np.argmax(lanes == lane))
         self.log.note_colocated(job, colocated)
         self.dispatches += 1
         self.unsettled = True
         truth_of.arrive_now(self.truth, lanes, self.now)
+
+    def _send(self, lane: int, server: int, group: Ints, chunk: int) -> None:
+        """Send one chunk as a group of its own."""
+        group[COUNT], group[HEAD] = 1, chunk
+        group[ARRIVE] = self.now + int(upload_delay(self.scenario.delays, int(group[JOB]), server))
+        self.truth = self.truth._replace(lanes=with_room(self.truth.lanes))
+        send(self.truth.lanes, lane, group)
 
     def _colocated(self, order: Dispatch) -> int:
         """zeta_j: 1 if the job is wholly in the cloud. Without failures chunks are sent only once."""
@@ -283,19 +289,11 @@ class SimulatedWorld:
 
     def _cloud(self, kind: int, job: int, chunks: int) -> bool:
         """Start or end `chunks` chunks of `job` in the cloud; returns whether the job is finished."""
-        truth = self.truth
-        change = chunks if kind == CLOUD_STARTS else -chunks
-        truth.in_service[job] += change
-        n = int(truth.size[truth_of.SWITCHES])
-        if n == len(truth.switches):
+        if self.truth.size[truth_of.SWITCHES] == len(self.truth.switches):
             # where servers fail each chunk in the cloud starts and ends by itself, also at one instant
-            self.truth = truth = truth._replace(switches=np.concatenate([truth.switches, truth.switches]))
-        truth.switches[n, 0] = job
-        truth.size[truth_of.SWITCHES] = n + 1
-        if kind == CLOUD_STARTS:
-            return False
-        truth.left[job] -= chunks
-        return bool(truth.left[job] == 0)
+            longer = np.concatenate([self.truth.switches, self.truth.switches])
+            self.truth = self.truth._replace(switches=longer)
+        return bool(_change_in_cloud(self.truth, kind, job, chunks))
 
     def _allocate(self, order: Allocate) -> None:
         self.holding.stop(order.job)

@@ -45,6 +45,7 @@ from .lanes import (
     WEIGHT_LEFT,
     Lanes,
     advance,
+    insert_group,
 )
 from .projection import EQ5, FRACTIONAL, Cost, is_plain, serve
 
@@ -97,7 +98,7 @@ def _project(lanes: Lanes, lane: int, now: int) -> int:
             time = max(time, transit[lane, coming - 1, ARRIVE])
         while coming > 0 and transit[lane, coming - 1, ARRIVE] <= time:
             coming -= 1
-            _join(queue, n, transit[lane, coming])
+            insert_group(queue, n, transit[lane, coming])
             n += 1
         # only an arrival can change what is served before the group is complete
         stop = transit[lane, coming - 1, ARRIVE] if coming > 0 else NEVER
@@ -119,20 +120,6 @@ def _project(lanes: Lanes, lane: int, now: int) -> int:
         if row[OF_ARRIVE] > now:
             lanes.tail[lane] = m
     return m
-
-
-@inlined
-def _join(queue: Ints, n: int, group: Ints) -> None:
-    """Put `group` into a queue of `n` groups, worst rank first."""
-    i = n
-    while i > 0 and (
-        queue[i - 1, RANK] < group[RANK] or (queue[i - 1, RANK] == group[RANK] and queue[i - 1, SEQ] < group[SEQ])
-    ):
-        for f in range(FIELDS):
-            queue[i, f] = queue[i - 1, f]
-        i -= 1
-    for f in range(FIELDS):
-        queue[i, f] = group[f]
 
 
 @inlined

@@ -1,7 +1,7 @@
 """Lanes: queues of data chunks on worker slots, and the rule that the highest rank runs first.
 
 The same code serves the kernel's *belief* (announced durations, completions only by facts), the simulated *truth*
-(:mod:`skedge.sim.lanes`), and *projections* into the future (:mod:`skedge.core.engine.projection`).
+(:mod:`skedge.core.engine.truth`), and *projections* into the future (:mod:`skedge.core.engine.projection`).
 
 Each row of a lane is a *group*: the chunks of one job on that lane, which are identical but for their number. Rows are
 sorted worst rank first: the group in service is last, so that progress touches only the last row. Groups still being
@@ -81,10 +81,7 @@ class Lanes(NamedTuple):
     overhead: int
 
 
-_ARRAYS = (
-    "rows", "transit", "waiting", "coming", "clock", "serving", "lookahead", "n_intervals", "passed", "tail", "queue",
-    "scale",
-)  # fmt: skip
+_ARRAYS = tuple(name for name in Lanes._fields if name not in ("preemptive", "overhead"))
 
 
 def empty_lanes(lanes: int, *, preemptive: bool = True, overhead: int = 0, room: int = _FIRST_ROOM) -> Lanes:
@@ -139,14 +136,6 @@ def with_room(lanes: Lanes) -> Lanes:
 
 
 @inlined
-def _open_row(table: NDArray[np.int64], lane: int, i: int, n: int) -> None:
-    """Shift rows `i` to `n` - 1 of a lane by one, to make room at `i`."""
-    for k in range(n, i, -1):
-        for f in range(FIELDS):
-            table[lane, k, f] = table[lane, k - 1, f]
-
-
-@inlined
 def _place_in_transit(lanes: Lanes, lane: int, arrive: int) -> int:
     """Where a group that arrives then goes in transit: before those that arrive no later."""
     i = lanes.coming[lane]
@@ -158,10 +147,12 @@ def _place_in_transit(lanes: Lanes, lane: int, arrive: int) -> int:
 @lean
 def send(lanes: Lanes, lane: int, group: Ints) -> None:
     """Put `group` in transit to `lane`; groups that arrive together keep their order of dispatch."""
-    n, i = lanes.coming[lane], _place_in_transit(lanes, lane, group[ARRIVE])
-    _open_row(lanes.transit, lane, i, n)
+    n, i, transit = lanes.coming[lane], _place_in_transit(lanes, lane, group[ARRIVE]), lanes.transit
+    for k in range(n, i, -1):
+        for f in range(FIELDS):
+            transit[lane, k, f] = transit[lane, k - 1, f]
     for f in range(FIELDS):
-        lanes.transit[lane, i, f] = group[f]
+        transit[lane, i, f] = group[f]
     lanes.coming[lane] = n + 1
     lanes.n_intervals[lane] = UNKNOWN
 
@@ -171,18 +162,22 @@ def absorb(lanes: Lanes, lane: int, now: int) -> None:
     """Move the groups that have arrived by `now` into the queue, in order of rank."""
     while lanes.coming[lane] > 0 and lanes.transit[lane, lanes.coming[lane] - 1, ARRIVE] <= now:
         lanes.coming[lane] -= 1
-        new, n = lanes.coming[lane], lanes.waiting[lane]
-        rank, seq = lanes.transit[lane, new, RANK], lanes.transit[lane, new, SEQ]
-        i = n
-        while i > 0 and (
-            lanes.rows[lane, i - 1, RANK] < rank
-            or (lanes.rows[lane, i - 1, RANK] == rank and lanes.rows[lane, i - 1, SEQ] < seq)
-        ):
-            i -= 1
-        _open_row(lanes.rows, lane, i, n)
+        insert_group(lanes.rows[lane], lanes.waiting[lane], lanes.transit[lane, lanes.coming[lane]])
+        lanes.waiting[lane] += 1
+
+
+@inlined
+def insert_group(queue: Ints, n: int, group: Ints) -> None:
+    """Put `group` into a queue of `n` groups, worst rank first."""
+    i = n
+    while i > 0 and (
+        queue[i - 1, RANK] < group[RANK] or (queue[i - 1, RANK] == group[RANK] and queue[i - 1, SEQ] < group[SEQ])
+    ):
         for f in range(FIELDS):
-            lanes.rows[lane, i, f] = lanes.transit[lane, new, f]
-        lanes.waiting[lane] = n + 1
+            queue[i, f] = queue[i - 1, f]
+        i -= 1
+    for f in range(FIELDS):
+        queue[i, f] = group[f]
 
 
 @inlined
@@ -219,11 +214,16 @@ def finish_head(lanes: Lanes, lane: int, i: int) -> None:
     lanes.rows[lane, i, COUNT] -= 1
     lanes.rows[lane, i, LEFT] = lanes.rows[lane, i, EACH]
     if lanes.rows[lane, i, COUNT] == 0:
-        n = lanes.waiting[lane]
-        for k in range(i, n - 1):
-            for f in range(FIELDS):
-                lanes.rows[lane, k, f] = lanes.rows[lane, k + 1, f]
-        lanes.waiting[lane] = n - 1
+        lanes.waiting[lane] = _remove_row(lanes.rows, lane, i, lanes.waiting[lane])
+
+
+@inlined
+def _remove_row(table: NDArray[np.int64], lane: int, i: int, n: int) -> int:
+    """Remove row `i` of the `n` rows of a lane; returns the number left."""
+    for k in range(i, n - 1):
+        for f in range(FIELDS):
+            table[lane, k, f] = table[lane, k + 1, f]
+    return n - 1
 
 
 @inlined
@@ -365,10 +365,7 @@ def believe_lost(lanes: Lanes, lane: int, job: int, now: int) -> bool:
         if lanes.transit[lane, i, JOB] == job:
             lanes.transit[lane, i, COUNT] -= 1
             if lanes.transit[lane, i, COUNT] == 0:
-                for k in range(i, lanes.coming[lane] - 1):
-                    for f in range(FIELDS):
-                        lanes.transit[lane, k, f] = lanes.transit[lane, k + 1, f]
-                lanes.coming[lane] -= 1
+                lanes.coming[lane] = _remove_row(lanes.transit, lane, i, lanes.coming[lane])
             return True
     return False
 

@@ -75,9 +75,12 @@ def weight_table(scale: int, largest: int) -> Ints:
     return weights
 
 
+@inlined
 def common_scale(scale: int, chunks: int) -> int:
     """The scale of weights that are exact at `scale`, and are to be so for 1 / `chunks`, too."""
-    return min(math.lcm(scale, chunks), LARGEST_SCALE)
+    factor = scale // math.gcd(scale, chunks)
+    # the product, the least common multiple, may exceed 64 bits
+    return factor * chunks if factor <= LARGEST_SCALE // chunks else LARGEST_SCALE
 
 
 # -- a queue: all groups of one lane, best rank first, whether arrived or not ---------------------------------------

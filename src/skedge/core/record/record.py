@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import polars as pl
@@ -29,7 +29,7 @@ _CODES = {verb: code for code, verb in enumerate(VERBS)}
 
 
 class RowSource(Protocol):
-    """Who keeps the rows of a record: the engine, or the arrays of a compiled run."""
+    """The rows of a record: those that the engine keeps, or those of a compiled run."""
 
     def rows(self) -> RecordRows:
         """The rows so far."""
@@ -37,6 +37,10 @@ class RowSource(Protocol):
     @property
     def admitted(self) -> Ints:
         """First allocation or dispatch of each job [µs], -1 if there was none."""
+
+
+class RowLog(RowSource, Protocol):
+    """Rows to which others are added."""
 
     @property
     def now(self) -> int:
@@ -72,6 +76,7 @@ class Record:
 
     def __init__(self, scenario: Scenario, plans: Plans, source: RowSource) -> None:
         self.scenario, self.plans, self.source = scenario, plans, source
+        self._log = cast("RowLog", source)  # of a run that is over only the tables are made
         self.schema = schema(scenario.cluster.server_ids)
         self.decisions = Decisions(scenario.cluster, self.schema["decisions"])
         self.transfers = array("q")
@@ -105,7 +110,7 @@ class Record:
         server, value
             The server and the number that the decision concerns; None if none.
         """
-        self.source.add_decision(job, _CODES[verb], -1 if server is None else server, -1, self.reason(reason), value)
+        self._log.add_decision(job, _CODES[verb], -1 if server is None else server, -1, self.reason(reason), value)
 
     def server(self, now: int, server: int, reason: str) -> None:
         """Record that a server has left service, or has returned to it if `reason` is empty."""
@@ -119,12 +124,12 @@ class Record:
 
     def dispatch(self, now: int, order: Dispatch) -> None:
         """Record a dispatch; its rows are made at the end."""
-        self.source.admit(order.job)
+        self._log.admit(order.job)
         self.decisions.orders.append((now, order))
 
     def transfer(self, order: Transfer) -> None:
         """Record chunks that move from one site to another."""
-        self.transfers.extend((order.job, order.source, order.target, order.chunks, self.source.now))
+        self.transfers.extend((order.job, order.source, order.target, order.chunks, self._log.now))
         self.decide(order.job, "transfer", order.reason, order.target, order.value)
 
     def reserve(self, order: Reserve) -> None:

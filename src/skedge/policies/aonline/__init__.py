@@ -14,12 +14,13 @@ for the printed Q (ERRATA J23, J24, see ``docs/errata.md``); with ``q_mode=fract
 
 **Reading order.** ``docs/examples/aonline.py`` is Alg. 1 with the functions of these files.
 
-1. ``policy.py``: Alg. 1, one decision; Alg. 5, A_ps, whose search for a free slot is in ``a_ps.py``, compiled.
+1. ``policy.py``: Alg. 1, one decision; Alg. 5, A_ps, whose choice of a PS is in ``a_ps.py``, compiled.
 2. ``a_greedy.py``: Alg. 2, A_greedy, and Alg. 3, Q of a worker and of the cloud; compiled. How a queue is projected to
    the arrival of a chunk is in :mod:`skedge.core.engine.projection`; how Q follows from what a lane will do, without a
    projection for each chunk, is in :mod:`skedge.core.engine.ahead`.
 3. ``waiting.py``: the queue of the jobs that wait for storage (Sec. VI).
 4. ``explain.py``: the four terms of Eq. (5) of each candidate, for ``skedge explain``.
+5. ``loop.py``: a whole run of Alg. 1 and Alg. 5, compiled, on the arrays of ``state.py``.
 
 ====================== =================================== ==========
 paper                  here                                unit

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from skedge.core.engine.lanes import Lanes
+from skedge.core.engine.ledger import NO_PS
 from skedge.core.engine.projection import EQ5, FRACTIONAL, MARGINAL, common_scale, weight_table
 from skedge.core.errors import PolicyError
 from skedge.core.events import CLOUD, AssignPS, Dispatch, Event, Order, Reject
@@ -17,12 +18,14 @@ from skedge.core.model.time import SECOND
 from skedge.core.policy import BasePolicy, Guarantees, LaneRule, Params, View
 
 from .a_greedy import CostHeap, JobChunks, count_postponed, greedy, make_cost_heap, take_storage
-from .a_ps import first_free
+from .a_ps import choose_ps
 from .explain import Candidates
 from .waiting import StorageDemand, StorageQueue
 
 if TYPE_CHECKING:
     from numpy.random import Generator
+
+_common_scale: Any = common_scale.py_func  # type: ignore[attr-defined]
 
 DispatchRequest = tuple[int, tuple[int, ...] | None]
 """A job to dispatch whole (None), or lost chunks of it to dispatch again."""
@@ -243,7 +246,7 @@ class AOnline(BasePolicy):
 
     def weights_with(self, count: int) -> Ints:
         """Weights 1/D over a common multiple of all D seen, this `count` included."""
-        scale = common_scale(int(self.weights[0]), count)
+        scale = _common_scale(int(self.weights[0]), count)
         # 1/D in units of 1/scale is an integer: sums of weights are exact, and ties are ties
         if scale != self.weights[0] or count >= len(self.weights):
             self.weights = weight_table(scale, max(count, len(self.weights) - 1))
@@ -296,16 +299,13 @@ class AOnline(BasePolicy):
             If there is none, all servers are in service, and there is no cloud (J10).
         """
         has_cloud = self.cluster.cloud is not None and bool(view.in_service[self.cluster.cloud])
-        # zeta = 1 means that the PS is in the cloud, too (J11)
-        if view.wholly_in_cloud(job) and has_cloud:
-            return CLOUD
         kind = int(view.jobs.ps_type[job])
         slots = self.ps_slots[kind] if kind >= 0 else np.empty(0, np.int64)
-        free = first_free(slots, view.ps_job)
-        if free == CLOUD and not has_cloud:
+        ps = int(choose_ps(slots, view.ps_job, view.wholly_in_cloud(job), has_cloud))
+        if ps == NO_PS:
             if not view.in_service.all():
                 return None
             raise no_ps_left(view.job_id(job), view.now)
-        if free == CLOUD or self.params.ps_choice == "lowest":
-            return int(free)
+        if ps == CLOUD or self.params.ps_choice == "lowest":
+            return ps
         return int(self.rng.choice(slots[view.ps_job[slots] < 0]))

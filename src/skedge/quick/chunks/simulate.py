@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import cast
 
 import numpy as np
-import polars as pl
 
-from skedge.core.engine.ledger import no_rows
+from skedge.core.engine.ledger import ADMITTED, CHUNKS, COLOCATED, DONE, NOW, RecordRows, trimmed
+from skedge.core.engine.truth import RUN_CHUNK, RUN_END, RUN_JOB, RUN_LANE, RUN_START, RUNS
 from skedge.core.errors import StateError
-from skedge.core.events import Event, Reject
+from skedge.core.events import CLOUD, Event
 from skedge.core.kernel.plans import Plans
+from skedge.core.model.cluster import Ints
+from skedge.core.model.network import upload_delays
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.size import UNLIMITED
 from skedge.core.model.time import SECOND
@@ -21,29 +23,10 @@ from skedge.core.record.record import Record
 from skedge.core.record.rows import CollectedRows
 from skedge.core.record.schedule import Schedule
 from skedge.platform.jit import CompiledFunction
+from skedge.policies.aonline.loop import FULL, OVER, advance
 from skedge.policies.aonline.policy import NO_WORKER, AOnline, no_ps_left
-from skedge.sim.lanes import RUNS
+from skedge.policies.aonline.state import BASE, IMPOSSIBLE, STUCK, LaneBooks, make_books, make_case, with_room
 from skedge.sim.runs import RunLog
-
-from .loop import FULL, OVER, advance
-from .state import (
-    ARRIVAL,
-    BASE,
-    CHUNKS,
-    CLOUD_ROWS,
-    DONE,
-    EACH,
-    FIRST,
-    IMPOSSIBLE,
-    NOW,
-    PS_ROWS,
-    SENT,
-    STUCK,
-    LaneBooks,
-    make_books,
-    make_case,
-    with_room,
-)
 
 EVENTS = 20_000
 """Events between two reports of progress."""
@@ -86,21 +69,28 @@ def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], Non
             drain(books, log)
             books = with_room(books)
         elif progress is not None:
-            done = books.completed[reported : books.counters[DONE]].tolist()
+            done = completed_since(books, reported)
             reported += len(done)
-            progress(Event(int(books.counters[NOW]), finished=tuple(done)))
+            progress(Event(int(books.ledger.counters[NOW]), finished=tuple(done)))
     drain(books, log)
     must_be_over(scenario, books)
-    in_cloud(books, log, 0)
+    log.lane_runs(cloud_runs(scenario, books, 0, len(scenario.jobs)))
     runs = log.table()
     del log  # it takes as much memory as the table
-    return _record(scenario, books, runs)
+    record = record_of(scenario, books.ledger.jobs[:, ADMITTED].copy(), trimmed(books.ledger))
+    return record.schedule(runs, dispatches(scenario, books, 0, len(scenario.jobs)))
+
+
+def completed_since(books: LaneBooks, reported: int) -> list[int]:
+    """The jobs completed after the first `reported` ones, in order."""
+    jobs: list[int] = books.completed[reported : books.ledger.counters[DONE]].tolist()
+    return jobs
 
 
 def must_be_over(scenario: Scenario, books: LaneBooks) -> None:
     """Raise the error that has ended the run, if one has."""
     if books.counters[STUCK]:
-        raise no_ps_left(scenario.jobs.ids[books.counters[STUCK] - 1], int(books.counters[NOW]))
+        raise no_ps_left(scenario.jobs.ids[books.counters[STUCK] - 1], int(books.ledger.counters[NOW]))
     if books.counters[IMPOSSIBLE]:
         raise StateError("a lane is reported to have finished a chunk that it did not have")
 
@@ -109,37 +99,60 @@ def drain(books: LaneBooks, log: RunLog) -> None:
     """Take the finished runs out of their buffer."""
     size = books.truth.size
     log.lane_runs(books.truth.runs[: size[RUNS]])
+    log.colocated = books.ledger.jobs[:, COLOCATED]
     size[RUNS] = 0
 
 
-def in_cloud(books: LaneBooks, log: RunLog, first: int) -> None:
-    """Log the runs in the cloud, from the row `first` on."""
-    chunks = books.jobs[:, CHUNKS]
-    for job, n, start, end, zeta in books.cloud_runs[first : books.counters[CLOUD_ROWS]].tolist():
-        log.cloud_runs(job, np.arange(chunks[job] - n, chunks[job]), start, end, zeta)
+def cloud_runs(scenario: Scenario, books: LaneBooks, first: int, end: int) -> Ints:
+    """The runs in the cloud of the jobs from `first` to before `end`, as rows on the lane after the last.
+
+    Parameters
+    ----------
+    scenario, books
+        The run.
+    first, end
+        Jobs whose dispatches the books have.
+    """
+    sent, begins = books.ledger.jobs[:, ADMITTED], books.truth.first - books.counters[BASE]
+    row = begins[first] + np.flatnonzero(books.lane[begins[first] : begins[end]] == CLOUD)
+    job = begins.searchsorted(row, side="right") - 1
+    # nothing is written for a job that is rejected: there are rows of other jobs still
+    is_sent = sent[job] >= 0
+    row, job = row[is_sent], job[is_sent]
+    start = sent[job] + upload_delays(scenario.delays, job, np.full(len(job), scenario.cluster.cloud or 0))
+    runs = np.zeros((len(job), 6), np.int64)
+    runs[:, RUN_JOB], runs[:, RUN_CHUNK], runs[:, RUN_LANE] = job, row - begins[job], scenario.cluster.lanes
+    runs[:, RUN_START] = start
+    runs[:, RUN_END] = start + scenario.true_chunk_time[job, books.ledger.jobs[job, COLOCATED]]
+    return runs
 
 
-def _record(scenario: Scenario, books: LaneBooks, runs: pl.DataFrame) -> Schedule:
-    """The tables, made of the rows as :class:`~skedge.core.record.record.Record` makes them."""
-    sent = books.jobs[:, SENT]
-    source = CollectedRows(sent.copy(), no_rows()._replace(ps=books.ps[: books.counters[PS_ROWS]]))
-    record = Record(scenario, Plans(), source)
-    for job in np.flatnonzero(sent < 0).tolist():
-        source.now = int(books.jobs[job, ARRIVAL])
-        record.reject(Reject(job, NO_WORKER))
-    return record.schedule(runs, dispatches(books, 0, len(sent)))
+def record_of(scenario: Scenario, admitted: Ints, rows: RecordRows) -> Record:
+    """The record of a run with these times of dispatch; jobs without one are rejected."""
+    record, rejected = Record(scenario, Plans(), CollectedRows(admitted, rows)), np.flatnonzero(admitted < 0).tolist()
+    if rejected:
+        record.reason(NO_WORKER)  # the only reason in the rows, number 0
+    record.rejected = dict.fromkeys(rejected, NO_WORKER)
+    return record
 
 
-def dispatches(books: LaneBooks, first: int, end: int) -> Dispatches:
-    """The dispatches of the jobs from `first`, with which the columns of the books begin, to before `end`, in order."""
-    jobs = books.jobs[first:end]
-    of = np.flatnonzero(jobs[:, SENT] >= 0)
-    sizes, answered = jobs[of, CHUNKS], np.repeat(jobs[:, SENT] >= 0, jobs[:, CHUNKS])
-    begins = (jobs[:, FIRST] - books.counters[BASE]).astype(np.int32)
-    number = np.arange(len(answered), dtype=np.int32) - np.repeat(begins, jobs[:, CHUNKS])
-    lane, postponed = (column[: len(answered)][answered] for column in (books.lane, books.postponed))
-    alpha = books.alpha[: len(answered)][answered]
+def dispatches(scenario: Scenario, books: LaneBooks, first: int, end: int) -> Dispatches:
+    """The dispatches of the jobs from `first` to before `end`, in order.
+
+    Parameters
+    ----------
+    scenario, books
+        The run.
+    first, end
+        Jobs; the columns of the books begin with `first`.
+    """
+    jobs, begins = books.ledger.jobs[first:end], books.truth.first[first:end] - books.counters[BASE]
+    sent = np.flatnonzero(jobs[:, ADMITTED] >= 0)
+    is_sent, sizes = np.repeat(jobs[:, ADMITTED] >= 0, jobs[:, CHUNKS]), jobs[sent, CHUNKS]
+    chunk = np.arange(len(is_sent), dtype=np.int32) - np.repeat(begins.astype(np.int32), jobs[:, CHUNKS])
+    lane, postponed = (column[: len(is_sent)][is_sent] for column in (books.lane, books.postponed))
     return Dispatches(
-        jobs[of, SENT], first + of, sizes * jobs[of, EACH], np.zeros(len(of), np.bool_),
-        ["least_marginal_increase"] * len(of), sizes, number[answered], lane, postponed, alpha / SECOND,
+        jobs[sent, ADMITTED], first + sent, sizes * scenario.chunk_time[first + sent, 0], np.zeros(len(sent), np.bool_),
+        ["least_marginal_increase"] * len(sent), sizes, chunk[is_sent], lane, postponed,
+        books.alpha[: len(is_sent)][is_sent] / SECOND,
     )  # fmt: skip

@@ -9,50 +9,29 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from skedge.core.engine.ledger import no_rows
-from skedge.core.events import Event, Reject
-from skedge.core.kernel.plans import Plans
+from skedge.core.engine.ledger import ADMITTED, ARRIVAL, DECISIONS, NO_PS, NOW, PS, PS_ROWS, PS_SINCE, longer, no_rows
+from skedge.core.engine.truth import RUN_END, RUN_JOB, RUN_START, RUNS, SWITCHES
+from skedge.core.events import Event
 from skedge.core.model.cluster import Bools, Ints
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.size import UNLIMITED
 from skedge.core.model.time import NEVER
 from skedge.core.model.time_limits import MAX_RUN_TIME, MAX_WAIT, has_time_limits
 from skedge.core.policy import Policy
-from skedge.core.record.record import Record
-from skedge.core.record.rows import CollectedRows
 from skedge.core.record.schedule import schema
 from skedge.core.record.stored import StoredScenario
-from skedge.policies.aonline.policy import NO_WORKER, AOnline
+from skedge.policies.aonline.loop import ALL_ANSWERED, FULL, OVER, advance
+from skedge.policies.aonline.policy import AOnline
+from skedge.policies.aonline.state import ANSWERED, BASE, MORE, LaneBooks, make_books, make_case, with_room
 from skedge.runs.writing import GrowingTable, growing, write_table
-from skedge.sim.lanes import RUN_END, RUN_JOB, RUN_START, RUNS, SWITCHES
 from skedge.sim.runs import RunLog
 
 from . import simulate as whole
-from .loop import ANSWERED, FULL, OVER, advance
-from .state import (
-    ARRIVAL,
-    ARRIVED,
-    BASE,
-    CHUNKS,
-    CLOUD_ROWS,
-    DONE,
-    FIRST,
-    MORE,
-    NO_PS,
-    NOW,
-    PS,
-    PS_ROWS,
-    PS_SINCE,
-    SENT,
-    LaneBooks,
-    make_books,
-    make_case,
-    with_room,
-)
 from .windows import with_next
 
 ROWS = 2**19
@@ -65,16 +44,14 @@ GROWING = ("runs", "decisions", "uploads", "ps", "jobs")
 def covers(scenario: Scenario | StoredScenario, policy: Policy) -> bool:
     """Whether :func:`stream` can run `policy` on `scenario`: the work of a run must not depend on later ones."""
     base = scenario if isinstance(scenario, Scenario) else scenario.base
-    if not whole.covers(base, policy) or base.physics.checkpoint_overhead or base.cluster.sharing is not None:
-        return False
-    if base.physics.mtbf is not None:  # chunks of a failed server run again, which no compiled loop does
+    physics, cluster = base.physics, base.cluster
+    # chunks of a failed server run again, which no compiled loop does
+    if not whole.covers(base, policy) or physics.checkpoint_overhead or cluster.sharing or physics.mtbf is not None:
         return False
     if isinstance(scenario, Scenario):
         return not has_time_limits(scenario)
-    if scenario.any(MAX_WAIT) or scenario.any(MAX_RUN_TIME):
-        return False
-    limited = bool((base.cluster.storage_bytes != UNLIMITED).any())
-    return not scenario.any("max_lag") and not (limited and scenario.any("chunk_mb"))
+    columns = (MAX_WAIT, MAX_RUN_TIME, "max_lag", *["chunk_mb"] * bool((cluster.storage_bytes != UNLIMITED).any()))
+    return not any(scenario.any(column) for column in columns)
 
 
 def stream(
@@ -124,7 +101,7 @@ class _Window:
     log
         The runs not yet written.
     answered, in_cloud
-        Jobs whose decisions, and rows of the cloud's runs that have been taken.
+        Jobs whose decisions, and jobs whose runs in the cloud, have been taken.
     first, last
         First start and last end of each job's runs so far [µs]; NEVER and -1 if it has none.
     """
@@ -142,15 +119,15 @@ class _Window:
         self._write()
         stays = self._at_work()
         self._leave(~stays)
-        keep, none = np.flatnonzero(stays), _no_runs(part.count)
+        keep, no_runs = np.flatnonzero(stays), _no_runs(part.count)
         self.scenario = self.scenario.only(keep).concat_unchecked(part)
         self.case = make_case(self.scenario, self.policy)
-        self.books = with_room(with_next(self.books, self.scenario, self.case, keep))
+        self.books = with_room(with_next(self.books, self.scenario, keep))
         self.books.counters[MORE] = more
         self.number = np.append(self.number[keep], np.arange(first, first + part.count, dtype=np.int32))
-        self.log, self.answered, self.in_cloud = _moved(self.log, self.scenario, keep), len(keep), 0
+        self.log, self.answered, self.in_cloud = _moved(self.log, self.scenario, keep), len(keep), len(keep)
         self.first, self.last = (
-            np.append(of[keep], new) for of, new in zip((self.first, self.last), none, strict=True)
+            np.append(times[keep], new) for times, new in zip((self.first, self.last), no_runs, strict=True)
         )
 
     def run(self, progress: Callable[[Event], None] | None) -> None:
@@ -160,63 +137,62 @@ class _Window:
             why = advance(self.case, self.books, whole.EVENTS)
             if why == FULL:
                 self._make_room()
-            done, counters = self.books.completed, self.books.counters
-            if progress is not None and counters[DONE] > reported:
-                progress(
-                    Event(int(counters[NOW]), finished=tuple(self.number[done[reported : counters[DONE]]].tolist()))
-                )
-                reported = int(counters[DONE])
-            if why in (OVER, ANSWERED):
+            completed = whole.completed_since(self.books, reported)
+            if progress is not None and completed:
+                finished = tuple(self.number[completed].tolist())
+                progress(Event(int(self.books.ledger.counters[NOW]), finished=finished))
+                reported += len(completed)
+            if why in (OVER, ALL_ANSWERED):
                 return whole.must_be_over(self.scenario, self.books)
 
     def close(self) -> None:
         """Write all that is left."""
         self._drain()
-        self._decided(len(self.books.jobs))
+        self._decided(len(self.number))
         self._ran(NEVER)
         self._served(NEVER)
-        self._leave(np.ones(len(self.books.jobs), bool))
+        self._leave(np.ones(len(self.number), bool))
 
     def _make_room(self) -> None:
         """Write what can be, and make room for the next dispatch."""
         self._drain()
         if self.log.lane_rows >= ROWS:
             self._ran(self._running_since())
-        books, job = self.books, int(self.books.counters[ARRIVED])
-        if job < len(books.jobs) and _end(books, job) > len(books.lane):
+        jobs, job = self.books.ledger.jobs, int(self.books.counters[ANSWERED])
+        if job < len(jobs) and _end(self.books, job) > len(self.books.lane):
             # of one instant dispatches come before rejections: its jobs are written together
-            before = int(np.searchsorted(books.jobs[:job, ARRIVAL], books.counters[NOW]))
+            before = int(np.searchsorted(jobs[:job, ARRIVAL], self.books.ledger.counters[NOW]))
             self._decided(max(before, self.answered))
-            books = _grown(books, _end(books, job))
-        self.books = with_room(books)
+            self.books = _grown(self.books, _end(self.books, job))
+        self.books = with_room(self.books)
 
     def _write(self) -> None:
         """Write what can be when all jobs are answered."""
         self._drain()
-        self._decided(len(self.books.jobs))
+        self._decided(len(self.number))
         self._ran(self._running_since())
-        serving = self.books.jobs[self.books.jobs[:, PS] != NO_PS, PS_SINCE]
-        self._served(int(min(serving.min(initial=NEVER), self.books.counters[NOW])))
+        jobs = self.books.ledger.jobs
+        serving = jobs[jobs[:, PS] != NO_PS, PS_SINCE]
+        self._served(int(min(serving.min(initial=NEVER), self.books.ledger.counters[NOW])))
 
     def _running_since(self) -> int:
         """The start of the oldest run that goes on, or the present [µs]."""
         truth = self.books.truth
-        return int(min(truth.open_start[truth.open_chunk >= 0].min(initial=NEVER), self.books.counters[NOW]))
+        return int(min(truth.open_start[truth.open_chunk >= 0].min(initial=NEVER), self.books.ledger.counters[NOW]))
 
     def _drain(self) -> None:
-        """Take the finished runs, and those in the cloud, out of their buffers."""
-        books = self.books
-        runs = books.truth.runs[: books.truth.size[RUNS]]
-        self._bound(runs[:, RUN_JOB], runs[:, RUN_START], runs[:, RUN_END])
+        """Take the finished runs out of their buffer, and log those in the cloud."""
+        books, answered = self.books, int(self.books.counters[ANSWERED])
+        self._bound(books.truth.runs[: books.truth.size[RUNS]])
         whole.drain(books, self.log)
-        away = books.cloud_runs[self.in_cloud : books.counters[CLOUD_ROWS]]
-        self._bound(away[:, 0], away[:, 2], away[:, 3])
-        whole.in_cloud(books, self.log, self.in_cloud)
-        self.in_cloud = int(books.counters[CLOUD_ROWS])
+        in_cloud = whole.cloud_runs(self.scenario, books, self.in_cloud, answered)
+        self._bound(in_cloud)
+        self.log.lane_runs(in_cloud)
+        self.in_cloud = answered
 
-    def _bound(self, job: Ints, start: Ints, end: Ints) -> None:
-        np.minimum.at(self.first, job, start)
-        np.maximum.at(self.last, job, end)
+    def _bound(self, runs: Ints) -> None:
+        np.minimum.at(self.first, runs[:, RUN_JOB], runs[:, RUN_START])
+        np.maximum.at(self.last, runs[:, RUN_JOB], runs[:, RUN_END])
 
     def _ran(self, until: int) -> None:
         """Write the runs that started before `until`, when all of them are over."""
@@ -224,15 +200,14 @@ class _Window:
 
     def _decided(self, end: int) -> None:
         """Write the decisions on the jobs up to `end`, and move those of the others to the front of the columns."""
-        books = self.books
-        source = CollectedRows(books.jobs[:, SENT])
-        record, sent = Record(self.scenario, Plans(), source), whole.dispatches(books, self.answered, end)
-        for job in (self.answered + np.flatnonzero(books.jobs[self.answered : end, SENT] < 0)).tolist():
-            source.now = int(books.jobs[job, ARRIVAL])
-            record.reject(Reject(job, NO_WORKER))
-        self._add("decisions", record.decisions.table(source.rows(), sent))
+        books, ledger = self.books, self.books.ledger
+        sent = whole.dispatches(self.scenario, books, self.answered, end)
+        rejections = _taken(ledger.rows.decisions, ledger.counters, DECISIONS, 1, end)
+        rows = no_rows()._replace(decisions=rejections, values=np.full(len(rejections), np.nan))
+        record = whole.record_of(self.scenario, ledger.jobs[:, ADMITTED], rows)
+        self._add("decisions", record.decisions.table(rows, sent))
         self._add("uploads", record.uploads_table(sent))
-        base = int(books.jobs[end, FIRST]) if end < len(books.jobs) else int(self.scenario.jobs.chunks.sum())
+        base = books.truth.first[end]
         for column in (books.lane, books.postponed, books.alpha):
             left = column[base - books.counters[BASE] :].copy()
             column[: len(left)] = left
@@ -240,14 +215,9 @@ class _Window:
 
     def _served(self, until: int) -> None:
         """Write the PSs that began to serve before `until`, when all of them are released."""
-        books = self.books
-        rows = books.ps[: books.counters[PS_ROWS]]
-        before = rows[:, 3] < until
-        source = CollectedRows(books.jobs[:, SENT], no_rows()._replace(ps=rows[before]))
-        self._add("ps", Record(self.scenario, Plans(), source).ps_table())
-        later = rows[~before]
-        rows[: len(later)] = later
-        books.counters[PS_ROWS] = len(later)
+        ledger = self.books.ledger
+        rows = no_rows()._replace(ps=_taken(ledger.rows.ps, ledger.counters, PS_ROWS, 3, until))
+        self._add("ps", whole.record_of(self.scenario, ledger.jobs[:, ADMITTED], rows).ps_table())
 
     def _add(self, name: str, rows: pl.DataFrame) -> None:
         """Add rows of a table; their jobs get their numbers among all."""
@@ -255,9 +225,9 @@ class _Window:
 
     def _at_work(self) -> Bools:
         """Whether each job may have further rows, or others refer to it."""
-        books, truth = self.books, self.books.truth
-        stays: Bools = (books.jobs[:, SENT] >= 0) & (truth.left > 0)
-        stays[books.ps[: books.counters[PS_ROWS], 0]] = True
+        ledger, truth = self.books.ledger, self.books.truth
+        stays: Bools = (ledger.jobs[:, ADMITTED] >= 0) & (truth.left > 0)
+        stays[ledger.rows.ps[: ledger.counters[PS_ROWS], 0]] = True
         stays[truth.switches[: truth.size[SWITCHES], 0]] = True
         for runs in self.log.lane_parts:
             stays[runs["job"].to_numpy()] = True
@@ -266,10 +236,7 @@ class _Window:
     def _leave(self, leaves: Bools) -> None:
         """Make the rows of the jobs table of those that leave."""
         jobs = np.flatnonzero(leaves)
-        source = CollectedRows(self.books.jobs[jobs, SENT])
-        record = Record(self.scenario.only(jobs), Plans(), source)
-        for job in np.flatnonzero(source.admitted < 0).tolist():
-            record.reject(Reject(job, NO_WORKER))
+        record = whole.record_of(self.scenario.only(jobs), self.books.ledger.jobs[jobs, ADMITTED], no_rows())
         self.closed.add(record.jobs_table(self.first[jobs], self.last[jobs]).with_columns(job=self.number[jobs]))
 
 
@@ -303,22 +270,28 @@ def _no_runs(jobs: int) -> tuple[Ints, Ints]:
 def _moved(log: RunLog, scenario: Scenario, keep: Ints) -> RunLog:
     """The runs not yet written, whose jobs are among those that are kept; they are now the first ones of `scenario`."""
     moved = RunLog(scenario)
-    moved.colocated[: len(keep)] = log.colocated[keep]
     moved.lane_parts = [
         runs.with_columns(job=np.searchsorted(keep, runs["job"].to_numpy()).astype(np.int32)) for runs in log.lane_parts
     ]
     return moved
 
 
+def _taken(rows: Ints, counters: Ints, counter: int, column: int, end: int) -> Ints:
+    """The rows of a table whose `column` is below `end`; the others move to its front."""
+    table = rows[: counters[counter]]
+    is_before = table[:, column] < end
+    taken, left = table[is_before], table[~is_before]
+    rows[: len(left)], counters[counter] = left, len(left)
+    return taken
+
+
 def _end(books: LaneBooks, job: int) -> int:
     """End of the rows of `job` in the columns of the dispatches."""
-    return int(books.jobs[job, FIRST] + books.jobs[job, CHUNKS] - books.counters[BASE])
+    return int(books.truth.first[job + 1] - books.counters[BASE])
 
 
 def _grown(books: LaneBooks, rows: int) -> LaneBooks:
     """The books with columns of the dispatches of at least this number of rows."""
-    if rows <= len(books.lane):
-        return books
-    more = np.zeros(max(rows, 2 * len(books.lane)) - len(books.lane), np.int32)
-    lane, postponed = (np.concatenate([column, more]) for column in (books.lane, books.postponed))
-    return books._replace(lane=lane, postponed=postponed, alpha=np.concatenate([books.alpha, np.zeros(len(more))]))
+    columns: tuple[Any, ...] = (books.lane, books.postponed, books.alpha)
+    lane, postponed, alpha = (longer(column, rows) for column in columns)
+    return books._replace(lane=lane, postponed=postponed, alpha=alpha)

@@ -6,7 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skedge.core.engine.lanes import (
+from skedge.core.model.cluster import Ints
+from skedge.core.model.time import NEVER
+from skedge.platform.jit import inlined, lean
+
+from .agenda import CLOUD_STARTS
+from .lag import Lag, bounded, end_epoch, make_lag, must_wait, to_epoch_end
+from .lanes import (
     CHUNKS,
     EACH,
     HEAD,
@@ -23,11 +29,6 @@ from skedge.core.engine.lanes import (
     next_arrival,
     pick,
 )
-from skedge.core.model.cluster import Ints
-from skedge.core.model.time import NEVER
-from skedge.platform.jit import inlined, lean
-
-from .lag import Lag, bounded, end_epoch, make_lag, must_wait, to_epoch_end
 
 QUIET, FINISHED, SETTLED, FULL = range(4)
 """Why :func:`run` returned: nothing until the limit, jobs finished, jobs started or paused, buffers full."""
@@ -290,6 +291,25 @@ def _count(w: Truth, job: int, change: int) -> None:
     n = w.size[SWITCHES]
     w.switches[n, 0] = job
     w.size[SWITCHES] = n + 1
+
+
+@inlined
+def change_in_cloud(w: Truth, kind: int, job: int, chunks: int) -> bool:
+    """Chunks of `job` start or end in the cloud, where none waits; returns whether the job is finished.
+
+    Parameters
+    ----------
+    kind
+        CLOUD_STARTS or CLOUD_ENDS.
+    job, chunks
+        The job, and how many of its chunks.
+    """
+    starts = kind == CLOUD_STARTS
+    w.in_service[job] += chunks if starts else -chunks
+    w.switches[w.size[SWITCHES], 0] = job
+    w.size[SWITCHES] += 1
+    w.left[job] -= 0 if starts else chunks
+    return bool(not starts and w.left[job] == 0)
 
 
 @lean
