@@ -16,7 +16,7 @@ import polars as pl
 from skedge.core.engine.ledger import no_rows
 from skedge.core.events import Event, Reject
 from skedge.core.kernel.plans import Plans
-from skedge.core.kernel.time_limits import MAX_RUN_TIME, MAX_WAIT, has_time_limits
+from skedge.core.kernel.time_limits import MAX_RUN_TIME, MAX_WAIT
 from skedge.core.model.cluster import Bools, Ints
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.size import UNLIMITED
@@ -25,7 +25,6 @@ from skedge.core.policy import Policy
 from skedge.core.record.record import Record
 from skedge.core.record.rows import CollectedRows
 from skedge.core.record.schedule import schema
-from skedge.core.record.stored import StoredScenario
 from skedge.policies.aonline.policy import NO_WORKER, AOnline
 from skedge.runs.writing import GrowingTable, growing, write_table
 from skedge.sim.lanes import RUN_END, RUN_JOB, RUN_START, RUNS, SWITCHES
@@ -62,24 +61,18 @@ GROWING = ("runs", "decisions", "uploads", "ps", "jobs")
 """The tables with rows."""
 
 
-def covers(scenario: Scenario | StoredScenario, policy: Policy) -> bool:
+def covers(scenario: Scenario, policy: Policy) -> bool:
     """Whether :func:`stream` can run `policy` on `scenario`: the work of a run must not depend on later ones."""
-    base = scenario if isinstance(scenario, Scenario) else scenario.base
-    if not whole.covers(base, policy) or base.physics.checkpoint_overhead or base.cluster.sharing is not None:
+    physics, cluster = scenario.physics, scenario.cluster
+    if not whole.takes(policy) or physics.checkpoint_overhead or cluster.sharing is not None:
         return False
-    if base.physics.mtbf is not None:  # chunks of a failed server run again, which no compiled loop does
+    if physics.mtbf is not None:  # chunks of a failed server run again, which no compiled loop does
         return False
-    if isinstance(scenario, Scenario):
-        return not has_time_limits(scenario)
-    if scenario.any(MAX_WAIT) or scenario.any(MAX_RUN_TIME):
-        return False
-    limited = bool((base.cluster.storage_bytes != UNLIMITED).any())
-    return not scenario.any("max_lag") and not (limited and scenario.any("chunk_mb"))
+    limited = bool((cluster.storage_bytes != UNLIMITED).any())
+    return not any(map(scenario.any, (MAX_WAIT, MAX_RUN_TIME, "max_lag", *["chunk_mb"] * limited)))
 
 
-def stream(
-    scenario: StoredScenario, policy: Policy, folder: Path, progress: Callable[[Event], None] | None = None
-) -> None:
+def stream(scenario: Scenario, policy: Policy, folder: Path, progress: Callable[[Event], None] | None = None) -> None:
     """Write the tables of the record of `policy` on `scenario` into `folder`.
 
     Parameters
@@ -95,15 +88,15 @@ def stream(
         If a job is wrong.
     """
     assert isinstance(policy, AOnline)  # noqa: S101 - it is covered
-    schemas = schema(scenario.base.cluster.server_ids)
+    schemas = schema(scenario.cluster.server_ids)
     for name in set(schemas) - set(GROWING):
         write_table(folder, name, pl.DataFrame(schema=schemas[name]))
     with (
         growing(folder, {name: schemas[name] for name in GROWING}) as tables,
         TemporaryDirectory(prefix="jobs-", dir=folder) as aside,
     ):
-        closed = _Closed(Path(aside), scenario.edges)
-        window = _Window(scenario.base, policy, tables, closed)
+        closed = _Closed(Path(aside), [first for first, _ in scenario.ranges])
+        window = _Window(scenario.without_jobs(), policy, tables, closed)
         for first, part in scenario.parts():
             window.take_in(part, first, more=first + part.count < scenario.count)
             window.run(progress)
