@@ -83,7 +83,7 @@ def prepare_for_service(policy: AnyPolicy, scenario: Scenario) -> Policy:
 def offers(scenario: Scenario) -> frozenset[Need]:
     """The requirements of policies that the scenario meets, in the words of their `needs`."""
     offered = kind_of(scenario.cluster).offers(scenario)
-    if None not in scenario.jobs.utility:
+    if scenario.has_utilities():
         offered.add("a utility of every job")
     if scenario.physics.horizon is not None:
         offered.add("a horizon")

@@ -1,7 +1,8 @@
 """A run of a policy on a scenario, and its folder.
 
 A run folder holds the resolved scenario (``scenario.yaml``, ``jobs.parquet``), ``run.json`` (policy, parameters, seed,
-versions) and the record (``tables/*.parquet``): enough to repeat the run byte for byte.
+versions) and the record (``tables/*.parquet``): enough to repeat the run byte for byte. The jobs and tables of a large
+run stay there; it is verified and measured part by part.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from .analysis.metrics.metrics import metrics, utilisation
+from .analysis.parts import Steps, counting, parts_of
 from .analysis.verify.names import known_rows
 from .analysis.verify.rules import Findings
 from .analysis.verify.verify import Violation, verify
@@ -52,18 +54,19 @@ class Run:
     decisions_s
         CPU time of the policy's decisions [s]: the simulation's, by their share of its wall-clock time. None for a run
         read from its folder, and for one in a compiled loop (:mod:`skedge.quick`).
+    steps
+        Called after each part that is checked, verified or measured.
     """
 
     scenario: Scenario
     meta: Mapping[str, Any]
     schedule: Schedule
     decisions_s: float | None = field(default=None, compare=False)
+    steps: Steps | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         """Policy, scenario, seed and size."""
-        return (
-            f"<Run of {self.policy} on {self.scenario.name}, seed {self.scenario.seed}: {len(self.scenario.jobs)} jobs>"
-        )
+        return f"<Run of {self.policy} on {self.scenario.name}, seed {self.scenario.seed}: {self.scenario.count} jobs>"
 
     @property
     def jobs(self) -> pl.DataFrame:
@@ -89,7 +92,7 @@ class Run:
     @cached_property
     def metrics(self) -> dict[str, Any]:
         """Numbers of the run by key (:func:`skedge.analysis.metrics.metrics.metrics`)."""
-        return metrics(self.scenario, self.schedule, registered_meta(self.meta))
+        return metrics(self.scenario, self.schedule, registered_meta(self.meta), self.steps)
 
     @cached_property
     def utilisation(self) -> pl.DataFrame:
@@ -129,8 +132,9 @@ class Run:
         Times of a live run are compared with the tolerance in its ``run.json``, times of a simulation exactly.
         """
         meta, tolerance = registered_meta(self.meta), self.tolerance
-        stated = broken_inputs(self.meta, self.scenario, self._end(), limit)
-        return [*verify(self.scenario, self.schedule, meta, tolerance=tolerance, limit=limit), *stated]
+        stated = broken_inputs(self.meta, self.scenario, self._end() if self.live else 0, limit)
+        violations = verify(self.scenario, self.schedule, meta, tolerance=tolerance, limit=limit, steps=self.steps)
+        return [*violations, *stated]
 
     def _end(self) -> int:
         """The last instant on record [µs]; 0 if nothing happened."""
@@ -144,9 +148,18 @@ class Run:
         Raises
         ------
         RunFolderError
-            Naming the first such row.
+            Naming the first such row, or that a job is missing.
         """
-        check_known_rows(self.scenario, self.schedule, self.scenario.count)
+        ranges = self.scenario.ranges
+        done = counting(self.steps, "checking parts", len(ranges))
+        for first, part, rows in parts_of(self.scenario, self.schedule, ranges, done):
+            findings = Findings(part, 1)
+            known_rows(part, rows, findings, first_job=first)
+            faults = [violation.message for violation in findings.all()]
+            if not faults and rows.jobs["job"].to_list() != list(range(part.count)):
+                faults = [f"the jobs table does not have the {self.scenario.count} jobs of the scenario, each once"]
+            if faults:
+                raise RunFolderError(f"the record is damaged: {faults[0]}; `skedge verify` names all that is wrong")
 
     def save(self, folder: Path | str) -> Path:
         """Write the run folder, completely or not at all.
@@ -161,12 +174,14 @@ class Run:
         return Path(folder)
 
     def write(self, folder: Path) -> None:
-        """Write the parts of the run folder into `folder`, which exists (see :func:`new_folder`)."""
-        save_scenario(self.scenario, folder)
-        write_meta(self.meta, folder)
-        (folder / "tables").mkdir()
-        for name, table in self.schedule.tables().items():
-            write_table(folder / "tables", name, table)
+        """Write the files of the run folder into `folder`, which exists (see :func:`new_folder`)."""
+        (folder / "run.json").write_text(_json(self.meta), encoding="utf-8")
+        # a run that was written as it went has its scenario and tables there
+        if not (folder / "tables").is_dir():
+            save_scenario(self.scenario, folder)
+            (folder / "tables").mkdir()
+            for name, table in self.schedule.tables().items():
+                write_table(folder / "tables", name, table)
 
     @staticmethod
     def load(folder: Path | str) -> Run:
@@ -182,40 +197,25 @@ class Run:
             raise RunFolderError(f"{folder}: is not a run folder (there is no run.json)")
         meta = read_meta(folder / "run.json")
         scenario = load_scenario(folder / "scenario.yaml")
-        columns = schema(scenario.cluster.server_ids)
-        tables = {name: _read_table(folder / "tables" / f"{name}.parquet", columns[name]) for name in Schedule.names()}
-        return Run(scenario, meta, Schedule(**tables))
+        schedule = stored_schedule(folder / "tables", scenario)
+        return Run(scenario, meta, schedule)
 
 
-def check_known_rows(scenario: Scenario, schedule: Schedule, count: int, first_job: int = 0) -> None:
-    """:meth:`Run.check_complete` of a record, or of a part of it.
-
-    Parameters
-    ----------
-    scenario, schedule
-        The jobs of the part with the cluster, and its rows.
-    count
-        Number of jobs of the whole scenario, for the message.
-    first_job
-        Number of the first job of the part.
+def stored_schedule(folder: Path, scenario: Scenario) -> Schedule:
+    """The record in `folder`; that of a scenario whose jobs stay in their file stays there, too.
 
     Raises
     ------
     RunFolderError
-        Naming the first impossible row, or that a job is missing.
+        If a table is missing or damaged; names the file.
     """
-    findings = Findings(scenario, 1)
-    known_rows(scenario, schedule, findings, first_job=first_job)
-    faults = [violation.message for violation in findings.all()]
-    if not faults and schedule.jobs["job"].to_list() != list(range(scenario.count)):
-        faults = [f"the jobs table does not have the {count} jobs of the scenario, each once"]
-    if faults:
-        raise RunFolderError(f"the record is damaged: {faults[0]}; `skedge verify` names all that is wrong")
-
-
-def write_meta(meta: Mapping[str, Any], folder: Path) -> None:
-    """Write ``run.json``."""
-    (folder / "run.json").write_text(_json(meta), encoding="utf-8")
+    columns = schema(scenario.cluster.server_ids)
+    paths = {name: folder / f"{name}.parquet" for name in Schedule.names()}
+    tables = {name: _scan_table(path, columns[name]) for name, path in paths.items()}
+    # tables of other types are changed as they are read into memory
+    if scenario.unread is not None and all(pl.read_parquet_schema(paths[name]) == columns[name] for name in paths):
+        return Schedule.in_files(folder)
+    return Schedule(**{name: _collected(paths[name], table) for name, table in tables.items()})
 
 
 def broken_inputs(meta: Mapping[str, Any], scenario: Scenario, end: int, limit: int) -> list[Violation]:
@@ -286,22 +286,33 @@ def _json(meta: Mapping[str, Any]) -> str:
     return json.dumps(dict(meta), indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
-def _read_table(path: Path, columns: Mapping[str, Any]) -> pl.DataFrame:
-    """Read a table of the record; types may differ from ours (a third-party record), but not their kinds."""
-    try:
-        table = pl.read_parquet(path, glob=False)  # brackets in a path are no pattern
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise RunFolderError(f"{path}: the run folder is incomplete or damaged: {first_line(error)}") from error
+def _scan_table(path: Path, columns: pl.Schema) -> pl.LazyFrame:
+    """A table of the record; types may differ from ours (a third-party record), but not their kinds."""
+    with _named_in_errors(path, "is incomplete or damaged"):
+        table = pl.scan_parquet(path, glob=False)  # brackets in a path are no pattern
+        recorded = table.collect_schema()
+    if recorded == columns:
+        return table
     for name, kind in columns.items():
         # another program's integers may be narrower than ours; text instead of numbers is damage
-        if name not in table.columns or _kind(table.schema[name]) != _kind(kind):
+        if name not in recorded or _kind(recorded[name]) != _kind(kind):
             raise RunFolderError(
                 f"{path}: the run folder is damaged: it has no column {name!r} of {_kind(kind)} values"
             )
+    return table.select(_as(name, recorded[name], kind) for name, kind in columns.items())
+
+
+def _collected(path: Path, table: pl.LazyFrame) -> pl.DataFrame:
+    with _named_in_errors(path, "is damaged"):
+        return table.collect()
+
+
+@contextmanager
+def _named_in_errors(path: Path, fault: str) -> Iterator[None]:
     try:
-        return table.select(_as(name, table.schema[name], kind) for name, kind in columns.items())
-    except pl.exceptions.PolarsError as error:
-        raise RunFolderError(f"{path}: the run folder is damaged: {first_line(error)}") from error
+        yield
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise RunFolderError(f"{path}: the run folder {fault}: {first_line(error)}") from error
 
 
 def _as(name: str, dtype: pl.DataType, kind: pl.DataType) -> pl.Expr:

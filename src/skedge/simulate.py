@@ -9,14 +9,16 @@ from typing import cast
 from .core.events import Event
 from .core.kernel.drive import drive_to_end
 from .core.kernel.kernel import Journal, Kernel
+from .core.model.jobs_file import JobsFile
 from .core.model.scenario import Scenario
 from .core.policy import AnyPolicy, Policy
 from .platform.malloc import trim_malloc
 from .prepare import prepare_policy
-from .recorded_run import Run
+from .recorded_run import Run, stored_schedule
 from .runs.meta import meta_of
 from .runs.stopwatch import Stopwatch, WatchedPolicy, WatchedWorld
-from .scenario.file import scenario_of
+from .scenario.file import is_large, scenario_of
+from .scenario.save import JOBS, save_scenario
 from .sim.compiled import compile_events
 from .sim.failures import world_of
 
@@ -34,6 +36,7 @@ def run(
     progress: Callable[[Event], None] | None = None,
     journal: Journal | None = None,
     profile: Stopwatch | None = None,
+    folder: Path | None = None,
 ) -> Run:
     """Simulate `policy` on `scenario`.
 
@@ -50,6 +53,9 @@ def run(
         Where to write events and orders; not needed for the tables of the run.
     profile
         Counts the CPU time of the run by stage.
+    folder
+        A run folder with the scenario (:func:`in_run_folder`). If the jobs are still in their file and the policy is
+        A_online, which does not need them all, the tables are written there as they grow, and stay there.
 
     Raises
     ------
@@ -63,6 +69,8 @@ def run(
     scenario = scenario_of(scenario)
     instance = prepare_policy(policy, scenario)
     watch = profile or Stopwatch()
+    if folder is not None and scenario.unread is not None and _is_streamed(scenario, instance):
+        return _streamed(scenario, instance, progress, folder, watch)
     # a compiled loop writes no journal
     if journal is None and len(scenario.jobs) >= min(SMALL, LARGE):
         from .quick.which import loop_for  # noqa: PLC0415 - it imports the policies that it covers
@@ -96,6 +104,38 @@ def _compiled(
     if len(scenario.jobs) >= LARGE:
         trim_malloc()  # verification needs as much again
     return Run(scenario, meta_of(scenario, policy), schedule)
+
+
+def in_run_folder(scenario: Scenario, policy: Policy, folder: Path) -> Scenario:
+    """The scenario with its jobs read from the run folder `folder`, if :func:`run` can write the record as it grows."""
+    if not is_large(scenario.chunks) or not _is_streamed(scenario, policy):
+        return scenario
+    save_scenario(scenario, folder)
+    if scenario.unread is not None:
+        return scenario
+    return scenario.in_file(JobsFile(folder / JOBS, scenario.jobs.fixed_delays, scenario.physics.step))
+
+
+def _is_streamed(scenario: Scenario, policy: Policy) -> bool:
+    """Whether a record can be written as it grows."""
+    from .quick.chunks.stream import covers  # noqa: PLC0415 - it imports the policy
+
+    return covers(scenario, policy)
+
+
+def _streamed(
+    scenario: Scenario, policy: Policy, progress: Callable[[Event], None] | None, folder: Path, watch: Stopwatch
+) -> Run:
+    """The run of a policy whose tables are written as they grow."""
+    from .quick.chunks.stream import stream  # noqa: PLC0415 - it imports the policy
+
+    tables = folder / "tables"
+    tables.mkdir()
+    with watch.counting("loop"):
+        trim_malloc()  # a scenario that was in memory before
+        stream(scenario, policy, tables, progress)
+        trim_malloc()
+    return Run(scenario, meta_of(scenario, policy), stored_schedule(tables, scenario))
 
 
 def _driven(

@@ -15,7 +15,6 @@ from skedge.core.model.scenario import Scenario
 from skedge.core.model.sharing import Sharing, Tenant
 from skedge.core.model.time import SECOND
 from skedge.core.record.schedule import Schedule
-from skedge.large import LargeRun, opened
 from skedge.recorded_run import Run
 from skedge.scenario.file import scenario_of
 from skedge.simulate import run
@@ -24,7 +23,7 @@ from skedge.testing.scenarios import small_scenario
 FAILING = Physics(mtbf=30 * SECOND, mttr=5 * SECOND)
 
 
-def rules(done: Run | LargeRun) -> set[str]:
+def rules(done: Run) -> set[str]:
     return {violation.rule for violation in done.verify()}
 
 
@@ -94,9 +93,10 @@ def test_a_run_that_was_simulated_without_its_failures_is_found(
     done = replace(run(scenario, "aonline"), scenario=replace(scenario, physics=FAILING))
     assert rules(done) == {"M48"}
     done.save(tmp_path / "run")
-    monkeypatch.setattr("skedge.large.CHUNKS", 1)
-    again = opened(tmp_path / "run")
-    assert isinstance(again, LargeRun)
+    monkeypatch.setattr("skedge.scenario.file.LARGE", 1)
+    monkeypatch.setattr("skedge.core.model.jobs_file.PART_CHUNKS", 10)
+    again = Run.load(tmp_path / "run")
+    assert len(again.scenario.ranges) > 1
     assert rules(again) == {"M48"}
 
 

@@ -243,7 +243,7 @@ def test_in_parts_and_side_by_side_the_same_rules_are_broken(
             for name in (
                 "columns.ROWS",
                 "verify.elastic.ROWS",
-                "verify.lane_parts.RUNS_PER_RANGE",
+                "verify.parts.RUNS_PER_RANGE",
                 "verify.verify.RUNS_PER_RANGE",
             ):
                 small.setattr(f"skedge.analysis.{name}", 10)

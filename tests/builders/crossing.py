@@ -23,11 +23,11 @@ from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.sharing import Sharing, Tenant
 from skedge.core.model.time import SECOND
 from skedge.core.model.time_limits import PREFIX
-from skedge.core.record.stored import StoredScenario
-from skedge.large import inputs_of, opened, run_into, stored_in
+from skedge.prepare import prepare_policy
 from skedge.recorded_run import Run
+from skedge.scenario.file import load_scenario
 from skedge.scenario.save import save_scenario
-from skedge.simulate import run
+from skedge.simulate import in_run_folder, run
 
 POLICIES: dict[str, tuple[str, ...]] = {
     "aonline": (
@@ -228,18 +228,19 @@ def _through_files(done: Run, policy: str) -> str:
 
     As servers fail it is simulated in memory all the same, and only its jobs and tables pass through files.
     """
-    with TemporaryDirectory() as name, patch("skedge.large.CHUNKS", 1):
+    with (
+        TemporaryDirectory() as name,
+        patch("skedge.scenario.file.LARGE", 1),
+        patch("skedge.core.model.jobs_file.PART_CHUNKS", 50),
+    ):
         folder = Path(name)
-        (folder / "in").mkdir()
-        save_scenario(done.scenario, folder / "in")
-        given, made = inputs_of(folder / "in" / "scenario.yaml", policy)
         (folder / "out").mkdir()
-        scenario = stored_in(folder / "out", given, made)
-        if isinstance(scenario, StoredScenario):
-            run_into(folder / "out", scenario, made).write(folder / "out")
-        else:
-            run(scenario, made).write(folder / "out")
-        again = opened(folder / "out")
+        given = load_scenario(save_scenario(done.scenario, folder / "in"))
+        made = prepare_policy(policy, given)
+        scenario = in_run_folder(given, made, folder / "out")
+        run(scenario, made, folder=folder / "out").write(folder / "out")
+        again = Run.load(folder / "out")
+        assert again.scenario.unread is not None
         broken = [f"{one.rule} {one.message}" for one in again.verify(limit=3)]
         same = _difference(done, Run.load(folder / "out")) or ("" if again.metrics == done.metrics else "other metrics")
     return "; ".join(broken) or same

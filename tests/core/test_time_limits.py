@@ -24,14 +24,14 @@ from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.sharing import Sharing, Tenant
 from skedge.core.model.time import SECOND
 from skedge.core.model.time_limits import MAX_RUN_TIME, MAX_WAIT
-from skedge.large import inputs_of, stored_in
 from skedge.prepare import prepare_policy
 from skedge.quick.which import loop_for
 from skedge.recorded_run import Run
+from skedge.scenario.file import load_scenario
 from skedge.scenario.save import save_scenario
 from skedge.sim.failures import world_of
 from skedge.sim.what_if import Present
-from skedge.simulate import run
+from skedge.simulate import in_run_folder, run
 from skedge.testing import site_scenario
 
 
@@ -205,10 +205,9 @@ def test_limits_are_kept_in_files(tmp_path: Path) -> None:
     jobs = [job("a", tenant="red"), job("b", tenant="blue"), job("c", max_wait_s=1.5, max_run_time_s=2.0)]
     limited = scenario(*jobs, sharing=sharing)
     save_scenario(limited, tmp_path)
-    again, made = inputs_of(tmp_path / "scenario.yaml", "fifo")
-    assert isinstance(again, Scenario)
+    again = load_scenario(tmp_path / "scenario.yaml")
     assert again.cluster.sharing == sharing
-    assert run(again, made).jobs.equals(run(limited, "fifo").jobs)
+    assert run(again, "fifo").jobs.equals(run(limited, "fifo").jobs)
 
 
 def with_limits(of: Scenario, seed: int) -> Scenario:
@@ -255,6 +254,10 @@ def test_a_run_with_limits_takes_the_path_event_by_event(policy: str, tmp_path: 
         (folder / "in").mkdir(parents=True)
         (folder / "out").mkdir()
         save_scenario(limited, folder / "in")
-        with patch("skedge.large.CHUNKS", 1):
-            given, made = inputs_of(folder / "in" / "scenario.yaml", policy)
-            assert isinstance(stored_in(folder / "out", given, made), Scenario)
+        with patch("skedge.scenario.file.LARGE", 1), patch("skedge.core.model.jobs_file.PART_CHUNKS", 1):
+            given = load_scenario(folder / "in" / "scenario.yaml")
+            assert given.unread is not None
+            made = prepare_policy(policy, given)
+            assert in_run_folder(given, made, folder / "out") is given
+            assert run(given, made, folder=folder / "out").jobs.equals(run(limited, policy).jobs)
+            assert not any((folder / "out").iterdir())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import polars as pl
@@ -15,35 +16,49 @@ import pytest
 
 from builders.chunks import instance
 from builders.corruptions import corrupt
-from skedge.analysis.metrics.metrics import metrics, metrics_of_parts
-from skedge.analysis.verify.parts import has_parts, verify_parts
+from skedge.analysis.metrics.metrics import metrics
+from skedge.analysis.verify.parts import ranges_of
 from skedge.analysis.verify.verify import Violation, verify
 from skedge.core.errors import PolicyError
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.jobs_file import JobsFile
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
 from skedge.core.record.schedule import Schedule
-from skedge.core.record.stored import StoredScenario, StoredTables
-from skedge.large import LargeRun, inputs_of, opened
 from skedge.prepare import prepare_policy
 from skedge.quick.chunks.simulate import simulate
 from skedge.quick.chunks.stream import _Window, covers, stream
-from skedge.recorded_run import Run
+from skedge.recorded_run import Run, stored_schedule
 from skedge.runs.meta import registered_meta
 from skedge.runs.writing import write_table
-from skedge.scenario.file import scenario_in_parts, scenario_of
+from skedge.scenario.file import scenario_of
 from skedge.scenario.save import JOBS, save_scenario
 from skedge.simulate import run
 
 POLICIES = ("aonline", "aonline:cloud=false", "aonline:preempt_running=false", "aonline:q_mode=eq5")
 
 
-def in_file(scenario: Scenario, folder: Path, most: int = 6) -> StoredScenario:
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are read a few rows at a time, and a few runs on lanes together."""
+    monkeypatch.setattr("skedge.analysis.verify.parts.ROWS", 6)
+    monkeypatch.setattr("skedge.analysis.verify.parts.RUNS_PER_FILE", 12)
+
+
+def make_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on any scenario is a large one, in parts of 3,000 chunks."""
+    monkeypatch.setattr("skedge.scenario.file.LARGE", 1)
+    monkeypatch.setattr("skedge.core.model.jobs_file.PART_CHUNKS", 3000)
+    monkeypatch.setattr("skedge.analysis.verify.parts.ROWS", 3000)
+    monkeypatch.setattr("skedge.analysis.verify.parts.RUNS_PER_FILE", 4000)
+
+
+def in_file(scenario: Scenario, folder: Path, most: int = 6) -> Scenario:
     """The scenario with its jobs in a file, in parts of about `most` chunks."""
     save_scenario(scenario, folder / "scenario")
-    return StoredScenario(
-        scenario.without_jobs(), folder / "scenario" / JOBS, scenario.jobs.fixed_delays, part_chunks=most
-    )
+    with patch("skedge.core.model.jobs_file.PART_CHUNKS", most):
+        file = JobsFile(folder / "scenario" / JOBS, scenario.jobs.fixed_delays, scenario.physics.step)
+    return scenario.in_file(file)
 
 
 def streamed(scenario: Scenario, policy: str, folder: Path, most: int = 6) -> Schedule:
@@ -52,7 +67,7 @@ def streamed(scenario: Scenario, policy: str, folder: Path, most: int = 6) -> Sc
     tables.mkdir()
     stream(stored, prepare_policy(policy, scenario), tables)
     assert sorted(file.name for file in tables.iterdir()) == sorted(f"{name}.parquet" for name in Schedule.names())
-    return Schedule(**{name: StoredTables(tables).scan(name).collect() for name in Schedule.names()})
+    return stored_schedule(tables, scenario)
 
 
 def outcome(of: Schedule) -> dict[str, Any]:
@@ -60,11 +75,16 @@ def outcome(of: Schedule) -> dict[str, Any]:
     return {name: (table.schema, table.rows()) for name, table in of.tables().items()}
 
 
-def kept(schedule: Schedule, folder: Path) -> StoredTables:
+def kept(schedule: Schedule, stored: Scenario, folder: Path) -> Schedule:
     """The tables in files."""
     for name, table in schedule.tables().items():
         write_table(folder, name, table)
-    return StoredTables(folder)
+    return stored_schedule(folder, stored)
+
+
+def has_parts(stored: Scenario, schedule: Schedule, meta: Mapping[str, Any], folder: Path) -> bool:
+    """Whether the record is verified in several parts."""
+    return len(ranges_of(stored, kept(schedule, stored, folder), meta)) > 1
 
 
 def said(violations: list[Violation]) -> Counter[Violation]:
@@ -127,7 +147,7 @@ def test_decisions_of_a_border_are_written_once(tmp_path: Path, monkeypatch: pyt
     """Room is made at the instant of a border, whose jobs have been written: a job larger than the columns follows."""
     monkeypatch.setattr("skedge.quick.chunks.stream.ROWS", 10)
     scenario = on_one_server((0, 1, 1), (2, 1, 100), (2, 1, 100), (10, 1, 1), (10, 1, 1), (20, 50, 1))
-    assert in_file(scenario, tmp_path / "parts", 5).edges == [0, 5, 6]
+    assert in_file(scenario, tmp_path / "parts", 5).ranges == [(0, 5), (5, 6)]
     found = streamed(scenario, "aonline", tmp_path / "run", 5)
     assert outcome(found) == outcome(simulate(scenario, prepare_policy("aonline", scenario)))
 
@@ -150,7 +170,8 @@ def test_a_violation_is_found_once_however_long_it_lasts(tmp_path: Path) -> None
     slot = pl.when(pl.col("job") == 1).then(0).otherwise("slot").cast(ps.schema["slot"]).alias("slot")
     changed = replace(whole.schedule, ps=ps.with_columns(slot))
     meta = registered_meta(whole.meta)
-    found = verify_parts(in_file(scenario, tmp_path, 2), kept(changed, tmp_path), meta)
+    stored = in_file(scenario, tmp_path, 2)
+    found = verify(stored, kept(changed, stored, tmp_path), meta)
     assert said(found) == said(verify(scenario, changed, meta))
     assert [one.rule for one in found].count("M13") == 1
 
@@ -160,7 +181,8 @@ def test_jobs_that_are_rejected_at_the_end_do_not_lengthen_the_run(tmp_path: Pat
     frame = scenario.jobs.frame.with_columns(worker_type=pl.Series(["gpu", "none"]))
     scenario = replace(scenario, jobs=Jobs(frame, scenario.cluster))
     whole = run(scenario, "aonline")
-    parts = metrics_of_parts(in_file(scenario, tmp_path, 1), kept(whole.schedule, tmp_path), whole.meta)
+    stored = in_file(scenario, tmp_path, 1)
+    parts = metrics(stored, kept(whole.schedule, stored, tmp_path), whole.meta)
     assert (parts["makespan_s"], parts["rejected"], parts) == (10.0, 1, whole.metrics)
 
 
@@ -170,7 +192,7 @@ def test_other_large_folders_have_the_metrics_of_the_whole(
 ) -> None:
     assert skedge("run", words[0], "--policy", words[1], "--out", str(tmp_path / "run")).code == 0
     printed = skedge("metrics", str(tmp_path / "run"), "--json").json
-    monkeypatch.setattr("skedge.large.CHUNKS", 1)
+    make_large(monkeypatch)
     again = skedge("metrics", str(tmp_path / "run"), "--json").json
     assert [(key, value is None) for key, value in again.items()] == [(key, v is None) for key, v in printed.items()]
     given = [key for key, value in printed.items() if value is not None]
@@ -204,7 +226,7 @@ def test_parts_have_about_as_many_chunks_as_asked_and_all_jobs_of_a_slot(tmp_pat
     jobs = [Job(f"j{i}", s, epochs=1, chunks=3, minibatches=1, minibatch_s=1.0) for i, s in enumerate(arrivals)]
     scenario = Scenario(cluster, Jobs(*job_table(jobs)[:1], cluster))
     assert in_file(scenario, tmp_path, 6).ranges == [(0, 3), (3, 5), (5, 6)]
-    assert in_file(scenario, tmp_path, 5).edges == [0, 3, 5, 6]
+    assert in_file(scenario, tmp_path, 5).ranges == [(0, 3), (3, 5), (5, 6)]
     assert in_file(scenario, tmp_path, 100).ranges == [(0, 6)]
     slots = replace(scenario, physics=Physics(slot=3 * SECOND, slotted=True))
     assert in_file(slots, tmp_path, 1).ranges == [(0, 1), (1, 5), (5, 6)]
@@ -221,7 +243,7 @@ def corrupted(policy: str, count: int, tmp_path: Path) -> list[tuple[Run, Schedu
             continue
         for _ in range(4):
             made = corrupt(whole, rng, int(rng.integers(1, 3)))
-            if made is not None and has_parts(in_file(scenario, tmp_path), kept(made.schedule, tmp_path), whole.meta):
+            if made is not None and has_parts(in_file(scenario, tmp_path), made.schedule, whole.meta, tmp_path):
                 found.append((whole, made.schedule))
     return found
 
@@ -231,9 +253,9 @@ def test_parts_break_the_rules_that_the_whole_breaks(policy: str, tmp_path: Path
     """Of records that are corrupt at random, cut after every second job, with about three lanes a part."""
     broken, most = set[str](), 10**6
     for whole, changed in corrupted(policy, 15, tmp_path):
-        meta, tables = registered_meta(whole.meta), kept(changed, tmp_path)
+        meta, stored = registered_meta(whole.meta), in_file(whole.scenario, tmp_path)
         together = verify(whole.scenario, changed, meta, limit=most)
-        parts = verify_parts(in_file(whole.scenario, tmp_path), tables, meta, limit=most)
+        parts = verify(stored, kept(changed, stored, tmp_path), meta, limit=most)
         assert said(parts) == said(together)
         broken |= {one.rule for one in together}
     assert broken >= {"M1", "M2", "M4", "M6", "M8", "M9", "M12", "M16", "M18", "M21", "M22", "M34"}
@@ -247,7 +269,8 @@ def test_records_in_parts_have_the_metrics_of_the_whole(policy: str, tmp_path: P
             whole = run(scenario, policy)
         except PolicyError:
             continue
-        parts = metrics_of_parts(in_file(scenario, tmp_path), kept(whole.schedule, tmp_path), whole.meta)
+        stored = in_file(scenario, tmp_path)
+        parts = metrics(stored, kept(whole.schedule, stored, tmp_path), whole.meta)
         together = metrics(scenario, whole.schedule, whole.meta)
         assert list(parts) == list(together)
         given = {key for key, value in together.items() if value is not None}
@@ -255,15 +278,16 @@ def test_records_in_parts_have_the_metrics_of_the_whole(policy: str, tmp_path: P
         assert [parts[key] for key in given] == pytest.approx([together[key] for key in given], rel=1e-12)
 
 
-def test_parts_are_counted_as_they_are_done(tmp_path: Path) -> None:
+def test_parts_are_counted_as_they_are_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Verified are parts of the jobs, and then of the lanes."""
     whole, told = run(scenario_of("demo-divisible"), "aonline"), list[tuple[str, int, int]]()
-    stored, tables = in_file(whole.scenario, tmp_path, 3000), kept(whole.schedule, tmp_path)
-    jobs = len(stored.ranges)
-    metrics_of_parts(stored, tables, whole.meta, lambda *done: told.append(done))
+    monkeypatch.setattr("skedge.analysis.verify.parts.RUNS_PER_FILE", 4000)
+    stored = in_file(whole.scenario, tmp_path, 3000)
+    tables, jobs = kept(whole.schedule, stored, tmp_path), len(stored.ranges)
+    metrics(stored, tables, whole.meta, lambda *done: told.append(done))
     assert told == [("measuring parts", done, jobs) for done in range(1, jobs + 1)]
     told.clear()
-    assert verify_parts(stored, tables, registered_meta(whole.meta), steps=lambda *done: told.append(done)) == []
+    assert verify(stored, tables, registered_meta(whole.meta), steps=lambda *done: told.append(done)) == []
     assert told == [("verifying parts", done, len(told)) for done in range(1, len(told) + 1)]
     assert len(told) > jobs + 2
 
@@ -272,11 +296,11 @@ def test_gangs_outages_and_other_decisions_are_verified_as_a_whole(tmp_path: Pat
     scenario = scenario_of("demo")
     stored = in_file(scenario, tmp_path)
     gangs = run(scenario, "srtf")
-    assert not has_parts(stored, kept(gangs.schedule, tmp_path), gangs.meta)
+    assert not has_parts(stored, gangs.schedule, gangs.meta, tmp_path)
     chunks = run(scenario, "aonline")
-    assert has_parts(stored, kept(chunks.schedule, tmp_path), chunks.meta)
+    assert has_parts(stored, chunks.schedule, chunks.meta, tmp_path)
     outage = pl.DataFrame([["e0", 0, None, "lost"]], schema=chunks.schedule.outages.schema, orient="row")
-    assert not has_parts(stored, kept(replace(chunks.schedule, outages=outage), tmp_path), chunks.meta)
+    assert not has_parts(stored, replace(chunks.schedule, outages=outage), chunks.meta, tmp_path)
 
 
 def test_the_command_writes_a_large_run_as_any_other(
@@ -285,13 +309,13 @@ def test_the_command_writes_a_large_run_as_any_other(
     """The folder has the same inputs and rows; `skedge verify` checks it by parts, and finds a change."""
     command = ["run", "demo-divisible", "--policy", "aonline", "--out"]
     assert skedge(*command, str(tmp_path / "whole")).code == 0
-    monkeypatch.setattr("skedge.large.CHUNKS", 1)
+    make_large(monkeypatch)
     assert skedge(*command, str(tmp_path / "large")).code == 0
     for name in ("scenario.yaml", "jobs.parquet", "run.json"):
         assert (tmp_path / "large" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-    large, whole = Run.load(tmp_path / "large"), Run.load(tmp_path / "whole")
-    assert outcome(large.schedule) == outcome(whole.schedule)
-    assert isinstance(opened(tmp_path / "large"), LargeRun)
+    written, whole = Run.load(tmp_path / "large"), Run.load(tmp_path / "whole")
+    assert outcome(written.schedule) == outcome(whole.schedule)
+    assert len(written.scenario.ranges) > 1
     assert skedge("verify", str(tmp_path / "large")).code == 0
     runs = whole.schedule.runs.with_columns(end=pl.col("end") + 1)
     write_table(tmp_path / "large" / "tables", "runs", runs)
@@ -304,13 +328,10 @@ def test_the_command_reads_the_jobs_of_a_large_table_as_they_arrive(
     """A saved scenario: no part is the whole, and everything is as in a run that is held in memory."""
     file = str(save_scenario(scenario_of("demo-divisible"), tmp_path / "scenario"))
     whole = skedge("run", file, "--policy", "aonline", "--out", str(tmp_path / "whole"))
-    monkeypatch.setattr("skedge.large.CHUNKS", 1)
-    monkeypatch.setattr("skedge.core.record.stored.CHUNKS", 3000)
+    make_large(monkeypatch)
     read = list[int]()
-    part = StoredScenario.part
-    monkeypatch.setattr(
-        StoredScenario, "part", lambda self, first, end: read.append(end - first) or part(self, first, end)
-    )
+    rows = JobsFile.rows
+    monkeypatch.setattr(JobsFile, "rows", lambda self, first, end: read.append(end - first) or rows(self, first, end))
     large = skedge("run", file, "--policy", "aonline", "--out", str(tmp_path / "large"))
     assert large.code == 0
     printed = [result.out.split("run folder")[0].split() for result in (large, whole)]
@@ -327,18 +348,18 @@ def test_other_policies_read_the_whole_of_a_large_table(
     skedge: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = str(save_scenario(scenario_of("demo-divisible"), tmp_path / "scenario"))
-    monkeypatch.setattr("skedge.large.CHUNKS", 1)
+    make_large(monkeypatch)
     assert skedge("run", file, "--policy", "fifo", "--out", str(tmp_path / "run")).code == 0
-    assert isinstance(inputs_of(file, "fifo")[0], Scenario)
-    assert isinstance(inputs_of(file, "aonline")[0], StoredScenario)
-    assert not has_parts(scenario_in_parts(file), StoredTables(tmp_path / "run" / "tables"), {})
+    recorded = Run.load(tmp_path / "run")
+    assert recorded.scenario.unread is not None
+    assert len(recorded.scenario.ranges) > 1
+    assert ranges_of(recorded.scenario, recorded.schedule, {}) == [(0, recorded.scenario.count)]
 
 
 def test_a_damaged_large_record_has_no_metrics(
     skedge: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("skedge.large.CHUNKS", 1)
-    monkeypatch.setattr("skedge.core.record.stored.CHUNKS", 3000)
+    make_large(monkeypatch)
     folder = tmp_path / "run"
     assert skedge("run", "demo-divisible", "--policy", "aonline", "--out", str(folder)).code == 0
     jobs = pl.read_parquet(folder / "tables" / "jobs.parquet")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from skedge.large import opened
-from skedge.recorded_run import naming_folder
+from dataclasses import replace
+
+from skedge.recorded_run import Run, naming_folder
 
 from .console import out, print_json
 from .metrics_table import metrics_table
@@ -14,7 +15,7 @@ from .progress import PartProgress, progress
 def metrics(folder: RunArgument, as_json: JsonOption = False) -> None:
     """Print the metrics of a run."""
     with progress(quiet=as_json) as bar:
-        result = opened(folder, PartProgress(bar))
+        result = replace(Run.load(folder), steps=PartProgress(bar))
         with naming_folder(folder):
             result.check_complete()
         numbers = result.metrics

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import polars as pl
 import typer
-from rich.progress import Progress
 from rich.table import Table
 
-from skedge.core.model.scenario import Scenario
-from skedge.core.policy import Policy
-from skedge.core.record.stored import StoredScenario
-from skedge.large import LargeRun, inputs_of, run_into, stored_in
-from skedge.recorded_run import Run
+from skedge.prepare import prepare_policy
 from skedge.runs.meta import folder_name
 from skedge.runs.new_folder import new_folder
 from skedge.runs.stopwatch import STAGES, Stopwatch
+from skedge.scenario.file import scenario_of
+from skedge.simulate import in_run_folder
 from skedge.simulate import run as run_policy
 
 from .console import out, print_json, source_text
@@ -42,14 +39,17 @@ def run(
     # from the start of the process: imports count, too
     watch = Stopwatch(since=0.0)
     with watch.counting("load"):
-        loaded, instance = inputs_of(scenario, policy, seed)
+        loaded = scenario_of(scenario, seed)
+        instance = prepare_policy(policy, loaded)
     name, seed, source, count = loaded.name, loaded.seed, loaded.source, loaded.count
     # before the run: a folder that exists is refused at once
     target = folder or Path("runs") / folder_name(f"{name}-{policy}-seed{seed}")
     with new_folder(target) as temp_folder, progress(quiet=as_json) as bar:
         with watch.counting("load"):
-            loaded = stored_in(temp_folder, loaded, instance)
-        result = _simulated(temp_folder, loaded, instance, bar, watch if profile else None)
+            loaded = in_run_folder(loaded, instance, temp_folder)
+        job_progress, stopwatch = JobProgress(bar, count, instance.name), watch if profile else None
+        result = run_policy(loaded, instance, progress=job_progress, profile=stopwatch, folder=temp_folder)
+        result = replace(result, steps=PartProgress(bar))
         with watch.counting("verify"):
             violations = result.verify() if verify else None
         with watch.counting("write"):
@@ -57,7 +57,7 @@ def run(
         with watch.counting("metrics"):
             numbers = result.metrics
             # lazy, as the table of a large run is a file
-            unfinished = result.jobs.lazy().filter(pl.col("state").cast(pl.String) != "finished").collect()
+            unfinished = result.schedule.scan("jobs").filter(pl.col("state").cast(pl.String) != "finished").collect()
     stages = watch.profile(count) if profile else None
     if as_json:
         violation_rows = None if violations is None else [asdict(violation) for violation in violations]
@@ -73,20 +73,12 @@ def run(
         if len(unfinished):
             first = f"the first, {unfinished['id'][0]}: {unfinished['reason'][0]}"
             out.print(f"{len(unfinished)} of {count} jobs did not finish; {first}", soft_wrap=True)
+        parts = len(loaded.ranges)
+        parts_text = "" if parts == 1 else f", written and read in {parts} parts"
         verification_text = ", not verified" if violations is None else "" if violations else ", every rule verified"
         decision_text = "" if result.decisions_s is None else f"; decisions took {result.decisions_s:.2f} s of CPU"
-        out.print(f"run folder: {target}{verification_text}{decision_text}", soft_wrap=True)
+        out.print(f"run folder: {target}{verification_text}{parts_text}{decision_text}", soft_wrap=True)
     exit_on_violations(violations or [], quiet=as_json)
-
-
-def _simulated(
-    folder: Path, scenario: Scenario | StoredScenario, policy: Policy, bar: Progress, watch: Stopwatch | None
-) -> Run | LargeRun:
-    """The run; the tables of a large one are in `folder`."""
-    job_progress = JobProgress(bar, scenario.count, policy.name)
-    if isinstance(scenario, StoredScenario):
-        return run_into(folder, scenario, policy, progress=job_progress, steps=PartProgress(bar), profile=watch)
-    return run_policy(scenario, policy, progress=job_progress, profile=watch)
 
 
 def profile_table(profile: Mapping[str, Any]) -> Table:

@@ -57,7 +57,9 @@ def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], Non
     admitted, rows = run.rows()
     plans, source = Plans(), CollectedRows(admitted, rows)
     # a plan is made when it starts
-    plans.rows = [PlanRow(*row, row[4]) for row in run.plans.tolist()]
+    plans.rows = [
+        PlanRow(job, server, n, ps, start, end, start) for job, server, n, ps, start, end in run.plans.tolist()
+    ]
     record = Record(scenario, plans, source)
     set_reasons(rows.decisions, rows.decisions[:, 5], record.decisions.reasons, lambda reason, _: TEXTS[reason])
     record.rejected, ids = run.rejected(), scenario.cluster.server_ids

@@ -21,10 +21,10 @@ from pydantic import ValidationError
 
 from skedge.core.errors import InputError, ScenarioError, TraceError
 from skedge.core.model.cluster import PS, WORKER, Cluster, Physics, Server, job_table
+from skedge.core.model.jobs_file import JobsFile
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import ticks
 from skedge.core.model.wording import did_you_mean, first_names
-from skedge.core.record.stored import StoredScenario
 from skedge.traces.makers.workload import RESTORE_S
 
 from .cluster_draw import draw_cluster, drawn_types
@@ -52,6 +52,7 @@ __all__ = [
     "Source",
     "check_chunks",
     "default_scenario",
+    "is_large",
     "job_from_spec",
     "job_of",
     "json_schema",
@@ -68,12 +69,18 @@ __all__ = [
 ]
 
 
+LARGE = 10_000_000
+"""Chunks from which on the jobs of a scenario file stay in their table, if they can be read from there in parts."""
+
 Source = str | Path | Scenario | Callable[[int], Scenario]
 """A scenario file, the name of a shipped one (``demo``, ``s1``), a scenario, or a function from seed to scenario."""
 
 
 def load_scenario(path: Path | str, seed: int | None = None) -> Scenario:
     """Load a scenario file.
+
+    The jobs of a large one stay in their file and are read part by part if they are in a Parquet table in order of
+    arrival and id, and the cluster is not drawn by their load.
 
     Parameters
     ----------
@@ -182,27 +189,6 @@ def scenario_of(source: Source, seed: int | None = None) -> Scenario:
     return load_scenario(source, seed)
 
 
-def scenario_in_parts(source: Source, seed: int | None = None, *, least: int = 0) -> Scenario | StoredScenario:
-    """As :func:`scenario_of`, but the jobs stay in their file if there are many and they can be read part by part.
-
-    That is so if the scenario file names a Parquet table in order of arrival and id with at least `least` chunks, and
-    the cluster is not drawn by their load.
-    """
-    if not isinstance(source, str | Path) or not Path(source).is_file():
-        return scenario_of(source, seed)
-    path = Path(source)
-    form = _form(read_yaml(path), str(path), seed, ScenarioForm)
-    with _source_in_errors(path):
-        return _stored(form, path.parent, least) or _scenario(form, path.parent)
-
-
-def stored_scenario(path: Path, *, least: int = 0) -> StoredScenario | None:
-    """:func:`scenario_in_parts` of a file; None if its jobs do not stay in theirs."""
-    form = scenario_form(path)
-    with _source_in_errors(path):
-        return _stored(form, path.parent, least)
-
-
 @contextmanager
 def _source_in_errors(source: Path | str) -> Iterator[None]:
     """Name the file in errors."""
@@ -210,44 +196,6 @@ def _source_in_errors(source: Path | str) -> Iterator[None]:
         yield
     except (ScenarioError, TraceError) as error:
         raise type(error)(f"{source}: {error}") from error
-
-
-def _stored(form: ScenarioForm, base: Path, least: int) -> StoredScenario | None:
-    """The scenario whose jobs stay in their table; None if it is to be read as a whole, which also names its errors."""
-    table, drawn = form.workload.table, form.cluster.draw
-    # a CSV cannot be read from the middle, and a cluster drawn by load needs the work of all jobs first
-    if table is None or not table.endswith(".parquet") or (drawn is not None and drawn.load is not None):
-        return None
-    try:
-        # streamed: a table that is too large for memory is not loaded only to find out that it is
-        if _chunks_in(base / table) < least:
-            return None
-        cluster = _cluster(form, base)
-        without = Scenario(cluster, Jobs(job_table([])[0], cluster), _physics(form), form.seed, form.name, form.source)
-        stored = StoredScenario(without, base / table, form.workload.upload)
-    # the ordinary path reads the file again and reports what is wrong
-    except (OSError, pl.exceptions.PolarsError, ScenarioError):
-        return None
-    _check_parts(stored)
-    return stored
-
-
-def _chunks_in(table: Path) -> int:
-    """Chunks of all jobs in a table."""
-    chunks = pl.scan_parquet(table, glob=False).select(pl.col("chunks").cast(pl.Int64).sum())
-    return int(chunks.collect(engine="streaming").item())
-
-
-def _check_parts(stored: StoredScenario) -> None:
-    """Check all jobs as they are checked in memory; totals are limited part by part."""
-    # an id may be of any part, so it is unknown only once all parts have been read
-    unknown = set(stored.fixed_delays)
-    for _, part in stored.parts():
-        _check_fixed_delays(part)
-        unknown -= set(part.jobs.fixed_delays)
-    if unknown:
-        raise ScenarioError(f"workload.upload: {min(unknown)!r}: is not the id of a job")
-    stored.check_ids()
 
 
 def shipped(kind: str) -> Path:
@@ -414,6 +362,55 @@ def _form(data: object, source: str, seed: int | None, kind: type[Form]) -> Form
 
 
 def _scenario(form: ScenarioForm, base: Path) -> Scenario:
+    return _scenario_in_file(form, base) or _scenario_in_memory(form, base)
+
+
+def _scenario_in_file(form: ScenarioForm, base: Path) -> Scenario | None:
+    """The scenario whose jobs stay in their table; None if it is to be read as a whole, which also names its errors."""
+    table, drawn = form.workload.table, form.cluster.draw
+    # a CSV cannot be read from the middle, and a cluster drawn by load needs the work of all jobs first
+    if table is None or not table.endswith(".parquet") or (drawn is not None and drawn.load is not None):
+        return None
+    try:
+        # streamed: a table that is too large for memory is not loaded only to find out that it is
+        if not is_large(_chunks_in(base / table)):
+            return None
+        physics = _physics(form)
+        file = JobsFile(base / table, form.workload.upload, physics.step)
+        cluster = _cluster(form, base)
+        without = Scenario(cluster, Jobs(job_table([])[0], cluster), physics, form.seed, form.name, form.source)
+    # the ordinary path reads the file again and reports what is wrong
+    except (OSError, pl.exceptions.PolarsError, ScenarioError):
+        return None
+    scenario = without.in_file(file)
+    _check_parts(scenario, file)
+    return scenario
+
+
+def is_large(chunks: int) -> bool:
+    """Whether the jobs of a scenario with as many chunks stay in their table."""
+    return chunks >= LARGE
+
+
+def _chunks_in(table: Path) -> int:
+    """Chunks of all jobs in a table."""
+    chunks = pl.scan_parquet(table, glob=False).select(pl.col("chunks").cast(pl.Int64).sum())
+    return int(chunks.collect(engine="streaming").item())
+
+
+def _check_parts(scenario: Scenario, file: JobsFile) -> None:
+    """Check all jobs as they are checked in memory; totals are limited part by part."""
+    # an id may be of any part, so it is unknown only once all parts have been read
+    unknown = set(file.fixed_delays)
+    for _, part in scenario.parts():
+        _check_fixed_delays(part)
+        unknown -= set(part.jobs.fixed_delays)
+    if unknown:
+        raise ScenarioError(f"workload.upload: {min(unknown)!r}: is not the id of a job")
+    file.check_ids()
+
+
+def _scenario_in_memory(form: ScenarioForm, base: Path) -> Scenario:
     if form.cluster.servers is not None:
         cluster = _with_costs(form, [server_of(s) for s in form.cluster.servers], base)
         frame, delays, source = workload_jobs(form, cluster.worker_types, cluster.ps_types, cluster.server_ids, base)

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,13 @@ from skedge.core.model.scenario import Scenario
 from skedge.core.model.sharing import Tenant
 from skedge.core.model.time import SECOND
 from skedge.core.record.record_fields import job_labels
-from skedge.core.record.stored import StoredScenario
 
 
 def save_scenario(scenario: Scenario, folder: Path | str) -> Path:
     """Write the resolved scenario, with nothing left to draw: ``scenario.yaml`` and ``jobs.parquet`` in `folder`.
 
-    For a cluster of sites it also writes ``transfer_cost.csv``. :func:`.file.load_scenario` restores an equal scenario.
+    Jobs that have not been read from their file are copied with it. For a cluster of sites it also writes
+    ``transfer_cost.csv``. :func:`.file.load_scenario` restores an equal scenario.
     Equal scenarios are written as equal bytes.
 
     Returns
@@ -33,29 +33,14 @@ def save_scenario(scenario: Scenario, folder: Path | str) -> Path:
     pathlib.Path
         The scenario file.
     """
-    jobs = scenario.jobs.frame
-    return _write(
-        scenario,
-        scenario.jobs.fixed_delays,
-        Path(folder),
-        lambda file: jobs.write_parquet(file, metadata=job_labels(*jobs.columns)),
-    )
-
-
-def save_stored(scenario: StoredScenario, folder: Path) -> Path:
-    """As :func:`save_scenario`; the jobs table is copied as it is."""
-    return _write(scenario.base, scenario.fixed_delays, folder, lambda file: shutil.copyfile(scenario.file, file))
-
-
-def _write(scenario: Scenario, fixed_delays: _FixedDelays, folder: Path, write_jobs: Callable[[Path], object]) -> Path:
-    content = _resolved(scenario, fixed_delays)
+    content, folder = _resolved(scenario), Path(folder)
     text = yaml.dump(content, Dumper=_dumper(content), sort_keys=False, allow_unicode=True, width=120)
     folder.mkdir(parents=True, exist_ok=True)
     table, costs, file = folder / JOBS, folder / _COSTS, folder / "scenario.yaml"
     # everything is complete under temporary names before anything is renamed, and the scenario file, which names the
     # others, comes last: a file that is there names complete ones
     written = [table, file]
-    write_jobs(_aside(table))
+    _write_jobs(scenario, _aside(table))
     if "transfer_cost" in content["cluster"]:
         frame = pl.DataFrame(scenario.cluster.transfer_cost, schema=scenario.cluster.server_ids, orient="row")
         frame.write_csv(_aside(costs))
@@ -66,10 +51,16 @@ def _write(scenario: Scenario, fixed_delays: _FixedDelays, folder: Path, write_j
     return file
 
 
+def _write_jobs(scenario: Scenario, path: Path) -> None:
+    if scenario.unread is not None:
+        shutil.copyfile(scenario.unread.path, path)
+        return
+    jobs = scenario.jobs.frame
+    jobs.write_parquet(path, metadata=job_labels(*jobs.columns))
+
+
 JOBS = "jobs.parquet"
 """File of the jobs in a saved scenario."""
-
-_FixedDelays = Mapping[str, Mapping[str, float]]
 
 _COSTS = "transfer_cost.csv"
 """File of the costs between sites in a saved scenario; as YAML, 500 x 500 numbers would take seconds to read."""
@@ -86,7 +77,7 @@ def digest_of(scenario: Scenario) -> str:
     """Hash of the resolved scenario, as it is written: equal scenarios have equal hashes."""
     digest = blake2b(digest_size=16)
     with tempfile.TemporaryDirectory(prefix="skedge-scenario-") as folder:
-        save_scenario(scenario, folder)
+        save_scenario(replace(scenario), folder)  # in memory: another file may have the same jobs
         for path in sorted(Path(folder).iterdir()):
             # of the files: what is not written does not count; in order of name, as a folder has none
             digest.update(path.name.encode() + path.read_bytes())
@@ -98,8 +89,9 @@ def _aside(path: Path) -> Path:
     return path.with_name(path.name + ".part")
 
 
-def _resolved(scenario: Scenario, fixed_delays: _FixedDelays) -> dict[str, Any]:
+def _resolved(scenario: Scenario) -> dict[str, Any]:
     workload: dict[str, Any] = {"table": JOBS}
+    fixed_delays = (scenario.unread or scenario.jobs).fixed_delays
     if fixed_delays:
         workload["upload"] = {job: dict(delays) for job, delays in sorted(fixed_delays.items())}
     fields = cluster_fields(scenario)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,13 +15,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from skedge.analysis.columns import Columns, columns, end_times
+from skedge.analysis.parts import Steps, counting, parts_of
 from skedge.analysis.row_groups import merged
 from skedge.core.model.cluster import Ints
 from skedge.core.model.job_fields import Kind
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND
 from skedge.core.record.schedule import Schedule
-from skedge.core.record.stored import Steps, StoredScenario, StoredTables
 
 from .costs import costs
 from .sums import Sums, add_sums, cloud_of, is_finished, sums
@@ -32,102 +30,102 @@ from .utility import holdings, training_times, use_by_resource, utility_metrics,
 Metrics = dict[str, float | int | None]
 
 
-def metrics(scenario: Scenario, schedule: Schedule, meta: Mapping[str, Any]) -> Metrics:
+def metrics(scenario: Scenario, schedule: Schedule, meta: Mapping[str, Any], steps: Steps | None = None) -> Metrics:
     """All metrics of a run by name; the name ends in the unit, and shares are from 0 to 1.
 
-    `meta` is that of the run; the policy's parameter ``completion`` gives the time at which a job's utility is taken.
-    """
-    c = columns(scenario, schedule)
-    window, times, utility = _window(c), [*job_times(c), training_times(c)], utility_of(c, completion_of(meta))
-    use = use_by_resource(c, *_run_window(c))
-    values = _metrics_of_sums(scenario, sums(c), times, window, utility, use, run_window=_run_window(c))
-    return values | _kind_metrics(c).costs(c)
-
-
-def metrics_of_parts(
-    scenario: StoredScenario, tables: StoredTables, meta: Mapping[str, Any], steps: Steps | None = None
-) -> Metrics:
-    """The metrics of a record of dispatched chunks in its files, as :func:`metrics`, read part by part of the jobs.
-
     Parameters
     ----------
-    scenario, tables
-        The jobs and the record in their files; jobs are read part by part.
+    scenario, schedule
+        The run, of which the jobs are looked at part by part. Besides a part, 24 bytes a job are in memory.
     meta
-        As for :func:`metrics`.
+        That of the run; the policy's parameter ``completion`` gives the time at which a job's utility is taken.
     steps
-        Called after each part with what is done, the parts done, and their number.
-
-    Returns
-    -------
-    Metrics
-        Sums may differ from those of :func:`metrics` in their last digits, as they are added in another order.
+        Called after each part.
     """
-    totals, windows, utilities = list[Sums](), list[tuple[int, int]](), list[float | None]()
-    with TemporaryDirectory(prefix="skedge-times-", dir=tables.scratch_folder) as folder:
-        # Quantiles need all times at once, which may not fit into memory beside the tables: they go to files.
-        paths = [Path(folder) / name for name in ("jct", "slowdown", "training")]
-        for (_, part), rows in zip(scenario.parts(), tables.by_job(scenario), strict=True):
-            c = columns(part, rows)
-            totals = [reduce(add_sums, totals, sums(c))]
-            # -1 for a part without a finished job: its first arrival, as in _window(c), may be after all completions.
-            windows.append((_window(c)[0], int(c.jobs["completion"].max(initial=-1))))
-            utilities.append(utility_of(c, completion_of(meta)))
-            for file, times in zip(paths, [*job_times(c), training_times(c)], strict=True):
-                with file.open("ab") as out:
-                    times.tofile(out)
-            if steps is not None:
-                steps("measuring parts", len(windows), len(scenario.ranges))
-        first = min(first for first, _ in windows)
-        full_window = first, max(first, *(last for _, last in windows))
-        total_utility = None if None in utilities else sum(value for value in utilities if value is not None)
-        return _metrics_of_sums(
-            scenario.base, totals[0], [_mapped(file) for file in paths], full_window, total_utility, {}
-        )
+    measures, completion = _kind_metrics(scenario), completion_of(meta)
+    ranges = [(0, scenario.count)] if measures.use else scenario.ranges
+    done = counting(steps, "measuring parts", len(ranges))
+    parts = parts_of(scenario, schedule, ranges, done)
+    numbers = _combined([_part_numbers(columns(part, rows), completion) for _, part, rows in parts])
+    if not measures.use:
+        return _metrics_of_numbers(scenario, numbers, {})
+    c = columns(scenario, schedule)
+    use = measures.use(c, *numbers.window.of_runs)
+    return _metrics_of_numbers(scenario, numbers, use) | measures.costs(c)
 
 
-def _mapped(file: Path) -> NDArray[np.float64]:
-    """The numbers in a file, which need not fit into memory; their order may be changed."""
-    return np.memmap(file, np.float64, "r+") if file.stat().st_size else np.zeros(0)
+class _Window(NamedTuple):
+    """First arrival, last completion and last end of a run [µs]; -1 if there is none."""
+
+    arrival: int
+    completion: int
+    end: int
+
+    @property
+    def of_jobs(self) -> tuple[int, int]:
+        """First arrival and last completion [µs]; the first arrival twice if no job finished."""
+        return self.arrival, max(self.arrival, self.completion)
+
+    @property
+    def of_runs(self) -> tuple[int, int]:
+        """First arrival and last end of a run [µs], which a failed job may have after the last completion."""
+        return self.arrival, max(self)
 
 
-def _metrics_of_sums(
-    scenario: Scenario,
-    s: Sums,
-    times: Sequence[NDArray[np.float64]],
-    window: tuple[int, int],
-    utility: float | None,
-    use: Metrics,
-    run_window: tuple[int, int] | None = None,
-) -> Metrics:
-    """All metrics of a record except costs.
+def _window(c: Columns) -> _Window:
+    arrival = int(c.scenario.jobs.arrival.min()) if len(c.scenario.jobs) else 0
+    return _Window(arrival, int(c.jobs["completion"].max(initial=-1)), int(c.runs["end"].max(initial=-1)))
 
-    Parameters
+
+class _PartNumbers(NamedTuple):
+    """What metrics need of a part of the jobs.
+
+    Attributes
     ----------
-    scenario
-        Its jobs are not looked at.
+    sums, window
+        Sums over its rows; its first and last times.
     times
-        JCTs and slowdowns of the finished jobs, and training times (:func:`.utility.training_times`); changed in place.
-    window
-        First arrival and last completion [µs].
-    utility, use
-        Total utility, if there is one; use by resource.
-    run_window
-        First arrival and last end of a run [µs]; None: as `window`.
+        JCTs and slowdowns of the finished jobs, and training times (:func:`.utility.training_times`).
+    utility
+        Total utility; None unless all jobs have one.
     """
-    jct, slowdown, training = times
+
+    sums: Sums
+    window: _Window
+    times: Sequence[NDArray[np.float64]]
+    utility: float | None
+
+
+def _part_numbers(c: Columns, completion: str) -> _PartNumbers:
+    return _PartNumbers(sums(c), _window(c), [*job_times(c), training_times(c)], utility_of(c, completion))
+
+
+def _combined(parts: Sequence[_PartNumbers]) -> _PartNumbers:
+    """The numbers of all parts together."""
+    sums_of_parts, windows, times, utilities = zip(*parts, strict=True)
+    arrivals, completions, ends = zip(*windows, strict=True)
+    # quantiles need all times at once
+    all_times = [np.concatenate(values) for values in zip(*times, strict=True)]
+    utility = None if None in utilities else sum(utilities)
+    window = _Window(min(arrivals), max(completions), max(ends))
+    return _PartNumbers(reduce(add_sums, sums_of_parts), window, all_times, utility)
+
+
+def _metrics_of_numbers(scenario: Scenario, numbers: _PartNumbers, use: Metrics) -> Metrics:
+    """All metrics of a record except costs; `use` is that by resource, and the jobs of `scenario` are not looked at."""
+    (jct, slowdown, training), s = numbers.times, numbers.sums
     return {
         **_counts(s),
-        **_jct(jct, slowdown, window),
+        **_jct(jct, slowdown, numbers.window.of_jobs),
         **_waiting(s, float(jct.sum())),
         "preemptions": s.preemptions,
         "postponed_chunks": s.postponed_chunks,
         "migrations": s.migrations,
-        **_workers(scenario, s, run_window or window, use),
+        **_workers(scenario, s, numbers.window.of_runs, use),
         **_communication(s),
         "sum_alpha_s": s.alpha_s,
         "sum_beta_s": s.beta_s,
-        **utility_metrics(utility, training, s),
+        **utility_metrics(numbers.utility, training, s),
     }
 
 
@@ -172,18 +170,6 @@ def _summary(values: NDArray[np.float64]) -> tuple[float | None, ...]:
         return (None,) * 4
     mean = float(values.mean())
     return mean, *(float(q) for q in np.quantile(values, (0.5, 0.9, 0.99), overwrite_input=True))
-
-
-def _window(c: Columns) -> tuple[int, int]:
-    """First arrival and last completion [µs]; the first arrival twice if no job finished."""
-    first = int(c.scenario.jobs.arrival.min()) if len(c.scenario.jobs) else 0
-    return first, max(int(c.jobs["completion"].max(initial=-1)), first)
-
-
-def _run_window(c: Columns) -> tuple[int, int]:
-    """First arrival and last end of a run [µs], which a failed job may have after the last completion."""
-    first, last = _window(c)
-    return first, max(last, int(c.runs["end"].max(initial=-1)))
 
 
 def _waiting(s: Sums, jct_s: float) -> Metrics:
@@ -244,7 +230,7 @@ def utilisation(scenario: Scenario, schedule: Schedule, points: int = 200) -> pl
     """
     c = columns(scenario, schedule)
     t, jobs = c.runs, scenario.jobs
-    grid = np.linspace(*_run_window(c), points)
+    grid = np.linspace(*_window(c).of_runs, points)
     _, start, end = merged(t["job"], t["start"], t["end"], len(jobs))
     running = _weight_at(grid, start, end)
     # A rejected job is never in the system; a failed one is until it fails, and may run until then.
@@ -253,7 +239,7 @@ def utilisation(scenario: Scenario, schedule: Schedule, points: int = 200) -> pl
     return pl.DataFrame(
         {
             "time_s": grid / SECOND,
-            "busy_share": _kind_metrics(c).busy(c, grid),
+            "busy_share": _kind_metrics(scenario).busy(c, grid),
             "waiting_jobs": (present - running).astype(np.int64),
             "running_jobs": running.astype(np.int64),
             "submitted": np.bincount(np.searchsorted(grid, c.jobs["arrival"], "right") - 1, minlength=points),
@@ -281,21 +267,31 @@ def _busy_resources(c: Columns, grid: NDArray[np.float64]) -> NDArray[np.float64
 
 
 class _KindMetrics(NamedTuple):
-    """The measures that depend on the kind of cluster."""
+    """The measures that depend on the kind of cluster.
+
+    Attributes
+    ----------
+    busy
+        Fraction of the edge held at each time.
+    use, costs
+        Use by resource, from a time to another, and costs. They are no sums over parts: where use is measured the run
+        is one part.
+    """
 
     busy: Callable[[Columns, NDArray[np.float64]], NDArray[np.float64]]
+    use: Callable[[Columns, int, int], Metrics] | None
     costs: Callable[[Columns], Metrics]
 
 
 _KIND_METRICS: dict[Kind, _KindMetrics] = {
-    "slots": _KindMetrics(_busy_workers, lambda _: {}),
-    "resources": _KindMetrics(_busy_resources, lambda _: {}),
-    "sites": _KindMetrics(_busy_resources, costs),
+    "slots": _KindMetrics(_busy_workers, None, lambda _: {}),
+    "resources": _KindMetrics(_busy_resources, use_by_resource, lambda _: {}),
+    "sites": _KindMetrics(_busy_resources, use_by_resource, costs),
 }
 
 
-def _kind_metrics(c: Columns) -> _KindMetrics:
-    return _KIND_METRICS[c.scenario.cluster.kind]
+def _kind_metrics(scenario: Scenario) -> _KindMetrics:
+    return _KIND_METRICS[scenario.cluster.kind]
 
 
 def _weight_at(

@@ -1,8 +1,7 @@
-"""The chunks on lanes, range by range of the lanes: of a record in memory, or of parts of the jobs by way of files."""
+"""The chunks on lanes, range by range of the lanes: of all jobs in memory, or of parts of them by way of files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,9 +11,9 @@ import polars as pl
 
 from skedge.analysis.columns import Columns, Table
 from skedge.core.model.cluster import Ints
-from skedge.core.record.stored import NUMBER
+from skedge.core.record.schedule import NUMBER
 
-from .lanes import LaneRows, select_rows
+from .lanes import LaneRows, SortedLaneRows, select_rows, sort_by_lane
 
 _DISPATCH_COLUMNS = ("job", "chunk", "lane", "time", "rank", "postponed", "value", NUMBER)
 _JOB_VALUES = ("each", "chunks", "release")
@@ -25,13 +24,6 @@ RUNS_PER_RANGE = 2**19
 
 Lanes = tuple[int, int]
 """A range of lanes: the first one, and the one after the last."""
-
-
-def lane_ranges(k: LaneRows) -> list[Lanes]:
-    """Ranges of the lanes with about :data:`RUNS_PER_RANGE` runs each."""
-    lane, (first, end) = k.c.chunks["lane"], k.lanes
-    edges = lane_edges(np.bincount(lane[lane >= 0], minlength=end)[first:end], RUNS_PER_RANGE)
-    return list(pairwise([first + edge for edge in edges]))
 
 
 def lane_edges(runs: Ints, max_runs: int) -> list[int]:
@@ -74,39 +66,44 @@ def _frames(k: LaneRows, first_job: int) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 class LaneParts:
-    """Ranges of lanes, and a file for each of them and each part of the jobs.
+    """The rows on lanes, by range of the lanes.
 
     Parameters
     ----------
     folder
-        Where the files are kept.
-    whole
-        Columns of the whole record, without rows and jobs.
+        Where a file is kept for each range and each part of the jobs; None: all jobs are one part, in memory.
     edges
         First lane of each range, and the number of lanes.
     """
 
-    def __init__(self, folder: Path, base: Columns, edges: list[int]) -> None:
-        self.folder, self.base, self.edges, self.added = folder, base, edges, 0
+    def __init__(self, folder: Path | None, edges: list[int]) -> None:
+        self.folder, self.ranges, self.added = folder, list(pairwise(edges)), 0
+        self.rows_in_memory: LaneRows | None = None
 
     def add(self, k: LaneRows, first_job: int) -> None:
         """Keep the rows of a part of the jobs that begins with `first_job`."""
-        for part, lanes in enumerate(pairwise(self.edges)):
+        if self.folder is None:
+            self.rows_in_memory = k
+            return
+        for part, lanes in enumerate(self.ranges):
             for table, frame in zip(
                 ("sent", "ran"), _frames(select_rows(k, *rows_of_lanes(k, lanes)), first_job), strict=True
             ):
                 frame.write_ipc(self._file(table, part, self.added), compression="lz4")
         self.added += 1
 
+    def sorted_rows(self, part: int, base: Columns) -> SortedLaneRows:
+        """The rows of a range by lane; its files are removed. `base` has the columns of the record."""
+        k, lanes = self.rows_in_memory, self.ranges[part]
+        if k is None:
+            return sort_by_lane(self._read(part, base))
+        return sort_by_lane(k) if lanes == k.lanes else sort_by_lane(k, lanes, rows_of_lanes(k, lanes))
+
     def _file(self, table: str, part: int, number: int) -> Path:
+        assert self.folder is not None  # noqa: S101 - the rows are in files
         return self.folder / f"{table}-{part}-{number}.arrow"
 
-    def __iter__(self) -> Iterator[LaneRows]:
-        """The lanes, range by range; the files of each are removed."""
-        for part, lanes in enumerate(pairwise(self.edges)):
-            yield self._read(part, lanes)
-
-    def _read(self, part: int, lanes: tuple[int, int]) -> LaneRows:
+    def _read(self, part: int, base: Columns) -> LaneRows:
         dispatches, runs, n_rows = list[pl.DataFrame](), list[pl.DataFrame](), 0
         for number in range(self.added):
             files = self._file("sent", part, number), self._file("ran", part, number)
@@ -118,7 +115,9 @@ class LaneParts:
             runs.append(run_part.with_columns(_shifted("row", n_rows), _shifted("of", n_rows)))
             n_rows += len(dispatch_part)
         return _lane_rows(
-            self.base, lanes, *_in_decision_order(pl.concat(dispatches, rechunk=True), pl.concat(runs, rechunk=True))
+            base,
+            self.ranges[part],
+            *_in_decision_order(pl.concat(dispatches, rechunk=True), pl.concat(runs, rechunk=True)),
         )
 
 

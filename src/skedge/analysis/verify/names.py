@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from skedge.analysis.columns import Columns, Table, columns
 from skedge.core.model.cluster import PS, WORKER
 from skedge.core.model.scenario import Scenario
-from skedge.core.record.schedule import VERBS, Schedule
-from skedge.core.record.stored import NUMBER
+from skedge.core.record.schedule import NUMBER, VERBS, Schedule
 
 from .rules import Findings
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from skedge.analysis.columns import (
-    Array,
     Columns,
     Table,
     failure_times,
@@ -121,7 +119,7 @@ def check_ps_orders(c: Columns, findings: Findings, slack: int) -> None:
         _allocations(findings, slack, orders.with_verbs(*_ON_PS), _ps_holdings(c.ps), "PSs")
 
 
-def check_order(t: Mapping[str, Array] | Table, findings: Findings) -> None:
+def check_order(t: Table, findings: Findings) -> None:
     """M2: the decisions `t` are in time order."""
     # equal times are in order: several decisions may be made at an instant
     out_of_order = np.concatenate([[False], t["time"][1:] < t["time"][:-1]]) if len(t["time"]) else np.zeros(0, bool)

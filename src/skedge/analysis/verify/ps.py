@@ -177,22 +177,12 @@ def _slots(c: Columns) -> Ints:
     return np.where(t["slot"] >= 0, first + t["slot"], -1)
 
 
-def check_slot_use(c: Columns, findings: Findings, slack: int, first_row: int = 0) -> None:
-    """M13: an edge PS slot serves one job at a time.
-
-    Parameters
-    ----------
-    findings
-        Receives the violations.
-    slack
-        Tolerance in comparisons of times [µs], >= 0.
-    first_row
-        Rows from this one on are checked, against all rows.
-    """
+def check_slot_use(c: Columns, findings: Findings, slack: int) -> None:
+    """M13: an edge PS slot serves one job at a time."""
     t, cluster, slot = c.ps, c.scenario.cluster, _slots(c)
     rows, _ = in_groups(slot.astype(np.int32), t["start"], len(cluster.ps_type))
     before, after = rows[:-1], rows[1:]
-    overlaps = (slot[before] == slot[after]) & (t["start"][after] < t["end"][before] - slack) & (after >= first_row)
+    overlaps = (slot[before] == slot[after]) & (t["start"][after] < t["end"][before] - slack)
     template = "takes PS slot {} of server {} at {} µs; job {!r} holds it to {} µs"
     findings.add_rows(
         "M13", overlaps, t["job"][after], t["start"][after],

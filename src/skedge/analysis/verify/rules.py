@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from skedge.core.model.cluster import Ints
 from skedge.core.model.scenario import Scenario
-from skedge.core.record.stored import StoredScenario
 
 MessageOf = Callable[[int], str]
 """Returns the message for the violation in a row."""
@@ -106,8 +105,8 @@ class Violation:
 class Findings:
     """The violations found so far, at most `limit` per rule."""
 
-    def __init__(self, scenario: Scenario | StoredScenario, limit: int) -> None:
-        self.ids = scenario.ids if isinstance(scenario, StoredScenario) else scenario.jobs.ids
+    def __init__(self, scenario: Scenario, limit: int) -> None:
+        self.ids = scenario.ids
         self.limit = limit
         self.by_rule: dict[str, list[Violation]] = {rule: [] for rule in RULES}
 

@@ -6,13 +6,14 @@ those have in common.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from skedge.analysis.colocation import Colocation
 from skedge.analysis.columns import Columns
-from skedge.analysis.metrics.dual import sum_alpha_s, sum_beta_s
+from skedge.analysis.parts import Steps, counting, parts_of
+from skedge.core.model.job_fields import Kind
 from skedge.core.model.scenario import Scenario
 from skedge.core.record.schedule import Schedule
 
@@ -33,15 +34,16 @@ from .jobs import (
     check_slot_boundaries,
 )
 from .lag import Lags, check_lag
-from .lane_parts import RUNS_PER_RANGE, lane_ranges, rows_of_lanes
-from .lanes import LaneRows, check_lanes, lane_rows, sort_by_lane
+from .lane_parts import RUNS_PER_RANGE
+from .lanes import LaneRows, check_lanes, lane_rows
 from .live import check_trained
 from .names import known_rows
 from .orders import check_order, check_orders, check_ps_orders, check_suspensions
 from .outages import check_failures
+from .parts import SharedRows, ranges_of, shared_rows
 from .plans import check_plans
 from .prices import check_prices
-from .ps import check_edge_first, check_ps, check_ps_slots, check_slot_types, check_slot_use, cloud_ps
+from .ps import check_edge_first, check_ps, check_ps_slots, check_slot_types, check_slot_use
 from .resources import check_counts, check_resources
 from .rules import RULES, Findings, Rule, Violation, check_all
 from .sharing import check_sharing
@@ -53,7 +55,13 @@ __all__ = ["RULES", "Violation", "verify"]
 
 
 def verify(
-    scenario: Scenario, schedule: Schedule, meta: Mapping[str, Any], *, tolerance: int = 0, limit: int = 20
+    scenario: Scenario,
+    schedule: Schedule,
+    meta: Mapping[str, Any],
+    *,
+    tolerance: int = 0,
+    limit: int = 20,
+    steps: Steps | None = None,
 ) -> list[Violation]:
     """Check all rules on `schedule`; returns the violations, an empty list if there are none.
 
@@ -70,28 +78,59 @@ def verify(
         messages.
     limit
         Maximum number of violations reported per rule, >= 1.
+    steps
+        Called after each part of the jobs, and of the lanes.
 
     Returns
     -------
-    Violations by rule, the first `limit` of each. Rows that violate M1 are omitted from all other rules.
+    Violations by rule, the first `limit` of each. Rows that violate M1 are omitted from all other rules. Of a run in
+    several parts, of two runs that begin together on a lane (M4), or of chunks of one job that wait (M21), another one
+    may be named, and the first violations are those by job.
     """
-    findings, live = Findings(scenario, limit), meta.get("world") is not None
-    # the other rules index arrays with the numbers in a row, so invalid rows are left to M1
-    c = known_rows(scenario, schedule, findings, meta.get("late_s") if live else None)
-    colocation, lanes, lags = check_jobs(c, findings, meta, tolerance)
-    check_shared(lanes, colocation, lags, findings, meta, tolerance)
-    # M38: only live runs have checkpoints
-    if live:
-        check_trained(c, findings, meta.get("trained") or {})
+    findings, ranges = Findings(scenario, limit), ranges_of(scenario, schedule, meta)
+    with shared_rows(scenario, schedule, several=len(ranges) > 1) as shared:
+        done = counting(steps, "verifying parts", len(ranges) + len(shared.lanes.ranges))
+        for first, part, rows in parts_of(scenario, schedule, ranges, done):
+            _check_part(part, rows, first, shared, findings, meta, tolerance)
+        _check_lanes(shared, findings, meta, tolerance, done)
+    for decisions in shared.decisions():
+        check_order(decisions, findings)
+    _check_ps_use(shared, findings, meta, tolerance)
+    if len(ranges) == 1:
+        _check_undivided(shared.base, findings, meta, tolerance)
     return findings.all()
+
+
+def _check_part(
+    part: Scenario,
+    rows: Schedule,
+    first: int,
+    shared: SharedRows,
+    findings: Findings,
+    meta: Mapping[str, Any],
+    slack: int,
+) -> None:
+    """Check the rules that look at one job at a time on the jobs of `part`, numbered from `first` on."""
+    part_findings, late_s = Findings(part, findings.limit), meta.get("late_s") if _is_live(meta) else None
+    # the other rules index arrays with the numbers in a row, so invalid rows are left to M1
+    c = known_rows(part, rows, part_findings, late_s, first)
+    shared.add(c, rows, first, *check_jobs(c, part_findings, meta, slack))
+    findings.extend(part_findings)
+
+
+def _is_live(meta: Mapping[str, Any]) -> bool:
+    return meta.get("world") is not None
+
+
+def _promises(meta: Mapping[str, Any]) -> Mapping[str, Any]:
+    promises: Mapping[str, Any] = meta.get("promises") or {}
+    return promises
 
 
 def check_jobs(
     c: Columns, findings: Findings, meta: Mapping[str, Any], slack: int
 ) -> tuple[Colocation, LaneRows, Lags | None]:
     """Check the rules that look at one job at a time; returns what the others need of the dispatched chunks.
-
-    They can be checked on the jobs part by part, each with its rows of all tables; so can :func:`check_slot_jobs`.
 
     Parameters
     ----------
@@ -102,7 +141,7 @@ def check_jobs(
     slack
         Tolerance in comparisons of times [µs], >= 0.
     """
-    live, lanes = meta.get("world") is not None, meta.get("lanes") or {}
+    live, lanes = _is_live(meta), meta.get("lanes") or {}
     chunks = Chunks(c)
     lags = Lags(chunks, live=live)
     preempted = partial(check_preempted_flags, preemptive=lanes.get("preemptive", True), live=live)
@@ -127,105 +166,125 @@ def check_jobs(
         lambda findings: check_ps(c, findings, slack),
     ]
     check_all(rules, findings, in_threads=len(c.runs) > RUNS_PER_RANGE)
+    _kind_rules(c).of_jobs(c, findings, slack, chunks.colocation)
+    check_cloud_alpha(c, chunks.colocation, findings, _alpha_mode(c, meta))
     return chunks.colocation, lane_rows(chunks), lags if lags.takes_turns.any() else None
 
 
-def check_slot_jobs(c: Columns, colocation: Colocation, findings: Findings, slack: int) -> None:
-    """Check the further rules on single jobs of a cluster with slots.
+def _alpha_mode(c: Columns, meta: Mapping[str, Any]) -> str:
+    """The promised reading of Q where M34 restates it: lanes are always in service, and no chunk waits for others."""
+    restated = not _is_live(meta) and c.scenario.physics.mtbf is None and not c.scenario.jobs.max_lag.any()
+    return str(_promises(meta).get("alpha")) if restated and not c.decisions.has("verb", "fail").any() else ""
 
-    Parameters
+
+def _check_lanes(
+    shared: SharedRows, findings: Findings, meta: Mapping[str, Any], slack: int, done: Callable[[], None]
+) -> None:  # fmt: skip
+    """Check the rules on lanes, range by range of the lanes; `done` is called after each."""
+    mode, preemptive = _alpha_mode(shared.base, meta), bool((meta.get("lanes") or {}).get("preemptive", True))
+
+    def check_range(number: int, findings: Findings) -> None:
+        rows = shared.lanes.sorted_rows(number, shared.base)
+        check_lane_alpha(rows, findings, mode, preemptive=preemptive)
+        check_lanes(rows, shared.lags, findings, slack, preemptive=preemptive)
+        done()
+
+    checks = [partial(check_range, number) for number in range(len(shared.lanes.ranges))]
+    check_all(checks, findings, in_threads=shared.in_memory and len(checks) > 1)
+    check_lemma_4(shared.base.scenario, findings, mode, *shared.lemma_4_sums())
+
+
+def _check_ps_use(shared: SharedRows, findings: Findings, meta: Mapping[str, Any], slack: int) -> None:
+    """Check that PS slots serve one job at a time, and that PSs are taken in the cloud only where the edge has none."""
+    c = shared.ps()
+    if len(c.scenario.cluster.ps_type):
+        check_slot_use(c, findings, slack)
+    if not _is_live(meta) and _promises(meta).get("ps") == "edge_first":
+        check_edge_first(c, findings, c.ps["kind"], c.ps["in_cloud"])
+
+
+def _check_undivided(c: Columns, findings: Findings, meta: Mapping[str, Any], slack: int) -> None:
+    """Check the rules that look at all rows together; in a run in several parts there is nothing for them to check."""
+    live, promises = _is_live(meta), _promises(meta)
+    if live:
+        # M38: only live runs have checkpoints
+        check_trained(c, findings, meta.get("trained") or {})
+    else:
+        check_failures(c, findings)
+    check_storage(c, findings)
+    if not live and isinstance(promises.get("batches"), dict):
+        check_batches(c, findings, promises["batches"])
+    check_gangs(c, findings, slack)
+    _check_kind(c, findings, slack, meta)
+
+
+def _check_kind(c: Columns, findings: Findings, slack: int, meta: Mapping[str, Any]) -> None:
+    """Check the rules that apply only to one kind of cluster."""
+    rules, live, promises = _kind_rules(c), _is_live(meta), _promises(meta)
+    rules.of_all(c, findings, slack, meta)
+    if rules.has_gangs:
+        check_gang_starts(c, findings, slack)
+        if not live:
+            check_gang_work(c, findings)
+    if not live:
+        check_suspensions(c, findings, str(promises.get("preempts")), slots=rules.limit == "M5")
+    max_workers = c.scenario.jobs.chunks if rules.limit == "M5" else c.scenario.jobs.batch
+    promised = promises.get("uploads") == "with_allocations"
+    check_early_uploads(c, findings, slack, rules.limit, max_workers, promised=promised)
+
+
+class _KindRules(NamedTuple):
+    """The rules of a kind of cluster.
+
+    Attributes
     ----------
-    colocation
-        Zeta of dispatched jobs, from :func:`check_jobs`.
-    findings
-        Receives the violations.
-    slack
-        Tolerance in comparisons of times [µs], >= 0.
+    of_jobs, of_all
+        Those on single jobs, and those on all rows together.
+    limit
+        The rule on how many workers a job may have.
+    has_gangs
+        Whether jobs may hold workers for longer than a slot.
     """
+
+    of_jobs: Callable[[Columns, Findings, int, Colocation], None]
+    of_all: Callable[[Columns, Findings, int, Mapping[str, Any]], None]
+    limit: str = "M27"
+    has_gangs: bool = True
+
+
+def _check_slot_jobs(c: Columns, findings: Findings, slack: int, colocation: Colocation) -> None:
     check_ps_slots(c, findings, slack, colocation)
     check_slot_types(c, findings)
     check_gang_uploads(c, findings)
 
 
-def check_shared(
-    k: LaneRows, colocation: Colocation, lags: Lags | None, findings: Findings, meta: Mapping[str, Any], slack: int
-) -> None:  # fmt: skip
-    """Check the rules on what jobs share, and on gangs: lanes, PS slots, storage, resources, the order of decisions.
-
-    Parameters
-    ----------
-    k, colocation, lags
-        What :func:`check_jobs` returns.
-    findings
-        Receives the violations.
-    meta
-        Metadata of the run (:func:`verify`).
-    slack
-        Tolerance in comparisons of times [µs], >= 0.
-    """
-    c, live, promises = k.c, meta.get("world") is not None, meta.get("promises") or {}
-    check_order(c.decisions, findings)
-    if not live:
-        check_failures(c, findings)
-    # M34 restates Q only where lanes are always in service and no chunk waits for slower ones
-    steady = c.scenario.physics.mtbf is None and not c.decisions.has("verb", "fail").any()
-    projected = not live and not c.scenario.jobs.max_lag.any() and steady
-    mode = str(promises.get("alpha")) if projected else ""
-    preemptive = bool((meta.get("lanes") or {}).get("preemptive", True))
-
-    def check_range(lanes: tuple[int, int], findings: Findings) -> None:
-        part = sort_by_lane(k) if lanes == k.lanes else sort_by_lane(k, lanes, rows_of_lanes(k, lanes))
-        check_lane_alpha(part, findings, mode, preemptive=preemptive)
-        check_lanes(part, lags, findings, slack, preemptive=preemptive)
-
-    # chunks that take turns are followed through all lanes
-    ranges = lane_ranges(k) if lags is None else [k.lanes]
-    check_all([partial(check_range, lanes) for lanes in ranges], findings, in_threads=len(ranges) > 1)
-    if projected:
-        check_cloud_alpha(c, colocation, findings, mode)
-        check_lemma_4(c.scenario, findings, mode, sum_alpha_s(c), sum_beta_s(c))
-    check_storage(c, findings)
-    if not live and promises.get("ps") == "edge_first":
-        check_edge_first(c, findings, c.scenario.jobs.ps_type[c.ps["job"]], cloud_ps(c, colocation))
-    if not live and isinstance(promises.get("batches"), dict):
-        check_batches(c, findings, promises["batches"])
-    check_gangs(c, findings, slack)
-    _check_kind(c, colocation, findings, slack, meta)
+def _check_slots(c: Columns, findings: Findings, slack: int, meta: Mapping[str, Any]) -> None:
+    check_gang_slots(c, findings, slack)
+    check_sharing(c, findings, slack, sticky=bool((meta.get("params") or {}).get("sticky")))
 
 
-def _check_kind(
-    c: Columns, colocation: Colocation, findings: Findings, tolerance: int, meta: Mapping[str, Any]
-) -> None:
-    """Check the rules that apply only to one kind of cluster."""
-    live, promises = meta.get("world") is not None, meta.get("promises") or {}
-    rule, max_workers, slots = "M27", c.scenario.jobs.batch, False
-    match c.scenario.cluster.kind:
-        case "slots":
-            rule, max_workers, slots = "M5", c.scenario.jobs.chunks, True
-            check_slot_jobs(c, colocation, findings, tolerance)
-            check_slot_use(c, findings, tolerance)
-            check_gang_slots(c, findings, tolerance)
-            check_sharing(c, findings, tolerance, sticky=bool((meta.get("params") or {}).get("sticky")))
-            check_gang_starts(c, findings, tolerance)
-            if not live:
-                check_gang_work(c, findings)
-        case "resources":
-            check_gang_uploads(c, findings)
-            check_resources(c, findings, tolerance)
-            check_counts(c, findings, by_ratio=promises.get("ps") == "ratio")
-            check_ps_orders(c, findings, tolerance)
-            check_gang_starts(c, findings, tolerance)
-            if not live:
-                check_gang_work(c, findings)
-            check_prices(c, findings, meta.get("params") or {})
-            if promises.get("plans"):
-                check_planned(c, findings)
-        case "sites":
-            check_resources(c, findings, tolerance)
-            check_ps_orders(c, findings, tolerance)
-            check_sites(c, findings, tolerance)
-    if not live:
-        check_suspensions(c, findings, str(promises.get("preempts")), slots=slots)
-    check_early_uploads(
-        c, findings, tolerance, rule, max_workers, promised=promises.get("uploads") == "with_allocations"
-    )
+def _check_resources(c: Columns, findings: Findings, slack: int, meta: Mapping[str, Any]) -> None:
+    promises = _promises(meta)
+    check_resources(c, findings, slack)
+    check_counts(c, findings, by_ratio=promises.get("ps") == "ratio")
+    check_ps_orders(c, findings, slack)
+    check_prices(c, findings, meta.get("params") or {})
+    if promises.get("plans"):
+        check_planned(c, findings)
+
+
+def _check_sites(c: Columns, findings: Findings, slack: int, _: Mapping[str, Any]) -> None:
+    check_resources(c, findings, slack)
+    check_ps_orders(c, findings, slack)
+    check_sites(c, findings, slack)
+
+
+_KIND_RULES: dict[Kind, _KindRules] = {
+    "slots": _KindRules(_check_slot_jobs, _check_slots, "M5"),
+    "resources": _KindRules(lambda c, findings, *_: check_gang_uploads(c, findings), _check_resources),
+    "sites": _KindRules(lambda *_: None, _check_sites, has_gangs=False),
+}
+
+
+def _kind_rules(c: Columns) -> _KindRules:
+    return _KIND_RULES[c.scenario.cluster.kind]

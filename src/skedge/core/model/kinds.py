@@ -114,7 +114,7 @@ class ResourceCluster(SlotCluster):
     def offers(self, scenario: Scenario) -> set[Need]:
         """The needs of policies that the scenario meets (:data:`~skedge.core.policy.Need`)."""
         offered: set[Need] = {"resources", "typed slots, resources or sites"}
-        if None not in scenario.jobs.utility:
+        if scenario.has_utilities():
             offered.add("resources with a utility of every job, or sites")
         return offered
 

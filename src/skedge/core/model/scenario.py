@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -29,6 +29,7 @@ from .job_checks import (
     tenants_of,
 )
 from .job_fields import EXTRA_SCHEMA, JOB_SCHEMA, PS_NEEDS, WORKER_NEEDS, JobColumns
+from .jobs_file import FileIds, JobsFile
 from .kinds import kind_of
 from .latency import LatencyCost, latency_from
 from .network import Delays
@@ -264,6 +265,9 @@ class Scenario:
 
     `source` describes the origin of the jobs: the number of trace rows taken, omitted and changed. Nothing is computed
     from it.
+
+    Many jobs stay in their `file` (:meth:`in_file`) and are read in parts, or all at once as soon as `jobs` is asked
+    for. Jobs in memory are one part.
     """
 
     cluster: Cluster
@@ -272,6 +276,7 @@ class Scenario:
     seed: int = 0
     name: str = "scenario"
     source: Mapping[str, Any] = field(default_factory=dict)
+    file: JobsFile | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Reject more work or chunks than times and tables can hold; the error names the job that exceeds the limit."""
@@ -288,50 +293,99 @@ class Scenario:
         kind = kind_of(self.cluster)
         _check_total(jobs, f"chunks x epochs x minibatches x ({parts}{kind.share})", work, _MOST_WORK_S)
         kind.check(self)
-        self._check_frequencies(minibatches)
+        _check_frequencies(self, minibatches)
         if jobs.max_lag.any():
-            self._check_lag(jobs.ids[int(np.flatnonzero(jobs.max_lag)[0])])
+            _check_lag(physics, jobs.ids[int(np.flatnonzero(jobs.max_lag)[0])])
+
+    def in_file(self, file: JobsFile) -> Scenario:
+        """The scenario with the jobs of a file instead of its own; they are checked as they are read."""
+        scenario = object.__new__(Scenario)
+        names = {f.name for f in fields(self)} - {"jobs"}
+        vars(scenario).update({name: getattr(self, name) for name in names} | {"file": file})
+        return scenario
+
+    if not TYPE_CHECKING:  # a type checker would allow any name
+
+        def __getattr__(self, name: str) -> Any:
+            """Read all jobs of the file."""
+            if name != "jobs" or self.file is None:
+                raise AttributeError(name)
+            vars(self)["jobs"] = self._read(0, self.file.count).jobs
+            return vars(self)["jobs"]
+
+    def __getstate__(self) -> Mapping[str, Any]:
+        """Pickle the jobs, not the path of their file, which another machine does not have."""
+        return vars(self) | {"jobs": self.jobs, "file": None}
+
+    @property
+    def unread(self) -> JobsFile | None:
+        """The file of the jobs; None as soon as all are in memory."""
+        return None if "jobs" in vars(self) else self.file
 
     @property
     def count(self) -> int:
         """Number of jobs."""
-        return len(self.jobs)
+        return len(self.jobs) if self.unread is None else self.unread.count
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks of all jobs."""
+        return int(self.jobs.chunks.sum()) if self.unread is None else self.unread.chunks
+
+    @property
+    def ids(self) -> Sequence[str] | FileIds:
+        """Names of the jobs."""
+        return self.jobs.ids if self.unread is None else self.unread.ids
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """The parts of the jobs: first one, and the one after the last."""
+        return [(0, len(self.jobs))] if self.unread is None else self.unread.ranges
+
+    def parts(self) -> Iterator[tuple[int, Scenario]]:
+        """The scenario with the jobs of each part alone, and the number of the first of them."""
+        for first, end in self.ranges:
+            yield first, self.part(first, end)
+
+    def part(self, first: int, end: int) -> Scenario:
+        """The scenario with its jobs from `first` to before `end` alone; itself if these are all.
+
+        Raises
+        ------
+        ScenarioError
+            If one of them is wrong.
+        """
+        if (first, end) == (0, self.count):
+            return self
+        return self.only(slice(first, end)) if self.unread is None else self._read(first, end)
+
+    def _read(self, first: int, end: int) -> Scenario:
+        assert self.file is not None  # noqa: S101 - the jobs are in it
+        with self.file.named_in_errors(first):
+            rows, fixed_delays = self.file.rows(first, end)
+            return replace(self, jobs=Jobs(rows, self.cluster, fixed_delays, ordered=True))
+
+    def table(self) -> pl.LazyFrame:
+        """The jobs table, to be read lazily."""
+        return self.jobs.frame.lazy() if self.unread is None else self.unread.scan()
+
+    def any(self, name: str) -> bool:
+        """Whether some job has a value other than 0 in a column of numbers; the column may be missing."""
+        table = self.table()
+        if name not in table.collect_schema():
+            return False
+        return bool(table.select((pl.col(name).cast(pl.Float64) != 0).any()).collect(engine="streaming").item())
+
+    def has_utilities(self) -> bool:
+        """Whether each job has a utility."""
+        table, name = self.table(), UTILITY[0]
+        if name not in table.collect_schema():
+            return self.count == 0
+        return not table.select(pl.col(name).is_null().any()).collect(engine="streaming").item()
 
     def without_jobs(self) -> Scenario:
         """The scenario with no jobs."""
         return self.of_rows(*job_table([]))
-
-    def _check_frequencies(self, minibatches: Floats) -> None:
-        """Reject failures or ageing that come far more often than a run of these jobs can need."""
-        physics, sharing, cluster = self.physics, self.cluster.sharing, self.cluster
-        if not len(self.jobs):
-            return
-        # the shortest: what comes too often in the shortest run does so in all
-        minibatch_s = self.jobs.minibatch_seconds(colocated=True) / (1 + physics.estimate_error) / physics.speedup
-        work, alone = minibatches * minibatch_s, minibatches * minibatch_s / self.jobs.most_workers
-        # of one job, as those of a service's life may be of any number
-        longest = float(alone.max())
-        if sharing is not None and sharing.ageing_s is not None:
-            _check_frequency(
-                f"cluster.sharing.ageing_s = {sharing.ageing_s:g}", "a waiting job ages", longest / sharing.ageing_s
-            )
-        if physics.mtbf is not None:
-            # the least time that edge servers have to be in service; none where all can be trained in the cloud
-            needed = 0.0 if cluster.cloud is not None else max(float(work.sum()) / max(cluster.lanes, 1), longest)
-            ends = max(float((floats(self.jobs.frame, "arrival_s") + alone).max()), needed)
-            edge, up, out = len(cluster.servers), max(physics.mtbf, physics.step), max(physics.mttr, physics.step)
-            failures = edge * max(ends / (up + out), needed / up) * SECOND
-            _check_frequency(
-                f"physics.mtbf = {physics.mtbf / SECOND:g} s", f"the servers ({edge}) fail", failures, _MOST_FAILURES
-            )
-
-    def _check_lag(self, job: str) -> None:
-        """Check that time is continuous and restoring free: a chunk that is ahead stops between epochs, at no cost."""
-        if self.physics.slotted:
-            raise ScenarioError(f"physics.slotted: is true; max_lag (job {job!r}) goes with continuous time")
-        if self.physics.checkpoint_overhead:
-            overhead = seconds(self.physics.checkpoint_overhead)
-            raise ScenarioError(f"physics.checkpoint_overhead: {overhead:g} s; it must be 0 with max_lag (job {job!r})")
 
     def with_job(self, job: Job) -> Scenario:
         """The scenario with one more job, after the others.
@@ -476,27 +530,7 @@ class Scenario:
         cloud = np.array([s.far for s in self.cluster.servers], np.int64)
         key = _keys(f"upload:{self.seed}:{name}" for name in self.jobs.ids)
         servers = _keys(f"server:{s.id}" for s in self.cluster.servers)
-        return Delays(ranges[0], ranges[1], key, servers, cloud, physics.step, self._fixed_delay_table())
-
-    def _fixed_delay_table(self) -> Ints:
-        fixed = self.jobs.fixed_delays
-        if not fixed or not self.physics.charge_upload:
-            return np.empty((0, 0), np.int64)
-        table = np.full((len(self.jobs), len(self.cluster.servers)), -1, np.int64)
-        place = {name: i for i, name in enumerate(self.cluster.server_ids)}
-        for job, by_server in fixed.items():
-            for server, delay in by_server.items():
-                if server not in place:
-                    raise ScenarioError(
-                        f"job {job!r}: upload_s names server {server!r}, which the cluster does not have"
-                    )
-                if not 0 <= delay <= LONGEST_S:
-                    raise ScenarioError(
-                        f"job {job!r}: upload_s[{server}] = {delay}; it must be from 0 to {LONGEST_S:g}"
-                    )
-                table[self.jobs.index[job], place[server]] = ticks(delay)
-        # -1, where no delay is fixed, must not be rounded to 0
-        return np.where(table > 0, whole_slots(table, self.physics.step), table)
+        return Delays(ranges[0], ranges[1], key, servers, cloud, physics.step, _fixed_delay_table(self))
 
     def rng(self, purpose: str) -> Generator:
         """A separate random generator for `purpose`, derived from the scenario's seed."""
@@ -510,6 +544,41 @@ _SCENARIO: dict[str, Rule] = {
     "seed": Number("a whole number, at least 0 and below 2**53", 0, 2**53, whole=True),
     "name": text,
 }
+
+
+def _check_frequencies(scenario: Scenario, minibatches: Floats) -> None:
+    """Reject failures or ageing that come far more often than a run of these jobs can need."""
+    physics, jobs, cluster = scenario.physics, scenario.jobs, scenario.cluster
+    sharing = cluster.sharing
+    if not len(jobs):
+        return
+    # the shortest: what comes too often in the shortest run does so in all
+    minibatch_s = jobs.minibatch_seconds(colocated=True) / (1 + physics.estimate_error) / physics.speedup
+    work, alone = minibatches * minibatch_s, minibatches * minibatch_s / jobs.most_workers
+    # of one job, as those of a service's life may be of any number
+    longest = float(alone.max())
+    if sharing is not None and sharing.ageing_s is not None:
+        _check_frequency(
+            f"cluster.sharing.ageing_s = {sharing.ageing_s:g}", "a waiting job ages", longest / sharing.ageing_s
+        )
+    if physics.mtbf is not None:
+        # the least time that edge servers have to be in service; none where all can be trained in the cloud
+        needed = 0.0 if cluster.cloud is not None else max(float(work.sum()) / max(cluster.lanes, 1), longest)
+        ends = max(float((floats(jobs.frame, "arrival_s") + alone).max()), needed)
+        edge, up, out = len(cluster.servers), max(physics.mtbf, physics.step), max(physics.mttr, physics.step)
+        failures = edge * max(ends / (up + out), needed / up) * SECOND
+        _check_frequency(
+            f"physics.mtbf = {physics.mtbf / SECOND:g} s", f"the servers ({edge}) fail", failures, _MOST_FAILURES
+        )
+
+
+def _check_lag(physics: Physics, job: str) -> None:
+    """Check that time is continuous and restoring free: a chunk that is ahead stops between epochs, at no cost."""
+    if physics.slotted:
+        raise ScenarioError(f"physics.slotted: is true; max_lag (job {job!r}) goes with continuous time")
+    if physics.checkpoint_overhead:
+        overhead = seconds(physics.checkpoint_overhead)
+        raise ScenarioError(f"physics.checkpoint_overhead: {overhead:g} s; it must be 0 with max_lag (job {job!r})")
 
 
 def _check_frequency(field: str, event: str, times: float, limit: float = _MOST_TIMES) -> None:
@@ -529,6 +598,23 @@ def _check_total(jobs: Jobs, name: str, of_job: Floats, limit: float) -> None:
         raise ScenarioError(
             f"job {jobs.ids[job]!r}: {name} = {of_job[job]:g}; with the jobs before it, it must be at most {limit:g}"
         )
+
+
+def _fixed_delay_table(scenario: Scenario) -> Ints:
+    fixed = scenario.jobs.fixed_delays
+    if not fixed or not scenario.physics.charge_upload:
+        return np.empty((0, 0), np.int64)
+    table = np.full((len(scenario.jobs), len(scenario.cluster.servers)), -1, np.int64)
+    place = {name: i for i, name in enumerate(scenario.cluster.server_ids)}
+    for job, by_server in fixed.items():
+        for server, delay in by_server.items():
+            if server not in place:
+                raise ScenarioError(f"job {job!r}: upload_s names server {server!r}, which the cluster does not have")
+            if not 0 <= delay <= LONGEST_S:
+                raise ScenarioError(f"job {job!r}: upload_s[{server}] = {delay}; it must be from 0 to {LONGEST_S:g}")
+            table[scenario.jobs.index[job], place[server]] = ticks(delay)
+    # -1, where no delay is fixed, must not be rounded to 0
+    return np.where(table > 0, whole_slots(table, scenario.physics.step), table)
 
 
 def _hash(text: str) -> bytes:

@@ -7,10 +7,12 @@ Times are integer microseconds. ``job`` is a row number of the ``jobs`` table, `
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import polars as pl
@@ -86,9 +88,16 @@ def schema(servers: list[str]) -> dict[str, Columns]:
     }  # fmt: skip
 
 
+NUMBER = "number"
+"""Column of a table's rows of some jobs: the number of the row among all."""
+
+
 @dataclass(frozen=True)
 class Schedule:
-    """The tables of one run (:func:`schema`)."""
+    """The tables of one run (:func:`schema`).
+
+    Those of a large run stay in their files (:meth:`in_files`), and each is read as a whole when it is asked for.
+    """
 
     runs: pl.DataFrame
     ps: pl.DataFrame
@@ -98,6 +107,23 @@ class Schedule:
     decisions: pl.DataFrame
     jobs: pl.DataFrame
     outages: pl.DataFrame
+    folder: ClassVar[Path | None] = None
+
+    @staticmethod
+    def in_files(folder: Path) -> Schedule:
+        """The tables in the files ``NAME.parquet`` of `folder`."""
+        schedule = object.__new__(Schedule)
+        vars(schedule)["folder"] = folder
+        return schedule
+
+    if not TYPE_CHECKING:  # a type checker would allow any name
+
+        def __getattr__(self, name: str) -> pl.DataFrame:
+            """Read a table that is still in its file."""
+            if name not in Schedule.names() or self.folder is None:
+                raise AttributeError(name)
+            vars(self)[name] = self.scan(name).collect()
+            return vars(self)[name]
 
     @staticmethod
     def names() -> tuple[str, ...]:
@@ -107,6 +133,49 @@ class Schedule:
     def tables(self) -> Mapping[str, pl.DataFrame]:
         """The tables by name."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @property
+    def scratch_folder(self) -> Path | None:
+        """Folder for large temporary files: that of the tables; None, the system's, if there is none to write to."""
+        return self.folder if self.folder is not None and os.access(self.folder, os.W_OK) else None
+
+    def scan(self, name: str, number: str | None = None) -> pl.LazyFrame:
+        """A table, to be read lazily; `number`: a column for the numbers of its rows."""
+        if self.folder is not None and name not in vars(self):
+            # with an index of its own, a file is not read where a filter excludes its rows
+            return pl.scan_parquet(self.folder / f"{name}.parquet", glob=False, row_index_name=number)
+        table: pl.DataFrame = getattr(self, name)
+        return table.lazy() if number is None else table.lazy().with_row_index(number)
+
+    def height(self, name: str) -> int:
+        """Number of rows of a table."""
+        return int(self.scan(name).select(pl.len()).collect().item())
+
+    def empty(self) -> Schedule:
+        """The tables without their rows."""
+        return Schedule(**{name: self.scan(name).head(0).collect() for name in Schedule.names()})
+
+    def of_jobs(self, first: int, end: int | None) -> Schedule:
+        """The rows of the jobs from `first` to before `end` (None: and of impossible jobs), numbered from 0.
+
+        Those of all jobs are the schedule itself. Else tables without jobs are as they are, and the others have a
+        further column :data:`NUMBER`.
+        """
+        if (first, end) == (0, None):
+            return self
+        tables = {}
+        for name in Schedule.names():
+            table, job = self.scan(name), pl.col("job")
+            if "job" in table.collect_schema():
+                table = self.scan(name, NUMBER)
+                if end is not None:
+                    table = table.filter(job < end)
+                if first > 0:
+                    table = table.filter((job >= first) | (job.is_null() & (end is None)))
+                    # Int32 as the column is: the tables of parts must have the schema of a whole record
+                    table = table.with_columns(job - pl.lit(first, pl.Int32))
+            tables[name] = table.collect()
+        return Schedule(**tables)
 
     @cached_property
     def kept(self) -> dict[str, Any]:

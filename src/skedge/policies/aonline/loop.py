@@ -111,7 +111,7 @@ def _happening(books: LaneBooks) -> None:
     """Completions, arrivals, and what happens in the cloud now."""
     ledger, truth, due, n_due = books.ledger, books.truth, books.due, len(books.due)
     while n_due == len(due):
-        n_due = take_all_due(ledger, due)
+        n_due = take_all_due(ledger.agenda, ledger.counters, ledger.jobs, due)
         for i in range(n_due):
             if truth_of.change_in_cloud(truth, due[i, 0], due[i, 1], due[i, 2]):
                 _finish(books, due[i, 1])

@@ -58,8 +58,8 @@ class BatchRun:
         self.scenario, self.policy = scenario, policy
         jobs, case = scenario.jobs, policy.case
         self.has_worker: Bools = policy.worker_capacity.T > 0
-        self.worker_fits: Bools = self.has_worker.any(axis=1)[jobs.worker_type]
-        self.fits: Bools = self.worker_fits & (policy.ps_capacity > 0).any(axis=0)[jobs.ps_type]
+        self.worker_fits: Bools = np.logical_or.reduce(self.has_worker, axis=1)[jobs.worker_type]
+        self.fits: Bools = self.worker_fits & np.logical_or.reduce(policy.ps_capacity > 0, axis=0)[jobs.ps_type]
         self.uploads_start = whole_slots(jobs.arrival, scenario.physics.step)
         self.ends = np.zeros(len(jobs), np.int64)
         table = np.zeros((len(jobs), policy.state.jobs.shape[1]), np.int64)

@@ -21,10 +21,9 @@ from skedge.core.model.cluster import Bools, Ints
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.size import UNLIMITED
 from skedge.core.model.time import NEVER
-from skedge.core.model.time_limits import MAX_RUN_TIME, MAX_WAIT, has_time_limits
+from skedge.core.model.time_limits import MAX_RUN_TIME, MAX_WAIT
 from skedge.core.policy import Policy
 from skedge.core.record.schedule import schema
-from skedge.core.record.stored import StoredScenario
 from skedge.policies.aonline.loop import ALL_ANSWERED, FULL, OVER, advance
 from skedge.policies.aonline.policy import AOnline
 from skedge.policies.aonline.state import ANSWERED, BASE, MORE, LaneBooks, make_books, make_case, with_room
@@ -41,22 +40,18 @@ GROWING = ("runs", "decisions", "uploads", "ps", "jobs")
 """The tables with rows."""
 
 
-def covers(scenario: Scenario | StoredScenario, policy: Policy) -> bool:
+def covers(scenario: Scenario, policy: Policy) -> bool:
     """Whether :func:`stream` can run `policy` on `scenario`: the work of a run must not depend on later ones."""
-    base = scenario if isinstance(scenario, Scenario) else scenario.base
-    physics, cluster = base.physics, base.cluster
-    # chunks of a failed server run again, which no compiled loop does
-    if not whole.covers(base, policy) or physics.checkpoint_overhead or cluster.sharing or physics.mtbf is not None:
+    physics, cluster = scenario.physics, scenario.cluster
+    if not whole.takes(policy) or physics.checkpoint_overhead or cluster.sharing is not None:
         return False
-    if isinstance(scenario, Scenario):
-        return not has_time_limits(scenario)
-    columns = (MAX_WAIT, MAX_RUN_TIME, "max_lag", *["chunk_mb"] * bool((cluster.storage_bytes != UNLIMITED).any()))
-    return not any(scenario.any(column) for column in columns)
+    if physics.mtbf is not None:  # chunks of a failed server run again, which no compiled loop does
+        return False
+    limited = bool((cluster.storage_bytes != UNLIMITED).any())
+    return not any(map(scenario.any, (MAX_WAIT, MAX_RUN_TIME, "max_lag", *["chunk_mb"] * limited)))
 
 
-def stream(
-    scenario: StoredScenario, policy: Policy, folder: Path, progress: Callable[[Event], None] | None = None
-) -> None:
+def stream(scenario: Scenario, policy: Policy, folder: Path, progress: Callable[[Event], None] | None = None) -> None:
     """Write the tables of the record of `policy` on `scenario` into `folder`.
 
     Parameters
@@ -72,15 +67,15 @@ def stream(
         If a job is wrong.
     """
     assert isinstance(policy, AOnline)  # noqa: S101 - it is covered
-    schemas = schema(scenario.base.cluster.server_ids)
+    schemas = schema(scenario.cluster.server_ids)
     for name in set(schemas) - set(GROWING):
         write_table(folder, name, pl.DataFrame(schema=schemas[name]))
     with (
         growing(folder, {name: schemas[name] for name in GROWING}) as tables,
         TemporaryDirectory(prefix="jobs-", dir=folder) as aside,
     ):
-        closed = _Closed(Path(aside), scenario.edges)
-        window = _Window(scenario.base, policy, tables, closed)
+        closed = _Closed(Path(aside), [first for first, _ in scenario.ranges])
+        window = _Window(scenario.without_jobs(), policy, tables, closed)
         for first, part in scenario.parts():
             window.take_in(part, first, more=first + part.count < scenario.count)
             window.run(progress)
