@@ -209,13 +209,19 @@ def stored_schedule(folder: Path, scenario: Scenario) -> Schedule:
     RunFolderError
         If a table is missing or damaged; names the file.
     """
-    columns = schema(scenario.cluster.server_ids)
-    paths = {name: folder / f"{name}.parquet" for name in Schedule.names()}
-    tables = {name: _scan_table(path, columns[name]) for name, path in paths.items()}
+    columns = {folder / f"{name}.parquet": kinds for name, kinds in schema(scenario.cluster.server_ids).items()}
     # tables of other types are changed as they are read into memory
-    if scenario.unread is not None and all(pl.read_parquet_schema(paths[name]) == columns[name] for name in paths):
+    if scenario.unread is not None and _are_as_written(columns):
         return Schedule.in_files(folder)
-    return Schedule(**{name: _collected(paths[name], table) for name, table in tables.items()})
+    return Schedule(**{path.stem: _read_table(path, kinds) for path, kinds in columns.items()})
+
+
+def _are_as_written(columns: Mapping[Path, pl.Schema]) -> bool:
+    """Whether the tables have the columns and types that skedge writes."""
+    try:
+        return all(pl.read_parquet_schema(path) == kinds for path, kinds in columns.items())
+    except (OSError, pl.exceptions.PolarsError):
+        return False
 
 
 def broken_inputs(meta: Mapping[str, Any], scenario: Scenario, end: int, limit: int) -> list[Violation]:
@@ -286,33 +292,22 @@ def _json(meta: Mapping[str, Any]) -> str:
     return json.dumps(dict(meta), indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
-def _scan_table(path: Path, columns: pl.Schema) -> pl.LazyFrame:
-    """A table of the record; types may differ from ours (a third-party record), but not their kinds."""
-    with _named_in_errors(path, "is incomplete or damaged"):
-        table = pl.scan_parquet(path, glob=False)  # brackets in a path are no pattern
-        recorded = table.collect_schema()
-    if recorded == columns:
-        return table
+def _read_table(path: Path, columns: Mapping[str, Any]) -> pl.DataFrame:
+    """Read a table of the record; types may differ from ours (a third-party record), but not their kinds."""
+    try:
+        table = pl.read_parquet(path, glob=False)  # brackets in a path are no pattern
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise RunFolderError(f"{path}: the run folder is incomplete or damaged: {first_line(error)}") from error
     for name, kind in columns.items():
         # another program's integers may be narrower than ours; text instead of numbers is damage
-        if name not in recorded or _kind(recorded[name]) != _kind(kind):
+        if name not in table.columns or _kind(table.schema[name]) != _kind(kind):
             raise RunFolderError(
                 f"{path}: the run folder is damaged: it has no column {name!r} of {_kind(kind)} values"
             )
-    return table.select(_as(name, recorded[name], kind) for name, kind in columns.items())
-
-
-def _collected(path: Path, table: pl.LazyFrame) -> pl.DataFrame:
-    with _named_in_errors(path, "is damaged"):
-        return table.collect()
-
-
-@contextmanager
-def _named_in_errors(path: Path, fault: str) -> Iterator[None]:
     try:
-        yield
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise RunFolderError(f"{path}: the run folder {fault}: {first_line(error)}") from error
+        return table.select(_as(name, table.schema[name], kind) for name, kind in columns.items())
+    except pl.exceptions.PolarsError as error:
+        raise RunFolderError(f"{path}: the run folder is damaged: {first_line(error)}") from error
 
 
 def _as(name: str, dtype: pl.DataType, kind: pl.DataType) -> pl.Expr:

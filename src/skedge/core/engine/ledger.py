@@ -54,7 +54,8 @@ NOT_ARRIVED, WAITING, DISPATCHED, FINISHED, REJECTED = range(-1, 4)
 
 (ARRIVED, AGENDA, SEQUENCE, STALE, DONE, NOW, DECISIONS, PS_ROWS, UPLOADS, RUNS, WORKER_ROWS, ALLOCATIONS) = range(12)
 """Numbers of ``Ledger.counters``: jobs arrived; length of the agenda, entries made so far, its obsolete entries; jobs
-that have completed or failed; the present [µs]; rows of the four tables and of ``Ledger.workers``; allocations made so far."""
+that have completed or failed; the present [µs]; rows of the four tables and of ``Ledger.workers``; allocations made so
+far."""
 
 
 class Case(NamedTuple):
