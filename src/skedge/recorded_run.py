@@ -53,7 +53,7 @@ class Run:
         The record.
     decisions_s
         CPU time of the policy's decisions [s]: the simulation's, by their share of its wall-clock time. None for a run
-        read from its folder, and for one in a compiled loop (:mod:`skedge.quick`).
+        read from its folder, and for one in a compiled loop (:mod:`skedge.loops`).
     steps
         Called after each part that is checked, verified or measured.
     """

@@ -23,7 +23,7 @@ from .sim.compiled import compile_events
 from .sim.failures import world_of
 
 LARGE = 5_000
-"""Jobs from which on :mod:`skedge.quick` is used where it can be: smaller runs do not earn back its compilation."""
+"""Jobs from which on :mod:`skedge.loops` is used where it can be: smaller runs do not earn back its compilation."""
 
 SMALL = 500
 """Jobs from which on it is used if its kernels are in the cache."""
@@ -47,7 +47,7 @@ def run(
     policy
         ``name`` or ``name:key=value,...``, a policy object, or its class.
     progress
-        Called with each event after its orders were carried out; in a compiled run (:mod:`skedge.quick`) now and then,
+        Called with each event after its orders were carried out; in a compiled run (:mod:`skedge.loops`) now and then,
         with the jobs that have completed since the last call.
     journal
         Where to write events and orders; not needed for the tables of the run.
@@ -73,7 +73,7 @@ def run(
         return _streamed(scenario, instance, progress, folder, watch)
     # a compiled loop writes no journal
     if journal is None and len(scenario.jobs) >= min(SMALL, LARGE):
-        from .quick.which import loop_for  # noqa: PLC0415 - it imports the policies that it covers
+        from .loops.which import loop_for  # noqa: PLC0415 - it imports the policies that it covers
 
         simulate = loop_for(scenario, instance, compiling=len(scenario.jobs) >= LARGE)
         if simulate is not None:
@@ -118,7 +118,7 @@ def in_run_folder(scenario: Scenario, policy: Policy, folder: Path) -> Scenario:
 
 def _is_streamed(scenario: Scenario, policy: Policy) -> bool:
     """Whether a record can be written as it grows."""
-    from .quick.chunks.stream import covers  # noqa: PLC0415 - it imports the policy
+    from .loops.streamed import covers  # noqa: PLC0415 - it imports the policy
 
     return covers(scenario, policy)
 
@@ -127,7 +127,7 @@ def _streamed(
     scenario: Scenario, policy: Policy, progress: Callable[[Event], None] | None, folder: Path, watch: Stopwatch
 ) -> Run:
     """The run of a policy whose tables are written as they grow."""
-    from .quick.chunks.stream import stream  # noqa: PLC0415 - it imports the policy
+    from .loops.streamed import stream  # noqa: PLC0415 - it imports the policy
 
     tables = folder / "tables"
     tables.mkdir()

@@ -14,9 +14,9 @@ from skedge.core.model.cluster import Cluster, Job, Physics, Server
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
 from skedge.explanation.explain import explain
+from skedge.loops.streamed import covers
+from skedge.loops.which import loop_for
 from skedge.prepare import prepare_policy
-from skedge.quick.chunks.stream import covers
-from skedge.quick.which import loop_for
 from skedge.recorded_run import Run
 from skedge.sim.failures import Failures
 from skedge.simulate import run

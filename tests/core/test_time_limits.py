@@ -24,8 +24,8 @@ from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.sharing import Sharing, Tenant
 from skedge.core.model.time import SECOND
 from skedge.core.model.time_limits import MAX_RUN_TIME, MAX_WAIT
+from skedge.loops.which import loop_for
 from skedge.prepare import prepare_policy
-from skedge.quick.which import loop_for
 from skedge.recorded_run import Run
 from skedge.scenario.file import load_scenario
 from skedge.scenario.save import save_scenario

@@ -11,9 +11,9 @@ import pytest
 
 from builders.crossing import CELLS, NO_SLOTS, POLICIES, REFUSED, fault, instance, instances, refusal
 from skedge.core.registry import registered
+from skedge.loops.streamed import covers
+from skedge.loops.which import loop_for
 from skedge.prepare import prepare_policy
-from skedge.quick.chunks.stream import covers
-from skedge.quick.which import loop_for
 from skedge.simulate import run
 
 INSTANCES = 20

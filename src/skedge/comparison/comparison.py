@@ -46,7 +46,7 @@ _NOISE = 1e-9
 class Times:
     """Times of a run [s]: CPU time of the policy's decisions, wall-clock times of simulation and verification.
 
-    The decisions of a run in a compiled loop (:mod:`skedge.quick`) are not timed: None.
+    The decisions of a run in a compiled loop (:mod:`skedge.loops`) are not timed: None.
     """
 
     decisions: float | None

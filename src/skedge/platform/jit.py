@@ -258,7 +258,7 @@ def _cache_folder(folder: str) -> str:
     for path in sorted(package.rglob("*.py")):
         text = path.read_bytes()
         # constants of these folders are compiled into the kernels that use them
-        if {package / "core", package / "quick"} & {*path.parents} or b"jit import" in text:
+        if {package / "core", package / "loops"} & {*path.parents} or b"jit import" in text:
             sources.update(text)
     base = Path(folder) if folder else package / "__pycache__"
     if not folder and not os.access(package, os.W_OK):

@@ -11,8 +11,8 @@ from builders.gang_policies import job, random_scenarios, scenario
 from skedge.core.errors import PolicyError
 from skedge.core.events import Event
 from skedge.core.model.scenario import Scenario
+from skedge.loops.batches import covers, simulate
 from skedge.prepare import prepare_policy
-from skedge.quick.batches import covers, simulate
 from skedge.scenario.file import scenario_of
 from skedge.simulate import run
 

@@ -18,10 +18,10 @@ from skedge.core.model.cluster import Cluster, Job, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
 from skedge.core.record.schedule import Schedule
+from skedge.loops.aonline import covers, simulate
 from skedge.policies.aonline.policy import AOnline
 from skedge.policies.aonline.state import make_books, make_case, with_room
 from skedge.prepare import prepare_policy
-from skedge.quick.chunks.simulate import covers, simulate
 from skedge.scenario.file import scenario_of
 from skedge.simulate import run
 
@@ -138,7 +138,7 @@ def test_limited_storage_and_bounded_lag_do_not_take_the_loop(change: str) -> No
 
 def test_a_large_run_takes_the_loop_and_reports_each_job_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("skedge.simulate.LARGE", 0)
-    monkeypatch.setattr("skedge.quick.chunks.simulate.EVENTS", 50)
+    monkeypatch.setattr("skedge.loops.aonline.EVENTS", 50)
     demo, seen = scenario_of("demo-divisible"), list[Event]()
     made = run(demo, "aonline", progress=seen.append)
     assert made.decisions_s is None

@@ -30,7 +30,7 @@ from skedge.policies.aonline.state import ANSWERED, BASE, MORE, LaneBooks, make_
 from skedge.runs.writing import GrowingTable, growing, write_table
 from skedge.sim.runs import RunLog
 
-from . import simulate as whole
+from . import aonline as whole
 from .windows import with_next
 
 ROWS = 2**19
@@ -57,7 +57,7 @@ def stream(scenario: Scenario, policy: Policy, folder: Path, progress: Callable[
     Parameters
     ----------
     progress
-        As :func:`~skedge.quick.chunks.simulate.simulate` has it.
+        As :func:`~skedge.loops.aonline.simulate` has it.
 
     Raises
     ------

@@ -25,9 +25,9 @@ from skedge.core.model.jobs_file import JobsFile
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
 from skedge.core.record.schedule import Schedule
+from skedge.loops.aonline import simulate
+from skedge.loops.streamed import _Window, covers, stream
 from skedge.prepare import prepare_policy
-from skedge.quick.chunks.simulate import simulate
-from skedge.quick.chunks.stream import _Window, covers, stream
 from skedge.recorded_run import Run, stored_schedule
 from skedge.runs.meta import registered_meta
 from skedge.runs.writing import write_table
@@ -103,7 +103,7 @@ def test_a_record_written_as_it_grows_is_the_record_of_the_run(
     policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With room for the chunks of one or two jobs, which are also read one or two at a time."""
-    monkeypatch.setattr("skedge.quick.chunks.stream.ROWS", 8)
+    monkeypatch.setattr("skedge.loops.streamed.ROWS", 8)
     different = list[int]()
     for seed in range(25):
         scenario = instance(seed)
@@ -125,7 +125,7 @@ def test_a_large_record_written_as_it_grows_is_the_record_of_the_run(
 ) -> None:
     """With small buffers, so that runs are written while the simulation goes on."""
     scenario = scenario_of("demo-divisible")
-    monkeypatch.setattr("skedge.quick.chunks.stream.ROWS", 1000)
+    monkeypatch.setattr("skedge.loops.streamed.ROWS", 1000)
     small = sys.modules["skedge.policies.aonline.state"]
     make = small.make_truth
     monkeypatch.setattr(small, "make_truth", lambda *args, **options: make(*args, **options, buffer=64))
@@ -145,7 +145,7 @@ def on_one_server(*arrivals_and_sizes: tuple[float, int, int], lanes: int = 2) -
 
 def test_decisions_of_a_border_are_written_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Room is made at the instant of a border, whose jobs have been written: a job larger than the columns follows."""
-    monkeypatch.setattr("skedge.quick.chunks.stream.ROWS", 10)
+    monkeypatch.setattr("skedge.loops.streamed.ROWS", 10)
     scenario = on_one_server((0, 1, 1), (2, 1, 100), (2, 1, 100), (10, 1, 1), (10, 1, 1), (20, 50, 1))
     assert in_file(scenario, tmp_path / "parts", 5).ranges == [(0, 5), (5, 6)]
     found = streamed(scenario, "aonline", tmp_path / "run", 5)
@@ -205,7 +205,7 @@ def test_only_jobs_at_work_and_the_next_ones_are_in_memory(tmp_path: Path, monke
     most = int(scenario.jobs.chunks.sum()) // 100
     run_on = _Window.run
     monkeypatch.setattr(_Window, "run", lambda self, progress: held.append(sizes(self)) or run_on(self, progress))
-    monkeypatch.setattr("skedge.quick.chunks.stream.ROWS", 100)
+    monkeypatch.setattr("skedge.loops.streamed.ROWS", 100)
     found = streamed(scenario, "aonline", tmp_path / "run", most)
     assert len(held) > 50
     jobs, chunks = (max(of) for of in zip(*held, strict=True))
@@ -382,7 +382,7 @@ def test_a_table_that_cannot_be_written_ends_the_run(tmp_path: Path) -> None:
 
 def test_users_of_jobs_do_not_change_a_record_that_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts have users of their own, whose numbers the window counts on; the record is that without users."""
-    monkeypatch.setattr("skedge.quick.chunks.stream.ROWS", 8)
+    monkeypatch.setattr("skedge.loops.streamed.ROWS", 8)
     scenario = next(one for one in map(instance, range(25)) if covers(one, prepare_policy("aonline", one)))
     users = pl.Series("user", [f"u{i % 3}" if i % 4 else None for i in range(len(scenario.jobs))])
     frame = scenario.jobs.frame.with_columns(users)

@@ -10,8 +10,7 @@ from skedge.core.model.time_limits import has_time_limits
 from skedge.core.policy import Policy
 from skedge.core.record.schedule import Schedule
 
-from . import batches
-from .chunks import simulate as chunks
+from . import aonline, batches
 
 Simulate = Callable[[Scenario, Policy, Callable[[Event], None] | None], Schedule]
 
@@ -20,7 +19,7 @@ def loop_for(scenario: Scenario, policy: Policy, *, compiling: bool = True) -> S
     """The loop that can run `policy` on `scenario`; unless `compiling`, only one that is in the cache."""
     if scenario.cluster.sharing is not None or scenario.physics.mtbf is not None or has_time_limits(scenario):
         return None
-    for loop in (chunks, batches):
+    for loop in (aonline, batches):
         if loop.covers(scenario, policy) and (compiling or loop.kernel_of(policy).cached):
             return loop.simulate
     return None
