@@ -18,7 +18,7 @@ from skedge.core.kernel.apply import apply
 from skedge.core.kernel.kernel import Kernel
 from skedge.platform.jit import interpreted
 from skedge.policies.gangs import srtf
-from skedge.policies.gangs.selection import GangState
+from skedge.policies.gangs.base import GangState
 from skedge.simulate import run
 from skedge.testing import small_scenario
 

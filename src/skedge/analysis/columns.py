@@ -14,11 +14,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from skedge.core.events import VERBS
 from skedge.core.model.cluster import Cluster, Ints
 from skedge.core.model.network import upload_delays
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import NEVER, ticks
-from skedge.core.record.schedule import STATES, VERBS, Schedule
+from skedge.core.record.schedule import STATES, Schedule
 
 from .row_groups import in_groups, read_only
 

@@ -20,6 +20,27 @@ CLOUD = -1
 CANCELLED = "cancelled"
 """Prefix of the reason of a cancelled job; reasons of failed jobs do not begin with it."""
 
+VERBS = (
+    "dispatch",
+    "allocate",
+    "allocate_each",
+    "suspend",
+    "assign_ps",
+    "reserve",
+    "redispatch",
+    "postpone",
+    "reject",
+    "fail",
+    "transfer",
+    "upload",
+)
+"""The kinds of decisions.
+
+``allocate_each`` allocates to a job that is not a gang, ``upload`` brings data ahead of an allocation, and ``fail`` is
+a fact that is recorded here. A ``dispatch`` has a row per chunk; ``allocate``, ``allocate_each``, ``upload`` and, on
+servers with resources, ``assign_ps`` have a row per server.
+"""
+
 OUT_OF_SERVICE = 2**62
 """In place of the job of a PS slot whose server is out of service; no job has this number."""
 

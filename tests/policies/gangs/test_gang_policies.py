@@ -36,9 +36,9 @@ from skedge.core.model.cluster import Ints, Job, Physics
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import NEVER, SECOND, ticks
 from skedge.core.registry import make_policy
+from skedge.policies.gangs.base import RANKED
 from skedge.policies.gangs.edge import ACTIVE
 from skedge.policies.gangs.placement import place
-from skedge.policies.gangs.selection import RANKED
 from skedge.policies.gangs.tiresias import (
     attained,
     begin,

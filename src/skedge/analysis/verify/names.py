@@ -11,9 +11,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from skedge.analysis.columns import Columns, Table, columns
+from skedge.core.events import VERBS
 from skedge.core.model.cluster import PS, WORKER
 from skedge.core.model.scenario import Scenario
-from skedge.core.record.schedule import NUMBER, VERBS, Schedule
+from skedge.core.record.schedule import NUMBER, Schedule
 
 from .rules import Findings
 

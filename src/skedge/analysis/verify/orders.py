@@ -17,9 +17,9 @@ from skedge.analysis.columns import (
     ps_rows,
 )
 from skedge.analysis.row_groups import in_groups, in_order, plain
+from skedge.core.events import VERBS
 from skedge.core.model.cluster import Bools, Ints
 from skedge.core.model.time import NEVER
-from skedge.core.record.schedule import VERBS
 from skedge.platform.jit import lean
 
 from .matching import Events, events, nearest

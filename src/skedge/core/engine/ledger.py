@@ -366,7 +366,7 @@ def note_decision(
     job
         The job decided on.
     verb
-        Its number in ``schedule.VERBS``.
+        Its number in ``events.VERBS``.
     server, workers
         Where, and how many; -1 for none.
     reason, value

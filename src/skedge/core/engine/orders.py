@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skedge.core.events import VERBS
 from skedge.core.model.cluster import Ints
 from skedge.core.model.time import NEVER
-from skedge.core.record.schedule import VERBS
 from skedge.platform.jit import inlined
 
 ALLOCATE, ALLOCATE_EACH, SUSPEND, REJECT, UPLOAD = (

@@ -21,10 +21,9 @@ from skedge.core.engine.engine import AllocationEngine
 from skedge.core.engine.ledger import COMPUTE_FROM, NO_PS, PS, SINCE
 from skedge.core.engine.orders import ALLOCATE, ALLOCATE_EACH, TRAIN_AT_SITES
 from skedge.core.errors import OrderError, StateError
-from skedge.core.events import CLOUD, OUT_OF_SERVICE, Allocate, Transfer
+from skedge.core.events import CLOUD, OUT_OF_SERVICE, VERBS, Allocate, Transfer
 from skedge.core.model.cluster import Floats, Ints, Placement
 from skedge.core.model.scenario import Scenario
-from skedge.core.record.schedule import VERBS
 
 from .resources import Pool, SitePool
 from .site_work import UntrainedChunks

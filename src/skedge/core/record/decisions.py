@@ -11,10 +11,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from skedge.core.engine.ledger import RecordRows
-from skedge.core.events import CLOUD, Dispatch
+from skedge.core.events import CLOUD, VERBS, Dispatch
 from skedge.core.model.cluster import Bools, Cluster, Floats, Ints
 
-from .schedule import VERBS, Columns, or_null, server_column
+from .schedule import Columns, or_null, server_column
 
 Small = NDArray[np.int32]
 

@@ -18,31 +18,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from skedge.core.events import VERBS
 from skedge.core.model.cluster import Ints
 
 Columns = pl.Schema
 """Names and types of a table's columns."""
-
-VERBS = (
-    "dispatch",
-    "allocate",
-    "allocate_each",
-    "suspend",
-    "assign_ps",
-    "reserve",
-    "redispatch",
-    "postpone",
-    "reject",
-    "fail",
-    "transfer",
-    "upload",
-)
-"""The kinds of decisions.
-
-``allocate_each`` allocates to a job that is not a gang, ``upload`` brings data ahead of an allocation, and ``fail`` is
-a fact that is recorded here. A ``dispatch`` has a row per chunk; ``allocate``, ``allocate_each``, ``upload`` and, on
-servers with resources, ``assign_ps`` have a row per server.
-"""
 
 COPIES, SHARES = "copies", "shares"
 """Reasons of an ``upload``: a server receives all chunks, or those of its share of the workers."""

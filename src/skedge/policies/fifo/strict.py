@@ -11,9 +11,8 @@ from skedge.core.engine.step import EVENT, PAUSED, QUIET, step
 from skedge.core.model.cluster import Cluster, Physics
 from skedge.core.policy import Params
 from skedge.platform.jit import compiled, lean
-from skedge.policies.gangs.base import GangPolicy
+from skedge.policies.gangs.base import HAS_PLACE, RANKED, GangPolicy, GangState, admit_gangs, fill
 from skedge.policies.gangs.edge import ACTIVE
-from skedge.policies.gangs.selection import HAS_PLACE, RANKED, GangState, admit_gangs, fill
 
 if TYPE_CHECKING:
     from numpy.random import Generator

@@ -6,7 +6,7 @@ A gang is the workers of a job that begin together: its whole demand k_j or noth
 **Reading order.**
 
 1. ``edge.py``: jobs in the system, what goes to the cloud, which PS a job gets: for every policy of this folder.
-2. ``base.py``, ``selection.py``: gangs: from an order of the jobs to those that run, and to orders.
+2. ``base.py``: gangs: from an order of the jobs to those that run, and to orders.
 3. ``sharing.py``: tenants and priority classes, which arrange that order.
 4. ``placement.py``: on which servers a gang runs. Where its data are: ``core/engine/data.py``.
 5. ``srtf.py``, ``tiresias.py``: how each orders the jobs.

@@ -12,9 +12,8 @@ from skedge.core.engine.step import EVENT, PAUSED, QUIET, step
 from skedge.core.model.cluster import Ints
 from skedge.platform.jit import compiled, lean
 
-from .base import GangPolicy
+from .base import OWN, RANKED, GangPolicy, GangState, admit_gangs, fill
 from .edge import ACTIVE, FURTHER, SPARE
-from .selection import OWN, RANKED, GangState, admit_gangs, fill
 
 REMAINING = OWN
 """Column of remaining times; see :func:`rank`."""

@@ -17,14 +17,14 @@ from skedge.core.model.time import NEVER, SECOND
 from skedge.core.policy import View
 from skedge.platform.jit import compiled, inlined, lean
 
-from .base import GangParams, GangPolicy
-from .edge import ACTIVE, FURTHER, SPARE
-from .selection import (
+from .base import (
     ARRANGED,
     BEGINS,
     HOLDERS,
     STOPS,
     VERDICT,
+    GangParams,
+    GangPolicy,
     GangState,
     admit_gangs,
     carry_out,
@@ -32,6 +32,7 @@ from .selection import (
     note_changes,
     select,
 )
+from .edge import ACTIVE, FURTHER, SPARE
 
 if TYPE_CHECKING:
     from numpy.random import Generator

@@ -14,8 +14,8 @@ a dual rho-approximation of the most jobs that end inside the interval; of that 
 **Reading order.** ``docs/examples/batch.py`` is Alg. 1 and 2 with the functions of these files.
 
 1. ``policy.py``: Alg. 1, the batches, and the orders of their outcomes.
-2. ``alg2.py``: Alg. 2 lines 1-3 and 15-18, whether a job is deployed now and what it takes; compiled. ``state.py``: its
-   arrays.
+2. ``alg2.py``: Alg. 2 lines 1-3 and 15-18, whether a job is deployed now and what it takes; compiled;
+   its arrays.
 3. ``deployment.py``: Alg. 2 lines 4-14, the best deployment; Alg. 3, COST_C; Alg. 4, COST_D, exact and as printed;
    compiled.
 4. ``prices.py``: Eqs. (7) and (8), prices of workers and PSs by what is taken.

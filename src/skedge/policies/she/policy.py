@@ -27,12 +27,7 @@ from skedge.core.model.cluster import PS, WORKER, Cluster, Floats, Ints, Physics
 from skedge.core.model.time import NEVER, SECOND
 from skedge.core.policy import BasePolicy, Guarantees, Params, View
 
-from .alg2 import book, choose, job_request
-from .deployment import PlanComparison, best_plan, cost_d, cost_d_literal
-from .explain import DeploymentSearch, compare_plans
-from .parameters import BatchParams
-from .prices import LoadProfile, empty_profile, from_zero
-from .state import (
+from .alg2 import (
     CHUNKS,
     COUNT,
     FIRST,
@@ -48,9 +43,16 @@ from .state import (
     BatchCase,
     BatchConditions,
     BatchState,
+    book,
+    choose,
     empty_state,
+    job_request,
     with_room,
 )
+from .deployment import PlanComparison, best_plan, cost_d, cost_d_literal
+from .explain import DeploymentSearch, compare_plans
+from .parameters import BatchParams
+from .prices import LoadProfile, empty_profile, from_zero
 
 if TYPE_CHECKING:
     from numpy.random import Generator

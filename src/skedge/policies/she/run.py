@@ -10,14 +10,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from skedge.core.engine.ledger import RecordRows
+from skedge.core.events import VERBS
 from skedge.core.model.cluster import Bools, Floats, Ints
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import whole_slots
-from skedge.core.record.schedule import COPIES, VERBS
+from skedge.core.record.schedule import COPIES
 
-from .alg2 import deploy
-from .policy import Batch, no_server_has, start_of_interval
-from .state import (
+from .alg2 import (
     CHUNKS,
     COUNT,
     OUTCOMES,
@@ -31,7 +30,9 @@ from .state import (
     UPLOAD_START,
     WORKERS,
     BatchConditions,
+    deploy,
 )
+from .policy import Batch, no_server_has, start_of_interval
 
 ALLOCATE, RESERVE, POSTPONE, UPLOAD, REJECT = (
     VERBS.index(verb) for verb in ("allocate", "reserve", "postpone", "upload", "reject")
