@@ -70,6 +70,35 @@ def test_a_gang_whose_server_fails_goes_on_elsewhere(monkeypatch: pytest.MonkeyP
     assert (done.schedule.runs["end"] / SECOND).to_list() == [5, 12]
 
 
+@pytest.mark.parametrize("n_jobs", [0, 10**9], ids=["loop", "events"])
+def test_a_gang_knows_its_data_on_a_server_that_it_came_back_to(
+    n_jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """The data of `long` on e0 are lost at 15; it comes back to e0 at 16 and brings them again.
+
+    At 40 it loses e1, and e0 has its data: it goes there, and not to e2, whose upload would be shorter. Policies once
+    had a memory of their own, in which the data of a last place were brought once only.
+    """
+    monkeypatch.setattr("skedge.simulate.LARGE", n_jobs)
+    monkeypatch.setattr("skedge.simulate.SMALL", n_jobs)
+    fail(monkeypatch, (15, 0, True), (16, 0, False), (40, 1, True))
+    servers = [Server(f"e{i}", capacity={"worker:a": 1, "ps:p": 1}) for i in range(3)]
+    far = {"e0": 90.0, "e1": 90.0, "e2": 90.0}
+    jobs = [
+        job("on-e1", 1, minibatches=33, upload_s=far | {"e1": 0.0}),
+        job("on-e2", 1, minibatches=38, upload_s=far | {"e2": 0.0}),
+        job("long", 1, minibatches=200, upload_s={"e0": 2.0, "e1": 1.0, "e2": 1.5}),
+        job("first", 1, minibatches=5, arrival_s=10.0, upload_s=far | {"e0": 0.0}),
+        job("second", 1, minibatches=5, arrival_s=30.0, upload_s=far | {"e0": 0.0}),
+    ]
+    done = run(failing(servers, jobs), "srtf")
+    assert broken(done) == []
+    uploads = done.schedule.uploads.filter(done.schedule.uploads["job"] == 0)
+    assert (uploads["start"] / SECOND).to_list() == [0, 16, 33]
+    assert uploads["to_server"].to_list() == ["e0", "e0", "e1"]
+    assert done.schedule.runs.filter(done.schedule.runs["job"] == 0)["server"].to_list() == ["e0", "e0", "e1", "e0"]
+
+
 def test_without_a_server_jobs_wait_for_the_repair(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both fail at 5; e1 is back at 20: its data are lost, so that the chunk runs from 21 to 27."""
     fail(monkeypatch, (5, 0, True), (5, 1, True), (20, 1, False))
