@@ -350,3 +350,14 @@ def test_the_blocks_of_a_job_that_has_left_are_used_again() -> None:
         engine.finish(number)
         assert engine.data(number) == {}
     assert int(engine.ledger.data.size[0]) == 1
+
+
+def test_there_is_room_for_the_orders_on_servers_that_come_back() -> None:
+    """Jobs are added to a service while a server is out of service: its workers count all the same."""
+    jobs = [job(f"j{n}", n, 1, 2, chunks=2, upload_s={"s0": 0.0, "s1": 1.0}) for n in range(9)]
+    engine = AllocationEngine(scenario(jobs[:1], [(9, 1), (9, 1)]))
+    n_rows = len(engine.orders.rows)
+    for server in range(2):
+        engine.serve(server, back=False, workers=np.zeros(1, np.int64), ps_slots=np.array([server]), out=2**62)
+    engine.extend(scenario(jobs, [(9, 1), (9, 1)]))
+    assert len(engine.orders.rows) > n_rows >= 4 * 18

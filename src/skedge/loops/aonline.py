@@ -11,7 +11,6 @@ from skedge.core.engine.ledger import ADMITTED, CHUNKS, COLOCATED, DONE, NOW, Re
 from skedge.core.engine.truth import RUN_CHUNK, RUN_END, RUN_JOB, RUN_LANE, RUN_START, RUNS
 from skedge.core.errors import StateError
 from skedge.core.events import CLOUD, Event
-from skedge.core.kernel.plans import Plans
 from skedge.core.model.cluster import Ints
 from skedge.core.model.network import upload_delays
 from skedge.core.model.scenario import Scenario
@@ -19,6 +18,7 @@ from skedge.core.model.size import UNLIMITED
 from skedge.core.model.time import SECOND
 from skedge.core.policy import Policy
 from skedge.core.record.decisions import Dispatches
+from skedge.core.record.plans import Plans
 from skedge.core.record.record import Record
 from skedge.core.record.rows import CollectedRows
 from skedge.core.record.schedule import Schedule

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import cast
 
 from skedge.core.events import Event
-from skedge.core.kernel.plans import PlanRow, Plans
 from skedge.core.model.kinds import kind_of
 from skedge.core.model.scenario import Scenario
 from skedge.core.policy import Policy
+from skedge.core.record.plans import PlanRow, Plans
 from skedge.core.record.record import Record
 from skedge.core.record.rows import CollectedRows
 from skedge.core.record.schedule import Schedule

@@ -75,9 +75,9 @@ class EngineArrays:
         self._calls: Any = None
 
     def _make_room_for_orders(self, n_jobs: int) -> None:
-        n_servers = len(self.ledger.in_service)
-        n_workers = int(self.ledger.capacity.sum())
-        self.facts, self.orders = make_facts(n_jobs, n_servers), make_orders(n_jobs, n_workers)
+        # workers of all servers, also of those that are out of service now
+        n_workers = int(self.case.slots.sum())
+        self.facts, self.orders = make_facts(n_jobs, len(self.ledger.in_service)), make_orders(n_jobs, n_workers)
 
     def leave_slots(self) -> None:
         """Workers and PSs are no slots: who keeps the resources checks and counts them."""

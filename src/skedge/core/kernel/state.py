@@ -13,10 +13,10 @@ from skedge.core.model.cluster import Ints
 from skedge.core.model.job_fields import JobColumns
 from skedge.core.model.network import Delays, upload_delay, upload_row
 from skedge.core.model.scenario import Scenario
+from skedge.core.record.plans import Plans
 from skedge.core.record.record import Record
 
 from .books import books_for
-from .plans import Plans
 from .time_limits import TimeLimits
 
 

@@ -10,13 +10,13 @@ import polars as pl
 
 from skedge.core.engine.ledger import RecordRows
 from skedge.core.events import CANCELLED, VERBS, Dispatch, Price, Reject, Reserve, Transfer
-from skedge.core.kernel.plans import Plans
 from skedge.core.model.cluster import Ints
 from skedge.core.model.network import upload_delays
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import NEVER
 
 from .decisions import Decisions, Dispatches, rows_of_buffer
+from .plans import Plans
 from .schedule import Schedule, or_null, schema, server_column
 
 _MOST_PAIRS = 2**22
