@@ -46,9 +46,17 @@ def given(**changed: Any) -> Scenario:
     return scenario_from_dict(fields, "shared", Path())
 
 
+@pytest.fixture(params=[0, 10**9], ids=["loop", "events"])
+def driver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the policy's compiled loop, if it has one, and event by event."""
+    monkeypatch.setattr("skedge.simulate.LARGE", request.param)
+    monkeypatch.setattr("skedge.simulate.SMALL", request.param)
+
+
 # -- runs that would not end -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("driver")
 @pytest.mark.parametrize("policy", ["srtf", "tiresias:limit_s=60"])
 def test_jobs_that_age_faster_than_they_restore_are_named(policy: str) -> None:
     """Each preempts the other after 10 s; a restore takes 30 s."""
@@ -87,6 +95,7 @@ def test_a_policy_that_only_sleeps_ends_with_the_names_of_its_jobs(monkeypatch: 
         run(given(), Sleeps())
 
 
+@pytest.mark.usefixtures("driver")
 @pytest.mark.parametrize("policy", ["srtf", "preemptive", "aonline"])
 def test_servers_that_fail_before_a_checkpoint_is_restored_are_told(policy: str) -> None:
     """A server lasts 1 s in the mean; to restore takes 300 s."""
@@ -94,6 +103,7 @@ def test_servers_that_fail_before_a_checkpoint_is_restored_are_told(policy: str)
         run(given(physics={"mtbf": "1s", "mttr": "1s", "checkpoint_overhead": "300s"}), policy)
 
 
+@pytest.mark.usefixtures("driver")
 def test_a_gang_whose_servers_are_never_there_together_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """30 servers, each of which is in service for a tenth of the time: all of them once in 10^30 failures."""
     monkeypatch.setattr(progress, "EVENTS", 1000)
@@ -140,6 +150,7 @@ def test_uploads_that_take_longer_than_all_turns_are_waited_for() -> None:
     assert ends.metrics["preemptions"] > 4 * progress.ORDERS
 
 
+@pytest.mark.usefixtures("driver")
 def test_a_little_training_each_turn_is_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn of 10 s restores for 9.9 s: 1,000 turns do what 100 s do, and the watch looks every 3 orders or so."""
     monkeypatch.setattr(progress, "ORDERS", 1)

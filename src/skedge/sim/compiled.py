@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from skedge.core.engine.apply import CODED
-from skedge.core.engine.ledger import ARRIVED, DECISIONS, FINISHED, STATUS
+from skedge.core.engine.ledger import ARRIVED, DECISIONS, FINISHED, RUNS, STATUS
 from skedge.core.engine.orders import REJECT, WRONG
 from skedge.core.engine.step import BROKEN, PAUSED
 from skedge.core.errors import StateError
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 EVENTS = 20_000
 """Events between two reports of progress."""
+
+IDLE_CALLS = 100
+"""Calls of the loop in which no job gets any further, after which Python sees every event."""
 
 
 class CompiledPolicy(Protocol):
@@ -79,10 +82,9 @@ def compile_events(
     """
     policy: Any = kernel.policy
     started = getattr(policy, "started", policy)
-    loop = getattr(started, "loop", None)
-    if loop is None or kernel.journal is not None or has_time_limits(kernel.scenario):
+    if not getattr(started, "has_loop", False) or kernel.journal is not None or has_time_limits(kernel.scenario):
         return False
-    if compiling or loop.cached:
+    if compiling or started.loop.cached:
         world.compiled = CompiledEvents(kernel, world, started, progress, until)
     return world.compiled is not None
 
@@ -109,8 +111,8 @@ class CompiledEvents:
         until: int,
     ) -> None:
         self.kernel, self.world, self.policy, self.progress, self.until = kernel, world, policy, progress, until
-        self.completed, self.numbered = np.zeros(0, np.int64), 0
-        self.idle = False
+        self.completed, self.numbered, self.n_runs = np.zeros(0, np.int64), 0, 0
+        self.idle, self.n_idle = False, 0
 
     def run(self, next_change: int) -> None:
         """Run all events before something happens that is not the engine's, at `next_change` [µs]."""
@@ -118,11 +120,13 @@ class CompiledEvents:
         while not self.idle:
             before = self._jobs_left()
             outcome = self.policy.advance(engine, EVENTS, until, self.kernel.scenario)
-            self._absorb()
+            further = self._trained() or self._jobs_left() != before
+            self._absorb(further=further)
             if outcome == BROKEN:
                 self._explain()
             # where nothing gets any further Python goes on, which sees that a run is stuck
-            self.idle = outcome == PAUSED and self._jobs_left() == before
+            self.n_idle = 0 if further else self.n_idle + 1
+            self.idle = not further and (outcome == PAUSED or self.n_idle > IDLE_CALLS)
             if outcome != PAUSED:
                 return
 
@@ -135,12 +139,18 @@ class CompiledEvents:
         ledger = self.kernel.engine.ledger
         return int(ledger.counters[ARRIVED]), int((ledger.jobs[:, STATUS] >= FINISHED).sum())
 
-    def _absorb(self) -> None:
-        """Have the kernel and the world know what the loop has done."""
+    def _trained(self) -> bool:
+        """Whether an allocation that has ended since the last call has trained something."""
+        ledger, first = self.kernel.engine.ledger, self.n_runs
+        self.n_runs = int(ledger.counters[RUNS])
+        return bool((ledger.rows.runs[first : self.n_runs, 6] > 0).any())
+
+    def _absorb(self, *, further: bool) -> None:
+        """Have the kernel and the world know what the loop has done; `further`: whether jobs got any further."""
         kernel, world, engine = self.kernel, self.world, self.kernel.engine
         kernel.now = world.now = engine.now
         kernel.running = set(engine.holders())
-        world.resume(kernel.arrived, kernel.active().tolist())
+        world.resume(kernel.arrived, kernel.active().tolist(), further=further)
         self._number_reasons()
         if self.progress is not None:
             completed = np.flatnonzero(engine.column(STATUS) == FINISHED)

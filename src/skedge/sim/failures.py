@@ -127,9 +127,9 @@ class FailingWorld(SimulatedWorld):
             left[job] += work
         return left
 
-    def resume(self, arrived: int, active: list[int]) -> None:
+    def resume(self, arrived: int, active: list[int], *, further: bool) -> None:
         """As in the base."""
-        super().resume(arrived, active)
+        super().resume(arrived, active, further=further)
         self.n_unfinished = len(self.scenario.jobs) - arrived + len(active)
 
     def _next_on_agenda(self) -> int:

@@ -96,10 +96,11 @@ class ProgressWatchdog:
         self.jobs.discard(job)
         self.further(self.world.now)
 
-    def resume(self, active: Iterable[int]) -> None:
-        """Go on after events that it has not seen, in which jobs got further; these are in the system."""
+    def resume(self, active: Iterable[int], *, further: bool) -> None:
+        """Go on after events that it has not seen, in which jobs may have got `further`; these are in the system."""
         self.jobs = set(active)
-        self.further(self.world.now)
+        if further:
+            self.further(self.world.now)
 
     def further(self, now: int) -> None:
         """A job got further at `now` [µs]."""

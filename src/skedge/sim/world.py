@@ -104,10 +104,18 @@ class SimulatedWorld:
         """When something happens next that is neither an arrival nor on the agenda [µs]: never."""
         return NEVER
 
-    def resume(self, arrived: int, active: list[int]) -> None:
-        """Go on after a compiled loop has run events: so many jobs have arrived, and these are in the system."""
+    def resume(self, arrived: int, active: list[int], *, further: bool) -> None:
+        """Go on after a compiled loop has run events.
+
+        Parameters
+        ----------
+        arrived, active
+            How many jobs have arrived, and those in the system.
+        further
+            Whether jobs got any further in these events.
+        """
         self.arrived = arrived
-        self.progress.resume(active)
+        self.progress.resume(active, further=further)
 
     def _next_event(self) -> Event | None:
         while True:

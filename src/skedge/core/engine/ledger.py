@@ -180,7 +180,7 @@ class Ledger(NamedTuple):
         A heap of (time, sequence, kind, job, number): see :mod:`.agenda`.
     rows
         The rows of the record.
-    at
+    counters
         Numbers; see above.
     """
 

@@ -1,4 +1,6 @@
-"""The kernel absorbs facts, asks the policy, and checks and applies its orders. Only the kernel writes cluster state.
+"""The kernel absorbs facts, asks the policy, and checks and applies its orders.
+
+Only it writes cluster state, and the compiled loops that stand in for it (:mod:`skedge.sim.compiled`).
 
 The cycle of one event:
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from skedge.core.engine.ledger import DEMAND, FIRST, HELD, PS_TYPE, SIZE, STOPPED, Case, Ledger
 from skedge.core.engine.orders import N_INTERRUPTED, N_PLACES, EventFacts, OrderRows
-from skedge.core.events import Order
+from skedge.core.events import Event, Order
 from skedge.core.model.cluster import Cluster, Ints, Physics
 from skedge.core.policy import Params, View
 from skedge.platform.jit import compiled, inlined, lean
@@ -96,12 +96,7 @@ def admit_gangs(case: Case, ledger: Ledger, state: GangState, facts: EventFacts,
     if facts.counters[N_INTERRUPTED] > 0:
         for i in range(facts.counters[N_INTERRUPTED]):
             lists[HAS_PLACE, facts.interrupted[i]] = 0
-        n = 0
-        for i in range(lengths[HOLDERS]):
-            if ledger.jobs[lists[HOLDERS, i], HELD] > 0:
-                lists[HOLDERS, n] = lists[HOLDERS, i]
-                n += 1
-        lengths[HOLDERS] = n
+        lengths[HOLDERS] = _still_hold(ledger, state)
     admit(case, ledger, state.edge, facts, orders)
 
 
@@ -226,9 +221,21 @@ def compare(ledger: Ledger, state: GangState, order: Ints, first: int, running_s
         n_runs += 1
     if n_stops > 0:
         _list_stops(lists, lengths[HOLDERS])
-    lengths[STOPS], lengths[MOVES], lengths[BEGINS], lengths[HOLDERS] = n_stops, n_moves, n_begins, n_runs
+    n_stay = _still_hold(ledger, state) if running_stay else 0
     for n in range(n_runs):
-        lists[HOLDERS, n] = runs[n]
+        lists[HOLDERS, n_stay + n] = runs[n]
+    lengths[STOPS], lengths[MOVES], lengths[BEGINS], lengths[HOLDERS] = n_stops, n_moves, n_begins, n_stay + n_runs
+
+
+@inlined
+def _still_hold(ledger: Ledger, state: GangState) -> int:
+    """Take those off the list HOLDERS that hold nothing any more; returns how many are left."""
+    lists, lengths, n = state.edge.lists, state.edge.lengths, 0
+    for i in range(lengths[HOLDERS]):
+        if ledger.jobs[lists[HOLDERS, i], HELD] > 0:
+            lists[HOLDERS, n] = lists[HOLDERS, i]
+            n += 1
+    return n
 
 
 @inlined
@@ -307,7 +314,7 @@ def _write_place(ledger: Ledger, state: GangState, job: int, orders: OrderRows) 
 
 @lean
 def _spill(case: Case, ledger: Ledger, state: GangState, orders: OrderRows) -> None:
-    """What has never run and waits goes to the cloud, for good."""
+    """What waits without a place to return to goes to the cloud, for good."""
     lists, lengths, n_active = state.edge.lists, state.edge.lengths, 0
     for i in range(lengths[ACTIVE]):
         job = lists[ACTIVE, i]
@@ -383,6 +390,11 @@ class GangPolicy(EdgePolicy):
             self.edge.lists[ABOVE_QUOTA, new] = jobs.workers[new] > limits
             self.known = n_jobs
 
+    def admit(self, event: Event, view: View) -> Iterator[Order]:
+        """As in the base; jobs that lost their workers with a server have no place to return to."""
+        self.take_in(view.arrived, view)
+        return self.orders(view.engine.decided(_admit, self.state(), event), view)
+
     def fill(self, order: Ints, view: View, reason: str, *, running_stay: bool = False) -> Iterator[Order]:
         """Orders that run as many jobs of `order` as fit, for policies that rank in Python.
 
@@ -428,6 +440,11 @@ class GangPolicy(EdgePolicy):
             "tenant": sharing.names[jobs.tenant[job]],
             "class": sharing.class_after(int(jobs.priority[job]), waited),
         }
+
+
+@compiled
+def _admit(handle: Any, state: GangState) -> None:
+    admit_gangs(handle.case, handle.ledger, state, handle.facts, handle.orders)
 
 
 @compiled

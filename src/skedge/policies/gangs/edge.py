@@ -347,6 +347,11 @@ class EdgePolicy(BasePolicy):
     loop: ClassVar[Any] = None
 
     @property
+    def has_loop(self) -> bool:
+        """Whether its own class has a compiled loop: one that inherits it may decide otherwise."""
+        return vars(type(self)).get("loop") is not None
+
+    @property
     def may_use_cloud(self) -> bool:
         """With the parameter `allow_cloud`."""
         return bool(getattr(self.params, "allow_cloud", False))
