@@ -105,14 +105,9 @@ class SimulatedWorld:
         return NEVER
 
     def resume(self, arrived: int, active: list[int], *, further: bool) -> None:
-        """Go on after a compiled loop has run events.
+        """Go on after a compiled loop has run events: so many jobs have arrived, these are in the system.
 
-        Parameters
-        ----------
-        arrived, active
-            How many jobs have arrived, and those in the system.
-        further
-            Whether jobs got any further in these events.
+        `further`: whether jobs got any further in these events.
         """
         self.arrived = arrived
         self.progress.resume(active, further=further)
