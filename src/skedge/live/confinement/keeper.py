@@ -101,6 +101,18 @@ def _end_once(_number: int, _frame: FrameType | None) -> None:
     raise SystemExit
 
 
+def _fork() -> int:
+    """Fork; an end that is asked for meanwhile comes when it is done.
+
+    Python calls hooks of its own at a fork, and what a signal raises in one of these is lost.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        return os.fork()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _refuse(ends: Ends, error: Exception) -> None:
     """Tell the client that the job cannot be confined."""
     ends.say(f"jobs cannot be confined here: {error or type(error).__name__}; {HINT}")
@@ -125,7 +137,7 @@ def close_all_but(*kept: int) -> None:
 
 def _keep_trusted(confinement: Confinement, ends: Ends, body: Callable[[], None]) -> None:
     kernel.adopt_orphans()
-    job = os.fork()
+    job = _fork()
     if job == 0:
         _be_job(confinement, ends, body)
     os.close(ends.output)
@@ -158,7 +170,7 @@ def _keep_confined(confinement: Confinement, ends: Ends, body: Callable[[], None
     forwards = Forwards(confinement.connect)
     _leave_namespaces(confinement, uid, as_root=as_root)
     forwards.listen()
-    init = os.fork()
+    init = _fork()
     if init == 0:
         _be_init(confinement, uid, as_root, forwards.names, ends, _filtered(filtering, body))
     os.close(ends.output)
@@ -202,7 +214,7 @@ def _be_init(
         change_root(confinement, uid, list(names))
         _give_up_rights(uid, as_root=as_root)
         kernel.end_with_parent(signal.SIGKILL)
-        job = os.fork()
+        job = _fork()
         if job == 0:
             _be_job(confinement, ends, body)
         close_all_but(0, 1, 2, ends.word)
