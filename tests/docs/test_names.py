@@ -42,7 +42,7 @@ MOST_WITHOUT_NOUN = 0.04
 LEAST_COMMENTS = 0.025
 """Smallest share of comments in the lines, outside ``live``."""
 
-MOST_UNEXPLAINED = 19
+MOST_UNEXPLAINED = 1
 """Most public functions of :data:`MANY` parameters or more that do not explain them: a command in the help texts of its
 options, another in the section Parameters of its docstring."""
 

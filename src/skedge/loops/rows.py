@@ -13,6 +13,17 @@ def set_reasons(rows: Ints, key: Ints, reasons: dict[str, int], text: Callable[[
     """Replace the last column of decisions by the record's numbers of `reasons`, in order of first use.
 
     Rows of the same `key` have the same reason: `text`, given the key and the first of these rows.
+
+    Parameters
+    ----------
+    rows
+        In and out: rows of decisions.
+    key
+        Of each row.
+    reasons
+        In and out: the record's reasons with their numbers.
+    text
+        Takes a key and the first row that has it.
     """
     first = np.full(int(key.max(initial=-1)) + 1, len(rows))
     # backwards, so that the first row of each key is written last and stays
