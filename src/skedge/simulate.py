@@ -23,7 +23,8 @@ from .sim.compiled import compile_events
 from .sim.failures import world_of
 
 LARGE = 5_000
-"""Jobs from which on :mod:`skedge.loops` is used where it can be: smaller runs do not earn back its compilation."""
+"""Jobs from which on a policy's compiled loop of events is used where it can be (:mod:`skedge.sim.compiled`,
+:mod:`skedge.loops`): smaller runs do not earn back its compilation. The record is the same either way."""
 
 SMALL = 500
 """Jobs from which on it is used if its kernels are in the cache."""
@@ -47,7 +48,7 @@ def run(
     policy
         ``name`` or ``name:key=value,...``, a policy object, or its class.
     progress
-        Called with each event after its orders were carried out; in a compiled run (:mod:`skedge.loops`) now and then,
+        Called with each event after its orders were carried out; where a compiled loop runs the events now and then,
         with the jobs that have completed since the last call.
     journal
         Where to write events and orders; not needed for the tables of the run.
