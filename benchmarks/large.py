@@ -24,7 +24,7 @@ from skedge.scenario.file import load_scenario
 from skedge.scenario.save import save_scenario
 
 WARM = 160_000
-"""Jobs of the first run: more than `skedge.scenario.file.LARGE` chunks."""
+"""Jobs of the first run: more than `skedge.scenario.file.CHUNKS_IN_PARTS` chunks."""
 
 
 def main() -> None:

@@ -93,7 +93,7 @@ def test_a_run_that_was_simulated_without_its_failures_is_found(
     done = replace(run(scenario, "aonline"), scenario=replace(scenario, physics=FAILING))
     assert rules(done) == {"M48"}
     done.save(tmp_path / "run")
-    monkeypatch.setattr("skedge.scenario.file.LARGE", 1)
+    monkeypatch.setattr("skedge.scenario.file.CHUNKS_IN_PARTS", 1)
     monkeypatch.setattr("skedge.core.model.jobs_file.PART_CHUNKS", 10)
     again = Run.load(tmp_path / "run")
     assert len(again.scenario.ranges) > 1

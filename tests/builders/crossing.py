@@ -230,7 +230,7 @@ def _through_files(done: Run, policy: str) -> str:
     """
     with (
         TemporaryDirectory() as name,
-        patch("skedge.scenario.file.LARGE", 1),
+        patch("skedge.scenario.file.CHUNKS_IN_PARTS", 1),
         patch("skedge.core.model.jobs_file.PART_CHUNKS", 1),
     ):
         folder = Path(name)

@@ -254,7 +254,7 @@ def test_a_run_with_limits_takes_the_path_event_by_event(policy: str, tmp_path: 
         (folder / "in").mkdir(parents=True)
         (folder / "out").mkdir()
         save_scenario(limited, folder / "in")
-        with patch("skedge.scenario.file.LARGE", 1), patch("skedge.core.model.jobs_file.PART_CHUNKS", 1):
+        with patch("skedge.scenario.file.CHUNKS_IN_PARTS", 1), patch("skedge.core.model.jobs_file.PART_CHUNKS", 1):
             given = load_scenario(folder / "in" / "scenario.yaml")
             assert given.unread is not None
             made = prepare_policy(policy, given)

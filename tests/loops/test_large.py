@@ -47,7 +47,7 @@ def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """From here on any scenario is a large one, in parts of 3,000 chunks."""
-    monkeypatch.setattr("skedge.scenario.file.LARGE", 1)
+    monkeypatch.setattr("skedge.scenario.file.CHUNKS_IN_PARTS", 1)
     monkeypatch.setattr("skedge.core.model.jobs_file.PART_CHUNKS", 3000)
     monkeypatch.setattr("skedge.analysis.verify.parts.ROWS", 3000)
     monkeypatch.setattr("skedge.analysis.verify.parts.RUNS_PER_FILE", 4000)

@@ -54,13 +54,13 @@ def scenario_file(folder: Path, table: pl.DataFrame, more: str = "", name: str =
 @pytest.fixture(autouse=True)
 def _many_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any scenario is a large one, and a job of three chunks is a part."""
-    monkeypatch.setattr("skedge.scenario.file.LARGE", 1)
+    monkeypatch.setattr("skedge.scenario.file.CHUNKS_IN_PARTS", 1)
     monkeypatch.setattr("skedge.core.model.jobs_file.PART_CHUNKS", 1)
 
 
 def in_memory(file: Path) -> Scenario:
     """The scenario, read as a whole."""
-    with patch("skedge.scenario.file.LARGE", 10**6):
+    with patch("skedge.scenario.file.CHUNKS_IN_PARTS", 10**6):
         scenario = load_scenario(file)
     assert scenario.unread is None
     return scenario
@@ -142,9 +142,9 @@ def test_other_scenarios_are_read_as_a_whole(tmp_path: Path, monkeypatch: pytest
     assert load_scenario(scenario_file(tmp_path, jobs_at(0, 1), name="jobs.csv")).unread is None
     file = scenario_file(tmp_path, jobs_at(0, 1))
     for least, stays in ((7, True), (8, False)):
-        monkeypatch.setattr("skedge.scenario.file.LARGE", least)
+        monkeypatch.setattr("skedge.scenario.file.CHUNKS_IN_PARTS", least)
         assert (load_scenario(file).unread is not None) == stays
-    monkeypatch.setattr("skedge.scenario.file.LARGE", 1)
+    monkeypatch.setattr("skedge.scenario.file.CHUNKS_IN_PARTS", 1)
     assert scenario_of("demo").unread is None
     file.write_text("cluster: {draw: {load: 0.5}}\nworkload: {table: jobs.parquet}\n", encoding="utf-8")
     assert load_scenario(file).unread is None

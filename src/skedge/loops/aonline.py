@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 
-from skedge.core.engine.ledger import ADMITTED, CHUNKS, COLOCATED, DONE, NOW, RecordRows, trimmed
+from skedge.core.engine.ledger import ADMITTED, CHUNKS, COLOCATED, NOW, RecordRows, trimmed
 from skedge.core.engine.truth import RUN_CHUNK, RUN_END, RUN_JOB, RUN_LANE, RUN_START, RUNS
 from skedge.core.errors import StateError
 from skedge.core.events import CLOUD, Event
@@ -25,7 +25,16 @@ from skedge.core.record.schedule import Schedule
 from skedge.platform.jit import CompiledFunction
 from skedge.policies.aonline.loop import FULL, OVER, advance
 from skedge.policies.aonline.policy import NO_WORKER, AOnline, no_ps_left
-from skedge.policies.aonline.state import BASE, IMPOSSIBLE, STUCK, LaneBooks, make_books, make_case, with_room
+from skedge.policies.aonline.state import (
+    BASE,
+    COMPLETED,
+    IMPOSSIBLE,
+    STUCK,
+    LaneBooks,
+    make_books,
+    make_case,
+    with_room,
+)
 from skedge.sim.runs import RunLog
 
 EVENTS = 20_000
@@ -83,7 +92,7 @@ def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], Non
 
 def completed_since(books: LaneBooks, reported: int) -> list[int]:
     """The jobs completed after the first `reported` ones, in order."""
-    jobs: list[int] = books.completed[reported : books.ledger.counters[DONE]].tolist()
+    jobs: list[int] = books.completed[reported : books.counters[COMPLETED]].tolist()
     return jobs
 
 

@@ -11,7 +11,7 @@ from skedge.core.model.scenario import Scenario
 from skedge.core.policy import Policy
 from skedge.core.record.plans import PlanRow, Plans
 from skedge.core.record.record import Record
-from skedge.core.record.rows import CollectedRows
+from skedge.core.record.rows import CollectedRows, number_reasons
 from skedge.core.record.schedule import Schedule
 from skedge.platform.jit import CompiledFunction
 from skedge.policies.she.alg2 import deploy
@@ -19,8 +19,6 @@ from skedge.policies.she.batchsche import BatchSche
 from skedge.policies.she.policy import Batch
 from skedge.policies.she.run import TEXTS, BatchRun
 from skedge.sim.runs import RunLog
-
-from .rows import set_reasons
 
 
 def covers(scenario: Scenario, policy: Policy) -> bool:
@@ -61,7 +59,8 @@ def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], Non
         PlanRow(job, server, n, ps, start, end, start) for job, server, n, ps, start, end in run.plans.tolist()
     ]
     record = Record(scenario, plans, source)
-    set_reasons(rows.decisions, rows.decisions[:, 5], record.decisions.reasons, lambda reason, _: TEXTS[reason])
+    codes = rows.decisions[:, 5]
+    codes[:] = number_reasons(rows.decisions, codes, lambda row: record.reason(TEXTS[row[5]]))
     record.rejected, ids = run.rejected(), scenario.cluster.server_ids
     record.prices = [(now, job, ids[piece.server], *piece[1:]) for now, job, piece in policy.priced_pieces()]
     return record.schedule(RunLog(scenario, source).table())

@@ -6,12 +6,12 @@ import numpy as np
 
 from skedge.core.engine.agenda import ENTRY_JOB
 from skedge.core.engine.lanes import JOB, Lanes
-from skedge.core.engine.ledger import AGENDA, ARRIVED, DONE, PS_ROWS, Ledger, make_ledger
+from skedge.core.engine.ledger import AGENDA, ARRIVED, PS_ROWS, Ledger, make_ledger
 from skedge.core.engine.projection import weight_table
 from skedge.core.engine.truth import SWITCHES, Truth, make_truth
 from skedge.core.model.cluster import Ints
 from skedge.core.model.scenario import Scenario
-from skedge.policies.aonline.state import ANSWERED, BASE, LaneBooks
+from skedge.policies.aonline.state import ANSWERED, BASE, COMPLETED, LaneBooks
 
 
 def with_next(books: LaneBooks, scenario: Scenario, keep: Ints) -> LaneBooks:
@@ -26,6 +26,7 @@ def with_next(books: LaneBooks, scenario: Scenario, keep: Ints) -> LaneBooks:
     for lanes in [books.truth.lanes] + [books.belief] * (books.belief is not books.truth.lanes):
         _renumber(lanes, place)
     books.counters[ANSWERED], books.counters[BASE] = len(keep), chunks[: len(keep)].sum()
+    books.counters[COMPLETED] = 0
     return books._replace(
         ledger=_ledger_with_next(books.ledger, scenario, keep, place),
         truth=_truth_with_next(books.truth, chunks, keep, place),
@@ -39,7 +40,7 @@ def _ledger_with_next(ledger: Ledger, scenario: Scenario, keep: Ints, place: Int
     """The ledger, with the jobs in their new places."""
     new, counters, agenda = make_ledger(scenario), ledger.counters, ledger.agenda
     new.jobs[: len(keep)] = ledger.jobs[keep]
-    counters[ARRIVED], counters[DONE] = len(keep), 0
+    counters[ARRIVED] = len(keep)
     for jobs in (agenda[: counters[AGENDA], ENTRY_JOB], ledger.rows.ps[: counters[PS_ROWS], 0]):
         jobs[:] = place[jobs]
     return new._replace(ps_job=place[ledger.ps_job], agenda=agenda, rows=ledger.rows, counters=counters)

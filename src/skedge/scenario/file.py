@@ -69,7 +69,7 @@ __all__ = [
 ]
 
 
-LARGE = 10_000_000
+CHUNKS_IN_PARTS = 10_000_000
 """Chunks from which on the jobs of a scenario file stay in their table, if they can be read from there in parts."""
 
 Source = str | Path | Scenario | Callable[[int], Scenario]
@@ -389,7 +389,7 @@ def _scenario_in_file(form: ScenarioForm, base: Path) -> Scenario | None:
 
 def is_large(chunks: int) -> bool:
     """Whether the jobs of a scenario with as many chunks stay in their table."""
-    return chunks >= LARGE
+    return chunks >= CHUNKS_IN_PARTS
 
 
 def _chunks_in(table: Path) -> int:

@@ -22,6 +22,7 @@ from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.time import NEVER
 from skedge.core.model.time_limits import has_time_limits
 from skedge.core.policy import View
+from skedge.core.record.rows import number_reasons
 
 if TYPE_CHECKING:
     from skedge.core.engine.engine import AllocationEngine
@@ -159,22 +160,22 @@ class CompiledEvents:
 
     def _number_reasons(self) -> None:
         """Give the decisions of the loop the record's numbers of reasons, in order of first use."""
-        kernel, engine = self.kernel, self.kernel.engine
+        engine = self.kernel.engine
         decisions = engine.ledger.rows.decisions[self.numbered : engine.ledger.counters[DECISIONS]]
         self.numbered += len(decisions)
         coded = np.flatnonzero(decisions[:, 5] <= CODED)
         rows = decisions[coded]
         # each rejection has its own reason, as there are numbers in it
         keys = np.where(rows[:, 2] == REJECT, rows[:, 1], rows[:, 5])
-        _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-        numbers = np.zeros(len(first), np.int64)
-        for i in np.argsort(first).tolist():
-            _, job, verb, _, _, code = rows[first[i]].tolist()
-            reason = self.policy.reason(CODED - code, job, kernel.view)
-            numbers[i] = kernel.record.reason(reason)
-            if verb == REJECT:
-                kernel.record.rejected[job] = reason
-        decisions[coded, 5] = numbers[inverse]
+        decisions[coded, 5] = number_reasons(rows, keys, self._number)
+
+    def _number(self, row: list[int]) -> int:
+        """The record's number of the reason of a decision, whose code it still has."""
+        _, job, verb, _, _, code = row
+        reason = self.policy.reason(CODED - code, job, self.kernel.view)
+        if verb == REJECT:
+            self.kernel.record.rejected[job] = reason
+        return self.kernel.record.reason(reason)
 
     def _explain(self) -> None:
         """Raise the error of the order that broke a rule."""

@@ -24,7 +24,6 @@ from .ledger import (
     CHUNKS,
     COLOCATED,
     COMPUTE_FROM,
-    DONE,
     ELASTIC,
     EMPTY,
     FINISHED,
@@ -446,7 +445,6 @@ def finish(case: Case, ledger: Ledger, job: int) -> None:
     _release(case, ledger, job)
     job_row[LEFT] = job_row[TRUE_LEFT] = job_row[SIZE] = 0
     job_row[STOPPED] = -1
-    ledger.counters[DONE] += 1
     forget(ledger.data, job)
 
 

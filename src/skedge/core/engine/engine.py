@@ -18,7 +18,6 @@ from .ledger import (
     AT_SITES,
     COLOCATED,
     COMPUTE_FROM,
-    DONE,
     ELASTIC,
     FIRST,
     HELD,
@@ -169,7 +168,6 @@ class AllocationEngine(EngineArrays):
             row = self.ledger.jobs[job]
             row[LEFT] = row[TRUE_LEFT] = row[SIZE] = 0
             row[STOPPED] = -1
-            self.ledger.counters[DONE] += 1
             _forget(self.ledger.data, job)
 
     def upload(self, job: int, placement: Placement, reason: int, *, copies: bool) -> None:

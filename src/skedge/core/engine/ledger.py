@@ -52,10 +52,9 @@ GANG, ELASTIC, AT_SITES = range(3)
 NOT_ARRIVED, WAITING, DISPATCHED, FINISHED, REJECTED = range(-1, 4)
 """States of a job; one that was allocated workers still is WAITING, a failed one counts as FINISHED."""
 
-(ARRIVED, AGENDA, SEQUENCE, STALE, DONE, NOW, DECISIONS, PS_ROWS, UPLOADS, RUNS, WORKER_ROWS, ALLOCATIONS) = range(12)
-"""Numbers of ``Ledger.counters``: jobs arrived; length of the agenda, entries made so far, its obsolete entries; jobs
-that have completed or failed; the present [µs]; rows of the four tables and of ``Ledger.workers``; allocations made so
-far."""
+(ARRIVED, AGENDA, SEQUENCE, STALE, NOW, DECISIONS, PS_ROWS, UPLOADS, RUNS, WORKER_ROWS, ALLOCATIONS) = range(11)
+"""Numbers of ``Ledger.counters``: jobs arrived; length of the agenda, entries made so far, its obsolete entries;
+the present [µs]; rows of the four tables and of ``Ledger.workers``; allocations made so far."""
 
 
 class Case(NamedTuple):
@@ -254,7 +253,7 @@ def make_ledger(scenario: Scenario) -> Ledger:
         in_service=np.ones(len(cluster.servers), np.bool_),
         agenda=np.zeros((0, 5), np.int64),
         rows=no_rows(),
-        counters=np.zeros(12, np.int64),
+        counters=np.zeros(ALLOCATIONS + 1, np.int64),
     )
 
 

@@ -17,7 +17,6 @@ from skedge.core.engine.ledger import (
     ARRIVED,
     CHUNKS,
     COLOCATED,
-    DONE,
     NO_PS,
     NO_VALUE,
     NOW,
@@ -37,6 +36,7 @@ from .a_ps import choose_ps
 from .state import (
     ANSWERED,
     BASE,
+    COMPLETED,
     DISPATCHES,
     IMPOSSIBLE,
     MORE,
@@ -124,10 +124,9 @@ def _happening(books: LaneBooks) -> None:
 @inlined
 def _finish(books: LaneBooks, job: int) -> None:
     """`job` completes."""
-    counters = books.ledger.counters
     release_ps(books.ledger, job)
-    books.completed[counters[DONE]] = job
-    counters[DONE] += 1
+    books.completed[books.counters[COMPLETED]] = job
+    books.counters[COMPLETED] += 1
 
 
 @lean

@@ -22,10 +22,11 @@ from .policy import MODES, AOnline
 
 Narrow = NDArray[np.int32]
 
-ANSWERED, UNSETTLED, DISPATCHES, IMPOSSIBLE, STUCK, BASE, MORE = range(7)
+ANSWERED, UNSETTLED, DISPATCHES, IMPOSSIBLE, STUCK, BASE, MORE, COMPLETED = range(8)
 """Numbers of ``LaneBooks.counters``: jobs that are dispatched or rejected; 1 if the present instant is not settled;
 dispatches; 1 after an impossible fact; 1 + the first job for which there is no PS; number of the first chunk of which
-the columns of the dispatches have a row; 1 if jobs follow that the ledger does not have yet."""
+the columns of the dispatches have a row; 1 if jobs follow that the ledger does not have yet; length of the list of
+completed jobs."""
 
 
 class LaneCase(NamedTuple):
@@ -143,7 +144,7 @@ def make_books(scenario: Scenario, case: LaneCase, *, preemptive: bool, most_row
         order=np.zeros((2, most), np.int64),
         due=np.zeros((64, 3), np.int64),
         completed=np.zeros(len(chunks), np.int64),
-        counters=np.zeros(7, np.int64),
+        counters=np.zeros(COMPLETED + 1, np.int64),
     )
 
 

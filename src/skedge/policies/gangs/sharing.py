@@ -27,11 +27,11 @@ from skedge.platform.jit import inlined, lean
 from .edge import ACTIVE, EdgeState, count_ps
 from .placement import Rule, Scratch, sort_by
 
-TENANT, PRIORITY, ARRIVAL, SINCE, PREEMPTED, MARK, CLASS, TURNS, SORTED = range(9)
+TENANT, PRIORITY, ARRIVAL, SINCE, N_PREEMPTIONS, MARK, CLASS, TURNS, SORTED = range(9)
 """Rows of ``TenantState.jobs``.
 
 - TENANT, PRIORITY, ARRIVAL [µs]: as submitted. SINCE: when it was given its workers [µs], of jobs that hold some.
-  PREEMPTED: how often it has lost its workers to other jobs.
+  N_PREEMPTIONS: how often it has lost its workers to other jobs.
 - MARK: what :func:`arrange` has found, TRIED or LEFT_OUT; in :func:`note_shares` 1 if it begins or stops now.
 - CLASS: minus its class now. TURNS: jobs in the order of their turns. SORTED: to work on.
 """
@@ -194,7 +194,7 @@ def _is_safe(ledger: Ledger, tenants: TenantState, job: int) -> bool:
     """Whether `job` holds workers and may not be preempted."""
     numbers = tenants.numbers
     is_new = ledger.counters[NOW] - tenants.jobs[SINCE, job] < numbers[MIN_RUNTIME]
-    return ledger.jobs[job, HELD] > 0 and (is_new or tenants.jobs[PREEMPTED, job] >= numbers[MAX_PREEMPTIONS])
+    return ledger.jobs[job, HELD] > 0 and (is_new or tenants.jobs[N_PREEMPTIONS, job] >= numbers[MAX_PREEMPTIONS])
 
 
 @inlined
@@ -212,7 +212,7 @@ def _wait_start(ledger: Ledger, tenants: TenantState, job: int) -> int:
     return max(tenants.jobs[ARRIVAL, job], ledger.jobs[job, STOPPED])
 
 
-TAKEN, ABOVE_QUOTA, NO_ROOM = range(3)
+TAKEN, AT_LIMIT, NO_ROOM = range(3)
 """What :func:`_take` found."""
 
 
@@ -223,7 +223,7 @@ def _take(case: Case, ledger: Ledger, tenants: TenantState, scratch: Scratch, jo
     k, kind, ps_kind = job_row[DEMAND], job_row[TYPE], max(job_row[PS_TYPE], 0)
     limit, used = tenants.limits[tenant, kind], tenants.used
     if limit < case.slots[kind] and used[tenant, kind] + k > limit:
-        return ABOVE_QUOTA
+        return AT_LIMIT
     if k > scratch.total[kind] or scratch.ps_left[ps_kind] < 1:
         return NO_ROOM
     used[tenant, kind] += k
@@ -322,7 +322,7 @@ def note_shares(
     for job in begins:
         jobs[SINCE, job], jobs[MARK, job] = now, 1
     for job in stops:
-        jobs[PREEMPTED, job], jobs[MARK, job] = jobs[PREEMPTED, job] + 1, 1
+        jobs[N_PREEMPTIONS, job], jobs[MARK, job] = jobs[N_PREEMPTIONS, job] + 1, 1
     some_wait, due = False, NEVER
     for job in active:
         held, changes = ledger.jobs[job, HELD] > 0, jobs[MARK, job] == 1
