@@ -6,7 +6,7 @@ from skedge.core.model.cluster import Ints
 from skedge.platform.jit import inlined, lean
 
 from .agenda import WAKE, put, tidy
-from .allocations import allocate, finish, is_colocated, reject, stop, suspend, upload
+from .allocations import allocate, finish, is_colocated, reject, stop, suspend
 from .checks import wrong_allocation, wrong_rejection, wrong_suspension
 from .ledger import AT_SITES, ELASTIC, GANG, NO_VALUE, Case, Ledger
 from .orders import (
@@ -25,7 +25,6 @@ from .orders import (
     STOP,
     SUSPEND,
     TRAIN_AT_SITES,
-    UPLOAD,
     WAKE_AT,
     WRONG,
     OrderRows,
@@ -62,7 +61,7 @@ def change(
     job: int,
     placement: Ints,
     ps: int,
-    flag: int,
+    free: int,
     reason: int,
     value: float,
 ) -> None:
@@ -80,9 +79,8 @@ def change(
         (server, workers) rows, ascending by server.
     ps
         PS slot; -1 in the cloud; NO_PS where PSs are no slots.
-    flag
-        1: of an allocation, where workers and PSs are no slots, that communication is free; of an upload, that each
-        server receives all chunks.
+    free
+        Where workers and PSs are no slots: 1 if communication is free.
     reason, value
         Number of the reason, and the value; NaN for none.
     """
@@ -94,11 +92,9 @@ def change(
         stop(case, ledger, job)
     elif verb == FINISH:
         finish(case, ledger, job)
-    elif verb == UPLOAD:
-        upload(case, ledger, job, placement, flag, reason)
     else:
         style = ELASTIC if verb == ALLOCATE_EACH else (AT_SITES if verb == TRAIN_AT_SITES else GANG)
-        colocated = is_colocated(case, placement, ps) if case.on_slots else flag
+        colocated = is_colocated(case, placement, ps) if case.on_slots else free
         allocate(case, ledger, job, placement, ps, colocated, style, reason, value)
     if case.simulated:
         tidy(ledger)

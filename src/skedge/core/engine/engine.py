@@ -36,7 +36,7 @@ from .ledger import (
     TRUE_LEFT,
     VERSION,
 )
-from .orders import FINISH, STOP, SUSPEND, UPLOAD
+from .orders import FINISH, STOP, SUSPEND
 from .step import take_all_due
 
 _take_ps: Any = take_ps.py_func  # type: ignore[attr-defined]
@@ -148,9 +148,9 @@ class AllocationEngine(EngineArrays):
         return self._change(verb, job, n, ps, colocated, reason, NO_VALUE if value is None else value)
 
     def _change(
-        self, verb: int, job: int, n: int = 0, ps: int = -1, flag: int = 0, reason: int = -1, value: float = NO_VALUE
+        self, verb: int, job: int, n: int = 0, ps: int = -1, free: int = 0, reason: int = -1, value: float = NO_VALUE
     ) -> int:  # fmt: skip
-        return self._call("change", verb, job, n, ps, flag, reason, value)
+        return self._call("change", verb, job, n, ps, free, reason, value)
 
     def suspend(self, job: int, reason: int) -> int:
         """Take its workers from `job`, with a decision; returns the rule that this breaks, 0 if none."""
@@ -184,7 +184,7 @@ class AllocationEngine(EngineArrays):
         copies
             Whether each server that lacks data receives all chunks.
         """
-        self._change(UPLOAD, job, self._set_placement(placement), flag=int(copies), reason=reason)
+        self._call("upload", job, self._set_placement(placement), int(copies), reason)
 
     def lose_data(self, server: int) -> None:
         """Drop all data on `server`, which are lost."""

@@ -63,7 +63,7 @@ def make_handle(case: Any, ledger: Any, placement: Any, facts: Any, orders: Any)
 
 @compiled
 def change(
-    handle: Any, verb: int, job: int, n: int, ps: int, flag: int, reason: int, value: float
+    handle: Any, verb: int, job: int, n: int, ps: int, free: int, reason: int, value: float
 ) -> int:  # fmt: skip
     """:func:`.apply.change` with the first `n` rows of ``handle.placement``.
 
@@ -73,7 +73,7 @@ def change(
         A :class:`Handle`.
     verb, job, n
         Which change, the job, and the number of servers of the placement.
-    ps, flag, reason, value
+    ps, free, reason, value
         As :func:`.apply.change` has them.
 
     Returns
@@ -87,7 +87,28 @@ def change(
     room = _room_for(ledger, job, placement)
     if not has_room(ledger, room):
         return -room
-    apply.change(handle.case, ledger, verb, job, placement, ps, flag, reason, value)
+    apply.change(handle.case, ledger, verb, job, placement, ps, free, reason, value)
+    return 0
+
+
+@compiled
+def upload(handle: Any, job: int, n: int, copies: int, reason: int) -> int:
+    """:func:`.allocations.upload` for the first `n` rows of ``handle.placement``; returns as :func:`change`.
+
+    Parameters
+    ----------
+    handle
+        A :class:`Handle`.
+    job, n
+        The job, and the number of servers.
+    copies, reason
+        As :func:`.allocations.upload` has them.
+    """
+    ledger, placement = handle.ledger, handle.placement[:n]
+    room = _room_for(ledger, job, placement)
+    if not has_room(ledger, room):
+        return -room
+    allocations.upload(handle.case, ledger, job, placement, copies, reason)
     return 0
 
 

@@ -67,7 +67,9 @@ class GangState(NamedTuple):
     scratch
         Arrays to work on.
     tenants
-        What is kept of tenants and classes.
+        What is kept of tenants and classes; None where the cluster has none: then nothing about them is compiled.
+    shares
+        1 if the cluster has tenants.
     allow_cloud
         1: the cloud takes what does not fit now.
     """
@@ -75,7 +77,8 @@ class GangState(NamedTuple):
     edge: EdgeState
     rule: Rule
     scratch: Scratch
-    tenants: TenantState
+    tenants: TenantState | None
+    shares: int
     allow_cloud: int
 
 
@@ -116,9 +119,17 @@ def select(case: Case, ledger: Ledger, state: GangState, order: Ints, running_st
     running_stay
         Whether `order` has only jobs that wait, while the others keep what they hold.
     """
-    edge, tenants, arranged = state.edge, state.tenants, state.edge.lists[ARRANGED, : len(order)]
-    if len(tenants.weights) == 0:
+    return _select_shared(case, ledger, state, state.tenants, order, running_stay)
+
+
+@lean
+def _select_shared(
+    case: Case, ledger: Ledger, state: GangState, tenants: TenantState | None, order: Ints, running_stay: bool
+) -> int:  # fmt: skip
+    """:func:`select`; `tenants` is an argument of its own, so that numba leaves out what follows where it is None."""
+    if tenants is None:
         return _select(case, ledger, state, order, len(order), len(order), running_stay)
+    edge, arranged = state.edge, state.edge.lists[ARRANGED, : len(order)]
     for job in order:
         tenants.jobs[MARK, job] = 0
     n_present, first, n_stuck = len(order), 0, 1
@@ -195,7 +206,7 @@ def compare(ledger: Ledger, state: GangState, order: Ints, first: int, running_s
         How many jobs at the beginning run on, as it returns it.
     """
     lists, lengths, runs = state.edge.lists, state.edge.lengths, state.edge.lists[SPARE]
-    if len(state.tenants.weights) > 0:
+    if state.shares:
         order = lists[ARRANGED, : len(order)]
     n_stops = n_moves = n_begins = n_places = 0
     n_runs = first
@@ -374,16 +385,18 @@ class GangPolicy(EdgePolicy):
         self.rule = Rule(int(self.stop_at_first), int(params.sticky), int(params.placement == "keep_running"))
         types = len(cluster.worker_types), max(1, len(cluster.ps_types))
         self.scratch = make_scratch(len(cluster.servers), *types, cluster.lanes)
-        self.tenants, self.known = make_tenants(cluster), 0
+        sharing, self.known = cluster.sharing, 0
+        self.tenants = None if sharing is None else make_tenants(sharing, self.slots)
 
     def state(self) -> Any:
         """The arrays of the policy."""
-        return GangState(self.edge, self.rule, self.scratch, self.tenants, int(self.params.allow_cloud))
+        shares = int(self.tenants is not None)
+        return GangState(self.edge, self.rule, self.scratch, self.tenants, shares, int(self.params.allow_cloud))
 
     def take_in(self, n_jobs: int, source: View | Scenario) -> None:
         """As in the base, with the tenants and classes of the jobs."""
         super().take_in(n_jobs, source)
-        if self.cluster.sharing is not None and n_jobs > self.known:
+        if self.tenants is not None and n_jobs > self.known:
             jobs, new = source.jobs, slice(self.known, n_jobs)
             self.tenants = with_tenants(self.tenants, jobs, self.known, n_jobs)
             limits = self.tenants.limits[jobs.tenant[new], np.maximum(jobs.worker_type[new], 0)]
@@ -415,6 +428,7 @@ class GangPolicy(EdgePolicy):
         """As in the base, and that of a quota."""
         if code != OVER_QUOTA:
             return super().reason(code, job, view)
+        assert self.tenants is not None  # noqa: S101 - who has a quota has tenants
         k, kind = int(view.jobs.workers[job]), int(view.jobs.worker_type[job])
         quota = self.tenants.limits[view.jobs.tenant[job], kind]
         return f"never_fits: it asks for {k} workers; the quota of its tenant is {quota}"

@@ -19,8 +19,9 @@ import numpy as np
 
 from skedge.core.engine.ledger import DEMAND, HELD, NOW, PS_TYPE, STOPPED, TYPE, Case, Ledger
 from skedge.core.engine.orders import OrderRows, add_wake
-from skedge.core.model.cluster import Cluster, Floats, Ints
+from skedge.core.model.cluster import Floats, Ints
 from skedge.core.model.job_fields import JobColumns
+from skedge.core.model.sharing import Sharing
 from skedge.core.model.time import NEVER
 from skedge.platform.jit import inlined, lean
 
@@ -47,7 +48,7 @@ CAPACITY, SHORT = 0, 1
 
 
 class TenantState(NamedTuple):
-    """What is kept of tenants and classes; without columns and tenants where the cluster has none.
+    """What is kept of tenants and classes.
 
     Attributes
     ----------
@@ -74,15 +75,11 @@ class TenantState(NamedTuple):
     numbers: Ints
 
 
-def make_tenants(cluster: Cluster) -> TenantState:
-    """The state before the first job."""
-    sharing, workers = cluster.sharing, cluster.workers.sum(axis=0)
-    tenants, bounds = [], (0, NEVER, NEVER, NEVER)
-    limits = np.zeros((0, len(workers)), np.int64)
-    if sharing is not None:
-        tenants, limits = list(sharing.tenants.values()), sharing.limits(workers)
-        preemptions = NEVER if sharing.most_preemptions is None else sharing.most_preemptions
-        bounds = sharing.min_runtime, preemptions, sharing.ageing or NEVER, NEVER
+def make_tenants(sharing: Sharing, workers: Ints) -> TenantState:
+    """The state before the first job; `workers` are those of the edge, by type."""
+    tenants, limits = list(sharing.tenants.values()), sharing.limits(workers)
+    preemptions = NEVER if sharing.most_preemptions is None else sharing.most_preemptions
+    bounds = sharing.min_runtime, preemptions, sharing.ageing or NEVER, NEVER
     return TenantState(
         jobs=np.zeros((SORTED + 1, 0), np.int64),
         limits=limits,
@@ -297,7 +294,7 @@ def _next_tenant(tenants: TenantState) -> int:
 
 @lean
 def note_shares(
-    ledger: Ledger, tenants: TenantState, active: Ints, stops: Ints, begins: Ints, orders: OrderRows
+    ledger: Ledger, tenants: TenantState | None, active: Ints, stops: Ints, begins: Ints, orders: OrderRows
 ) -> None:  # fmt: skip
     """Note who is given workers and who is preempted; ask to be woken when time alone next changes the order.
 
@@ -306,7 +303,7 @@ def note_shares(
     ledger
         Before these orders.
     tenants
-        In and out; without tenants there is nothing to note.
+        In and out; None: there is nothing to note.
     active
         Jobs in the system.
     stops, begins
@@ -314,7 +311,7 @@ def note_shares(
     orders
         Out.
     """
-    if len(tenants.weights) == 0:
+    if tenants is None:
         return
     now, jobs, numbers = ledger.counters[NOW], tenants.jobs, tenants.numbers
     for job in active:

@@ -391,7 +391,7 @@ def _select(case: Case, ledger: Ledger, state: TiresiasState, now: int) -> int:
     """Promote and select until no job is due; returns how many at the beginning run on. FURTHER: those that wait."""
     lists, lengths, promotes = state.gang.edge.lists, state.gang.edge.lengths, not math.isinf(state.knob)
     active, waits, n_waits, first = lists[ACTIVE, : lengths[ACTIVE]], lists[FURTHER], 0, -1
-    tried = active if len(state.gang.tenants.weights) == 0 else lists[ARRANGED, : len(active)]
+    tried = lists[ARRANGED, : len(active)] if state.gang.shares else active
     for i in range(len(active) if promotes else 0):
         waits[n_waits] = active[i]
         n_waits += ledger.jobs[active[i], HELD] == 0
