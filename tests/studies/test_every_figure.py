@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from skedge.studies.runner import RunContext, findings
-from skedge.studies.study import Hypothesis, Study, find_study
+from skedge.studies.study import Study, find_study
 
 Skedge = Callable[..., Any]
 
@@ -23,8 +23,7 @@ def few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Study]:
     whole = find_study("pdors", "fig8")
     changed = {"values": [3], "set": {"cluster.draw.servers": 5}, "grows": False, "beside": []}
     small = whole.settings.model_copy(update=changed)
-    why = Hypothesis(about="setting", text="there are 4 jobs", settings={"values": [4]})
-    sweep = whole.model_copy(update={"settings": small, "seeds": 5, "cap": 5, "hypotheses": [why]})
+    sweep = whole.model_copy(update={"settings": small, "seeds": 5, "cap": 5})
     studies = [find_study("pdors", "fig5"), sweep, find_study("jsac22", "fig3")]
     monkeypatch.setattr("skedge.cli.figures.all_studies", lambda: studies)
     return studies
@@ -67,7 +66,7 @@ def test_what_was_ended_half_way_gives_the_same_bytes(
     assert whole.code == 0
     monkeypatch.setattr("skedge.cli.figures.findings", ended)
     assert skedge("reproduce", "all", "--simulated", "--out", "f").code != 0
-    assert len(list(Path("f/.points").iterdir())) == 20, "2 policies, 5 seeds, the claim and a hypothesis"
+    assert len(list(Path("f/.points").iterdir())) == 10, "2 policies, 5 seeds"
     dying = False
     assert skedge("reproduce", "all", "--simulated", "--out", "f").code == 0
     assert asked == ["pdors-fig5", "pdors-fig8", "pdors-fig8"]

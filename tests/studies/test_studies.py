@@ -6,6 +6,7 @@ import importlib.resources
 import json
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from skedge.studies.kinds.preemptions import Preemptions
 from skedge.studies.kinds.rates import Rates
 from skedge.studies.outcome import format_cell, mean_of, points, slope
 from skedge.studies.page import StudyResults, page, write_findings
-from skedge.studies.study import Hypothesis, Study, find_study, read_study, studies_of
+from skedge.studies.study import Study, find_study, read_study, studies_of
 from skedge.studies.trial import Trial, TrialResult, displaced_workers, seeded
 
 Skedge = Callable[..., Any]
@@ -417,18 +418,18 @@ def test_results_are_kept_for_machines_as_json_and_parquet(found: StudyResults, 
     assert kept["setting"]["settings"]["kind"] == "disturbed"
 
 
-def test_a_claim_that_fails_has_its_reasons(found: StudyResults, tmp_path: Path) -> None:
-    """The hypothesis under which it holds, on the page and in the results."""
-    rows = measured([(0.9, 0.5)] * 5)
-    hypothesis = Hypothesis(about="setting", text="nothing <else> trains", settings={"margin": 0.5})
-    lost = StudyResults(found.study, 5, rows, disturbed().outcome(rows), {}, 10, reasons=((hypothesis, found),))
-    assert (found.verdict, lost.verdict) == (Verdict.HOLDS, Verdict.FAILS)
-    write_findings(lost, tmp_path)
-    assert (
-        "holds if nothing &lt;else&gt; trains (setting): holds, with 6 seeds" in (tmp_path / "report.html").read_text()
-    )
-    (reason,) = json.loads((tmp_path / "results.json").read_text())["reasons"]
-    assert (reason["about"], reason["verdict"], reason["seeds"]) == ("setting", "holds", [0, 1, 2, 3, 4, 5])
+def test_a_claim_that_holds_easily_says_so(found: StudyResults, tmp_path: Path) -> None:
+    """An easier metric is another verdict; what makes it near-vacuous is on the page and in the results."""
+    easier = found.study.model_copy(update={"easier": "the paper counts <workers>"})
+    outcome = replace(found.outcome, caveats=("no policy completes more than 12 % of the jobs in the mean",))
+    easy = replace(found, study=easier, outcome=outcome)
+    assert (found.verdict, easy.verdict) == (Verdict.HOLDS, Verdict.EASIER)
+    write_findings(easy, tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert "easier than the paper&#x27;s metric: the paper counts &lt;workers&gt;" in page
+    assert "near-vacuous: no policy completes more than 12 %" in page
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert (results["verdict"], len(results["caveats"])) == ("holds by an easier metric", 1)
 
 
 def test_seeds_double_until_the_cap() -> None:
@@ -436,16 +437,6 @@ def test_seeds_double_until_the_cap() -> None:
     assert study.looks == (8, 16, 32, 64)
     assert study.model_copy(update={"seeds": 5, "cap": 12}).looks == (5, 10, 12)
     assert find_study("pdors", "fig5").looks == (1,)
-
-
-def test_a_hypothesis_changes_what_it_names() -> None:
-    """Fields of `set` are added, the others replaced."""
-    study = find_study("she", "fig14")
-    settings = {"set": {"horizon": 600}, "epsilons": [0.5]}
-    changed = study.under(Hypothesis(about="setting", text="T is 600", settings=settings)).settings
-    assert changed.set == {**study.settings.set, "horizon": 600}  # type: ignore[union-attr]
-    assert changed.epsilons == [0.5]  # type: ignore[union-attr]
-    assert changed.model_copy(update={"set": study.settings.set, "epsilons": [0.0]}) == study.settings  # type: ignore[union-attr]
 
 
 def test_the_papers_of_the_files_are_known() -> None:

@@ -39,12 +39,25 @@ _SOLVE_S = 1.0
 
 @dataclass(frozen=True)
 class FigureSelection:
-    """The folder of all figures, the seeds, and which studies are run: quickly, with or without those that train."""
+    """The folder of all figures, the seeds, and which studies are run.
+
+    Attributes
+    ----------
+    folder
+        New, or to continue.
+    seeds
+        Number of seeds; None: until the claims are decided.
+    quick, trained
+        Whether they are run quickly, and whether those that train are run, too.
+    paper
+        The paper whose studies are run; None: all.
+    """
 
     folder: Path
     seeds: int | None
     quick: bool
     trained: bool
+    paper: str | None = None
 
 
 def run_all_figures(selection: FigureSelection, trace: Path | None, ray: str | None, *, as_json: bool) -> None:
@@ -65,16 +78,18 @@ def run_all_figures(selection: FigureSelection, trace: Path | None, ray: str | N
         Print JSON.
     """
     studies = [_quick_study(study) if selection.quick else study for study in all_studies()]
+    selected_papers = {selection.paper} if selection.paper is not None else {study.paper for study in studies}
     missing = {
         study.name: reason for study in studies if (reason := _missing_requirement(study, selection, trace)) is not None
     }
     # short ones first: most verdicts are there after a small part of the time
     selected_studies = sorted(
-        (study for study in studies if study.name not in missing), key=lambda study: study.minutes
+        (study for study in studies if study.name not in missing and study.paper in selected_papers),
+        key=lambda study: study.minutes,
     )
     trained = [study for study in selected_studies if study.trained]
     simulated = [study for study in selected_studies if not study.trained]
-    _create_folder(selection.folder)
+    create_folder(selection.folder)
     with progress(quiet=as_json) as bar:
         task = bar.add_task("figures", total=len(selected_studies), at="")
         started_at, minutes_done = time.monotonic(), 0.0
@@ -163,13 +178,13 @@ def _run_study(study: Study, selection: FigureSelection, settings: RunContext) -
 
 
 def _quick_study(study: Study) -> Study:
-    """The study with one seed, without hypotheses and with little time for solvers."""
+    """The study with one seed, and with little time for solvers."""
     settings = study.settings
     if isinstance(settings, Ratio | Ratios):
         settings = settings.model_copy(update={"solve_s": min(settings.solve_s, _SOLVE_S)})
     # stated for all seeds
     minutes = study.minutes / study.seeds
-    return study.model_copy(update={"settings": settings, "hypotheses": [], "minutes": minutes, "seeds": 1, "cap": 1})
+    return study.model_copy(update={"settings": settings, "minutes": minutes, "seeds": 1, "cap": 1})
 
 
 def _missing_requirement(study: Study, selection: FigureSelection, trace: Path | None) -> str | None:
@@ -192,7 +207,8 @@ def _time_left(elapsed: float, minutes_done: float, minutes_left: float) -> str:
     return f"about {duration(minute * minutes_left)} left"
 
 
-def _create_folder(folder: Path) -> None:
+def create_folder(folder: Path) -> None:
+    """Make a folder, unless it is there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -249,4 +265,4 @@ def _show(
 
 
 def _has_violations(result: Mapping[str, Any]) -> bool:
-    return bool(result["violations"]) or any(reason["violations"] for reason in result["reasons"])
+    return bool(result["violations"])

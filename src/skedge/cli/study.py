@@ -18,6 +18,7 @@ from skedge.studies.kinds.feasibility import Feasibility
 from skedge.studies.outcome import format_cell
 from skedge.studies.overview import PAPERS, in_order
 from skedge.studies.page import StudyResults, write_findings
+from skedge.studies.reading import KEPT
 from skedge.studies.runner import RunContext, findings
 from skedge.studies.study import LiveSettings, Study, find_study, studies_of
 
@@ -26,6 +27,7 @@ from .extra import check_live
 from .figures import FigureSelection, run_all_figures
 from .options import RayOption, ResumeOption
 from .progress import open_cache, progress
+from .readings import run_readings
 
 
 def reproduce(
@@ -35,37 +37,49 @@ def reproduce(
     figure: Annotated[str | None, typer.Argument(help="The figure; omit to list the available figures.")] = None,
     folder: Annotated[
         Path | None,
-        typer.Option("--out", help="New folder; default PAPER-FIGURE. Of all: new, or to continue; default figures."),
+        typer.Option(
+            "--out",
+            help="New folder; default PAPER-FIGURE. Of all, and with --readings: new, or to continue; default figures.",
+        ),
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(help="Number of seeds, from 0 on; default: until the claim is decided.", min=1, max=MOST_SEEDS),
+        typer.Option(help="Number of seeds; default: until the claim is decided.", min=1, max=MOST_SEEDS),
     ] = None,
     trace: Annotated[Path | None, typer.Option(help="Google's table of jobs, for studies of its arrivals.")] = None,
     ray: RayOption = None,
     resume: ResumeOption = None,
     quick: Annotated[bool, typer.Option("--quick", help="Of all: simulated, one seed, no solver above 1 s.")] = False,
     simulated: Annotated[bool, typer.Option("--simulated", help="Of all: leave out those that train.")] = False,
+    reading: Annotated[
+        str, typer.Option(help="Of a figure: under the plain or the joint reading of its paper.")
+    ] = "plain",
+    readings: Annotated[
+        bool,
+        typer.Option("--readings", help="Of a paper: search for its joint reading, then every figure under both."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Reproduce a paper's figure, simulated or with real training: check its claim, write results and figure."""
-    if paper == "all":
-        if figure is not None:
-            alone = figure if figure in PAPERS else f"PAPER {figure}"
-            raise InputError(f"reproduce all runs every figure; for {figure} alone: skedge reproduce {alone}")
-        if resume is not None:
-            raise InputError("reproduce all continues in its --out by itself: leave --resume out")
+    if reading not in KEPT:
+        raise InputError(f"--reading {reading!r}: there are {' and '.join(KEPT)}")
+    if paper == "all" or readings:
+        _check_whole(paper, figure, resume, readings=readings)
         selection = FigureSelection(
-            folder or Path("figures"), 1 if quick else seeds, quick=quick, trained=not (simulated or quick)
+            folder or Path("figures"),
+            1 if quick else seeds,
+            quick=quick,
+            trained=not (simulated or quick or readings),
+            paper=paper if readings else None,
         )
-        run_all_figures(selection, trace, ray, as_json=as_json)
+        (run_readings if readings else run_all_figures)(selection, trace, ray, as_json=as_json)
         return
     if quick or simulated:
-        raise InputError("--quick and --simulated are for all figures: skedge reproduce all")
+        raise InputError("--quick and --simulated are for all figures: skedge reproduce all, or PAPER --readings")
     if figure is None:
-        _list(studies_of(paper), as_json=as_json)
+        _list(studies_of(paper, reading), as_json=as_json)
         return
-    study = find_study(paper, figure)
+    study = find_study(paper, figure, reading)
     # refused, as the options would silently do nothing
     if ray is not None and isinstance(study.settings, LiveSettings | Feasibility):
         raise InputError(f"{study.name}: makes no simulated runs, which --ray is for")
@@ -83,6 +97,18 @@ def reproduce(
         _show(results, target)
     if results.broken:
         raise typer.Exit(1)
+
+
+def _check_whole(paper: str, figure: str | None, resume: Path | None, *, readings: bool) -> None:
+    """Check the options of a command for more than one figure."""
+    command = "PAPER --readings" if readings else "all"
+    if readings and paper == "all":
+        raise InputError("--readings is for one paper: skedge reproduce PAPER --readings")
+    if figure is not None:
+        alone = figure if figure in PAPERS else f"{'PAPER' if paper == 'all' else paper} {figure}"
+        raise InputError(f"reproduce {command} runs every figure; for {figure} alone: skedge reproduce {alone}")
+    if resume is not None:
+        raise InputError(f"reproduce {command} continues in its --out by itself: leave --resume out")
 
 
 def _list(studies: list[Study], *, as_json: bool) -> None:
@@ -103,7 +129,7 @@ def _list(studies: list[Study], *, as_json: bool) -> None:
     out.print(table)
 
 
-_WORDS = {Verdict.HOLDS: "yes ", Verdict.FAILS: "NO  ", Verdict.OPEN: "open"}
+_WORDS = {Verdict.HOLDS: "yes ", Verdict.EASIER: "yes ", Verdict.FAILS: "NO  ", Verdict.OPEN: "open"}
 
 
 def _show(results: StudyResults, folder: Path) -> None:

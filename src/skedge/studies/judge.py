@@ -29,6 +29,7 @@ class Verdict(StrEnum):
     """The verdict of the seeds on a claim."""
 
     HOLDS = "holds"
+    EASIER = "holds by an easier metric"
     FAILS = "does not hold"
     OPEN = "not decided"
 

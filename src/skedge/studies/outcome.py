@@ -27,12 +27,36 @@ class Outcome:
         Parts of the claim, which holds if all of them do (:mod:`.judge`).
     columns, rows
         A table for readers.
+    figure
+        The picture.
+    caveats
+        Why a claim that holds says little, if it does: hardly any job is done, or nothing that is counted happens.
     """
 
     parts: tuple[Part, ...]
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     figure: Figure
+    caveats: tuple[str, ...] = ()
+
+
+HARDLY_ANY = 0.25
+"""Below this share of jobs that are done, a comparison of what is done says little."""
+
+
+def caveats_of(rows: pl.DataFrame, metric: str) -> tuple[str, ...]:
+    """What makes these runs say little; columns policy, value and done, the share of the jobs that are done."""
+    # instances without an optimum are not run
+    rows = rows.filter(pl.col("policy") != "")
+    caveats = [
+        f"{metric} of {policy} is 0 in each of its {len(policy_rows)} runs"
+        for (policy,), policy_rows in rows.group_by("policy", maintain_order=True)
+        if (policy_rows["value"] == 0).all()
+    ]
+    done = rows.group_by("policy", maintain_order=True).agg(pl.col("done").mean()).sort("done")
+    if len(done) and (share := done["done"][-1]) is not None and share < HARDLY_ANY:
+        caveats.append(f"no policy completes more than {share:.0%} of the jobs in the mean")
+    return tuple(caveats)
 
 
 def mean_of(values: Iterable[float]) -> Estimate:

@@ -6,7 +6,7 @@ import importlib.resources
 import json
 import subprocess
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property
@@ -24,7 +24,7 @@ from skedge.report.write import write_report
 from .figure import Figure, svg
 from .judge import Judgement, Verdict, judge, overall
 from .outcome import Cell, Outcome, format_cell
-from .study import Hypothesis, Study
+from .study import Study
 
 _LIBRARIES = ("skedge", "torch", "ray")
 
@@ -53,8 +53,6 @@ class StudyResults:
         Number of runs.
     looks
         Numbers of seeds at which the claim could have been decided.
-    reasons
-        The findings under each hypothesis, if the claim does not hold.
     """
 
     study: Study
@@ -64,7 +62,6 @@ class StudyResults:
     violations: Mapping[str, Sequence[str]]
     runs: int
     looks: tuple[int, ...] = (1,)
-    reasons: tuple[tuple[Hypothesis, StudyResults], ...] = ()
 
     @cached_property
     def judgements(self) -> list[Judgement]:
@@ -74,12 +71,13 @@ class StudyResults:
     @property
     def verdict(self) -> Verdict:
         """Whether the claim holds here."""
-        return overall(self.judgements)
+        verdict = overall(self.judgements)
+        return Verdict.EASIER if verdict is Verdict.HOLDS and self.study.easier else verdict
 
     @property
     def broken(self) -> bool:
-        """Whether a record breaks a rule of the model, those under hypotheses included."""
-        return bool(self.violations) or any(result.broken for _, result in self.reasons)
+        """Whether a record breaks a rule of the model."""
+        return bool(self.violations)
 
     @property
     def tally(self) -> str:
@@ -99,25 +97,27 @@ class StudyResults:
 
     @property
     def sentences(self) -> list[str]:
-        """The verdict, and under which hypotheses the claim holds."""
+        """The verdict, and what makes it say little."""
         verdict_text = f"{self.verdict}, with {self.seeds} seed{'s' if self.seeds > 1 else ''}"
-        lines = [
+        return [
             verdict_text
             if len(self.judgements) == 1
-            else f"{verdict_text}: of {len(self.judgements)} parts {self.tally}"
+            else f"{verdict_text}: of {len(self.judgements)} parts {self.tally}",
+            *([f"easier than the paper's metric: {self.study.easier}"] if self.study.easier else []),
+            *(f"near-vacuous: {caveat}" for caveat in self.outcome.caveats),
         ]
-        for hypothesis, result in self.reasons:
-            word = {Verdict.HOLDS: "holds if", Verdict.FAILS: "does not hold either if"}.get(
-                result.verdict, "open whether it holds if"
-            )
-            lines.append(f"{word} {hypothesis.text} ({hypothesis.about}): {result.sentences[0]}")
-        return lines
 
     @property
     def command(self) -> str:
         """The command that repeats the study."""
         trace = " --trace FILE" if self.study.with_trace else ""
-        return f"skedge reproduce {self.study.paper} {self.study.figure} --seeds {self.seeds}{trace}"
+        reading = f" --reading {self.study.reading}" if self.study.reading and self.study.simulated else ""
+        return f"skedge reproduce {self.study.paper} {self.study.figure}{reading} --seeds {self.seeds}{trace}"
+
+    @property
+    def seed_numbers(self) -> list[int]:
+        """The seeds that were run."""
+        return list(range(self.study.first_seed, self.study.first_seed + self.seeds))
 
     @property
     def verified(self) -> str:
@@ -133,26 +133,18 @@ class StudyResults:
         return {
             "paper": self.study.paper,
             "figure": self.study.figure,
+            "reading": self.study.reading,
             "ours": self.study.ours,
             "claim": self.study.claim,
             "verdict": str(self.verdict),
             "parts": [_plain_judgement(judgement) for judgement in self.judgements],
-            "reasons": [
-                {
-                    **hypothesis.model_dump(mode="json"),
-                    "verdict": str(result.verdict),
-                    "parts": [_plain_judgement(j) for j in result.judgements],
-                    "seeds": list(range(result.seeds)),
-                    "runs": result.runs,
-                    "violations": {label: list(sentences) for label, sentences in result.violations.items()},
-                }
-                for hypothesis, result in self.reasons
-            ],
+            "caveats": list(self.outcome.caveats),
+            "easier": self.study.easier,
             "table": table,
             "runs": self.runs,
             "violations": {label: list(sentences) for label, sentences in self.violations.items()},
             "setting": self.study.model_dump(mode="json", exclude_defaults=True),
-            "seeds": list(range(self.seeds)),
+            "seeds": self.seed_numbers,
             "versions": _versions(),
             "command": self.command,
         }
@@ -193,12 +185,11 @@ def _p(p: float | None) -> str:
 def page(results: StudyResults) -> str:
     """The report of a study as one HTML file, with the styles of the other reports and no script."""
     study, outcome = results.study, results.outcome
-    css = (importlib.resources.files("skedge.report") / "report.css").read_text("utf-8").strip()
     parts = [
         (judgement.part.text, judgement.verdict, judgement.part.numbers, _p(judgement.p), format_cell(judgement.effect))
         for judgement in results.judgements
     ]
-    table = [[format_cell(cell) for cell in row] for row in outcome.rows]
+    measured = [[format_cell(cell) for cell in row] for row in outcome.rows]
     source = "Our claim" if study.ours else f"The claim of {study.paper}"
     broken = [f"{label}: {sentence}" for label, sentences in results.violations.items() for sentence in sentences]
     body = [
@@ -207,30 +198,36 @@ def page(results: StudyResults) -> str:
         f"<strong>{escape(results.sentences[0])}</strong></p></header>",
         f"<main><section>{svg(results.figure)}",
         f'<p class="hint">{escape(_HINT)} {_files()}</p></section>',
-        _section(
+        section(
             "The claim, part by part",
-            _table(("part", "verdict", "numbers", "p", "effect (d)"), parts) + f'<p class="hint">{escape(_TESTS)}</p>',
+            table(("part", "verdict", "numbers", "p", "effect (d)"), parts) + f'<p class="hint">{escape(_TESTS)}</p>',
         ),
-        *([_section("Reasons", _list(results.sentences[1:]))] if results.reasons else []),
-        _section("What was measured", _table(outcome.columns, table)),
+        *([section("What the verdict says", bullets(results.sentences[1:]))] if results.sentences[1:] else []),
+        section("What was measured", table(outcome.columns, measured)),
         *(
-            [_section("What the paper prints", _list([number.text for number in study.printed]))]
+            [section("What the paper prints", bullets([number.text for number in study.printed]))]
             if study.printed
             else []
         ),
-        _section("Where the setting departs from the paper's", _list(study.scaled)),
-        _section("Rules of the model", f"<p>{escape(results.verified)}</p>{_list(broken)}"),
-        _section("Repeat with", f"<pre><code>{escape(results.command)}</code></pre>{_versions_text(results)}"),
+        section("Where the setting departs from the paper's", bullets(study.scaled)),
+        section("Rules of the model", f"<p>{escape(results.verified)}</p>{bullets(broken)}"),
+        section("Repeat with", f"<pre><code>{escape(results.command)}</code></pre>{_versions_text(results)}"),
         "</main>",
     ]
+    return html_page(study.title, "".join(body))
+
+
+def html_page(title: str, body: str) -> str:
+    """An HTML file with the styles of the other reports and no script."""
+    css = (importlib.resources.files("skedge.report") / "report.css").read_text("utf-8").strip()
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<meta http-equiv="Content-Security-Policy" '
         "content=\"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\">\n"
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<meta name="color-scheme" content="light dark">\n<title>{escape(study.title)}</title>\n'
+        f'<meta name="color-scheme" content="light dark">\n<title>{escape(title)}</title>\n'
         f"<style>{css}\nsvg {{ max-width: 60rem; width: 100%; }}\n"
         "thead th { padding: .35rem .75rem; }</style>\n</head>\n"
-        f"<body>\n{''.join(body)}\n</body>\n</html>\n"
+        f"<body>\n{body}\n</body>\n</html>\n"
     )
 
 
@@ -281,15 +278,19 @@ def _plain(cell: Cell) -> object:
     return asdict(cell) if isinstance(cell, Estimate) else cell
 
 
-def _section(title: str, inside: str) -> str:
+def section(title: str, inside: str) -> str:
+    """A section with its heading."""
     return f"<section><h2>{escape(title)}</h2>{inside}</section>"
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of texts."""
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in columns)
     body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _list(items: Sequence[str]) -> str:
-    return f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>" if items else ""
+def bullets(items: Iterable[str]) -> str:
+    """A list; empty without items."""
+    entries = "".join(f"<li>{escape(item)}</li>" for item in items)
+    return f"<ul>{entries}</ul>" if entries else ""

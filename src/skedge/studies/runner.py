@@ -1,8 +1,7 @@
-"""Run a study with more and more seeds until its claim is decided; if it does not hold, run its hypotheses too."""
+"""Run a study with more and more seeds until its claim is decided."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from skedge.recorded_run import Run
-from skedge.runs.result_cache import ResultCache
 from skedge.runs.tasks import Executor
 
 from . import simulate
@@ -23,6 +21,7 @@ from .kinds.ratio import Ratio
 from .kinds.ratios import Ratios
 from .kinds.sweep import Sweep
 from .page import StudyResults
+from .reading import with_parameters
 from .study import LiveSettings, Study
 from .trial import TrialResult
 
@@ -41,43 +40,13 @@ class RunContext:
 
 
 def findings(study: Study, seeds: int | None, context: RunContext) -> StudyResults:
-    """Run and judge a study and, if its claim does not hold, the same under each of its hypotheses.
-
-    With `seeds`, there is one look at that number of them; else they are added until the claim is decided.
-    """
-    with _with_run_cache(study, context) as run_context:
-        results = _run_and_judge(study, seeds, run_context)
-        # an open claim is not explained: more seeds may decide it
-        if results.verdict is not Verdict.FAILS:
-            return results
-        return replace(
-            results,
-            reasons=tuple(
-                (hypothesis, _run_and_judge(study.under(hypothesis), seeds, run_context))
-                for hypothesis in study.hypotheses
-            ),
-        )
-
-
-@contextmanager
-def _with_run_cache(study: Study, context: RunContext) -> Iterator[RunContext]:
-    """Keep trained runs during the study: its hypotheses may need the same ones, which take minutes each."""
-    # simulated runs take seconds, and a cache that the user named keeps all
-    if not study.trained or context.where.cache is not None:
-        yield context
-        return
-    with tempfile.TemporaryDirectory(prefix="skedge-study-") as folder:
-        yield replace(context, where=replace(context.where, cache=ResultCache(Path(folder))))
-
-
-def _run_and_judge(study: Study, seeds: int | None, context: RunContext) -> StudyResults:
-    """Run a study with this number of seeds or, by default, with more and more until its claim is decided."""
+    """Run and judge a study with this number of seeds or, by default, with more and more until its claim is decided."""
     watch, rows = _Watch(context.bar, study.name), list[dict[str, Any]]()
     looks = study.looks if seeds is None else (seeds,)
     with _measure_context(study, context, watch) as measure:
         for n_seeds, look in pairwise((0, *looks)):
             # only the new seeds: rows of the earlier looks stay
-            rows += measure(range(n_seeds, look))
+            rows += measure(range(study.first_seed + n_seeds, study.first_seed + look))
             table = pl.DataFrame(rows)
             outcome = study.settings.outcome(table)
             # all seeds so far are judged together; the p-values are corrected for the earlier looks
@@ -123,28 +92,32 @@ def _measure_context(study: Study, context: RunContext, watch: _Watch) -> Iterat
         # a formula: nothing is drawn, so seeds do not matter
         yield lambda _seeds: settings.points()
     elif isinstance(settings, Ratio | Ratios):
-        yield lambda seeds: _compare_with_bounds(settings, seeds, context, watch)
+        yield lambda seeds: _compare_with_bounds(study, settings, seeds, context, watch)
     elif isinstance(settings, Sweep):
-        yield lambda seeds: _simulate(settings, seeds, context, watch)
+        yield lambda seeds: _simulate(study, settings, seeds, context, watch)
     else:
         with _train(study, settings, context, watch) as measure:
             yield measure
 
 
 def _compare_with_bounds(
-    settings: Ratio | Ratios, seeds: range, context: RunContext, watch: _Watch
+    study: Study, settings: Ratio | Ratios, seeds: range, context: RunContext, watch: _Watch
 ) -> list[dict[str, Any]]:
     """Compare runs with the offline optimum, or its bound."""
     instances = [instance for seed in seeds for instance in settings.instances(seed)]
     watch.expect(len(instances), n_bounds=len(instances))
-    rows = simulate.compare_with_bounds(instances, settings, watch.report_done, context.where)
+    rows = simulate.compare_with_bounds(instances, settings, watch.report_done, context.where, study.parameters)
     watch.n_runs -= sum(not row["policy"] for row in rows)  # instances without an optimum, which are not run
     return rows
 
 
-def _simulate(settings: Sweep, seeds: range, context: RunContext, watch: _Watch) -> list[dict[str, Any]]:
+def _simulate(study: Study, settings: Sweep, seeds: range, context: RunContext, watch: _Watch) -> list[dict[str, Any]]:
     """Run the points of a simulated study."""
-    simulations = [simulation for seed in seeds for simulation in settings.simulations(seed, context.trace)]
+    simulations = [
+        replace(simulation, policy=with_parameters(simulation.policy, study.parameters))
+        for seed in seeds
+        for simulation in settings.simulations(seed, context.trace)
+    ]
     watch.expect(len(simulations))
     return simulate.run_simulations(simulations, settings.metrics, watch.report_done, context.where)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import product
@@ -24,12 +24,16 @@ from skedge.studies.kinds.course import BUSY
 from skedge.studies.kinds.ratio import Instance, Ratio
 from skedge.studies.kinds.ratios import Ratios
 from skedge.studies.kinds.sweep import Simulation
+from skedge.studies.reading import with_parameters
 
 Violations = tuple[str, ...]
 """Rules that a record breaks, one sentence each."""
 
 Numbers = dict[str, Any]
 """Measurements of a run, by column."""
+
+Parameters = Mapping[str, Mapping[str, Any]]
+"""Parameters of policies, by their registered names."""
 
 LATE = "finished_after_horizon"
 """The metric that every study has beside its own."""
@@ -43,8 +47,8 @@ def run_simulations(
 ) -> list[dict[str, Any]]:
     """Run all of them; returns one row of results each, in the order of the requests.
 
-    A row has the first of the `metrics` as `value`, the others by their names, and `late`: the jobs finished after the
-    horizon, None without one.
+    A row has the first of the `metrics` as `value`, the others by their names; `late`: the jobs finished after the
+    horizon, None without one; and `done`: the share of the jobs that are finished, by the horizon if there is one.
 
     Parameters
     ----------
@@ -65,7 +69,7 @@ def run_simulations(
     with closing(run_tasks(points, executor)) as stream:
         for label, numbers, broken in stream:
             also = {name: numbers[name] for name in other_metrics}
-            numbers_of[label] = {"value": numbers[first_metric], "late": numbers[LATE], **also}
+            numbers_of[label] = {"value": numbers[first_metric], "late": numbers[LATE], "done": numbers["done"], **also}
             progress(label, broken)
     return [{"seed": simulation.seed, **simulation.place, **numbers_of[simulation.label]} for simulation in simulations]
 
@@ -106,8 +110,14 @@ def _simulate_policy(
     broken = tuple(f"{v.rule} {v.constraint}: {v.message}" for v in result.verify(limit=3))
     numeric = {name: value for name, value in result.metrics.items() if value is None or isinstance(value, int | float)}
     numbers: Numbers = {name: None if value is None else float(value) for name, value in numeric.items()}
-    numbers |= {LATE: result.metrics[LATE], "decisions_s": result.decisions_s}
+    numbers |= {LATE: result.metrics[LATE], "done": _done_share(result), "decisions_s": result.decisions_s}
     return label, numbers | ({BUSY: _busy_shares(result)} if with_course else {}), broken
+
+
+def _done_share(result: Run) -> float:
+    """The share of the jobs that are finished, by the horizon if there is one."""
+    metrics = result.metrics
+    return float((metrics["finished"] - (metrics[LATE] or 0)) / metrics["jobs"])
 
 
 def _busy_shares(result: Run) -> list[float]:
@@ -122,6 +132,7 @@ def compare_with_bounds(
     settings: Ratio | Ratios,
     progress: Callable[[str, Violations], None],
     executor: Executor | None = None,
+    parameters: Parameters | None = None,
 ) -> list[dict[str, Any]]:
     """The ratio of the policies' runs to the offline optimum at speed 1, or its best bound; one row per run.
 
@@ -139,6 +150,8 @@ def compare_with_bounds(
         when they are done.
     executor
         Where the bounds are computed and the runs made; by default in this process.
+    parameters
+        Of the policies, by the reading of the paper.
     """
     executor = executor or Executor()
     make = _PointFactory(executor)
@@ -149,7 +162,10 @@ def compare_with_bounds(
             bounds[label] = bound
             progress(f"the bound of {label}", ())
     bounded = [(instance, bound) for instance in instances if (bound := bounds[instance.label]) is not None]
-    points = [make.point(_policy_ratios, i.label, i.data, i.seed, i.at, settings, bound) for i, bound in bounded]
+    points = [
+        make.point(_policy_ratios, i.label, i.data, i.seed, i.at, settings, dict(parameters or {}), bound)
+        for i, bound in bounded
+    ]
     rows_of = {instance.label: [{"seed": instance.seed, "at": instance.at, "policy": ""}] for instance in instances}
     with closing(run_tasks(points, executor)) as stream:
         for label, rows, broken in stream:
@@ -190,6 +206,7 @@ def _policy_ratios(
     seed: int,
     value_index: int,
     settings: Ratio | Ratios,
+    parameters: Parameters,
     bound: _InstanceBound,
 ) -> tuple[str, list[dict[str, Any]], Violations]:
     scenario = _scenario(label, source)
@@ -198,7 +215,7 @@ def _policy_ratios(
     for policy, epsilon in product(settings.all_policies, settings.epsilons):
         # resource augmentation: only the policy is faster, the bound is that at speed 1
         sped_up = replace(scenario, physics=replace(scenario.physics, speedup=1 + epsilon))
-        result = run(sped_up, policy)
+        result = run(sped_up, with_parameters(policy, parameters))
         # at most three a run: they are shown, not counted
         broken += [f"{v.rule} {v.constraint}: {v.message}" for v in result.verify(limit=3)]
         value = float(result.metrics[problem.metric])
@@ -212,6 +229,6 @@ def _policy_ratios(
         ratio = 1.0 if value == bound.value else ratio  # also where no policy can do better
         rows.append(
             {"seed": seed, "at": value_index, "policy": policy, "epsilon": epsilon, "value": ratio, "run": value,
-             "bound": bound.value, "by": bound.by, "best": bound.best}
+             "done": _done_share(result), "bound": bound.value, "by": bound.by, "best": bound.best}
         )  # fmt: skip
     return label, rows, tuple(broken)

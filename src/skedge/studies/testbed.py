@@ -26,6 +26,7 @@ from skedge.studies.kinds.ratio import Ratio
 from skedge.studies.kinds.ratios import Ratios
 from skedge.studies.kinds.sweep import Sweep
 
+from .reading import with_parameters
 from .study import Study
 from .trial import Trial, TrialResult, displaced_workers
 
@@ -117,7 +118,8 @@ def run_trials(
     if isinstance(settings, Sweep | Feasibility | Ratio | Ratios):
         raise InputError(f"{study.name}: trains nothing; skedge reproduce simulates it")
     for seed in seeds:
-        for trial in settings.trials(study.job, seed):
+        for planned in settings.trials(study.job, seed):
+            trial = replace(planned, policy=with_parameters(planned.policy, study.parameters))
             result, record = (
                 bed.run(trial) if cache is None else cache.get_or_compute(bed.key_of(trial), partial(bed.run, trial))
             )

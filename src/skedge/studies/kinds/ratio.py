@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from skedge.core.model.cluster import Floats
 from skedge.studies.figure import Figure, Line
 from skedge.studies.judge import Part
-from skedge.studies.outcome import Cell, Outcome, format_cell, format_mean, mean_of, points, slope
+from skedge.studies.outcome import Cell, Outcome, caveats_of, format_cell, format_mean, mean_of, points, slope
 
 from .varied import scenario_fields
 
@@ -108,7 +108,7 @@ class Ratio(BaseModel):
         ]
         name = f"ratio of {self.policy} to the optimum, or its bound"
         figure = Figure(f"{name}, over {self.axis}", self.axis, name, tuple(lines), guides=((1.0, "the optimum"),))
-        return Outcome(tuple(parts), ("eps", self.axis, "ratio"), tuple(table), figure)
+        return Outcome(tuple(parts), ("eps", self.axis, "ratio"), tuple(table), figure, caveats_of(rows, "ratio"))
 
     def _by_seed(self, rows: pl.DataFrame, epsilon: float) -> Floats:
         """The ratios at an eps, shape ``(seeds, values)``."""

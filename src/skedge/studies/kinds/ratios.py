@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from skedge.analysis.intervals import Estimate
 from skedge.studies.figure import Figure, Line
 from skedge.studies.judge import Part, by_ranks
-from skedge.studies.outcome import Cell, Outcome, format_cell, format_mean, format_pair, mean_of
+from skedge.studies.outcome import Cell, Outcome, caveats_of, format_cell, format_mean, format_pair, mean_of
 
 from .ratio import Instance, proof_summary
 from .sweep import MATTERS
@@ -126,7 +126,7 @@ class Ratios(BaseModel):
         figure = Figure(
             title, ", ".join(axis.axis for axis in self.over), title, lines, names=names, guides=((1.0, "the optimum"),)
         )
-        return Outcome(tuple(parts), ("policy", "at", "ratio"), tuple(table), figure)
+        return Outcome(tuple(parts), ("policy", "at", "ratio"), tuple(table), figure, caveats_of(rows, "ratio"))
 
     def _by_seed(self, rows: pl.DataFrame, policy: str, index: int) -> pl.Series:
         return rows.filter(pl.col("policy") == policy, pl.col("at") == index).sort("seed")["value"]

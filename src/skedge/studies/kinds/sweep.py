@@ -21,7 +21,17 @@ from skedge.core.errors import InputError
 from skedge.core.model.cluster import Floats
 from skedge.studies.figure import Figure, Line
 from skedge.studies.judge import Part, by_ranks
-from skedge.studies.outcome import Cell, Outcome, format_cell, format_mean, format_pair, mean_of, points, slope
+from skedge.studies.outcome import (
+    Cell,
+    Outcome,
+    caveats_of,
+    format_cell,
+    format_mean,
+    format_pair,
+    mean_of,
+    points,
+    slope,
+)
 
 from .varied import scenario_fields
 
@@ -164,10 +174,10 @@ class Sweep(BaseModel):
             part |= {"path": str(trace.resolve()), "skip": seed * max([*jobs, part.get("first", 1)])}
         return data
 
-    def outcome(self, rows: pl.DataFrame) -> Outcome:
+    def outcome(self, raw_rows: pl.DataFrame) -> Outcome:
         """Judge each part of the claim."""
         # sorted, so that values of two policies at one point are in the same order of seeds
-        rows = self._scaled(rows).sort("seed", "at")
+        rows = self._scaled(raw_rows).sort("seed", "at")
         by_policy = {policy: rows.filter(pl.col("policy") == policy) for policy in (*self.policies, *self.beside)}
         name = f"log10 of {self.metric}" if self.log else self.metric
         if self.base_policy is not None:
@@ -183,7 +193,9 @@ class Sweep(BaseModel):
         lines = tuple(self._line(policy, policy_rows) for policy, policy_rows in by_policy.items())
         figure = Figure(f"{name} over {self.axis}", self.axis, name, lines, names=self._names)
         parts = tuple(by_ranks(part) if self.log else part for part in self._parts(by_policy))
-        return Outcome(parts, ("policy", self.axis, *shown_of.values()), tuple(table), figure)
+        claimed = raw_rows.filter(pl.col("policy").is_in(self.policies))
+        columns = ("policy", self.axis, *shown_of.values())
+        return Outcome(parts, columns, tuple(table), figure, caveats_of(claimed, self.metric))
 
     def _scaled(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows as they are compared: relative to a policy, or as logarithms."""

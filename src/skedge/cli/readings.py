@@ -1,0 +1,98 @@
+"""``skedge reproduce PAPER --readings``: search for the joint reading of a paper, then make its figures under both."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from skedge.runs.result_cache import ResultCache
+from skedge.runs.tasks import Executor, key_of
+from skedge.studies.claims import ClaimJudge
+from skedge.studies.paper_page import read_search, write_search
+from skedge.studies.reading import Reading, Selection, reading_of
+from skedge.studies.runner import RunContext
+from skedge.studies.search import SearchResult, Verdicts, search
+from skedge.studies.study import study_files
+
+from .console import err
+from .figures import FigureSelection, create_folder, run_all_figures
+from .progress import progress
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_QUICK_BUDGET = 2
+"""Selections that are tried under ``--quick``."""
+
+
+def run_readings(selection: FigureSelection, trace: Path | None, ray: str | None, *, as_json: bool) -> None:
+    """Search unless that is done, say what was found, and make all figures of the paper.
+
+    Parameters
+    ----------
+    selection
+        The folder, the seeds and the paper.
+    trace
+        Google's table of jobs; None: claims about its arrivals are left out.
+    ray
+        Address of a Ray cluster for simulated runs; None: this machine.
+    as_json
+        Print JSON.
+    """
+    paper = str(selection.paper)
+    reading = reading_of(paper)
+    create_folder(selection.folder)
+    budget = min(reading.budget, _QUICK_BUDGET) if selection.quick else reading.budget
+    result = _search(paper, reading, budget, selection, trace, ray, quiet=as_json)
+    found = reading.selection("plain") | dict(result.best.changes)
+    if found != reading.selection("joint"):
+        changes = ", ".join(f"{name} = {value}" for name, value in result.best.changes) or "the plain one"
+        err.print(f"the best reading of the search is not the joint one of {paper}'s file: {changes}", soft_wrap=True)
+    run_all_figures(selection, trace, ray, as_json=as_json)
+
+
+def _search(
+    paper: str,
+    reading: Reading,
+    budget: int,
+    selection: FigureSelection,
+    trace: Path | None,
+    ray: str | None,
+    *,
+    quiet: bool,
+) -> SearchResult:
+    """The search's result, from the folder if nothing has changed since.
+
+    Parameters
+    ----------
+    paper, reading
+        The paper, and its choices.
+    budget
+        Most selections to try.
+    selection
+        The folder.
+    trace, ray, quiet
+        As :func:`run_readings` has them; `quiet`: no progress is shown.
+    """
+    file, contents = selection.folder / f"search-{paper}.json", [c for c in study_files() if c["paper"] == paper]
+    joint_apart = reading.model_dump(mode="json", exclude={"choices": {"__all__": {"joint"}}, "impossible": True})
+    key = key_of(json.dumps([joint_apart, contents, budget]), trace.read_bytes() if trace is not None else None)
+    if (kept := read_search(file)) is not None and kept[1] == key:
+        return kept[0]
+    verdicts_folder = selection.folder / ".search"
+    create_folder(verdicts_folder)
+    with progress(quiet=quiet) as bar:
+        task = bar.add_task(f"readings of {paper}", total=budget, at="plain")
+        where = Executor(-1, ray, ResultCache(selection.folder / ".points"))
+        judge = ClaimJudge(
+            paper, RunContext(trace, where, verdicts_folder, bar), lambda name: bar.update(task, at=name)
+        )
+
+        def judge_and_count(values: Selection) -> Verdicts:
+            verdicts = judge(values)
+            bar.update(task, advance=1)
+            return verdicts
+
+        result = search(reading, judge_and_count, budget)
+    write_search(file, result, key)
+    return result

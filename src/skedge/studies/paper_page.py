@@ -1,0 +1,186 @@
+"""A page a paper: its figures under both readings side by side, its choices with what each decides, and the search."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from .judge import Verdict
+from .page import bullets, html_page, section, table
+from .reading import KEPT, Choice, Reading, reading_of
+from .search import Attempt, SearchResult
+from .study import SEARCHED, Study
+
+_COUNTED = (Verdict.HOLDS, Verdict.EASIER, Verdict.FAILS, Verdict.OPEN)
+
+
+def write_search(file: Path, result: SearchResult, key: str) -> None:
+    """Write the attempts of a search; `key` is equal where the reading and the program are."""
+    attempts = [
+        {"changes": dict(a.changes), "verdicts": {figure: list(map(str, v)) for figure, v in a.verdicts.items()}}
+        for a in result.attempts
+    ]
+    file.write_text(json.dumps({"key": key, "attempts": attempts}, indent=1) + "\n", encoding="utf-8")
+
+
+def read_search(file: Path) -> tuple[SearchResult, str] | None:
+    """The attempts of a search and its key; None if there was none."""
+    if not file.is_file():
+        return None
+    content = json.loads(file.read_text(encoding="utf-8"))
+    attempts = (
+        Attempt(
+            tuple(a["changes"].items()),
+            {figure: [Verdict(verdict) for verdict in v] for figure, v in a["verdicts"].items()},
+        )
+        for a in content["attempts"]
+    )
+    return SearchResult(tuple(attempts)), content["key"]
+
+
+def write_paper_page(folder: Path, paper: str, heading: str, studies: Sequence[Study]) -> None:
+    """Write ``PAPER.html`` from the results in `folder`.
+
+    Parameters
+    ----------
+    folder
+        With a folder of results for each study, and ``search-PAPER.json`` if there was a search.
+    paper, heading
+        The paper, and its name in words.
+    studies
+        Its studies under both readings, in the order of the page.
+    """
+    reading, found = reading_of(paper), read_search(folder / f"search-{paper}.json")
+    result = None if found is None else found[0]
+    by_figure = dict[str, dict[str, tuple[Study, Mapping[str, Any], str]]]()
+    for study in studies:
+        results_file = folder / study.name / "results.json"
+        if results_file.is_file():
+            picture = folder / study.name / "figure.svg"
+            svg = picture.read_text(encoding="utf-8") if picture.is_file() else ""
+            results = json.loads(results_file.read_text(encoding="utf-8"))
+            by_figure.setdefault(study.figure, {})[study.reading] = study, results, svg
+    body = [
+        f'<header><h1>{escape(heading)}</h1><p id="lede">{escape(_lede(by_figure))}</p></header><main>',
+        section("The claims under both readings", _claims(by_figure)),
+        section("What the text leaves open, and what each choice decides", _choices(reading, result)),
+        section("The search for the joint reading", _search_text(result)),
+        *([section("What cannot be", bullets(_impossible(reading)))] if reading.impossible else []),
+        *(_figure(figure, by_reading) for figure, by_reading in by_figure.items()),
+        "</main>",
+    ]
+    (folder / f"{paper}.html").write_text(html_page(heading, "".join(body)), encoding="utf-8")
+
+
+def _lede(by_figure: Mapping[str, Mapping[str, tuple[Study, Mapping[str, Any], str]]]) -> str:
+    """How many claims hold under each reading."""
+    sentences = []
+    for reading in KEPT:
+        # what has one reading only counts under both
+        results = [
+            (by_reading.get(reading) or next(iter(by_reading.values())))[1]
+            for by_reading in by_figure.values()
+            if not next(iter(by_reading.values()))[0].ours
+        ]
+        counts = [f"{sum(r['verdict'] == verdict for r in results)} {_words(verdict)}" for verdict in _COUNTED]
+        sentences.append(f"Under the {reading} reading, of {len(results)} claims {', '.join(counts)}.")
+    return " ".join(sentences)
+
+
+def _words(verdict: Verdict) -> str:
+    plural = {Verdict.HOLDS: "hold", Verdict.EASIER: "hold by an easier metric", Verdict.FAILS: "do not hold"}
+    return plural.get(verdict, "are not decided")
+
+
+def _claims(by_figure: Mapping[str, Mapping[str, tuple[Study, Mapping[str, Any], str]]]) -> str:
+    rows = []
+    for figure, by_reading in by_figure.items():
+        study = next(iter(by_reading.values()))[0]
+        claim = f"{'ours: ' if study.ours else ''}{study.claim}"
+        cells = [
+            _cell(by_reading[reading][1]) if reading in by_reading else "the same, or trained under the plain one only"
+            for reading in KEPT
+        ]
+        rows.append((figure, claim, *cells))
+    return table(("figure", "claim", *KEPT), rows)
+
+
+def _cell(result: Mapping[str, Any]) -> str:
+    """The verdict of a study, how many parts hold, and what makes it say little."""
+    parts = result["parts"]
+    n_holding = sum(part["verdict"] == Verdict.HOLDS for part in parts)
+    text = f"{result['verdict']} ({n_holding} of {len(parts)} parts, {len(result['seeds'])} seeds)"
+    return "; ".join([text, *(f"near-vacuous: {caveat}" for caveat in result["caveats"])])
+
+
+def _choices(reading: Reading, result: SearchResult | None) -> str:
+    rows = [
+        (
+            choice.name,
+            f"“{choice.text}” ({choice.at}): {choice.open}",
+            "; ".join(f"{name}: {option.text}" for name, option in choice.values.items()),
+            f"{choice.plain}, as {choice.why}",
+            choice.joint,
+            "" if result is None else _decided(choice, result),
+        )
+        for choice in reading.choices
+    ]
+    printed = [(", ".join(p.figures), f"“{p.text}” ({p.at})") for p in reading.printed]
+    columns = ("choice", "the text", "what it allows", "plain", "joint", "decides, from the plain reading")
+    return table(columns, rows) + (table(("printed for", "the text"), printed) if printed else "")
+
+
+def _decided(choice: Choice, result: SearchResult) -> str:
+    """Which claims a change of this choice alone wins and loses, on the seeds of the search."""
+    changes = []
+    for value, (won, lost) in result.decided_by(choice.name).items():
+        words = [f"{word} {', '.join(sorted(f))}" for word, f in (("wins", won), ("loses", lost)) if f]
+        changes.append(f"{value} {' and '.join(words) or 'changes no verdict'}")
+    return "; ".join(changes)
+
+
+def _search_text(result: SearchResult | None) -> str:
+    if result is None:
+        return "<p>It has not been run.</p>"
+    plain, best = result.attempts[0], result.best
+    n_parts = sum(len(verdicts) for verdicts in plain.verdicts.values())
+    changes = ", ".join(f"{name} = {value}" for name, value in best.changes) or "no change"
+    pairs = "; ".join(" and ".join(pair) for pair in result.never_together)
+    return bullets(
+        [
+            f"{len(result.attempts)} readings were tried, on the seeds 0 to {SEARCHED - 1}, at three points an axis: "
+            "one choice changed at a time, then two, then one at a time from the best.",
+            f"Of {n_parts} parts of the claims {plain.n_parts} hold there under the plain reading, "
+            f"{best.n_parts} under the best one: {changes}.",
+            f"Held in no reading: {', '.join(result.never) or 'none'}.",
+            f"Held, each in some reading, but never together: {pairs or 'none'}.",
+            f"The verdicts above are of seeds from {SEARCHED} on, which the search has not seen.",
+        ]
+    )
+
+
+def _impossible(reading: Reading) -> Iterator[str]:
+    for entry in reading.impossible:
+        yield f"{', '.join(entry.figures)}: {entry.text} (by {'a bound' if entry.proof == 'bound' else 'the search'})"
+
+
+def _figure(figure: str, by_reading: Mapping[str, tuple[Study, Mapping[str, Any], str]]) -> str:
+    """A figure under each of its readings: the picture, and the parts of the claim."""
+    study = next(iter(by_reading.values()))[0]
+    title = f"{figure}: {study.title}"
+    inside = [f"<p>{escape(study.claim)}</p>"]
+    if study.printed:
+        inside.append(bullets([f"the paper prints: {number.text}" for number in study.printed]))
+    for reading, (_, result, svg) in by_reading.items():
+        parts = [(part["text"], part["verdict"], part["numbers"]) for part in result["parts"]]
+        inside += [
+            f"<h3>{escape(reading or 'one reading')}: {escape(_cell(result))}</h3>{svg}",
+            f"<details><summary>The parts of the claim</summary>{table(('part', 'verdict', 'numbers'), parts)}"
+            f"<pre><code>{escape(result['command'])}</code></pre></details>",
+        ]
+    if study.scaled:
+        inside.append(bullets(study.scaled))
+    return f'<section id="{escape(figure)}"><h2>{escape(title)}</h2>{"".join(inside)}</section>'

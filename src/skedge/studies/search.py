@@ -1,0 +1,148 @@
+"""The search for a joint reading: the selection under which most parts of a paper's claims hold.
+
+From the plain reading one choice is changed at a time, to each other value that the text allows; then two at a time,
+those first that held most by themselves; then, from the best so far, one at a time again until nothing holds more.
+Each selection is tried once, on seeds that no claim is judged on, and as many are tried as the budget allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from .judge import Verdict
+from .reading import Reading, Selection
+
+Verdicts = Mapping[str, Sequence[Verdict]]
+"""The verdict on each part of the claim, by figure."""
+
+Change = tuple[str, str]
+"""A choice, and its value."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A selection that was tried.
+
+    Attributes
+    ----------
+    changes
+        In which choices it differs from the plain reading, in the order of the text.
+    verdicts
+        By figure.
+    """
+
+    changes: tuple[Change, ...]
+    verdicts: Verdicts
+
+    @property
+    def n_parts(self) -> int:
+        """The number of parts that hold, over all figures."""
+        return sum(verdict is Verdict.HOLDS for verdicts in self.verdicts.values() for verdict in verdicts)
+
+    @property
+    def holds(self) -> frozenset[str]:
+        """The figures whose claim holds: all of its parts do."""
+        return frozenset(
+            figure
+            for figure, verdicts in self.verdicts.items()
+            if all(verdict is Verdict.HOLDS for verdict in verdicts)
+        )
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """Larger is better: more parts, then more claims, then fewer changes."""
+        return self.n_parts, len(self.holds), -len(self.changes)
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """All attempts of a search, in order; the first is the plain reading."""
+
+    attempts: tuple[Attempt, ...]
+
+    @property
+    def best(self) -> Attempt:
+        """The attempt of the joint reading: of equal ones the first."""
+        return max(self.attempts, key=lambda attempt: attempt.rank)
+
+    @property
+    def never(self) -> list[str]:
+        """Figures whose claim held in no attempt."""
+        return [
+            figure
+            for figure in self.attempts[0].verdicts
+            if not any(figure in attempt.holds for attempt in self.attempts)
+        ]
+
+    @property
+    def never_together(self) -> list[tuple[str, str]]:
+        """Pairs of figures whose claims held, each in some attempt, but in none both."""
+        figures = [figure for figure in self.attempts[0].verdicts if figure not in self.never]
+        return [
+            pair
+            for pair in combinations(figures, 2)
+            if not any(attempt.holds.issuperset(pair) for attempt in self.attempts)
+        ]
+
+    def decided_by(self, choice: str) -> dict[str, tuple[frozenset[str], frozenset[str]]]:
+        """By value of a choice: the figures whose claims hold with this change alone and not in the plain reading.
+
+        And those for which it is the other way round.
+        """
+        plain = self.attempts[0].holds
+        single = {attempt.changes[0]: attempt.holds for attempt in self.attempts if len(attempt.changes) == 1}
+        return {value: (holds - plain, plain - holds) for (name, value), holds in single.items() if name == choice}
+
+
+def search(reading: Reading, judge: Callable[[Selection], Verdicts], budget: int) -> SearchResult:
+    """Search for the joint reading.
+
+    Parameters
+    ----------
+    reading
+        The choices, and the values that the text allows.
+    judge
+        The verdicts under a selection.
+    budget
+        Most selections to try, at least 1.
+    """
+    attempts = dict[tuple[Change, ...], Attempt]()
+
+    def attempt(changes: Iterable[Change]) -> None:
+        ordered = _in_order(reading, dict(changes))
+        if ordered not in attempts and len(attempts) < budget:
+            attempts[ordered] = Attempt(ordered, judge(reading.selection("plain") | dict(ordered)))
+
+    attempt(())
+    singles = list(_changes(reading))
+    for change in singles:
+        attempt((change,))
+    # the promising ones first, as the budget may end among the pairs
+    tried = [change for change in singles if (change,) in attempts]
+    tried.sort(key=lambda change: attempts[(change,)].rank, reverse=True)
+    for first, second in sorted(combinations(tried, 2), key=lambda pair: tried.index(pair[0]) + tried.index(pair[1])):
+        if first[0] != second[0]:
+            attempt((first, second))
+    best = None
+    while best != (leader := SearchResult(tuple(attempts.values())).best):
+        best = leader
+        for change in singles:
+            attempt((*best.changes, change))
+    return SearchResult(tuple(attempts.values()))
+
+
+def _changes(reading: Reading) -> Iterator[Change]:
+    """Each value of each choice but the plain one."""
+    for choice in reading.choices:
+        yield from ((choice.name, value) for value in choice.values if value != choice.plain)
+
+
+def _in_order(reading: Reading, values: Selection) -> tuple[Change, ...]:
+    """The changes in the order of the text, without plain values."""
+    return tuple(
+        (choice.name, values[choice.name])
+        for choice in reading.choices
+        if values.get(choice.name, choice.plain) != choice.plain
+    )

@@ -1,0 +1,98 @@
+"""The search for a joint reading, on made-up claims."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from skedge.studies.judge import Verdict
+from skedge.studies.reading import Choice, Option, Reading, Selection
+from skedge.studies.search import Verdicts, search
+
+HOLDS, FAILS = Verdict.HOLDS, Verdict.FAILS
+
+
+def reading_of(**values: list[str]) -> Reading:
+    """A reading with these choices, of which the first value is the plain one."""
+    choices = [
+        Choice(
+            name=name, text="silent", at="Sec. I", open="all", why="the first", plain=names[0], joint=names[0],
+            values={value: Option(text=value) for value in names},
+        )
+        for name, names in values.items()
+    ]  # fmt: skip
+    return Reading(paper="made-up", base="s1", choices=choices)
+
+
+def judge_of(claims: dict[str, list[Callable[[Selection], bool]]]) -> Callable[[Selection], Verdicts]:
+    """Judges claims that are functions of the selection; counts its calls."""
+
+    def judge(selection: Selection) -> Verdicts:
+        calls.append(tuple(selection.values()))
+        return {figure: [HOLDS if part(selection) else FAILS for part in parts] for figure, parts in claims.items()}
+
+    calls: list[tuple[str, ...]] = []
+    judge.calls = calls  # type: ignore[attr-defined]
+    return judge
+
+
+THREE = reading_of(a=["0", "1"], b=["0", "1", "2"], c=["0", "1"])
+
+
+def test_a_reading_that_changes_three_choices_is_found() -> None:
+    """Each choice wins a part of its own; the best has all three, and no selection is tried twice."""
+    judge = judge_of({"f": [lambda s: s["a"] == "1", lambda s: s["b"] == "2"], "g": [lambda s: s["c"] == "1"]})
+    result = search(THREE, judge, 100)
+    assert dict(result.best.changes) == {"a": "1", "b": "2", "c": "1"}
+    assert result.best.holds == {"f", "g"}
+    calls = judge.calls  # type: ignore[attr-defined]
+    assert len(calls) == len(set(calls)) == len(result.attempts)
+    assert result.attempts[0].changes == ()
+
+
+def test_two_choices_that_only_help_together_are_found() -> None:
+    judge = judge_of({"f": [lambda s: s["a"] == s["c"] == "1"]})
+    assert dict(search(THREE, judge, 100).best.changes) == {"a": "1", "c": "1"}
+
+
+def test_of_equal_readings_the_one_nearest_to_the_plain_one_is_taken() -> None:
+    judge = judge_of({"f": [lambda _: True]})
+    assert search(THREE, judge, 100).best.changes == ()
+
+
+def test_claims_rank_after_parts() -> None:
+    """Equal parts: the reading under which a whole claim holds is better."""
+    judge = judge_of(
+        {
+            "f": [lambda s: s["b"] != "1", lambda s: s["b"] == "2"],
+            "g": [lambda s: s["b"] == "1", lambda s: s["b"] == "0"],
+        }
+    )
+    assert dict(search(THREE, judge, 100).best.changes) == {"b": "2"}
+
+
+@pytest.mark.parametrize("budget", [1, 3, 7])
+def test_no_more_are_tried_than_the_budget_allows(budget: int) -> None:
+    result = search(THREE, judge_of({"f": [lambda s: s["a"] == "1"]}), budget)
+    assert len(result.attempts) == budget
+
+
+def test_what_holds_never_and_never_together_is_told() -> None:
+    """Figures f and g hold under different values of one choice; h under none."""
+    judge = judge_of(
+        {"f": [lambda s: s["b"] == "1"], "g": [lambda s: s["b"] == "2"], "h": [lambda _: False], "i": [lambda _: True]}
+    )
+    result = search(THREE, judge, 100)
+    assert result.never == ["h"]
+    assert result.never_together == [("f", "g")]
+    assert result.decided_by("b") == {"1": ({"f"}, frozenset()), "2": ({"g"}, frozenset())}
+    assert result.decided_by("a") == {"1": (frozenset(), frozenset())}
+
+
+def test_every_pair_is_tried_where_the_budget_allows() -> None:
+    result = search(THREE, judge_of({"f": [lambda _: False]}), 100)
+    pairs = {attempt.changes for attempt in result.attempts if len(attempt.changes) == 2}
+    singles = [("a", "1"), ("b", "1"), ("b", "2"), ("c", "1")]
+    assert pairs == {pair for pair in itertools.combinations(singles, 2) if pair[0][0] != pair[1][0]}
