@@ -36,7 +36,16 @@ def rows(*ratios: tuple[int, int, float]) -> pl.DataFrame:
     """Of (seed, jobs, ratio); every optimum is proved."""
     return pl.DataFrame(
         [
-            {"seed": seed, "at": at, "epsilon": 0.0, "value": value, "best": 1.0, "bound": 1.0}
+            {
+                "seed": seed,
+                "at": at,
+                "epsilon": 0.0,
+                "policy": "pdors",
+                "value": value,
+                "done": 1.0,
+                "best": 1.0,
+                "bound": 1.0,
+            }
             for seed, at, value in ratios
         ]
     )

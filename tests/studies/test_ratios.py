@@ -35,7 +35,15 @@ def rows(okita: list[float], fifo: list[float]) -> pl.DataFrame:
     """Ratios at each point; the optimum of the first is proved, the others' bounds are 10 % below what was found."""
     return pl.DataFrame(
         [
-            {"seed": 0, "at": at, "policy": policy, "value": value, "best": 10.0, "bound": 9.0 if at else 10.0}
+            {
+                "seed": 0,
+                "at": at,
+                "policy": policy,
+                "value": value,
+                "done": 1.0,
+                "best": 10.0,
+                "bound": 9.0 if at else 10.0,
+            }
             for policy, values in (("okita", okita), ("fifo", fifo))
             for at, value in enumerate(values)
         ]
@@ -77,7 +85,7 @@ def test_the_shipped_studies_name_sites_and_jobs() -> None:
 def _level(of: Ratios) -> pl.DataFrame:
     return pl.DataFrame(
         [
-            {"seed": 0, "at": one.at, "policy": policy, "value": 1.0, "best": 1.0, "bound": 1.0}
+            {"seed": 0, "at": one.at, "policy": policy, "value": 1.0, "done": 1.0, "best": 1.0, "bound": 1.0}
             for policy in of.all_policies
             for one in of.instances(0)
         ]

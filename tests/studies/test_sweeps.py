@@ -23,6 +23,7 @@ from skedge.scenario.save import digest_of
 from skedge.studies.kinds.course import BUSY, Course
 from skedge.studies.kinds.feasibility import Feasibility
 from skedge.studies.kinds.sweep import Gain, Sweep
+from skedge.studies.outcome import caveats_of
 from skedge.studies.simulate import run_simulations
 from skedge.studies.study import read_study
 
@@ -47,7 +48,7 @@ def rows(**by_policy: list[list[float]]) -> pl.DataFrame:
     """Values by policy: a list for each seed, a number for each value of TWO."""
     return pl.DataFrame(
         [
-            {"policy": policy, "seed": seed, "at": at, "value": value}
+            {"policy": policy, "seed": seed, "at": at, "value": value, "done": 1.0}
             for policy, of in by_policy.items()
             for seed, numbers in enumerate(of)
             for at, value in zip(TWO.values, numbers, strict=True)
@@ -223,7 +224,10 @@ def test_a_course_is_judged_by_its_largest_share() -> None:
     )  # fmt: skip
     of = {"a": (2.0, [0.5, 1.0]), "b": (3.0, [0.2, 0.9, 0.9])}
     table = pl.DataFrame(
-        [{"policy": p, "seed": 0, "at": "x", "value": value, BUSY: busy} for p, (value, busy) in of.items()]
+        [
+            {"policy": p, "seed": 0, "at": "x", "value": value, "done": 1.0, BUSY: busy}
+            for p, (value, busy) in of.items()
+        ]
     )
     outcome = study.outcome(repeated(table, 5))
     assert verdicts(outcome) == "yyn"
@@ -331,3 +335,13 @@ def test_studies_of_the_same_runs_share_them_whatever_they_compare(tmp_path: Pat
     assert [row["utility_total"] for row in second] == [row["value"] for row in first]
     here = run_simulations(asked, ("acceptance_share", "utility_total"), lambda *_: None)
     assert here == second
+
+
+def test_a_claim_about_hardly_any_job_or_about_nothing_says_so() -> None:
+    """Counts that are 0 everywhere, and policies that complete few of the jobs."""
+    table = rows(pdors=[[0.0, 0.0]], oasis=[[1.0, 2.0]]).with_columns(done=pl.lit(0.12))
+    assert caveats_of(table, "preemptions") == (
+        "preemptions of pdors is 0 in each of its 2 runs",
+        "no policy completes more than 12% of the jobs in the mean",
+    )
+    assert caveats_of(rows(pdors=[[0.0, 1.0]], oasis=[[1.0, 2.0]]), "preemptions") == ()

@@ -131,7 +131,9 @@ def _train(study: Study, settings: LiveSettings, context: RunContext, watch: _Wa
     (context.folder / "runs").mkdir(exist_ok=True)
 
     def report_done(result: TrialResult, record: Run) -> None:
-        _save_run(record, context.folder / "runs" / result.trial.label)
+        folder = context.folder / "runs" / result.trial.label
+        folder.mkdir()
+        record.write(folder)
         watch.report_done(result.trial.label, result.violations)
 
     with testbed(study.servers, study.scenario) as bed:
@@ -141,10 +143,3 @@ def _train(study: Study, settings: LiveSettings, context: RunContext, watch: _Wa
             return run_trials(study, seeds, bed, report_done, context.where.cache)
 
         yield measure
-
-
-def _save_run(record: Run, folder: Path) -> None:
-    """Write a run's folder, unless the run is one of another hypothesis, too."""
-    if not folder.exists():
-        folder.mkdir()
-        record.write(folder)
