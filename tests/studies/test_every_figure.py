@@ -111,12 +111,8 @@ def test_quickly_there_is_one_seed_and_nothing_is_decided(few: list[Study], sked
         (("all", "fig3"), "reproduce all runs every figure; for fig3 alone: skedge reproduce PAPER fig3"),
         (("all", "pdors"), "reproduce all runs every figure; for pdors alone: skedge reproduce pdors"),
         (("all", "--resume", "x"), "reproduce all continues in its --out by itself: leave --resume out"),
-        (("all", "--readings"), "--readings is for one paper: skedge reproduce PAPER --readings"),
-        (
-            ("she", "fig3", "--readings"),
-            "reproduce PAPER --readings runs every figure; for fig3 alone: skedge reproduce she fig3",
-        ),
-        (("she", "fig3", "--reading", "odd"), "--reading 'odd': there are plain and joint"),
+        (("all", "--readings"), "'all' has no reading; jsac22, okita, pdors, she have one"),
+        (("pdors", "fig5", "--readings"), "pdors fig5: is made once, and --readings is for simulated figures"),
         (
             ("she", "--readings", "--resume", "x"),
             "reproduce PAPER --readings continues in its --out by itself: leave --resume out",

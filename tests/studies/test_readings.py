@@ -12,7 +12,16 @@ from skedge.core.errors import InputError
 from skedge.core.registry import make_policy
 from skedge.studies.claims import coarse
 from skedge.studies.paper_page import read_search
-from skedge.studies.reading import KEPT, Choice, Option, Printed, Reading, all_readings, reading_of, with_parameters
+from skedge.studies.reading import (
+    KEPT,
+    ChoiceValue,
+    OpenChoice,
+    PrintedSetting,
+    Reading,
+    all_readings,
+    reading_of,
+    with_parameters,
+)
 from skedge.studies.study import all_studies, study_files, study_under
 
 PAPERS = sorted(all_readings())
@@ -23,18 +32,18 @@ FIGURES = Path(__file__).parents[2] / "docs" / "figures"
 
 
 def small() -> Reading:
-    cloud = Choice(
+    cloud = OpenChoice(
         name="cloud", text="a cloud", at="Sec. II", open="its size", why="none is printed",
         plain="endless", joint="forty",
         values={
-            "endless": Option(text="no limit"),
-            "forty": Option(
+            "endless": ChoiceValue(text="no limit"),
+            "forty": ChoiceValue(
                 text="40 workers", set={"slot": "2h"}, policies={"batch": {"cloud_capacity": 40}},
                 settings={"fig9": {"metric": "jobs"}},
             ),
         },
     )  # fmt: skip
-    printed = Printed(figures=["fig9"], text="200 jobs", at="Sec. VI", set={"workload.synthetic.jobs": 200})
+    printed = PrintedSetting(figures=["fig9"], text="200 jobs", at="Sec. VI", set={"workload.synthetic.jobs": 200})
     return Reading(paper="she", base="s2", choices=[cloud], printed=[printed])
 
 
@@ -75,7 +84,7 @@ def test_a_selection_that_the_text_does_not_allow_is_refused(selection: dict[str
 def test_a_choice_whose_value_is_not_there_is_refused() -> None:
     fields = small().choices[0].model_dump() | {"joint": "fifty"}
     with pytest.raises(ValidationError, match="joint is 'fifty', which is none of endless, forty"):
-        Choice.model_validate(fields)
+        OpenChoice.model_validate(fields)
 
 
 def test_the_parameters_of_a_reading_give_way_to_a_figures_own() -> None:

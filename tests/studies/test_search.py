@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from skedge.studies.judge import Verdict
-from skedge.studies.reading import Choice, Option, Reading, Selection
+from skedge.studies.reading import ChoiceValue, OpenChoice, Reading, Selection
 from skedge.studies.search import Verdicts, search
 
 HOLDS, FAILS = Verdict.HOLDS, Verdict.FAILS
@@ -17,9 +17,9 @@ HOLDS, FAILS = Verdict.HOLDS, Verdict.FAILS
 def reading_of(**values: list[str]) -> Reading:
     """A reading with these choices, of which the first value is the plain one."""
     choices = [
-        Choice(
+        OpenChoice(
             name=name, text="silent", at="Sec. I", open="all", why="the first", plain=names[0], joint=names[0],
-            values={value: Option(text=value) for value in names},
+            values={value: ChoiceValue(text=value) for value in names},
         )
         for name, names in values.items()
     ]  # fmt: skip

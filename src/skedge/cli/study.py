@@ -24,7 +24,7 @@ from skedge.studies.study import LiveSettings, Study, find_study, studies_of
 
 from .console import err, out, print_json
 from .extra import check_live
-from .figures import FigureSelection, run_all_figures
+from .figures import FigureSelection, create_folder, run_all_figures
 from .options import RayOption, ResumeOption
 from .progress import open_cache, progress
 from .readings import run_readings
@@ -51,20 +51,18 @@ def reproduce(
     resume: ResumeOption = None,
     quick: Annotated[bool, typer.Option("--quick", help="Of all: simulated, one seed, no solver above 1 s.")] = False,
     simulated: Annotated[bool, typer.Option("--simulated", help="Of all: leave out those that train.")] = False,
-    reading: Annotated[
-        str, typer.Option(help="Of a figure: under the plain or the joint reading of its paper.")
-    ] = "plain",
     readings: Annotated[
         bool,
-        typer.Option("--readings", help="Of a paper: search for its joint reading, then every figure under both."),
+        typer.Option(
+            "--readings",
+            help="Of a paper: search for its joint reading, then make all under both readings. Of a figure: both.",
+        ),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Reproduce a paper's figure, simulated or with real training: check its claim, write results and figure."""
-    if reading not in KEPT:
-        raise InputError(f"--reading {reading!r}: there are {' and '.join(KEPT)}")
-    if paper == "all" or readings:
-        _check_whole(paper, figure, resume, readings=readings)
+    if paper == "all" or (readings and figure is None):
+        _check_whole(figure, resume, readings=readings)
         selection = FigureSelection(
             folder or Path("figures"),
             1 if quick else seeds,
@@ -77,38 +75,59 @@ def reproduce(
     if quick or simulated:
         raise InputError("--quick and --simulated are for all figures: skedge reproduce all, or PAPER --readings")
     if figure is None:
-        _list(studies_of(paper, reading), as_json=as_json)
+        _list(studies_of(paper), as_json=as_json)
         return
-    study = find_study(paper, figure, reading)
-    # refused, as the options would silently do nothing
-    if ray is not None and isinstance(study.settings, LiveSettings | Feasibility):
-        raise InputError(f"{study.name}: makes no simulated runs, which --ray is for")
-    if resume is not None and isinstance(study.settings, Feasibility):
-        raise InputError(f"{study.name}: makes no runs, which --resume is for")
-    target = folder or Path(study.name)
-    with open_cache(resume, quiet=as_json) as cache, new_folder(target) as temp_folder, progress(quiet=as_json) as bar:
-        if study.trained:
-            check_live()
-        results = findings(study, seeds, RunContext(trace, Executor(-1, ray, cache), temp_folder, bar))
-        write_findings(results, temp_folder)
+    studies = [find_study(paper, figure, reading) for reading in (KEPT if readings else KEPT[:1])]
+    _check_figure(studies[0], ray, resume, readings=readings)
+    target = folder or Path(f"{paper}-{figure}")
+    if readings:
+        create_folder(target)
+    outcomes = []
+    with open_cache(resume, quiet=as_json) as cache:
+        for study in studies:
+            study_folder = target / study.reading if readings else target
+            results = _run_study(study, seeds, trace, Executor(-1, ray, cache), study_folder, quiet=as_json)
+            outcomes.append((results, study_folder))
     if as_json:
-        print_json({"folder": str(target), **results.plain()})
+        plain = [{"folder": str(study_folder), **results.plain()} for results, study_folder in outcomes]
+        print_json(plain if readings else plain[0])
     else:
-        _show(results, target)
-    if results.broken:
+        for results, study_folder in outcomes:
+            _show(results, study_folder)
+    if any(results.broken for results, _ in outcomes):
         raise typer.Exit(1)
 
 
-def _check_whole(paper: str, figure: str | None, resume: Path | None, *, readings: bool) -> None:
-    """Check the options of a command for more than one figure."""
+def _run_study(
+    study: Study, seeds: int | None, trace: Path | None, where: Executor, folder: Path, *, quiet: bool
+) -> StudyResults:
+    """Run a study into a new folder."""
+    with new_folder(folder) as temp_folder, progress(quiet=quiet) as bar:
+        if study.trained:
+            check_live()
+        results = findings(study, seeds, RunContext(trace, where, temp_folder, bar))
+        write_findings(results, temp_folder)
+    return results
+
+
+def _check_whole(figure: str | None, resume: Path | None, *, readings: bool) -> None:
+    """Check the options of a command for every figure."""
     command = "PAPER --readings" if readings else "all"
-    if readings and paper == "all":
-        raise InputError("--readings is for one paper: skedge reproduce PAPER --readings")
     if figure is not None:
-        alone = figure if figure in PAPERS else f"{'PAPER' if paper == 'all' else paper} {figure}"
-        raise InputError(f"reproduce {command} runs every figure; for {figure} alone: skedge reproduce {alone}")
+        alone = figure if figure in PAPERS else f"PAPER {figure}"
+        raise InputError(f"reproduce all runs every figure; for {figure} alone: skedge reproduce {alone}")
     if resume is not None:
         raise InputError(f"reproduce {command} continues in its --out by itself: leave --resume out")
+
+
+def _check_figure(study: Study, ray: str | None, resume: Path | None, *, readings: bool) -> None:
+    """Refuse options that would silently do nothing for a figure."""
+    if ray is not None and isinstance(study.settings, LiveSettings | Feasibility):
+        raise InputError(f"{study.paper} {study.figure}: makes no simulated runs, which --ray is for")
+    if resume is not None and isinstance(study.settings, Feasibility):
+        raise InputError(f"{study.paper} {study.figure}: makes no runs, which --resume is for")
+    if readings and not study.simulated:
+        raise InputError(f"{study.paper} {study.figure}: is made once, and --readings is for simulated figures")
 
 
 def _list(studies: list[Study], *, as_json: bool) -> None:

@@ -24,6 +24,7 @@ from skedge.report.write import write_report
 from .figure import Figure, svg
 from .judge import Judgement, Verdict, judge, overall
 from .outcome import Cell, Outcome, format_cell
+from .reading import KEPT
 from .study import Study
 
 _LIBRARIES = ("skedge", "torch", "ray")
@@ -111,8 +112,8 @@ class StudyResults:
     def command(self) -> str:
         """The command that repeats the study."""
         trace = " --trace FILE" if self.study.with_trace else ""
-        reading = f" --reading {self.study.reading}" if self.study.reading and self.study.simulated else ""
-        return f"skedge reproduce {self.study.paper} {self.study.figure}{reading} --seeds {self.seeds}{trace}"
+        readings = " --readings" if self.study.reading == KEPT[1] else ""
+        return f"skedge reproduce {self.study.paper} {self.study.figure}{readings} --seeds {self.seeds}{trace}"
 
     @property
     def seed_numbers(self) -> list[int]:

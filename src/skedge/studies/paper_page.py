@@ -10,8 +10,8 @@ from typing import Any
 
 from .judge import Verdict
 from .page import bullets, html_page, section, table
-from .reading import KEPT, Choice, Reading, reading_of
-from .search import Attempt, SearchResult
+from .reading import KEPT, OpenChoice, Reading, reading_of
+from .search import SearchResult, TriedReading
 from .study import SEARCHED, Study
 
 _COUNTED = (Verdict.HOLDS, Verdict.EASIER, Verdict.FAILS, Verdict.OPEN)
@@ -32,7 +32,7 @@ def read_search(file: Path) -> tuple[SearchResult, str] | None:
         return None
     content = json.loads(file.read_text(encoding="utf-8"))
     attempts = (
-        Attempt(
+        TriedReading(
             tuple(a["changes"].items()),
             {figure: [Verdict(verdict) for verdict in v] for figure, v in a["verdicts"].items()},
         )
@@ -133,7 +133,7 @@ def _choices(reading: Reading, result: SearchResult | None) -> str:
     return table(columns, rows) + (table(("printed for", "the text"), printed) if printed else "")
 
 
-def _decided(choice: Choice, result: SearchResult) -> str:
+def _decided(choice: OpenChoice, result: SearchResult) -> str:
     """Which claims a change of this choice alone wins and loses, on the seeds of the search."""
     changes = []
     for value, (won, lost) in result.decided_by(choice.name).items():

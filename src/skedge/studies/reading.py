@@ -50,13 +50,13 @@ class Setting(BaseModel):
     settings: dict[str, dict[str, Any]] = {}
 
 
-class Option(Setting):
+class ChoiceValue(Setting):
     """A value of a choice; `text`: the value in words."""
 
     text: str
 
 
-class Printed(Setting):
+class PrintedSetting(Setting):
     """What a paper prints for some figures alone.
 
     Attributes
@@ -72,7 +72,7 @@ class Printed(Setting):
     at: str
 
 
-class Choice(BaseModel):
+class OpenChoice(BaseModel):
     """Something that a paper's text leaves open or contradicts.
 
     Attributes
@@ -103,10 +103,10 @@ class Choice(BaseModel):
     joint: str
     why: str
     figures: list[str] = []
-    values: dict[str, Option] = Field(min_length=2)
+    values: dict[str, ChoiceValue] = Field(min_length=2)
 
     @model_validator(mode="after")
-    def _knows_its_values(self) -> Choice:
+    def _knows_its_values(self) -> OpenChoice:
         for reading in KEPT:
             if (value := getattr(self, reading)) not in self.values:
                 raise ValueError(f"{self.name}: {reading} is {value!r}, which is none of {', '.join(self.values)}")
@@ -145,8 +145,8 @@ class Reading(BaseModel):
     paper: str
     base: str
     budget: int = Field(60, ge=1)
-    choices: list[Choice] = []
-    printed: list[Printed] = []
+    choices: list[OpenChoice] = []
+    printed: list[PrintedSetting] = []
     impossible: list[Impossible] = []
 
     @model_validator(mode="after")

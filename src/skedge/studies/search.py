@@ -22,7 +22,7 @@ Change = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Attempt:
+class TriedReading:
     """A selection that was tried.
 
     Attributes
@@ -60,10 +60,10 @@ class Attempt:
 class SearchResult:
     """All attempts of a search, in order; the first is the plain reading."""
 
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[TriedReading, ...]
 
     @property
-    def best(self) -> Attempt:
+    def best(self) -> TriedReading:
         """The attempt of the joint reading: of equal ones the first."""
         return max(self.attempts, key=lambda attempt: attempt.rank)
 
@@ -108,12 +108,12 @@ def search(reading: Reading, judge: Callable[[Selection], Verdicts], budget: int
     budget
         Most selections to try, at least 1.
     """
-    attempts = dict[tuple[Change, ...], Attempt]()
+    attempts = dict[tuple[Change, ...], TriedReading]()
 
     def attempt(changes: Iterable[Change]) -> None:
         ordered = _in_order(reading, dict(changes))
         if ordered not in attempts and len(attempts) < budget:
-            attempts[ordered] = Attempt(ordered, judge(reading.selection("plain") | dict(ordered)))
+            attempts[ordered] = TriedReading(ordered, judge(reading.selection("plain") | dict(ordered)))
 
     attempt(())
     singles = list(_changes(reading))
