@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from skedge.core.events import Event, Order
 from skedge.core.kernel.absorb import absorb
-from skedge.core.kernel.apply import apply
+from skedge.core.kernel.accept import accept
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.cluster import Cluster
 from skedge.core.policy import BasePolicy, View
@@ -101,7 +101,7 @@ class InteractiveKernel(Kernel):
             if isinstance(item, Question):
                 answer = yield item
             else:
-                apply(self, item)
+                accept(self, item)
                 orders.append(item)
         return orders + self._completed(event, orders)
 
