@@ -118,6 +118,8 @@ def check_chunks(k: Chunks, lags: Lags, findings: Findings, slack: int, *, haprf
 
     Parameters
     ----------
+    k
+        The runs of dispatched chunks.
     lags
         When chunks are too far ahead of others.
     findings

@@ -29,6 +29,10 @@ def check_begins(c: Columns, findings: Findings, data_orders: pl.DataFrame, slac
 
     Parameters
     ----------
+    c
+        Columns of the record.
+    findings
+        Receives the violations.
     data_orders
         The data supplied to servers (:func:`~skedge.analysis.supplies.supplies`).
     slack

@@ -107,6 +107,8 @@ def check_early_uploads(
 
     Parameters
     ----------
+    c
+        Columns of the record.
     findings
         Receives the violations.
     slack

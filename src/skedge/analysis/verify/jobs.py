@@ -149,6 +149,10 @@ def check_preempted_flags(k: Chunks, findings: Findings, yields: Mask, *, preemp
 
     Parameters
     ----------
+    k
+        The runs of dispatched chunks.
+    findings
+        Receives the violations.
     yields
         By chunk run: whether the chunk gives way after it (:meth:`.lag.Lags.yielding_runs`).
     preemptive

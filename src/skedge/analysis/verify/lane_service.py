@@ -70,6 +70,10 @@ def lane_service(runs: LaneRuns, queue: LaneQueue, *, preemptive: bool, slack: i
 
     Parameters
     ----------
+    runs, queue
+        The runs on the lanes, and when each chunk is there to be served.
+    preemptive
+        Whether lanes preempt chunks.
     slack
         Tolerance [µs].
     room

@@ -249,6 +249,8 @@ def holds_workers(c: Columns, job: Ints, time: Ints, slack: int) -> Bools:
 
     Parameters
     ----------
+    c
+        Columns of the record.
     job, time
         Jobs and times [µs], shape ``(rows,)``.
     slack
@@ -296,6 +298,8 @@ def check_suspensions(c: Columns, findings: Findings, promised: str, *, slots: b
 
     Parameters
     ----------
+    c
+        Columns of the record.
     findings
         Receives the violations.
     promised

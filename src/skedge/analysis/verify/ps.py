@@ -25,6 +25,8 @@ def check_ps_slots(c: Columns, findings: Findings, slack: int, colocation: Coloc
 
     Parameters
     ----------
+    c
+        Columns of the record.
     findings
         Receives the violations.
     slack
@@ -66,6 +68,10 @@ def check_edge_first(c: Columns, findings: Findings, kind: Ints, in_cloud: Bools
 
     Parameters
     ----------
+    c
+        Columns of the record.
+    findings
+        Receives the violations.
     kind
         PS type of the job of each row.
     in_cloud

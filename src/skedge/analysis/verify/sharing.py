@@ -32,6 +32,8 @@ def check_sharing(c: Columns, findings: Findings, slack: int, *, sticky: bool) -
 
     Parameters
     ----------
+    c
+        Columns of the record.
     findings
         Receives the violations.
     slack

@@ -87,10 +87,18 @@ class RayWorld:
 
     Parameters
     ----------
+    scenario
+        Cluster and jobs; for a service without jobs.
     programs
         What each job trains, by job id.
     engine
         The Ray cluster, or :class:`NoEngine` to rebuild a run from its journal without side effects.
+    preemptive
+        Whether a chunk that arrives on a lane may displace the one in service.
+    journal
+        Where inputs are written, and from which an earlier life is rebuilt; None: nowhere.
+    began
+        Start of the run, by ``time.time()``; None: now.
     submit
         For a service: called with a submitted job and the time [µs]; returns the scenario with it, and its program.
     job_log
