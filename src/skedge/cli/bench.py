@@ -16,6 +16,7 @@ from skedge.bench.suite import SEEDS, SIZES, VERSION, tasks
 from skedge.report.write import write_report
 
 from .console import amount, out
+from .lazy import command_group
 from .progress import run_progress
 
 
@@ -29,12 +30,9 @@ class _RunFirst(TyperGroup):
         return super().parse_args(ctx, args if named else ["run", *args])
 
 
-bench_app = typer.Typer(
+bench_app = command_group(
+    "Run policies over a frozen suite of scenarios with proved bounds, check results, and make a leaderboard.",
     cls=_RunFirst,
-    help="Run policies over a frozen suite of scenarios with proved bounds, check results, and make a leaderboard.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    add_completion=False,
 )
 
 

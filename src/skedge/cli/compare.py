@@ -25,7 +25,7 @@ from skedge.report.write import write_report
 from skedge.runs.parallel import prestarted_workers
 
 from .console import err, finite, out, print_json
-from .options import RayOption, ResumeOption, with_groups
+from .options import JsonOption, RayOption, ResumeOption, ScenarioArgument, with_groups
 
 if TYPE_CHECKING:
     from skedge.comparison.comparison import Comparison, Failure
@@ -78,9 +78,7 @@ class Output:
 
 @with_groups
 def compare_command(
-    scenario: Annotated[
-        str, typer.Argument(help="A scenario file (YAML), or a shipped one: demo, demo-divisible, s1 to s4.")
-    ],
+    scenario: ScenarioArgument,
     *,
     policies: Annotated[str, typer.Option(help="Policies, separated by commas.")] = ",".join(DEMO_POLICIES),
     seeds: Annotated[
@@ -91,7 +89,7 @@ def compare_command(
     verify: Annotated[bool, typer.Option(help="Check every rule of the model on each record.")] = True,
     ray: RayOption = None,
     resume: ResumeOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Compare policies over several seeds, in parallel, every run verified, with 95 % confidence intervals."""
     page, execution = output.page(), {"processes": processes, "verify": verify, "ray": ray}

@@ -17,22 +17,13 @@ from skedge.report.write import write_report
 from skedge.runs.new_folder import new_folder
 from skedge.scenario.file import load_cluster_file
 
-from .console import out, print_json
+from .console import out, print_answer, print_json
+from .lazy import command_group
 
 # tagged with the version of skedge that writes the manifests
 _IMAGE, _CHUNKS = f"skedge:{version('skedge')}", "/var/lib/skedge"
 
-deploy_app = typer.Typer(
-    help="The live service on Kubernetes: manifests to apply.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    add_completion=False,
-)
-
-
-@deploy_app.callback()
-def deploy() -> None:
-    """The live service on Kubernetes: manifests to apply."""
+deploy_app = command_group("The live service on Kubernetes: manifests to apply.")
 
 
 @deploy_app.command()
@@ -94,10 +85,8 @@ def helm(
         except InputError as error:
             raise InputError(f"{cluster}: {error}") from error
         write(files, temp_folder)
-    if as_json:
-        print_json({"folder": str(folder), "files": list(files)})
-    else:
-        out.print(f"{folder}: install with helm install skedge {folder} --namespace NAMESPACE", soft_wrap=True)
+    sentence = f"{folder}: install with helm install skedge {folder} --namespace NAMESPACE"
+    print_answer({"folder": str(folder), "files": list(files)}, sentence, as_json=as_json, soft_wrap=True)
 
 
 def _must_be_new(file: Path, *, replace: bool) -> None:

@@ -11,25 +11,18 @@ import typer
 
 from skedge.live.control.audit import AUDIT, Audit
 
-from .client import print_answer
+from .console import print_answer
 from .extra import check_live
+from .lazy import command_group
 from .options import STATE, JsonOption
 from .state_lock import local_user, lock_stopped
 
 if TYPE_CHECKING:
     from skedge.live.control.journal_repair import JournalCheck
 
-journal_app = typer.Typer(
-    help="Check the journal of a service, and repair it.", no_args_is_help=True, rich_markup_mode=None,
-    add_completion=False,
-)  # fmt: skip
+journal_app = command_group("Check the journal of a service, and repair it.")
 
 StateArgument = Annotated[Path, typer.Argument(help="Folder of the service's state.")]
-
-
-@journal_app.callback()
-def journal() -> None:
-    """Check the journal of a service, and repair it."""
 
 
 @journal_app.command()

@@ -5,29 +5,18 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from skedge.core.errors import SkedgeError
 from skedge.live.control.states import NOTIFIED
 
-from .client import print_answer
-from .console import out, print_json
+from .console import print_answer, print_json, print_table
 from .extra import check_live
+from .lazy import command_group
 from .options import STATE, JsonOption, StateOption
 
-notify_app = typer.Typer(
-    help="Send messages to mail, chat or a web address when jobs complete, fail or are preempted.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    add_completion=False,
-)
+notify_app = command_group("Send messages to mail, chat or a web address when jobs complete, fail or are preempted.")
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the receiver.")]
-
-
-@notify_app.callback()
-def notify() -> None:
-    """Send messages to mail, chat or a web address when jobs complete, fail or are preempted."""
 
 
 @notify_app.command()
@@ -56,17 +45,9 @@ def list_receivers(state: StateOption = STATE, as_json: JsonOption = False) -> N
 
     receivers = read_receivers(state)
     if as_json:
-        print_json(
-            [
-                {"name": receiver.name, "url": receiver.shown(), "on": receiver.on, "jobs": receiver.jobs}
-                for receiver in receivers
-            ]
-        )
-        return
-    table = Table("name", "url", "on", "jobs")
-    for receiver in receivers:
-        table.add_row(receiver.name, receiver.shown(), ", ".join(receiver.on), receiver.jobs)
-    out.print(table)
+        print_json([{"name": r.name, "url": r.shown(), "on": r.on, "jobs": r.jobs} for r in receivers])
+    else:
+        print_table(("name", "url", "on", "jobs"), ((r.name, r.shown(), ", ".join(r.on), r.jobs) for r in receivers))
 
 
 @notify_app.command("test")

@@ -5,26 +5,16 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from skedge.live.control.states import ROLES
 
-from .console import out, print_json
+from .console import print_answer, print_json, print_table
+from .lazy import command_group
 from .options import STATE, JsonOption, StateOption
 
-token_app = typer.Typer(
-    help="Add, list and revoke named tokens of a service, each with a role.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    add_completion=False,
-)
+token_app = command_group("Add, list and revoke named tokens of a service, each with a role.")
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the token, which the audit log has.")]
-
-
-@token_app.callback()
-def token() -> None:
-    """Add, list and revoke named tokens of a service, each with a role."""
 
 
 @token_app.command()
@@ -42,10 +32,8 @@ def add(
 
     # shown once: the file has only its hash
     text = add_token(state, name, role, tenant)
-    if as_json:
-        print_json({"name": name, "role": role, "tenant": tenant, "token": text})
-    else:
-        out.print(text, soft_wrap=True)
+    answer = {"name": name, "role": role, "tenant": tenant, "token": text}
+    print_answer(answer, text, as_json=as_json, soft_wrap=True)
 
 
 @token_app.command("list")
@@ -56,11 +44,8 @@ def list_tokens(state: StateOption = STATE, as_json: JsonOption = False) -> None
     tokens = read_tokens(state)
     if as_json:
         print_json([{"name": token.name, "role": token.role, "tenant": token.tenant} for token in tokens])
-        return
-    table = Table("name", "role", "tenant")
-    for token in tokens:
-        table.add_row(token.name, token.role, token.tenant or "all")
-    out.print(table)
+    else:
+        print_table(("name", "role", "tenant"), ((t.name, t.role, t.tenant or "all") for t in tokens))
 
 
 @token_app.command()
@@ -69,7 +54,4 @@ def revoke(name: NameArgument, state: StateOption = STATE, as_json: JsonOption =
     from skedge.live.control.tokens import revoke_token  # noqa: PLC0415 - takes time to import
 
     revoke_token(state, name)
-    if as_json:
-        print_json({"name": name})
-    else:
-        out.print(f"token {name!r} is revoked")
+    print_answer({"name": name}, f"token {name!r} is revoked", as_json=as_json)

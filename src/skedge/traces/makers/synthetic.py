@@ -146,7 +146,7 @@ def at_slots(
     """
     weight = np.where(np.arange(slots) % 2 == 0, 2.0 if kind == "alternating" else 1.0, 1.0)
     slot = np.sort(rng.choice(slots, jobs, p=_normed(weight)))
-    frame = _passed_jobs(slot * slot_s, np.zeros(jobs), np.ones(jobs, np.int64), np.full(jobs, kind))
+    frame = _passed_jobs(np.asarray(slot * slot_s, float), np.zeros(jobs), np.ones(jobs, np.int64), np.full(jobs, kind))
     return check_frame(frame, kind)
 
 
