@@ -30,13 +30,13 @@ class _RunFirst(TyperGroup):
         return super().parse_args(ctx, args if named else ["run", *args])
 
 
-bench_app = command_group(
+bench = command_group(
     "Run policies over a frozen suite of scenarios with proved bounds, check results, and make a leaderboard.",
     cls=_RunFirst,
 )
 
 
-@bench_app.command()
+@bench.command()
 def run(
     policies: Annotated[list[str], typer.Argument(help="Policies, each as name or name:key=value,…")],
     size: Annotated[str, typer.Option(help=f"Size of the scenarios: {', '.join(SIZES)}.")] = "small",
@@ -58,7 +58,7 @@ def run(
     out.print(f"result file: {result}; records: {records_of(result)}, every rule verified", soft_wrap=True)
 
 
-@bench_app.command("check")
+@bench.command("check")
 def check_command(
     results: Annotated[
         list[Path], typer.Argument(metavar="RESULT...", help="Result files, their records beside them.")
@@ -71,7 +71,7 @@ def check_command(
         out.print(f"{path}: {names}: every record verified, every score is its record's", soft_wrap=True)
 
 
-@bench_app.command()
+@bench.command()
 def board(
     results: Annotated[
         list[Path], typer.Argument(metavar="RESULT...", help="Result files, their records beside them.")

@@ -77,7 +77,7 @@ class Output:
 
 
 @with_groups
-def compare_command(
+def compare(
     scenario: ScenarioArgument,
     *,
     policies: Annotated[str, typer.Option(help="Policies, separated by commas.")] = ",".join(DEMO_POLICIES),
@@ -134,7 +134,7 @@ def run_comparison(
         Print JSON.
     """
     with deferred_signals():  # 0.4 s, in this process and in those that have been started, side by side
-        from skedge.comparison.compare import compare  # noqa: PLC0415
+        from skedge.comparison.compare import compare as compare_policies  # noqa: PLC0415
         from skedge.runs.new_folder import new_folder  # noqa: PLC0415
 
         from .progress import open_cache, run_progress  # noqa: PLC0415
@@ -150,7 +150,7 @@ def run_comparison(
         runs = None if temp_folder is None or output.keep is Keep.none else temp_folder / "runs"
         with run_progress((len(names) + 1) * seeds, "comparing", quiet=as_json) as on_run:
             arguments = {"progress": on_run, "folder": runs, "resume": cache, **execution}
-            comparison = _compare_with_hint(policies, partial(compare, scenario, names, seeds, **arguments))
+            comparison = _compare_with_hint(policies, partial(compare_policies, scenario, names, seeds, **arguments))
         if temp_folder is not None:
             _write(temp_folder, comparison, output.keep)
         page_path = page if output.report or temp_folder is None else temp_folder / page.name

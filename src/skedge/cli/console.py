@@ -54,7 +54,7 @@ def print_answer(answer: object, sentence: str, *, as_json: bool, soft_wrap: boo
 
 
 def print_table(headings: Sequence[str | Column], rows: Iterable[Sequence[str]], **options: Any) -> None:
-    """Print a table of `rows` under `headings`; `options` are those of :class:`rich.table.Table`."""
+    """Print a table of `rows` under `headings`; `options` are those of ``rich.table.Table``."""
     table = Table(*headings, **options)
     for row in rows:
         table.add_row(*row)

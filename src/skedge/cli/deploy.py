@@ -19,14 +19,15 @@ from skedge.scenario.file import load_cluster_file
 
 from .console import out, print_answer, print_json
 from .lazy import command_group
+from .options import JsonOption
 
 # tagged with the version of skedge that writes the manifests
 _IMAGE, _CHUNKS = f"skedge:{version('skedge')}", "/var/lib/skedge"
 
-deploy_app = command_group("The live service on Kubernetes: manifests to apply.")
+deploy = command_group("The live service on Kubernetes: manifests to apply.")
 
 
-@deploy_app.command()
+@deploy.command()
 def kuberay(
     cluster: Annotated[Path, typer.Argument(help="A cluster file: a scenario file, whose workload may be missing.")],
     file: Annotated[Path | None, typer.Option("--out", help="New file; default: print the manifests.")] = None,
@@ -40,7 +41,7 @@ def kuberay(
         str | None, typer.Option(help="Storage class of the checkpoint volume, which all pods write to.")
     ] = None,
     replace: Annotated[bool, typer.Option(help="Replace the file if it exists.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Make Kubernetes manifests for a cluster file: a RayCluster with a worker group per server, and the controller."""
     if file is not None:
@@ -67,7 +68,7 @@ def kuberay(
         out.print(f"{file}: {len(documents)} documents, {len(groups)} servers{fits}", soft_wrap=True)
 
 
-@deploy_app.command()
+@deploy.command()
 def helm(
     cluster: Annotated[Path, typer.Argument(help="A cluster file: a scenario file, whose workload may be missing.")],
     folder: Annotated[Path, typer.Option("--out", help="New folder of the chart.")] = Path("skedge-chart"),
@@ -75,7 +76,7 @@ def helm(
     chunks_path: Annotated[str, typer.Option(help="Value of chunksPath.")] = _CHUNKS,
     storage_class: Annotated[str | None, typer.Option(help="Value of storageClass.")] = None,
     replace: Annotated[bool, typer.Option(help="Replace the folder if it exists.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Make a Helm chart for a cluster file: the manifests of `kuberay`, whose image and places are values."""
     with new_folder(folder, replacing=replace) as temp_folder:

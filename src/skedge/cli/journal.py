@@ -20,12 +20,12 @@ from .state_lock import local_user, lock_stopped
 if TYPE_CHECKING:
     from skedge.live.control.journal_repair import JournalCheck
 
-journal_app = command_group("Check the journal of a service, and repair it.")
+journal = command_group("Check the journal of a service, and repair it.")
 
 StateArgument = Annotated[Path, typer.Argument(help="Folder of the service's state.")]
 
 
-@journal_app.command()
+@journal.command()
 def check(state: StateArgument = STATE, as_json: JsonOption = False) -> None:
     """Name the first entry that is damaged or missing; the service may be up. Exit status 1 if there is one."""
     check_live()
@@ -50,7 +50,7 @@ def _check_sentence(state: Path, result: JournalCheck) -> str:
     return f"{bad}; `skedge journal repair {state}` cuts the journal before it, or restore a backup"
 
 
-@journal_app.command()
+@journal.command()
 def repair(state: StateArgument = STATE, as_json: JsonOption = False) -> None:
     """Cut the journal to its last sound entry, and say what that loses; the service must be down."""
     check_live()

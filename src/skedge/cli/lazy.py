@@ -41,6 +41,9 @@ class LazyCommand(TyperCommand):
 def command_group(about: str, cls: type[TyperGroup] = TyperGroup) -> typer.Typer:
     """A group of commands, which shows its help if none is named."""
     group = typer.Typer(cls=cls, help=about, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
+
     # with a callback, a group of a single command stays a group
-    group.callback()(lambda: None)
+    @group.callback()
+    def begin() -> None: ...
+
     return group

@@ -14,12 +14,12 @@ from .extra import check_live
 from .lazy import command_group
 from .options import STATE, JsonOption, StateOption
 
-notify_app = command_group("Send messages to mail, chat or a web address when jobs complete, fail or are preempted.")
+notify = command_group("Send messages to mail, chat or a web address when jobs complete, fail or are preempted.")
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the receiver.")]
 
 
-@notify_app.command()
+@notify.command()
 def add(
     name: NameArgument,
     url: Annotated[str, typer.Argument(help="Where messages go, as an Apprise URL: mailto://…, slack://…, json://…")],
@@ -37,7 +37,7 @@ def add(
     print_answer({"name": name, "on": receiver.on}, f"{name} is notified: {', '.join(receiver.on)}", as_json=as_json)
 
 
-@notify_app.command("list")
+@notify.command("list")
 def list_receivers(state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """List the receivers, their URLs without passwords."""
     check_live()
@@ -50,7 +50,7 @@ def list_receivers(state: StateOption = STATE, as_json: JsonOption = False) -> N
         print_table(("name", "url", "on", "jobs"), ((r.name, r.shown(), ", ".join(r.on), r.jobs) for r in receivers))
 
 
-@notify_app.command("test")
+@notify.command("test")
 def send_test(name: NameArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Send a message to a receiver now."""
     check_live()
@@ -63,7 +63,7 @@ def send_test(name: NameArgument, state: StateOption = STATE, as_json: JsonOptio
     print_answer({"name": name}, f"{name} took the message", as_json=as_json)
 
 
-@notify_app.command()
+@notify.command()
 def remove(name: NameArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Remove a receiver: no more messages go there."""
     check_live()

@@ -24,7 +24,7 @@ from skedge.studies.study import LiveSettings, Study, find_study, studies_of
 from .console import err, out, print_json, print_table
 from .extra import check_live
 from .figures import FigureSelection, run_all_figures
-from .options import RayOption, ResumeOption
+from .options import JsonOption, RayOption, ResumeOption
 from .progress import open_cache, progress
 
 
@@ -46,7 +46,7 @@ def reproduce(
     resume: ResumeOption = None,
     quick: Annotated[bool, typer.Option("--quick", help="Of all: simulated, one seed, no solver above 1 s.")] = False,
     simulated: Annotated[bool, typer.Option("--simulated", help="Of all: leave out those that train.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Reproduce a paper's figure, simulated or with real training: check its claim, write results and figure."""
     if paper == "all":

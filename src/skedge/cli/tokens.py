@@ -12,12 +12,12 @@ from .console import print_answer, print_json, print_table
 from .lazy import command_group
 from .options import STATE, JsonOption, StateOption
 
-token_app = command_group("Add, list and revoke named tokens of a service, each with a role.")
+token = command_group("Add, list and revoke named tokens of a service, each with a role.")
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the token, which the audit log has.")]
 
 
-@token_app.command()
+@token.command()
 def add(
     name: NameArgument,
     role: Annotated[str, typer.Option(help=f"One of {', '.join(ROLES)}; each may what those before it may.")],
@@ -36,7 +36,7 @@ def add(
     print_answer(answer, text, as_json=as_json, soft_wrap=True)
 
 
-@token_app.command("list")
+@token.command("list")
 def list_tokens(state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """List the names, roles and tenants of the tokens."""
     from skedge.live.control.tokens import read_tokens  # noqa: PLC0415 - takes time to import
@@ -48,7 +48,7 @@ def list_tokens(state: StateOption = STATE, as_json: JsonOption = False) -> None
         print_table(("name", "role", "tenant"), ((t.name, t.role, t.tenant or "all") for t in tokens))
 
 
-@token_app.command()
+@token.command()
 def revoke(name: NameArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Revoke a token: requests with it are refused from now on."""
     from skedge.live.control.tokens import revoke_token  # noqa: PLC0415 - takes time to import

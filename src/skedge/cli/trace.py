@@ -37,7 +37,7 @@ class _TraceGroup(TyperGroup):
         self.commands["convert"] = LazyCommand("convert", "trace_convert:convert", about)
 
 
-trace_app = command_group("Describe real traces, and make scenarios from them.", cls=_TraceGroup)
+trace = command_group("Describe real traces, and make scenarios from them.", cls=_TraceGroup)
 
 
 Format = StrEnum("Format", {name: name for name in FORMATS})  # type: ignore[misc]
@@ -127,7 +127,7 @@ _COLUMNS = (
 """Fields of a :class:`Source` that are those of a mapping."""
 
 
-@trace_app.command("describe")
+@trace.command("describe")
 @with_groups
 def describe_command(
     source: Source,

@@ -27,10 +27,10 @@ _MAX_NAMES = 5
 RunOption = Annotated[Path | None, typer.Option("--run", help="A run folder, instead of the service.")]
 AtOption = Annotated[float | None, typer.Option("--at", help="With --run: the moment of the question [s].", min=0)]
 
-whatif_app = command_group("What a submission, a drained or added server, or another policy would do to every job.")
+whatif = command_group("What a submission, a drained or added server, or another policy would do to every job.")
 
 
-@whatif_app.command()
+@whatif.command()
 def submit(
     spec: Annotated[Path, typer.Argument(help="A job spec (YAML).")],
     state: StateOption = STATE,
@@ -42,7 +42,7 @@ def submit(
     _answer({"submit": read_yaml(spec)}, state, folder, at_s, as_json=as_json)
 
 
-@whatif_app.command()
+@whatif.command()
 def drain(
     server: ServerArgument,
     state: StateOption = STATE,
@@ -54,7 +54,7 @@ def drain(
     _answer({"drain": server}, state, folder, at_s, as_json=as_json)
 
 
-@whatif_app.command()
+@whatif.command()
 def add(
     server: Annotated[Path, typer.Argument(help="A server (YAML), as in the servers of a cluster file.")],
     state: StateOption = STATE,
@@ -66,7 +66,7 @@ def add(
     _answer({"add": read_yaml(server)}, state, folder, at_s, as_json=as_json)
 
 
-@whatif_app.command()
+@whatif.command()
 def policy(
     name: Annotated[str, typer.Argument(metavar="POLICY", help="name or name:key=value,…")],
     state: StateOption = STATE,
