@@ -26,10 +26,10 @@ from .analysis.verify.verify import Violation, verify
 from .core.errors import PolicyError, RunFolderError, SkedgeError
 from .core.model.scenario import Scenario
 from .core.record.schedule import Schedule, schema
-from .core.registry import make_policy
+from .core.registry import first_line, make_policy
 from .prepare import prepare_policy
 from .runs.meta import broken_meta, meta_of, read_meta, registered_meta
-from .runs.new_folder import first_line, new_folder
+from .runs.new_folder import new_folder
 from .runs.writing import write_table
 from .scenario.file import load_scenario
 from .scenario.save import save_scenario

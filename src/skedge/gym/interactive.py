@@ -17,7 +17,7 @@ from skedge.core.policy import BasePolicy, View
 
 Observation = NDArray[np.float32]
 Mask = NDArray[np.bool_]
-Said = TypeVar("Said")
+Put = TypeVar("Put")
 
 
 class Question(NamedTuple):
@@ -76,8 +76,8 @@ def first_possible(question: Question) -> int:
     return int(question.mask.argmax())
 
 
-def next_decision(decisions: Decisions, answer: int | None) -> Question | Order | None:
-    """The next question or order of a policy; None at its end."""
+def next_decision(decisions: Generator[Put, int, None], answer: int | None) -> Put | None:
+    """The next question or order that a generator puts; None at its end."""
     try:
         # A generator is begun with next(), and goes on after an order likewise; only a question takes an answer.
         return next(decisions) if answer is None else decisions.send(answer)
