@@ -181,7 +181,8 @@ def _add(present: Present, fields: Any) -> Answer:
     _check_types(server, present.kernel.scenario.cluster)
 
     def wider(scenario: Scenario) -> Scenario:
-        return _with_cluster(scenario, kind_of(scenario.cluster).with_server(scenario.cluster, server))
+        cluster = kind_of(scenario.cluster).with_server(scenario.cluster, server)
+        return replace(scenario, cluster=cluster, jobs=Jobs(scenario.jobs.frame, cluster, scenario.jobs.fixed_delays))
 
     return _restarted(present, wider, spec_of(present.kernel.policy))
 
@@ -231,11 +232,6 @@ def remaining_jobs(present: Present) -> Scenario:
         *(pl.col(name) * share for name in _SCALED),
     )
     return scenario.of_rows(frame, scenario.jobs.fixed_delays)
-
-
-def _with_cluster(scenario: Scenario, cluster: Cluster) -> Scenario:
-    """The scenario on another cluster."""
-    return replace(scenario, cluster=cluster, jobs=Jobs(scenario.jobs.frame, cluster, scenario.jobs.fixed_delays))
 
 
 def _answer(present: Present, before: Foreseen, after: Foreseen, *, submitted: int | None = None) -> Answer:
