@@ -58,5 +58,5 @@ def function_name(code: CodeType) -> str | None:
     """``core/kernel/kernel.py:Kernel.handle`` of a function, or of what is nested in it; None of other files."""
     if not any(folder in code.co_filename for folder in FOLDERS):
         return None
-    path = "/".join(code.co_filename.split(os.sep)[-2:])
+    path = code.co_filename.rpartition(f"{os.sep}skedge{os.sep}")[2].replace(os.sep, "/")
     return f"{path}:{code.co_qualname.split('.<locals>')[0]}"

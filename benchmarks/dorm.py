@@ -20,7 +20,7 @@ import numpy as np
 import yaml
 
 from skedge.core.model.scenario import Scenario
-from skedge.optimum.solvers import Rows, SolverResult, cp_milp, milp
+from skedge.optimum.solvers import IntegerProgram, Rows, SolverResult, cp_milp, milp
 from skedge.policies.dorm import policy
 from skedge.policies.dorm.applications import Partition, PartitionProblem, problem
 from skedge.policies.dorm.program import PartitionProgram, program, room
@@ -90,7 +90,7 @@ def beside(of: PartitionProblem, ours: Partition | None, seconds: float, limit: 
     gap = 0.05 * abs(cost @ start)
     for name, solver in (
         ("HiGHS", lambda: milp(cost, upper, whole, rows, start, limit, gap=gap)),
-        ("CP-SAT", lambda: cp_milp(cost, upper, rows, start, limit)),
+        ("CP-SAT", lambda: cp_milp(IntegerProgram(cost, upper, rows), start, limit)),
     ):
         begun = time.process_time()
         found: SolverResult[Any] = solver()
@@ -107,7 +107,7 @@ def shifted(p: PartitionProgram, of: PartitionProblem) -> tuple[Any, Any, Any, R
 
     scale = np.where(p.integrality == 1, 1.0, 1 / _FINE)
     upper = np.where(p.integrality == 1, p.high, _FINE * 10)
-    rows = Rows.none()
+    rows = Rows()
     matrix = csr_array(vstack(p.rows))
     for i, limit in enumerate(np.concatenate(p.limits).tolist()):
         part = slice(matrix.indptr[i], matrix.indptr[i + 1])

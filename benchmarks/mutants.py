@@ -77,13 +77,16 @@ class Mutant:
 def parsed() -> dict[str, ast.Module]:
     """The modules that are mutated, by path."""
     base = ROOT / "src/skedge"
-    paths = [f"{name}/{path.name}" for name in ("core", "policies") for path in (base / name).glob("*.py")]
+    files = [path for name in ("core", "policies") for path in (base / name).rglob("*.py")]
+    paths = [path.relative_to(base).as_posix() for path in files]
     return {path: ast.parse(_source(path)) for path in sorted(paths) if path not in SKIPPED}
 
 
 def drawn(trees: dict[str, ast.Module], count: int, seed: int, only: str = "") -> list[Mutant]:
     """`count` different places of the modules, each equally likely, and a change at each."""
     rng = np.random.default_rng(seed)
+    if not any(only in path for path in trees):
+        raise SystemExit(f"no module of core and policies has {only!r} in its path")
     every = [(path, site, other) for path, tree in trees.items() for site, other in sites(tree) if only in path]
     found: dict[str, Mutant] = {}
     for i in rng.permutation(len(every)):

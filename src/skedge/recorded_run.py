@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,10 +26,10 @@ from .analysis.verify.verify import Violation, verify
 from .core.errors import PolicyError, RunFolderError, SkedgeError
 from .core.model.scenario import Scenario
 from .core.record.schedule import Schedule, schema
-from .core.registry import make_policy
+from .core.registry import first_line, make_policy
 from .prepare import prepare_policy
 from .runs.meta import broken_meta, meta_of, read_meta, registered_meta
-from .runs.new_folder import first_line, new_folder
+from .runs.new_folder import new_folder
 from .runs.writing import write_table
 from .scenario.file import load_scenario
 from .scenario.save import save_scenario
@@ -110,21 +110,20 @@ class Run:
 
     def shown(self, label: str | None = None) -> ReportRun:
         """The run as reports and charts take it, under `label`; None: the policy."""
-        from .report.runs import report_run  # noqa: PLC0415
+        from .report.build import ReportRun  # noqa: PLC0415
 
-        return report_run(self, label)
+        return ReportRun(label or self.policy, self.scenario, self.schedule, self.metrics, self.utilisation)
 
     def report(self, title: str | None = None, command: str = "skedge.run") -> str:
         """The report as one HTML page: metrics, lanes and charts; `command` is how it was made."""
-        from .report.runs import report_of_runs  # noqa: PLC0415
-
         return report_of_runs([self], title or f"skedge: {self.policy} on {self.scenario.name}", command)
 
     def _repr_html_(self) -> str:
         """Metrics and lanes, as Jupyter shows them."""
-        from .report.runs import run_html  # noqa: PLC0415
+        from .report.notebook import notebook_html  # noqa: PLC0415
+        from .report.table import metrics_table  # noqa: PLC0415
 
-        return run_html(self)
+        return notebook_html(repr(self), metrics_table([(self.policy, self.metrics)]), [self.plot.lanes()])
 
     def verify(self, limit: int = 20) -> list[Violation]:
         """Violations of the rules of ``docs/model.md``; an empty list if there are none.
@@ -271,6 +270,22 @@ def load_complete(folder: Path | str) -> Run:
     with naming_folder(folder):
         result.check_complete()
     return result
+
+
+def side_by_side(runs: Sequence[Run]) -> list[ReportRun]:
+    """Runs as reports and charts take them; those of one policy are told apart by numbers."""
+    from .report.build import unique_labels  # noqa: PLC0415
+
+    labels = unique_labels([run.policy for run in runs])
+    return [run.shown(label) for label, run in zip(labels, runs, strict=True)]
+
+
+def report_of_runs(runs: Sequence[Run], title: str, command: str) -> str:
+    """The report of runs side by side as one HTML page; `command` is how it was made."""
+    from .report.build import build_report  # noqa: PLC0415
+
+    versions = ", ".join(f"{name} {number}" for name, number in runs[0].meta.get("versions", {}).items())
+    return build_report(side_by_side(runs), title=title, settings={"versions": versions, "command": command})
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from .runs.meta import meta_of
 from .runs.stopwatch import Stopwatch, WatchedPolicy, WatchedWorld
 from .scenario.file import is_large, scenario_of
 from .scenario.save import JOBS, save_scenario
-from .sim.compiled import compile_events
+from .sim.compiled import use_loop
 from .sim.failures import world_of
 
 LARGE = 5_000
@@ -83,20 +83,20 @@ def run(
                 if len(scenario.jobs) >= LARGE:
                     trim_malloc()  # verification needs as much again
             return Run(scenario, meta_of(scenario, instance), schedule)
-        run = _compiled(scenario, instance, progress, watch)
+        run = _looped(scenario, instance, progress, watch)
         if run is not None:
             return run
     return _driven(scenario, instance, progress, journal, watch, split=profile is not None)
 
 
-def _compiled(
+def _looped(
     scenario: Scenario, policy: Policy, progress: Callable[[Event], None] | None, watch: Stopwatch
 ) -> Run | None:  # fmt: skip
     """The run of a policy with a compiled loop of events; None if it has none, or it is not worth its compilation."""
     with watch.counting("loop"):
         kernel = Kernel(scenario, policy)
         world = world_of(kernel)
-        if not compile_events(world, kernel, progress, compiling=len(scenario.jobs) >= LARGE):
+        if not use_loop(world, kernel, progress, compiling=len(scenario.jobs) >= LARGE):
             return None
         drive_to_end(kernel, world)
         kernel.validate_state()

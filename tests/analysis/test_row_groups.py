@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from skedge.analysis import row_groups
-from skedge.analysis.row_groups import bounds, counts, in_groups, merged, overlapping, sums, totals
+from skedge.analysis.row_groups import bounds, counts, in_groups, merged, overlapping, sums
 from skedge.core.model.time import NEVER
 
 
@@ -51,13 +51,13 @@ def test_merged_intervals_cover_the_same_times_and_do_not_touch() -> None:
         assert (np.diff(of) >= 0).all()
 
 
-def test_bounds_totals_and_sums_are_those_of_each_group() -> None:
+def test_bounds_and_sums_are_those_of_each_group() -> None:
     rng = np.random.default_rng(3)
     for _ in range(100):
         group, start, end = intervals(rng, in_order=False)
         flag, value = rng.random(len(group)) < 0.5, rng.random(len(group))
         first, last, count = bounds(group, start, end, 3)
-        length, flagged = totals(group, start, end, flag, 3)
+        length, flagged = sums(group, end - start, 3), sums(group, flag.astype(np.int64), 3)
         total = sums(group, value, 3)
         for g in range(3):
             mine = np.flatnonzero(group == g)
@@ -74,7 +74,6 @@ def test_a_row_of_no_group_is_an_error_and_writes_nowhere(number: int) -> None:
     group, time = np.array([0, number]), np.array([1, 2])
     for sweep in (
         lambda: bounds(group, time, time, 3),
-        lambda: totals(group, time, time, time > 1, 3),
         lambda: sums(group, time, 3),
     ):
         with pytest.raises(IndexError, match="there are 3"):

@@ -21,7 +21,7 @@ from skedge.bench.board import GROUPS, leaderboard
 from skedge.bench.check import Result, check, read_result
 from skedge.bench.result import measure, records_of
 from skedge.bench.suite import SEEDS, SIZES, Task, frozen_table, hash_of, tasks
-from skedge.cli.bench import bench_app
+from skedge.cli.bench import bench
 from skedge.core.errors import InputError, PolicyError, SkedgeError
 from skedge.core.registry import registered
 
@@ -274,6 +274,6 @@ def test_the_commands_run_check_and_rank(tmp_path: Path) -> None:
         ["check", str(out)],
         ["board", str(out), "--out", str(page)],
     ):
-        done = CliRunner().invoke(bench_app, args, catch_exceptions=False)
+        done = CliRunner().invoke(bench, args, catch_exceptions=False)
         assert done.exit_code == 0, done.output
     assert "<th>fifo</th>" in page.read_text()

@@ -246,7 +246,7 @@ def _through_files(done: Run, policy: str) -> str:
 
 
 def _compiled(done: Run, policy: str) -> str:
-    """As a run that is large enough for a compiled loop: none takes it, as servers fail, and the record is the same."""
+    """As a run that is large enough for a compiled loop, which takes gangs and elastic policies: the same record."""
     with patch("skedge.simulate.LARGE", 1):
         return _difference(done, run(done.scenario, policy))
 

@@ -14,7 +14,7 @@ from skedge.core.engine.ledger import Case, Ledger
 from skedge.core.engine.orders import ALLOCATE, ALLOCATE_EACH, REJECT, SUSPEND, EventFacts, OrderRows, add_order
 from skedge.core.errors import OrderError
 from skedge.core.events import Allocate, Order, Reject, Suspend, ps_in
-from skedge.core.kernel.apply import apply
+from skedge.core.kernel.accept import accept
 from skedge.core.kernel.kernel import Kernel
 from skedge.platform.jit import interpreted
 from skedge.policies.gangs import srtf
@@ -57,7 +57,7 @@ def _words(kernel: Kernel, order: Order) -> str:
             kernel.books._make_way(order)
             kernel.books.check(order)
         else:
-            apply(kernel, order)
+            accept(kernel, order)
     except OrderError as error:
         return error.rule
     return ""
@@ -74,7 +74,7 @@ def test_the_compiled_checks_say_what_the_sentences_say(seed: int) -> None:
         assert _words(deepcopy(kernel), order) == (f"M{rule}" if rule else ""), order
         rules.add(rule)
         if rule == 0:
-            apply(kernel, order)
+            accept(kernel, order)
         if not len(kernel.active()):
             kernel = after_arrivals(cloud=bool(seed % 2))
     assert {0, 1, 2, 4, 5, 13, 24} <= rules

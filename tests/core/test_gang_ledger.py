@@ -26,7 +26,7 @@ from skedge.core.engine.ledger import BLOCK, LEFT, NO_PS, TRUE_LEFT, no_data, wi
 from skedge.core.engine.orders import ALLOCATE, ALLOCATE_EACH
 from skedge.core.errors import OrderError
 from skedge.core.events import Allocate, Event, Order, Suspend, Upload, WakeAt, ps_in
-from skedge.core.kernel.apply import apply
+from skedge.core.kernel.accept import accept
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.cluster import Job, Physics, Placement
 from skedge.core.model.time import SECOND
@@ -200,10 +200,10 @@ def test_a_measured_speed_stretches_what_is_left_of_a_job_that_is_no_gang() -> N
 def test_a_job_is_a_gang_in_all_of_its_allocations_or_in_none(gang: bool) -> None:
     """M24, also after a suspension."""
     kernel = after_arrivals(replace(allocate(A, (0, 2)), gang=gang))
-    apply(kernel, replace(allocate(A, (0, 1)), gang=gang))
-    apply(kernel, Suspend(A))
+    accept(kernel, replace(allocate(A, (0, 1)), gang=gang))
+    accept(kernel, Suspend(A))
     with pytest.raises(OrderError) as refused:
-        apply(kernel, replace(allocate(A, (0, 2)), gang=not gang))
+        accept(kernel, replace(allocate(A, (0, 2)), gang=not gang))
     assert refused.value.rule == "M24"
 
 

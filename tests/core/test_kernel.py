@@ -33,11 +33,11 @@ from skedge.core.events import (
     WakeAt,
     ps_in,
 )
-from skedge.core.kernel import apply as apply_module
+from skedge.core.kernel import accept as accept_module
 from skedge.core.kernel import books, storage
 from skedge.core.kernel import kernel as kernel_module
 from skedge.core.kernel.absorb import absorb
-from skedge.core.kernel.apply import apply
+from skedge.core.kernel.accept import accept
 from skedge.core.kernel.drive import drive_to_end
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.job_fields import JobColumns
@@ -124,7 +124,7 @@ def test_every_rule_that_the_kernel_names_has_a_wrong_order_here() -> None:
 
     M15 and M25: below. M31 is of sites: ``test_sites.py``.
     """
-    text = "".join(inspect.getsource(module) for module in (kernel_module, apply_module, books, storage))
+    text = "".join(inspect.getsource(module) for module in (kernel_module, accept_module, books, storage))
     named = set(re.findall(r'OrderError\(\s*"(M\d+)"', text))
     assert named == {rule for rule, _ in WRONG.values()} | {"M15", "M25", "M31"}
 
@@ -388,7 +388,7 @@ def test_a_plan_of_two_servers_is_one_plan_that_breaks_once_as_a_whole() -> None
     assert event.broken == (A,)
     list(kernel.policy.decide(event, kernel.view))
     for order in again_at_4:
-        apply(kernel, order)
+        accept(kernel, order)
     table = kernel.record._plans_table()
     assert table.select("server", "workers", "ps", "to", "broken_at").rows() == [
         ("s0", 1, 1, 4 * S, 4 * S),

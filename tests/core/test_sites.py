@@ -18,7 +18,7 @@ from skedge.analysis.metrics.costs import moved_mb
 from skedge.core.engine.ledger import FINISHED, REJECTED
 from skedge.core.errors import OrderError, PolicyError, ScenarioError
 from skedge.core.events import Allocate, Event, Order, Reject, Suspend, Transfer, Upload, WakeAt
-from skedge.core.kernel.apply import apply
+from skedge.core.kernel.accept import accept
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.cluster import Physics
 from skedge.core.model.latency import Linear
@@ -288,7 +288,7 @@ def test_a_job_that_has_begun_cannot_be_rejected_and_sites_take_no_uploads() -> 
     kernel = Kernel(scenario, prepare_policy(make_policy("okita"), scenario))
     kernel.handle(Event(0, arrived=(0,)))
     with pytest.raises(OrderError, match="uploaded; at sites"):
-        apply(kernel, Upload(0, ((0, 1),)))
-    apply(kernel, Suspend(0, "moved"))
+        accept(kernel, Upload(0, ((0, 1),)))
+    accept(kernel, Suspend(0, "moved"))
     with pytest.raises(OrderError, match="has started and cannot be rejected"):
-        apply(kernel, Reject(0, "never_fits"))
+        accept(kernel, Reject(0, "never_fits"))

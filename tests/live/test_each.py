@@ -117,6 +117,34 @@ def test_workers_begin_as_their_data_come_and_those_that_are_there_go_on(world: 
     ]
 
 
+def test_workers_that_compute_are_kept_before_those_whose_data_are_under_way(world: FakeWorld) -> None:
+    """One on s0 since 2, a second ordered at 10; at 11 one is taken: the first goes on, also when data come at 12."""
+    work = GangWork(world)  # type: ignore[arg-type]
+    work.allocate(allocate((0, 1)))
+    arrive(world, work, 2)
+    world.clock = 10
+    work.allocate(allocate((0, 2)))
+    world.clock = 11
+    work.allocate(allocate((0, 1)))
+    assert world.trainers[0].teams == {0: ((0, 1, 2, 3), 1)}
+    arrive(world, work, 12)
+    assert world.trainers[0].teams == {0: ((0, 1, 2, 3), 1)}
+
+
+def test_a_gang_begins_when_the_last_of_its_uploads_has_come(world: FakeWorld) -> None:
+    """However long they take: to s0 until 2, to s1 until 7."""
+    work = GangWork(world)  # type: ignore[arg-type]
+    work.allocate(replace(allocate((0, 1), (1, 2)), gang=True))
+    for time, number, servers in ((2, 1, set()), (7, 2, {0, 1})):
+        world.clock, transport = time, world.uploads.done(number)
+        assert transport is not None
+        work.uploaded(transport)
+        assert set(world.trainers[0].teams) == servers
+    world.clock = 9
+    work.suspend(Suspend(0))
+    assert set(world.log.table().select("start", "compute_from", "end").rows()) == {(0, 7, 9)}
+
+
 def test_a_suspended_job_begins_anew_where_its_data_are(world: FakeWorld) -> None:
     work = GangWork(world)  # type: ignore[arg-type]
     work.allocate(allocate((0, 1), (1, 1)))

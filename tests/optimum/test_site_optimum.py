@@ -177,7 +177,8 @@ def test_a_run_read_as_plans_is_a_point_of_the_program_that_costs_no_more(seed: 
     plans = plans_of_run(terms, done)
     program = site_program(terms, alone(terms), [plan.last for plan in plans], may_be_late=[False] * len(plans))
     point, rows = program.point(plans), program.rows
-    reached = np.bincount(rows.row, np.array(rows.value) * point[rows.column], len(rows.low))
+    row = np.repeat(np.arange(len(rows.low)), np.diff(rows.start))
+    reached = np.bincount(row, np.array(rows.value) * point[rows.column], len(rows.low))
     assert (reached <= np.array(rows.high) + 1e-6).all()
     assert (reached >= np.array(rows.low) - 1e-6).all()
     assert (point <= program.upper).all()

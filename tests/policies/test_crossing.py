@@ -31,8 +31,10 @@ def test_every_policy_with_every_feature_where_servers_fail(feature: str, policy
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("feature", ["streamed", "quick"])
-def test_runs_in_which_servers_fail_take_the_path_in_memory_event_by_event(feature: str, policy: str) -> None:
-    """Of the cells named after the other paths, too: these know no failures, so there is one path alone."""
+def test_neither_the_stream_nor_the_loops_of_lanes_and_batches_take_a_run_in_which_servers_fail(
+    feature: str, policy: str
+) -> None:
+    """Of the cells named after the other ways to run, too: these know no failures."""
     for seed, of in instances(policy, FIRST, INSTANCES):
         scenario = instance(feature, seed)
         assert loop_for(scenario, prepare_policy(of, scenario)) is None

@@ -215,13 +215,29 @@ def end_times(c: Columns) -> NDArray[np.int64]:
     return times
 
 
+def outage_spans(c: Columns) -> list[tuple[int, int, int]]:
+    """Server, start and end of each outage [µs]; NEVER: it has no end on record."""
+    server, start, end = (c.outages[name] for name in ("server", "start", "end"))
+    return list(zip(server.tolist(), start.tolist(), np.where(end < 0, NEVER, end).tolist(), strict=True))
+
+
 def next_outage(c: Columns, server: Array, time: Array) -> NDArray[np.int64]:
     """First time at or after `time` at which each server goes out of service [µs]; NEVER if it does not."""
     outage = np.full(len(server), NEVER, np.int64)
     # Outages are few, rows may be millions: one vectorised pass an outage.
-    for server_out, start in zip(c.outages["server"], c.outages["start"], strict=True):
+    for server_out, start, _ in outage_spans(c):
         outage = np.where((server == server_out) & (start >= time), np.minimum(outage, start), outage)
     return outage
+
+
+@once
+def outage_suspensions(c: Columns) -> dict[int, list[int]]:
+    """When each job was suspended because a server went out of service [µs]."""
+    d, lost = c.decisions, dict[int, list[int]]()
+    rows = np.flatnonzero(d.has("verb", "suspend") & (d["server"] >= 0))
+    for job, time in zip(d["job"][rows].tolist(), d["time"][rows].tolist(), strict=True):
+        lost.setdefault(job, []).append(time)
+    return lost
 
 
 def ready_times(c: Columns) -> NDArray[np.int64]:
@@ -231,13 +247,13 @@ def ready_times(c: Columns) -> NDArray[np.int64]:
     return arrival
 
 
-class GangRows(NamedTuple):
-    """The rows of gangs in order of (job, start, server), one per group of workers that begins together.
+class AllocationRows(NamedTuple):
+    """The rows of a table of holdings in order of (job, start, server).
 
     Attributes
     ----------
     rows
-        Numbers of the rows among those of gangs.
+        Their numbers in the table.
     first
         First of these of each allocation.
     first_on_server
@@ -250,10 +266,14 @@ class GangRows(NamedTuple):
 
 
 @once
-def gang_rows(c: Columns) -> GangRows:
-    """The rows of gangs by allocation and server."""
-    t = c.gangs
-    rows, _ = in_groups(t["job"], t["start"], len(c.scenario.jobs))
+def gang_rows(c: Columns) -> AllocationRows:
+    """The rows of gangs by allocation and server, one per group of workers that begins together."""
+    return allocation_rows(c.gangs, len(c.scenario.jobs))
+
+
+def allocation_rows(t: Table, jobs: int) -> AllocationRows:
+    """The rows of holdings of `jobs` jobs by allocation and server."""
+    rows, _ = in_groups(t["job"], t["start"], jobs)
     job, start, server = (t[name][rows] for name in ("job", "start", "server"))
     # `[: len(rows)]`: without rows there is no first one either.
     new_allocation = np.append(True, (job[1:] != job[:-1]) | (start[1:] != start[:-1]))[: len(rows)]
@@ -262,7 +282,7 @@ def gang_rows(c: Columns) -> GangRows:
         rows = rows[np.lexsort((server, start, job))]
         server = t["server"][rows]
     new_server = np.append(True, server[1:] != server[:-1])[: len(rows)]
-    return GangRows(rows, np.flatnonzero(new_allocation), np.flatnonzero(new_allocation | new_server))
+    return AllocationRows(rows, np.flatnonzero(new_allocation), np.flatnonzero(new_allocation | new_server))
 
 
 @once
@@ -301,7 +321,7 @@ _INTERVALS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _compute_time(t: Table, g: GangRows) -> pl.Series:
+def _compute_time(t: Table, g: AllocationRows) -> pl.Series:
     """Worker time computing of each allocation [worker-µs]."""
     workers, time = t["workers"][g.rows].astype(np.int64), (t["end"] - t["compute_from"])[g.rows]
     # int64 as long as no sum can reach 2**62; otherwise 128 bits, where sums by group are differences of a running sum.
@@ -313,49 +333,22 @@ def _compute_time(t: Table, g: GangRows) -> pl.Series:
     return total - total.shift(fill_value=0)
 
 
-@once
-def gang_holdings(c: Columns) -> pl.DataFrame:
-    """One row per server of each row of :func:`gang_intervals`, in their order.
-
-    Columns: `at` (row of the interval), job, start, server and `n` (workers held there).
-    """
-    t, g = c.gangs, gang_rows(c)
-    first_rows = g.rows[g.first_on_server]
-    interval = np.searchsorted(g.first, g.first_on_server, side="right") - 1
-    workers = t["workers"][g.rows].astype(np.int64)
-    n = np.add.reduceat(workers, g.first_on_server) if len(first_rows) else workers
-    return pl.DataFrame({"at": interval, **{name: t[name][first_rows] for name in ("job", "start", "server")}, "n": n})
+def among(c: Columns, jobs: Array) -> NDArray[np.bool_]:
+    """Whether each job is one of `jobs`, shape ``(jobs,)``."""
+    is_among = np.zeros(len(c.scenario.jobs), bool)
+    is_among[jobs] = True
+    return is_among
 
 
-_GANG_VERBS = ["allocate", "allocate_each", "upload", "suspend", "assign_ps"]
+def dispatched_jobs(c: Columns) -> NDArray[np.bool_]:
+    """Whether each job is dispatched."""
+    return among(c, c.dispatches["job"])
 
 
 @once
-def gang_orders(c: Columns) -> pl.DataFrame:
-    """The decisions on gangs and their data, one row per server, by job and then in the order made.
-
-    Columns: job, time, verb, server, workers and `order`, the number of the order that a row belongs to. An
-    order lists its servers in ascending order, each once, which shows where the next order begins.
-    """
-    d = c.decisions
-    rows = np.flatnonzero(d.has("verb", *_GANG_VERBS))
-    table = pl.DataFrame({name: d[name][rows] for name in ("job", "time", "server", "workers")}).cast(pl.Int64)
-    table = table.with_columns(verb=d.frame["verb"].gather(rows))
-    # A stable sort: within a job the order of the rows is the order made, which times alone do not tell.
-    table = table.sort("job", maintain_order=True)
-    same_order = pl.all_horizontal(pl.col(name) == pl.col(name).shift() for name in ("job", "time", "verb"))
-    # Two orders of one instant with the same verb differ in that the second begins again at a lower server, or the
-    # same.
-    begins = ~(same_order & (pl.col("server") > pl.col("server").shift())).fill_null(value=False)
-    return table.with_columns(order=begins.cum_sum())
-
-
-@once
-def not_gangs(c: Columns) -> Array:
-    """Jobs whose workers begin one by one, according to the decisions."""
-    rows = c.decisions.has("verb", "allocate_each")
-    jobs: Array = np.unique(c.decisions["job"][rows])
-    return jobs
+def elastic_jobs(c: Columns) -> NDArray[np.bool_]:
+    """Whether the workers of each job begin one by one, according to the decisions."""
+    return among(c, c.decisions["job"][c.decisions.has("verb", "allocate_each")])
 
 
 def first_of_job(job: Array) -> NDArray[np.bool_]:

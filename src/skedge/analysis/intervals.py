@@ -47,6 +47,8 @@ def estimate(values: Floats, *, of_one: bool = False) -> Estimate:
 
     Parameters
     ----------
+    values
+        Shape ``(n,)``, n >= 1.
     of_one
         The values are of resamples of one observation. Their spread then is the standard error of that observation,
         which more of them measure better and do not make smaller: the interval is not divided by the root of their
@@ -71,6 +73,8 @@ def bounded(values: Floats, *, of_one: bool = False, limits: tuple[float, float]
 
     Parameters
     ----------
+    values
+        Shape ``(n,)``, n >= 1.
     of_one
         As for :func:`estimate`, whose interval it is, cut at the limits: quantiles of a few resamples are about
         their minimum and maximum, which hold the truth far less often.

@@ -5,16 +5,17 @@ What NumPy does as fast is left to it: a kernel that sorts or allocates takes se
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.cluster import Ints
 from skedge.core.model.time import NEVER
 from skedge.platform.jit import compiled, unlocked
 
 Small = NDArray[np.int32]
+N = TypeVar("N", np.int64, np.float64)
 
 _CHUNK_ROWS = 2**18
 """Rows that are counted together."""
@@ -168,43 +169,15 @@ def _bounds(group: Small, start: Ints, end: Ints, first: Ints, last: Ints, count
         count[g] += 1
 
 
-def totals(group: Small | Ints, start: Ints, end: Ints, flag: NDArray[np.bool_], groups: int) -> tuple[Ints, Ints]:
-    """Total length and number of flagged rows of each group.
-
-    Parameters
-    ----------
-    group
-        Group of each row, 0 to `groups` - 1, shape ``(rows,)``.
-    start, end
-        Times of each row [µs].
-    flag
-        Whether each row is counted, shape ``(rows,)``.
-    groups
-        Number of groups.
-    """
-    length, flagged = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
-    rows = _group_numbers(group, groups), plain(start, np.int64), plain(end, np.int64), plain(flag, np.bool_)
-    _totals(*rows, length, flagged)
-    return length, flagged
-
-
-@unlocked
-def _totals(group: Small, start: Ints, end: Ints, flag: NDArray[np.bool_], length: Ints, flagged: Ints) -> None:
-    """:func:`totals`, into the last two."""
-    for i in range(len(group)):
-        length[group[i]] += end[i] - start[i]
-        flagged[group[i]] += flag[i]
-
-
-def sums(group: Small | Ints, value: Floats, groups: int) -> Floats:
+def sums(group: Small | Ints, value: NDArray[N], groups: int) -> NDArray[N]:
     """Sum of the values of each group, added in order."""
-    result = np.zeros(groups)
-    _sums(_group_numbers(group, groups), plain(value, np.float64), result)
+    result = np.zeros(groups, value.dtype)
+    _sums(_group_numbers(group, groups), plain(value, value.dtype), result)
     return result
 
 
 @unlocked
-def _sums(group: Small, value: Floats, result: Floats) -> None:
+def _sums(group: Small, value: NDArray[N], result: NDArray[N]) -> None:
     """:func:`sums`, into the last one."""
     for i in range(len(group)):
         result[group[i]] += value[i]

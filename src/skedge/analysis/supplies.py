@@ -14,7 +14,7 @@ from skedge.core.record.schedule import COPIES, SUPPLIES
 from skedge.platform.jit import compiled, inlined
 
 from .columns import Columns, once
-from .row_groups import Small
+from .row_groups import Small, in_groups
 
 
 @once
@@ -32,7 +32,8 @@ def supplies(c: Columns) -> pl.DataFrame:
     copies = d.has("verb", "upload")
     if copies.any():
         copies &= (d.frame["reason"] == COPIES).fill_null(value=False).to_numpy()
-    rows, first, number = _rows_by_job(d["job"], chosen, len(jobs))
+    rows, first = in_groups(np.where(chosen, d["job"], np.int32(-1)), np.arange(len(d)), len(jobs))
+    number = _numbers_within_jobs(d["job"], len(jobs))
     outage = _outages_until(c, d["server"], d["time"])
     decisions = _SupplyOrders(d["server"], d["time"], d["verb"], d["workers"], number, copies, outage)
     keeps_data, servers = kind_of(c.scenario.cluster).keeps_data(c.scenario.physics), len(c.scenario.cluster.servers)
@@ -62,23 +63,12 @@ class _SupplyOrders(NamedTuple):
     outage: Small
 
 
-@compiled
-def _rows_by_job(job: Small, chosen: Bools, jobs: int) -> tuple[Ints, Ints, Small]:
-    """The `chosen` rows by job, the start of each job among them, and the number of every row within its job."""
-    first, n_seen = np.zeros(jobs + 1, np.int64), np.zeros(jobs, np.int32)
-    number = np.empty(len(job), np.int32)
-    for i in range(len(job)):
-        first[job[i] + 1] += chosen[i]
-        number[i] = n_seen[job[i]]
-        n_seen[job[i]] += 1
-    for j in range(jobs):
-        first[j + 1] += first[j]
-    rows, fill = np.empty(first[jobs], np.int64), first.copy()
-    for i in range(len(job)):
-        if chosen[i]:
-            rows[fill[job[i]]] = i
-            fill[job[i]] += 1
-    return rows, first, number
+def _numbers_within_jobs(job: Small, jobs: int) -> Small:
+    """The number of every row among those of its job."""
+    rows, first = in_groups(job, np.arange(len(job)), jobs)
+    numbers = np.empty(len(job), np.int32)
+    numbers[rows] = np.arange(len(job)) - np.repeat(first[:-1], np.diff(first))
+    return numbers
 
 
 def _outages_until(c: Columns, server: Small, time: Ints) -> Small:

@@ -16,6 +16,7 @@ from skedge.bench.suite import SEEDS, SIZES, VERSION, tasks
 from skedge.report.write import write_report
 
 from .console import amount, out
+from .lazy import command_group
 from .progress import run_progress
 
 
@@ -29,16 +30,13 @@ class _RunFirst(TyperGroup):
         return super().parse_args(ctx, args if named else ["run", *args])
 
 
-bench_app = typer.Typer(
+bench = command_group(
+    "Run policies over a frozen suite of scenarios with proved bounds, check results, and make a leaderboard.",
     cls=_RunFirst,
-    help="Run policies over a frozen suite of scenarios with proved bounds, check results, and make a leaderboard.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    add_completion=False,
 )
 
 
-@bench_app.command()
+@bench.command()
 def run(
     policies: Annotated[list[str], typer.Argument(help="Policies, each as name or name:key=value,…")],
     size: Annotated[str, typer.Option(help=f"Size of the scenarios: {', '.join(SIZES)}.")] = "small",
@@ -60,7 +58,7 @@ def run(
     out.print(f"result file: {result}; records: {records_of(result)}, every rule verified", soft_wrap=True)
 
 
-@bench_app.command("check")
+@bench.command("check")
 def check_command(
     results: Annotated[
         list[Path], typer.Argument(metavar="RESULT...", help="Result files, their records beside them.")
@@ -73,7 +71,7 @@ def check_command(
         out.print(f"{path}: {names}: every record verified, every score is its record's", soft_wrap=True)
 
 
-@bench_app.command()
+@bench.command()
 def board(
     results: Annotated[
         list[Path], typer.Argument(metavar="RESULT...", help="Result files, their records beside them.")

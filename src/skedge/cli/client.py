@@ -13,8 +13,6 @@ from skedge.core.errors import InputError, SkedgeError
 from skedge.live.control.local_socket import reaching
 from skedge.live.control.tls import trusting
 
-from .console import out, print_json
-
 _ANSWER_S = 90.0
 """Longest wait for an answer [s]."""
 
@@ -138,11 +136,3 @@ def _client(state: Path, address: Mapping[str, Any]) -> Iterator[Any]:
     cert = address.get("certificate")
     with httpx.Client(base_url=address["url"], timeout=_ANSWER_S, verify=cert is None or trusting(cert)) as client:
         yield client
-
-
-def print_answer(answer: dict[str, Any], sentence: str, *, as_json: bool) -> None:
-    """Print an answer: a sentence, or with --json what it says."""
-    if as_json:
-        print_json(answer)
-    else:
-        out.print(sentence)

@@ -25,7 +25,7 @@ from skedge.report.write import write_report
 from skedge.runs.parallel import prestarted_workers
 
 from .console import err, finite, out, print_json
-from .options import RayOption, ResumeOption, with_groups
+from .options import JsonOption, RayOption, ResumeOption, ScenarioArgument, with_groups
 
 if TYPE_CHECKING:
     from skedge.comparison.comparison import Comparison, Failure
@@ -77,10 +77,8 @@ class Output:
 
 
 @with_groups
-def compare_command(
-    scenario: Annotated[
-        str, typer.Argument(help="A scenario file (YAML), or a shipped one: demo, demo-divisible, s1 to s4.")
-    ],
+def compare(
+    scenario: ScenarioArgument,
     *,
     policies: Annotated[str, typer.Option(help="Policies, separated by commas.")] = ",".join(DEMO_POLICIES),
     seeds: Annotated[
@@ -91,7 +89,7 @@ def compare_command(
     verify: Annotated[bool, typer.Option(help="Check every rule of the model on each record.")] = True,
     ray: RayOption = None,
     resume: ResumeOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Compare policies over several seeds, in parallel, every run verified, with 95 % confidence intervals."""
     page, execution = output.page(), {"processes": processes, "verify": verify, "ray": ray}
@@ -136,7 +134,7 @@ def run_comparison(
         Print JSON.
     """
     with deferred_signals():  # 0.4 s, in this process and in those that have been started, side by side
-        from skedge.comparison.compare import compare  # noqa: PLC0415
+        from skedge.comparison.compare import compare as compare_policies  # noqa: PLC0415
         from skedge.runs.new_folder import new_folder  # noqa: PLC0415
 
         from .progress import open_cache, run_progress  # noqa: PLC0415
@@ -152,7 +150,7 @@ def run_comparison(
         runs = None if temp_folder is None or output.keep is Keep.none else temp_folder / "runs"
         with run_progress((len(names) + 1) * seeds, "comparing", quiet=as_json) as on_run:
             arguments = {"progress": on_run, "folder": runs, "resume": cache, **execution}
-            comparison = _compare_with_hint(policies, partial(compare, scenario, names, seeds, **arguments))
+            comparison = _compare_with_hint(policies, partial(compare_policies, scenario, names, seeds, **arguments))
         if temp_folder is not None:
             _write(temp_folder, comparison, output.keep)
         page_path = page if output.report or temp_folder is None else temp_folder / page.name

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.table import Column, Table
 from rich.text import Text
 
 from skedge.core.model.escape import escaped
@@ -32,6 +33,32 @@ err = _Escaping(stderr=True, highlight=False, markup=False, emoji=False)
 def print_json(value: object) -> None:
     """Print `value` as JSON; NaN and infinities become null."""
     out.print_json(json.dumps(_escaped(finite(value))))
+
+
+def print_answer(answer: object, sentence: str, *, as_json: bool, soft_wrap: bool = False) -> None:
+    """Print an answer: a sentence, in one line with `soft_wrap`, or with --json what it says.
+
+    Parameters
+    ----------
+    answer, sentence
+        What it says, and the same in words.
+    as_json
+        Print JSON.
+    soft_wrap
+        Leave a sentence that is longer than a line to the terminal.
+    """
+    if as_json:
+        print_json(answer)
+    else:
+        out.print(sentence, soft_wrap=soft_wrap)
+
+
+def print_table(headings: Sequence[str | Column], rows: Iterable[Sequence[str]], **options: Any) -> None:
+    """Print a table of `rows` under `headings`; `options` are those of ``rich.table.Table``."""
+    table = Table(*headings, **options)
+    for row in rows:
+        table.add_row(*row)
+    out.print(table)
 
 
 def finite(value: Any) -> Any:

@@ -21,6 +21,7 @@ from skedge.runs.parallel import prestarted_workers
 
 from .compare import DEMO_POLICIES, comparison_fields, exit_on_failures
 from .console import out, print_json
+from .options import JsonOption
 
 if TYPE_CHECKING:
     from skedge.comparison.comparison import Comparison
@@ -36,7 +37,7 @@ def demo(
     seeds: Annotated[
         int, typer.Option(help="Number of seeds; runs and pictures are of the first.", min=1, max=MOST_SEEDS)
     ] = 5,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run Philly-like traces, their jobs rigid and divisible, under six policies: a table and reports, in a minute."""
     if os.path.lexists(folder) and not _is_demo(folder):

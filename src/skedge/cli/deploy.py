@@ -17,25 +17,17 @@ from skedge.report.write import write_report
 from skedge.runs.new_folder import new_folder
 from skedge.scenario.file import load_cluster_file
 
-from .console import out, print_json
+from .console import out, print_answer, print_json
+from .lazy import command_group
+from .options import JsonOption
 
 # tagged with the version of skedge that writes the manifests
 _IMAGE, _CHUNKS = f"skedge:{version('skedge')}", "/var/lib/skedge"
 
-deploy_app = typer.Typer(
-    help="The live service on Kubernetes: manifests to apply.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    add_completion=False,
-)
+deploy = command_group("The live service on Kubernetes: manifests to apply.")
 
 
-@deploy_app.callback()
-def deploy() -> None:
-    """The live service on Kubernetes: manifests to apply."""
-
-
-@deploy_app.command()
+@deploy.command()
 def kuberay(
     cluster: Annotated[Path, typer.Argument(help="A cluster file: a scenario file, whose workload may be missing.")],
     file: Annotated[Path | None, typer.Option("--out", help="New file; default: print the manifests.")] = None,
@@ -49,7 +41,7 @@ def kuberay(
         str | None, typer.Option(help="Storage class of the checkpoint volume, which all pods write to.")
     ] = None,
     replace: Annotated[bool, typer.Option(help="Replace the file if it exists.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Make Kubernetes manifests for a cluster file: a RayCluster with a worker group per server, and the controller."""
     if file is not None:
@@ -76,7 +68,7 @@ def kuberay(
         out.print(f"{file}: {len(documents)} documents, {len(groups)} servers{fits}", soft_wrap=True)
 
 
-@deploy_app.command()
+@deploy.command()
 def helm(
     cluster: Annotated[Path, typer.Argument(help="A cluster file: a scenario file, whose workload may be missing.")],
     folder: Annotated[Path, typer.Option("--out", help="New folder of the chart.")] = Path("skedge-chart"),
@@ -84,7 +76,7 @@ def helm(
     chunks_path: Annotated[str, typer.Option(help="Value of chunksPath.")] = _CHUNKS,
     storage_class: Annotated[str | None, typer.Option(help="Value of storageClass.")] = None,
     replace: Annotated[bool, typer.Option(help="Replace the folder if it exists.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Make a Helm chart for a cluster file: the manifests of `kuberay`, whose image and places are values."""
     with new_folder(folder, replacing=replace) as temp_folder:
@@ -94,10 +86,8 @@ def helm(
         except InputError as error:
             raise InputError(f"{cluster}: {error}") from error
         write(files, temp_folder)
-    if as_json:
-        print_json({"folder": str(folder), "files": list(files)})
-    else:
-        out.print(f"{folder}: install with helm install skedge {folder} --namespace NAMESPACE", soft_wrap=True)
+    sentence = f"{folder}: install with helm install skedge {folder} --namespace NAMESPACE"
+    print_answer({"folder": str(folder), "files": list(files)}, sentence, as_json=as_json, soft_wrap=True)
 
 
 def _must_be_new(file: Path, *, replace: bool) -> None:

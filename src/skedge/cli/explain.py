@@ -14,7 +14,7 @@ from skedge.explanation.explain import Explanation
 from skedge.explanation.explain import explain as explain_job
 from skedge.recorded_run import load_complete
 
-from .console import duration, out, print_json
+from .console import duration, out, print_json, print_table
 from .options import JsonOption, RunArgument
 
 
@@ -48,10 +48,11 @@ def print_explanation(explanation: Explanation, chunks: int) -> None:
     else:
         _print_terms(terms)
     _print_later(explanation.later_s)
-    table = Table("from [s]", "until [s]", "what", "server", "", title="timeline")
-    for since, until, action, server, detail in explanation.timeline.iter_rows():
-        table.add_row(f"{since:.6f}", "" if until is None else f"{until:.6f}", action, server or "", detail)
-    out.print(table)
+    rows = (
+        (f"{since:.6f}", "" if until is None else f"{until:.6f}", action, server or "", detail)
+        for since, until, action, server, detail in explanation.timeline.iter_rows()
+    )
+    print_table(("from [s]", "until [s]", "what", "server", ""), rows, title="timeline")
 
 
 def _print_later(times_s: Sequence[float]) -> None:
@@ -100,9 +101,7 @@ def _print_terms(terms: Mapping[str, Any]) -> None:
         if not isinstance(value, list):
             out.print(f"{key}: {value}", soft_wrap=True)
             continue
-        table = Table(*(value[0] if value else ["nothing"]), title=f"{key} ({len(value)})")
-        for row in value[:20]:
-            table.add_row(*(f"{v:.6g}" if isinstance(v, float) else str(v) for v in row.values()))
-        out.print(table)
+        rows = ([f"{v:.6g}" if isinstance(v, float) else str(v) for v in row.values()] for row in value[:20])
+        print_table(list(value[0]) if value else ["nothing"], rows, title=f"{key} ({len(value)})")
         if len(value) > 20:
             out.print(f"and {len(value) - 20} more; --json shows all")

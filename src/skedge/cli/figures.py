@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.table import Table
 
 from skedge.core.errors import InputError, SkedgeError
 from skedge.report.pictures import HINT, can_draw
@@ -30,7 +29,7 @@ from skedge.studies.page import write_findings
 from skedge.studies.runner import RunContext, findings
 from skedge.studies.study import Study, all_studies
 
-from .console import duration, err, out, print_json
+from .console import duration, err, out, print_json, print_table
 from .progress import progress
 
 _SOLVE_S = 1.0
@@ -91,6 +90,7 @@ def run_all_figures(selection: FigureSelection, trace: Path | None, ray: str | N
     simulated = [study for study in selected_studies if not study.trained]
     create_folder(selection.folder)
     with progress(quiet=as_json) as bar:
+        context = RunContext(trace, Executor(-1, ray), selection.folder, bar)
         task = bar.add_task("figures", total=len(selected_studies), at="")
         started_at, minutes_done = time.monotonic(), 0.0
 
@@ -109,16 +109,8 @@ def run_all_figures(selection: FigureSelection, trace: Path | None, ray: str | N
         if trained:
             # real training leaves processors idle, which simulations can use
             with background_process(_run_in_background, simulated, selection, trace, ray):
-                _run(
-                    trained,
-                    selection,
-                    RunContext(trace, Executor(-1, ray), selection.folder, bar),
-                    show_study,
-                    record_study,
-                )
-        _run(
-            simulated, selection, RunContext(trace, Executor(-1, ray), selection.folder, bar), show_study, record_study
-        )
+                _run(trained, selection, context, show_study, record_study)
+        _run(simulated, selection, context, show_study, record_study)
     # nothing continues from them once every study is finished
     shutil.rmtree(selection.folder / ".points", ignore_errors=True)
     _show(selection.folder, selected_studies, missing, _StudyTimes(selection.folder).by_study, as_json=as_json)
@@ -133,10 +125,8 @@ def _run(
 ) -> None:
     for study in studies:
         on_start(study)
-        on_end(
-            study,
-            ran=_run_study(study, selection, replace(settings, trace=settings.trace if study.with_trace else None)),
-        )
+        used_trace = settings.trace if study.with_trace else None
+        on_end(study, ran=_run_study(study, selection, replace(settings, trace=used_trace)))
 
 
 def _run_in_background(
@@ -151,13 +141,8 @@ def _run_in_background(
             sys.exit()  # the command has ended
 
     with progress(quiet=True) as bar, suppress(SkedgeError):  # what fails here will fail again in the command
-        _run(
-            studies,
-            selection,
-            RunContext(trace, Executor(-1, ray), selection.folder, bar),
-            check_parent,
-            lambda *_, **__: None,
-        )
+        context = RunContext(trace, Executor(-1, ray), selection.folder, bar)
+        _run(studies, selection, context, check_parent, lambda *_, **__: None)
 
 
 def _run_study(study: Study, selection: FigureSelection, settings: RunContext) -> bool:
@@ -245,16 +230,11 @@ def _show(
         verdicts = {name: result["verdict"] for name, result in results.items()}
         print_json({"folder": str(folder), "verdicts": verdicts, "seconds": dict(seconds), "not_run": dict(missing)})
     else:
-        table = Table("study", "verdict", "seeds", "runs", "time")
-        for name, result in results.items():
-            table.add_row(
-                name,
-                result["verdict"],
-                str(len(result["seeds"])),
-                str(result["runs"]),
-                duration(seconds.get(name, 0.0)),
-            )
-        out.print(table)
+        rows = (
+            (name, result["verdict"], str(len(result["seeds"])), str(result["runs"]), duration(seconds.get(name, 0.0)))
+            for name, result in results.items()
+        )
+        print_table(("study", "verdict", "seeds", "runs", "time"), rows)
         for name, reason in missing.items():
             out.print(f"{name} was not run: {reason}", soft_wrap=True)
         out.print(f"all verdicts: {folder / 'index.md'}; a figure: {folder / 'NAME' / 'report.html'}", soft_wrap=True)

@@ -11,28 +11,21 @@ import typer
 
 from skedge.live.control.audit import AUDIT, Audit
 
-from .client import print_answer
+from .console import print_answer
 from .extra import check_live
+from .lazy import command_group
 from .options import STATE, JsonOption
 from .state_lock import local_user, lock_stopped
 
 if TYPE_CHECKING:
     from skedge.live.control.journal_repair import JournalCheck
 
-journal_app = typer.Typer(
-    help="Check the journal of a service, and repair it.", no_args_is_help=True, rich_markup_mode=None,
-    add_completion=False,
-)  # fmt: skip
+journal = command_group("Check the journal of a service, and repair it.")
 
 StateArgument = Annotated[Path, typer.Argument(help="Folder of the service's state.")]
 
 
-@journal_app.callback()
-def journal() -> None:
-    """Check the journal of a service, and repair it."""
-
-
-@journal_app.command()
+@journal.command()
 def check(state: StateArgument = STATE, as_json: JsonOption = False) -> None:
     """Name the first entry that is damaged or missing; the service may be up. Exit status 1 if there is one."""
     check_live()
@@ -57,7 +50,7 @@ def _check_sentence(state: Path, result: JournalCheck) -> str:
     return f"{bad}; `skedge journal repair {state}` cuts the journal before it, or restore a backup"
 
 
-@journal_app.command()
+@journal.command()
 def repair(state: StateArgument = STATE, as_json: JsonOption = False) -> None:
     """Cut the journal to its last sound entry, and say what that loses; the service must be down."""
     check_live()

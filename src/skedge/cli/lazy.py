@@ -1,4 +1,4 @@
-"""Commands whose modules are imported when they are called."""
+"""Commands whose modules are imported when they are called, and groups of commands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from skedge.platform.signals import deferred_signals
 
@@ -36,3 +36,14 @@ class LazyCommand(TyperCommand):
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         """Make the context of the real command: both parsing and invoking a command start here."""
         return self.command.make_context(*args, **kwargs)
+
+
+def command_group(about: str, cls: type[TyperGroup] = TyperGroup) -> typer.Typer:
+    """A group of commands, which shows its help if none is named."""
+    group = typer.Typer(cls=cls, help=about, no_args_is_help=True, rich_markup_mode=None, add_completion=False)
+
+    # with a callback, a group of a single command stays a group
+    @group.callback()
+    def begin() -> None: ...
+
+    return group

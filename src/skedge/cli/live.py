@@ -22,7 +22,7 @@ from skedge.scenario.file import load_scenario, scenario_of, shipped, trainings
 
 from .console import err, out, print_json
 from .extra import check_live
-from .options import with_groups
+from .options import JsonOption, with_groups
 from .progress import JobProgress, progress
 
 _LATENCIES = {
@@ -57,7 +57,7 @@ def live(
         str | None, typer.Option(help="Database URL of the journal (PostgreSQL); default: SQLite in the state.")
     ] = None,
     replace: Annotated[bool, typer.Option(help="Replace the run folder if it exists.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Train the jobs of a scenario for real, verify the record, and write a run folder with a report."""
     # a resumed run has its scenario in its state
@@ -73,17 +73,12 @@ def live(
         new_folder(folder, replacing=replace) as temp_folder,
         tempfile.TemporaryDirectory(prefix="skedge-live-") as scratch,
     ):
+        training: dict[str, Any] = {"address": workers.ray, "device": workers.device, "journal": journal}
         with progress(quiet=as_json) as bar:
             if resume is not None:
                 # 0 if there is no state: the error is that of resuming, below
                 jobs = len(load_scenario(resume / "scenario.yaml").jobs) if resume.is_dir() else 0
-                result = resume_live(
-                    resume.absolute(),
-                    address=workers.ray,
-                    device=workers.device,
-                    journal=journal,
-                    progress=JobProgress(bar, jobs, "resumed"),
-                )
+                result = resume_live(resume.absolute(), **training, progress=JobProgress(bar, jobs, "resumed"))
             else:
                 source = str(scenario)
                 loaded = scenario_of(source, seed)
@@ -91,16 +86,7 @@ def live(
                 # without --state the run cannot be resumed, so its state is scratch
                 base = Path(scratch) if state is None else _create_state(state)
                 job_progress = JobProgress(bar, len(loaded.jobs), policy)
-                result = run_live(
-                    loaded,
-                    trains,
-                    policy,
-                    base,
-                    address=workers.ray,
-                    device=workers.device,
-                    journal=journal,
-                    progress=job_progress,
-                )
+                result = run_live(loaded, trains, policy, base, **training, progress=job_progress)
         violations = result.run.verify()
         result.run.write(temp_folder)
         copy_codes(resume or base, temp_folder)

@@ -21,118 +21,77 @@ from .lazy import LazyCommand
 
 SECTIONS = {
     "Simulation": {
-        "demo": (
-            "demo:demo",
-            "Run Philly-like traces, their jobs rigid and divisible, under six policies: "
-            "a table and reports, in a minute.",
-        ),
-        "run": ("run:run", "Simulate one policy, verify the record, and write a run folder."),
-        "compare": (
-            "compare:compare_command",
-            "Compare policies over several seeds, in parallel, every run verified, with 95 % confidence intervals.",
-        ),
-        "explain": (
-            "explain:explain",
-            "Explain where and when a job runs: the decision with its terms, and the job's timeline.",
-        ),
-        "view": (
-            "view:view",
-            "View recorded runs in the browser: lanes, jobs, decisions, servers and a comparison; until Ctrl-C.",
-        ),
-        "report": (
-            "report:report",
-            "Draw recorded runs: one HTML page with metrics, lanes and charts, and the charts as pictures.",
-        ),
-        "verify": (
-            "verify:verify",
-            "Check a run's record against every rule of the model; exit code 1 if one is broken.",
-        ),
-        "metrics": ("metrics:metrics", "Print the metrics of a run."),
-        "policies": ("policies:policies", "List the policies, their needs and their parameters."),
-        "replay": ("whatif:replay", "Simulate a recorded run under another policy, and compare every job."),
-        "trace": ("trace:trace_app", "Describe real traces, and make scenarios from them."),
-        "export": ("export:export", "Export a run for Evalys (Batsim's files), or for Perfetto (Chrome-trace JSON)."),
+        "demo": "Run Philly-like traces, their jobs rigid and divisible, under six policies: a table and reports, in "
+        "a minute.",
+        "run": "Simulate one policy, verify the record, and write a run folder.",
+        "compare": "Compare policies over several seeds, in parallel, every run verified, with 95 % confidence "
+        "intervals.",
+        "explain": "Explain where and when a job runs: the decision with its terms, and the job's timeline.",
+        "view": "View recorded runs in the browser: lanes, jobs, decisions, servers and a comparison; until Ctrl-C.",
+        "report": "Draw recorded runs: one HTML page with metrics, lanes and charts, and the charts as pictures.",
+        "verify": "Check a run's record against every rule of the model; exit code 1 if one is broken.",
+        "metrics": "Print the metrics of a run.",
+        "policies": "List the policies, their needs and their parameters.",
+        "replay": "Simulate a recorded run under another policy, and compare every job.",
+        "trace": "Describe real traces, and make scenarios from them.",
+        "export": "Export a run for Evalys (Batsim's files), or for Perfetto (Chrome-trace JSON).",
     },
     "Bounds and figures": {
-        "optimum": (
-            "optimum:optimum",
-            "Find the best schedule given all arrivals in advance, the best bound, and the gap between them.",
-        ),
-        "bench": (
-            "bench:bench_app",
-            "Run policies over a frozen suite of scenarios with proved bounds, check results, and make a leaderboard.",
-        ),
-        "reproduce": (
-            "study:reproduce",
-            "Reproduce a paper's figure, simulated or with real training: check its claim, write results and figure.",
-        ),
+        "optimum": "Find the best schedule given all arrivals in advance, the best bound, and the gap between them.",
+        "bench": "Run policies over a frozen suite of scenarios with proved bounds, check results, and make a "
+        "leaderboard.",
+        "reproduce": "Reproduce a paper's figure, simulated or with real training: check its claim, write results and "
+        "figure.",
     },
     "Real training": {
-        "live": (
-            "live:live",
-            "Train the jobs of a scenario for real, verify the record, and write a run folder with a report.",
-        ),
-        "profile": (
-            "profile:profile",
-            "Measure a few mini-batches of every job on each server type: m, G, q, b of Eq. (1), and Okita's rho.",
-        ),
+        "live": "Train the jobs of a scenario for real, verify the record, and write a run folder with a report.",
+        "profile": "Measure a few mini-batches of every job on each server type: m, G, q, b of Eq. (1), and Okita's "
+        "rho.",
     },
     "Service": {
-        "up": ("service:up", "Start the service; with an existing state it continues where it ended."),
-        "submit": (
-            "requests:submit",
-            "Submit a job to the service; without an answer the request is repeated, "
-            "and the job is submitted only once.",
-        ),
-        "resubmit": (
-            "requests:resubmit",
-            "Submit a job of the service again, as it was; it starts from the beginning, under a new name.",
-        ),
-        "queue": ("requests:queue", "List all jobs: state, progress, expected completion, and why they wait."),
-        "describe": ("requests:describe", "Show one job: why it waits, with numbers, and its expected completion."),
-        "whatif": (
-            "whatif:whatif_app",
-            "What a submission, a drained or added server, or another policy would do to every job.",
-        ),
-        "token": ("tokens:token_app", "Add, list and revoke named tokens of a service, each with a role."),
-        "notify": (
-            "notify:notify_app",
-            "Send messages to mail, chat or a web address when jobs complete, fail or are preempted.",
-        ),
-        "logs": ("requests:logs", "Print the log of a job, or what one of its workers printed."),
-        "cancel": ("requests:cancel", "Cancel a job that is in the system."),
-        "events": ("requests:events", "List events and decisions in order; with --json one line each."),
-        "servers": ("requests:servers", "List the servers: up, lost or cordoned, and the jobs on them."),
-        "cordon": (
-            "requests:cordon",
-            "Take a server out of service: its work moves elsewhere after the mini-batches under way.",
-        ),
-        "uncordon": ("requests:uncordon", "Put a cordoned server back into service."),
-        "down": ("service:down", "End the service and all its processes; its jobs continue when it is started again."),
-        "record": (
-            "service:record",
-            "Write a service's record to a run folder: every decision is replayed from the journal and verified.",
-        ),
-        "backup": (
-            "service:backup",
-            "Copy a service's state, while it is up or down; `skedge up` continues from the copy as after a crash.",
-        ),
-        "fetch": (
-            "service:fetch",
-            "Get a job's trained parameters: a state dict for torch.load, from its newest checkpoint.",
-        ),
-        "journal": ("journal:journal_app", "Check the journal of a service, and repair it."),
-        "quarantine": (
-            "service:quarantine",
-            "Quarantine a submission that makes the controller crash; the service must be down.",
-        ),
-        "deploy": ("deploy:deploy_app", "The live service on Kubernetes: manifests to apply."),
+        "up": "Start the service; with an existing state it continues where it ended.",
+        "submit": "Submit a job to the service; without an answer the request is repeated, and the job is submitted "
+        "only once.",
+        "resubmit": "Submit a job of the service again, as it was; it starts from the beginning, under a new name.",
+        "queue": "List all jobs: state, progress, expected completion, and why they wait.",
+        "describe": "Show one job: why it waits, with numbers, and its expected completion.",
+        "whatif": "What a submission, a drained or added server, or another policy would do to every job.",
+        "token": "Add, list and revoke named tokens of a service, each with a role.",
+        "notify": "Send messages to mail, chat or a web address when jobs complete, fail or are preempted.",
+        "logs": "Print the log of a job, or what one of its workers printed.",
+        "cancel": "Cancel a job that is in the system.",
+        "events": "List events and decisions in order; with --json one line each.",
+        "servers": "List the servers: up, lost or cordoned, and the jobs on them.",
+        "cordon": "Take a server out of service: its work moves elsewhere after the mini-batches under way.",
+        "uncordon": "Put a cordoned server back into service.",
+        "down": "End the service and all its processes; its jobs continue when it is started again.",
+        "record": "Write a service's record to a run folder: every decision is replayed from the journal and verified.",
+        "backup": "Copy a service's state, while it is up or down; `skedge up` continues from the copy as after a "
+        "crash.",
+        "fetch": "Get a job's trained parameters: a state dict for torch.load, from its newest checkpoint.",
+        "journal": "Check the journal of a service, and repair it.",
+        "quarantine": "Quarantine a submission that makes the controller crash; the service must be down.",
+        "deploy": "The live service on Kubernetes: manifests to apply.",
     },
 }
-"""The commands by section, in the order of the help: name, (module:function or group, docstring)."""
+"""The help of each command by section, in the order of the help."""
 
-COMMANDS = {name: of for section in SECTIONS.values() for name, of in section.items()}
-"""All commands by name."""
+_MODULES = {
+    "replay": "whatif",
+    "reproduce": "study",
+    "token": "tokens",
+    **dict.fromkeys(("up", "down", "record", "backup", "fetch", "quarantine"), "service"),
+    **dict.fromkeys(("submit", "resubmit", "queue", "describe", "logs", "cancel", "events", "servers"), "requests"),
+    **dict.fromkeys(("cordon", "uncordon"), "requests"),
+}
+"""Modules of the commands that have no module of their own name."""
+
+COMMANDS = {
+    name: (f"{_MODULES.get(name, name)}:{name}", about)
+    for section in SECTIONS.values()
+    for name, about in section.items()
+}
+"""All commands by name: module and function or group, and help."""
 
 
 class LazyGroup(TyperGroup):
@@ -157,9 +116,7 @@ class LazyGroup(TyperGroup):
         longest = max(map(len, COMMANDS))
         for title, section in SECTIONS.items():
             with formatter.section(title):
-                formatter.write_dl(
-                    [(name.ljust(longest), _first_clause(about)) for name, (_, about) in section.items()]
-                )
+                formatter.write_dl([(name.ljust(longest), _first_clause(about)) for name, about in section.items()])
 
 
 def _readable_message(error: typer.BadParameter) -> str:

@@ -5,32 +5,21 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from skedge.core.errors import SkedgeError
 from skedge.live.control.states import NOTIFIED
 
-from .client import print_answer
-from .console import out, print_json
+from .console import print_answer, print_json, print_table
 from .extra import check_live
+from .lazy import command_group
 from .options import STATE, JsonOption, StateOption
 
-notify_app = typer.Typer(
-    help="Send messages to mail, chat or a web address when jobs complete, fail or are preempted.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    add_completion=False,
-)
+notify = command_group("Send messages to mail, chat or a web address when jobs complete, fail or are preempted.")
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the receiver.")]
 
 
-@notify_app.callback()
-def notify() -> None:
-    """Send messages to mail, chat or a web address when jobs complete, fail or are preempted."""
-
-
-@notify_app.command()
+@notify.command()
 def add(
     name: NameArgument,
     url: Annotated[str, typer.Argument(help="Where messages go, as an Apprise URL: mailto://…, slack://…, json://…")],
@@ -48,7 +37,7 @@ def add(
     print_answer({"name": name, "on": receiver.on}, f"{name} is notified: {', '.join(receiver.on)}", as_json=as_json)
 
 
-@notify_app.command("list")
+@notify.command("list")
 def list_receivers(state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """List the receivers, their URLs without passwords."""
     check_live()
@@ -56,20 +45,12 @@ def list_receivers(state: StateOption = STATE, as_json: JsonOption = False) -> N
 
     receivers = read_receivers(state)
     if as_json:
-        print_json(
-            [
-                {"name": receiver.name, "url": receiver.shown(), "on": receiver.on, "jobs": receiver.jobs}
-                for receiver in receivers
-            ]
-        )
-        return
-    table = Table("name", "url", "on", "jobs")
-    for receiver in receivers:
-        table.add_row(receiver.name, receiver.shown(), ", ".join(receiver.on), receiver.jobs)
-    out.print(table)
+        print_json([{"name": r.name, "url": r.shown(), "on": r.on, "jobs": r.jobs} for r in receivers])
+    else:
+        print_table(("name", "url", "on", "jobs"), ((r.name, r.shown(), ", ".join(r.on), r.jobs) for r in receivers))
 
 
-@notify_app.command("test")
+@notify.command("test")
 def send_test(name: NameArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Send a message to a receiver now."""
     check_live()
@@ -82,7 +63,7 @@ def send_test(name: NameArgument, state: StateOption = STATE, as_json: JsonOptio
     print_answer({"name": name}, f"{name} took the message", as_json=as_json)
 
 
-@notify_app.command()
+@notify.command()
 def remove(name: NameArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Remove a receiver: no more messages go there."""
     check_live()

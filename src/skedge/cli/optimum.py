@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, cast
 
 import typer
-from rich.table import Table
 
 from skedge.core.errors import InputError
 from skedge.core.model.scenario import Scenario
@@ -19,15 +18,13 @@ from skedge.runs.tasks import Executor, KeyedTask, key_of, run_tasks
 from skedge.scenario.file import scenario_of
 from skedge.scenario.save import digest_of
 
-from .console import out, print_json
-from .options import JsonOption, RayOption, ResumeOption, SeedOption
+from .console import out, print_json, print_table
+from .options import JsonOption, RayOption, ResumeOption, ScenarioArgument, SeedOption
 from .progress import open_cache, spinner
 
 
 def optimum(
-    scenario: Annotated[
-        str, typer.Argument(help="A scenario file (YAML), or a shipped one: demo, demo-divisible, s1 to s4.")
-    ],
+    scenario: ScenarioArgument,
     problem: Annotated[
         str | None, typer.Option(help="chunks, gangs, work, utility, sites; default: the first that applies.")
     ] = None,
@@ -120,7 +117,5 @@ def _show_bounds(name: str, title: str, bounds: list[Bound], best: Bound, *, as_
 
 
 def _print_bounds(title: str, bounds: list[Bound]) -> None:
-    table = Table("bound", "value", "CPU s", "what it is", title=title)
-    for bound in bounds:
-        table.add_row(bound.name, f"{bound.value:.10g}", f"{bound.seconds:.2f}", bound.note)
-    out.print(table)
+    rows = ((bound.name, f"{bound.value:.10g}", f"{bound.seconds:.2f}", bound.note) for bound in bounds)
+    print_table(("bound", "value", "CPU s", "what it is"), rows, title=title)

@@ -21,6 +21,7 @@ from skedge.scenario.file import scenario_of, shipped, trainings
 
 from .console import duration, out, print_json
 from .extra import check_live
+from .options import JsonOption
 from .progress import progress
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def profile(
         int | None, typer.Option(help="Number of concurrent workers; default: all that share the machine.", min=1)
     ] = None,
     file: Annotated[Path | None, typer.Option("--out", help="New scenario file with the measured speeds.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Measure a few mini-batches of every job on each server type: m, G, q, b of Eq. (1), and Okita's rho."""
     _check_new(file)

@@ -8,11 +8,10 @@ from typing import Annotated
 import typer
 
 from skedge.core.errors import InputError
-from skedge.recorded_run import Run, load_complete
+from skedge.recorded_run import Run, load_complete, side_by_side
+from skedge.recorded_run import report_of_runs as page_of
 from skedge.report.pictures import HINT, can_draw
 from skedge.report.plots import Plots
-from skedge.report.runs import report_of_runs as page_of
-from skedge.report.runs import side_by_side
 from skedge.runs.new_folder import new_folder
 
 from .compare import check_report, write_page

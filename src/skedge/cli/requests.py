@@ -6,7 +6,7 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,8 +20,8 @@ from skedge.live.control.states import STATES, WAITING
 from skedge.live.training.code import digest, pack
 from skedge.scenario.file import read_spec
 
-from .client import NoAnswerError, ask, print_answer, send_request
-from .console import duration, err, out, print_json
+from .client import NoAnswerError, ask, send_request
+from .console import duration, err, out, print_answer, print_json, print_table
 from .options import STATE, JobArgument, JsonOption, ServerArgument, StateOption
 
 _POLL_S = 0.5
@@ -106,10 +106,8 @@ def queue(
         return
     # only on clusters with tenants
     sharing_columns = ["tenant", "class"] if rows and "tenant" in rows[0] else []
-    state_column, reason_column = (
-        Column("state", no_wrap=True),
-        Column("reason", no_wrap=True),
-    )  # words that are looked for
+    # words that are looked for are not broken
+    state_column, reason_column = (Column(heading, no_wrap=True) for heading in ("state", "reason"))
     table = Table(
         "job", *sharing_columns, state_column, "progress", "servers", "starts in", "completes in", reason_column
     )
@@ -218,10 +216,8 @@ def _print_processes(status: Mapping[str, Any]) -> None:
 
 
 def _print_events(rows: list[dict[str, Any]]) -> None:
-    table = Table("time s", "what", "job", "")
-    for row in rows:
-        table.add_row(f"{row['time_s']:.3f}", row["what"], row["job"] or "", row["detail"])
-    out.print(table)
+    cells = ((f"{row['time_s']:.3f}", row["what"], row["job"] or "", row["detail"]) for row in rows)
+    print_table(("time s", "what", "job", ""), cells)
 
 
 def logs(
@@ -300,12 +296,13 @@ def servers(state: StateOption = STATE, as_json: JsonOption = False) -> None:
     rows = ask(state, "GET", "/servers")
     if as_json:
         print_json(rows)
-        return
-    table = Table("server", "kind", "state", "slots", "jobs")
-    for row in rows:
-        slots = ", ".join(f"{n} {name}" for name, n in row["slots"].items())
-        table.add_row(row["server"], row["kind"], row["state"], slots or "without limit", ", ".join(row["jobs"]))
-    out.print(table)
+    else:
+        print_table(("server", "kind", "state", "slots", "jobs"), map(_server_cells, rows))
+
+
+def _server_cells(row: Mapping[str, Any]) -> Sequence[str]:
+    slots = ", ".join(f"{n} {name}" for name, n in row["slots"].items())
+    return row["server"], row["kind"], row["state"], slots or "without limit", ", ".join(row["jobs"])
 
 
 def cordon(server: ServerArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:

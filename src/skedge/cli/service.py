@@ -46,8 +46,8 @@ from skedge.runs.new_folder import new_folder
 from skedge.scenario.file import check_name, load_cluster_file
 from skedge.scenario.save import cluster_fields
 
-from .client import address_in, print_answer
-from .console import err, out, print_json
+from .client import address_in
+from .console import err, print_answer
 from .extra import check_live
 from .job_options import JobOptions
 from .options import STATE, JobArgument, JsonOption, StateOption, with_groups
@@ -79,14 +79,18 @@ class ServiceOptions:
 
 @dataclass(frozen=True)
 class LimitOptions:
-    """Limits on jobs and requests."""
+    """Limits on jobs and requests: the fields of :class:`~skedge.live.control.limits.Limits`."""
 
-    max_chunks: Annotated[int, typer.Option(help="Most data chunks of one job.", min=1)] = 10_000
-    max_body_mb: Annotated[float, typer.Option(help="Largest body of a request (MB).", min=0.001)] = 1.0
-    min_free_mb: Annotated[float, typer.Option(help="Least free disk space to accept jobs (MB).", min=0)] = 100.0
+    chunks: Annotated[int, typer.Option("--max-chunks", help="Most data chunks of one job.", min=1)] = 10_000
+    body_mb: Annotated[float, typer.Option("--max-body-mb", help="Largest body of a request (MB).", min=0.001)] = 1.0
+    free_mb: Annotated[
+        float, typer.Option("--min-free-mb", help="Least free disk space to accept jobs (MB).", min=0)
+    ] = 100.0
     keep_days: Annotated[float, typer.Option(help="Time to keep checkpoints of past jobs (days).", min=0)] = 30.0
-    max_per_minute: Annotated[int, typer.Option(help="Most requests with one token in a minute.", min=1)] = 6000
-    max_minibatches: Annotated[int, typer.Option(help="Most mini-batches of one job.", min=1)] = 10**9
+    per_minute: Annotated[
+        int, typer.Option("--max-per-minute", help="Most requests with one token in a minute.", min=1)
+    ] = 6000
+    minibatches: Annotated[int, typer.Option("--max-minibatches", help="Most mini-batches of one job.", min=1)] = 10**9
     stall_s: Annotated[float, typer.Option(help="Time after which a mini-batch is stalled (s).", min=1)] = 60.0
     stall_restarts: Annotated[int, typer.Option(help="Restarts of a stalled process before its job fails.", min=0)] = 2
     prepare_s: Annotated[float, typer.Option(help="Longest time to import a job's code and packages (s).", min=1)] = 600
@@ -131,21 +135,8 @@ def up(
     mark = _check_same_service(state, service.policy, scenario) or secrets.token_hex(8)
     # with all draws made: a later start must not draw another cluster
     write_aside(state / CLUSTER, yaml.safe_dump(cluster_fields(scenario), sort_keys=False))
-    allowed = tuple(limits.allow or ())
-    service_limits = Limits(
-        limits.max_chunks,
-        limits.max_body_mb,
-        limits.min_free_mb,
-        limits.keep_days,
-        limits.max_per_minute,
-        allowed,
-        limits.max_minibatches,
-        limits.stall_s,
-        limits.stall_restarts,
-        limits.prepare_s,
-        limits.output_mb,
-        tuple(limits.allow_pip or ()),
-    )
+    allowed = {"allow": tuple(limits.allow or ()), "allow_pip": tuple(limits.allow_pip or ())}
+    service_limits = Limits(**{**asdict(limits), **allowed})
     save_settings(
         state, Settings(**{**asdict(service), "track": track}, id=mark, limits=service_limits, jobs=confinement)
     )
@@ -165,10 +156,8 @@ def up(
         )
     os.close(lock)
     address = _wait_up(process, state, log_start, quiet=as_json)
-    if as_json:
-        print_json({"url": address["url"], "state": str(state)})
-    else:
-        out.print(f"up at {address['url']}, policy {service.policy}, state {state}", soft_wrap=True)
+    sentence = f"up at {address['url']}, policy {service.policy}, state {state}"
+    print_answer({"url": address["url"], "state": str(state)}, sentence, as_json=as_json, soft_wrap=True)
 
 
 def _hide_secrets(state: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Column, Table
+from rich.table import Column
 
 from skedge.comparison import MOST_SEEDS
 from skedge.core.errors import InputError
@@ -22,10 +22,10 @@ from skedge.studies.reading import KEPT
 from skedge.studies.runner import RunContext, findings
 from skedge.studies.study import LiveSettings, Study, find_study, studies_of
 
-from .console import err, out, print_json
+from .console import err, out, print_json, print_table
 from .extra import check_live
 from .figures import FigureSelection, create_folder, run_all_figures
-from .options import RayOption, ResumeOption
+from .options import JsonOption, RayOption, ResumeOption
 from .progress import open_cache, progress
 from .readings import run_readings
 
@@ -58,7 +58,7 @@ def reproduce(
             help="Of a paper: search for its joint reading, then make all under both readings. Of a figure: both.",
         ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Reproduce a paper's figure, simulated or with real training: check its claim, write results and figure."""
     if paper == "all" or (readings and figure is None):
@@ -135,27 +135,21 @@ def _list(studies: list[Study], *, as_json: bool) -> None:
     if as_json:
         print_json([{"figure": s.figure, "title": s.title, "claim": s.claim, "ours": s.ours} for s in studies])
         return
-    table = Table("figure", "claim", "whose", "seeds", "minutes", title=studies[0].paper)
-    for study in studies:
-        author = "ours" if study.ours else "the paper's"
-        table.add_row(
-            study.figures,
-            study.claim,
-            author,
-            "–".join(map(str, dict.fromkeys((study.seeds, study.cap)))),
-            f"{study.minutes:g}",
-        )
-    out.print(table)
+    print_table(("figure", "claim", "whose", "seeds", "minutes"), map(_study_cells, studies), title=studies[0].paper)
+
+
+def _study_cells(study: Study) -> tuple[str, ...]:
+    seeds = "–".join(map(str, dict.fromkeys((study.seeds, study.cap))))
+    return study.figures, study.claim, "ours" if study.ours else "the paper's", seeds, f"{study.minutes:g}"
 
 
 _WORDS = {Verdict.HOLDS: "yes ", Verdict.EASIER: "yes ", Verdict.FAILS: "NO  ", Verdict.OPEN: "open"}
 
 
 def _show(results: StudyResults, folder: Path) -> None:
-    table = Table(*(Column(name, overflow="fold") for name in results.outcome.columns), title=results.study.title)
-    for row in results.outcome.rows:
-        table.add_row(*(format_cell(cell) for cell in row))
-    out.print(table)
+    headings = [Column(name, overflow="fold") for name in results.outcome.columns]
+    rows = (list(map(format_cell, row)) for row in results.outcome.rows)
+    print_table(headings, rows, title=results.study.title)
     claim_label = "our claim" if results.study.ours else "claim"
     out.print(f"{claim_label}: {results.study.claim}")
     for judgement in results.judgements:

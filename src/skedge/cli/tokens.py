@@ -5,29 +5,19 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.table import Table
 
 from skedge.live.control.states import ROLES
 
-from .console import out, print_json
+from .console import print_answer, print_json, print_table
+from .lazy import command_group
 from .options import STATE, JsonOption, StateOption
 
-token_app = typer.Typer(
-    help="Add, list and revoke named tokens of a service, each with a role.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    add_completion=False,
-)
+token = command_group("Add, list and revoke named tokens of a service, each with a role.")
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the token, which the audit log has.")]
 
 
-@token_app.callback()
-def token() -> None:
-    """Add, list and revoke named tokens of a service, each with a role."""
-
-
-@token_app.command()
+@token.command()
 def add(
     name: NameArgument,
     role: Annotated[str, typer.Option(help=f"One of {', '.join(ROLES)}; each may what those before it may.")],
@@ -42,13 +32,11 @@ def add(
 
     # shown once: the file has only its hash
     text = add_token(state, name, role, tenant)
-    if as_json:
-        print_json({"name": name, "role": role, "tenant": tenant, "token": text})
-    else:
-        out.print(text, soft_wrap=True)
+    answer = {"name": name, "role": role, "tenant": tenant, "token": text}
+    print_answer(answer, text, as_json=as_json, soft_wrap=True)
 
 
-@token_app.command("list")
+@token.command("list")
 def list_tokens(state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """List the names, roles and tenants of the tokens."""
     from skedge.live.control.tokens import read_tokens  # noqa: PLC0415 - takes time to import
@@ -56,20 +44,14 @@ def list_tokens(state: StateOption = STATE, as_json: JsonOption = False) -> None
     tokens = read_tokens(state)
     if as_json:
         print_json([{"name": token.name, "role": token.role, "tenant": token.tenant} for token in tokens])
-        return
-    table = Table("name", "role", "tenant")
-    for token in tokens:
-        table.add_row(token.name, token.role, token.tenant or "all")
-    out.print(table)
+    else:
+        print_table(("name", "role", "tenant"), ((t.name, t.role, t.tenant or "all") for t in tokens))
 
 
-@token_app.command()
+@token.command()
 def revoke(name: NameArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Revoke a token: requests with it are refused from now on."""
     from skedge.live.control.tokens import revoke_token  # noqa: PLC0415 - takes time to import
 
     revoke_token(state, name)
-    if as_json:
-        print_json({"name": name})
-    else:
-        out.print(f"token {name!r} is revoked")
+    print_answer({"name": name}, f"token {name!r} is revoked", as_json=as_json)

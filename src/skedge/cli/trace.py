@@ -23,9 +23,9 @@ from skedge.traces.frame import Trace
 from skedge.traces.readers.mapping import TraceMapping
 from skedge.traces.unmapped import unmapped_error
 
-from .console import out, print_json
-from .lazy import LazyCommand
-from .options import with_groups
+from .console import out, print_json, print_table
+from .lazy import LazyCommand, command_group
+from .options import JsonOption, with_groups
 
 
 class _TraceGroup(TyperGroup):
@@ -37,18 +37,7 @@ class _TraceGroup(TyperGroup):
         self.commands["convert"] = LazyCommand("convert", "trace_convert:convert", about)
 
 
-trace_app = typer.Typer(
-    cls=_TraceGroup,
-    help="Describe real traces, and make scenarios from them.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    add_completion=False,
-)
-
-
-@trace_app.callback()
-def trace() -> None:
-    """Describe real traces, and make scenarios from them."""
+trace = command_group("Describe real traces, and make scenarios from them.", cls=_TraceGroup)
 
 
 Format = StrEnum("Format", {name: name for name in FORMATS})  # type: ignore[misc]
@@ -138,13 +127,13 @@ _COLUMNS = (
 """Fields of a :class:`Source` that are those of a mapping."""
 
 
-@trace_app.command("describe")
+@trace.command("describe")
 @with_groups
 def describe_command(
     source: Source,
     cluster_gpus: Annotated[int | None, typer.Option(help="GPUs of a cluster, for the offered load.", min=1)] = None,
     html: Annotated[Path | None, typer.Option(help="Also draw a page.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Describe a trace: arrivals, sizes, durations, load, users; as a table, as pictures."""
     trace = source.trace()
@@ -155,10 +144,7 @@ def describe_command(
     if as_json:
         print_json(figures)
         return
-    table = Table("figure", "value", title=str(source.path.name))
-    for name, value in rows(figures):
-        table.add_row(name, value)
-    out.print(table)
+    print_table(("figure", "value"), rows(figures), title=str(source.path.name))
     for picture in pictures:
         out.print(_bars(picture))
 

@@ -18,7 +18,7 @@ from skedge.scenario.load import offered_load
 from skedge.scenario.save import save_scenario
 
 from .console import out, print_json, source_text
-from .options import with_groups
+from .options import JsonOption, with_groups
 from .trace import Source
 
 
@@ -133,7 +133,7 @@ def convert(
     context: typer.Context,
     source: Source,
     conversion: Conversion,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Make a scenario from a trace, for `skedge run FOLDER/scenario.yaml`."""
     _check_options_apply(context, conversion.make)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from skedge.core.errors import InputError
 from skedge.explanation.what_if import answer_fields, replay_run, state_at, what_if
@@ -15,7 +14,8 @@ from skedge.recorded_run import load_complete
 from skedge.scenario.yaml import read_yaml
 
 from .client import ask
-from .console import duration, out, print_json
+from .console import duration, out, print_json, print_table
+from .lazy import command_group
 from .options import STATE, JsonOption, RunArgument, ServerArgument, StateOption
 
 _MAX_ROWS = 20
@@ -27,20 +27,10 @@ _MAX_NAMES = 5
 RunOption = Annotated[Path | None, typer.Option("--run", help="A run folder, instead of the service.")]
 AtOption = Annotated[float | None, typer.Option("--at", help="With --run: the moment of the question [s].", min=0)]
 
-whatif_app = typer.Typer(
-    help="What a submission, a drained or added server, or another policy would do to every job.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    add_completion=False,
-)
+whatif = command_group("What a submission, a drained or added server, or another policy would do to every job.")
 
 
-@whatif_app.callback()
-def whatif() -> None:
-    """What a submission, a drained or added server, or another policy would do to every job."""
-
-
-@whatif_app.command()
+@whatif.command()
 def submit(
     spec: Annotated[Path, typer.Argument(help="A job spec (YAML).")],
     state: StateOption = STATE,
@@ -52,7 +42,7 @@ def submit(
     _answer({"submit": read_yaml(spec)}, state, folder, at_s, as_json=as_json)
 
 
-@whatif_app.command()
+@whatif.command()
 def drain(
     server: ServerArgument,
     state: StateOption = STATE,
@@ -64,7 +54,7 @@ def drain(
     _answer({"drain": server}, state, folder, at_s, as_json=as_json)
 
 
-@whatif_app.command()
+@whatif.command()
 def add(
     server: Annotated[Path, typer.Argument(help="A server (YAML), as in the servers of a cluster file.")],
     state: StateOption = STATE,
@@ -76,7 +66,7 @@ def add(
     _answer({"add": read_yaml(server)}, state, folder, at_s, as_json=as_json)
 
 
-@whatif_app.command()
+@whatif.command()
 def policy(
     name: Annotated[str, typer.Argument(metavar="POLICY", help="name or name:key=value,…")],
     state: StateOption = STATE,
@@ -133,11 +123,9 @@ def _print(answer: Mapping[str, Any], note: str, *, as_json: bool) -> None:
     if not jobs:
         out.print(f"no job is in the system at {answer['now_s']:.0f} s: nothing would change")
         return
-    table = Table("job", "runs from", "would run from", "completes at", "would complete at", "change")
+    headings = ("job", "runs from", "would run from", "completes at", "would complete at", "change")
     # ranked: those that change most come first
-    for row in jobs[:_MAX_ROWS]:
-        table.add_row(row["job"], *_cells(row, answer["now_s"]))
-    out.print(table)
+    print_table(headings, ([row["job"], *_cells(row, answer["now_s"])] for row in jobs[:_MAX_ROWS]))
     if len(jobs) > _MAX_ROWS:
         out.print(f"and {len(jobs) - _MAX_ROWS} jobs more, which change no more than the last; --json shows all")
     for sentence in _sentences(answer):

@@ -260,11 +260,6 @@ class Comparison:
         return texts.bound_text(self)
 
     @property
-    def unfinished_text(self) -> str:
-        """A sentence on unfinished jobs, by policy; empty if all jobs finish, or if utilities are compared."""
-        return texts.unfinished_text(self)
-
-    @property
     def verified_text(self) -> str:
         """A sentence on the result of the verification."""
         return texts.verified_text(self)

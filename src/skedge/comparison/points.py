@@ -16,7 +16,7 @@ import numpy as np
 from skedge.analysis.metrics.metrics import completion_of
 from skedge.analysis.verify.verify import Violation
 from skedge.core.errors import SkedgeError
-from skedge.core.model.scenario import Jobs, Scenario
+from skedge.core.model.scenario import Scenario
 from skedge.optimum.problems import ReferencePart, covering_problems, parts, reference, reference_part
 from skedge.platform.jit import interpreted
 from skedge.recorded_run import Run
@@ -222,7 +222,7 @@ last_scenario: dict[tuple[int, int], Scenario] = {}
 def compile_small(sample: Sample, policy: Entrant) -> None:
     """Compile verification and bounds on the first job alone, while another process compiles the policy."""
     scenario = sample.scenario()
-    small = replace(scenario, jobs=Jobs(scenario.jobs.frame.head(1), scenario.cluster, scenario.jobs.fixed_delays))
+    small = scenario.only(slice(0, 1))
     # Compiling the loop of the run is the other process's work: one job is simulated without.
     with interpreted():
         result = run(small, policy.new_policy())

@@ -34,6 +34,8 @@ def chart(scenario: Scenario, settings: ManifestSettings, version: str) -> dict[
 
     Parameters
     ----------
+    scenario, settings
+        What is deployed, and how: the values of the chart.
     version
         Version of skedge, and of the chart.
 

@@ -15,6 +15,8 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
+from string import Template
 from typing import Any
 
 import yaml
@@ -37,31 +39,8 @@ NODE_LABEL = "skedge/server"
 STATE = "/var/lib/skedge-state"
 """The controller's ``--state``. An agent keeps its chunks under the same path, in ``servers/<id>``."""
 
-_HEAD = f"{NAME}-head-svc"
-"""Name of the service that KubeRay creates for the head."""
-
-_GCS_PORT = 6379
-_RAY_AGENT_PORT = 52365
 API_PORT = 8400
 """Port of the API in the controller's pod, on loopback; reached with ``kubectl port-forward``."""
-
-_OPTIONS = "--foreground --trust-jobs"
-_START = f"""\
-# a Ray driver needs a Ray node at its own address
-ray start --address={_HEAD}:{_GCS_PORT} --num-cpus=0 --num-gpus=0
-# left by a controller that was killed; there is no other one, and process numbers come again in a new container
-rm -f {STATE}/service.json
-# so that `kubectl logs` shows it
-touch {STATE}/controller.log
-tail -n 0 -F {STATE}/controller.log &
-# a pod allows no namespaces, so no jobs can be confined in it: they are the pod's
-exec skedge up /etc/skedge/cluster.yaml --state {STATE} --ray {_HEAD}:{_GCS_PORT} --port {API_PORT} {_OPTIONS}"""
-
-_GPU = "nvidia.com/gpu"
-"""Resource by which a pod asks for GPUs; whole ones only, so that a part of a GPU takes one."""
-
-_USER = 1000
-"""User and group in the image."""
 
 _CLOUD_WORKERS, _CLOUD_PS = 16, 4
 """Slots for which a pod of the cloud is sized, as the cloud has no limit of slots."""
@@ -126,11 +105,15 @@ def manifests(scenario: Scenario, settings: ManifestSettings) -> list[Manifest]:
     InputError
         For a server whose id is no valid label value.
     """
-    documents = [_config(scenario), *_claims(settings), _ray_cluster(scenario.cluster.servers, settings)]
-    documents.append(_controller(settings, "auto" if any(s.gpus for s in scenario.cluster.servers) else "cpu"))
+    servers, values = scenario.cluster.servers, _VALUES | _values(scenario, settings)
+    groups = group_names(scenario.cluster.server_ids)
+    documents: list[Manifest] = yaml.safe_load((files(__package__) / "manifests.yaml").read_text(encoding="utf-8"))
     for document in documents:
-        document["metadata"] = {"namespace": settings.namespace, **document["metadata"]}
-    return documents
+        if document["kind"] == "RayCluster":
+            (group,) = document["spec"]["workerGroupSpecs"]
+            groups_values = [values | _server_values(groups[server.id], server) for server in servers]
+            document["spec"]["workerGroupSpecs"] = [_filled(group, group_values) for group_values in groups_values]
+    return [_filled(document, values) for document in documents]
 
 
 def as_yaml(documents: Sequence[Manifest]) -> str:
@@ -176,196 +159,62 @@ def _hashed_names(name: str) -> Iterator[str]:
         yield f"{like[: _LONGEST_GROUP - length - 1].rstrip('-')}-{digest[:length]}"
 
 
-def _config(scenario: Scenario) -> Manifest:
-    """The cluster file for the controller, with all random draws made."""
-    content = yaml.safe_dump(cluster_fields(scenario), sort_keys=False, allow_unicode=True, width=120)
+def _filled(part: Any, values: Mapping[str, str]) -> Any:
+    """A part of the template with its values filled in; a field that is then empty is left out."""
+    if isinstance(part, Mapping):
+        fields = {_filled(name, values): _filled(field, values) for name, field in part.items()}
+        return {name: field for name, field in fields.items() if field != ""}
+    if isinstance(part, list):
+        return [_filled(entry, values) for entry in part]
+    return Template(part).substitute(values) if isinstance(part, str) else part
+
+
+_VALUES = {
+    "name": NAME,
+    "controller": CONTROLLER,
+    "secret": SECRET,
+    "secret_key": SECRET_KEY,
+    "node_label": NODE_LABEL,
+    "state": STATE,
+    "ray_version": RAY_VERSION,
+    "api_port": str(API_PORT),
+    "health": f"'{json.dumps(HEALTH, separators=(',', ':'))}'",
+}
+"""Values in the template that are the same for all clusters."""
+
+
+def _values(scenario: Scenario, settings: ManifestSettings) -> dict[str, str]:
+    """Values in the template of one cluster file."""
     return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": f"{NAME}-cluster"},
-        "data": {"cluster.yaml": content},
-    }
-
-
-def _claims(settings: ManifestSettings) -> list[Manifest]:
-    storage = {} if settings.storage_class is None else {"storageClassName": settings.storage_class}
-    return [
-        _claim("state", "ReadWriteOnce", {}),
-        _claim("checkpoints", "ReadWriteMany", storage),  # parameter servers on any server read and write them
-    ]
-
-
-def _claim(suffix: str, access: str, storage: Mapping[str, str]) -> Manifest:
-    return {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": f"{NAME}-{suffix}"},
-        "spec": {"accessModes": [access], **storage, "resources": {"requests": {"storage": "10Gi"}}},
-    }
-
-
-def _ray_cluster(servers: Sequence[Server], settings: ManifestSettings) -> Manifest:
-    groups = group_names([server.id for server in servers])
-    return {
-        "apiVersion": "ray.io/v1",
-        "kind": "RayCluster",
-        "metadata": {"name": NAME},
-        "spec": {
-            "rayVersion": RAY_VERSION,
-            "headGroupSpec": _head(settings),
-            "workerGroupSpecs": [_group(groups[server.id], server, settings) for server in servers],
-        },
-    }
-
-
-def _head(settings: ManifestSettings) -> Manifest:
-    ports = [
-        {"name": "gcs-server", "containerPort": _GCS_PORT},
-        {"name": "dashboard", "containerPort": 8265},
-    ]
-    container = {
-        **_container("ray-head", settings.image),
-        "ports": ports,
-        "resources": {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"cpu": "2", "memory": "4Gi"}},
-    }
-    # KubeRay inserts the values into a shell command without quoting
-    params = {"num-cpus": "0", "system-config": f"'{json.dumps(HEALTH, separators=(',', ':'))}'"}
-    return {"rayStartParams": params, "template": {"spec": {"securityContext": _security(), "containers": [container]}}}
-
-
-def _group(name: str, server: Server, settings: ManifestSettings) -> Manifest:
-    return {
-        "groupName": name,
-        "replicas": 1,
-        # fixed at one pod: the autoscaler must not start a second with the same Ray label
-        "minReplicas": 1,
-        "maxReplicas": 1,
-        "labels": {"server": server.id},
-        "rayStartParams": {"num-cpus": "1", "num-gpus": str(math.ceil(server.gpus))},
-        "template": {
-            "metadata": {"labels": {NODE_LABEL: server.id}},
-            "spec": _worker_pod(server, settings),
-        },
-    }
-
-
-def _worker_pod(server: Server, settings: ManifestSettings) -> Manifest:
-    mounts = [
-        {"name": "chunks", "mountPath": f"{STATE}/servers"},
-        {"name": "checkpoints", "mountPath": f"{STATE}/checkpoints"},
-    ]
-    volumes = [
-        {"name": "chunks", "hostPath": {"path": settings.chunks_path, "type": "DirectoryOrCreate"}},
-        _volume("checkpoints"),
-    ]
-    container = {
-        **_container("ray-worker", settings.image),
-        "resources": _resources(server),
-        "volumeMounts": mounts,
-    }
-    return {
-        "nodeSelector": {NODE_LABEL: server.id},
-        "securityContext": _security(),
-        # Kubernetes sets no owner (fsGroup) on hostPath volumes
-        "initContainers": [_owner(settings, mounts[0])],
-        "containers": [container],
-        "volumes": volumes,
-    }
-
-
-def _owner(settings: ManifestSettings, mount: Mapping[str, str]) -> Manifest:
-    """Gives a folder on a node, which is created as root, to the image's user."""
-    return {
-        "name": "own-chunks",
         "image": settings.image,
-        "command": ["chown", f"{_USER}:{_USER}", mount["mountPath"]],
-        "securityContext": {"runAsUser": 0, "runAsGroup": 0},
-        "volumeMounts": [dict(mount)],
+        "namespace": settings.namespace,
+        "chunks_path": settings.chunks_path,
+        "storage_class": settings.storage_class or "",
+        "cluster_file": yaml.safe_dump(cluster_fields(scenario), sort_keys=False, allow_unicode=True, width=120),
+        "device": "auto" if any(server.gpus for server in scenario.cluster.servers) else "cpu",
     }
 
 
-def _resources(server: Server) -> Manifest:
-    """GPUs; at most one core per slot; memory for Ray, the agent and 0.4 GB for each PS slot, limit twice that."""
+def _server_values(group: str, server: Server) -> dict[str, str]:
+    """Values of a server's group: at most one core per slot; memory for Ray, the agent and each PS slot, limit twice.
+
+    GPUs are whole ones, so that a part of a GPU takes one.
+    """
     workers = sum(n for resource, n in server.capacity.items() if resource.startswith(WORKER))
     ps = sum(n for resource, n in server.capacity.items() if resource.startswith(PS))
     if server.kind == "cloud" or any(not r.startswith((WORKER, PS)) for r in server.capacity):  # no slots to count
         workers, ps = _CLOUD_WORKERS, _CLOUD_PS
     # rounded up: 2 GB for Ray and the agent, half a GB for each PS slot
-    memory = 2 + (int(ps) + 1) // 2
-    gpus = {_GPU: str(math.ceil(server.gpus))} if server.gpus else {}
+    memory, gpus = 2 + (int(ps) + 1) // 2, str(math.ceil(server.gpus))
     return {
-        # Kubernetes wants GPUs in both, and equal
-        "requests": {"cpu": "1", "memory": f"{memory}Gi", **gpus},
-        "limits": {"cpu": str(max(int(workers) + int(ps), 1)), "memory": f"{2 * memory}Gi", **gpus},
+        "group": group,
+        "server": server.id,
+        "ray_gpus": gpus,
+        "gpus": gpus if server.gpus else "",
+        "cores": str(max(int(workers) + int(ps), 1)),
+        "memory": str(memory),
+        "most_memory": str(2 * memory),
     }
-
-
-def _controller(settings: ManifestSettings, device: str) -> Manifest:
-    """At most one controller, as two would write to one journal."""
-    labels = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/component": "controller"}
-    pod = {
-        "securityContext": _security(),
-        # as long as `skedge down` waits for the end
-        "terminationGracePeriodSeconds": 60,
-        "containers": [_controller_container(settings, device)],
-        "volumes": [
-            {"name": "cluster", "configMap": {"name": f"{NAME}-cluster"}},
-            # a container has 64 MB of shared memory by default, too little for Ray's object store
-            {"name": "shared-memory", "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}},
-            _volume("state"),
-            _volume("checkpoints"),
-        ],
-    }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": CONTROLLER},
-        "spec": {
-            "replicas": 1,
-            # the old pod ends before the new one starts: a rolling update would run two
-            "strategy": {"type": "Recreate"},
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": dict(labels)}, "spec": pod},
-        },
-    }
-
-
-def _controller_container(settings: ManifestSettings, device: str) -> Manifest:
-    raylet = {"path": "/api/local_raylet_healthz", "port": _RAY_AGENT_PORT}
-    environment = [*_environment(), {"name": "SKEDGE_STATE", "value": STATE}]
-    return {
-        **_container("controller", settings.image, environment),
-        "command": ["/bin/sh", "-ec", f"{_START} --device {device}\n"],
-        "livenessProbe": {"httpGet": raylet, "initialDelaySeconds": 60, "periodSeconds": 10, "failureThreshold": 3},
-        "resources": {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"cpu": "2", "memory": "6Gi"}},
-        "volumeMounts": [
-            {"name": "cluster", "mountPath": "/etc/skedge", "readOnly": True},
-            {"name": "shared-memory", "mountPath": "/dev/shm"},  # noqa: S108  where Ray keeps objects
-            {"name": "state", "mountPath": STATE},
-            {"name": "checkpoints", "mountPath": f"{STATE}/checkpoints"},
-        ],
-    }
-
-
-def _container(name: str, image: str, environment: Sequence[Manifest] | None = None) -> Manifest:
-    return {"name": name, "image": image, "env": list(environment or _environment())}
-
-
-def _environment() -> list[Manifest]:
-    return [
-        {"name": "RAY_AUTH_MODE", "value": "token"},
-        {"name": "RAY_AUTH_TOKEN", "valueFrom": {"secretKeyRef": {"name": SECRET, "key": SECRET_KEY}}},
-        {"name": "RAY_USAGE_STATS_ENABLED", "value": "0"},
-        {"name": "OMP_NUM_THREADS", "value": "1"},
-    ]
-
-
-def _security() -> Manifest:
-    return {"runAsUser": _USER, "runAsGroup": _USER, "fsGroup": _USER}
-
-
-def _volume(suffix: str) -> Manifest:
-    return {"name": suffix, "persistentVolumeClaim": {"claimName": f"{NAME}-{suffix}"}}
 
 
 class _Dumper(yaml.SafeDumper):

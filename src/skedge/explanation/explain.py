@@ -23,7 +23,7 @@ from skedge.core.policy import Policy, View
 from skedge.optimum.types import PLAN_NAME
 from skedge.prepare import prepare_policy
 from skedge.recorded_run import Run
-from skedge.sim.compiled import compile_events
+from skedge.sim.compiled import use_loop
 from skedge.sim.failures import world_of
 
 _MAX_NAMES = 3
@@ -170,7 +170,7 @@ def _replay(run: Run, job: int, since: int | None) -> _DecisionReached:
     world = world_of(kernel)
     if not run.live:
         time = _recorded_decision(run, job, since)[0]
-        compile_events(world, kernel, until=time, compiling=False)
+        use_loop(world, kernel, until=time, compiling=False)
     try:
         drive_to_end(kernel, world)
     except _DecisionReached as reached:

@@ -181,7 +181,8 @@ def _add(present: Present, fields: Any) -> Answer:
     _check_types(server, present.kernel.scenario.cluster)
 
     def wider(scenario: Scenario) -> Scenario:
-        return _with_cluster(scenario, kind_of(scenario.cluster).with_server(scenario.cluster, server))
+        cluster = kind_of(scenario.cluster).with_server(scenario.cluster, server)
+        return replace(scenario, cluster=cluster, jobs=Jobs(scenario.jobs.frame, cluster, scenario.jobs.fixed_delays))
 
     return _restarted(present, wider, spec_of(present.kernel.policy))
 
@@ -230,15 +231,7 @@ def remaining_jobs(present: Present) -> Scenario:
         pl.lit(present.now / SECOND).alias("arrival_s"),
         *(pl.col(name) * share for name in _SCALED),
     )
-    given_fields = {
-        name: scenario.jobs.fixed_delays[name] for name in frame["id"] if name in scenario.jobs.fixed_delays
-    }
-    return replace(scenario, jobs=Jobs(frame, scenario.cluster, given_fields))
-
-
-def _with_cluster(scenario: Scenario, cluster: Cluster) -> Scenario:
-    """The scenario on another cluster."""
-    return replace(scenario, cluster=cluster, jobs=Jobs(scenario.jobs.frame, cluster, scenario.jobs.fixed_delays))
+    return scenario.of_rows(frame, scenario.jobs.fixed_delays)
 
 
 def _answer(present: Present, before: Foreseen, after: Foreseen, *, submitted: int | None = None) -> Answer:
@@ -330,8 +323,8 @@ def state_at(scenario: Scenario, policy: AnyPolicy, at_s: float) -> Present:
         If the policy does not fit the scenario.
     """
     instance, time = prepare_policy(policy, scenario), ticks(at_s)
-    arrived = _first_jobs(scenario, int((whole_slots(scenario.jobs.arrival, scenario.physics.step) <= time).sum()))
-    present = Present(Kernel(arrived, instance), 0)
+    n_arrived = int((whole_slots(scenario.jobs.arrival, scenario.physics.step) <= time).sum())
+    present = Present(Kernel(scenario.only(slice(0, n_arrived)), instance), 0)
     world = world_of(present.kernel)
     while (event := world.next_event()) is not None and event.time <= time:
         # it also notes the chunks sent to the cloud, which the kernel does not track
@@ -341,15 +334,6 @@ def state_at(scenario: Scenario, policy: AnyPolicy, at_s: float) -> Present:
     # parts are noted when they begin; those that have ended by now are trained
     present.in_cloud = {job: part for job, part in present.in_cloud.items() if part.end > time}
     return present
-
-
-def _first_jobs(scenario: Scenario, jobs: int) -> Scenario:
-    """The scenario with its first jobs only."""
-    frame = scenario.jobs.frame.head(jobs)
-    given_fields = {
-        name: scenario.jobs.fixed_delays[name] for name in frame["id"] if name in scenario.jobs.fixed_delays
-    }
-    return replace(scenario, jobs=Jobs(frame, scenario.cluster, given_fields))
 
 
 def replay_run(recorded: Run, policy: AnyPolicy) -> tuple[Answer, Run]:

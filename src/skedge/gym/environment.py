@@ -26,7 +26,7 @@ from skedge.simulate import run
 
 from .admission import JobAdmitter
 from .dispatch import ChunkDispatcher
-from .interactive import InteractiveKernel, InteractivePolicy, Mask, Observation, Question
+from .interactive import InteractiveKernel, InteractivePolicy, Mask, Observation, Question, next_decision
 
 INSTANCES = 32
 """Default number of instances of a scenario that episodes are drawn from."""
@@ -191,10 +191,7 @@ class _Episode:
 
     def next(self, answer: int | None) -> Question | None:
         """The next question, after the answer to the one before; None at the end."""
-        try:
-            return next(self._steps) if answer is None else self._steps.send(answer)
-        except StopIteration:
-            return None
+        return next_decision(self._steps, answer)
 
     def _drive(self) -> Generator[Question, int, None]:
         while (event := self.world.next_event()) is not None:

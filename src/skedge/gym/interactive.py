@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from skedge.core.events import Event, Order
 from skedge.core.kernel.absorb import absorb
-from skedge.core.kernel.apply import apply
+from skedge.core.kernel.accept import accept
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.cluster import Cluster
 from skedge.core.policy import BasePolicy, View
 
 Observation = NDArray[np.float32]
 Mask = NDArray[np.bool_]
-Said = TypeVar("Said")
+Put = TypeVar("Put")
 
 
 class Question(NamedTuple):
@@ -76,8 +76,8 @@ def first_possible(question: Question) -> int:
     return int(question.mask.argmax())
 
 
-def next_decision(decisions: Decisions, answer: int | None) -> Question | Order | None:
-    """The next question or order of a policy; None at its end."""
+def next_decision(decisions: Generator[Put, int, None], answer: int | None) -> Put | None:
+    """The next question or order that a generator puts; None at its end."""
     try:
         # A generator is begun with next(), and goes on after an order likewise; only a question takes an answer.
         return next(decisions) if answer is None else decisions.send(answer)
@@ -101,7 +101,7 @@ class InteractiveKernel(Kernel):
             if isinstance(item, Question):
                 answer = yield item
             else:
-                apply(self, item)
+                accept(self, item)
                 orders.append(item)
         return orders + self._completed(event, orders)
 

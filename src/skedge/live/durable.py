@@ -20,6 +20,8 @@ def write_whole(path: Path, content: str | bytes, mode: int = 0o666) -> None:
 
     Parameters
     ----------
+    path, content
+        The file, and what is in it afterwards; text in UTF-8.
     mode
         Permissions of the file, before the process's umask.
     """

@@ -40,8 +40,12 @@ class Embedded:
 
     Parameters
     ----------
+    cluster
+        Its servers are nodes of Ray, on this machine.
     folder
         The state folder, in which other processes find the cluster.
+    gpus
+        Those of the servers.
     say
         Called with a description of what is being started, whenever that changes.
 

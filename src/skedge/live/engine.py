@@ -72,6 +72,8 @@ class Engine:
 
     Parameters
     ----------
+    cluster
+        The servers.
     address
         Address of a Ray cluster whose nodes have ``server`` labels; None starts one on this machine.
     folder

@@ -34,6 +34,8 @@ class Gpus:
 
     Parameters
     ----------
+    device, cluster
+        ``cpu``, ``cuda`` or ``auto``; and the servers.
     embedded
         True if all servers are on this machine.
 

@@ -183,8 +183,12 @@ def profile(
 
     Parameters
     ----------
+    scenario
+        The jobs and the servers.
     works
         What the jobs train (:func:`skedge.live.control.session.programs`); those that train the same are measured once.
+    engine
+        The Ray cluster.
     minibatches
         Number of mini-batches measured, >= 1.
     load

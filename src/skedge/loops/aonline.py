@@ -62,6 +62,8 @@ def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], Non
 
     Parameters
     ----------
+    scenario, policy
+        A run that :func:`covers` allows.
     progress
         Called now and then with the present and the jobs that have completed since the last call.
 
@@ -73,14 +75,14 @@ def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], Non
     assert isinstance(policy, AOnline)  # noqa: S101 - it is covered
     case, log, reported = make_case(scenario, policy), RunLog(scenario), 0
     books = with_room(make_books(scenario, case, preemptive=policy.lanes.preemptive))
-    while (why := advance(case, books, EVENTS)) != OVER:
-        if why == FULL:
+    while (outcome := advance(case, books, EVENTS)) != OVER:
+        if outcome == FULL:
             drain(books, log)
             books = with_room(books)
         elif progress is not None:
-            done = completed_since(books, reported)
-            reported += len(done)
-            progress(Event(int(books.ledger.counters[NOW]), finished=tuple(done)))
+            completed = completed_since(books, reported)
+            reported += len(completed)
+            progress(Event(int(books.ledger.counters[NOW]), finished=tuple(completed)))
     drain(books, log)
     must_be_over(scenario, books)
     log.lane_runs(cloud_runs(scenario, books, 0, len(scenario.jobs)))
@@ -122,13 +124,13 @@ def cloud_runs(scenario: Scenario, books: LaneBooks, first: int, end: int) -> In
     first, end
         Jobs whose dispatches the books have.
     """
-    sent, begins = books.ledger.jobs[:, ADMITTED], books.truth.first - books.counters[BASE]
+    dispatched, begins = books.ledger.jobs[:, ADMITTED], books.truth.first - books.counters[BASE]
     row = begins[first] + np.flatnonzero(books.lane[begins[first] : begins[end]] == CLOUD)
     job = begins.searchsorted(row, side="right") - 1
     # nothing is written for a job that is rejected: there are rows of other jobs still
-    is_sent = sent[job] >= 0
+    is_sent = dispatched[job] >= 0
     row, job = row[is_sent], job[is_sent]
-    start = sent[job] + upload_delays(scenario.delays, job, np.full(len(job), scenario.cluster.cloud or 0))
+    start = dispatched[job] + upload_delays(scenario.delays, job, np.full(len(job), scenario.cluster.cloud or 0))
     runs = np.zeros((len(job), 6), np.int64)
     runs[:, RUN_JOB], runs[:, RUN_CHUNK], runs[:, RUN_LANE] = job, row - begins[job], scenario.cluster.lanes
     runs[:, RUN_START] = start
@@ -156,12 +158,12 @@ def dispatches(scenario: Scenario, books: LaneBooks, first: int, end: int) -> Di
         Jobs; the columns of the books begin with `first`.
     """
     jobs, begins = books.ledger.jobs[first:end], books.truth.first[first:end] - books.counters[BASE]
-    sent = np.flatnonzero(jobs[:, ADMITTED] >= 0)
-    is_sent, sizes = np.repeat(jobs[:, ADMITTED] >= 0, jobs[:, CHUNKS]), jobs[sent, CHUNKS]
+    sent_jobs = np.flatnonzero(jobs[:, ADMITTED] >= 0)
+    is_sent, sizes = np.repeat(jobs[:, ADMITTED] >= 0, jobs[:, CHUNKS]), jobs[sent_jobs, CHUNKS]
     chunk = np.arange(len(is_sent), dtype=np.int32) - np.repeat(begins.astype(np.int32), jobs[:, CHUNKS])
     lane, postponed = (column[: len(is_sent)][is_sent] for column in (books.lane, books.postponed))
     return Dispatches(
-        jobs[sent, ADMITTED], first + sent, sizes * scenario.chunk_time[first + sent, 0], np.zeros(len(sent), np.bool_),
-        ["least_marginal_increase"] * len(sent), sizes, chunk[is_sent], lane, postponed,
-        books.alpha[: len(is_sent)][is_sent] / SECOND,
+        jobs[sent_jobs, ADMITTED], first + sent_jobs, sizes * scenario.chunk_time[first + sent_jobs, 0],
+        np.zeros(len(sent_jobs), np.bool_), ["least_marginal_increase"] * len(sent_jobs), sizes,
+        chunk[is_sent], lane, postponed, books.alpha[: len(is_sent)][is_sent] / SECOND,
     )  # fmt: skip

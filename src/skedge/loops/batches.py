@@ -38,6 +38,8 @@ def simulate(scenario: Scenario, policy: Policy, progress: Callable[[Event], Non
 
     Parameters
     ----------
+    scenario, policy
+        A run that :func:`covers` allows.
     progress
         Called after each batch with the present and the jobs that have completed since the last call.
 

@@ -56,6 +56,10 @@ def stream(scenario: Scenario, policy: Policy, folder: Path, progress: Callable[
 
     Parameters
     ----------
+    scenario, policy
+        A run that :func:`covers` allows; the scenario's jobs may still be in their file.
+    folder
+        The folder of the tables, which is there and empty.
     progress
         As :func:`~skedge.loops.aonline.simulate` has it.
 
@@ -72,12 +76,12 @@ def stream(scenario: Scenario, policy: Policy, folder: Path, progress: Callable[
         write_table(folder, name, pl.DataFrame(schema=schemas[name]))
     with (
         growing(folder, {name: schemas[name] for name in GROWING}) as tables,
-        TemporaryDirectory(prefix="jobs-", dir=folder) as aside,
+        TemporaryDirectory(prefix="jobs-", dir=folder) as closed_jobs,
     ):
-        closed = _Closed(Path(aside), [first for first, _ in scenario.ranges])
+        closed = _Closed(Path(closed_jobs), [first for first, _ in scenario.ranges])
         window = _Window(scenario.without_jobs(), policy, tables, closed)
         for first, part in scenario.parts():
-            window.take_in(part, first, more=first + part.count < scenario.count)
+            window.take_in(part, first, is_last=first + part.count == scenario.count)
             window.run(progress)
         window.close()
         for table in closed.in_order():
@@ -109,8 +113,8 @@ class _Window:
         self.answered = self.in_cloud = 0
         self.first, self.last = _no_runs(0)
 
-    def take_in(self, part: Scenario, first: int, *, more: bool) -> None:
-        """Go on with those at work and the jobs of `part`, numbered from `first` on; `more`: others follow."""
+    def take_in(self, part: Scenario, first: int, *, is_last: bool) -> None:
+        """Go on with those at work and the jobs of `part`, numbered from `first` on; `is_last`: none follow."""
         self._write()
         stays = self._at_work()
         self._leave(~stays)
@@ -118,7 +122,7 @@ class _Window:
         self.scenario = self.scenario.only(keep).concat_unchecked(part)
         self.case = make_case(self.scenario, self.policy)
         self.books = with_room(with_next(self.books, self.scenario, keep))
-        self.books.counters[MORE] = more
+        self.books.counters[MORE] = not is_last
         self.number = np.append(self.number[keep], np.arange(first, first + part.count, dtype=np.int32))
         self.log, self.answered, self.in_cloud = _moved(self.log, self.scenario, keep), len(keep), len(keep)
         self.first, self.last = (
@@ -129,15 +133,15 @@ class _Window:
         """Go on until all jobs are answered, or to the end if no more follow."""
         reported = 0
         while True:
-            why = advance(self.case, self.books, whole.EVENTS)
-            if why == FULL:
+            outcome = advance(self.case, self.books, whole.EVENTS)
+            if outcome == FULL:
                 self._make_room()
             completed = whole.completed_since(self.books, reported)
             if progress is not None and completed:
                 finished = tuple(self.number[completed].tolist())
                 progress(Event(int(self.books.ledger.counters[NOW]), finished=finished))
                 reported += len(completed)
-            if why in (OVER, ALL_ANSWERED):
+            if outcome in (OVER, ALL_ANSWERED):
                 return whole.must_be_over(self.scenario, self.books)
 
     def close(self) -> None:
@@ -196,12 +200,12 @@ class _Window:
     def _decided(self, end: int) -> None:
         """Write the decisions on the jobs up to `end`, and move those of the others to the front of the columns."""
         books, ledger = self.books, self.books.ledger
-        sent = whole.dispatches(self.scenario, books, self.answered, end)
-        rejections = _taken(ledger.rows.decisions, ledger.counters, DECISIONS, 1, end)
+        dispatches = whole.dispatches(self.scenario, books, self.answered, end)
+        rejections = _take_rows(ledger.rows.decisions, ledger.counters, DECISIONS, 1, end)
         rows = no_rows()._replace(decisions=rejections, values=np.full(len(rejections), np.nan))
         record = whole.record_of(self.scenario, ledger.jobs[:, ADMITTED], rows)
-        self._add("decisions", record.decisions.table(rows, sent))
-        self._add("uploads", record.uploads_table(sent))
+        self._add("decisions", record.decisions.table(rows, dispatches))
+        self._add("uploads", record.uploads_table(dispatches))
         base = books.truth.first[end]
         for column in (books.lane, books.postponed, books.alpha):
             left = column[base - books.counters[BASE] :].copy()
@@ -211,7 +215,7 @@ class _Window:
     def _served(self, until: int) -> None:
         """Write the PSs that began to serve before `until`, when all of them are released."""
         ledger = self.books.ledger
-        rows = no_rows()._replace(ps=_taken(ledger.rows.ps, ledger.counters, PS_ROWS, 3, until))
+        rows = no_rows()._replace(ps=_take_rows(ledger.rows.ps, ledger.counters, PS_ROWS, 3, until))
         self._add("ps", whole.record_of(self.scenario, ledger.jobs[:, ADMITTED], rows).ps_table())
 
     def _add(self, name: str, rows: pl.DataFrame) -> None:
@@ -244,17 +248,17 @@ class _Closed:
 
     def add(self, rows: pl.DataFrame) -> None:
         """Keep some rows."""
-        part = np.searchsorted(self.edges, rows["job"].to_numpy(), side="right")
-        for one in np.unique(part).tolist():
-            file = self.folder / f"{one}-{self.added}.arrow"
-            rows.filter(pl.Series(part == one)).write_ipc(file)
-            self.files[one].append(file)
+        parts = np.searchsorted(self.edges, rows["job"].to_numpy(), side="right")
+        for part in np.unique(parts).tolist():
+            file = self.folder / f"{part}-{self.added}.arrow"
+            rows.filter(pl.Series(parts == part)).write_ipc(file)
+            self.files[part].append(file)
         self.added += 1
 
     def in_order(self) -> Iterator[pl.DataFrame]:
         """All rows, part by part."""
-        for one in sorted(self.files):
-            yield pl.concat([pl.read_ipc(file) for file in self.files[one]]).sort("job")
+        for part in sorted(self.files):
+            yield pl.concat([pl.read_ipc(file) for file in self.files[part]]).sort("job")
 
 
 def _no_runs(jobs: int) -> tuple[Ints, Ints]:
@@ -271,13 +275,13 @@ def _moved(log: RunLog, scenario: Scenario, keep: Ints) -> RunLog:
     return moved
 
 
-def _taken(rows: Ints, counters: Ints, counter: int, column: int, end: int) -> Ints:
+def _take_rows(rows: Ints, counters: Ints, counter: int, column: int, end: int) -> Ints:
     """The rows of a table whose `column` is below `end`; the others move to its front."""
     table = rows[: counters[counter]]
     is_before = table[:, column] < end
-    taken, left = table[is_before], table[~is_before]
+    closed, left = table[is_before], table[~is_before]
     rows[: len(left)], counters[counter] = left, len(left)
-    return taken
+    return closed
 
 
 def _end(books: LaneBooks, job: int) -> int:

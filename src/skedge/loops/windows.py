@@ -20,7 +20,7 @@ def with_next(books: LaneBooks, scenario: Scenario, keep: Ints) -> LaneBooks:
     All jobs so far are answered, and nothing refers to those that are left out; the runs and the dispatches have been
     taken out. Arrays by lane, counters and tables are changed in place.
     """
-    chunks, most = scenario.jobs.chunks, int(scenario.jobs.chunks.max(initial=0))
+    chunks, max_chunks = scenario.jobs.chunks, int(scenario.jobs.chunks.max(initial=0))
     place = np.full(len(books.ledger.jobs) + 1, -1)  # the last one stands for none
     place[keep] = np.arange(len(keep))
     for lanes in [books.truth.lanes] + [books.belief] * (books.belief is not books.truth.lanes):
@@ -30,8 +30,8 @@ def with_next(books: LaneBooks, scenario: Scenario, keep: Ints) -> LaneBooks:
     return books._replace(
         ledger=_ledger_with_next(books.ledger, scenario, keep, place),
         truth=_truth_with_next(books.truth, chunks, keep, place),
-        weights=weight_table(int(books.weights[0]), most),
-        order=np.zeros((2, most), np.int64),
+        weights=weight_table(int(books.weights[0]), max_chunks),
+        order=np.zeros((2, max_chunks), np.int64),
         completed=np.zeros(len(chunks), np.int64),
     )
 

@@ -90,8 +90,7 @@ def _sums_until(times: Floats, event_times: np.ndarray, amount: Floats) -> tuple
     # rank: how many events are at or before each time, an index into the running sums
     order = np.argsort(event_times, kind="stable")
     rank = np.searchsorted(event_times[order], times, side="right")
-    sums = (np.concatenate([[0.0], np.cumsum(v[order])])[rank] for v in (amount, amount * event_times))
-    first, second = sums
+    first, second = (np.concatenate([[0.0], np.cumsum(v[order])])[rank] for v in (amount, amount * event_times))
     return first, second
 
 

@@ -82,4 +82,4 @@ def dual_value(cost: Floats, upper: Floats, rows: Rows, multiplier: Floats) -> f
 def _matrix(rows: Rows, columns: int) -> sparse.csr_matrix:
     from scipy import sparse  # noqa: PLC0415 - takes 0.3 s to import
 
-    return sparse.csr_matrix((rows.value, (rows.row, rows.column)), shape=(len(rows.low), columns))
+    return sparse.csr_matrix((rows.value, rows.column, rows.start), shape=(len(rows.low), columns))

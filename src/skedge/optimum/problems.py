@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import polars as pl
 
@@ -34,8 +35,8 @@ class Problem:
         The objective, and its paper.
     metric, sense
         The metric of a run that is the objective, and which direction is better.
-    kinds, fits
-        The kinds of cluster that have it, and whether a scenario on one of them does.
+    kinds
+        The kinds of cluster that have it.
     covers
         Returns whether its bounds hold for a run, given the scenario and the run's record.
     bounds
@@ -44,25 +45,23 @@ class Problem:
         Returns the optimum of a scenario within a time limit [s]; None if there is no exact model.
     part_bounds
         Returns the fast bounds on one of the :func:`parts` of a scenario; None if it has no parts.
+    fits
+        Returns whether a scenario on such a cluster has it.
     """
 
     title: str
     metric: str
     sense: Sense
     kinds: tuple[Kind, ...]
-    fits: Callable[[Scenario], bool]
     covers: Callable[[Scenario, Schedule], bool]
     bounds: Callable[[Scenario, bool], list[Bound]]
     optimum: Callable[[Scenario, float], Optimum] | None
     part_bounds: Callable[[Scenario, int], list[Bound]] | None = None
+    fits: Callable[[Scenario], bool] = lambda _scenario: True
 
     def applies(self, scenario: Scenario) -> bool:
         """Whether a scenario has this problem."""
         return scenario.cluster.kind in self.kinds and self.fits(scenario)
-
-
-def _always(_scenario: Scenario) -> bool:
-    return True
 
 
 def _with_utilities(scenario: Scenario) -> bool:
@@ -82,40 +81,52 @@ def _all_dispatched(scenario: Scenario, schedule: Schedule) -> bool:
     return _all_finished(scenario, schedule) and not allocated
 
 
+def _total_jct(
+    title: str,
+    covers: Callable[[Scenario, Schedule], bool],
+    bounds: Callable[..., list[Bound]],
+    optimum: Callable[[Scenario, float], Optimum] | None,
+) -> Problem:
+    """A problem on servers with slots, of which each worker type is a part.
+
+    Parameters
+    ----------
+    title, covers, optimum
+        As of :class:`Problem`.
+    bounds
+        Returns the bounds of a scenario, with ``fast`` those that take seconds; ``pool_index``: on one part of it.
+    """
+    return Problem(
+        title=f"total JCT of {title}",
+        metric="jct_total_s",
+        sense="lower",
+        kinds=("slots",),
+        covers=covers,
+        bounds=lambda scenario, fast: bounds(scenario, fast=fast),
+        optimum=optimum,
+        part_bounds=lambda scenario, part: bounds(scenario, fast=True, pool_index=part),
+    )
+
+
 PROBLEMS: dict[str, Problem] = {
-    "chunks": Problem(
-        title="total JCT of schedules that dispatch chunks (JSAC'22, MINLP (2) chunk by chunk, without migration)",
-        metric="jct_total_s",
-        sense="lower",
-        kinds=("slots",),
-        fits=_always,
-        covers=_all_dispatched,
-        bounds=lambda scenario, fast: chunk_bounds(scenario, "chunks", fast=fast),
-        optimum=optimum_of_chunks,
-        part_bounds=lambda scenario, part: chunk_bounds(scenario, "chunks", fast=True, pool_index=part),
+    "chunks": _total_jct(
+        "schedules that dispatch chunks (JSAC'22, MINLP (2) chunk by chunk, without migration)",
+        _all_dispatched,
+        partial(chunk_bounds, family="chunks"),
+        optimum_of_chunks,
     ),
-    "gangs": Problem(
-        title="total JCT of schedules that give each job one gang, once and for good (She et al., MINLP (2))",
-        metric="jct_total_s",
-        sense="lower",
-        kinds=("slots",),
-        fits=_always,
-        covers=one_gang_each,
-        bounds=lambda scenario, fast: gang_bounds(scenario, fast=fast),
-        optimum=optimum_of_gangs,
-        part_bounds=lambda scenario, part: gang_bounds(scenario, fast=True, pool_index=part),
+    "gangs": _total_jct(
+        "schedules that give each job one gang, once and for good (She et al., MINLP (2))",
+        one_gang_each,
+        gang_bounds,
+        optimum_of_gangs,
     ),
     # after the narrower families: their bounds are at least as good, and hold for fewer runs
-    "work": Problem(
-        title="total JCT of any schedule: chunks, gangs, workers that come and go (JSAC'22 (2))",
-        metric="jct_total_s",
-        sense="lower",
-        kinds=("slots",),
-        fits=_always,
-        covers=_all_finished,
-        bounds=lambda scenario, fast: chunk_bounds(scenario, "work", fast=fast),
-        optimum=None,
-        part_bounds=lambda scenario, part: chunk_bounds(scenario, "work", fast=True, pool_index=part),
+    "work": _total_jct(
+        "any schedule: chunks, gangs, workers that come and go (JSAC'22 (2))",
+        _all_finished,
+        partial(chunk_bounds, family="work"),
+        None,
     ),
     "utility": Problem(
         title="total utility of the jobs done by the horizon (PD-ORS, DMLRS)",

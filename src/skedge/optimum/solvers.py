@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -40,26 +41,21 @@ def cp_tools() -> Any:
     InputError
         If OR-Tools is not installed.
     """
-    try:
-        from ortools.sat.python import cp_model  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise InputError(f"{INSTALL} ({error})") from error
-    return cp_model
+    return _extra("ortools.sat.python.cp_model")
 
 
-def highs_tools() -> Any:
-    """The module of HiGHS.
+def _extra(module: str) -> Any:
+    """A module of the extra `optimum`.
 
     Raises
     ------
     InputError
-        If highspy is not installed.
+        If it is not installed.
     """
     try:
-        import highspy  # noqa: PLC0415 - an extra
+        return import_module(module)
     except ImportError as error:
         raise InputError(f"{INSTALL} ({error})") from error
-    return highspy
 
 
 def cp_solve(model: Any, seconds: float, read: Callable[[Any], T]) -> SolverResult[T]:
@@ -79,28 +75,42 @@ def cp_solve(model: Any, seconds: float, read: Callable[[Any], T]) -> SolverResu
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a linear program: low <= A x <= high, A by (row, column, value)."""
+    """Rows of a linear program: low <= A x <= high.
 
-    row: list[int]
-    column: list[int]
-    value: list[float]
-    low: list[float]
-    high: list[float]
+    The entries of row i are those of `column` and `value` from ``start[i]`` to before ``start[i + 1]``.
+    """
 
-    @staticmethod
-    def none() -> Rows:
-        """Start without rows."""
-        return Rows([], [], [], [], [])
+    start: list[int] = field(default_factory=lambda: [0])
+    column: list[int] = field(default_factory=list)
+    value: list[float] = field(default_factory=list)
+    low: list[float] = field(default_factory=list)
+    high: list[float] = field(default_factory=list)
 
     def add(self, terms: list[tuple[int, float]], low: float, high: float) -> None:
         """Add one row."""
-        number = len(self.low)
         for column, value in terms:
-            self.row.append(number)
             self.column.append(column)
             self.value.append(value)
+        self.start.append(len(self.column))
         self.low.append(low)
         self.high.append(high)
+
+
+@dataclass(frozen=True)
+class IntegerProgram:
+    """Minimise cost x over rows, 0 <= x <= upper, all x integer.
+
+    Attributes
+    ----------
+    cost, upper
+        Cost and upper bound of every variable, shape ``(variables,)``.
+    rows
+        The constraints.
+    """
+
+    cost: Floats
+    upper: Floats
+    rows: Rows
 
 
 class ProgramDraft:
@@ -117,7 +127,7 @@ class ProgramDraft:
     """
 
     def __init__(self, size: int, upper: float) -> None:
-        self.cost, self.upper, self.rows = np.zeros(size), np.full(size, upper), Rows.none()
+        self.cost, self.upper, self.rows = np.zeros(size), np.full(size, upper), Rows()
         self.loads = defaultdict[tuple[int, int, int], list[tuple[int, float]]](list)
 
     def limit_loads(self, capacity: Floats) -> None:
@@ -148,7 +158,7 @@ def milp(
     gap
         Difference of value and bound up to which HiGHS calls the value optimal.
     """
-    highspy = highs_tools()
+    highspy = _extra("highspy")
     h = highspy.Highs()
     for option, value in (
         ("output_flag", False), ("time_limit", max(seconds, 0.01)), ("mip_rel_gap", 0.0), ("mip_abs_gap", gap),
@@ -168,31 +178,19 @@ def milp(
     return SolverResult(values, bound if math.isfinite(bound) else None, status)
 
 
-def cp_milp(cost: Floats, upper: Floats, rows: Rows, start: Floats, seconds: float) -> SolverResult[Floats]:
-    """Let CP-SAT minimise the same program as :func:`milp`, with all variables integer.
+def cp_milp(program: IntegerProgram, start: Floats, seconds: float) -> SolverResult[Floats]:
+    """Let CP-SAT minimise a program.
 
     Coefficients become integers: exact to a millionth of the largest of each row, the cost to 14 digits of its largest
     value. They are rounded so that no solution of the program is lost and the bound remains valid. The solution may
-    violate a row by as much.
-
-    Parameters
-    ----------
-    cost, upper
-        Shape ``(variables,)``.
-    rows
-        The constraints.
-    start
-        A hint.
-    seconds
-        Limit of wall time [s].
+    violate a row by as much. `start` is a hint; `seconds` limits the wall time.
     """
+    cost, upper, rows = program.cost, program.upper, program.rows
     m = cp_tools().CpModel()
     x = [m.new_int_var(0, int(u), "") for u in upper]
     columns, values = np.array(rows.column, np.int64), np.array(rows.value, float)
-    # rows are added one after the other, so the entries of each are a slice
-    ends = np.cumsum(np.bincount(rows.row, minlength=len(rows.low)))
     for i, (low, high) in enumerate(zip(rows.low, rows.high, strict=True)):
-        entries = slice(ends[i - 1] if i else 0, ends[i])
+        entries = slice(rows.start[i], rows.start[i + 1])
         v, scope = values[entries], [x[k] for k in columns[entries]]
         # integer rows stay as they are; others are scaled so that the largest coefficient has six digits
         scale = 1.0 if (v == np.rint(v)).all() else _ROW_SCALE / float(np.abs(v).max(initial=1e-300))
@@ -223,30 +221,12 @@ def _highs_lp(highspy: Any, cost: Floats, upper: Floats, integer: np.ndarray, ro
     lp.num_col_, lp.num_row_ = len(cost), len(rows.low)
     lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost, np.zeros(len(cost)), upper
     lp.row_lower_, lp.row_upper_ = np.array(rows.low, float), np.array(rows.high, float)
-    order = np.argsort(np.array(rows.row), kind="stable")
     lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    lp.a_matrix_.start_ = np.concatenate([[0], np.cumsum(np.bincount(rows.row, minlength=len(rows.low)))])
-    lp.a_matrix_.index_ = np.array(rows.column)[order]
-    lp.a_matrix_.value_ = np.array(rows.value, float)[order]
+    lp.a_matrix_.start_, lp.a_matrix_.index_ = np.array(rows.start), np.array(rows.column)
+    lp.a_matrix_.value_ = np.array(rows.value, float)
     kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
     lp.integrality_ = [kinds[int(w)] for w in integer]
     return lp
-
-
-class IntegerProgram(Protocol):
-    """Minimise cost x over rows, 0 <= x <= upper, all x integer."""
-
-    @property
-    def cost(self) -> Floats:
-        """Cost of every variable, shape ``(variables,)``."""
-
-    @property
-    def upper(self) -> Floats:
-        """Upper bound of every variable, shape ``(variables,)``."""
-
-    @property
-    def rows(self) -> Rows:
-        """The constraints."""
 
 
 IntegerSolver = Callable[[IntegerProgram, Floats, float], SolverResult[Floats]]
@@ -259,7 +239,4 @@ def integer_solvers(gap: float) -> dict[str, IntegerSolver]:
         integer = np.ones(len(program.cost), bool)
         return milp(program.cost, program.upper, integer, program.rows, start, seconds, gap=gap)
 
-    def cp_sat(program: IntegerProgram, start: Floats, seconds: float) -> SolverResult[Floats]:
-        return cp_milp(program.cost, program.upper, program.rows, start, seconds)
-
-    return {"HiGHS": highs, "CP-SAT": cp_sat}
+    return {"HiGHS": highs, "CP-SAT": cp_milp}

@@ -11,6 +11,7 @@ this took most of the time (2.0 µs per run on a lane, 0.5 without). Functions t
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import signal
@@ -74,7 +75,12 @@ class CompiledFunction:
     @cached_property
     def dispatcher(self) -> Any:
         """Numba's dispatcher of the function, for Python; with ``NUMBA_DISABLE_JIT`` the function itself."""
-        return _njit(self.py_func, **self.options)
+        dispatcher = _njit(self.py_func, **self.options)
+        if (stats := getattr(dispatcher, "stats", None)) is not None and stats.cache_path:
+            # processes that start together need the same kernels: the first compiles, the others read its cache
+            lock_file = Path(stats.cache_path) / f"{self.py_func.__qualname__}.lock"
+            dispatcher.compile = _one_at_a_time(dispatcher.compile, lock_file)
+        return dispatcher
 
     @cached_property
     def step(self) -> Any:
@@ -115,6 +121,22 @@ class CompiledFunction:
     def __reduce__(self) -> str:
         """Pickle by name, like a function."""
         return self.py_func.__qualname__
+
+
+def _one_at_a_time(compile_form: Callable[..., object], lock_file: Path) -> Callable[..., object]:
+    """`compile_form`, which one process at a time runs; without a lock where its file cannot be made."""
+
+    def compile_locked(signature: object) -> object:
+        try:
+            lock = lock_file.open("a", encoding="utf-8")
+        # a cache that can only be read
+        except OSError:
+            return compile_form(signature)
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            return compile_form(signature)
+
+    return compile_locked
 
 
 _interpreted = False

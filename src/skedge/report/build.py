@@ -229,19 +229,10 @@ def _table_rows(run: ReportRun, table: str, bars: Bars, job_rows: Ints, cap: int
             frame = frame.filter((pl.col("start") < bars.window[1]) & (pl.col("end") > bars.window[0]))
     frame = frame.sort("start", "job", "end").head(cap)
     frame = frame.with_columns(pl.col(server).cast(pl.Enum(run.scenario.cluster.server_ids)).alias("server"))
-    view: dict[str, Any] = {
-        "total": total,
-        "job": pack_ints(int_column(frame, "job")),
-        "server": pack_ints(int_column(frame, "server")),
-    }
-    view["start"] = pack_ints(int_column(frame, "start"))
+    names = ("job", "server", "start", "chunks" if table == "uploads" else "slot")
+    view: dict[str, Any] = {"total": total, **{name: pack_ints(int_column(frame, name)) for name in names}}
     view["length"] = pack_ints(int_column(frame, "end") - int_column(frame, "start"))
-    if table == "uploads":
-        view["chunks"] = pack_ints(int_column(frame, "chunks"))
-        view["mb"] = frame["mb"].fill_null(0.0).round(3).to_list()
-    else:
-        view["slot"] = pack_ints(int_column(frame, "slot"))
-    return view
+    return view | ({"mb": frame["mb"].fill_null(0.0).round(3).to_list()} if table == "uploads" else {})
 
 
 def _page(title: str, data: Mapping[str, Any], sites: str) -> str:

@@ -88,17 +88,20 @@ def live_tolerance(resumed: int, recovery_s: float) -> int:
 
 def meta_of(scenario: Scenario, policy: Policy) -> dict[str, Any]:
     """Content of ``run.json``: the inputs of a run."""
-    params = policy.params.model_dump(mode="json")
     return {
         "format": FORMAT,
         "policy": spec_of(policy),
-        "params": {key: _in_json(value) for key, value in params.items()},
-        "lanes": asdict(policy.lanes),
-        "promises": policy.guarantees.recorded(),
+        **_policy_fields(policy),
         "seed": scenario.seed,
         "scenario": scenario.name,
         "versions": {name: _version(name) for name in ("skedge", *_LIBRARIES)},
     }
+
+
+def _policy_fields(policy: Policy) -> dict[str, Any]:
+    """Parameters, lanes and promises of a policy."""
+    params = {key: _in_json(value) for key, value in policy.params.model_dump(mode="json").items()}
+    return {"params": params, "lanes": asdict(policy.lanes), "promises": policy.guarantees.recorded()}
 
 
 _version = cache(version)
@@ -162,18 +165,16 @@ def _broken_live(meta: Mapping[str, Any], scenario: Scenario, end: int) -> Itera
 
 
 def _registered_fields(meta: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Lanes, parameters and promises of the policy that `meta` names; None if it is not registered."""
+    """Parameters, lanes and promises of the policy that `meta` names; None if it is not registered."""
     return _fields_of_spec(str(meta.get("policy")))
 
 
 @lru_cache(maxsize=64)
 def _fields_of_spec(spec: str) -> dict[str, Any] | None:
     try:
-        policy = make_policy(spec)
+        return _policy_fields(make_policy(spec))
     except PolicyError:
         return None
-    params = {key: _in_json(value) for key, value in policy.params.model_dump(mode="json").items()}
-    return {"lanes": asdict(policy.lanes), "params": params, "promises": policy.guarantees.recorded()}
 
 
 def folder_name(text: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from skedge.core.errors import RunFolderError
+from skedge.core.registry import first_line
 from skedge.platform.signals import deferred_signals
 
 
@@ -81,8 +82,3 @@ def _reason(error: Exception, folder: Path) -> str:
 
 _LAST_BYTES = 100_000
 """Free space below which a table that could not be written was too large for the disk [bytes]."""
-
-
-def first_line(error: Exception) -> str:
-    """The first line of an error's message, or the name of its class if it has none."""
-    return (str(error).splitlines() or [type(error).__name__])[0]

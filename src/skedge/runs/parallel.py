@@ -32,7 +32,7 @@ looked whether work has been added or all is over, and after which each process 
 
 
 def parallel(work: Iterable[Any], processes: int, *, use_this_process: bool = False) -> Generator[Any, None, None]:
-    """Run joblib's tasks `work` in `processes` processes (-1: one per core) and yield results as they become available.
+    """Run joblib's tasks `work` in `processes` processes and yield results as they become available.
 
     There are no more processes than tasks; a single task runs in this process.
 
@@ -43,6 +43,8 @@ def parallel(work: Iterable[Any], processes: int, *, use_this_process: bool = Fa
     ----------
     work
         If it is a deque, tasks may be added to it while results are taken.
+    processes
+        At least 1, or -1: one per core.
     use_this_process
         This process is one of them. While it works, results of the others wait, but the others work on.
     """

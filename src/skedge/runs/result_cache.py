@@ -48,27 +48,22 @@ class ResultCache:
         result = self.get(key)
         if result is None:
             result = (compute(),)
-            _write(self.folder / key, result[0])
+            self.add(key, result[0])
         return result[0]
 
     def add(self, key: str, result: Any) -> None:
-        """Cache a result.
+        """Cache a result, completely or not at all, even if the process is ended meanwhile.
 
         Raises
         ------
         InputError
             If the folder cannot be used.
         """
-        _write(self.folder / key, result)
-
-
-def _write(path: Path, result: Any) -> None:
-    """Write a result completely or not at all, even if the process is ended meanwhile."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # hidden, so that __len__ does not count it, and with the process's number, as several may write the same key
-        temp_file = path.with_name(f".{path.name}.{os.getpid()}")
-        temp_file.write_bytes(pickle.dumps({"key": path.name, "result": result}, protocol=5))
-        temp_file.replace(path)
-    except OSError as error:
-        raise InputError(f"{path.parent}: finished points cannot be kept in it: {error.strerror}") from error
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            # hidden, so that __len__ does not count it, and with the process's number: several may write the same key
+            temp_file = self.folder / f".{key}.{os.getpid()}"
+            temp_file.write_bytes(pickle.dumps({"key": key, "result": result}, protocol=5))
+            temp_file.replace(self.folder / key)
+        except OSError as error:
+            raise InputError(f"{self.folder}: finished points cannot be kept in it: {error.strerror}") from error

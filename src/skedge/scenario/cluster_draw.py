@@ -52,6 +52,8 @@ def draw_cluster(form: DrawForm, seed: int, base: Path, lanes: float = 0.0) -> l
         What to draw; a path in it is relative to `base`.
     seed
         Source of all randomness.
+    base
+        Folder of the scenario file.
     lanes
         For `form.load`: the least number of worker slots; as many machines are drawn as have so many.
 

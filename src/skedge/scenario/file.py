@@ -489,21 +489,10 @@ def server_from(data: object, source: str) -> Server:
 
 
 def _physics(form: ClusterFileForm) -> Physics:
-    p = form.physics
-    return Physics(
-        # a slot of a nanosecond or less would round to 0, by which times are divided
-        slot=max(ticks(form.slot), 1),
-        slotted=p.slotted,
-        colocation=p.colocation,
-        charge_upload=p.charge_upload,
-        data=p.data,
-        checkpoint_overhead=ticks(_overhead(form)),
-        estimate_error=p.estimate_error,
-        speedup=p.speedup,
-        horizon=None if p.horizon is None else ticks(p.horizon),
-        mtbf=None if p.mtbf is None else ticks(p.mtbf),
-        mttr=ticks(p.mttr),
-    )
+    durations = {"checkpoint_overhead": _overhead(form), **form.physics.model_dump(include={"horizon", "mtbf", "mttr"})}
+    in_ticks = {name: None if seconds is None else ticks(seconds) for name, seconds in durations.items()}
+    # a slot of a nanosecond or less would round to 0, by which times are divided
+    return Physics(**{**form.physics.model_dump(), **in_ticks, "slot": max(ticks(form.slot), 1)})
 
 
 def _overhead(form: ClusterFileForm) -> float:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -22,8 +22,12 @@ from skedge.core.model import fields
 from skedge.core.model.cluster import MOST_SERVERS
 from skedge.core.model.fields import Maybe, Pair, Rule, ValuesOf
 from skedge.core.model.job_fields import JOB_FIELDS, JobField
+from skedge.core.model.latency import KINDS
 from skedge.core.model.sharing import Sharing, Tenant
 from skedge.traces.formats import FORMATS
+from skedge.traces.makers.site_jobs import SiteRanges
+from skedge.traces.makers.value_jobs import ValueRanges
+from skedge.traces.makers.workload import PaperRanges, TraceShares
 from skedge.traces.readers.mapping import TraceMapping
 
 from .values import (
@@ -317,23 +321,15 @@ class LatencyForm(_Form):
 
     @model_validator(mode="after")
     def _of_its_kind(self) -> LatencyForm:
-        parameters = _LATENCY[self.kind]
+        parameters = {f.name: f.default for f in dataclasses.fields(KINDS[self.kind])}
         for name in sorted(self.model_fields_set - {"kind", *parameters}):
             raise ValueError(f"{name} does not go with kind: {self.kind}, which takes {', '.join(parameters)}")
-        for name, needed in parameters.items():
-            if needed and getattr(self, name) is None:
+        for name, default in parameters.items():
+            if default is dataclasses.MISSING and getattr(self, name) is None:
                 raise ValueError(f"{name} is missing; kind: {self.kind} takes {', '.join(parameters)}")
         if self.early is not None and self.late is not None and self.late < self.early:
             raise ValueError(f"late {self.late:g} is below early {self.early:g}: the cost would fall with time")
         return self
-
-
-_LATENCY = {
-    "exponential": {"tau": True, "rate": False},
-    "linear": {"tau": True, "base": False},
-    "piecewise": {"early": True, "late": True, "deadline": True},
-}
-"""Parameters of each kind, and whether they are required."""
 
 
 def _form_of(rule: Rule, unit: str) -> Any:
@@ -361,7 +357,7 @@ def _job_field(f: JobField) -> tuple[Any, Any]:
         f.row.check, f.row.unit
     )
     about = f"{f.row.about} ({f.row.unit})" if f.row.unit else f.row.about
-    if f.default is MISSING:
+    if f.default is dataclasses.MISSING:
         return form, Field(description=about)
     if f.default == math.inf:
         return form | None, Field(None, description=about)
@@ -501,38 +497,26 @@ class WorkloadForm(_Form):
         return {names[name]: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
-_SAME = ("epochs", "gradient_mb", "chunk_mb")
-_SIZES, _UPLOADS = ("chunks", "minibatches"), ("upload_edge_slots", "upload_cloud_slots")
-PAPER_OPTIONS: Mapping[str, str] = {
-    name: name for name in (*_SAME, *_SIZES, "minibatch_h", "ps_update_ms", "bandwidth_mbps", "gang_share", *_UPLOADS)
-}
-"""Fields for ``make: paper`` and their names in :class:`skedge.traces.makers.workload.PaperRanges`."""
 _BY_SIZE = ("data_mb", "edge_mbps", "cloud_mbps")
-RIGID_OPTIONS: Mapping[str, str] = {name: name for name in (*_SAME, *_BY_SIZE, "upload_spread", "cloud_factor")} | {
-    "communication_share": "communication",
-    "ps_update_share": "ps_update",
-    "upload_share": "upload",
-}
-"""Fields for ``make: rigid`` and their names in :class:`skedge.traces.makers.workload.TraceShares`."""
-DIVISIBLE_OPTIONS: Mapping[str, str] = {**RIGID_OPTIONS, "chunks": "chunks"}
-"""Fields for ``make: divisible`` and their names in the same class."""
-_SAMPLES, _NEEDS = ("samples", "sample_slots", "ratio", "batch", "internal_factor"), ("worker_needs", "ps_needs")
-PDORS_OPTIONS: Mapping[str, str] = {
-    name: name for name in ("epochs", "gradient_mb", "bandwidth_mbps", *_SAMPLES, *_NEEDS, "height", "target", "mix")
-}
-"""Fields for ``make: pdors`` and their names in :class:`skedge.traces.makers.value_jobs.ValueRanges`."""
-_LATENCIES = ("latency", "tau", "rate", "base", "early", "late", "deadline")
-OKITA_OPTIONS: Mapping[str, str] = {
-    name: name for name in ("site_chunks", "chunk_mb", "slot_chunks", "exchange_mb", *_NEEDS, *_LATENCIES)
-}
-"""Fields for ``make: okita`` and their names in :class:`skedge.traces.makers.site_jobs.SiteRanges`."""
+"""Fields of a workload by which uploads follow sizes."""
+
+_SHARES = {"communication": "communication_share", "ps_update": "ps_update_share", "upload": "upload_share"}
+"""Fields of :class:`TraceShares` with another name in files."""
+
+
+def _options_of(ranges: type[Any]) -> dict[str, str]:
+    """Fields of a workload that set the fields of `ranges`, and the names of these."""
+    return {_SHARES.get(f.name, f.name): f.name for f in dataclasses.fields(ranges)}
+
+
 _OPTIONS: Mapping[str, Mapping[str, str]] = {
-    "rigid": RIGID_OPTIONS,
-    "divisible": DIVISIBLE_OPTIONS,
-    "paper": PAPER_OPTIONS,
-    "pdors": PDORS_OPTIONS,
-    "okita": OKITA_OPTIONS,
+    "rigid": {name: field for name, field in _options_of(TraceShares).items() if name != "chunks"},
+    "divisible": _options_of(TraceShares),
+    "paper": _options_of(PaperRanges),
+    "pdors": _options_of(ValueRanges),
+    "okita": _options_of(SiteRanges),
 }
+"""Fields for each value of ``make``, and their names in the class that its maker of jobs takes."""
 
 
 class ClusterFileForm(_Form):

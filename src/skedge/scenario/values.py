@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
 
@@ -76,40 +76,18 @@ Duration = Annotated[float, Field(ge=0, le=LONGEST_S), BeforeValidator(duration_
 Slots = Annotated[Count, Field(ge=0, le=100_000)]
 Span = Annotated[float, Field(gt=0, le=LONGEST_S), BeforeValidator(duration_s), WithJsonSchema(_ANY_DURATION)]
 Durations = Annotated[
-    tuple[
-        Annotated[float, Field(ge=0, le=LONGEST_S), BeforeValidator(duration_s)],
-        Annotated[float, Field(ge=0, le=LONGEST_S), BeforeValidator(duration_s)],
-    ],
+    tuple[Duration, Duration],
     AfterValidator(_ascending),
     WithJsonSchema({"type": "array", "items": _ANY_DURATION, "minItems": 2, "maxItems": 2}),
 ]
-NumberRange = Annotated[
-    tuple[Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)]],
-    BeforeValidator(_pair),
-    AfterValidator(_ascending),
-    WithJsonSchema(_RANGE),
-]
-PositiveRange = Annotated[
-    tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]],
-    BeforeValidator(_pair),
-    AfterValidator(_ascending),
-    WithJsonSchema(_RANGE),
-]
-CountRange = Annotated[
-    tuple[Annotated[int, Field(ge=1, le=1_000_000)], Annotated[int, Field(ge=1, le=1_000_000)]],
-    BeforeValidator(_pair),
-    AfterValidator(_ascending),
-    WithJsonSchema(_RANGE),
-]
 
-
+End = TypeVar("End")
+_Range = Annotated[tuple[End, End], BeforeValidator(_pair), AfterValidator(_ascending), WithJsonSchema(_RANGE)]
+NumberRange = _Range[Annotated[float, Field(ge=0)]]
+PositiveRange = _Range[Annotated[float, Field(gt=0)]]
+CountRange = _Range[Annotated[int, Field(ge=1, le=1_000_000)]]
+NeedRange = _Range[Annotated[int, Field(ge=0, le=1_000_000)]]
 Amount = Annotated[float, Field(ge=0, le=1e15), BeforeValidator(no_bool)]
-NeedRange = Annotated[
-    tuple[Annotated[int, Field(ge=0, le=1_000_000)], Annotated[int, Field(ge=0, le=1_000_000)]],
-    BeforeValidator(_pair),
-    AfterValidator(_ascending),
-    WithJsonSchema(_RANGE),
-]
 
 
 def _mix(value: object) -> object:

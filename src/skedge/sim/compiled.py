@@ -17,7 +17,7 @@ from skedge.core.engine.orders import REJECT, WRONG
 from skedge.core.engine.step import BROKEN, PAUSED
 from skedge.core.errors import StateError
 from skedge.core.events import Event, Order
-from skedge.core.kernel.apply import apply
+from skedge.core.kernel.accept import accept
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.time import NEVER
 from skedge.core.model.time_limits import has_time_limits
@@ -60,7 +60,7 @@ class CompiledPolicy(Protocol):
         """The words of a reason."""
 
 
-def compile_events(
+def use_loop(
     world: SimulatedWorld,
     kernel: Kernel,
     progress: Callable[[Event], None] | None = None,
@@ -86,11 +86,11 @@ def compile_events(
     if not getattr(started, "has_loop", False) or kernel.journal is not None or has_time_limits(kernel.scenario):
         return False
     if compiling or started.loop.cached:
-        world.compiled = CompiledEvents(kernel, world, started, progress, until)
-    return world.compiled is not None
+        world.loop = EventLoop(kernel, world, started, progress, until)
+    return world.loop is not None
 
 
-class CompiledEvents:
+class EventLoop:
     """The events of one simulation that its policy's compiled loop runs.
 
     Parameters
@@ -100,7 +100,7 @@ class CompiledEvents:
     policy
         Its policy.
     progress, until
-        As :func:`compile_events` has them.
+        As :func:`use_loop` has them.
     """
 
     def __init__(
@@ -182,5 +182,5 @@ class CompiledEvents:
         orders = self.kernel.engine.orders
         row = orders.rows[orders.counters[WRONG]].tolist()
         for order in self.policy.orders([row], self.kernel.view):
-            apply(self.kernel, order)
+            accept(self.kernel, order)
         raise StateError(f"the compiled loop refused an order that breaks no rule: {row}")

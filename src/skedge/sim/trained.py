@@ -22,6 +22,8 @@ def believe_trained(kernel: Kernel, shares: Mapping[int, Floats], now: int) -> N
 
     Parameters
     ----------
+    kernel
+        Whose belief is corrected.
     shares
         Of each chunk the share that is trained, in [0, 1], by job.
     now

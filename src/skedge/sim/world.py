@@ -30,7 +30,7 @@ from skedge.core.model.cluster import Ints, Placement
 from skedge.core.model.network import upload_delay
 from skedge.core.model.time import NEVER, whole_slots
 
-from .compiled import CompiledEvents
+from .compiled import EventLoop
 from .ends import JobEnds
 from .holding import holding_of
 from .progress import ProgressWatchdog, lane_work
@@ -69,7 +69,7 @@ class SimulatedWorld:
         self.facts: list[Ints] = []
         self.ends = JobEnds(self)
         self.progress = ProgressWatchdog(self)
-        self.compiled: CompiledEvents | None = None
+        self.loop: EventLoop | None = None
         self._performers: dict[type, Any] = {
             Dispatch: self._dispatch,
             Allocate: self._allocate,
@@ -91,13 +91,13 @@ class SimulatedWorld:
         StuckError
             If no job gets any further (:mod:`.progress`).
         """
-        if self.compiled is not None:
-            self.compiled.run(self._next_change())
+        if self.loop is not None:
+            self.loop.run(self._next_change())
         event = self._next_event()
         if event is not None:
             self.progress.note(event)
-            if self.compiled is not None:
-                self.compiled.note(event)
+            if self.loop is not None:
+                self.loop.note(event)
         return event
 
     def _next_change(self) -> int:

@@ -130,6 +130,8 @@ def over_looks(p: float, looks: tuple[int, ...]) -> float:
 
     Parameters
     ----------
+    p
+        In [0, 1].
     looks
         Numbers of seeds, increasing.
     """

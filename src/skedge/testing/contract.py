@@ -58,12 +58,12 @@ def replay(journal: MemoryJournal, scenario: Scenario, policy: Policy) -> Iterat
 def check_policy(make: Callable[[], Policy], scenarios: Sequence[Scenario] | None = None) -> None:
     """Check that a policy keeps the contract on each of `scenarios`.
 
-    The default is :func:`scenarios_for` the policy.
-
     Parameters
     ----------
     make
         Makes a fresh policy; called for each run.
+    scenarios
+        Those that it runs on; None: :func:`scenarios_for` the policy.
 
     Raises
     ------

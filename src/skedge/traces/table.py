@@ -209,7 +209,7 @@ def numbers(
     *,
     integer: bool = False,
     high: float | None = None,
-    missing: float | None = None,
+    unknown: pl.Expr | None = None,
 ) -> pl.Series:
     """`column` as numbers.
 
@@ -225,23 +225,27 @@ def numbers(
         Smallest and largest number allowed; `high` None: 2**53.
     integer
         Whether fractions are refused; the result is whole numbers then.
-    missing
-        The number in place of an empty value; None: refused.
+    unknown
+        True for a value that is not known, which is null in the result; None: all are known.
 
     Raises
     ------
     TraceError
         Names the first line whose value is missing, not a number, NaN, infinite, out of range, or not whole.
     """
-    value = pl.col(column).cast(pl.Float64, strict=False)
-    if missing is not None:
-        value = pl.when(pl.col(column) == "").then(pl.lit(missing)).otherwise(value)
+    known = pl.lit(value=True) if unknown is None else ~unknown
+    value = pl.when(known).then(pl.col(column).cast(pl.Float64, strict=False))
     limit = _LARGEST if high is None else high
     # text that is no number is null after the cast, which fails here too
     good = value.is_finite() & value.is_between(low, limit) & ((value == value.round()) | (not integer))
     right = "" if low == -float("inf") else f" >= {low:g}" if high is None else f" from {low:g} to {high:g}"
-    refuse(table, good.is_null() | ~good, path, column, f"a {'whole ' if integer else ''}number{right}")
+    refuse(table, known & (good.is_null() | ~good), path, column, f"a {'whole ' if integer else ''}number{right}")
     return table.select(value.cast(pl.Int64) if integer else value).to_series()
+
+
+def is_blank(column: str) -> pl.Expr:
+    """Whether a value of `column` is empty."""
+    return pl.col(column) == ""
 
 
 def stamps(table: pl.DataFrame, path: Path, column: str) -> pl.Series:

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from skedge.core.errors import SolverError
-from skedge.core.model.speed import servers_for
-from skedge.policies.common.round_robin import max_units, round_robin
+from skedge.core.model.speed import max_units, servers_for
+from skedge.policies.common.round_robin import round_robin
 from skedge.policies.dorm.applications import Applications, Bounds, Partition, fair_shares, shares
 from skedge.policies.dorm.partition import partition, pools
 from skedge.policies.dorm.program import middle_ratio

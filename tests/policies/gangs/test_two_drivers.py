@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -9,15 +11,22 @@ import numpy as np
 import polars as pl
 import pytest
 
+from builders import gang_policies
 from builders.crossing import instance
 from builders.drivers import difference, driven
-from builders.gang_policies import random_scenarios
+from builders.gang_policies import job, random_scenarios
 from builders.paths import CASES
 from skedge.core.events import Event
+from skedge.core.kernel.drive import drive_to_end
+from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.cluster import Cluster
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.sharing import Sharing, Tenant
+from skedge.core.registry import make_policy
+from skedge.policies.gangs.edge import too_few
 from skedge.scenario.file import scenario_of
+from skedge.sim.compiled import use_loop
+from skedge.sim.world import SimulatedWorld
 from skedge.simulate import run
 
 POLICIES = (
@@ -81,6 +90,41 @@ def test_both_drivers_make_the_same_record_of_many_types_of_workers(policy: str)
 def test_both_drivers_make_the_same_record_of_restores_that_are_cut() -> None:
     """Its attained service below 0 once crashed the process."""
     assert difference(scenario_of(str(CASES / "tiresias-restores.yaml")), "tiresias") == []
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_reasons_are_numbered_in_order_of_first_use(*, compiled: bool) -> None:
+    """Each rejection has its own words, with the demand in them; a job that asks for the same has the same."""
+    jobs = [job("a", 0, 2, 100), job("b", 1, 3, 1), job("c", 2, 2, 5), job("d", 3, 4, 1), job("e", 4, 3, 1)]
+    kernel = Kernel(gang_policies.scenario(jobs, [(2, 1)]), make_policy("srtf"))
+    world = SimulatedWorld(kernel)
+    assert not compiled or use_loop(world, kernel)
+    drive_to_end(kernel, world)
+    reasons = ["shortest_remaining_time", too_few(3, 2), "preempted", too_few(4, 2)]
+    assert kernel.record.decisions.reasons == {reason: number for number, reason in enumerate(reasons)}
+    assert kernel.record.rejected == {1: reasons[1], 3: reasons[3], 4: reasons[1]}
+
+
+def test_no_function_is_compiled_twice() -> None:
+    """A column of a table is no contiguous array: a compiled function that is given one is compiled again for it."""
+    code = """
+import gc, numpy as np, skedge.simulate
+from skedge.platform.jit import CompiledFunction, compiled
+from skedge.testing import small_scenario
+
+total = compiled(lambda array: array.sum())
+total(np.zeros(2)), total(np.zeros((2, 2))[:, 0])
+for n_jobs in (0, 10**9):
+    skedge.simulate.LARGE = skedge.simulate.SMALL = n_jobs
+    for policy in ("srtf", "tiresias", "fifo", "preemptive", "drf"):
+        skedge.simulate.run(small_scenario(0), policy)
+functions = [f for f in gc.get_objects() if isinstance(f, CompiledFunction)]
+forms = [(f.__name__, vars(f).get(form)) for f in functions for form in ("dispatcher", "step")]
+signatures = [(name, len(form.signatures)) for name, form in forms if form is not None]
+print(sum(n == 1 for _, n in signatures) > 15, [name for name, n in signatures if n > 1])
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=900)
+    assert (ended.stdout, ended.stderr) == ("True ['<lambda>']\n", "")
 
 
 def test_a_compiled_run_reports_each_job_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ def costs(c: Columns) -> Numbers:
 
 def exchange_cost(c: Columns) -> float:
     """Sum over runs, each of one slot, of q^{r r~} pi y."""
-    cost, slot = _cost(c), c.scenario.physics.slot
+    cost, slot = c.scenario.cluster.site_cost, c.scenario.physics.slot
     runs = c.gangs.frame.select("job", "start", "workers", "end").with_columns(site=pl.Series(c.gangs["server"]))
     ps = pl.DataFrame({"job": c.ps["job"], "start": c.ps["start"], "ps": c.ps["server"]})
     # Allocations last one slot at sites, each with its own PS: (job, start) is the slot's pair of workers and PS.
@@ -48,26 +48,16 @@ def exchange_cost(c: Columns) -> float:
 
 def transfer_cost(c: Columns) -> float:
     """Sum over transfers of q^{r r'} delta g."""
-    mb = moved_mb(c)
-    return float((_cost(c) * mb).sum())
+    return float((c.scenario.cluster.site_cost * moved_mb(c)).sum())
 
 
 def moved_mb(c: Columns) -> Floats:
     """MB moved from the row's site to the column's, shape ``(servers, servers)``."""
-    ids = c.scenario.cluster.server_ids
-    frame = c.uploads.frame.filter(pl.col("from_site").is_not_null())
-    table = np.zeros((len(ids), len(ids)))
-    source = frame["from_site"].cast(pl.Enum(ids)).to_physical().to_numpy()
-    target = frame["to_server"].cast(pl.Enum(ids)).to_physical().to_numpy()
+    table, moved = np.zeros_like(c.scenario.cluster.site_cost), c.uploads["from_site"] >= 0
+    source, target, mb = (c.uploads[name][moved] for name in ("from_site", "to_server", "mb"))
     # Not `table[source, target] += ...`, which would count a pair that occurs in several rows once.
-    np.add.at(table, (source, target), frame["mb"].to_numpy())
+    np.add.at(table, (source, target), mb)
     return table
-
-
-def _cost(c: Columns) -> Floats:
-    cost = c.scenario.cluster.transfer_cost
-    assert cost is not None  # noqa: S101 - called only for sites
-    return cost
 
 
 def _latency(c: Columns) -> tuple[float, float | None]:

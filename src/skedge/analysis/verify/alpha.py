@@ -45,6 +45,8 @@ def check_cloud_alpha(c: Columns, colocation: Colocation, findings: Findings, mo
 
     Parameters
     ----------
+    c
+        Columns of the record.
     colocation
         Zeta of dispatched jobs.
     findings
@@ -76,6 +78,8 @@ def check_lemma_4(scenario: Scenario, findings: Findings, mode: str, alpha: floa
 
     Parameters
     ----------
+    scenario
+        That of the record.
     findings
         Receives the violations.
     mode

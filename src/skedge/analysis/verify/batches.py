@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from skedge.analysis.columns import Columns, end_times, failure_times, gang_orders, once
+from skedge.analysis.columns import Columns, end_times, failure_times, once, outage_suspensions
 from skedge.core.model.cluster import PS, WORKER
 from skedge.core.model.ties import TOLERANCE
 from skedge.core.model.time import NEVER
 
+from .orders import ALLOCATE, gang_order_rows
 from .rules import Findings
 
 Place = tuple[str, int]
@@ -159,7 +160,7 @@ def _waiting_spans(c: Columns, accepted: _Acceptances) -> dict[int, list[tuple[i
     waiting_spans: dict[int, list[tuple[int, int]]] = {}
     failed = failure_times(c)
     for job in sorted(set(range(len(c.scenario.jobs))) - set(rejected.tolist())):
-        acceptances, lost = accepted.get(job, []), _suspension_times(c).get(job, [])
+        acceptances, lost = accepted.get(job, []), outage_suspensions(c).get(job, [])
         begins = [
             int(c.scenario.jobs.arrival[job]),
             *(acceptance.until for acceptance in acceptances if acceptance.until in lost),
@@ -171,16 +172,6 @@ def _waiting_spans(c: Columns, accepted: _Acceptances) -> dict[int, list[tuple[i
         ]
         waiting_spans[job] = list(zip(begins, ends, strict=False))
     return waiting_spans
-
-
-@once
-def _suspension_times(c: Columns) -> dict[int, list[int]]:
-    """When each job was suspended because a server went out of service [µs]."""
-    d, lost = c.decisions, dict[int, list[int]]()
-    rows = np.flatnonzero(d.has("verb", "suspend") & (d["server"] >= 0))
-    for job, time in zip(d["job"][rows].tolist(), d["time"][rows].tolist(), strict=True):
-        lost.setdefault(job, []).append(time)
-    return lost
 
 
 def _due_times(c: Columns, last: int) -> list[int]:
@@ -236,17 +227,16 @@ def _decides_on_all(
 def _acceptances(c: Columns) -> _Acceptances:
     """The holdings and plans of each acceptance."""
     jobs: _Acceptances = {}
-    orders = gang_orders(c)
-    p = c.plans
-    orders = orders.filter(orders["verb"] == "allocate").select("job", "time", "server", "workers")
-    for job, time, server, workers in orders.rows():
+    p, orders = c.plans, gang_order_rows(c).with_verbs(ALLOCATE)
+    columns = (orders.job, orders.time, orders.server, orders.n)
+    for job, time, server, workers in zip(*(column.tolist() for column in columns), strict=True):
         acceptances = jobs.setdefault(job, [])
         if not acceptances or acceptances[-1].since != time:
             acceptances.append(_Acceptance(time, [], -1, [], NEVER))
         acceptances[-1].workers.append((server, workers))
     end_time = end_times(c)
     for job, acceptances in jobs.items():
-        ends = [*_suspension_times(c).get(job, []), int(end_time[job])]
+        ends = [*outage_suspensions(c).get(job, []), int(end_time[job])]
         for acceptance in acceptances:
             acceptance.until = min((end for end in ends if end > acceptance.since), default=NEVER)
     for job, made_at, end, server, ps in zip(

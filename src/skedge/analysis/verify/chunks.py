@@ -6,19 +6,27 @@ from collections.abc import Iterator
 from copy import copy
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skedge.analysis.colocation import Colocation
-from skedge.analysis.columns import Array, Columns, Table, failure_times, gang_intervals, next_outage, ready_times
-from skedge.analysis.row_groups import bounds, counts, overlapping, sums, totals
+from skedge.analysis.columns import (
+    Array,
+    Columns,
+    Table,
+    failure_times,
+    gang_intervals,
+    next_outage,
+    outage_spans,
+    ready_times,
+)
+from skedge.analysis.row_groups import bounds, counts, overlapping, sums
 from skedge.core.model.cluster import Floats, Ints
 from skedge.core.model.time import NEVER
 
 from .lag import Lags
-from .rules import WORK_TOLERANCE, Findings, MessageOf
+from .rules import WORK_TOLERANCE, Findings
 
 Mask = NDArray[np.bool_]
 
@@ -67,7 +75,8 @@ class Chunks:
         _, self.last_end, runs = bounds(self.run_chunk, c.chunks["start"], c.chunks["end"], self.count)
         self.n_runs: Array = runs.astype(np.int32)
         self.work = sums(self.run_chunk, c.chunks["work"], self.count)
-        self.run_times = totals(self.run_chunk, c.chunks["start"], c.chunks["end"], c.chunks["preempted"], self.count)
+        durations, preempted = c.chunks["end"] - c.chunks["start"], c.chunks["preempted"].astype(np.int64)
+        self.run_times = tuple(sums(self.run_chunk, value, self.count) for value in (durations, preempted))
         self.run_dispatch = self.dispatch_row[self.run_chunk]
         self.is_redispatch = c.dispatches.has("verb", "redispatch")
         # takes no memory where no server goes out of service
@@ -112,12 +121,20 @@ class Chunks:
         """Job of each of these chunks."""
         return np.searchsorted(self.c.first_chunk, chunks, side="right").astype(np.int64) - 1
 
+    def wrong_chunks(self, wrong: Mask, most: int) -> Iterator[tuple[int, int, int]]:
+        """Number of each chunk that is wrong, its job and its number there; at most `most`."""
+        chunks = np.flatnonzero(wrong)[:most]
+        jobs = self.job(chunks)
+        yield from zip(chunks.tolist(), jobs.tolist(), (chunks - self.c.first_chunk[jobs]).tolist(), strict=True)
+
 
 def check_chunks(k: Chunks, lags: Lags, findings: Findings, slack: int, *, haprf: bool) -> None:
     """Check M3, M5, M6, M7, M8, M10, M20, and M22 in the cloud.
 
     Parameters
     ----------
+    k
+        The runs of dispatched chunks.
     lags
         When chunks are too far ahead of others.
     findings
@@ -147,12 +164,11 @@ def _worker_types(c: Columns, t: Table, time: str, findings: Findings) -> None:
     cluster, jobs = c.scenario.cluster, c.scenario.jobs
     if cluster.lanes:
         kind = np.where(t["lane"] >= 0, cluster.lane_type[t["lane"]], jobs.worker_type[t["job"]])
-        findings.add_rows("M3", kind != jobs.worker_type[t["job"]], t["job"], t[time], _other_type(c, t["lane"]))
-
-
-def _other_type(c: Columns, lane: Ints) -> MessageOf:
-    cluster = c.scenario.cluster
-    return lambda i: f"lane {lane[i]} has type {cluster.worker_types[cluster.lane_type[lane[i]]]!r}, not the job's"
+        template = "lane {} has type {!r}, not the job's"
+        findings.add_rows(
+            "M3", kind != jobs.worker_type[t["job"]], t["job"], t[time],
+            lambda i: template.format(t["lane"][i], cluster.worker_types[kind[i]]),
+        )  # fmt: skip
 
 
 def _no_overlap(k: Chunks, findings: Findings, slack: int) -> None:
@@ -170,12 +186,10 @@ def _single_dispatch(k: Chunks, findings: Findings) -> None:
         "M6", ~(k.is_first | k.is_redispatch), d["job"], d["time"], "chunk {} is dispatched a second time", d["chunk"]
     )
     is_dispatched = counts(d["job"], len(jobs)) > 0
-    missing = np.flatnonzero(np.repeat(is_dispatched, jobs.chunks) & (k.dispatch_row < 0))[: findings.limit]
-    for chunk, job in zip(missing, k.job(missing), strict=True):
-        number = chunk - k.c.first_chunk[job]
-        findings.add(
-            "M6", int(job), int(jobs.arrival[job]), f"chunk {number} is never dispatched; others of the job are"
-        )
+    missing = np.repeat(is_dispatched, jobs.chunks) & (k.dispatch_row < 0)
+    for _, job, number in k.wrong_chunks(missing, findings.limit):
+        text = f"chunk {number} is never dispatched; others of the job are"
+        findings.add("M6", job, int(jobs.arrival[job]), text)
     # the two ways of holding workers exclude each other
     mixed = np.isin(k.c.gangs["job"], np.flatnonzero(is_dispatched))
     findings.add_rows(
@@ -195,11 +209,9 @@ def _no_migration(k: Chunks, findings: Findings) -> None:
 def _stray(k: Chunks, i: int) -> str:
     t, d, row = k.c.chunks, k.c.dispatches, k.run_dispatch[i]
     text = f"chunk {t['chunk'][i]} runs on server {t['server'][i]}, lane {t['lane'][i]} (-1: cloud)"
-    return f"{text}; " + (
-        f"it was dispatched to server {d['server'][row]}, lane {d['lane'][row]}"
-        if row >= 0
-        else "it was never dispatched"
-    )
+    if row < 0:
+        return f"{text}; it was never dispatched"
+    return f"{text}; it was dispatched to server {d['server'][row]}, lane {d['lane'][row]}"
 
 
 def _redispatch_causes(k: Chunks, findings: Findings) -> None:
@@ -217,14 +229,10 @@ def _redispatch_causes(k: Chunks, findings: Findings) -> None:
 
 def check_outages(c: Columns, findings: Findings, slack: int) -> None:
     """M25: no run, and no service of a PS, starts on a server that is out of service."""
-    o = c.outages
     for t in (c.runs, c.ps):
-        for server, start, end in zip(o["server"], o["start"], o["end"], strict=True):
-            until = NEVER if end < 0 else end
-            inside = (t["server"] == server) & (t["start"] > start + slack) & (t["start"] < until - slack)
-            template = (
-                f"starts on {c.scenario.cluster.label(int(server))!r}, which is out of service from {start} µs on"
-            )
+        for server, start, end in outage_spans(c):
+            inside = (t["server"] == server) & (t["start"] > start + slack) & (t["start"] < end - slack)
+            template = f"starts on {c.scenario.cluster.label(server)!r}, which is out of service from {start} µs on"
             findings.add_rows("M25", inside, t["job"], t["start"], template)
 
 
@@ -262,11 +270,10 @@ def _training_time(k: Chunks, findings: Findings, slack: int) -> None:
     wrong |= excess < -slack
     # chunks of a failed job may be unfinished
     wrong &= (k.dispatch_row >= 0) & ~np.repeat(failure_times(k.c) < NEVER, scenario.jobs.chunks)
-    chunks = np.flatnonzero(wrong)[: findings.limit]
-    for chunk, job in zip(chunks, k.job(chunks), strict=True):
+    for chunk, job, number in k.wrong_chunks(wrong, findings.limit):
         need = duration[job] + physics.checkpoint_overhead * displaced[chunk]
-        text = f"chunk {chunk - k.c.first_chunk[job]} is trained for {time_spent[chunk]} µs; it needs {need} µs"
-        findings.add("M8", int(job), int(k.last_end[chunk]), text)
+        text = f"chunk {number} is trained for {time_spent[chunk]} µs; it needs {need} µs"
+        findings.add("M8", job, int(k.last_end[chunk]), text)
 
 
 def _convert(k: Chunks, job: int, time_spent: Ints) -> None:
@@ -295,7 +302,8 @@ def check_minibatches(c: Columns, findings: Findings) -> None:
     sources = (("its runs do", work[job], finished, rounding), ("the jobs table says", t["work"], True, 0.0))
     for source, actual, in_scope, room in sources:
         wrong = in_scope & ~(np.abs(actual - need[job]) <= WORK_TOLERANCE * need[job] + room)
-        findings.add_rows("M8", wrong, job, t["completion"], _minibatch_message(source, actual, need[job]))
+        template = f"{source} {{:g}} mini-batches; E D B is {{:g}}"
+        findings.add_rows("M8", wrong, job, t["completion"], template, actual, need[job])
 
 
 def _rounding_share(c: Columns) -> Floats:
@@ -311,10 +319,6 @@ def _rounding_share(c: Columns) -> Floats:
     work = c.scenario.true_work
     least: Floats = work.min(axis=1)
     return changes * np.ceil(work.max(axis=1) / least) / least
-
-
-def _minibatch_message(source: str, actual: NDArray[Any], need: Floats) -> MessageOf:
-    return lambda i: f"{source} {actual[i]:g} mini-batches; E D B is {need[i]:g}"
 
 
 def _colocated(k: Chunks, findings: Findings, slack: int) -> None:

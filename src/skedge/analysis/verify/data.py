@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from skedge.analysis.columns import Array, Columns, end_times, next_outage
+from skedge.analysis.columns import Array, Columns, dispatched_jobs, end_times, next_outage
 from skedge.analysis.row_groups import Groups, in_groups
 from skedge.core.model.cluster import Bools, Ints
 from skedge.core.model.network import upload_delays
@@ -15,6 +15,7 @@ from skedge.core.model.size import UNLIMITED, megabytes
 from skedge.core.model.ties import NOISE
 from skedge.platform.jit import compiled, unlocked
 
+from .matching import surplus
 from .rules import Findings
 
 
@@ -43,8 +44,7 @@ def _dispatched_uploads(c: Columns, findings: Findings, slack: int) -> None:
         return
     repeated_jobs = np.unique(d["job"][d.has("verb", "redispatch")])
     _repeated_uploads(c, findings, repeated_jobs)
-    single = np.zeros(len(c.scenario.jobs), bool)
-    single[d["job"]] = True
+    single = dispatched_jobs(c)
     # some of their chunks are uploaded to a server more than once
     single[repeated_jobs] = False
     dispatches = _counts_by_job(d["job"], d["server"], d["time"], np.ones(len(d), np.int8), single)
@@ -63,21 +63,10 @@ def _repeated_uploads(c: Columns, findings: Findings, jobs: Ints) -> None:
         return
     d, u = c.dispatches, c.uploads
     dispatch_rows, upload_rows = np.flatnonzero(np.isin(d["job"], jobs)), np.flatnonzero(np.isin(u["job"], jobs))
-    required = {
-        "job": d["job"][dispatch_rows],
-        "server": d["server"][dispatch_rows],
-        "time": d["time"][dispatch_rows],
-        "n": np.ones(len(dispatch_rows)),
-    }
-    uploads = {
-        name: u[column][upload_rows] for name, column in (("job", "job"), ("server", "to_server"), ("time", "start"))
-    }
-    uploads["n"] = -u["chunks"][upload_rows]
-    balance = pl.concat([pl.DataFrame(part).cast(pl.Int64) for part in (required, uploads)])
-    wrong = (
-        balance.group_by("job", "server", "time").agg(pl.col("n").sum()).filter(pl.col("n") != 0).sort("job", "time")
-    )
-    for job, server, time, n in wrong.head(findings.limit).iter_rows():
+    required = pl.DataFrame({name: d[name][dispatch_rows] for name in ("job", "time", "server")}).with_columns(n=1)
+    columns = {"job": "job", "time": "start", "server": "to_server", "n": "chunks"}
+    uploads = pl.DataFrame({name: u[column][upload_rows] for name, column in columns.items()})
+    for job, time, server, n in surplus(required, uploads).head(findings.limit).iter_rows():
         text = f"{n} more chunks are dispatched to server {server} at {time} µs than its uploads from then bring"
         findings.add("M16", job, time, text)
 
@@ -124,13 +113,8 @@ def _mismatches(dispatches: _ChunkCounts, uploads: _ChunkCounts, slack: int, ser
             server = uploads.server[i] if i < last else dispatches.server[first + i - last]
             counts = servers[server]
             if counts[0] != counts[2] and n < len(mismatches):
-                mismatches[n, 0], mismatches[n, 1], mismatches[n, 2], mismatches[n, 3], mismatches[n, 4] = (
-                    job,
-                    server,
-                    counts[0],
-                    counts[2],
-                    counts[3],
-                )
+                for i_field, value in enumerate((job, server, counts[0], counts[2], counts[3])):
+                    mismatches[n, i_field] = value
                 n += 1
             counts[:] = 0
     return n

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from skedge.analysis.columns import ROWS, Columns, gang_rows, not_gangs
+from skedge.analysis.columns import ROWS, Columns, elastic_jobs, gang_rows
 from skedge.analysis.row_groups import in_groups, plain
 from skedge.core.model.cluster import Bools, Ints
 from skedge.core.model.network import upload_delays
@@ -29,17 +29,19 @@ def check_begins(c: Columns, findings: Findings, data_orders: pl.DataFrame, slac
 
     Parameters
     ----------
+    c
+        Columns of the record.
+    findings
+        Receives the violations.
     data_orders
         The data supplied to servers (:func:`~skedge.analysis.supplies.supplies`).
     slack
         Tolerance [µs].
     """
-    elastic = not_gangs(c)
-    if not len(elastic):
-        return
-    is_elastic = np.zeros(len(c.scenario.jobs), bool)
     # a job is elastic in all its allocations, or M24 is violated
-    is_elastic[elastic] = True
+    is_elastic = elastic_jobs(c)
+    if not is_elastic.any():
+        return
     orders = _data_orders(c, data_orders, is_elastic)
     for rows in _batches(c):
         runs = _elastic_runs(c, rows[is_elastic[c.gangs["job"][rows]]])
@@ -191,16 +193,8 @@ def _follow_workers(
                     n_due += state.due[i, 0]
                 begin, due = _first_mismatch(runs, state.due, groups, first, row, start, end, slack)
                 if (count > n_due or begin >= 0) and n < len(table):
-                    out = table[n]
-                    out[0], out[1], out[2], out[3], out[4], out[5], out[6] = (
-                        job,
-                        start,
-                        server,
-                        count,
-                        n_due,
-                        begin,
-                        due,
-                    )
+                    for i, value in enumerate((job, start, server, count, n_due, begin, due)):
+                        table[n, i] = value
                     n += 1
                 _keep(state, server, groups, serial)
         for i in range(orders.first[job], orders.first[job + 1]):

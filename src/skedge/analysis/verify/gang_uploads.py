@@ -2,102 +2,38 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import polars as pl
 
-from skedge.analysis.columns import Columns, once
-from skedge.analysis.row_groups import Small, in_groups, plain
+from skedge.analysis.columns import Columns, dispatched_jobs, once
 from skedge.analysis.supplies import supplies
-from skedge.core.model.cluster import Bools, Ints
-from skedge.platform.jit import compiled
+from skedge.core.model.cluster import Ints
 
+from .matching import surplus
 from .orders import holds_workers
-from .ps import dispatched_jobs
 from .rules import Findings
 
 
 def check_gang_uploads(c: Columns, findings: Findings) -> None:
     """Compare the uploads of jobs that are not dispatched with those that their orders require; they must be equal."""
-    unequal = np.flatnonzero(unequal_uploads(c) & ~dispatched_jobs(c))
-    if not len(unequal):
-        return
-    balance = pl.concat(
-        [
-            _upload_table(_actual_uploads(c), unequal).with_columns(n=1),
-            _upload_table(_required_uploads(c), unequal).with_columns(n=-1),
-        ]
-    )
-    differ = balance.group_by("job", "server", "chunks", "time").agg(pl.col("n").sum()).filter(pl.col("n") != 0)
-    for job, server, chunks, time, n in differ.sort("job", "time", "server", "chunks").head(findings.limit).iter_rows():
+    for job, time, server, chunks, n in upload_surplus(c).head(findings.limit).iter_rows():
         problem = "are uploaded, but no order needs them" if n > 0 else "are needed by an order, but are not uploaded"
         findings.add("M16", job, time, f"{chunks} chunks for server {server} {problem}")
 
 
 @once
-def unequal_uploads(c: Columns) -> Bools:
-    """Jobs that are dispatched, or whose uploads are not those required, row by row; their order may differ."""
-    is_dispatched, actual, required = dispatched_jobs(c), _actual_uploads(c), _required_uploads(c)
-    unequal: Bools = (
-        _unequal(_by_job(is_dispatched, actual), actual, _by_job(is_dispatched, required), required) | is_dispatched
-    )
-    return unequal
+def upload_surplus(c: Columns) -> pl.DataFrame:
+    """Uploads of jobs that are not dispatched which no order requires, and (`n` < 0) those that are missing."""
+    u, orders = c.uploads, supplies(c)
+    actual = {"job": u["job"], "time": u["start"], "server": u["to_server"], "chunks": u["chunks"]}
+    required = {name: orders[name].to_numpy() for name in actual}
+    return surplus(*(_of_gangs(c, columns) for columns in (actual, required)))
 
 
-class _UploadRows(NamedTuple):
-    """Uploads, by row."""
-
-    job: Small
-    server: Small
-    chunks: Ints
-    time: Ints
-
-
-def _actual_uploads(c: Columns) -> _UploadRows:
-    return _UploadRows(*(c.uploads[name] for name in ("job", "to_server", "chunks", "start")))
-
-
-def _required_uploads(c: Columns) -> _UploadRows:
-    orders = supplies(c)
-    columns = (orders[name].to_numpy() for name in ("job", "server", "chunks", "time"))
-    return _UploadRows(*(plain(column, column.dtype) for column in columns))
-
-
-def _by_job(is_dispatched: Bools, uploads: _UploadRows) -> tuple[Ints, Ints]:
-    """The rows of jobs that are not `is_dispatched` by job and time, as :func:`in_groups` gives them."""
-    skipped = uploads.chunks == 0
-    if is_dispatched.any():
-        # uploads of dispatched jobs are compared with their dispatches
-        skipped |= is_dispatched[uploads.job]
-    return in_groups(np.where(skipped, np.int32(-1), uploads.job), uploads.time, len(is_dispatched))
-
-
-@compiled
-def _unequal(
-    actual_rows: tuple[Ints, Ints], actual: _UploadRows, required_rows: tuple[Ints, Ints], required: _UploadRows
-) -> Bools:
-    """Jobs of which the two tables do not have the same rows in the same order."""
-    (rows_a, first_a), (rows_b, first_b) = actual_rows, required_rows
-    unequal = np.zeros(len(first_a) - 1, np.bool_)
-    for job in range(len(unequal)):
-        a, b = first_a[job], first_b[job]
-        unequal[job] = first_a[job + 1] - a != first_b[job + 1] - b
-        for n in range(0 if unequal[job] else first_a[job + 1] - a):
-            i, k = rows_a[a + n], rows_b[b + n]
-            if (
-                actual.server[i] != required.server[k]
-                or actual.chunks[i] != required.chunks[k]
-                or actual.time[i] != required.time[k]
-            ):
-                unequal[job] = True
-    return unequal
-
-
-def _upload_table(uploads: _UploadRows, jobs: Ints) -> pl.DataFrame:
-    """The uploads of `jobs`."""
-    rows = np.flatnonzero(np.isin(uploads.job, jobs) & (uploads.chunks != 0))
-    return pl.DataFrame({name: getattr(uploads, name)[rows] for name in uploads._fields}).cast(pl.Int64)
+def _of_gangs(c: Columns, uploads: dict[str, Ints]) -> pl.DataFrame:
+    """The uploads of jobs that are not dispatched, one each; those of dispatched jobs are compared with dispatches."""
+    rows = np.flatnonzero((uploads["chunks"] != 0) & ~dispatched_jobs(c)[uploads["job"]])
+    return pl.DataFrame({name: column[rows] for name, column in uploads.items()}).with_columns(n=1)
 
 
 def check_early_uploads(
@@ -107,6 +43,8 @@ def check_early_uploads(
 
     Parameters
     ----------
+    c
+        Columns of the record.
     findings
         Receives the violations.
     slack

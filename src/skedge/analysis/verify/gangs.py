@@ -9,12 +9,12 @@ import polars as pl
 
 from skedge.analysis.columns import (
     Columns,
+    dispatched_jobs,
+    elastic_jobs,
     failure_times,
     first_of_job,
-    gang_holdings,
     gang_intervals,
     gang_rows,
-    not_gangs,
 )
 from skedge.analysis.row_groups import Small, in_groups, in_order, plain
 from skedge.analysis.supplies import supplies
@@ -24,7 +24,7 @@ from skedge.core.model.time import NEVER
 from skedge.platform.jit import lean
 
 from .elastic import check_begins
-from .gang_uploads import unequal_uploads
+from .gang_uploads import upload_surplus
 from .matching import Events, events, nearest
 from .orders import ALLOCATE, ALLOCATE_ELASTIC, gang_order_rows, worker_holdings
 from .rules import Findings
@@ -82,30 +82,23 @@ def _row_agreement(c: Columns, findings: Findings) -> None:
     unclear = _unclear_rows(c)
     if unclear.any():
         # only the allocations that do not agree at first sight become data frames
-        elastic_jobs = pl.Series(not_gangs(c), dtype=pl.Int32).implode()
-        frame = c.gangs.frame.filter(pl.Series(unclear))
-        gangs = frame.filter(~pl.col("job").is_in(elastic_jobs))
-        _compare_rows(findings, gangs, ("compute_from", "end", "colocated", "preempted"), "server")
-        elastic_rows = frame.filter(pl.col("job").is_in(elastic_jobs)).with_columns(
-            server=pl.struct("server", "compute_from")
-        )
-        _compare_rows(findings, elastic_rows, ("end", "colocated", "preempted"), "server")
-    rows = np.flatnonzero(c.decisions.has("verb", "allocate"))
-    rows = rows[np.isin(c.decisions["job"][rows], not_gangs(c))]
+        elastic = elastic_jobs(c)[c.gangs["job"]]
+        gangs, elastic_rows = (c.gangs.frame.filter(pl.Series(unclear & kind)) for kind in (~elastic, elastic))
+        _compare_rows(findings, gangs, ("compute_from", "end", "colocated", "preempted"))
+        elastic_rows = elastic_rows.with_columns(server=pl.struct("server", "compute_from"))
+        _compare_rows(findings, elastic_rows, ("end", "colocated", "preempted"))
+    rows = np.flatnonzero(c.decisions.has("verb", "allocate") & elastic_jobs(c)[c.decisions["job"]])
     jobs, first = np.unique(c.decisions["job"][rows], return_index=True)
     for job, row in zip(jobs[: findings.limit].tolist(), rows[first], strict=False):
         findings.add("M24", job, int(c.decisions["time"][row]), "is a gang in some allocations and not in others")
 
 
-def _compare_rows(findings: Findings, frame: pl.DataFrame, columns: tuple[str, ...], place: str) -> None:
+def _compare_rows(findings: Findings, frame: pl.DataFrame, columns: tuple[str, ...]) -> None:
     allocations = frame.group_by("job", "start", maintain_order=True).agg(
-        *(pl.col(name).n_unique().alias(name) for name in columns), pl.col(place).is_duplicated().any().alias("twice")
+        *(pl.col(name).n_unique() for name in columns), twice=pl.col("server").is_duplicated().any()
     )
-    for row in (
-        allocations.filter(pl.any_horizontal(pl.col(columns) > 1) | pl.col("twice"))
-        .head(findings.limit)
-        .iter_rows(named=True)
-    ):
+    wrong = allocations.filter(pl.any_horizontal(pl.col(columns) > 1) | pl.col("twice"))
+    for row in wrong.head(findings.limit).iter_rows(named=True):
         differ = [name for name in columns if row[name] > 1] or ["server (used twice)"]
         text = f"the servers of the gang from {row['start']} µs differ in {', '.join(differ)}"
         findings.add("M24", row["job"], row["start"], text)
@@ -120,10 +113,8 @@ def _unclear_rows(c: Columns) -> Bools:
     start, job, server, begin = (t[name] for name in ("start", "job", "server", "compute_from"))
     later = (start[1:] > start[:-1]) | ((start[1:] == start[:-1]) & (job[1:] > job[:-1]))
     same_allocation = (start[1:] == start[:-1]) & (job[1:] == job[:-1])
-    is_elastic = np.zeros(len(c.scenario.jobs), bool)
-    is_elastic[not_gangs(c)] = True
     agrees = np.where(
-        is_elastic[job[1:]],
+        elastic_jobs(c)[job[1:]],
         (server[1:] > server[:-1]) | ((server[1:] == server[:-1]) & (begin[1:] > begin[:-1])),
         (server[1:] > server[:-1]) & (begin[1:] == begin[:-1]),
     )
@@ -248,7 +239,7 @@ def _upload_starts(c: Columns, findings: Findings, data_orders: pl.DataFrame, sl
 
     So it is for jobs whose uploads are exactly those required.
     """
-    jobs = np.flatnonzero(unequal_uploads(c))
+    jobs = np.union1d(upload_surplus(c)["job"].to_numpy(), np.flatnonzero(dispatched_jobs(c)))
     if not len(jobs):
         return
     u, unequal = c.uploads, pl.Series(jobs, dtype=pl.Int32).implode()
@@ -266,10 +257,10 @@ def _upload_starts(c: Columns, findings: Findings, data_orders: pl.DataFrame, sl
 
 def _compute_starts(c: Columns, findings: Findings, data_orders: pl.DataFrame, slack: int) -> None:
     """M7: a gang begins computing exactly when its last data are there; a resumed one pays the checkpoint overhead."""
-    intervals, holdings = gang_intervals(c), gang_holdings(c)
+    intervals, rows = gang_intervals(c), gang_rows(c)
     job, start, end, computes = (intervals[name].to_numpy() for name in ("job", "start", "end", "compute_from"))
     first = first_of_job(job)
-    first_holding = np.flatnonzero(np.diff(holdings["at"].to_numpy(), prepend=-1))
+    first_holding = np.searchsorted(rows.first_on_server, rows.first)
     data_ready = np.maximum(start, np.maximum.reduceat(_data_ready(c, data_orders, slack), first_holding))
     overhead = c.scenario.physics.checkpoint_overhead
     restored = ~first
@@ -279,10 +270,9 @@ def _compute_starts(c: Columns, findings: Findings, data_orders: pl.DataFrame, s
     # an allocation that ends before its data arrive computes from its end on
     earliest = np.minimum(data_ready + np.where(first, 0, overhead), end)
     latest = data_ready + np.where(restored, overhead, 0)
-    is_gang = np.ones(len(c.scenario.jobs), bool)
-    is_gang[not_gangs(c)] = False
-    too_early = is_gang[job] & (computes < earliest - slack)
-    too_late = is_gang[job] & (computes > latest + slack + c.late[job])
+    is_gang = ~elastic_jobs(c)[job]
+    too_early = is_gang & (computes < earliest - slack)
+    too_late = is_gang & (computes > latest + slack + c.late[job])
     say_early = "computes from {} µs; its upload and restore end at {} µs"
     findings.add_rows("M7", too_early, job, computes, say_early, computes, earliest)
     say_late = "computes from {} µs; it could from {} µs"

@@ -15,7 +15,7 @@ from skedge.core.model.time import NEVER
 from skedge.core.model.time_limits import PREFIX
 
 from .chunks import Chunks
-from .rules import Findings, MessageOf
+from .rules import Findings
 
 Mask = NDArray[np.bool_]
 
@@ -112,11 +112,8 @@ def check_completions(c: Columns, findings: Findings, slack: int) -> None:
     ]
     for name, expected, source in checks:
         wrong = np.abs(t[name] - expected) > slack
-        findings.add_rows("M9", wrong, t["job"], expected, _value_message(name, t[name], expected, source))
-
-
-def _value_message(name: str, actual: Ints, expected: Ints, source: str) -> MessageOf:
-    return lambda i: f"{name} is {actual[i]} µs; {source} gives {expected[i]} µs (-1: none)"
+        template = f"{name} is {{}} µs; {source} gives {{}} µs (-1: none)"
+        findings.add_rows("M9", wrong, t["job"], expected, template, t[name], expected)
 
 
 @once
@@ -149,6 +146,10 @@ def check_preempted_flags(k: Chunks, findings: Findings, yields: Mask, *, preemp
 
     Parameters
     ----------
+    k
+        The runs of dispatched chunks.
+    findings
+        Receives the violations.
     yields
         By chunk run: whether the chunk gives way after it (:meth:`.lag.Lags.yielding_runs`).
     preemptive
@@ -166,18 +167,13 @@ def check_preempted_flags(k: Chunks, findings: Findings, yields: Mask, *, preemp
     for t, end, part_yields in chain(parts, [(c.gangs, last[c.gangs["job"]], never)]):
         unfinished = (t["end"] != end) & ~(part_yields & ~(t["preempted"] & live))
         wrong = (t["preempted"] != unfinished) & (unfinished | ~has_failed[t["job"]])
-        findings.add_rows("M11", wrong, t["job"], t["end"], _flag_message(t["preempted"], t["end"], end))
+        template = "preempted is {} for a run that ends at {} µs; the last run ends at {} µs"
+        findings.add_rows("M11", wrong, t["job"], t["end"], template, t["preempted"], t["end"], end)
     if not preemptive:
         t = c.chunks
         # a server out of service stops chunks on any lane
         displaced = t["preempted"] & ~(next_outage(c, t["server"], t["start"]) <= t["end"]) & ~has_failed[t["job"]]
         findings.add_rows("M11", displaced, t["job"], t["end"], "a chunk is preempted on a lane that does not preempt")
-
-
-def _flag_message(flag: Mask, end: Ints, last: Ints) -> MessageOf:
-    return lambda i: (
-        f"preempted is {bool(flag[i])} for a run that ends at {end[i]} µs; the last run ends at {last[i]} µs"
-    )
 
 
 def check_runs_in_plans(c: Columns, findings: Findings, slack: int) -> None:
@@ -217,8 +213,5 @@ def check_slot_boundaries(c: Columns, findings: Findings, slack: int) -> None:
             # live, a time may be just before a boundary as well as just after it
             remainder = t[column] % slot
             wrong = np.minimum(remainder, slot - remainder) > slack
-            findings.add_rows("M23", wrong, t["job"], t[column], _off_slot(name, column, t[column], slot))
-
-
-def _off_slot(name: str, column: str, time: Ints, slot: int) -> MessageOf:
-    return lambda i: f"{name}.{column} is {time[i]} µs, not a multiple of the slot of {slot} µs"
+            template = f"{name}.{column} is {{}} µs, not a multiple of the slot of {slot} µs"
+            findings.add_rows("M23", wrong, t["job"], t[column], template, t[column])

@@ -221,13 +221,8 @@ def _insert(queue: Ints, share: Floats, size: int, rank: int, arrive: int, durat
             queue[i, f] = queue[i - 1, f]
         share[i] = share[i - 1]
         i -= 1
-    queue[i, _RANK], queue[i, _ARRIVE], queue[i, _REMAINING], queue[i, _DURATION], queue[i, _COUNT] = (
-        rank,
-        arrive,
-        duration,
-        duration,
-        0,
-    )
+    queue[i, _RANK], queue[i, _ARRIVE], queue[i, _COUNT] = rank, arrive, 0
+    queue[i, _REMAINING] = queue[i, _DURATION] = duration
     share[i] = weight
     return i
 

@@ -10,6 +10,7 @@ import numpy as np
 from skedge.analysis.row_groups import plain
 from skedge.core.model.cluster import Ints
 from skedge.core.model.time import NEVER
+from skedge.platform.heap import pop, precedes, push
 from skedge.platform.jit import lean, unlocked
 
 
@@ -70,6 +71,10 @@ def lane_service(runs: LaneRuns, queue: LaneQueue, *, preemptive: bool, slack: i
 
     Parameters
     ----------
+    runs, queue
+        The runs on the lanes, and when each chunk is there to be served.
+    preemptive
+        Whether lanes preempt chunks.
     slack
         Tolerance [µs].
     room
@@ -114,10 +119,10 @@ def _follow_lanes(  # noqa: C901 - one sweep: a call per event would cost more t
             if i > runs.first[lane]:
                 if begin < free_at - slack:
                     _add_row(tables, count, _OVERLAPS, begin, i, -1)
-                if _precedes(chunk, runs.chunk[i - 1], rank, group):
+                if precedes(chunk, runs.chunk[i - 1], rank, group):
                     gap[i - 1] = begin - runs.end[i - 1]
             while n_waiting > 0 and leave_time[waiting[0]] <= free_at:
-                n_waiting = _pop(waiting, n_waiting, rank, rank)
+                n_waiting = pop(waiting, n_waiting, rank, rank)
             waiter, waits_from = -1, NEVER
             if n_waiting > 0:
                 waiter, waits_from = waiting[0], free_at
@@ -126,23 +131,23 @@ def _follow_lanes(  # noqa: C901 - one sweep: a call per event would cost more t
             while n_in_transit > 0 and arrival[in_transit[0]] <= begin:
                 if waiter < 0:
                     waiter, waits_from = in_transit[0], max(free_at, arrival[in_transit[0]])
-                n_waiting = _push(waiting, n_waiting, in_transit[0], rank, rank)
-                n_in_transit = _pop(in_transit, n_in_transit, arrival, rank)
+                n_waiting = push(waiting, n_waiting, in_transit[0], rank, rank)
+                n_in_transit = pop(in_transit, n_in_transit, arrival, rank)
             if waiter >= 0 and waits_from < begin - slack:
                 _add_row(tables, count, _IDLE, waits_from, i, waiter)
             while n_waiting > 0 and leave_time[waiting[0]] <= begin:
-                n_waiting = _pop(waiting, n_waiting, rank, rank)
+                n_waiting = pop(waiting, n_waiting, rank, rank)
             # without preemption only what waits when the run begins counts
             better, worse_from = -1, begin
-            if n_waiting > 0 and _precedes(waiting[0], chunk, rank, group) and arrival[waiting[0]] + slack <= begin:
+            if n_waiting > 0 and precedes(waiting[0], chunk, rank, group) and arrival[waiting[0]] + slack <= begin:
                 better = waiting[0]
             n_in_transit, next_chunk = _send_chunks(queue, next_chunk, last, end, in_transit, n_in_transit)
             while n_in_transit > 0 and arrival[in_transit[0]] < end:
                 c = in_transit[0]
-                if preemptive and better < 0 and _precedes(c, chunk, rank, group) and arrival[c] < end - slack:
+                if preemptive and better < 0 and precedes(c, chunk, rank, group) and arrival[c] < end - slack:
                     better, worse_from = c, arrival[c]
-                n_waiting = _push(waiting, n_waiting, c, rank, rank)
-                n_in_transit = _pop(in_transit, n_in_transit, arrival, rank)
+                n_waiting = push(waiting, n_waiting, c, rank, rank)
+                n_in_transit = pop(in_transit, n_in_transit, arrival, rank)
             if better >= 0:
                 _add_row(tables, count, _INVERSIONS, worse_from, i, better)
             # runs may overlap (M4)
@@ -155,7 +160,7 @@ def _send_chunks(
 ) -> tuple[int, int]:
     """Push the chunks from `next_chunk` to `last` sent before `until`; returns heap size and next chunk."""
     while next_chunk < last and queue.sent_at[next_chunk] < until:
-        n_in_transit = _push(in_transit, n_in_transit, next_chunk, queue.arrival, queue.rank)
+        n_in_transit = push(in_transit, n_in_transit, next_chunk, queue.arrival, queue.rank)
         next_chunk += 1
     return n_in_transit, next_chunk
 
@@ -167,42 +172,3 @@ def _add_row(tables: Ints, count: Ints, table: int, time: int, run: int, place: 
     if n < tables.shape[1]:
         tables[table, n, 0], tables[table, n, 1], tables[table, n, 2] = time, run, place
         count[table] = n + 1
-
-
-@lean
-def _precedes(a: int, b: int, key: Ints, tie_key: Ints) -> bool:
-    """Whether `a` has the smaller `key` than `b`, or the same and the smaller `tie_key`."""
-    return key[a] < key[b] or (key[a] == key[b] and tie_key[a] < tie_key[b])
-
-
-@lean
-def _precedes_in_heap(a: int, b: int, key: Ints, tie_key: Ints) -> bool:
-    """Whether `a` comes before `b` in a heap: equal ones in order of their numbers."""
-    return _precedes(a, b, key, tie_key) or (key[a] == key[b] and tie_key[a] == tie_key[b] and a < b)
-
-
-@lean
-def _push(heap: Ints, size: int, item: int, key: Ints, tie_key: Ints) -> int:
-    """Add `item` to a heap of `size` items, the smallest first; returns the new size."""
-    i = size
-    while i > 0 and _precedes_in_heap(item, heap[(i - 1) // 2], key, tie_key):
-        heap[i] = heap[(i - 1) // 2]
-        i = (i - 1) // 2
-    heap[i] = item
-    return size + 1
-
-
-@lean
-def _pop(heap: Ints, size: int, key: Ints, tie_key: Ints) -> int:
-    """Remove the smallest item of a heap of `size` items; returns the new size."""
-    size -= 1
-    item, i, child = heap[size], 0, 1
-    while child < size:
-        if child + 1 < size and _precedes_in_heap(heap[child + 1], heap[child], key, tie_key):
-            child += 1
-        if not _precedes_in_heap(heap[child], item, key, tie_key):
-            break
-        heap[i] = heap[child]
-        i, child = child, 2 * child + 1
-    heap[i] = item
-    return size

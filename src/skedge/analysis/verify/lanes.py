@@ -100,14 +100,11 @@ def select_rows(k: LaneRows, rows: Ints, runs: Ints) -> LaneRows:
     )
     first, row = read_only(place[k.first.take(rows)]), read_only(place[k.run_dispatch.take(runs)])
     column = row if k.chunk_row is k.run_dispatch else read_only(place[k.chunk_row.take(runs)])
-    stored_values = (
-        None
-        if k.stored_values is None
-        else (k.stored_values[0].take(rows), k.stored_values[1].take(rows), k.stored_values[2].take(rows))
-    )
-    return LaneRows(
-        c, k.lanes, arrival, last_end, leave_time, first, takes_part, row, column, k.has_strays, stored_values
-    )
+    stored = None
+    if k.stored_values is not None:
+        duration, chunks, release = (values.take(rows) for values in k.stored_values)
+        stored = duration, chunks, release
+    return LaneRows(c, k.lanes, arrival, last_end, leave_time, first, takes_part, row, column, k.has_strays, stored)
 
 
 class SortedLaneRows(NamedTuple):

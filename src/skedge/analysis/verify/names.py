@@ -56,6 +56,8 @@ def known_rows(
 
     Parameters
     ----------
+    scenario, schedule
+        The run.
     findings
         Receives the violations.
     late_s

@@ -8,11 +8,14 @@ import numpy as np
 import polars as pl
 
 from skedge.analysis.columns import (
+    AllocationRows,
     Columns,
     Table,
+    allocation_rows,
+    among,
     failure_times,
-    gang_holdings,
     gang_intervals,
+    gang_rows,
     once,
     ps_rows,
 )
@@ -116,7 +119,8 @@ def check_ps_orders(c: Columns, findings: Findings, slack: int) -> None:
     """M2: PSs on servers with resources are held from an order that allocates them to an order that releases them."""
     orders = gang_order_rows(c)
     if len(c.gangs) or len(orders.job):
-        _allocations(findings, slack, orders.with_verbs(*_ON_PS), _ps_holdings(c.ps), "PSs")
+        held = _holdings(c.ps, allocation_rows(c.ps, len(c.scenario.jobs)), "count")
+        _allocations(findings, slack, orders.with_verbs(*_ON_PS), held, "PSs")
 
 
 def check_order(t: Table, findings: Findings) -> None:
@@ -143,19 +147,16 @@ def _admissions(c: Columns, findings: Findings) -> None:
 @once
 def worker_holdings(c: Columns) -> AllocationStarts:
     """The workers of gangs and elastic allocations."""
-    table = gang_holdings(c)
-    job, start, server, n, allocation = (table[name].to_numpy() for name in ("job", "start", "server", "n", "at"))
-    return AllocationStarts(events(job, start, server), n, np.bincount(allocation)[allocation])
+    return _holdings(c.gangs, gang_rows(c), "workers")
 
 
-def _ps_holdings(t: Table) -> AllocationStarts:
-    rows = np.lexsort((t["server"], t["start"], t["job"]))
-    job, start, server = (t[name][rows] for name in ("job", "start", "server"))
-    moves = np.append(True, (job[1:] != job[:-1]) | (start[1:] != start[:-1]))[: len(rows)]
-    first = np.flatnonzero(moves | np.append(True, server[1:] != server[:-1])[: len(rows)])
-    n = np.add.reduceat(t["count"][rows].astype(np.int64), first) if len(rows) else np.zeros(0, np.int64)
-    allocation = np.cumsum(moves)[first]
-    return AllocationStarts(events(job[first], start[first], server[first]), n, np.bincount(allocation)[allocation])
+def _holdings(t: Table, a: AllocationRows, count: str) -> AllocationStarts:
+    """What is held on each server of each allocation; `count` is the column of how much."""
+    n = t[count][a.rows].astype(np.int64)
+    n = np.add.reduceat(n, a.first_on_server) if len(n) else n
+    allocation = np.searchsorted(a.first, a.first_on_server, side="right") - 1
+    begin = events(*(t[name][a.rows[a.first_on_server]] for name in ("job", "start", "server")))
+    return AllocationStarts(begin, n, np.bincount(allocation)[allocation])
 
 
 def _final_orders(orders: GangOrders) -> GangOrders:
@@ -224,9 +225,7 @@ def _ps_spans(c: Columns, findings: Findings, slack: int, intervals: pl.DataFram
     job, start, end = (t[name][rows] for name in ("job", "start", "end"))
     allocation = nearest(events(job, start), events(*(intervals[name].to_numpy() for name in ("job", "start"))), slack)
     until = np.append(intervals["end"].to_numpy(), -1)[allocation]
-    of_gang = np.zeros(len(c.scenario.jobs), bool)
-    of_gang[c.gangs["job"]] = True
-    wrong = of_gang[job] & ((allocation < 0) | (np.abs(until - end) > slack))
+    wrong = among(c, c.gangs["job"])[job] & ((allocation < 0) | (np.abs(until - end) > slack))
     say = "holds a PS until {} µs, and the workers that began with it until {} µs"
     findings.add_rows(
         "M14", wrong, job, start, lambda i: say.format(end[i], until[i] if allocation[i] >= 0 else None), order=start
@@ -249,6 +248,8 @@ def holds_workers(c: Columns, job: Ints, time: Ints, slack: int) -> Bools:
 
     Parameters
     ----------
+    c
+        Columns of the record.
     job, time
         Jobs and times [µs], shape ``(rows,)``.
     slack
@@ -296,6 +297,8 @@ def check_suspensions(c: Columns, findings: Findings, promised: str, *, slots: b
 
     Parameters
     ----------
+    c
+        Columns of the record.
     findings
         Receives the violations.
     promised

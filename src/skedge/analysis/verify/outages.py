@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from skedge.analysis.columns import Columns
+from skedge.analysis.columns import Columns, outage_spans
 from skedge.core.model.cluster import Ints
 from skedge.core.model.scenario import Scenario
-from skedge.core.model.time import NEVER
 
 from .rules import Findings
 
@@ -19,9 +18,9 @@ Outage = tuple[int, int]
 
 def absent(c: Columns, slots: Ints, times: Ints) -> Ints:
     """How many of these slots (by server) are out of service at each time [µs]."""
-    n_out, o = np.zeros(len(times), np.int64), c.outages
-    for server, start, end in zip(o["server"], o["start"], o["end"], strict=True):
-        n_out += slots[server] * ((start <= times) & (times < (NEVER if end < 0 else end)))
+    n_out = np.zeros(len(times), np.int64)
+    for server, start, end in outage_spans(c):
+        n_out += slots[server] * ((start <= times) & (times < end))
     return n_out
 
 

@@ -7,6 +7,7 @@ import polars as pl
 
 from skedge.analysis.columns import Columns, end_times
 
+from .matching import surplus
 from .rules import Findings
 
 
@@ -16,12 +17,10 @@ def check_plans(c: Columns, findings: Findings, slack: int) -> None:
     rows = np.flatnonzero(d.has("verb", "reserve"))
     if not len(rows) and not len(p):
         return
-    reservations = pl.DataFrame({name: d[name][rows] for name in ("job", "server", "time")}).cast(pl.Int64)
-    plan_rows = pl.DataFrame({"job": p["job"], "server": p["server"], "time": p["made_at"]}).cast(pl.Int64)
-    # the two must be equal as multisets: each side counts with its sign
-    balance = pl.concat([reservations.with_columns(n=pl.lit(1)), plan_rows.with_columns(n=pl.lit(-1))])
-    differ = balance.group_by("job", "server", "time").agg(pl.col("n").sum()).filter(pl.col("n") != 0)
-    for job, server, time, n in differ.sort("job", "time", "server").head(findings.limit).iter_rows():
+    reservations = pl.DataFrame({name: d[name][rows] for name in ("job", "time", "server")})
+    plan_rows = pl.DataFrame({"job": p["job"], "time": p["made_at"], "server": p["server"]})
+    differ = surplus(reservations.with_columns(n=1), plan_rows.with_columns(n=1))
+    for job, time, server, n in differ.head(findings.limit).iter_rows():
         text = "decision to reserve than plans" if n > 0 else "plan than decisions to reserve"
         findings.add("M19", job, time, f"there is one more {text} on server {server}")
     _same_value(c, findings, rows)

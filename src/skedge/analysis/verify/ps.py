@@ -6,18 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skedge.analysis.colocation import Colocation
-from skedge.analysis.columns import Columns, next_outage, ps_rows
+from skedge.analysis.columns import Columns, dispatched_jobs, next_outage, outage_spans, outage_suspensions, ps_rows
 from skedge.analysis.row_groups import in_groups, merged, uncovered
 from skedge.core.model.cluster import Bools, Ints
-from skedge.core.model.time import NEVER
 
 from .outages import absent
 from .rules import Findings
-
-
-def check_ps(c: Columns, findings: Findings, slack: int) -> None:
-    """M12: a job has a PS exactly while it runs."""
-    _ps_while_running(c, findings, slack)
 
 
 def check_ps_slots(c: Columns, findings: Findings, slack: int, colocation: Colocation) -> None:
@@ -25,6 +19,8 @@ def check_ps_slots(c: Columns, findings: Findings, slack: int, colocation: Coloc
 
     Parameters
     ----------
+    c
+        Columns of the record.
     findings
         Receives the violations.
     slack
@@ -47,13 +43,6 @@ def _with_cloud_jobs(c: Columns, findings: Findings, slack: int, colocation: Col
     findings.add_rows("M15", wrong, job, start, lambda i: template.format(t["server"][edge[i]]))
 
 
-def dispatched_jobs(c: Columns) -> Bools:
-    """Whether each job is dispatched."""
-    dispatched = np.zeros(len(c.scenario.jobs), bool)
-    dispatched[c.dispatches["job"]] = True
-    return dispatched
-
-
 def cloud_ps(c: Columns, colocation: Colocation) -> Bools:
     """Whether each PS is in the cloud, and of a dispatched job that is not wholly there."""
     t = c.ps
@@ -66,6 +55,10 @@ def check_edge_first(c: Columns, findings: Findings, kind: Ints, in_cloud: Bools
 
     Parameters
     ----------
+    c
+        Columns of the record.
+    findings
+        Receives the violations.
     kind
         PS type of the job of each row.
     in_cloud
@@ -90,7 +83,7 @@ def check_edge_first(c: Columns, findings: Findings, kind: Ints, in_cloud: Bools
     findings.add_rows("M35", in_cloud & (free > 0), t["job"], t["start"], template, t["start"], free)
 
 
-def _ps_while_running(c: Columns, findings: Findings, slack: int) -> None:
+def check_ps(c: Columns, findings: Findings, slack: int) -> None:
     """M12: a job has a PS exactly while it runs."""
     jobs = len(c.scenario.jobs)
     run_spans, ps_spans = (merged(t["job"], t["start"], t["end"], jobs) for t in (c.runs, c.ps))
@@ -104,10 +97,7 @@ def _ps_while_running(c: Columns, findings: Findings, slack: int) -> None:
         # in a simulation a gang has its PS as long as its workers, outage or not
         excused = _is_during_outage(c, spans[0], gap) & (dispatched_jobs(c)[spans[0]] | (slack > 0))
         gap = np.where(excused, -1, gap)
-        findings.add_rows(
-            "M12", gap >= 0, spans[0], gap,
-            lambda i, gap=gap, problem=problem: f"{problem} at {gap[i]} µs",  # type: ignore[misc]
-        )  # fmt: skip
+        findings.add_rows("M12", gap >= 0, spans[0], gap, f"{problem} at {{}} µs", gap)
 
 
 def _is_during_outage(c: Columns, job: Ints, time: Ints) -> NDArray[np.bool_]:
@@ -117,17 +107,16 @@ def _is_during_outage(c: Columns, job: Ints, time: Ints) -> NDArray[np.bool_]:
     if cluster.cloud is not None:
         has_ps[cluster.cloud] = True
     has_ps |= np.any(cluster.amounts > 0, axis=1, keepdims=True)  # servers with resources take PSs of any type
-    o = c.outages
-    for server, start, end in zip(o["server"], o["start"], o["end"], strict=True):
-        is_out |= has_ps[server, kind] & (start <= time) & (time <= (NEVER if end < 0 else end))
+    for server, start, end in outage_spans(c):
+        is_out |= has_ps[server, kind] & (start <= time) & (time <= end)
     return is_out
 
 
 def _is_out(c: Columns, server: int | None, time: Ints, slack: int) -> NDArray[np.bool_]:
     """Whether `server` was out of service at each time."""
-    is_out, o = np.zeros(len(time), bool), c.outages
-    for start, end in zip(o["start"][o["server"] == server], o["end"][o["server"] == server], strict=True):
-        is_out |= (start <= time + slack) & (time - slack <= (NEVER if end < 0 else end))
+    is_out = np.zeros(len(time), bool)
+    for failed_server, start, end in outage_spans(c):
+        is_out |= (failed_server == server) & (start <= time + slack) & (time - slack <= end)
     return is_out
 
 
@@ -144,7 +133,9 @@ def _one_ps_at_a_time(c: Columns, findings: Findings, slack: int, rows: Ints) ->
     server_lost = next_outage(c, t["server"][before], t["start"][before]) <= start + slack
     # a dispatched job has one PS row while it runs on, but each allocation of a gang begins one of its own
     moved = same & ~twice & (start <= end) & (differs | dispatched_jobs(c)[job]) & ~server_lost
-    moved[moved] = ~_suspended_by_outage(c, job[moved], start[moved])
+    suspended = outage_suspensions(c)
+    for i in np.flatnonzero(moved) if suspended else ():
+        moved[i] = start[i] not in suspended.get(int(job[i]), ())
     findings.add_rows(
         "M14",
         moved,
@@ -155,20 +146,16 @@ def _one_ps_at_a_time(c: Columns, findings: Findings, slack: int, rows: Ints) ->
     )
 
 
-def _suspended_by_outage(c: Columns, job: Ints, time: Ints) -> NDArray[np.bool_]:
-    """Whether a server that went out of service suspended each job at that time."""
-    d = c.decisions
-    rows = np.flatnonzero(d.has("verb", "suspend") & (d["server"] >= 0))
-    hit = set(zip(d["job"][rows].tolist(), d["time"][rows].tolist(), strict=True))
-    return np.array([pair in hit for pair in zip(job.tolist(), time.tolist(), strict=True)], bool)
-
-
 def check_slot_types(c: Columns, findings: Findings) -> None:
     """M13: an edge PS slot has the job's PS type."""
     t, cluster, slot = c.ps, c.scenario.cluster, _slots(c)
     if len(cluster.ps_type):
         wrong = (slot >= 0) & (cluster.ps_type[slot] != c.scenario.jobs.ps_type[t["job"]])
-        findings.add_rows("M13", wrong, t["job"], t["start"], lambda i: _other_type(c, i, int(slot[i])))
+        template = "PS slot {} has type {!r}, not the job's"
+        findings.add_rows(
+            "M13", wrong, t["job"], t["start"],
+            lambda i: template.format(t["slot"][i], cluster.ps_types[cluster.ps_type[slot[i]]]),
+        )  # fmt: skip
 
 
 def _slots(c: Columns) -> Ints:
@@ -191,8 +178,3 @@ def check_slot_use(c: Columns, findings: Findings, slack: int) -> None:
             t["end"][before[i]],
         ),
     )  # fmt: skip
-
-
-def _other_type(c: Columns, row: int, slot: int) -> str:
-    cluster = c.scenario.cluster
-    return f"PS slot {c.ps['slot'][row]} has type {cluster.ps_types[cluster.ps_type[slot]]!r}, not the job's"

@@ -12,12 +12,6 @@ from skedge.core.model.ties import FITS
 from .rules import Findings
 
 
-def check_resources(c: Columns, findings: Findings, slack: int) -> None:
-    """M26: workers and PSs take at most the capacity of each resource of a server."""
-    if len(c.gangs):
-        _capacity(c, findings, slack)
-
-
 def check_counts(c: Columns, findings: Findings, *, by_ratio: bool) -> None:
     """Check M27, M28 and co-location; at sites M32 replaces them.
 
@@ -30,8 +24,10 @@ def check_counts(c: Columns, findings: Findings, *, by_ratio: bool) -> None:
     _colocated(c, findings, intervals)
 
 
-def _capacity(c: Columns, findings: Findings, slack: int) -> None:
+def check_resources(c: Columns, findings: Findings, slack: int) -> None:
     """M26: workers and PSs take at most the capacity of each resource of a server."""
+    if not len(c.gangs):
+        return
     jobs, cluster = c.scenario.jobs, c.scenario.cluster
     tables = ((c.gangs, "workers", jobs.worker_needs), (c.ps, "count", jobs.ps_needs))
     server = np.concatenate([t["server"] for t, _, _ in tables])

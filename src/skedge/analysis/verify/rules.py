@@ -149,6 +149,8 @@ class Findings:
 
         Parameters
         ----------
+        rule
+            Its number, such as ``M4``.
         wrong
             Whether each row violates the rule.
         job, time

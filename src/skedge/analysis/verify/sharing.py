@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from skedge.analysis.columns import Columns, gang_intervals
+from skedge.analysis.row_groups import merged
 from skedge.core.model.sharing import Sharing
 
 from .outages import absent
@@ -32,6 +33,8 @@ def check_sharing(c: Columns, findings: Findings, slack: int, *, sticky: bool) -
 
     Parameters
     ----------
+    c
+        Columns of the record.
     findings
         Receives the violations.
     slack
@@ -56,17 +59,12 @@ def _holding_spans(c: Columns, slack: int) -> Iterator[HoldingSpan]:
     # an outage suspends jobs as well, which its server tells from a decision of the policy
     orders = c.decisions.frame.filter(pl.col("verb") == "suspend", pl.col("server").is_null())
     suspended = dict(orders.group_by("job").agg("time").iter_rows())
-    rows = gang_intervals(c).filter(pl.col("server").ne_missing(cloud)).select("job", "start", "end").rows()
-    for job, group in groupby(rows, key=itemgetter(0)):
-        merged: list[list[int]] = []
-        for _, start, end in group:
-            if merged and start - merged[-1][1] <= slack:
-                merged[-1][1] = max(end, merged[-1][1])
-            else:
-                merged.append([start, end])
-        times = np.array(suspended.get(job, []), np.int64)
-        for start, end in merged:
-            yield HoldingSpan(start, end, job, bool((np.abs(times - end) <= slack).any()))
+    rows = gang_intervals(c).filter(pl.col("server").ne_missing(cloud))
+    job, start, end = (rows[name].to_numpy() for name in ("job", "start", "end"))
+    spans = merged(job, start, end + slack, len(c.scenario.jobs))
+    for holder, begin, until in zip(*(column.tolist() for column in spans), strict=True):
+        times = np.array(suspended.get(holder, []), np.int64)
+        yield HoldingSpan(begin, until - slack, holder, bool((np.abs(times - (until - slack)) <= slack).any()))
 
 
 def _quotas(c: Columns, findings: Findings, sharing: Sharing, spans: list[HoldingSpan], slack: int) -> None:

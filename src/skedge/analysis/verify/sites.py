@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 import polars as pl
@@ -42,13 +43,9 @@ def check_sites(c: Columns, findings: Findings, slack: int) -> None:
 
 
 def _moves(c: Columns) -> list[_Move]:
-    frame = c.uploads.frame.filter(pl.col("from_site").is_not_null())
-    place = {name: i for i, name in enumerate(c.scenario.cluster.server_ids)}
-    rows = frame.select("job", "from_site", pl.col("to_server").cast(pl.String), "chunks", "mb", "start").iter_rows()
-    return [
-        _Move(job, place.get(source, -1), place[target], chunks, mb, time)
-        for job, source, target, chunks, mb, time in rows
-    ]
+    moved = c.uploads.frame["from_site"].is_not_null().to_numpy()
+    names = ("job", "from_site", "to_server", "chunks", "mb", "start")
+    return [_Move(*row) for row in zip(*(c.uploads[name][moved].tolist() for name in names), strict=True)]
 
 
 def _one_ps(c: Columns, findings: Findings, slack: int) -> None:
@@ -84,8 +81,7 @@ def _sizes(c: Columns, findings: Findings, moves: list[_Move], slack: int) -> No
 
 def _transfer_costs(c: Columns, findings: Findings, moves: list[_Move]) -> None:
     """M31: the cost that a policy accounts for a job's transfers of one instant is their cost, q g, Eq. (1)."""
-    cost = c.scenario.cluster.transfer_cost
-    assert cost is not None  # noqa: S101 - there are sites
+    cost = c.scenario.cluster.site_cost
     _transfer_decisions(c, findings, moves)
     rows = c.decisions.frame.filter(pl.col("verb") == "transfer", pl.col("value").is_not_null())
     recorded_costs: dict[tuple[int, int], float] = {
@@ -151,30 +147,19 @@ def _slot(time: int, slot: int) -> int:
     return round(time / slot)
 
 
-def _has_cycle(move: _Move, moves: list[_Move]) -> bool:
-    """Whether `moves` could return data from the target of `move` to its source."""
-    reached, left = {move.target}, [move.target]
-    while left:
-        site = left.pop()
-        next_sites = {next_move.target for next_move in moves if next_move.source == site} - reached
-        reached |= next_sites
-        left += next_sites
-    return move.source in reached
-
-
-def _supply_order(moves: list[_Move]) -> list[_Move]:
+def _supply_order(moves: list[_Move]) -> list[_Move] | None:
     """The moves of one instant, those that bring data to a site before those that take data on from there.
 
-    The table of transfers does not keep their order; of moves that form no circle, if any order is possible, this is.
+    The table of transfers does not keep their order; if any order is possible, this is. None: they form a circle.
     """
-    ordered, left = list[_Move](), list(moves)
-    while left:
-        brought = {move.target for move in left}
-        # in a circle no move is ready: the rest in any order
-        first_moves = [move for move in left if move.source not in brought] or left
-        ordered += first_moves
-        left = [move for move in left if move not in first_moves]
-    return ordered
+    sources: dict[int, set[int]] = defaultdict(set)
+    for move in moves:
+        sources[move.target].add(move.source)
+    try:
+        place = {site: i for i, site in enumerate(TopologicalSorter(sources).static_order())}
+    except CycleError:
+        return None
+    return sorted(moves, key=lambda move: place[move.source])
 
 
 def _follow_job(
@@ -190,9 +175,10 @@ def _follow_job(
     left, rate = c.scenario.jobs.data[job].copy(), float(c.scenario.slot_chunks[job])
     slot = c.scenario.physics.slot
     for k in sorted(set(moves) | set(busy)):
-        if any(move.source >= 0 and _has_cycle(move, moves[k]) for move in moves.get(k, ())):
+        ordered = _supply_order(moves.get(k, []))
+        if ordered is None:
             findings.add("M31", job, k, "data are moved away from a site and back to it at one instant")
-        for move in _supply_order(moves.get(k, [])):
+        for move in moves[k] if ordered is None else ordered:
             if move.source < 0:
                 continue
             if move.chunks > left[move.source]:

@@ -7,6 +7,7 @@ from collections import defaultdict
 import numpy as np
 
 from skedge.analysis.columns import Columns, end_times, gang_intervals
+from skedge.analysis.row_groups import merged
 from skedge.core.model.time import NEVER, SECOND
 from skedge.core.model.time_limits import PREFIX, TimeLimit, time_limits, waiting_since
 
@@ -49,17 +50,13 @@ def _due_time(c: Columns, job: int, limit: TimeLimit, spans: list[tuple[int, int
 def _spans(c: Columns, limits: dict[int, TimeLimit]) -> Spans:
     """When the jobs with limits held workers or had a chunk in service: intervals [µs] in order, apart."""
     gangs, chunks = gang_intervals(c), c.runs["chunk"] >= 0
-    table = np.concatenate([
-        np.stack([gangs[name].to_numpy() for name in ("job", "start", "end")], axis=1),
-        np.stack([c.runs[name][chunks] for name in ("job", "start", "end")], axis=1),
-    ])  # fmt: skip
+    job, start, end = (
+        np.concatenate([gangs[name].to_numpy(), c.runs[name][chunks]]) for name in ("job", "start", "end")
+    )
     spans: Spans = defaultdict(list)
-    for job, start, end in table[np.lexsort((table[:, 1], table[:, 0]))].tolist():
-        if job not in limits:
-            continue
-        if spans[job] and start <= spans[job][-1][1]:
-            start, end = spans[job][-1][0], max(end, spans[job].pop()[1])  # noqa: PLW2901 - it joins the last one
-        spans[job].append((start, end))
+    for holder, begin, until in zip(*merged(job, start, end, len(c.scenario.jobs)), strict=True):
+        if holder in limits:
+            spans[int(holder)].append((int(begin), int(until)))
     return spans
 
 

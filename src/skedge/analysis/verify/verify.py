@@ -67,6 +67,8 @@ def verify(
 
     Parameters
     ----------
+    scenario, schedule
+        The run.
     meta
         Metadata of the run. ``lanes``: a mapping with ``preemptive`` (bool, default True) and ``rank`` (rule M20 is
         checked if it is ``haprf``). ``params``: rules M29 and M30 are checked if these have ``low`` and ``high``. For a
@@ -134,6 +136,8 @@ def check_jobs(
 
     Parameters
     ----------
+    c
+        Columns of the record.
     findings
         Receives the violations.
     meta

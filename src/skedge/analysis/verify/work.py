@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from skedge.analysis.columns import Columns, Table, failure_times, gang_intervals, gang_rows
+from skedge.analysis.columns import Columns, Table, among, failure_times, gang_intervals, gang_rows
 from skedge.core.model.cluster import Floats, Ints
 from skedge.core.model.ties import NOISE
 from skedge.core.model.time import NEVER
@@ -24,27 +24,18 @@ def check_work(k: Chunks, findings: Findings, *, measured: bool) -> None:
         _chunk_run_work(k, findings)
 
 
-def check_gang_work(c: Columns, findings: Findings) -> None:
-    """Check that the runs of a gang train all mini-batches of its job; at sites M33 replaces this."""
-    if len(c.gangs):
-        _gang_work(c, findings)
-
-
 def _chunk_work(k: Chunks, findings: Findings) -> None:
     """Check that the runs of a chunk of a finished job train E_j B_j mini-batches."""
     t, jobs = k.c.jobs, k.c.scenario.jobs
-    finished = np.zeros(len(jobs), bool)
-    finished[t["job"]] = t.has("state", "finished")
+    finished = among(k.c, t["job"][t.has("state", "finished")])
     off = k.work / np.repeat(jobs.minibatches, jobs.chunks)
     off -= 1
     # negated, so that no number (NaN) is wrong too
     wrong = ~(np.abs(off, out=off) <= WORK_TOLERANCE)
     wrong &= np.repeat(finished, jobs.chunks) & (k.dispatch_row >= 0)
-    chunks = np.flatnonzero(wrong)[: findings.limit]
-    for chunk, job in zip(chunks, k.job(chunks), strict=True):
-        number = chunk - k.c.first_chunk[job]
+    for chunk, job, number in k.wrong_chunks(wrong, findings.limit):
         text = f"{k.work[chunk]:g} mini-batches of chunk {number} are trained; E B is {jobs.minibatches[job]}"
-        findings.add("M8", int(job), int(k.last_end[chunk]), text)
+        findings.add("M8", job, int(k.last_end[chunk]), text)
 
 
 def _chunk_run_work(k: Chunks, findings: Findings) -> None:
@@ -64,8 +55,13 @@ def _chunk_run_work(k: Chunks, findings: Findings) -> None:
         findings.add_rows("M8", wrong, t["job"], t["start"], template, t["chunk"], t["work"], expected)
 
 
-def _gang_work(c: Columns, findings: Findings) -> None:
-    """Check that an allocation trains in proportion to its worker time, the last one the rest; likewise its rows."""
+def check_gang_work(c: Columns, findings: Findings) -> None:
+    """Check that an allocation trains in proportion to its worker time, the last one the rest; likewise its rows.
+
+    So the runs of a gang train all mini-batches of its job; at sites M33 replaces this.
+    """
+    if not len(c.gangs):
+        return
     scenario, allocations, row_order = c.scenario, gang_intervals(c), gang_rows(c)
     interval_of_row = np.empty(len(c.gangs), np.int64)
     interval_of_row[row_order.rows] = np.repeat(

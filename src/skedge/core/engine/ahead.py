@@ -58,6 +58,8 @@ def look_ahead(lanes: Lanes, lane_ids: Ints, now: int, weights: Ints) -> None:
 
     Parameters
     ----------
+    lanes
+        The lanes, as announced; changed in place.
     lane_ids
         The lanes. Those that have to be projected anew are advanced to `now`; where chunks may not end as announced,
         all of them must have been before (:func:`~.lanes.bring_to`).

@@ -80,6 +80,10 @@ def allocate(
 
     Parameters
     ----------
+    case, ledger
+        The arrays of the run, with room for what it adds.
+    job
+        Its number.
     placement
         (server, workers) rows, ascending by server.
     ps
@@ -204,14 +208,17 @@ def _add_upload(ledger: Ledger, job: int, server: int, chunks: int) -> None:
 def upload(case: Case, ledger: Ledger, job: int, placement: Ints, copies: int, reason: int) -> None:
     """Bring the data of these workers to their servers ahead of an allocation: :class:`~skedge.core.events.Upload`.
 
-    `copies`: each server that lacks data receives all chunks, as it is not known yet which of them will train the job.
-
     Parameters
     ----------
+    case, ledger
+        The arrays of the run, with room for what it adds.
+    job
+        Its number.
     placement
         (server, workers) rows, ascending by server.
     copies
-        1: each server that lacks data receives all chunks; 0: those of its share of the workers.
+        1: each server that lacks data receives all chunks, as it is not known yet which of them will train the job; 0:
+        those of its share of the workers.
     reason
         Number of the reason.
     """
@@ -340,8 +347,10 @@ def remaining(ledger: Ledger, jobs: Ints, now: int, left: Ints) -> None:
 
     Parameters
     ----------
+    ledger
+        That of the run.
     jobs
-        Jobs, shape ``(n,)``.
+        Their numbers, shape ``(n,)``.
     now
         The present [µs], not before the last change of these jobs.
     left

@@ -1,7 +1,7 @@
 """The rules of allocations, compiled: each order about workers in slots is checked by them once, whoever made it.
 
 Each check returns the number of the rule that the order breaks, or 0. The sentence that says what is wrong is made in
-Python (:mod:`skedge.core.kernel.apply`), where an order that breaks a rule ends the run.
+Python (:mod:`skedge.core.kernel.accept`), where an order that breaks a rule ends the run.
 """
 
 from __future__ import annotations

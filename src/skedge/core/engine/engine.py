@@ -131,6 +131,8 @@ class AllocationEngine(EngineArrays):
 
         Parameters
         ----------
+        job
+            Its number.
         placement
             (server, workers) pairs.
         ps
@@ -307,10 +309,12 @@ class AllocationEngine(EngineArrays):
 
         Parameters
         ----------
+        server, back
+            Its number; whether it comes back.
         workers
-            Its workers by type.
-        ps_slots
-            Its PS slots; they are marked with `out` while it is out of service.
+            Its workers by type, shape ``(types,)``.
+        ps_slots, out
+            Its PS slots; they are marked with `out`, which is no job's number, while it is out of service.
         """
         ledger = self.ledger
         ledger.capacity[server] = ledger.free[server] = workers if back else 0

@@ -91,6 +91,8 @@ def to_epoch_end(lag: Lag, job: int, chunk: int, chunk_time: int, left: int) -> 
 
     Parameters
     ----------
+    lag
+        Epochs of chunks whose lag is bounded.
     job, chunk
         The chunk: job, and number in the job.
     chunk_time, left
@@ -120,6 +122,8 @@ def end_epoch(lag: Lag, job: int, chunk: int, chunks: int) -> bool:
 
     Parameters
     ----------
+    lag
+        Epochs of chunks whose lag is bounded; changed in place.
     job, chunk
         The chunk: job, and number in the job.
     chunks

@@ -296,6 +296,8 @@ def believe_finished(lanes: Lanes, times: Ints, lane_of: Ints, jobs: Ints) -> in
 
     Parameters
     ----------
+    lanes
+        The lanes as the scheduler believes them; changed in place.
     times, lane_of, jobs
         Of each completed chunk: time [µs], in order on each lane; lane; job.
     """
@@ -350,6 +352,8 @@ def believe_lost(lanes: Lanes, lane: int, job: int, now: int) -> bool:
 
     Parameters
     ----------
+    lanes
+        The lanes as the scheduler believes them; changed in place.
     lane, job
         Where the chunk was, and whose it was.
     now
@@ -376,6 +380,8 @@ def believe_slower(lanes: Lanes, job: int, factor: float, now: int) -> None:
 
     Parameters
     ----------
+    lanes
+        The lanes as the scheduler believes them; changed in place.
     job, factor
         The job; > 0, new time over the time believed so far.
     now
@@ -440,11 +446,10 @@ def send_chunks(
 ) -> None:
     """Send chunks of a job to their lanes, one copy of `group` per lane.
 
-    ``lane_of[d]`` is -1 for the cloud. `links`, unless empty, has length D: ``links[d]`` is set to the next chunk of
-    d's group, and HEAD of a group to its first chunk.
-
     Parameters
     ----------
+    lanes
+        They have room for a group more on each lane; changed in place.
     group
         Template of the rows (:func:`group_of`); COUNT, HEAD and ARRIVE are overwritten.
     lane_of
@@ -454,7 +459,8 @@ def send_chunks(
     now
         Time of the dispatch [µs].
     links
-        Shape ``(D,)`` or empty.
+        Shape ``(D,)`` or empty; unless it is empty, ``links[d]`` is set to the next chunk of d's group, and HEAD of a
+        group to its first chunk.
     """
     # from the last chunk back, so that each is put before those of its group that follow it
     for d in range(len(lane_of) - 1, -1, -1):

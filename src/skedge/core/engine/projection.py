@@ -270,10 +270,16 @@ def insert_cost(lanes: Lanes, lane: int, group: Ints, now: int, weights: Ints, m
 
     Parameters
     ----------
+    lanes, lane
+        The lanes, and the one that is asked.
     group
         The job's chunks on this lane, including the new one (COUNT >= 1); ARRIVE is t0 >= `now`.
+    now
+        The present [µs].
     weights
         ``weights[D] = scale // D`` (:func:`weight_table`).
+    mode
+        How Q is read: MARGINAL, EQ5 or FRACTIONAL.
     room
         Scratch space for two queues, shape ``(2, groups, FIELDS)``.
 

@@ -269,6 +269,8 @@ def close(w: Truth, lane: int, now: int, preempted: int) -> None:
 
     Parameters
     ----------
+    w
+        The true lanes; changed in place.
     lane, now
         The lane, and the end of the run [µs].
     preempted
@@ -299,6 +301,8 @@ def change_in_cloud(w: Truth, kind: int, job: int, chunks: int) -> bool:
 
     Parameters
     ----------
+    w
+        The truth; changed in place.
     kind
         CLOUD_STARTS or CLOUD_ENDS.
     job, chunks

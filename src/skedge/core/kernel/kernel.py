@@ -6,7 +6,9 @@ The cycle of one event:
 
 1. absorb the facts into the books (an impossible fact is an error of the world);
 2. ask the policy;
-3. check each order against the rules of ``docs/model.md``; a violation raises :class:`OrderError` with the rule's name;
+3. check each order against the rules of ``docs/model.md``; a violation raises :class:`OrderError` with the rule's name.
+   Rules of workers and PSs in slots are checked by compiled functions of the engine
+   (:mod:`skedge.core.engine.checks`), the same ones for orders and for the rows of a compiled loop;
 4. apply the order to the books;
 5. append the event and its orders to the journal.
 
@@ -14,7 +16,8 @@ Between 4 and 5 it adds its own orders to end the jobs whose time is limited (``
 
 :func:`~skedge.core.kernel.drive.drive` then passes the orders to the world.
 
-Step 1 is in ``absorb.py``, steps 3 and 4 are in ``apply.py``; both change the :class:`~skedge.core.kernel.state.State`.
+Step 1 is in ``absorb.py``, steps 3 and 4 are in ``accept.py``; both change the
+:class:`~skedge.core.kernel.state.State`.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ from skedge.core.model.scenario import Scenario
 from skedge.core.policy import Policy, View
 
 from .absorb import absorb
-from .apply import apply
+from .accept import accept
 from .state import State
 
 LONGEST_IDLE = 1_000_000
@@ -63,7 +66,7 @@ class Kernel(State):
         event = absorb(self, event)  # 1
         orders: list[Order] = []
         for order in self.policy.decide(event, self.view) or ():  # 2: the policy sees the effect of each order
-            apply(self, order)  # 3 and 4
+            accept(self, order)  # 3 and 4
             orders.append(order)
         orders += self._completed(event, orders)
         if self.journal is not None:
@@ -76,7 +79,7 @@ class Kernel(State):
 
     def _completed(self, event: Event, orders: list[Order]) -> list[Order]:
         """Check the conditions on all orders of one event together; returns the kernel's own orders that follow."""
-        # not in `apply`: the PS of a job that has started may come with any order of the event
+        # not in `accept`: the PS of a job that has started may come with any order of the event
         self._check_ps(event)
         self._check_idle(event, orders)
         return list(self.limits.orders(self, event, orders))

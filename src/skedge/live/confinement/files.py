@@ -42,6 +42,8 @@ def change_root(confinement: Confinement, uid: int, names: Sequence[tuple[str, s
 
     Parameters
     ----------
+    confinement
+        What the process may see.
     uid
         User of the job's process.
     names

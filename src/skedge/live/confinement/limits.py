@@ -30,6 +30,8 @@ def limit(usage: Usage, group: str, *, alone: bool) -> None:
 
     Parameters
     ----------
+    usage, group
+        The limits; and the group of processes that it is in, all of which get the same CPUs.
     alone
         True if all processes of its user are of this job.
     """

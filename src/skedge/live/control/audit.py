@@ -24,6 +24,8 @@ class Audit:
 
     Parameters
     ----------
+    path
+        File of the log, a line of JSON for each entry.
     who
         Returns who asks now: ``token:`` and the token's name, or ``user:`` and the name of a local user.
     """

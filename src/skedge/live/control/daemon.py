@@ -73,6 +73,8 @@ class Supervisor:
 
     Parameters
     ----------
+    state, log
+        Folder of the service's state, and the log of its processes.
     ended
         Set when all have to end.
     lock

@@ -45,6 +45,8 @@ def fetch(url: str, job: str, folder: Path) -> Fetched:
     ----------
     url
         fsspec URL of the checkpoints.
+    job
+        The job's name.
     folder
         Created if it does not exist. Each file is written atomically.
 

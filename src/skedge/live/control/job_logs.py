@@ -40,6 +40,8 @@ class JobLogs:
 
     Parameters
     ----------
+    folder
+        Folder of the logs; created if it does not exist.
     most_mb
         Most that is kept of each log [MB].
     silent

@@ -318,6 +318,8 @@ class SqlJournal(StoredEntries):
 
         Parameters
         ----------
+        entry
+            What is committed.
         again
             True after a try of which the outcome is not known: it may be in the database already.
         """

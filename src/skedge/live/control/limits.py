@@ -102,6 +102,8 @@ class Limits:
 
         Parameters
         ----------
+        factory
+            ``module:function`` of the job.
         shipped
             Modules of the code shipped with the job; if there are any, the factory must be in one of them.
 

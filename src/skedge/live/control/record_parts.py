@@ -31,6 +31,8 @@ def add_part(service: Service, folder: Path, number: int) -> None:
         Rebuilt up to entry `number` of its journal.
     folder
         The folder of the parts; made with the first one.
+    number
+        Number of the journal's last entry.
     """
     left = _left(service) - _written(folder)
     if not left:

@@ -21,6 +21,8 @@ class Retention:
 
     Parameters
     ----------
+    checkpoints
+        Those of the service.
     now
         Returns the run's time [µs].
     keep_days

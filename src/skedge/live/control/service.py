@@ -83,6 +83,8 @@ class Service:
         ``name`` or ``name:key=value,…``.
     folder
         Folder of the persistent state; ``logs/`` and the final record are written here.
+    engine
+        The Ray cluster, or :class:`NoEngine` to rebuild a run without side effects.
     journal
         Empty, or that of the service's earlier life, which is replayed first.
     limits
@@ -184,6 +186,8 @@ class Service:
 
         Parameters
         ----------
+        spec
+            The job spec, as of a file.
         key
             Idempotency key: a spec submitted again with the key of an earlier submission is the same job, also after a
             restart of the controller. Empty: every submission is a new job.
@@ -354,6 +358,8 @@ def recorded(scenario: Scenario, state: Path, of: str, checkpoints: str, url: st
 
     Parameters
     ----------
+    scenario, state
+        The cluster without jobs, and the folder of the service's state.
     of
         The state's id.
     checkpoints
@@ -395,6 +401,8 @@ def open_journal(url: str, about: dict[str, Any], *, own: bool = False) -> SqlJo
 
     Parameters
     ----------
+    url, about
+        URL of the database; and id, policy and cluster of the service, which an earlier life must have had, too.
     own
         The database is that of the state, and has no other runs.
 

@@ -73,6 +73,8 @@ def programs(
 
     Parameters
     ----------
+    scenario, trains
+        The jobs, and what each of them trains, by its id.
     code
         Returns a job's code, given its `train.code`.
 

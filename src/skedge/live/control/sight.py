@@ -35,6 +35,8 @@ class Sight:
 
     Parameters
     ----------
+    service
+        What is seen; its thread answers.
     tenant
         Whose jobs are seen; None: everybody's.
     """

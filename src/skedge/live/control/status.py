@@ -42,6 +42,8 @@ class Status:
 
     Parameters
     ----------
+    kernel, world
+        Of the run.
     log_line
         Called with (job id, line) for everything that happens to a job.
     """

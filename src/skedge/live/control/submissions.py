@@ -49,6 +49,10 @@ class Submissions:
     ----------
     folder
         Folder of the service's state, where the code of jobs is stored.
+    limits
+        Limits on jobs and requests.
+    kernel, world, journal
+        Of the run; a job is in the journal before it is accepted.
     """
 
     def __init__(self, folder: Path, limits: Limits, kernel: Kernel, world: RayWorld, journal: SqlJournal) -> None:

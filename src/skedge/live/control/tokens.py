@@ -80,6 +80,8 @@ class Tokens:
 
     Parameters
     ----------
+    folder
+        Folder of the service's state, which has the file of tokens.
     own
         The service's own token, which may everything.
     """

@@ -165,6 +165,8 @@ class Tracking:
 
     Parameters
     ----------
+    urls, service
+        The trackers, and the name of the service there.
     read
         Returns what is known of the jobs in the system, and of the named ones that have left.
     """

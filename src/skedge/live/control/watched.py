@@ -14,6 +14,8 @@ class Watched(Generic[Content]):
 
     Parameters
     ----------
+    path
+        The file.
     read
         Reads the file; a file that does not exist must be no error.
     """

@@ -37,6 +37,8 @@ class Agent:
 
     Parameters
     ----------
+    server, folder
+        Name of its server, and where it keeps chunks.
     device
         ``cpu``, or anything else to compute on the GPUs that the agent's processes can use, if there are some.
     first

@@ -52,6 +52,8 @@ class Loaded:
         The chunk's loader.
     seed
         The job's seed.
+    chunk
+        Number of the chunk in its job.
     minibatches
         B_j: mini-batches per epoch.
     """

@@ -100,6 +100,8 @@ class Child:
 
         Parameters
         ----------
+        method, given
+            Name of the method, and its arguments.
         limit_s
             Longest duration of the call [s], from when the process has its packages, code and factory.
         prepare_s

@@ -41,6 +41,8 @@ class Coach:
 
     Parameters
     ----------
+    processes
+        The processes of workers and parameter servers.
     servers
         Names of the servers, for the jobs' logs.
     alone_s
@@ -86,6 +88,8 @@ class Coach:
 
         Parameters
         ----------
+        who
+            The controller.
         after
             Number of the last report in its journal.
         now

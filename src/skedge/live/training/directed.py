@@ -21,6 +21,8 @@ class Directed(threading.Thread):
 
     Parameters
     ----------
+    job, name, program
+        Number and name of the job, and what it trains.
     pace
         Least time of a round [s], which gives embedded servers the announced speed; 0 on real servers.
     note
@@ -100,6 +102,8 @@ class Directed(threading.Thread):
 
         Parameters
         ----------
+        given
+            The assignment.
         now
             The run's clock [µs]: teams of orders that were not received hold their lanes since an earlier time.
         silent_s

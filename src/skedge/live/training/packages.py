@@ -116,6 +116,8 @@ def install(
 
     Parameters
     ----------
+    requirements, folder
+        As pip has them, and where they are installed.
     settings
         Of pip, by environment variable.
     only_wheels

@@ -27,6 +27,10 @@ class PSProcess:
     ----------
     job
         The job's name.
+    engine
+        Lends the process.
+    answers
+        Waits for the answers to calls.
     controllers
         Returns the number of controllers that the run had before this one.
     adopt

@@ -35,6 +35,10 @@ class Trainer(Directed):
 
     Parameters
     ----------
+    job, name, program, pace, note, servers
+        As :class:`.directed.Directed` has them.
+    tell
+        Called with each report.
     processes
         Lends the process of the parameter server, and measures the result.
     controllers

@@ -110,6 +110,8 @@ class CoachLink:
 
     Parameters
     ----------
+    coach
+        What trains the jobs.
     number
         Number of controllers that the run had before this one.
     tell, note

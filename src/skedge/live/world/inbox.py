@@ -30,6 +30,10 @@ class Inbox:
 
     Parameters
     ----------
+    world
+        Of the run.
+    journal
+        Where each input is written; None: nowhere.
     began
         Start of the run, by ``time.time()``; None: now.
 

@@ -87,10 +87,12 @@ class RayWorld:
 
     Parameters
     ----------
-    programs
-        What each job trains, by job id.
+    scenario, programs
+        Cluster and jobs, for a service no jobs yet; and what each job trains, by job id.
     engine
         The Ray cluster, or :class:`NoEngine` to rebuild a run from its journal without side effects.
+    preemptive, journal, began
+        Whether lanes preempt; where inputs are written, None: nowhere; start of the run by ``time.time()``, None: now.
     submit
         For a service: called with a submitted job and the time [µs]; returns the scenario with it, and its program.
     job_log

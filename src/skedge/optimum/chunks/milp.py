@@ -81,7 +81,7 @@ class _TimeIndexed:
         upper[self.o : self.o + jobs] = model.cloud_completion >= 0
         integer = np.ones(self.size, bool)
         integer[self.z[0] :] = False
-        rows = Rows.none()
+        rows = Rows()
         for j in range(jobs):
             self._add_job_rows(rows, j)
         self._add_lane_rows(rows)

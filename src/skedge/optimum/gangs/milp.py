@@ -82,7 +82,7 @@ class _StartOption:
 class _TimeIndexed:
     def __init__(self, model: GangModel, start: GangPlan) -> None:
         self.model, self.start_plan = model, start
-        self.cost, self.upper, self.rows = list[float](), list[float](), Rows.none()
+        self.cost, self.upper, self.rows = list[float](), list[float](), Rows()
         self.load: dict[tuple[str, int, int, int], list[tuple[int, float]]] = {}
         until = model.horizon(start)
         self.cloud_columns, self.options = list[int](), list[_StartOption]()

@@ -23,6 +23,8 @@ def site_bounds(scenario: Scenario, *, fast: bool) -> list[Bound]:
 
     Parameters
     ----------
+    scenario
+        On a cluster of sites.
     fast
         True: without the linear relaxation.
     """

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from skedge.core.model.cluster import Floats, Ints
-from skedge.optimum.solvers import ProgramDraft, Rows
+from skedge.optimum.solvers import IntegerProgram, ProgramDraft, Rows
 
 from .alone import JobBound
 from .terms import SiteJobTerms, SiteTerms
@@ -100,12 +100,9 @@ class Block:
 
 
 @dataclass(frozen=True)
-class SiteProgram:
-    """The program, to be minimised; see :func:`skedge.optimum.solvers.milp`."""
+class SiteProgram(IntegerProgram):
+    """The program, to be minimised."""
 
-    cost: Floats
-    upper: Floats
-    rows: Rows
     blocks: tuple[Block, ...]
 
     def plan(self, values: Floats) -> list[SitePlan] | None:

@@ -102,23 +102,14 @@ class SiteTerms:
         C, with the tolerance of M26, shape ``(sites, resources)``.
     cost
         q: cost of a MB from the row's site to the column's.
-    path_cost, next_site
-        The same by the cheapest way, and the second site on it; shape ``(sites, sites)``.
+    path_cost
+        The same by the cheapest way.
     """
 
     capacity: Floats
     cost: Floats
     path_cost: Floats
-    next_site: Ints
     jobs: tuple[SiteJobTerms, ...]
-
-    def path(self, source: int, target: int) -> list[tuple[int, int]]:
-        """The steps of the cheapest way."""
-        steps, site = [], source
-        while site != target:
-            steps.append((site, int(self.next_site[site, target])))
-            site = steps[-1][1]
-        return steps
 
 
 def site_terms(scenario: Scenario) -> SiteTerms | None:
@@ -128,16 +119,14 @@ def site_terms(scenario: Scenario) -> SiteTerms | None:
     jobs = tuple(_job(scenario, capacity, j) for j in range(len(scenario.jobs)))
     if any(job.max_chunks == 0 for job in jobs):
         return None
-    return SiteTerms(capacity, cluster.site_cost, *cheapest_paths(cluster.site_cost), jobs)
+    return SiteTerms(capacity, cluster.site_cost, cheapest_paths(cluster.site_cost)[0], jobs)
 
 
 def never_fits(scenario: Scenario) -> str | None:
     """The first job that has no room on the empty sites; None if there is none."""
     capacity = scenario.cluster.amounts * (1 + FITS)
-    for j, name in enumerate(scenario.jobs.ids):
-        if _job(scenario, capacity, j).max_chunks == 0:
-            return str(name)
-    return None
+    never_fitting = (name for j, name in enumerate(scenario.jobs.ids) if _job(scenario, capacity, j).max_chunks == 0)
+    return next(never_fitting, None)
 
 
 def cheapest_paths(cost: Floats) -> tuple[Floats, Ints]:

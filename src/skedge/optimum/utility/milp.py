@@ -24,7 +24,7 @@ import numpy as np
 
 from skedge.core.model.cluster import Floats, Placement
 from skedge.core.model.scenario import Scenario
-from skedge.optimum.solvers import ProgramDraft, Rows
+from skedge.optimum.solvers import IntegerProgram, ProgramDraft
 
 from .job_slots import JobSlots, max_colocated_workers
 
@@ -36,12 +36,9 @@ Slots = dict[int, tuple[Placement, Placement]]
 
 
 @dataclass(frozen=True)
-class UtilityProgram:
-    """The program, to be minimised: `cost` is -u; see :func:`skedge.optimum.solvers.milp`."""
+class UtilityProgram(IntegerProgram):
+    """The program, to be minimised: `cost` is -u."""
 
-    cost: Floats
-    upper: Floats
-    rows: Rows
     first: np.ndarray
     offset: np.ndarray
     servers: int

@@ -125,9 +125,19 @@ def make_case(scenario: Scenario, policy: AOnline) -> LaneCase:
 
 
 def make_books(scenario: Scenario, case: LaneCase, *, preemptive: bool, most_rows: int | None = None) -> LaneBooks:
-    """The books before the first event, with room for the dispatches of `most_rows` chunks; None: of all."""
+    """The books before the first event.
+
+    Parameters
+    ----------
+    scenario, case
+        The run.
+    preemptive
+        Whether a chunk that arrives on a lane may displace the one in service.
+    most_rows
+        Chunks for whose dispatches there is room; None: for those of all jobs.
+    """
     cluster, chunks, overhead = scenario.cluster, scenario.jobs.chunks, case.engine.overhead
-    most, rows = int(chunks.max(initial=0)), int(chunks.sum()) if most_rows is None else most_rows
+    max_chunks, rows = int(chunks.max(initial=0)), int(chunks.sum()) if most_rows is None else most_rows
     truth = make_truth(cluster.lanes, chunks, preemptive=preemptive, overhead=overhead)
     belief = truth.lanes
     if not case.as_announced:
@@ -137,11 +147,11 @@ def make_books(scenario: Scenario, case: LaneCase, *, preemptive: bool, most_row
         belief=belief,
         truth=truth,
         costs=_costs_for(belief),
-        weights=weight_table(1, most),
+        weights=weight_table(1, max_chunks),
         lane=np.zeros(rows, np.int32),
         postponed=np.zeros(rows, np.int32),
         alpha=np.zeros(rows),
-        order=np.zeros((2, most), np.int64),
+        order=np.zeros((2, max_chunks), np.int64),
         due=np.zeros((64, 3), np.int64),
         completed=np.zeros(len(chunks), np.int64),
         counters=np.zeros(COMPLETED + 1, np.int64),

@@ -94,6 +94,8 @@ class StorageQueue:
         ----------
         free_bytes
             Storage left on every server [bytes]; below 0: out of service.
+        start
+            Place in the queue, >= 0.
         cloud_available
             True: the cloud takes every job.
         """

@@ -113,9 +113,3 @@ def round_robin(worker: Floats, ps: Floats, count: int, ratio: float, free: Floa
             break
         n_ps += n_new_ps
     return counts, turn
-
-
-def max_units(free: Floats, demand: Floats) -> Ints:
-    """Copies of `demand`, which is above 0 for some resource, that each machine has room for; shape ``(machines,)``."""
-    demanded = demand > 0
-    return np.maximum(np.floor((free[:, demanded] / demand[demanded]).min(axis=1) + SLACK), 0).astype(np.int64)

@@ -18,8 +18,7 @@ import numpy as np
 
 from skedge.core.errors import SolverError
 from skedge.core.model.cluster import Floats, Ints
-from skedge.core.model.speed import servers_for
-from skedge.policies.common.round_robin import max_units
+from skedge.core.model.speed import max_units, servers_for
 
 from .applications import Partition, PartitionProblem
 

@@ -115,7 +115,7 @@ def _keep_nearest(workers: Ints, delay: Ints, n: int) -> int:
 
 @lean
 def run(case: Case, ledger: Ledger, state: ElasticState, facts: EventFacts, orders: OrderRows, events: int) -> int:
-    """At most so many events of a simulation.
+    """At most so many events of a simulation; the same lines in each policy (:mod:`skedge.policies.gangs` says why).
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def run(case: Case, ledger: Ledger, state: ElasticState, facts: EventFacts, orde
 
     Returns
     -------
-    As :func:`~skedge.core.engine.step.step`, or PAUSED.
+    As of :func:`~skedge.core.engine.step.step`; BROKEN or PAUSED.
     """
     for _ in range(events):
         outcome = step(case, ledger, facts)

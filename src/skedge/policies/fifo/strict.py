@@ -44,7 +44,7 @@ def decide(case: Case, ledger: Ledger, state: GangState, facts: EventFacts, orde
 
 @lean
 def run(case: Case, ledger: Ledger, state: GangState, facts: EventFacts, orders: OrderRows, events: int) -> int:
-    """At most so many events of a simulation.
+    """At most so many events of a simulation; the same lines in each policy (:mod:`skedge.policies.gangs` says why).
 
     Parameters
     ----------

@@ -14,6 +14,8 @@ A gang is the workers of a job that begin together: its whole demand k_j or noth
 7. ``preemptive.py``: shortest job first, worker by worker.
 
 A decision is one compiled function, `decide`, called event by event from Python, or in a compiled loop (`run`).
+`run` and the two functions that Python calls, `_decide` and `_run`, are written out in each policy: numba keeps in its
+cache what stands at the top of a module, and never finds there what a factory has made (``docs/decisions.md``, ADR 48).
 
 Gang placement, upload and PS are unstated in the papers; they follow ``placement.py`` and ``base.py``. A job that is
 placed leaves those that run where they are while other workers are free; ``placement=literal`` places all jobs anew at

@@ -40,14 +40,14 @@ from .edge import ACTIVE, FURTHER, MOVED, PREEMPTED, SPARE, EdgeState, admit, be
 from .elastic import ElasticPolicy, ElasticState, Room, fill_room, look_at, look_up_own, order_plan
 from .placement import forgive, sort_by
 
-RANKED, STALE, ESTIMATE, WORK, WORK_COLOCATED, CHANGES, PLACES, N_SERVERS, BESIDE, GROWS = range(
+RANKED, OUTDATED, ESTIMATE, WORK, WORK_COLOCATED, CHANGES, PLACES, N_SERVERS, BESIDE, GROWS = range(
     FURTHER + 1, FURTHER + 11
 )
 """Rows of ``EdgeState.lists``.
 
 - RANKED: the jobs in the system, shortest first. CHANGES: those whose workers change, in that order.
-- Columns by job: STALE: 1 if the next three may have changed since they were worked out, or the job has left. ESTIMATE:
-  what it is ranked by [µs]. WORK, WORK_COLOCATED: work left at zeta = 0 and 1 [worker-µs].
+- Columns by job: OUTDATED: 1 if the next three may have changed since they were worked out, or the job has left.
+  ESTIMATE: what it is ranked by [µs]. WORK, WORK_COLOCATED: work left at zeta = 0 and 1 [worker-µs].
 - Columns by job, of CHANGES: PLACES, N_SERVERS: where its new placement begins in the room, and on how many servers it
   is. BESIDE: 1 if it is beside its PS there. GROWS: 1 if it has workers there that it has not now.
 """
@@ -82,16 +82,16 @@ def decide(case: Case, ledger: Ledger, state: ElasticState, facts: EventFacts, o
 @inlined
 def _note(ledger: Ledger, edge: EdgeState, facts: EventFacts) -> None:
     """Mark the jobs that have left, lost their workers with a server, arrived, or changed their speed."""
-    stale, counters = edge.lists[STALE], facts.counters
+    outdated, counters = edge.lists[OUTDATED], facts.counters
     for i in range(counters[N_LEFT]):
-        stale[facts.left[i]] = 1
+        outdated[facts.left[i]] = 1
     for i in range(counters[N_INTERRUPTED]):
-        stale[facts.interrupted[i]] = 1
+        outdated[facts.interrupted[i]] = 1
     for job in range(counters[FIRST_ARRIVED], ledger.counters[ARRIVED]):
-        stale[job] = 1
+        outdated[job] = 1
     if counters[MEASURED]:
         for i in range(edge.lengths[ACTIVE]):
-            stale[edge.lists[ACTIVE, i]] = 1
+            outdated[edge.lists[ACTIVE, i]] = 1
 
 
 @lean
@@ -101,18 +101,18 @@ def _rank(case: Case, ledger: Ledger, edge: EdgeState) -> None:
     # work left shrinks only while a job runs, so the estimates of the others, and their order, stand
     for i in range(lengths[ACTIVE]):
         job = lists[ACTIVE, i]
-        if ledger.jobs[job, HELD] > 0 or lists[STALE, job]:
-            lists[STALE, job], lists[SPARE, n] = 1, job
+        if ledger.jobs[job, HELD] > 0 or lists[OUTDATED, job]:
+            lists[OUTDATED, job], lists[SPARE, n] = 1, job
             n += 1
     anew = lists[SPARE, :n]
     estimate(case, ledger, anew, lists)
     sort_by(lists[ESTIMATE], lists[SPARE : FURTHER + 1], n)
-    n_ranked = merged(lists[RANKED, : lengths[RANKED]], anew, lists[ESTIMATE], lists[STALE], lists[FURTHER])
+    n_ranked = merged(lists[RANKED, : lengths[RANKED]], anew, lists[ESTIMATE], lists[OUTDATED], lists[FURTHER])
     lengths[RANKED] = n_ranked
     for i in range(n_ranked):
         lists[RANKED, i] = lists[FURTHER, i]
     for job in anew:
-        lists[STALE, job] = 0
+        lists[OUTDATED, job] = 0
 
 
 @lean
@@ -141,21 +141,21 @@ def estimate(case: Case, ledger: Ledger, jobs: Ints, lists: Ints) -> None:
 
 
 @lean
-def merged(ranked: Ints, anew: Ints, estimate: Ints, stale: Ints, out: Ints) -> int:
-    """Merge the jobs of `ranked` that are not stale with those of `anew`; returns how many jobs these are.
+def merged(ranked: Ints, anew: Ints, estimate: Ints, outdated: Ints, out: Ints) -> int:
+    """Merge the jobs of `ranked` that are not outdated with those of `anew`; returns how many jobs these are.
 
     Parameters
     ----------
     ranked, anew
         Two lists of jobs, each in order of (estimate, job).
-    estimate, stale
+    estimate, outdated
         By job: rank [µs]; 1 for the jobs of `ranked` to drop.
     out
         Out: all in order of (estimate, job).
     """
     n = k = 0
     for job in ranked:
-        if stale[job]:
+        if outdated[job]:
             continue
         while k < len(anew) and (estimate[anew[k]], anew[k]) < (estimate[job], job):
             out[n] = anew[k]
@@ -425,7 +425,7 @@ def _load(state: ElasticState, job: int) -> None:
 
 @lean
 def run(case: Case, ledger: Ledger, state: ElasticState, facts: EventFacts, orders: OrderRows, events: int) -> int:
-    """At most so many events of a simulation.
+    """At most so many events of a simulation; the same lines in each policy (:mod:`skedge.policies.gangs` says why).
 
     Parameters
     ----------
@@ -438,7 +438,7 @@ def run(case: Case, ledger: Ledger, state: ElasticState, facts: EventFacts, orde
 
     Returns
     -------
-    As :func:`~skedge.core.engine.step.step`, or PAUSED.
+    As of :func:`~skedge.core.engine.step.step`; BROKEN or PAUSED.
     """
     for _ in range(events):
         outcome = step(case, ledger, facts)

@@ -86,7 +86,7 @@ def rank(last_order: Ints, jobs: Ints, left: Ints, table: Ints, remaining: Ints,
 
 @lean
 def run(case: Case, ledger: Ledger, state: GangState, facts: EventFacts, orders: OrderRows, events: int) -> int:
-    """At most so many events of a simulation.
+    """At most so many events of a simulation; the same lines in each policy (:mod:`skedge.policies.gangs` says why).
 
     Parameters
     ----------

@@ -450,7 +450,7 @@ def _wake(ledger: Ledger, state: TiresiasState, now: int, orders: OrderRows) -> 
 
 @lean
 def run(case: Case, ledger: Ledger, state: TiresiasState, facts: EventFacts, orders: OrderRows, events: int) -> int:
-    """At most so many events of a simulation.
+    """At most so many events of a simulation; the same lines in each policy (:mod:`skedge.policies.gangs` says why).
 
     Parameters
     ----------

@@ -15,12 +15,12 @@ from pydantic import Field
 
 from skedge.core.errors import ScenarioError
 from skedge.core.model.cluster import Floats, Ints
-from skedge.core.model.speed import whole_chunks
+from skedge.core.model.speed import max_units, whole_chunks
 from skedge.core.model.ties import NOISE, SLACK, TOLERANCE
 from skedge.core.policy import Params
 from skedge.platform.jit import compiled
 from skedge.policies.okita.dta import transfer
-from skedge.policies.okita.sites import SiteJob, SitePlacement, Sites, room
+from skedge.policies.okita.sites import SiteJob, SitePlacement, Sites
 from skedge.policies.okita.slots import Decision, Progress, SiteScheduler, site_jobs, sites_of
 from skedge.policies.pdors.admission import prefix_table
 from skedge.policies.pdors.prices import MIN_PRICE_RATIO, CalibrationJobs, PricedLoads, Prices, calibrate, split
@@ -181,9 +181,9 @@ class SiteOasis(SiteScheduler):
         """One slot as the job sees it."""
         worker, ps = job.demands
         worker_price, hosts = price @ worker, self._hosts
-        worker_room = np.where(hosts[0], room(free, worker), 0)
+        worker_room = np.where(hosts[0], max_units(free, worker), 0)
         # the PS comes out of its site's room, so a site that holds it has room for fewer workers
-        room_with_ps = np.where(hosts[0], room(np.maximum(free - ps, 0.0), worker), 0)
+        room_with_ps = np.where(hosts[0], max_units(np.maximum(free - ps, 0.0), worker), 0)
         # D6: a site may hold the PS only if some worker still finds room with the PS there
         ps_sites = (
             hosts[1] & (free >= ps * (1 - SLACK)).all(axis=1) & (worker_room.sum() - worker_room + room_with_ps > 0)

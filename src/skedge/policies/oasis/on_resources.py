@@ -9,8 +9,7 @@ import numpy as np
 
 from skedge.core.errors import ScenarioError
 from skedge.core.model.cluster import Floats, Ints
-from skedge.core.model.speed import ceil_almost, servers_for
-from skedge.core.model.ties import SLACK
+from skedge.core.model.speed import ceil_almost, max_units, servers_for
 from skedge.platform.jit import compiled
 from skedge.policies.pdors.admission import Admission, SlotPlan
 from skedge.policies.pdors.job import Completion, TrainingJob, value
@@ -105,12 +104,9 @@ class Oasis(Admission):
     def _offers(self, job: TrainingJob, slot: int, kind: int, side: Ints) -> tuple[Ints, Ints, Floats]:
         """The machines of a side by price, then number; the pieces that each holds; the price of one piece."""
         demand = job.demands[kind]
-        needed = demand > 0
         price = self.ledger.price[slot][side] @ demand
-        free = self.ledger.free(slot)[side][:, needed]
-        room = np.floor((free / demand[needed]).min(axis=1) + SLACK).astype(np.int64)
         # a stable order: of equal prices the lower machine first
-        return np.argsort(price, kind="stable"), room, price
+        return np.argsort(price, kind="stable"), max_units(self.ledger.free(slot)[side], demand), price
 
 
 class OasisOnResources(PrimalDual):

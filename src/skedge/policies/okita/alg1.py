@@ -10,12 +10,13 @@ import numpy as np
 from pydantic import Field
 
 from skedge.core.model.cluster import Bools, Floats, Ints
+from skedge.core.model.speed import max_units
 from skedge.core.model.ties import GRAIN, SLACK, better
 
 from .dta import transfer
 from .osf import Search, TentativePlan, every_plan, least_cost_plan, osf, window_length
 from .pa import Weights, site_rooms
-from .sites import SiteJob, SitePlacement, Sites, room
+from .sites import SiteJob, SitePlacement, Sites
 from .slots import Decision, Progress, SiteScheduler, Verb
 
 
@@ -186,7 +187,7 @@ class Okita(SiteScheduler):
     def _migrated(self, progress: Progress, plan: TentativePlan, free: Floats) -> TentativePlan | None:
         """Alg. 1 line 15: N* workers, or with `fit` as many as there is room for, in what is left."""
         job, count = progress.job, plan.workers
-        if room(free, job.demands[0]).sum() < (1 if self.params.fit else count):
+        if max_units(free, job.demands[0]).sum() < (1 if self.params.fit else count):
             return None  # N workers have no room even without a PS, so PA need not be asked
         rooms = site_rooms(self.sites, job, progress.left, free, self.params)
         if self.params.fit:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skedge.core.model.cluster import Floats, Ints
-from skedge.core.model.speed import whole_chunks
+from skedge.core.model.speed import max_units, whole_chunks
 from skedge.core.model.ties import NOISE
 from skedge.policies.drf.progressive_filling import ONE_PS, progressive_filling
 
 from .dta import Transfers, send
 from .pa import Weights, place, site_rooms
-from .sites import SiteJob, SitePlacement, Sites, room
+from .sites import SiteJob, SitePlacement, Sites
 from .slots import Decision, Progress, SiteScheduler, free_after
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class FixedScheduler(SiteScheduler):
     def _place(self, progress: Progress, free: Floats, blocked: bool, *, new: bool) -> SitePlacement | None:
         """The placement of a job that begins in this slot, or None; draws its number of workers if it has none."""
         job = progress.job
-        free_workers = int(room(free, job.demands[0]).sum())
+        free_workers = int(max_units(free, job.demands[0]).sum())
         # a number is drawn once per job: on arrival, or, where nothing was free, when it is first in line
         if job.id not in self.counts and free_workers > 0 and (new or not blocked):
             self.counts[job.id] = min(self.count(job, free_workers), self.max_workers[job.id])

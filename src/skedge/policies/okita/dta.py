@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +30,11 @@ class Transfers(NamedTuple):
     trained: Ints
     moves: Ints
     cost_per_mb: float
+
+    def table(self, ids: Sequence[str]) -> list[dict[str, Any]]:
+        """The moves as rows, with sites named by `ids`."""
+        moves = self.moves.tolist()
+        return [{"from": ids[source], "to": ids[target], "chunks": chunks} for source, target, chunks in moves]
 
 
 def transfer(sites: Sites, left: Ints, workers: Ints, rate: float, slots: int = 1) -> Transfers:

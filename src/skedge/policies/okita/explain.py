@@ -154,8 +154,5 @@ def as_tables(explanation: PlacementExplanation, ids: Sequence[str], name: Calla
             }
         ]  # fmt: skip
     if decision.transfer is not None:
-        table["moved"] = [
-            {"from": ids[source], "to": ids[target], "chunks": chunks}
-            for source, target, chunks in decision.transfer.moves.tolist()
-        ]
+        table["moved"] = decision.transfer.table(ids)
     return table

@@ -12,11 +12,12 @@ import numpy as np
 from pydantic import Field
 
 from skedge.core.model.cluster import Floats, Ints
+from skedge.core.model.speed import max_units
 from skedge.core.model.ties import GRAIN, SLACK, better
 from skedge.core.policy import Params
 from skedge.platform.jit import compiled
 
-from .sites import SiteJob, SitePlacement, Sites, room
+from .sites import SiteJob, SitePlacement, Sites
 
 
 class Weights(Params):
@@ -112,8 +113,9 @@ def site_rooms(sites: Sites, job: SiteJob, left: Ints, free: Floats, weights: We
     # line 8; Q that differ by rounding alone are equal, and of equal Q the lower site goes first (D13)
     order = np.argsort(-np.rint(quality * GRAIN), axis=1, kind="stable")
     # beside the PS there is room for fewer workers, so that site counts apart
-    room_with_ps = np.where((free >= ps * (1 - SLACK)).all(axis=1), room(free - ps, worker), -1)
-    return SiteRooms(order, room(free, worker), room_with_ps)
+    room_with_ps = np.where((free >= ps * (1 - SLACK)).all(axis=1), max_units(free - ps, worker), -1)
+    # line 6; a resource that a worker does not need does not limit (D10, O16)
+    return SiteRooms(order, max_units(free, worker), room_with_ps)
 
 
 def place(sites: Sites, job: SiteJob, rooms: SiteRooms, count: int) -> SitePlacement | None:

@@ -13,7 +13,6 @@ from skedge.core.errors import ScenarioError
 from skedge.core.model.cluster import Floats, Ints, check_transfer_cost
 from skedge.core.model.latency import LatencyCost
 from skedge.core.model.speed import ceil_almost
-from skedge.core.model.ties import SLACK
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,15 +160,6 @@ class SitePlacement(NamedTuple):
         demand = np.outer(self.workers, worker)
         demand[self.ps] += ps
         return demand
-
-
-def room(free: Floats, demand: Floats) -> Ints:
-    """Number of pieces of `demand`, shape ``(resources,)``, that each row of `free` holds; never below 0."""
-    # O16: a resource that is not needed does not limit, and is not divided by
-    needed = demand > 0
-    # line 6 of Alg. 2: the scarcest resource decides; the slack keeps 3 x 0.1 within 0.3
-    counts = np.floor((free[:, needed] / demand[needed]).min(axis=1) + SLACK)
-    return np.maximum(counts, 0).astype(np.int64)
 
 
 def check_job(sites: Sites, job: SiteJob) -> None:

@@ -209,10 +209,7 @@ class SiteDriver:
                 "sites": [{"site": ids[site], "workers": n} for site, n in workers],
                 "ps": ids[decision.placement.ps],
                 "exchange_per_slot": decision.placement.cost,
-                "moved": [
-                    {"from": ids[source], "to": ids[target], "chunks": chunks}
-                    for source, target, chunks in decision.transfer.moves.tolist()
-                ],
+                "moved": decision.transfer.table(ids),
             }
         return table
 

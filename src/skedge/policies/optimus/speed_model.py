@@ -20,9 +20,6 @@ from skedge.core.model.cluster import Floats, Ints
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-TERMS = 6
-"""Coefficients a to f."""
-
 _FITTED = 5
 _LARGEST = 10
 """Test runs have 1 to 10 workers and PSs."""

@@ -15,7 +15,7 @@ import numpy as np
 from skedge.core.errors import PolicyError, ScenarioError
 from skedge.core.events import Allocate, Event, Order, Piece, Price, Reject, Reserve, Suspend
 from skedge.core.model.cluster import Cluster, Floats, Ints, Physics, Placement
-from skedge.core.model.speed import servers_for
+from skedge.core.model.speed import max_units, servers_for
 from skedge.core.model.ties import SLACK
 from skedge.core.policy import BasePolicy, Guarantees, Need, Params, View
 
@@ -365,8 +365,7 @@ def fallback_allocation(
 
 def _first_fit(left: Floats, need: Floats, count: int) -> Placement:
     """Machines for `count` pieces, taken from `left`; empty if there is no room for all."""
-    needed = need > 0
-    room = np.floor((left[:, needed] / need[needed]).min(axis=1) + SLACK).astype(np.int64)
+    room = max_units(left, need)
     # first fit in one expression: what is still missing after the machines before, at most the room
     placed = np.minimum(room, np.maximum(count - (np.cumsum(room) - room), 0))
     if placed.sum() < count:

@@ -14,6 +14,7 @@ import polars as pl
 from numpy.random import Generator
 
 from skedge.core.model.job_fields import DATA
+from skedge.core.model.latency import parameter_names
 from skedge.traces.frame import check_frame
 from skedge.traces.jobs_table import PS_DEMAND, WORKER_DEMAND, Counts, Range, draw_needs, jobs_table
 
@@ -92,16 +93,9 @@ def site_jobs(
     }
     drawn |= draw_needs(rng, n, r.worker_needs, r.ps_needs)
     drawn["latency"] = pl.Series([r.latency]).new_from_index(0, n)
-    for name in _NUMBERS[r.latency]:
+    for name in parameter_names(r.latency):
         low, high = getattr(r, name)
         drawn[f"latency_{name}"] = rng.uniform(low, high, n)
     drawn |= {DATA + site: data[:, i] for i, site in enumerate(sites)}
     unit_columns = dict.fromkeys(("epochs", "minibatches", "workers", "bandwidth_mbps"), np.ones(n, np.int64))
     return jobs_table(trace, unit_columns | drawn)
-
-
-_NUMBERS = {
-    "exponential": ("tau", "rate"),
-    "linear": ("tau", "base"),
-    "piecewise": ("early", "late", "deadline"),
-}

@@ -22,6 +22,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 from numpy.random import Generator
+from numpy.typing import NDArray
 
 from skedge.core.errors import TraceError
 from skedge.core.model.cluster import Floats, Ints
@@ -116,16 +117,7 @@ def philly_like(jobs: int, rng: Generator, *, span_s: float | None = None) -> pl
         raise TraceError(f"jobs: {jobs}; a trace has at least 1 job")
     submit_s, part = _submissions(jobs, rng)
     gpus = rng.choice(np.array(list(GPU_SHARE)), jobs, p=_normed(np.array(list(GPU_SHARE.values()))))
-    frame = pl.DataFrame(
-        {
-            "id": [str(i) for i in range(jobs)],
-            "submit_s": submit_s,
-            "duration_s": durations(gpus, rng),
-            "gpus": gpus,
-            "status": ["passed"] * jobs,
-            "group": np.array(PARTS)[part],
-        }
-    )
+    frame = _passed_jobs(submit_s, durations(gpus, rng), gpus, np.array(PARTS)[part])
     frame = check_frame(from_first_submit(frame), "philly-like")
     return frame if span_s is None else stretched(frame, span_s)
 
@@ -154,17 +146,17 @@ def at_slots(
     """
     weight = np.where(np.arange(slots) % 2 == 0, 2.0 if kind == "alternating" else 1.0, 1.0)
     slot = np.sort(rng.choice(slots, jobs, p=_normed(weight)))
-    frame = pl.DataFrame(
-        {
-            "id": [str(i) for i in range(jobs)],
-            "submit_s": slot * slot_s,
-            "duration_s": np.zeros(jobs),
-            "gpus": np.ones(jobs, np.int64),
-            "status": ["passed"] * jobs,
-            "group": [kind] * jobs,
-        }
-    )
+    frame = _passed_jobs(np.asarray(slot * slot_s, float), np.zeros(jobs), np.ones(jobs, np.int64), np.full(jobs, kind))
     return check_frame(frame, kind)
+
+
+def _passed_jobs(submit_s: Floats, duration_s: Floats, gpus: Ints, group: NDArray[np.str_]) -> pl.DataFrame:
+    """The columns of a trace frame; ids are numbers from 0."""
+    columns = {"submit_s": submit_s, "duration_s": duration_s, "gpus": gpus, "group": group}
+    return pl.DataFrame(columns).with_columns(
+        id=pl.int_range(pl.len()).cast(pl.String),
+        status=pl.lit("passed"),
+    )
 
 
 def _submissions(jobs: int, rng: Generator) -> tuple[Floats, Ints]:

@@ -21,7 +21,7 @@ import polars as pl
 
 from skedge.core.errors import TraceError
 from skedge.traces.frame import Fractional, Trace, Unit, make_trace
-from skedge.traces.table import drop_blank_lines, drop_rows, numbers, read_bytes, read_table
+from skedge.traces.table import drop_blank_lines, drop_rows, is_blank, numbers, read_bytes, read_table
 
 _EVENTS = ("time", "missing info", "job ID", "event type", "user", "scheduling class", "job name", "logical job name")
 _SUBMIT, _SCHEDULE, _UPDATES = 0, 1, (7, 8)
@@ -87,18 +87,17 @@ def _part(path: Path) -> tuple[pl.DataFrame, int]:
         kinds = {"id": pl.String, "time": pl.Int64, "type": pl.Int64, "group": pl.String, "user": pl.String}
         return pl.DataFrame(schema=kinds), 0
     table, blank = drop_blank_lines(read_table(path, (), _EVENTS))
-    # 2**63 - 1 is no number of a float: 0 until the column has been read, and then itself again
-    after = table["time"] == str(_AFTER)
-    table = table.with_columns(time=pl.when(after).then(pl.lit("0")).otherwise(pl.col("time")))
+    # 2**63 - 1 is no number of a float
+    after = pl.col("time") == str(_AFTER)
     events = pl.DataFrame(
         {
             "id": numbers(table, path, "job ID", integer=True).cast(pl.String),
-            "time": numbers(table, path, "time", integer=True),
+            "time": numbers(table, path, "time", integer=True, unknown=after).fill_null(_AFTER),
             "type": numbers(table, path, "event type", integer=True, high=_TYPES),
             "group": numbers(table, path, "scheduling class", integer=True, high=_CLASSES).cast(pl.String),
             "user": table["user"],
         }
-    ).with_columns(time=pl.when(after).then(pl.lit(_AFTER)).otherwise(pl.col("time")))
+    )
     return events, sum(blank.values())
 
 
@@ -117,35 +116,18 @@ def read_google_jobs(
     """
     path = Path(path)
     table, blank = drop_blank_lines(_parquet(path) if path.suffix == ".parquet" else read_table(path, _JOBS))
-    # 0 stands in for what is missing, until the columns have been read as numbers
-    open_ended = table["end_event"] == ""
-    never = table["schedule_us"] == ""
-    table = table.with_columns(
-        end_event=pl.when(open_ended).then(pl.lit("0")).otherwise(pl.col("end_event")),
-        end_us=pl.when(open_ended).then(pl.lit("0")).otherwise(pl.col("end_us")),
-        schedule_us=pl.when(never).then(pl.lit("0")).otherwise(pl.col("schedule_us")),
-    )
+    open_ended = is_blank("end_event")
     jobs = pl.DataFrame(
         {
             "id": numbers(table, path, "job_id", integer=True).cast(pl.String),
             "submit": numbers(table, path, "submit_us", integer=True),
-            "schedule": numbers(table, path, "schedule_us", integer=True),
-            "end": numbers(table, path, "end_us", integer=True),
-            "event": numbers(table, path, "end_event", integer=True, high=_TYPES),
+            "schedule": numbers(table, path, "schedule_us", integer=True, unknown=is_blank("schedule_us")),
+            "end": numbers(table, path, "end_us", integer=True, unknown=open_ended),
+            "event": numbers(table, path, "end_event", integer=True, high=_TYPES, unknown=open_ended),
             "group": numbers(table, path, "sched_class", integer=True, high=_CLASSES).cast(pl.String),
         }
     )
-    return _trace(
-        jobs.with_columns(
-            pl.when(open_ended).then(None).otherwise(pl.col("end")).alias("end"),
-            pl.when(open_ended).then(None).otherwise(pl.col("event")).alias("event"),
-            pl.when(never).then(None).otherwise(pl.col("schedule")).alias("schedule"),
-        ),
-        path,
-        statuses,
-        blank,
-        fractional,
-    )
+    return _trace(jobs, path, statuses, blank, fractional)
 
 
 def _parquet(path: Path) -> pl.DataFrame:

@@ -157,15 +157,8 @@ def _columns(table: pl.DataFrame, path: Path, mapping: TraceMapping) -> Iterator
     if mapping.data_mb is not None:
         yield "data_mb", sizes(table, path, mapping.data_mb)
     if mapping.priority is not None:
-        yield "priority", _classes(table, path, mapping.priority)
-
-
-def _classes(table: pl.DataFrame, path: Path, column: str) -> pl.Series:
-    """Priority classes; null where they are missing."""
-    unknown = table.select(missing(column)).to_series()
-    zeroed = table.with_columns(pl.when(unknown).then(pl.lit("0")).otherwise(pl.col(column)).alias(column))
-    classes = numbers(zeroed, path, column, integer=True, high=_HIGHEST_CLASS)
-    return pl.select(pl.when(~unknown).then(classes)).to_series()
+        unknown = missing(mapping.priority)
+        yield "priority", numbers(table, path, mapping.priority, integer=True, high=_HIGHEST_CLASS, unknown=unknown)
 
 
 _HIGHEST_CLASS = 10**6

@@ -19,9 +19,11 @@ from skedge.traces.table import (
     check_columns,
     drop_blank_lines,
     drop_rows,
+    is_blank,
     numbers,
     read_bytes,
     read_table,
+    refuse,
     stamps,
     words,
 )
@@ -224,7 +226,7 @@ def _pass_only(table: pl.DataFrame, path: Path) -> pl.DataFrame:
             "id": (table["_line"] - 2).cast(pl.String),
             "submit_s": stamps(table, path, "timestamp"),
             "duration_s": _duration(table, path, "duration"),
-            "gpus": numbers(table, path, "num_gpus", missing=0),
+            "gpus": numbers(table, path, "num_gpus", unknown=is_blank("num_gpus")),
             "status": pl.repeat("passed", len(table), dtype=pl.String, eager=True),
             "group": table["cluster"],
         },
@@ -237,7 +239,7 @@ def _all_statuses(table: pl.DataFrame, path: Path) -> pl.DataFrame:
             "id": table["u_id"],
             "submit_s": stamps(table, path, "submit_time"),
             "duration_s": _duration(table, path, "run_time"),
-            "gpus": numbers(table, path, "gpu_num", missing=0),
+            "gpus": numbers(table, path, "gpu_num", unknown=is_blank("gpu_num")),
             "status": words(table, path, "new_status", _STATUS),
             "group": table["user"],
             "user": table["user"],
@@ -246,7 +248,7 @@ def _all_statuses(table: pl.DataFrame, path: Path) -> pl.DataFrame:
 
 
 def _duration(table: pl.DataFrame, path: Path, column: str) -> pl.Series:
-    return numbers(table, path, column, -float("inf"), missing=0)
+    return numbers(table, path, column, -float("inf"), unknown=is_blank(column))
 
 
 def read_machines(path: Path | str) -> pl.DataFrame:
@@ -260,10 +262,7 @@ def read_machines(path: Path | str) -> pl.DataFrame:
     path = Path(path)
     table, _ = drop_blank_lines(read_table(path, ("machineId", "number of GPUs")))
     machines = pl.DataFrame({"id": table["machineId"], "gpus": numbers(table, path, "number of GPUs", integer=True)})
-    twice = table.filter(pl.col("machineId").is_duplicated()).head(1)
-    if len(twice):
-        line, name = twice["_line"][0], twice["machineId"][0]
-        raise TraceError(f"{path}: line {line}, column machineId: {name!r}; it must be unique; it is used twice")
+    refuse(table, pl.col("machineId").is_duplicated(), path, "machineId", "unique; it is used twice")
     if machines.filter(pl.col("gpus") > 0).is_empty():
         raise TraceError(f"{path}: no machine has a GPU")
     return machines

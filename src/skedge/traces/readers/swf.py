@@ -13,7 +13,7 @@ from skedge.traces.frame import Fractional, Trace, Unit, make_trace
 from skedge.traces.table import drop_rows, numbers, read_bytes
 
 _FIELDS = 18
-_JOB, _SUBMIT, _RUN, _ALLOCATED, _REQUESTED, _STATUS, _USER = 0, 1, 3, 4, 7, 10, 11
+_INDEX = {"id": 0, "submit_s": 1, "run_s": 3, "allocated": 4, "requested": 7, "status": 10, "user": 11}
 """Indices of the fields used, from 0."""
 
 _FRACTIONS = ("submit_s", "run_s", "allocated", "requested")
@@ -38,7 +38,7 @@ def read_swf(path: Path | str, statuses: Collection[str] = ("passed",), fraction
     """
     path = Path(path)
     table = _table(path)
-    columns = {name: numbers(table, path, name, -1, integer=name not in _FRACTIONS) for name in _names()}
+    columns = {name: numbers(table, path, name, -1, integer=name not in _FRACTIONS) for name in _INDEX}
     jobs = pl.DataFrame(columns).with_columns(
         gpus=pl.when(pl.col("requested") > 0).then("requested").otherwise("allocated"),
         status=pl.col("status").replace_strict(_MEANING, default=None, return_dtype=pl.String),
@@ -57,18 +57,6 @@ def read_swf(path: Path | str, statuses: Collection[str] = ("passed",), fraction
     return make_trace(jobs.rename({"run_s": "duration_s"}), path, statuses, skipped, fractional, unit=Unit("processor"))
 
 
-def _names() -> dict[str, int]:
-    return {
-        "id": _JOB,
-        "submit_s": _SUBMIT,
-        "run_s": _RUN,
-        "allocated": _ALLOCATED,
-        "requested": _REQUESTED,
-        "status": _STATUS,
-        "user": _USER,
-    }
-
-
 def _table(path: Path) -> pl.DataFrame:
     """Read the fields used, as text, plus `_line`: the line in the file."""
     # some logs have comments behind the fields of a line
@@ -78,7 +66,7 @@ def _table(path: Path) -> pl.DataFrame:
         if len(fields) != _FIELDS:
             count = f"{len(fields)} field{'s' if len(fields) > 1 else ''}"
             raise TraceError(f"{path}: line {line}: has {count}; a job has {_FIELDS}")
-    columns = {name: [fields[place] for _, fields in rows] for name, place in _names().items()}
+    columns = {name: [fields[place] for _, fields in rows] for name, place in _INDEX.items()}
     return pl.DataFrame({"_line": [line for line, _ in rows], **columns}, schema_overrides={"_line": pl.Int64})
 
 

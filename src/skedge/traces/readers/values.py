@@ -88,11 +88,7 @@ def amounts(
     TraceError
         Names line, column and value of what is no number.
     """
-    # 0 in place of what is not known, so that the column passes as numbers; it becomes null again below
-    unknown = table.select(missing(column, texts)).to_series()
-    zeroed = table.with_columns(pl.when(unknown).then(pl.lit("0")).otherwise(pl.col(column)).alias(column))
-    value = numbers(zeroed, path, column, -math.inf, high=high)
-    return pl.select(pl.when(~unknown).then(value)).to_series()
+    return numbers(table, path, column, -math.inf, high=high, unknown=missing(column, texts))
 
 
 class ExactNumbers(NamedTuple):

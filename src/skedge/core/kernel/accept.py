@@ -30,7 +30,7 @@ from skedge.core.record.schedule import COPIES, SHARES
 from .state import State
 
 
-def apply(state: State, order: Order) -> None:
+def accept(state: State, order: Order) -> None:
     """Check `order` and apply it to `state`.
 
     Raises
@@ -38,7 +38,7 @@ def apply(state: State, order: Order) -> None:
     OrderError
         If the order breaks a rule.
     """
-    handler = _APPLY.get(type(order))
+    handler = _ACCEPT.get(type(order))
     if handler is None:
         raise OrderError("M1", f"{order!r} is not an order")
     handler(state, order)
@@ -192,7 +192,7 @@ def _wake_at(state: State, order: WakeAt) -> None:
         raise OrderError("M1", f"cannot wake at {order.time} µs: {text}")
 
 
-_APPLY: dict[type, Any] = {
+_ACCEPT: dict[type, Any] = {
     Dispatch: _dispatch,
     Allocate: _allocate,
     Suspend: _suspend,
