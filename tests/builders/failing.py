@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from skedge.analysis.verify.verify import Violation
-from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
+from skedge.core.model.cluster import Cluster, Ints, Job, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.sharing import Sharing
-from skedge.core.model.time import SECOND
+from skedge.core.model.time import NEVER, SECOND
 from skedge.recorded_run import Run
 from skedge.sim.failures import Failures
 
@@ -45,13 +46,14 @@ def broken(done: Run) -> list[Violation]:
 def fail(monkeypatch: pytest.MonkeyPatch, *changes: tuple[float, int, bool]) -> None:
     """Servers fail (True) and are repaired at these times [s] only."""
 
-    def until(self: Failures, now: int) -> list[tuple[int, bool]]:
-        found = [(server, fails) for time, server, fails in self.queue if time <= now]
-        self.queue = [change for change in self.queue if change[0] > now]
-        return found
+    rows = [(round(time * SECOND), server, fails) for time, server, fails in (*changes, (LATE, 0, True))]
+
+    def draw(self: Failures) -> Ints:
+        self.queue = [(NEVER, 0, False)]
+        return np.array(sorted(rows), np.int64)
 
     def given(self: Failures, _: Scenario) -> None:
-        self.queue = [(round(time * SECOND), server, fails) for time, server, fails in (*changes, (LATE, 0, True))]
+        self.queue = [(0, 0, False)]
 
     monkeypatch.setattr(Failures, "__init__", given)
-    monkeypatch.setattr(Failures, "until", until)
+    monkeypatch.setattr(Failures, "draw", draw)

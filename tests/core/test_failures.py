@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from builders.drivers import driven
 from builders.failing import broken, fail, failing, job, two_servers
 from skedge.core.errors import ScenarioError, SkedgeError
+from skedge.core.events import FAILED, Event, Order
+from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.cluster import Cluster, Job, Physics, Server
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
@@ -18,7 +22,7 @@ from skedge.loops.streamed import covers
 from skedge.loops.which import loop_for
 from skedge.prepare import prepare_policy
 from skedge.recorded_run import Run
-from skedge.sim.failures import Failures
+from skedge.sim.failures import CHANGES, Failures
 from skedge.simulate import run
 from skedge.testing.scenarios import resource_scenarios, site_scenarios, small_scenario
 
@@ -193,12 +197,46 @@ def test_failures_are_the_same_under_every_policy_and_as_often_as_stated() -> No
     assert outages["srtf"].head(shorter)["start"].equals(outages["fifo"].head(shorter)["start"])
     drawn, down, since = Failures(scenario), 0, dict[int, int]()
     while drawn.next < 100_000 * SECOND:
-        now = drawn.next
-        for server, fails in drawn.until(now):
+        for now, server, fails in drawn.draw().tolist():
             down += 0 if fails else now - since[server]
             since[server] = now
     assert down / (4 * 100_000 * SECOND) == pytest.approx(1 / 6, rel=0.05)
     assert np.isfinite(down)
+
+
+def test_failures_are_drawn_in_order_and_with_all_of_an_instant() -> None:
+    """Each server has its own times, in whole slots, whatever is drawn at once; the next draw begins at a later one."""
+    scenario = small_scenario(0, cloud=False, physics=Physics(mtbf=5 * SECOND, mttr=SECOND, slotted=True, slot=SECOND))
+    drawn, expected = Failures(scenario), list[tuple[int, int, int]]()
+    for server in range(len(scenario.cluster.servers)):
+        rng, time = scenario.rng(f"failures of server {server}"), 0
+        for n in range(1000):
+            time += max(1, ceil(rng.exponential((5.0, 1.0)[n % 2] * SECOND) / SECOND)) * SECOND
+            expected.append((time, server, 1 - n % 2))
+    rows = list[list[int]]()
+    while len(rows) < 3 * CHANGES:
+        block = drawn.draw().tolist()
+        assert block[-1][0] < drawn.next
+        rows += block
+    assert rows == [list(row) for row in sorted(expected)[: len(rows)]]
+
+
+@pytest.mark.parametrize("policy", ["fifo", "srtf", "tiresias", "preemptive", "drf"])
+def test_a_compiled_loop_takes_failures_itself(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel is asked for no event, and the record is the one that it makes event by event."""
+    scenario = small_scenario(0, cloud=False, physics=PHYSICS[0])
+    by_events = driven(scenario, policy, compiled=False).schedule.tables()
+
+    def handle(_: Kernel, event: Event) -> list[Order]:
+        raise AssertionError(event)
+
+    monkeypatch.setattr(Kernel, "handle", handle)
+    done = driven(scenario, policy, compiled=True)
+    assert done.schedule.outages.height > 2
+    assert (done.schedule.decisions["reason"] == FAILED).any()
+    assert {name: table.equals(by_events[name]) for name, table in done.schedule.tables().items() if len(table)} == {
+        name: True for name, table in by_events.items() if len(table)
+    }
 
 
 def test_what_is_not_simulated_is_one_sentence() -> None:

@@ -176,7 +176,8 @@ def test_a_lost_server_has_no_data_any_more_and_the_others_keep_theirs(gang: boo
     gangs = Ledger(one, [(1, 1), (1, 1)], 1000)
     gangs.place(((0, 1), (1, 1)), 0, gang=gang)
     gangs.suspend(5)
-    gangs.engine.lose_data(0)
+    for leaves in (1, 0):
+        gangs.engine.change_servers(np.array([[5, 0, leaves]]), np.zeros((0, 2), np.int64))
     assert gangs.engine.data(0) == {1: 1}
     gangs.place(((0, 1), (1, 1)), 6, gang=gang)
     assert [begin for *_, begin in worker_begins(gangs.engine)] == ([9, 9] if gang else [9, 6])
@@ -357,7 +358,6 @@ def test_there_is_room_for_the_orders_on_servers_that_come_back() -> None:
     jobs = [job(f"j{n}", n, 1, 2, chunks=2, upload_s={"s0": 0.0, "s1": 1.0}) for n in range(9)]
     engine = AllocationEngine(scenario(jobs[:1], [(9, 1), (9, 1)]))
     n_rows = len(engine.orders.rows)
-    for server in range(2):
-        engine.serve(server, back=False, workers=np.zeros(1, np.int64), ps_slots=np.array([server]), out=2**62)
+    engine.change_servers(np.array([[0, 0, 1], [0, 1, 1]]), np.zeros((0, 2), np.int64))
     engine.extend(scenario(jobs, [(9, 1), (9, 1)]))
     assert len(engine.orders.rows) > n_rows >= 4 * 18

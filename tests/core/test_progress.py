@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from builders.paths import CASES
+from skedge.core.engine.ledger import ARRIVED
 from skedge.core.errors import StuckError
 from skedge.core.events import Event, Order, Postpone, WakeAt
 from skedge.core.kernel import kernel as kernel_of
@@ -204,9 +205,10 @@ def test_a_run_of_many_jobs_is_stuck_after_as_many_orders_as_one_of_twenty() -> 
         cluster={"sharing": {"ageing": "10s", "most_preemptions": 1_000_000_000}},
         more=more,
     )
-    watchdog = SimulatedWorld(Kernel(stuck, make_policy("srtf"))).progress
-    watchdog.jobs.update(range(60))
+    kernel = Kernel(stuck, make_policy("srtf"))
+    watchdog = SimulatedWorld(kernel).progress
+    kernel.engine.ledger.counters[ARRIVED] = 60
     assert watchdog._patience() == progress.MOST_ORDERS + progress.MOST_BOUNDED
     watchdog.bound = 2
-    watchdog.jobs = {0, 1}
+    kernel.engine.ledger.counters[ARRIVED] = 2
     assert watchdog._patience() == 2 * progress.ORDERS + 4 * 2 * 2

@@ -41,6 +41,9 @@ a fact that is recorded here. A ``dispatch`` has a row per chunk; ``allocate``, 
 servers with resources, ``assign_ps`` have a row per server.
 """
 
+FAILED = "server_failed"
+"""Why a server is out of service in a simulation."""
+
 OUT_OF_SERVICE = 2**62
 """In place of the job of a PS slot whose server is out of service; no job has this number."""
 

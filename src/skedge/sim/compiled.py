@@ -1,7 +1,7 @@
 """Events of a simulation that need no Python: the policy's compiled loop runs them on the arrays of the engine.
 
-The loop stops where something happens that is not the engine's, such as a failure of a server, and the kernel goes on
-event by event; both use the same arrays, so that either can follow the other.
+The loop stops where Python is to see the events, and the kernel goes on event by event; both use the same arrays, so
+that either can follow the other.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from skedge.core.engine.apply import CODED
-from skedge.core.engine.ledger import ARRIVED, DECISIONS, FINISHED, RUNS, STATUS
+from skedge.core.engine.ledger import ARRIVED, CHANGES, DECISIONS, DEPARTED, FINISHED, STATUS, TRAININGS
 from skedge.core.engine.orders import REJECT, WRONG
-from skedge.core.engine.step import BROKEN, PAUSED
+from skedge.core.engine.outages import LOST_SERVER
+from skedge.core.engine.step import BROKEN, OUTSIDE, PAUSED
 from skedge.core.errors import StateError
-from skedge.core.events import Event, Order
+from skedge.core.events import FAILED, Event, Order
 from skedge.core.kernel.accept import accept
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.time import NEVER
@@ -33,8 +34,11 @@ if TYPE_CHECKING:
 EVENTS = 20_000
 """Events between two reports of progress."""
 
-IDLE_CALLS = 100
-"""Calls of the loop in which no job gets any further, after which Python sees every event."""
+IDLE_EVENTS = 20_000
+"""Events in which no job gets any further, after which Python sees every event."""
+
+FEW_EVENTS = 200
+"""As so many events a call of the loop counts that ends before it has run all that it may."""
 
 
 class CompiledPolicy(Protocol):
@@ -112,58 +116,63 @@ class EventLoop:
         until: int,
     ) -> None:
         self.kernel, self.world, self.policy, self.progress, self.until = kernel, world, policy, progress, until
-        self.completed, self.numbered, self.n_runs = np.zeros(0, np.int64), 0, 0
+        self.completed, self.numbered = np.zeros(0, np.int64), 0
         self.idle, self.n_idle = False, 0
 
-    def run(self, next_change: int) -> None:
-        """Run all events before something happens that is not the engine's, at `next_change` [µs]."""
-        engine, until = self.kernel.engine, min(next_change, self.until)
-        while not self.idle:
-            before = self._jobs_left()
-            outcome = self.policy.advance(engine, EVENTS, until, self.kernel.scenario)
-            further = self._trained() or self._jobs_left() != before
-            self._absorb(further=further)
-            if outcome == BROKEN:
-                self._explain()
-            # where nothing gets any further Python goes on, which sees that a run is stuck
-            self.n_idle = 0 if further else self.n_idle + 1
-            self.idle = not further and (outcome == PAUSED or self.n_idle > IDLE_CALLS)
-            if outcome != PAUSED:
-                return
+    def run(self) -> None:
+        """Run all events before the end, or before the first that Python is to see."""
+        outcome = PAUSED
+        while outcome == PAUSED and not self.idle:
+            outcome = self._advance()
+        self.kernel.now = self.world.now = self.kernel.engine.now
+        self._number_reasons()
+        if outcome == BROKEN:
+            self._explain()
+
+    def _advance(self) -> int:
+        """Run some events; returns PAUSED if there may be more."""
+        engine, before, until = self.kernel.engine, self._reached(), min(self.world.known_until(), self.until)
+        n_changes = int(engine.ledger.counters[CHANGES])
+        outcome = self.policy.advance(engine, EVENTS, until, self.kernel.scenario)
+        self._note_outages(n_changes)
+        if self._reached() != before:
+            self.n_idle = 0
+            self.world.progress.further(engine.now)
+        else:
+            self.n_idle += EVENTS if outcome == PAUSED else FEW_EVENTS
+        # where nothing gets any further Python goes on, which sees that a run is stuck
+        self.idle = self.n_idle >= IDLE_EVENTS
+        if self.progress is not None:
+            self._report(self.progress)
+        return PAUSED if outcome == OUTSIDE and until < self.until else outcome
 
     def note(self, event: Event) -> None:
         """Python has seen an event."""
         self.idle = self.idle and not (event.arrived or event.left)
 
-    def _jobs_left(self) -> tuple[int, int]:
-        """How many jobs have arrived, and how many have left."""
-        ledger = self.kernel.engine.ledger
-        return int(ledger.counters[ARRIVED]), int((ledger.jobs[:, STATUS] >= FINISHED).sum())
+    def _reached(self) -> int:
+        """A number that grows whenever a job gets further: it arrives or leaves, or stops after it has trained."""
+        counters = self.kernel.engine.ledger.counters
+        return int(counters[ARRIVED] + counters[DEPARTED] + counters[TRAININGS])
 
-    def _trained(self) -> bool:
-        """Whether an allocation that has ended since the last call has trained something."""
-        ledger, first = self.kernel.engine.ledger, self.n_runs
-        self.n_runs = int(ledger.counters[RUNS])
-        return bool((ledger.rows.runs[first : self.n_runs, 6] > 0).any())
+    def _report(self, progress: Callable[[Event], None]) -> None:
+        """Report the jobs that have completed since the last call."""
+        engine = self.kernel.engine
+        completed = np.flatnonzero(engine.column(STATUS) == FINISHED)
+        progress(Event(engine.now, finished=tuple(np.setdiff1d(completed, self.completed).tolist())))
+        self.completed = completed
 
-    def _absorb(self, *, further: bool) -> None:
-        """Have the kernel and the world know what the loop has done; `further`: whether jobs got any further."""
-        kernel, world, engine = self.kernel, self.world, self.kernel.engine
-        kernel.now = world.now = engine.now
-        kernel.running = set(engine.holders())
-        world.resume(kernel.arrived, kernel.active().tolist(), further=further)
-        self._number_reasons()
-        if self.progress is not None:
-            completed = np.flatnonzero(engine.column(STATUS) == FINISHED)
-            self.progress(Event(engine.now, finished=tuple(np.setdiff1d(completed, self.completed).tolist())))
-            self.completed = completed
+    def _note_outages(self, first: int) -> None:
+        """Have the record know which servers the loop has taken out of service and back, from this change on."""
+        for time, server, fails in self.kernel.engine.changes_since(first):
+            self.kernel.record.server(time, server, FAILED if fails else "")
 
     def _number_reasons(self) -> None:
         """Give the decisions of the loop the record's numbers of reasons, in order of first use."""
         engine = self.kernel.engine
         decisions = engine.ledger.rows.decisions[self.numbered : engine.ledger.counters[DECISIONS]]
         self.numbered += len(decisions)
-        coded = np.flatnonzero(decisions[:, 5] <= CODED)
+        coded = np.flatnonzero(decisions[:, 5] <= LOST_SERVER)
         rows = decisions[coded]
         # each rejection has its own reason, as there are numbers in it
         keys = np.where(rows[:, 2] == REJECT, rows[:, 1], rows[:, 5])
@@ -172,6 +181,8 @@ class EventLoop:
     def _number(self, row: list[int]) -> int:
         """The record's number of the reason of a decision, whose code it still has."""
         _, job, verb, _, _, code = row
+        if code == LOST_SERVER:
+            return self.kernel.record.reason(FAILED)
         reason = self.policy.reason(CODED - code, job, self.kernel.view)
         if verb == REJECT:
             self.kernel.record.rejected[job] = reason

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heapreplace
 
 import numpy as np
 from numpy.random import Generator
@@ -21,7 +21,7 @@ from skedge.core.engine.agenda import CLOUD_ENDS, CLOUD_STARTS
 from skedge.core.engine.lanes import HEAD, JOB, LEFT, UNKNOWN, group_of
 from skedge.core.engine.truth import Truth, arrive_now, close, touch
 from skedge.core.errors import SkedgeError
-from skedge.core.events import CLOUD, Dispatch, Event, Order, Reject
+from skedge.core.events import CLOUD, FAILED, Dispatch, Event
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.cluster import Ints
 from skedge.core.model.scenario import Scenario
@@ -31,8 +31,8 @@ from skedge.platform.jit import lean
 from .away import CloudChunks
 from .world import SimulatedWorld
 
-FAILED = "server_failed"
-"""Reason of an outage."""
+CHANGES = 64
+"""Failures and repairs that are drawn at a time."""
 
 
 def world_of(kernel: Kernel) -> SimulatedWorld:
@@ -43,7 +43,7 @@ def world_of(kernel: Kernel) -> SimulatedWorld:
 
 
 class Failures:
-    """When each edge server fails and is repaired, drawn as time passes: the next change is first."""
+    """When each edge server fails and is repaired, drawn as far as a run gets."""
 
     def __init__(self, scenario: Scenario) -> None:
         physics, cluster = scenario.physics, scenario.cluster
@@ -56,22 +56,22 @@ class Failures:
 
     @property
     def next(self) -> int:
-        """Time of the next change [µs]."""
+        """Time of the first change that is not drawn yet [µs]."""
         return self.queue[0][0]
 
-    def until(self, now: int) -> list[tuple[int, bool]]:
-        """The changes at `now`: the server, and whether it fails."""
-        changes = []
-        while self.queue[0][0] <= now:
-            _, server, fails = heappop(self.queue)
-            heappush(self.queue, (self._after(now, server, repaired=not fails), server, not fails))
-            changes.append((server, fails))
-        return sorted(changes)
+    def draw(self) -> Ints:
+        """The next changes, with all of their last instant: (time, server, fails) rows, ascending."""
+        changes = list[tuple[int, int, bool]]()
+        while self.next < NEVER and (len(changes) < CHANGES or self.next == changes[-1][0]):
+            time, server, fails = self.queue[0]
+            heapreplace(self.queue, (self._after(time, server, repaired=not fails), server, not fails))
+            changes.append((time, server, fails))
+        return np.array(changes, np.int64).reshape(-1, 3)
 
-    def _after(self, now: int, server: int, *, repaired: bool) -> int:
+    def _after(self, time: int, server: int, *, repaired: bool) -> int:
         # a generator for each server: its times do not depend on the number of the other servers
         interval = self.rng[server].exponential(self.means[0 if repaired else 1])
-        return now + max(1, -int(-interval // self.step)) * self.step
+        return min(time + max(1, -int(-interval // self.step)) * self.step, NEVER)
 
 
 class FailingWorld(SimulatedWorld):
@@ -82,8 +82,8 @@ class FailingWorld(SimulatedWorld):
         scenario = kernel.scenario
         if self.max_lag.any():
             raise SkedgeError("physics.mtbf: does not go with jobs that have max_lag")
-        self.books, self.failures = kernel.books, Failures(scenario)
-        self.n_unfinished, self.groups_sent = len(scenario.jobs), 0
+        self.failures = Failures(scenario)
+        self.groups_sent = 0
         self.settling = False
         self.remaining: dict[tuple[int, int], int] = {}
         """Training time left of chunks whose service began on servers that have failed [µs], by (job, chunk)."""
@@ -93,10 +93,7 @@ class FailingWorld(SimulatedWorld):
 
     def next_event(self) -> Event | None:
         """The next event; None when all jobs have left."""
-        event = self._settled() if self.settling else super().next_event()
-        if event is not None:
-            self.n_unfinished -= len(event.left)
-        return event
+        return self._settled() if self.settling else super().next_event()
 
     def _settled(self) -> Event:
         """The jobs that start or pause by the orders that answered a failure, before time passes."""
@@ -114,12 +111,6 @@ class FailingWorld(SimulatedWorld):
             del self.remaining[chunk]
         super().leave_cloud(job)
 
-    def perform(self, order: Order) -> None:
-        """Carry out an accepted order now."""
-        if isinstance(order, Reject):
-            self.n_unfinished -= 1
-        super().perform(order)
-
     def lane_work(self) -> Ints:
         """As in the base, with the chunks that wait to be sent again."""
         left = super().lane_work()
@@ -127,44 +118,32 @@ class FailingWorld(SimulatedWorld):
             left[job] += work
         return left
 
-    def resume(self, arrived: int, active: list[int], *, further: bool) -> None:
-        """As in the base."""
-        super().resume(arrived, active, further=further)
-        self.n_unfinished = len(self.scenario.jobs) - arrived + len(active)
+    def known_until(self) -> int:
+        """Until when the engine knows all failures and repairs, at least the next [µs]; NEVER when no job is left."""
+        if self.engine.all_left:
+            return NEVER
+        if not self.engine.changes_left:
+            self.engine.set_changes(self.failures.draw())
+        return self.failures.next
 
     def _next_on_agenda(self) -> int:
-        return min(super()._next_on_agenda(), self._next_change())
-
-    def _next_change(self) -> int:
-        """Time of the next failure or repair [µs]; NEVER when all jobs have left."""
-        return self.failures.next if self.n_unfinished > 0 else NEVER
+        self.known_until()
+        return min(super()._next_on_agenda(), self.engine.next_change)
 
     def _present_event(self) -> Event | None:
-        changes = self.failures.until(self.now) if self._next_change() <= self.now else []
-        failed = [server for server, fails in changes if fails]
+        changes = self.engine.take_changes(self.now)
+        failed = [server for _, server, fails in changes if fails]
         # first, as this advances the lanes to now: a chunk that ends at this instant is complete, and reported
         lost = self._remove_chunks(failed)
         event = super()._present_event()
         if not changes:
             return event
-        for server in failed:
-            for job in [job for job in self.engine.holders() if self._stands_on(job, server)]:
-                self._interrupt(job)
         event = event or Event(self.now, chunks=self._chunk_facts())
         self.settling = bool(failed) and self.dispatches > 0
-        servers = tuple((server, FAILED if fails else "") for server, fails in changes)
+        servers = tuple((server, FAILED if fails else "") for _, server, fails in changes)
         left = {job: chunks for job, chunks in lost.items() if job not in event.left}
         event = replace(event, servers=servers, settling=self.settling)
         return replace(event, lost=tuple((job, tuple(sorted(left[job]))) for job in sorted(left)))
-
-    def _stands_on(self, job: int, server: int) -> bool:
-        return server in self.books.ps_servers(job) or any(server == host for host, _ in self.engine.placement(job))
-
-    def _interrupt(self, job: int) -> None:
-        """The kernel will suspend a job on a server that has failed."""
-        if self.engine.trains(job, self.now):
-            self.progress.further(self.now)
-        self.holding.stop(job)
 
     def _remove_chunks(self, servers: list[int]) -> dict[int, list[int]]:
         """Take the chunks off the lanes of these servers; returns them by job."""

@@ -29,8 +29,6 @@ class OnServers:
 
     def stop(self, job: int) -> None:
         """Process the end of an allocation of `job`, if it had one."""
-        if self.world.engine.has_just_trained(job):
-            self.world.progress.further(self.world.now)
 
     def resume(self, work: UntrainedChunks | None) -> None:
         """Take up the chunks left at sites, in a forecast."""

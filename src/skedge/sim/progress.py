@@ -11,7 +11,6 @@ horizon takes (docs/model.md, section 5).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,12 +51,11 @@ class ProgressWatchdog:
     ----------
     world
         The simulation.
-    jobs
-        The jobs in the system at its beginning.
     """
 
-    def __init__(self, world: SimulatedWorld, jobs: Iterable[int] = ()) -> None:
-        self.world, self.jobs, self.since = world, set(jobs), world.now
+    def __init__(self, world: SimulatedWorld) -> None:
+        self.world, self.since, self.last = world, world.now, world.now
+        self.trainings = world.engine.trainings
         self.orders, self.events, self.left = 0, 0, np.zeros(0, np.int64)
         sharing = world.scenario.cluster.sharing
         # a job that may be preempted so often and no more may lose its workers as often without training
@@ -71,19 +69,18 @@ class ProgressWatchdog:
         StuckError
             Names the jobs in the system.
         """
-        self.events += 1
-        if event.arrived or event.left:
-            self.jobs.update(event.arrived)
-            self.jobs.difference_update(event.left)
-            self.further(event.time)
-        elif event.trained or len(event.chunks.time):
+        if self.world.engine.trainings != self.trainings:
+            # by the event before and its orders
+            self.further(self.last)
+        self.events, self.last = self.events + 1, event.time
+        if event.arrived or event.left or event.trained or len(event.chunks.time):
             self.further(event.time)
         elif self.orders > self._patience() or self.events > EVENTS:
             self._look(event.time)
 
     def _patience(self) -> int:
         """Orders from one look to the next."""
-        jobs = len(self.jobs)
+        jobs = self.world.engine.n_in_system
         return min(ORDERS * jobs, MOST_ORDERS) + min(4 * self.bound * jobs, MOST_BOUNDED)
 
     def order(self, order: Order) -> None:
@@ -91,21 +88,10 @@ class ProgressWatchdog:
         if isinstance(order, _COUNTED):
             self.orders += 1
 
-    def leave(self, job: int) -> None:
-        """Process a rejection."""
-        self.jobs.discard(job)
-        self.further(self.world.now)
-
-    def resume(self, active: Iterable[int], *, further: bool) -> None:
-        """Go on after events that it has not seen, in which jobs may have got `further`; these are in the system."""
-        self.jobs = set(active)
-        if further:
-            self.further(self.world.now)
-
     def further(self, now: int) -> None:
         """A job got further at `now` [µs]."""
         self.orders, self.events, self.since = 0, 0, now
-        self.left = self.left[:0]
+        self.left, self.trainings = self.left[:0], self.world.engine.trainings
 
     def _look(self, now: int) -> None:
         """Compare what is left with the look before."""
@@ -120,12 +106,12 @@ class ProgressWatchdog:
     def _longest_wait(self) -> int:
         """Longest time in which jobs in the system may have to wait for data, a checkpoint or the horizon [µs]."""
         physics, delays = self.world.scenario.physics, self.world.scenario.delays
-        uploads = max((int(upload_row(delays, job).max(initial=0)) for job in self.jobs), default=0)
+        uploads = max((int(upload_row(delays, job).max(initial=0)) for job in self.world.engine.in_system()), default=0)
         return max(uploads + physics.checkpoint_overhead, physics.horizon or 0)
 
     def _sentence(self, now: int) -> str:
         ids, physics = self.world.scenario.jobs.ids, self.world.scenario.physics
-        names = [repr(ids[job]) for job in sorted(self.jobs)]
+        names = [repr(ids[job]) for job in self.world.engine.in_system().tolist()]
         jobs = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
         failing = "" if physics.mtbf is None else ", or too few servers are in service at a time"
         return (

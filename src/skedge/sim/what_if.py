@@ -236,13 +236,13 @@ class _ForecastWorld(SimulatedWorld):
         # the kernel does not know which chunks are ahead: once some are dispatched, none has to wait in the forecast
         super().__init__(kernel, bound_lag=kernel.dispatches == 0)
         self.scenario, self.kernel = scenario, kernel
-        self.now, self.arrived, self.dispatches = now, kernel.arrived, kernel.dispatches
+        self.now, self.dispatches = now, kernel.dispatches
         self.arrivals = self.arrivals[: kernel.arrived + present.submitted]
         if kernel.dispatches:
             self._lanes_from(kernel)
         self.engine.simulate_announced(now)
         self.holding.resume(kernel.books.work)
-        self.progress = ProgressWatchdog(self, kernel.active().tolist())
+        self.progress = ProgressWatchdog(self)
         for job, part in present.in_cloud.items():
             self._cloud_from(job, part)
         for time in present.wakes:

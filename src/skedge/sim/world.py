@@ -11,6 +11,7 @@ from skedge.core.engine import truth as truth_of
 from skedge.core.engine.agenda import CLOUD_ENDS, CLOUD_STARTS, GANG_ENDS, JOB_FAILS, SLOT_ENDS, WAKE
 from skedge.core.engine.lag import make_lag
 from skedge.core.engine.lanes import ARRIVE, COUNT, HEAD, JOB, NO_LINKS, group_of, send, send_chunks, with_room
+from skedge.core.engine.ledger import ARRIVED
 from skedge.core.events import (
     CLOUD,
     Allocate,
@@ -64,7 +65,7 @@ class SimulatedWorld:
         self.holding = holding_of(self)
         # a job is seen at the first slot boundary at or after its arrival
         self.arrivals: Ints = whole_slots(jobs.arrival, physics.step)
-        self.arrived = self.dispatches = 0
+        self.dispatches = 0
         self.now, self.unsettled, self.slot_noted = 0, False, -1
         self.facts: list[Ints] = []
         self.ends = JobEnds(self)
@@ -92,7 +93,7 @@ class SimulatedWorld:
             If no job gets any further (:mod:`.progress`).
         """
         if self.loop is not None:
-            self.loop.run(self._next_change())
+            self.loop.run()
         event = self._next_event()
         if event is not None:
             self.progress.note(event)
@@ -100,17 +101,14 @@ class SimulatedWorld:
                 self.loop.note(event)
         return event
 
-    def _next_change(self) -> int:
-        """When something happens next that is neither an arrival nor on the agenda [µs]: never."""
+    def known_until(self) -> int:
+        """Until when the engine knows all that happens on servers with slots [µs]."""
         return NEVER
 
-    def resume(self, arrived: int, active: list[int], *, further: bool) -> None:
-        """Go on after a compiled loop has run events: so many jobs have arrived, these are in the system.
-
-        `further`: whether jobs got any further in these events.
-        """
-        self.arrived = arrived
-        self.progress.resume(active, further=further)
+    @property
+    def arrived(self) -> int:
+        """Number of jobs that have arrived."""
+        return int(self.engine.ledger.counters[ARRIVED])
 
     def _next_event(self) -> Event | None:
         while True:
@@ -136,7 +134,8 @@ class SimulatedWorld:
                 return event
 
     def _next_on_agenda(self) -> int:
-        arrival = int(self.arrivals[self.arrived]) if self.arrived < len(self.arrivals) else NEVER
+        arrived = self.arrived
+        arrival = int(self.arrivals[arrived]) if arrived < len(self.arrivals) else NEVER
         return min(arrival, self.engine.next_due)
 
     def _start_stop_event(self) -> Event:
@@ -185,10 +184,10 @@ class SimulatedWorld:
             self.note_at(end, SLOT_ENDS, -1)
 
     def _arrivals_now(self) -> tuple[int, ...]:
-        first = self.arrived
-        while self.arrived < len(self.arrivals) and self.arrivals[self.arrived] <= self.now:
-            self.arrived += 1
-        return tuple(range(first, self.arrived))
+        first = last = self.arrived
+        while last < len(self.arrivals) and self.arrivals[last] <= self.now:
+            last += 1
+        return tuple(range(first, last))
 
     def _chunk_facts(self) -> LaneFacts:
         """Chunk completions since the last event."""
@@ -306,7 +305,7 @@ class SimulatedWorld:
         self.holding.stop(order.job)
 
     def _reject(self, order: Reject) -> None:
-        self.progress.leave(order.job)
+        self.progress.further(self.now)
         self.ends.leave(order.job)
 
     def leave_cloud(self, job: int) -> None:

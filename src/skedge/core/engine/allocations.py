@@ -24,6 +24,7 @@ from .ledger import (
     CHUNKS,
     COLOCATED,
     COMPUTE_FROM,
+    DEPARTED,
     ELASTIC,
     EMPTY,
     FINISHED,
@@ -48,6 +49,7 @@ from .ledger import (
     STOPPED,
     STYLE,
     TRAINED,
+    TRAININGS,
     TRUE_LEFT,
     TYPE,
     UPLOADS,
@@ -439,6 +441,7 @@ def stop(case: Case, ledger: Ledger, job: int) -> None:
     # at least 1: a job that is stopped at its very end still has to complete
     true_left = max(job_row[TRUE_LEFT] - done, 1)
     job_row[TRAINED] = job_row[TRUE_LEFT] - true_left
+    ledger.counters[TRAININGS] += job_row[TRAINED] > 0
     _note_runs(case, ledger, job, job_row[TRAINED], 1)
     job_row[LEFT], job_row[TRUE_LEFT] = max(job_row[LEFT] - done, 1), true_left
     job_row[STOPPED] = now
@@ -449,12 +452,20 @@ def stop(case: Case, ledger: Ledger, job: int) -> None:
 def finish(case: Case, ledger: Ledger, job: int) -> None:
     """`job`, which holds workers, has done its work; it is forgotten."""
     job_row = ledger.jobs[job]
-    job_row[TRAINED], job_row[STATUS] = job_row[TRUE_LEFT], FINISHED
+    job_row[TRAINED] = job_row[TRUE_LEFT]
+    leave(ledger, job, FINISHED)
     _note_runs(case, ledger, job, job_row[TRAINED], 0)
     _release(case, ledger, job)
     job_row[LEFT] = job_row[TRUE_LEFT] = job_row[SIZE] = 0
     job_row[STOPPED] = -1
     forget(ledger.data, job)
+
+
+@inlined
+def leave(ledger: Ledger, job: int, status: int) -> None:
+    """`job` leaves the system: FINISHED or REJECTED."""
+    ledger.jobs[job, STATUS] = status
+    ledger.counters[DEPARTED] += 1
 
 
 @lean
@@ -555,4 +566,4 @@ def reject(ledger: Ledger, job: int, reason: int, value: float) -> None:
         Number of the reason, and the value; NaN for none.
     """
     note_decision(ledger, job, REJECT, -1, -1, reason, value)
-    ledger.jobs[job, STATUS] = REJECTED
+    leave(ledger, job, REJECTED)

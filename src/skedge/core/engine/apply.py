@@ -29,9 +29,10 @@ from .orders import (
     WRONG,
     OrderRows,
 )
+from .outages import LOST_SERVER
 from .step import BROKEN, QUIET
 
-CODED = -2
+CODED = LOST_SERVER - 1
 """In the rows of decisions the policy's reason number c is ``CODED - c``, until the record gives it a number."""
 
 

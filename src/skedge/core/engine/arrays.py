@@ -18,11 +18,16 @@ from .ledger import (
     ADMITTED,
     ARRIVED,
     DECISIONS,
+    DEPARTED,
+    DISPATCHED,
     NO_VALUE,
     NOW,
     PS_ROWS,
     RUNS,
+    STATUS,
+    TRAININGS,
     UPLOADS,
+    WAITING,
     RecordRows,
     job_rows,
     make_case,
@@ -248,6 +253,26 @@ class EngineArrays:
     def set_now(self, time: int) -> None:
         """The present is `time` [µs]."""
         self.ledger.counters[NOW] = time
+
+    @property
+    def trainings(self) -> int:
+        """Number of allocations that have trained something and were stopped."""
+        return int(self.ledger.counters[TRAININGS])
+
+    @property
+    def n_in_system(self) -> int:
+        """Number of jobs that have arrived and not left."""
+        return int(self.ledger.counters[ARRIVED] - self.ledger.counters[DEPARTED])
+
+    @property
+    def all_left(self) -> bool:
+        """Whether all jobs have left, those to come included."""
+        return bool(self.ledger.counters[DEPARTED] == len(self.ledger.jobs))
+
+    def in_system(self) -> Ints:
+        """Jobs that have arrived and not left, ascending."""
+        status = self.ledger.jobs[: self.ledger.counters[ARRIVED], STATUS]
+        return np.flatnonzero((status == WAITING) | (status == DISPATCHED))
 
     # -- the rows of the record ----------------------------------------------------------------------------------
 

@@ -10,15 +10,17 @@ from skedge.core.model.cluster import Ints, Placement
 from skedge.core.model.time import NEVER
 
 from .agenda import ENTRY_JOB, ENTRY_KIND, ENTRY_TIME, GANG_ENDS, put
-from .allocations import release_ps, take_ps
+from .allocations import leave, release_ps, take_ps
 from .arrays import EngineArrays
-from .data import data_of, forget, lose
+from .data import data_of, forget
 from .ledger import (
     AGENDA,
     AT_SITES,
+    CHANGES,
     COLOCATED,
     COMPUTE_FROM,
     ELASTIC,
+    FINISHED,
     FIRST,
     HELD,
     LEFT,
@@ -28,20 +30,23 @@ from .ledger import (
     NUMBER,
     PS,
     PS_ROWS,
+    REJECTED,
     SIZE,
     STALE,
     STOPPED,
     STYLE,
-    TRAINED,
     TRUE_LEFT,
     VERSION,
 )
-from .orders import FINISH, STOP, SUSPEND
+from .orders import FINISH, N_INTERRUPTED, N_LOST, N_WITHOUT_PS, STOP, SUSPEND
+from .outages import next_change
 from .step import take_all_due
 
 _take_ps: Any = take_ps.py_func  # type: ignore[attr-defined]
 _release_ps: Any = release_ps.py_func  # type: ignore[attr-defined]
 _forget: Any = forget.py_func  # type: ignore[attr-defined]
+_leave: Any = leave.py_func  # type: ignore[attr-defined]
+_next_change: Any = next_change.py_func  # type: ignore[attr-defined]
 
 
 class AllocationEngine(EngineArrays):
@@ -62,6 +67,7 @@ class AllocationEngine(EngineArrays):
         self.ledger = self.ledger._replace(work=self.ledger.announced)
         self.ledger.jobs[:, TRUE_LEFT] = self.ledger.jobs[:, LEFT]
         self.ledger.counters[[AGENDA, STALE]] = 0
+        self.set_changes(None)
         self.simulate()
         for job in self.holders():
             if self.ledger.jobs[job, STYLE] != AT_SITES:
@@ -163,14 +169,19 @@ class AllocationEngine(EngineArrays):
         self._change(STOP, job)
 
     def finish(self, job: int) -> None:
-        """`job` has done its work: release its workers, and forget it."""
+        """`job` has done its work, or has failed and holds nothing: release its workers, and forget it."""
         if self.ledger.jobs[job, HELD] > 0:
             self._change(FINISH, job)
         else:
             row = self.ledger.jobs[job]
             row[LEFT] = row[TRUE_LEFT] = row[SIZE] = 0
             row[STOPPED] = -1
+            _leave(self.ledger, job, FINISHED)
             _forget(self.ledger.data, job)
+
+    def reject(self, job: int) -> None:
+        """`job`, which has held nothing, leaves the system."""
+        _leave(self.ledger, job, REJECTED)
 
     def upload(self, job: int, placement: Placement, reason: int, *, copies: bool) -> None:
         """:func:`.allocations.upload` of a placement in any order.
@@ -187,10 +198,6 @@ class AllocationEngine(EngineArrays):
             Whether each server that lacks data receives all chunks.
         """
         self._call("upload", job, self._set_placement(placement), int(copies), reason)
-
-    def lose_data(self, server: int) -> None:
-        """Drop all data on `server`, which are lost."""
-        lose(self.ledger.data, server)
 
     def stretch(self, job: int, factor: float, now: int) -> None:
         """Scale the announced work of `job` by `factor` from `now` on."""
@@ -299,23 +306,53 @@ class AllocationEngine(EngineArrays):
         """Number of workers that each job holds, shape ``(jobs,)``."""
         return self.ledger.jobs[:, HELD]
 
-    def has_just_trained(self, job: int) -> bool:
-        """Whether an allocation of `job` has ended at this instant that did any work."""
-        row = self.ledger.jobs[job]
-        return bool(row[STOPPED] == self.ledger.counters[NOW] and row[TRAINED] > 0)
+    # -- servers -------------------------------------------------------------------------------------------------
 
-    def serve(self, server: int, *, back: bool, workers: Ints, ps_slots: Ints, out: int) -> None:
-        """Take `server`, which no job uses, out of service or back into it.
+    def change_servers(self, changes: Ints, elsewhere: Ints) -> tuple[list[int], list[int]]:
+        """Take servers out of service or back into it (:func:`.outages.change_servers`).
 
         Parameters
         ----------
-        server, back
-            Its number; whether it comes back.
-        workers
-            Its workers by type, shape ``(types,)``.
-        ps_slots, out
-            Its PS slots; they are marked with `out`, which is no job's number, while it is out of service.
+        changes
+            Rows as of ``ledger.changes``.
+        elsewhere
+            Where PSs are no slots: (job, server) rows of the PSs of jobs that hold workers.
+
+        Returns
+        -------
+        The jobs that lose their workers, and those on lanes that lose their PS; each ascending.
         """
-        ledger = self.ledger
-        ledger.capacity[server] = ledger.free[server] = workers if back else 0
-        ledger.ps_job[ps_slots] = -1 if back else out
+        facts, lists = self.facts, (N_INTERRUPTED, N_WITHOUT_PS)
+        facts.counters[[*lists, N_LOST]] = 0
+        self._call("change_servers", changes, elsewhere)
+        n_interrupted, n_without_ps = facts.counters[[*lists]].tolist()
+        return facts.interrupted[:n_interrupted].tolist(), facts.without_ps[:n_without_ps].tolist()
+
+    @property
+    def next_change(self) -> int:
+        """When the next server leaves service or returns in a simulation [µs]; NEVER if that is not known."""
+        return int(_next_change(self.ledger, self.ledger.changes))
+
+    @property
+    def changes_left(self) -> int:
+        """Number of known changes of service to come."""
+        changes = self.ledger.changes
+        return 0 if changes is None else len(changes) - int(self.ledger.counters[CHANGES])
+
+    def set_changes(self, changes: Ints | None) -> None:
+        """Servers leave and return as in these rows of ``ledger.changes`` next, after those that have happened."""
+        self.ledger = self.ledger._replace(changes=changes)
+        self.ledger.counters[CHANGES] = 0
+        self._refresh()
+
+    def take_changes(self, now: int) -> list[list[int]]:
+        """The changes of service up to `now` [µs] that have not been taken yet."""
+        counters, first = self.ledger.counters, int(self.ledger.counters[CHANGES])
+        while self.next_change <= now:
+            counters[CHANGES] += 1
+        return self.changes_since(first)
+
+    def changes_since(self, first: int) -> list[list[int]]:
+        """The changes of service that have happened, from number `first` of ``ledger.changes`` on."""
+        changes = self.ledger.changes
+        return [] if changes is None else changes[first : self.ledger.counters[CHANGES]].tolist()

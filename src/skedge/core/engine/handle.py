@@ -14,8 +14,8 @@ from numba.experimental import structref
 from skedge.core.model.cluster import Ints
 from skedge.platform.jit import compiled, lean
 
-from . import allocations, apply
-from .ledger import SIZE, Ledger, has_room
+from . import allocations, apply, outages
+from .ledger import HELD, NO_PS, PS, SIZE, Ledger, has_room
 
 
 @structref.register
@@ -109,6 +109,27 @@ def upload(handle: Any, job: int, n: int, copies: int, reason: int) -> int:
     if not has_room(ledger, room):
         return -room
     allocations.upload(handle.case, ledger, job, placement, copies, reason)
+    return 0
+
+
+@compiled
+def change_servers(handle: Any, changes: Ints, elsewhere: Ints) -> int:
+    """:func:`.outages.change_servers`; returns as :func:`change`.
+
+    Parameters
+    ----------
+    handle
+        A :class:`Handle`.
+    changes, elsewhere
+        As :func:`.outages.change_servers` has them.
+    """
+    ledger, room = handle.ledger, 0
+    for job in range(len(ledger.jobs)):
+        if ledger.jobs[job, HELD] > 0 or ledger.jobs[job, PS] != NO_PS:
+            room += ledger.jobs[job, SIZE] + 1
+    if not has_room(ledger, room):
+        return -room
+    outages.change_servers(handle.case, ledger, handle.facts, changes, elsewhere)
     return 0
 
 

@@ -52,9 +52,17 @@ GANG, ELASTIC, AT_SITES = range(3)
 NOT_ARRIVED, WAITING, DISPATCHED, FINISHED, REJECTED = range(-1, 4)
 """States of a job; one that was allocated workers still is WAITING, a failed one counts as FINISHED."""
 
-(ARRIVED, AGENDA, SEQUENCE, STALE, NOW, DECISIONS, PS_ROWS, UPLOADS, RUNS, WORKER_ROWS, ALLOCATIONS) = range(11)
+(
+    ARRIVED, AGENDA, SEQUENCE, STALE, NOW, DECISIONS, PS_ROWS, UPLOADS, RUNS, WORKER_ROWS, ALLOCATIONS,
+    DEPARTED, OLDEST, CHANGES, TRAININGS,
+) = range(15)  # fmt: skip
 """Numbers of ``Ledger.counters``: jobs arrived; length of the agenda, entries made so far, its obsolete entries;
-the present [µs]; rows of the four tables and of ``Ledger.workers``; allocations made so far."""
+the present [µs]; rows of the four tables and of ``Ledger.workers``; allocations made so far; jobs that have left; a job
+before which all have left; rows of ``Ledger.changes`` that have happened; allocations that were stopped after they had
+trained something."""
+
+CHANGE_TIME, CHANGE_SERVER, LEAVES = range(3)
+"""Columns of ``Ledger.changes``: when [µs], which server, and 1 if it leaves service, 0 if it returns."""
 
 
 class Case(NamedTuple):
@@ -66,6 +74,8 @@ class Case(NamedTuple):
         Upload delays.
     slots
         Workers of the edge by type.
+    capacity
+        Those of each server while it is in service, by (server, type).
     ps_first, ps_list
         PS slots in lists, ascending: list number ``server * types + type`` has those of a server and type, and the
         lists behind have all of a type. List p is ``ps_list[ps_first[p] : ps_first[p + 1]]``.
@@ -90,6 +100,7 @@ class Case(NamedTuple):
 
     delays: Delays
     slots: Ints
+    capacity: Ints
     ps_first: Ints
     ps_list: Ints
     ps_places: Ints
@@ -177,6 +188,9 @@ class Ledger(NamedTuple):
         Whether each server is in service.
     agenda
         A heap of (time, sequence, kind, job, number): see :mod:`.agenda`.
+    changes
+        When servers leave service and return in a simulation, as far as it is known: a row each, the columns are above.
+        None where no server fails: then nothing about it is compiled.
     rows
         The rows of the record.
     counters
@@ -193,6 +207,7 @@ class Ledger(NamedTuple):
     ps_job: Ints
     in_service: Bools
     agenda: Ints
+    changes: Ints | None
     rows: RecordRows
     counters: Ints
 
@@ -217,6 +232,7 @@ def make_case(scenario: Scenario) -> Case:
     return Case(
         delays=scenario.delays,
         slots=cluster.workers.sum(axis=0),
+        capacity=cluster.workers,
         ps_first=first,
         ps_list=slot,
         ps_places=cluster.ps_places,
@@ -252,8 +268,9 @@ def make_ledger(scenario: Scenario) -> Ledger:
         ps_job=np.full(len(cluster.ps_server), -1, np.int64),
         in_service=np.ones(len(cluster.servers), np.bool_),
         agenda=np.zeros((0, 5), np.int64),
+        changes=None,
         rows=no_rows(),
-        counters=np.zeros(ALLOCATIONS + 1, np.int64),
+        counters=np.zeros(TRAININGS + 1, np.int64),
     )
 
 

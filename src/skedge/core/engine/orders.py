@@ -28,8 +28,8 @@ ORDER_VERB, ORDER_JOB, ORDER_PS, ORDER_REASON, ORDER_FIRST, ORDER_SIZE = range(6
 N_ORDERS, N_PLACES, WRONG = range(3)
 """Numbers of ``OrderRows.counters``: orders, rows of their placements, and the order that broke a rule."""
 
-N_FINISHED, N_LEFT, N_INTERRUPTED, N_LOST, FIRST_ARRIVED, MEASURED, UNTIL = range(7)
-"""Numbers of ``EventFacts.counters``: jobs that have completed; lengths of the three lists; the first of the jobs that
+N_FINISHED, N_LEFT, N_INTERRUPTED, N_WITHOUT_PS, N_LOST, FIRST_ARRIVED, MEASURED, UNTIL = range(8)
+"""Numbers of ``EventFacts.counters``: jobs that have completed; lengths of the four lists; the first of the jobs that
 arrive now, which end at ``ledger.counters[ARRIVED]``; 1 if the speed of a job was corrected; and when a compiled loop
 stops, as something else happens then [µs]."""
 
@@ -43,6 +43,8 @@ class EventFacts(NamedTuple):
         Jobs that have completed, ascending; then those that have failed.
     interrupted
         Jobs that lost their workers with a server, ascending.
+    without_ps
+        Dispatched jobs that lost their PS with a server, ascending.
     lost
         Servers that are out of service from now on.
     counters
@@ -51,6 +53,7 @@ class EventFacts(NamedTuple):
 
     left: Ints
     interrupted: Ints
+    without_ps: Ints
     lost: Ints
     counters: Ints
 
@@ -75,9 +78,9 @@ class OrderRows(NamedTuple):
 
 def make_facts(n_jobs: int, n_servers: int) -> EventFacts:
     """Room for the facts of an event, if there are at most so many jobs."""
-    left, interrupted, lost, counters = (np.zeros(n, np.int64) for n in (n_jobs, n_jobs, n_servers, UNTIL + 1))
-    counters[UNTIL] = NEVER
-    return EventFacts(left, interrupted, lost, counters)
+    facts = EventFacts(*(np.zeros(n, np.int64) for n in (n_jobs, n_jobs, n_jobs, n_servers, UNTIL + 1)))
+    facts.counters[UNTIL] = NEVER
+    return facts
 
 
 def make_orders(n_jobs: int, n_workers: int) -> OrderRows:

@@ -1,4 +1,4 @@
-"""The next event of a simulation: arrivals and what is due on the agenda; compiled."""
+"""The next event of a simulation: arrivals, what is due on the agenda, and changes of service; compiled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from skedge.platform.jit import inlined, lean
 from .agenda import ENTRY_JOB, ENTRY_KIND, ENTRY_NUMBER, ENTRY_TIME, GANG_ENDS, WAKE, drop, is_stale
 from .allocations import finish
 from .ledger import AGENDA, ARRIVAL, ARRIVED, NOW, STALE, STATUS, WAITING, Case, Ledger, has_room
-from .orders import FIRST_ARRIVED, MEASURED, N_FINISHED, N_INTERRUPTED, N_LEFT, N_LOST, UNTIL, EventFacts
+from .orders import FIRST_ARRIVED, MEASURED, N_FINISHED, N_INTERRUPTED, N_LEFT, N_LOST, N_WITHOUT_PS, UNTIL, EventFacts
+from .outages import make_changes, next_change, take_changes
 
 
 @lean
@@ -61,36 +62,39 @@ that is not the engine's happens first. A loop also ends as an order is BROKEN, 
 
 @inlined
 def step(case: Case, ledger: Ledger, facts: EventFacts) -> int:
-    """Go to the next instant, and end the allocations that have done their work; fills `facts`.
+    """Go to the next instant; end the allocations that have done their work, or lose their server; fills `facts`.
 
     Parameters
     ----------
     case, ledger
         The arrays of the run; at FULL nothing has changed but the present, at OUTSIDE nothing has.
     facts
-        Out: who has left, and who has arrived.
+        Out: who has left, who has arrived, and what has become of the servers.
 
     Returns
     -------
     OVER, FULL, QUIET, EVENT or OUTSIDE.
     """
-    counters, time = ledger.counters, next_time(ledger)
+    counters, time = ledger.counters, min(next_time(ledger), next_change(ledger, ledger.changes))
     if time >= facts.counters[UNTIL]:
         return OVER if time == NEVER else OUTSIDE
     counters[NOW] = time
     arrivals = n_arrivals(ledger)
     if not has_room(ledger, room_for_event(case, ledger, arrivals)):
         return FULL
+    # before jobs leave: once all have, no server fails any more
+    n_changes = take_changes(ledger, ledger.changes)
     n_left, woke = take_due(ledger, facts.left)
     for i in range(n_left):
         finish(case, ledger, facts.left[i])
     facts.counters[N_FINISHED] = facts.counters[N_LEFT] = n_left
-    facts.counters[N_INTERRUPTED] = facts.counters[N_LOST] = facts.counters[MEASURED] = 0
+    facts.counters[N_INTERRUPTED] = facts.counters[N_WITHOUT_PS] = facts.counters[N_LOST] = facts.counters[MEASURED] = 0
+    make_changes(case, ledger, facts, ledger.changes, n_changes)
     facts.counters[FIRST_ARRIVED] = counters[ARRIVED]
     for _ in range(arrivals):
         ledger.jobs[counters[ARRIVED], STATUS] = WAITING
         counters[ARRIVED] += 1
-    return EVENT if woke or n_left > 0 or arrivals > 0 else QUIET
+    return EVENT if woke or n_left > 0 or arrivals > 0 or n_changes > 0 else QUIET
 
 
 @lean

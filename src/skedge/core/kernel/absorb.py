@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from skedge.core.engine.lanes import believe_failed, believe_finished, believe_lost, believe_slower
-from skedge.core.engine.ledger import ARRIVED, DISPATCHED, FINISHED, WAITING
+from skedge.core.engine.ledger import ARRIVED, DISPATCHED, WAITING
 from skedge.core.errors import StateError
 from skedge.core.events import CLOUD, Event
 
@@ -47,9 +47,9 @@ def absorb(state: State, event: Event) -> Event:
         state.engine.ledger.counters[ARRIVED] += 1
     # a job whose last chunk in service was displaced returns its PS before the orders of this event take PSs
     for job in event.paused:
-        state.running.discard(job)
+        state.served.discard(job)
         state.release_ps(job)
-    state.running.update(event.started)
+    state.served.update(event.started)
     for job, factor in event.measured:
         _measure(state, job, factor)
     if event.servers or event.lost:
@@ -72,53 +72,28 @@ def _measure(state: State, job: int, factor: float) -> None:
 
 def _servers_changed(state: State, event: Event) -> Event:
     """Take servers out of service or back into it; the event returned lists the jobs affected."""
-    # all servers first: a job with workers on two that leave together is interrupted once, and not moved to the other
-    for server, reason in event.servers:
-        _serve(state, server, reason)
-    interrupted, without_ps = [], []
-    for server, reason in event.servers:
-        if reason:
-            interrupted += _interrupt(state, server, reason)
-            without_ps += _without_ps(state, server)
+    _check_servers(state, event)
+    changes = np.array([(event.time, server, bool(reason)) for server, reason in event.servers], np.int64)
+    interrupted, without_ps = state.engine.change_servers(changes.reshape(-1, 3), state.books.ps_elsewhere())
+    for job in interrupted:
+        state.books.release(job)
     for server, reason in event.servers:
         state.books.serve(server, back=not reason)
+        state.record.server(state.now, server, reason)
+    state.record.suspended({server: reason for server, reason in event.servers if reason}, len(interrupted))
     for job, chunks in event.lost:
         _lose(state, job, chunks)
-    return replace(event, interrupted=tuple(sorted(interrupted)), without_ps=tuple(sorted(without_ps)))
+    return replace(event, interrupted=tuple(interrupted), without_ps=tuple(without_ps))
 
 
-def _serve(state: State, server: int, reason: str) -> None:
-    cluster, back = state.scenario.cluster, not reason
-    if state.in_service[server] == back:
-        raise StateError(f"server {cluster.label(server)!r} is already {'in' if back else 'out of'} service")
-    state.in_service[server] = back
-    state.record.server(state.now, server, reason)
-    if not back:
-        state.engine.lose_data(server)
-        state.books.storage.lose(server)
-
-
-def _interrupt(state: State, server: int, reason: str) -> list[int]:
-    """Suspend the gangs with workers or their PS on `server`; returns these jobs."""
-    jobs = [job for job in state.engine.holders() if _stands_on(state, job, server)]
-    for job in jobs:
-        state.books.release(job)
-        state.engine.stop(job)
-        state.running.discard(job)
-        state.record.decide(job, "suspend", reason, server)
-    return jobs
-
-
-def _stands_on(state: State, job: int, server: int) -> bool:
-    return server in state.books.ps_servers(job) or any(server == host for host, _ in state.engine.placement(job))
-
-
-def _without_ps(state: State, server: int) -> list[int]:
-    """Release the PSs on `server`; returns the jobs that had them."""
-    jobs = [job for job in state.books.with_ps() if server in state.books.ps_servers(job)]
-    for job in jobs:
-        state.release_ps(job)
-    return jobs
+def _check_servers(state: State, event: Event) -> None:
+    """Check that each server that leaves is in service, and each that returns is not."""
+    in_service = state.in_service.copy()
+    for server, reason in event.servers:
+        if in_service[server] != bool(reason):
+            label, where = state.scenario.cluster.label(server), "out of" if reason else "in"
+            raise StateError(f"server {label!r} is already {where} service")
+        in_service[server] = not reason
 
 
 def _lose(state: State, job: int, chunks: tuple[int, ...]) -> None:
@@ -134,13 +109,12 @@ def _lose(state: State, job: int, chunks: tuple[int, ...]) -> None:
 def _finish(state: State, job: int, *, completed: bool = True) -> None:
     if state.status[job] not in (WAITING, DISPATCHED):
         raise StateError(f"job {job} finished, but it is not in the system")
-    state.status[job] = FINISHED
     if state.engine.holds(job):
         state.books.release(job)
         if not completed:
             state.engine.stop(job)
     state.engine.finish(job)
-    state.running.discard(job)
+    state.served.discard(job)
     state.sent.pop(job, None)
     state.lost.pop(job, None)
     state.release_ps(job)

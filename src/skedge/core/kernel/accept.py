@@ -100,7 +100,6 @@ def _allocate(state: State, order: Allocate) -> None:
         text = "an allocation has (place, PSs) pairs, such as ps_in(slot)"
         raise OrderError("M12", f"job {state.name(job)!r} is given {order.ps!r} as PS; {text}")
     state.books.allocate(order, state.record.reason(order.reason))
-    state.running.add(job)
 
 
 def _suspend(state: State, order: Suspend) -> None:
@@ -109,13 +108,12 @@ def _suspend(state: State, order: Suspend) -> None:
         raise OrderError("M24", f"job {state.name(order.job)!r} holds no workers: nothing to suspend")
     state.books.release(order.job)
     state.engine.suspend(order.job, state.record.reason(order.reason))
-    state.running.discard(order.job)
 
 
 def _assign_ps(state: State, order: AssignPS) -> None:
     _in_system(state, order.job)
     state.books.check_assign(order.job)
-    if order.job not in state.running or state.books.has_ps(order.job):
+    if not state.is_running(order.job) or state.books.has_ps(order.job):
         raise OrderError("M12", f"job {state.name(order.job)!r} does not run, or has a PS already")
     cloud = state.scenario.cluster.cloud
     # with no chunk on the edge a PS there would put the wide-area network into every update
@@ -182,7 +180,7 @@ def _reject(state: State, order: Reject) -> None:
     has_begun = state.engine.has_run(order.job) or state.engine.data(order.job)
     if state.status[order.job] == DISPATCHED or has_begun:
         raise OrderError("M18", f"job {state.name(order.job)!r} has started and cannot be rejected")
-    state.status[order.job] = REJECTED
+    state.engine.reject(order.job)
     state.record.reject(order)
 
 

@@ -178,6 +178,10 @@ class Books:
         """Servers that hold the PSs of `job`."""
         return [int(self.cluster.ps_places[place]) for place, _ in self.ps_placement(job)]
 
+    def ps_elsewhere(self) -> Ints:
+        """(job, server) rows of the PSs that are no slots."""
+        return np.zeros((0, 2), np.int64)
+
     # -- data at sites -------------------------------------------------------------------------------------------
 
     def trained(self, job: int, pairs: Placement) -> None:
@@ -218,11 +222,9 @@ class Books:
         return self.cluster.amounts
 
     def serve(self, server: int, *, back: bool) -> None:
-        """Take `server`, which no job uses, out of service or back into it."""
-        ps_slots = np.flatnonzero(self.cluster.ps_server == server)
-        self.engine.serve(
-            server, back=back, workers=self.cluster.workers[server], ps_slots=ps_slots, out=OUT_OF_SERVICE
-        )  # fmt: skip
+        """Take what is no slot on `server`, which no job uses, out of service or back into it."""
+        if not back:
+            self.storage.lose(server)
 
     def check_servers(self, job: int, placement: Placement, noun: str = "worker") -> None:
         """Reject a placement without servers (M5), on an unknown server (M1), or with a server listed twice (M4)."""
@@ -338,6 +340,11 @@ class ResourceBooks(Books):
     def ps_placement(self, job: int) -> Placement:
         """(server, PSs) pairs of `job`."""
         return self.ps_of.get(job, ())
+
+    def ps_elsewhere(self) -> Ints:
+        """(job, server) rows of the PSs, all of which are no slots."""
+        rows = [(job, server) for job, pairs in self.ps_of.items() for server, _ in pairs]
+        return np.array(rows, np.int64).reshape(-1, 2)
 
     def most_workers(self, job: int) -> tuple[str, int]:
         """The batch size F limits the workers of `job` (M27)."""

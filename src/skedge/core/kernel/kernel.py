@@ -87,7 +87,7 @@ class Kernel(State):
     def _check_idle(self, event: Event, orders: list[Order]) -> None:
         """Reject a policy that keeps waking without ordering anything: the run would not end."""
         # while a job runs its end is still to come, so a policy may wake up as often as it likes
-        idle = not self.running and event.only_woke and all(isinstance(order, WakeAt) for order in orders)
+        idle = event.only_woke and all(isinstance(order, WakeAt) for order in orders) and not self.running
         self.idle = self.idle + 1 if idle else 0
         if self.idle > LONGEST_IDLE:
             text = f"policy {self.policy.name!r} was woken {self.idle} times in a row, and ordered nothing"
@@ -97,5 +97,5 @@ class Kernel(State):
         if not event.started or not self.in_service.all():
             return  # out of service may be all PSs
         for job in event.started:
-            if job in self.running and not self.books.has_ps(job):
+            if self.is_running(job) and not self.books.has_ps(job):
                 raise OrderError("M12", f"job {self.name(job)!r} runs at {self.now} µs and has no PS")

@@ -43,8 +43,8 @@ class State:
         The reservations of the jobs.
     books
         Workers and PSs held by each job, data stored, and at sites the chunks left to train.
-    running
-        Jobs that hold workers or have a chunk in service.
+    served
+        Jobs that have a chunk in service.
     sent, lost
         Lane of each chunk of the dispatched jobs; chunks whose server is out of service, which wait for a re-dispatch.
     record
@@ -64,7 +64,7 @@ class State:
         self.engine = AllocationEngine(scenario)
         self.in_service = self.engine.ledger.in_service
         self.books = books_for(scenario, self.engine)
-        self.running: set[int] = set()
+        self.served: set[int] = set()
         self.sent: dict[int, Ints] = {}
         self.lost: dict[int, set[int]] = {}
         self.plans = Plans()
@@ -116,8 +116,7 @@ class State:
 
     def active(self) -> Ints:
         """Jobs in the system, ascending."""
-        status = self.status[: self.arrived]
-        return np.flatnonzero((status == WAITING) | (status == DISPATCHED))
+        return self.engine.in_system()
 
     def in_system(self, job: int) -> bool:
         """Whether `job` has arrived and not left."""
@@ -125,7 +124,12 @@ class State:
 
     def is_running(self, job: int) -> bool:
         """Whether `job` holds workers or has a chunk in service."""
-        return job in self.running
+        return job in self.served or self.engine.holds(job)
+
+    @property
+    def running(self) -> set[int]:
+        """Jobs that hold workers or have a chunk in service."""
+        return self.served.union(self.engine.holders())
 
     def wholly_in_cloud(self, job: int) -> bool:
         """Whether the last dispatch of every chunk was to the cloud: zeta of a dispatched job (M10)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -84,6 +85,7 @@ class Record:
         self.rejected: dict[int, str] = {}
         self.failed: dict[int, str] = {}
         self.outages: list[list[Any]] = []
+        self._out: dict[int, list[Any]] = {}
 
     def extend(self, scenario: Scenario) -> None:
         """Add the jobs that follow the present ones."""
@@ -115,12 +117,18 @@ class Record:
     def server(self, now: int, server: int, reason: str) -> None:
         """Record that a server has left service, or has returned to it if `reason` is empty."""
         if reason:
-            self.outages.append([server, now, None, reason])
-            return
-        # a server leaves only while it is in service, so at most one of its rows is open
-        for outage in self.outages:
-            if outage[0] == server and outage[2] is None:
-                outage[2] = now
+            # a server leaves only while it is in service, so at most one of its rows is open
+            self._out[server] = [server, now, None, reason]
+            self.outages.append(self._out[server])
+        elif server in self._out:
+            self._out.pop(server)[2] = now
+
+    def suspended(self, reasons: Mapping[int, str], n: int) -> None:
+        """Give the last `n` decisions, suspensions with servers, the reasons for which these servers have left."""
+        decisions = self.source.rows().decisions
+        for row in decisions[len(decisions) - n :]:
+            server = int(row[3])
+            row[5] = self.reason(reasons[server])
 
     def dispatch(self, now: int, order: Dispatch) -> None:
         """Record a dispatch; its rows are made at the end."""
