@@ -10,7 +10,6 @@ import pytest
 from builders.studies import repeated, verdicts
 from skedge.runs.result_cache import ResultCache
 from skedge.runs.tasks import Executor
-from skedge.scenario.file import scenario_from_dict
 from skedge.studies.kinds.ratio import Ratio
 from skedge.studies.simulate import compare_with_bounds
 
