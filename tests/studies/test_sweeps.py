@@ -77,7 +77,7 @@ def test_a_simulated_study_asks_for_scenarios_that_its_policies_fit(path: Path) 
     study = read_study(path)
     settings = study.settings
     assert isinstance(settings, Sweep)
-    assert study.name == path.stem
+    assert f"{study.paper}-{study.figure}" == path.stem
     named = {
         settings.best,
         settings.base_policy,
@@ -101,7 +101,8 @@ def test_a_simulated_study_asks_for_scenarios_that_its_policies_fit(path: Path) 
     if settings.cases:
         assert len(digests) > 1, "two cases may be one: a cost is rounded up to whole slots"
     else:
-        assert len(digests) == (1 if in_policies else variants * len(settings.values))
+        # policies with fields of their own have scenarios of their own
+        assert len(digests) == (1 + len(settings.set_for)) * (1 if in_policies else variants * len(settings.values))
     policies = {one.policy for one in asked}
     each = [*settings.policies, *settings.beside]
     assert len(policies) == len(each) * (len(settings.values) if in_policies else 1)
