@@ -9,7 +9,7 @@ from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.network import upload_row
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import HOUR, SECOND
-from skedge.policies.she.deployment import NO_PLAN, DeploymentRequest, PlanComparison, best_plan
+from skedge.policies.she.deployment import EARLIEST, NO_PLAN, DeploymentRequest, PlanComparison, best_plan
 from skedge.policies.she.prices import empty_profile, from_zero, take, with_room
 
 
@@ -43,7 +43,7 @@ def a_maxsche(scenario, batch, tau, workers, ps):
         work, most = scenario.announced_work[job], int(scenario.jobs.chunks[job])  # E D M / p by xi; D_j
         request = DeploymentRequest(work, most, slot, tau, s, s, colocated[s].astype(np.int64))
         y = np.zeros(len(s), np.int64)
-        plan = best_plan(request, workers, ps, PlanComparison(literal=0, least_cost=0), y)  # lines 4-14, 17: y_jsu
+        plan = best_plan(request, workers, ps, PlanComparison(literal=0, tie=EARLIEST), y)  # lines 4-14, 17: y_jsu
         if plan.kind == NO_PLAN or plan.cost >= 1:  # line 15: eta_j = 1 - cost; the next batch offers the job again
             continue
         workers, ps = with_room(workers), with_room(ps)

@@ -64,6 +64,15 @@ def test_metrics_of_gangs() -> None:
     assert got["sum_beta_s"] is None
 
 
+def test_utilisation_up_to_the_horizon_counts_what_is_held_before_it() -> None:
+    """Up to 10 s: a holds two workers for 7 s and again from 9, b one from 3 to 10; there are 4. None in the cloud."""
+    with_horizon = replace(scenario(), physics=replace(scenario().physics, slot=5 * S, horizon=10 * S))
+    got = metrics(with_horizon, gangs(), GANG)
+    assert got["utilisation_to_horizon_share"] == pytest.approx((2 * 7 + 2 * 1 + 7) / (4 * 10))
+    assert got["utilisation_mean"] == pytest.approx((2 * 7 + 7 + 2 * 6) / (4 * 15)), "over the makespan"
+    assert "utilisation_to_horizon_share" not in metrics(scenario(), gangs(), GANG)
+
+
 def test_a_gang_that_comes_back_elsewhere_has_migrated() -> None:
     elsewhere = both(edit("runs", 3, server="s1"), edit("decisions", 5, server="s1"))
     assert metrics(scenario(), elsewhere(gangs()), GANG)["migrations"] == 1

@@ -19,6 +19,7 @@ SETTINGS = {
     ":T=5,F1=3,F2=2": Setting(T=5, F1=3.0, F2=2.0),
     ":price_norm=none": Setting(normed=False),
     ":T=5,strict_upload=false": Setting(T=5, strict=False),
+    ":tie=printed": Setting(printed_tie=True),
 }
 
 

@@ -43,13 +43,15 @@ POLICIES: dict[str, tuple[str, ...]] = {
     ),
     "fifo": ("fifo", "fifo:backfill=true", "fifo:allow_cloud=true"),
     "fifo:rule=earliest_server": ("fifo:rule=earliest_server",),
-    "drf": ("drf",),
+    "drf": ("drf", "drf:counts=fixed"),
     "preemptive": ("preemptive",),
     "batch": (
         "batch", "batch:price_norm=none,T=20", "batch:literal_cost_d=true,order=shortest,T=5",
-        "batch:cloud_capacity=2,strict_upload=false",
+        "batch:cloud_capacity=2,strict_upload=false", "batch:tie=printed,cloud_capacity=3",
     ),
-    "batchsche": ("batchsche", "batchsche:tie=earliest,cloud_capacity=0"),
+    "batchsche": (
+        "batchsche", "batchsche:tie=earliest,cloud_capacity=0", "batchsche:tie=printed,upload=where_placed",
+    ),
 }  # fmt: skip
 """Policies on servers with slots, each with its variants; elsewhere no server fails in a simulation."""
 

@@ -127,13 +127,21 @@ def test_jobs_preempted_while_they_restore_attain_no_service(spec: str) -> None:
     assert cut > INSTANCES / 4
 
 
-def test_batchsche_decides_as_the_plain_program() -> None:
+@pytest.mark.parametrize(
+    ("options", "setting"),
+    [
+        ("", Setting(batchsche=True)),
+        (":upload=where_placed", Setting(batchsche=True, where_placed=True)),
+        (":tie=printed", Setting(batchsche=True, printed_tie=True)),
+    ],
+)
+def test_batchsche_decides_as_the_plain_program(options: str, setting: Setting) -> None:
     """With delays of up to ten slots: the same batches offer and accept the same, by the same plans."""
     beyond = 0
     for seed in range(INSTANCES):
         s = small(seed)
-        played = play(s, make_policy("batchsche"))
-        plain, _ = a_online(s, Setting(batchsche=True))
+        played = play(s, make_policy(f"batchsche{options}"))
+        plain, _ = a_online(s, setting)
         assert plain_to_compare(decisions_of(played)) == plain_terms(plain), seed
         runs = played.schedule.runs
         beyond += int((runs["compute_from"] > runs["start"]).sum())

@@ -24,6 +24,7 @@ class Setting:
     """The policy's parameters.
 
     `batchsche`: delays are ignored; plans by cost, worker-slots, completion; what runs on is found by the next batch.
+    `printed_tie`: among plans of equal cost the first that is tried stays. `where_placed`: uploads begin at tau.
     """
 
     T: int = 300
@@ -32,6 +33,8 @@ class Setting:
     normed: bool = True
     strict: bool = True
     batchsche: bool = False
+    printed_tie: bool = False
+    where_placed: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,20 +113,22 @@ def a_maxsche(system: System, batch: list[int], watch: Watch | None) -> Iterator
 
 
 def best_plan(system: System, job: int) -> Plan | None:
-    """Alg. 2, lines 4-14: over D_u, and over one server and spread, with the ties of H7. c_j follows from D_u (H3)."""
+    """Alg. 2, lines 4-14: over D_u, and over one server and spread, with a tie of H7. c_j follows from D_u (H3)."""
     best: Plan | None = None
     for n in range(1, int(system.scenario.jobs.chunks[job]) + 1):
         for plan in (cost_c(system, job, n), cost_d(system, job, n)):
-            if plan is not None and (best is None or _beats(plan, best, batchsche=system.setting.batchsche)):
+            if plan is not None and (best is None or _beats(plan, best, system.setting)):
                 best = plan
     return best
 
 
-def _beats(a: Plan, b: Plan, *, batchsche: bool) -> bool:
+def _beats(a: Plan, b: Plan, setting: Setting) -> bool:
     """Less cost; then the earliest completion, one server, fewer workers. BatchSche: first fewer worker-slots."""
     if abs(a.cost - b.cost) > 1e-9:
         return a.cost < b.cost
-    if batchsche and a.d * a.workers != b.d * b.workers:
+    if setting.printed_tie:  # lines 7 and 11 replace a plan by a cheaper one only
+        return False
+    if setting.batchsche and a.d * a.workers != b.d * b.workers:
         return a.d * a.workers < b.d * b.workers
     return (a.d, a.kind, a.workers) < (b.d, b.kind, b.workers)
 
@@ -269,8 +274,8 @@ class System:
     def end(self, job: int, plan: Plan) -> int:
         """Slot in which the plan ends: a job waits for its data on its workers."""
         slot = self.scenario.physics.slot
-        arrival = -(-int(self.scenario.jobs.arrival[job]) // slot)
-        uploads = [arrival + int(upload_delay(self.scenario.delays, job, s)) // slot for s, n in enumerate(plan.y) if n]
+        begin = self.tau if self.setting.where_placed else -(-int(self.scenario.jobs.arrival[job]) // slot)
+        uploads = [begin + int(upload_delay(self.scenario.delays, job, s)) // slot for s, n in enumerate(plan.y) if n]
         return max(self.tau, *uploads) + plan.d
 
     # -- placements, one by one ---------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import pytest
 from builders.studies import repeated, verdicts
 from skedge.runs.result_cache import ResultCache
 from skedge.runs.tasks import Executor
-from skedge.scenario.file import scenario_from_dict
 from skedge.studies.kinds.ratio import Ratio
 from skedge.studies.simulate import compare_with_bounds
 
@@ -91,17 +90,6 @@ def test_runs_are_set_against_the_problem_that_the_study_names() -> None:
     other = SMALL.model_copy(update={"problem": "work", "values": [2]})
     bounded = compare_with_bounds(list(other.instances(0)), other, lambda _label, broken: _holds(broken))
     assert [row["best"] for row in bounded] == [None], "work is only bounded"
-
-
-def test_completion_times_may_count_from_time_0() -> None:
-    """Then the sum of the arrivals is added to the run's total and to the optimum's."""
-    small = SMALL.model_copy(update={"values": [3], "solve_s": 0})
-    at_0 = small.model_copy(update={"completions": True})
-    instances = list(small.instances(0))
-    (one,), (other,) = (compare_with_bounds(instances, of, lambda *_: None) for of in (small, at_0))
-    arrivals = scenario_from_dict(instances[0].data, "x", Path()).jobs.frame["arrival_s"].sum()
-    assert other["value"] == pytest.approx((one["run"] + arrivals) / (one["bound"] + arrivals))
-    assert 1 <= other["value"] < one["value"]
 
 
 def test_studies_of_the_same_instances_share_their_bounds(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from pydantic import ValidationError
 
 from builders.paths import TRACES
 from builders.studies import WRITTEN, repeated, verdicts
@@ -76,7 +77,7 @@ def test_a_simulated_study_asks_for_scenarios_that_its_policies_fit(path: Path) 
     study = read_study(path)
     settings = study.settings
     assert isinstance(settings, Sweep)
-    assert study.name == path.stem
+    assert f"{study.paper}-{study.figure}" == path.stem
     named = {
         settings.best,
         settings.base_policy,
@@ -100,7 +101,8 @@ def test_a_simulated_study_asks_for_scenarios_that_its_policies_fit(path: Path) 
     if settings.cases:
         assert len(digests) > 1, "two cases may be one: a cost is rounded up to whole slots"
     else:
-        assert len(digests) == (1 if in_policies else variants * len(settings.values))
+        # policies with fields of their own have scenarios of their own
+        assert len(digests) == (1 + len(settings.set_for)) * (1 if in_policies else variants * len(settings.values))
     policies = {one.policy for one in asked}
     each = [*settings.policies, *settings.beside]
     assert len(policies) == len(each) * (len(settings.values) if in_policies else 1)
@@ -151,6 +153,25 @@ def test_a_tie_is_no_lead_and_a_falling_one_does_not_grow() -> None:
     """Equal at 10 jobs; and 3 ahead, then 1."""
     assert verdicts(TWO.outcome(repeated(rows(a=[[4, 9]], b=[[4, 7]]), 5))) == "nyy"
     assert verdicts(TWO.outcome(repeated(rows(a=[[7, 8]], b=[[4, 7]]), 5))) == "yyn"
+
+
+def test_fields_can_be_set_for_the_runs_of_one_policy() -> None:
+    """Uploads are free for Preemptive alone; both have the same jobs, which arrive at the same times."""
+    free = {"workload.upload_edge_slots": [0, 0], "workload.upload_cloud_slots": [0, 0]}
+    settings = {
+        "kind": "sweep", "base": "s2", "vary": "workload.synthetic.jobs", "values": [10], "axis": "jobs",
+        "policies": ["batch:T=150", "preemptive"], "metric": "jct_total_s", "set_for": {"preemptive": free},
+    }  # fmt: skip
+    batch, preemptive = (
+        scenario_from_dict(s.data, "x", Path()) for s in Sweep.model_validate(settings).simulations(3, None)
+    )
+    assert (preemptive.delays.hi == 0).all()
+    assert (batch.delays.hi > 0).any()
+    columns = [name for name in batch.jobs.frame.columns if not name.startswith("upload")]
+    assert batch.jobs.frame.select(columns).equals(preemptive.jobs.frame.select(columns))
+    assert (batch.cluster.workers == preemptive.cluster.workers).all()
+    with pytest.raises(ValidationError, match="set_for names srtf, which is no policy of the study: batch, preemptive"):
+        Sweep.model_validate({**settings, "set_for": {"srtf": free}})
 
 
 def test_policies_beside_are_shown_and_not_judged() -> None:

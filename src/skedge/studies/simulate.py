@@ -221,11 +221,8 @@ def _policy_ratios(
         value = float(result.metrics[problem.metric])
         if value <= 0 < bound.value:
             raise SkedgeError(f"{label}: {policy} has {problem.metric} = 0, which has no ratio")
-        # a ratio of completion times since 0 is smaller than that of JCTs: both sides grow by the arrivals
-        arrival_sum = float(scenario.jobs.frame["arrival_s"].sum()) if settings.completions else 0.0
-        total, bound_total = value + arrival_sum, bound.value + arrival_sum
         # at least 1 in either direction; 1e-300 where a policy earns nothing
-        ratio = total / bound_total if problem.sense == "lower" else bound_total / max(total, 1e-300)
+        ratio = value / bound.value if problem.sense == "lower" else bound.value / max(value, 1e-300)
         ratio = 1.0 if value == bound.value else ratio  # also where no policy can do better
         rows.append(
             {"seed": seed, "at": value_index, "policy": policy, "epsilon": epsilon, "value": ratio, "run": value,

@@ -18,6 +18,7 @@ from builders.product import play
 from reference.drf import PooledJobs, all_fit, dominant_share, pooled_filling
 from skedge.cli.main import app
 from skedge.core.engine.ledger import CHUNKS, PS_TYPE, TYPE
+from skedge.core.errors import PolicyError
 from skedge.core.events import Event
 from skedge.core.kernel.drive import drive_to_end
 from skedge.core.kernel.kernel import Kernel
@@ -28,6 +29,7 @@ from skedge.core.registry import make_policy
 from skedge.policies.drf.progressive_filling import ONE_PS, level_filling, progressive_filling
 from skedge.scenario.file import default_scenario, load_scenario
 from skedge.sim.world import SimulatedWorld
+from skedge.simulate import run
 from skedge.testing import check_policy
 
 bounded = settings(
@@ -164,6 +166,50 @@ def test_a_job_keeps_the_nearest_workers_and_takes_the_fewest_servers_that_hold_
     at_10 = [(server, n) for server, n, start, *_ in where(played, "a") if start == 10]
     assert at_10 == [("s1", 2), ("s2", 1)]
     assert where(played, "b") == [("s0", 2, 10, 13, 17)]
+
+
+def test_fixed_counts_stay_while_a_job_trains() -> None:
+    """a begins alone with all four workers and keeps them; b and c, which wait, get two each when it ends at 5."""
+    jobs = [job("a", 0, 1, 5, chunks=4), job("b", 3, 1, 2, chunks=2), job("c", 4, 1, 3, chunks=4)]
+    s = scenario(jobs, [(4, 3)])
+    played = play(s, make_policy("drf:counts=fixed"))
+    assert where(played, "a") == [("s0", 4, 0, 0, 5)]
+    assert where(played, "b") == [("s0", 2, 5, 5, 7)]
+    assert where(played, "c") == [("s0", 2, 5, 5, 11)]
+    dynamic = play(s, make_policy("drf"))
+    assert [row[:3] for row in where(dynamic, "a")] == [("s0", 4, 0), ("s0", 2, 3)], "b takes two from it"
+
+
+def test_fixed_counts_need_a_ps_that_is_free() -> None:
+    """Two PSs and three workers: b waits for the PS of a, though a worker is free."""
+    jobs = [job("a", 0, 1, 4, chunks=1), job("b", 0, 1, 4, chunks=1), job("c", 1, 1, 4, chunks=1)]
+    played = play(scenario(jobs, [(3, 2)]), make_policy("drf:counts=fixed"))
+    assert where(played, "c") == [("s0", 1, 4, 4, 8)]
+
+
+def test_fixed_counts_go_with_typed_slots_only() -> None:
+    """Elsewhere they are refused."""
+    for name in ("s3", "s4"):
+        with pytest.raises(PolicyError, match=r"^drf: counts=fixed goes with typed slots"):
+            run(default_scenario(name), "drf:counts=fixed")
+
+
+def test_fixed_counts_are_filled_among_the_jobs_that_wait() -> None:
+    """On 60 scenarios: one allocation a job, of as many workers as the plain filling of what is free gives it."""
+    compared = 0
+    for s in random_scenarios(range(60)):
+        if s.cluster.cloud is None:
+            continue
+        slots, chunks, held = int(s.cluster.workers.sum()), s.jobs.chunks.tolist(), dict[int, int]()
+        for _, workers in states(s, "drf:counts=fixed"):
+            stay = {j: n for j, n in held.items() if j in workers}
+            waiting = [j for j in workers if j not in stay]
+            tasks: PooledJobs = [((1,), (0,), int(ONE_PS), chunks[j]) for j in waiting]
+            filling = pooled_filling(tasks, [slots - sum(stay.values())], [slots])
+            assert workers == stay | dict(zip(waiting, filling, strict=True))
+            held = {j: n for j, n in workers.items() if n > 0}
+            compared += len(stay) > 0 and len(waiting) > 0
+    assert compared > 100
 
 
 def test_a_job_whose_type_the_edge_lacks_is_trained_in_the_cloud_by_all_its_chunks() -> None:

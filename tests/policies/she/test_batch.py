@@ -407,6 +407,25 @@ def test_batchsche_takes_the_fewest_worker_slots_where_cost_is_equal() -> None:
     assert earliest.schedule.runs.select("workers", "start", "end").rows() == [(3, 8 * HOUR, 10 * HOUR)]
 
 
+def test_the_printed_tie_takes_the_fewest_workers() -> None:
+    """Work 4.5 slots, D = 3, the batch at 8 owns 8 slots: D_u = 1 ends within them, and ">" keeps it; one server."""
+    made = scenario([((4,), (1,)), ((4,), (1,))], [job("1", 4, 1, 3, 6, (0, 0))])
+    for spec in ("batch:tie=printed", "batchsche:tie=printed"):
+        assert play(made, make_policy(spec)).schedule.runs.select("workers", "start", "end").rows() == [
+            (1, 8 * HOUR, 13 * HOUR)
+        ]
+    assert play(made, make_policy("batch")).schedule.runs["workers"].to_list() == [3]
+
+
+def test_batchsche_can_upload_where_it_places() -> None:
+    """Placed at 2 on one worker: its data are there 8 slots later, at 10; a copy, sent at 1, would be there at 9."""
+    made = scenario([((1,), (1,)), ((1,), (1,))], [job("1", 1, 1, 4, 1, (8, 3))])
+    run = play(made, make_policy("batchsche:upload=where_placed"))
+    assert run.schedule.runs.select("start", "compute_from", "end").rows() == [(2 * HOUR, 10 * HOUR, 11 * HOUR)]
+    assert run.schedule.uploads.select("to_server", "chunks", "start").rows() == [("0", 4, 2 * HOUR)]
+    assert run.schedule.plans.select("from", "to").rows() == [(2 * HOUR, 11 * HOUR)]
+
+
 def test_batchsche_takes_the_earliest_completion_where_cost_and_worker_slots_are_equal() -> None:
     """Work 3 slots, D = 4: one worker takes 3 slots, two 2 (4 worker-slots), three 1: of one and three, three."""
     made = scenario([((4,), (1,))], [job("1", 2, 1, 4, 3, (0,))])

@@ -23,6 +23,8 @@ POLICIES = (
     "batch:cloud_capacity=2,order=shortest",
     "batchsche",
     "batchsche:tie=earliest,cloud_capacity=0",
+    "batch:tie=printed,cloud_capacity=2",
+    "batchsche:tie=printed,upload=where_placed",
 )
 
 

@@ -192,15 +192,21 @@ def _workers(scenario: Scenario, s: Sums, window: tuple[int, int], use: Metrics)
 
     Utilisation: edge worker time held, including uploads of gangs, over workers x makespan (to the end of the last run
     if a failed job ran after the last completion); on servers with resources,
-    the mean over the resources of :func:`.utility.use_by_resource`, which are reported too. Waste: the fraction of all
+    the mean over the resources of :func:`.utility.use_by_resource`, which are reported too. With slots and a horizon
+    also the same over workers x horizon, of what is held up to it. Waste: the fraction of all
     worker time held, including the cloud's, that is due to rounding to slots: for a chunk its slots less its exact
     time, for a gang its computing time less its work; 0 in continuous time.
     """
-    room = float(int(scenario.cluster.workers.sum()) * (window[1] - window[0]))
+    n_workers, horizon = int(scenario.cluster.workers.sum()), scenario.physics.horizon
+    room = float(n_workers * (window[1] - window[0]))
     mean = s.edge_worker_us / room if room else None
+    to_horizon: Metrics = {}
+    if n_workers and horizon is not None and s.edge_worker_us_to_horizon is not None:
+        to_horizon = {"utilisation_to_horizon_share": s.edge_worker_us_to_horizon / (n_workers * horizon)}
     return {
         "utilisation_mean": float(np.mean([share or 0.0 for share in use.values()])) if use else mean,
         "lane_waste_share": s.rounding_us / s.worker_us if s.worker_us else None,
+        **to_horizon,
         **use,
     }
 

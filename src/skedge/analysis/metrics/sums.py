@@ -33,6 +33,8 @@ class Sums(NamedTuple):
         some server (M7). A postponed chunk completes strictly later because of a dispatch (|A_2|).
     worker_us, edge_worker_us, rounding_us
         Worker time held, on the edge alone, and due to rounding to slots [worker-µs].
+    edge_worker_us_to_horizon
+        Worker time held on the edge up to the horizon [worker-µs]; None without one.
     communication_s, upload_chunk_us, uploaded_mb
         Communication time [worker-seconds], upload delays of all chunks [µs], and data uploaded.
     work, work_in_cloud
@@ -53,6 +55,7 @@ class Sums(NamedTuple):
     migrations: int
     worker_us: float
     edge_worker_us: float
+    edge_worker_us_to_horizon: float | None
     rounding_us: float
     communication_s: float
     upload_chunk_us: float
@@ -96,6 +99,7 @@ def sums(c: Columns) -> Sums:
         migrations=migrations,
         worker_us=worker_us,
         edge_worker_us=edge_worker_us,
+        edge_worker_us_to_horizon=_edge_worker_time_to_horizon(c),
         rounding_us=_rounding(c),
         communication_s=communication,
         upload_chunk_us=float((c.uploads["end"] - c.uploads["start"]) @ c.uploads["chunks"]),
@@ -202,6 +206,15 @@ def _worker_time(c: Columns) -> tuple[float, float]:
     t = c.runs
     worker_us = (t["end"] - t["start"]) * t["workers"]
     return float(worker_us.sum(dtype=np.float64)), float(worker_us[t["server"] != cloud_of(c)].sum(dtype=np.float64))
+
+
+def _edge_worker_time_to_horizon(c: Columns) -> float | None:
+    """Worker time held on the edge up to the horizon [worker-µs]; None without one."""
+    t, horizon = c.runs, c.scenario.physics.horizon
+    if horizon is None:
+        return None
+    worker_us = (np.minimum(t["end"], horizon) - np.minimum(t["start"], horizon)) * t["workers"]
+    return float(worker_us[t["server"] != cloud_of(c)].sum(dtype=np.float64))
 
 
 def _rounding(c: Columns) -> float:

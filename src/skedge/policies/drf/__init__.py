@@ -43,8 +43,9 @@ s_i                w_j / workers of the type             max_r (alpha w + beta s
 
 **Deviations.** D1: a job that does not fit drops out and the others continue (a public re-implementation stops there;
 the paper lets the user drop out). *Typed slots*: D2: the PS is no share: each job has one, so it ranks no job; where
-there is no cloud, a job for which none is left gets nothing. D3: She et al. are silent on whether counts are fixed;
-here they are dynamic, and new workers pay the upload. D4: the cloud is excluded, being without limit; it takes only
+there is no cloud, a job for which none is left gets nothing. D3: counts are dynamic, and new workers pay the upload;
+``counts=fixed``: a job that trains keeps its workers, as (2c) and (2d) of She et al. have it, and what is free is
+filled among the jobs that have none. D4: the cloud is excluded, being without limit; it takes only
 what can never run on the edge. D5: k_j is ignored. *Resources*: D6: PD-ORS is silent on when counts change; here at
 every event, from scratch, and a job whose place changes is moved. The horizon plays no part: what is not done by then
 continues.

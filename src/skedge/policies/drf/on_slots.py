@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from skedge.core.engine.apply import apply_all
 from skedge.core.engine.ledger import HELD, TYPE, Case, Ledger
@@ -11,7 +11,7 @@ from skedge.core.engine.step import EVENT, PAUSED, QUIET, step
 from skedge.core.model.cluster import Cluster, Ints, Physics
 from skedge.core.policy import Params
 from skedge.platform.jit import compiled, lean
-from skedge.policies.gangs.edge import ACTIVE, FURTHER, PREEMPTED, admit, begin_orders, order_suspend
+from skedge.policies.gangs.edge import ACTIVE, FURTHER, PREEMPTED, SPARE, admit, begin_orders, order_suspend
 from skedge.policies.gangs.elastic import (
     ElasticPolicy,
     ElasticState,
@@ -29,26 +29,41 @@ if TYPE_CHECKING:
     from numpy.random import Generator
 
 COUNTS = FURTHER + 1
-"""Row of ``EdgeState.lists``: workers of each job in the system under DRF, in the order of ACTIVE."""
+"""Row of ``EdgeState.lists``: workers of each job that is up for selection, in their order."""
+
+
+class DrfState(NamedTuple):
+    """What a compiled decision of DRF keeps.
+
+    Attributes
+    ----------
+    elastic
+        The jobs in the system, and scratch.
+    fixed_counts
+        1: a job that trains keeps the workers that it has; 0: the counts are filled anew at every event.
+    """
+
+    elastic: ElasticState
+    fixed_counts: int
 
 
 @lean
-def decide(case: Case, ledger: Ledger, state: ElasticState, facts: EventFacts, orders: OrderRows) -> None:
+def decide(case: Case, ledger: Ledger, drf: DrfState, facts: EventFacts, orders: OrderRows) -> None:
     """Fill from zero; first take workers from shrinking jobs, then give them to growing jobs.
 
     Parameters
     ----------
     case, ledger, facts
         The run, and what has happened.
-    state
+    drf
         In and out: the jobs in the system.
     orders
         Out.
     """
-    edge, room = state.edge, state.room
+    state, edge, room = drf.elastic, drf.elastic.edge, drf.elastic.room
     admit(case, ledger, edge, facts, orders)
-    jobs, counts = edge.lists[ACTIVE, : edge.lengths[ACTIVE]], edge.lists[COUNTS]
-    fill_room(case, ledger, room, ledger.free)
+    jobs, counts = edge.lists[SPARE, : _selectable(ledger, drf)], edge.lists[COUNTS]
+    fill_room(case, ledger, room, ledger.free, drf.fixed_counts == 1)
     level_filling(jobs, ledger.jobs, room.total, room.ps_left, counts)
     begin_orders(ledger, edge)
     # shrinking jobs come first, as their workers are what the growing ones take
@@ -56,6 +71,18 @@ def decide(case: Case, ledger: Ledger, state: ElasticState, facts: EventFacts, o
         for i in range(len(jobs)):
             if sign * (counts[i] - ledger.jobs[jobs[i], HELD]) > 0:
                 _change(case, ledger, state, jobs[i], counts[i], orders)
+
+
+@lean
+def _selectable(ledger: Ledger, drf: DrfState) -> int:
+    """Write the jobs that are up for selection to SPARE; returns their number."""
+    lists, n = drf.elastic.edge.lists, 0
+    for i in range(drf.elastic.edge.lengths[ACTIVE]):
+        job = lists[ACTIVE, i]
+        if not drf.fixed_counts or ledger.jobs[job, HELD] == 0:
+            lists[SPARE, n] = job
+            n += 1
+    return n
 
 
 @lean
@@ -114,15 +141,15 @@ def _keep_nearest(workers: Ints, delay: Ints, n: int) -> int:
 
 
 @lean
-def run(case: Case, ledger: Ledger, state: ElasticState, facts: EventFacts, orders: OrderRows, events: int) -> int:
-    """At most so many events of a simulation; the same lines in each policy (:mod:`skedge.policies.gangs` says why).
+def run(case: Case, ledger: Ledger, drf: DrfState, facts: EventFacts, orders: OrderRows, events: int) -> int:
+    """At most so many events of a simulation.
 
     Parameters
     ----------
     case, ledger, facts, orders
         The arrays of the run.
-    state
-        That of the policy.
+    drf
+        The state of the policy.
     events
         Most events, at least 1.
 
@@ -133,7 +160,7 @@ def run(case: Case, ledger: Ledger, state: ElasticState, facts: EventFacts, orde
     for _ in range(events):
         outcome = step(case, ledger, facts)
         if outcome == EVENT:
-            decide(case, ledger, state, facts, orders)
+            decide(case, ledger, drf, facts, orders)
             outcome = apply_all(case, ledger, orders)
         if outcome != QUIET:
             return outcome
@@ -141,13 +168,13 @@ def run(case: Case, ledger: Ledger, state: ElasticState, facts: EventFacts, orde
 
 
 @compiled
-def _decide(handle: Any, state: ElasticState) -> None:
-    decide(handle.case, handle.ledger, state, handle.facts, handle.orders)
+def _decide(handle: Any, drf: DrfState) -> None:
+    decide(handle.case, handle.ledger, drf, handle.facts, handle.orders)
 
 
 @compiled
-def _run(handle: Any, state: ElasticState, events: int) -> int:
-    return run(handle.case, handle.ledger, state, handle.facts, handle.orders, events)
+def _run(handle: Any, drf: DrfState, events: int) -> int:
+    return run(handle.case, handle.ledger, drf, handle.facts, handle.orders, events)
 
 
 class DrfOnSlots(ElasticPolicy):
@@ -172,3 +199,7 @@ class DrfOnSlots(ElasticPolicy):
         """
         self.params = params
         self.start(cluster, physics, rng)
+
+    def state(self) -> DrfState:
+        """The arrays of the policy."""
+        return DrfState(ElasticState(self.edge, self.room), int(self.params.counts == "fixed"))

@@ -94,9 +94,9 @@ a_j, D_j           ``arrival``, ``chunks``
 Delta_js           ``upload_delay``
 ================== ==========================================================
 
-Whether uploads and overheads are charged is the scenario's (``charge_upload``, ``checkpoint_overhead``), for all
-policies alike: She et al. ignore both in Fig. 7-8 and charge them in Fig. 9-10. A worker that joins a job that ran
-before pays the overhead; those that continue do not.
+Whether uploads and overheads are charged is the scenario's (``charge_upload``, ``checkpoint_overhead``): She et al.
+have this policy alone ignore both in Fig. 7-8, and charge them in Fig. 9-10. A worker that joins a job that ran before
+pays the overhead; those that continue do not.
 
 **Deviations.** D1: the paper's citation for this baseline is Tiresias, its text shortest-first; this is the text, and
 `tiresias` is the citation. D2: decisions at arrivals and completions, where the paper decides in every slot. D3: the

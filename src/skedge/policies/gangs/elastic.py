@@ -28,7 +28,7 @@ class Room(NamedTuple):
     workers
         Workers by (server, type).
     total, ps_left
-        All workers by type; PSs by type, a large number where the cloud is the fallback.
+        Workers, and PSs, that are up for selection by type; PSs are a large number where the cloud is the fallback.
     ps_free
         PS slots that no job holds, by (server, PS type).
     free, delay, with_data, own, plan
@@ -79,8 +79,8 @@ class ElasticPolicy(EdgePolicy):
 
 
 @lean
-def fill_room(case: Case, ledger: Ledger, room: Room, workers: Ints) -> None:
-    """All jobs are up for selection: there are all PSs to give out.
+def fill_room(case: Case, ledger: Ledger, room: Room, workers: Ints, running_stay: bool) -> None:
+    """Count what there is to give out.
 
     Parameters
     ----------
@@ -90,13 +90,15 @@ def fill_room(case: Case, ledger: Ledger, room: Room, workers: Ints) -> None:
         Out: `workers`, `total` and `ps_left`.
     workers
         Workers that there are to give out, by (server, type).
+    running_stay
+        Whether running jobs keep what they hold; else all workers and PSs are up for selection.
     """
-    count_ps(case, ledger, False, room.ps_left)
+    count_ps(case, ledger, running_stay, room.ps_left)
     for kind in range(len(room.total)):
         room.total[kind] = 0
         for server in range(len(workers)):
             room.workers[server, kind] = workers[server, kind]
-            room.total[kind] += ledger.capacity[server, kind]
+            room.total[kind] += workers[server, kind] if running_stay else ledger.capacity[server, kind]
 
 
 @lean

@@ -69,7 +69,7 @@ def decide(case: Case, ledger: Ledger, state: ElasticState, facts: EventFacts, o
     admit(case, ledger, state.edge, facts, orders)
     _note(ledger, state.edge, facts)
     _rank(case, ledger, state.edge)
-    fill_room(case, ledger, state.room, ledger.capacity)
+    fill_room(case, ledger, state.room, ledger.capacity, False)
     if case.one_server:
         _count_free_ps(case, ledger, state.room.ps_free)
     take(case, ledger, state)

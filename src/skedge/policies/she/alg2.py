@@ -54,6 +54,8 @@ class BatchCase(NamedTuple):
         Length of a slot [µs]; number of the cloud, -1 if there is none.
     one_server
         1 if a job on one edge server with its PS there has xi = 1, too (D9).
+    copies
+        1 if data go to every server from the arrival on (D6); 0 if they go where workers are placed.
     """
 
     rule: PlanComparison
@@ -64,6 +66,7 @@ class BatchCase(NamedTuple):
     slot: int
     cloud: int
     one_server: int
+    copies: int
 
 
 class BatchConditions(NamedTuple):
@@ -279,10 +282,12 @@ def _set_plan(
     """Alg. 2, lines 16 and 17: the rows of the plan, and what `job` holds by it."""
     columns, now, counters = state.jobs[job], conditions.now, state.counters
     workers, ready = np.zeros(len(case.servers), np.int64), now
+    if not case.copies:
+        columns[UPLOAD_START] = now
     for i in range(len(servers)):
         if y[i] > 0:
             workers[servers[i]] = y[i]
-            # copies are uploaded from the arrival on, so mostly all is there at tau_i already
+            # of copies, uploaded from the arrival on, mostly all is there at tau_i already
             ready = max(ready, columns[UPLOAD_START] + upload_delay(conditions.delays, job, servers[i]))
     columns[WORKERS], columns[SLOTS], columns[PLAN_END] = plan.workers, plan.slots, ready + plan.slots * case.slot
     columns[PS_SERVER], columns[FIRST] = servers[plan.ps], counters[PLANS]

@@ -20,6 +20,11 @@ from .prices import LoadProfile, free_units, price, window_price
 NO_PLAN, COST_C, COST_D = -1, 0, 1
 """Kinds of plans: none; workers and PS on one server; spread."""
 
+TIES = ("earliest", "worker_slots", "printed")
+"""Rules for plans of equal cost, by number: see :class:`PlanComparison`."""
+
+EARLIEST, WORKER_SLOTS, PRINTED = range(len(TIES))
+
 
 class DeploymentRequest(NamedTuple):
     """A job to be deployed.
@@ -54,13 +59,14 @@ class PlanComparison(NamedTuple):
     ----------
     literal
         1: Alg. 4 as printed; 0: the exact placement.
-    least_cost
-        1: the least cost, then the fewest worker-slots, then the earliest completion (BatchSche); 0: the largest eta,
-        then the earliest completion.
+    tie
+        Among plans of equal cost, and so of equal eta. EARLIEST: the earliest completion, then one server, then fewer
+        workers. WORKER_SLOTS: first the fewest worker-slots. PRINTED: the first that is tried, as the ">" of line 11
+        keeps it: the fewest workers, then one server.
     """
 
     literal: int
-    least_cost: int
+    tie: int
 
 
 class Deployment(NamedTuple):
@@ -183,7 +189,7 @@ def _plan(
 
 @lean
 def _is_better(a: Deployment, b: Deployment, rule: PlanComparison) -> bool:
-    """Whether `a` beats `b`, which has at most as many workers and was tried first, so it stays at a tie (H7)."""
+    """Whether `a` beats `b`, which has at most as many workers and was tried first (H7)."""
     if a.kind == NO_PLAN:
         return False
     if b.kind == NO_PLAN:
@@ -191,8 +197,10 @@ def _is_better(a: Deployment, b: Deployment, rule: PlanComparison) -> bool:
     # costs are compared absolutely: they are parts of 1, and eta = 1 - cost decides
     if a.cost < b.cost - TOLERANCE or b.cost < a.cost - TOLERANCE:
         return a.cost < b.cost
+    if rule.tie == PRINTED:
+        return False
     size_a, size_b = a.slots * a.workers, b.slots * b.workers
-    if rule.least_cost and size_a != size_b:
+    if rule.tie == WORKER_SLOTS and size_a != size_b:
         return size_a < size_b
     return a.slots < b.slots or (a.slots == b.slots and a.kind < b.kind)
 

@@ -44,6 +44,10 @@ class BatchParams(PricedParams):
     ----------
     strict_upload
         True: data must be on a server before tau_i, as printed; False: by tau_i.
+    tie
+        Among plans of equal utility: ``earliest``, the earliest completion, then one server, then fewer workers;
+        ``printed``, the fewest workers, then one server, as the loop from D_u = 1 up with its ">" has it.
     """
 
     strict_upload: bool = True
+    tie: Literal["earliest", "printed"] = "earliest"

@@ -49,7 +49,7 @@ from .alg2 import (
     job_request,
     with_room,
 )
-from .deployment import PlanComparison, best_plan, cost_d, cost_d_literal
+from .deployment import TIES, PlanComparison, best_plan, cost_d, cost_d_literal
 from .explain import DeploymentSearch, compare_plans
 from .parameters import BatchParams
 from .prices import LoadProfile, empty_profile, from_zero
@@ -102,14 +102,22 @@ class Batch(BasePolicy):
     name: ClassVar[str] = "batch"
     Parameters: ClassVar[type[Params]] = BatchParams
     aware_of_uploads: ClassVar[bool] = True
-    least_cost = False
+
+    @property
+    def copies(self) -> bool:
+        """Whether data go to every server from the arrival on (D6)."""
+        return True
 
     @property
     def guarantees(self) -> Guarantees:
-        """No job is preempted; the parameters of the batches' prices."""
+        """No job is preempted; the parameters of the batches' prices; data are brought ahead only as copies."""
         p = self.params
         prices = {"T": p.T, "F1": p.F1, "F2": p.F2, "normed": p.price_norm == "2TSU"}
-        return Guarantees(preempts="never", batches={**prices, "cloud_capacity": p.cloud_capacity})
+        return Guarantees(
+            uploads=None if self.copies else "with_allocations",
+            preempts="never",
+            batches={**prices, "cloud_capacity": p.cloud_capacity},
+        )
 
     @property
     def may_use_cloud(self) -> bool:
@@ -126,7 +134,7 @@ class Batch(BasePolicy):
         self.waiting: dict[int, list[dict[str, Any]]] = {}
         """Jobs that wait, with their outcomes in earlier batches."""
         self.held: set[int] = set()
-        self.copies: dict[tuple[int, int], Placement] = {}
+        self.placements: dict[tuple[int, int], Placement] = {}
         normed = p.price_norm == "2TSU"
         self.worker_curve = from_zero(p.F1, 2 * p.T * servers * max(len(cluster.worker_types), 1), normed=normed)
         self.ps_curve = from_zero(p.F2, 2 * p.T * servers * max(len(cluster.ps_types), 1), normed=normed)
@@ -134,7 +142,7 @@ class Batch(BasePolicy):
         self.resources = [[WORKER + name for name in cluster.worker_types], [PS + name for name in cluster.ps_types]]
         self.cost_d: DeploymentSearch = cost_d_literal if p.literal_cost_d else cost_d
         self.case = BatchCase(
-            PlanComparison(int(p.literal_cost_d), int(self.least_cost)),
+            PlanComparison(int(p.literal_cost_d), TIES.index(p.tie)),
             # ties go to the edge, then to the lower number (H7)
             np.array(sorted(range(servers), key=lambda s: (s == cluster.cloud, s)), np.int64),
             np.array(cluster.ps_server, np.int64),
@@ -143,6 +151,7 @@ class Batch(BasePolicy):
             physics.slot,
             -1 if cluster.cloud is None else cluster.cloud,
             int(physics.colocation == "one_server"),
+            int(self.copies),
         )
         self.state = empty_state(cluster, *self._empty_profiles())
 
@@ -167,7 +176,7 @@ class Batch(BasePolicy):
             self.waiting.pop(job, None)
             self.held.discard(job)
         if event.servers:
-            self.copies.clear()
+            self.placements.clear()
         for job in event.broken:
             if job in self.held:  # not after an interruption: it waits for another plan
                 yield from self._extend(job, view.now)
@@ -196,7 +205,7 @@ class Batch(BasePolicy):
         return WakeAt(start_of_interval(self.name, self.tau, self.physics.slot, len(self.waiting)))
 
     def _admit(self, job: int, view: View, release: int) -> Iterator[Order]:
-        """Upload the data of a job to every server that could train it, or reject it."""
+        """Reject a job that no server could train; if data go everywhere, upload them to every server that could."""
         self.held.discard(job)
         columns = view.jobs
         kind, ps_kind, chunks = int(columns.worker_type[job]), int(columns.ps_type[job]), int(columns.chunks[job])
@@ -209,16 +218,15 @@ class Batch(BasePolicy):
         # a type that only the cloud has, -1, is the last column of the profiles
         widths = self.case.widths
         self.state.jobs[job, : PS_KIND + 1] = release, view.now, chunks, kind % widths[0], ps_kind % widths[1]
-        placement = self._copies(kind, chunks, view)
-        if placement:
+        if self.copies and (placement := self._placement_of_copies(kind, chunks, view)):
             yield Upload(job, placement, copies=True)
 
-    def _copies(self, kind: int, chunks: int, view: View) -> Placement:
+    def _placement_of_copies(self, kind: int, chunks: int, view: View) -> Placement:
         """All servers that can hold workers of a type, with D_j workers each: the same for equal jobs."""
-        if (kind, chunks) not in self.copies:
+        if (kind, chunks) not in self.placements:
             servers = np.flatnonzero((self.worker_capacity[:, kind] > 0) & view.in_service)
-            self.copies[kind, chunks] = tuple((s, chunks) for s in servers.tolist())
-        return self.copies[kind, chunks]
+            self.placements[kind, chunks] = tuple((s, chunks) for s in servers.tolist())
+        return self.placements[kind, chunks]
 
     # -- Alg. 2 --------------------------------------------------------------------------------------------------
 

@@ -149,19 +149,32 @@ class BatchRun:
         admitted[job] = start
         deployed = np.flatnonzero(admitted >= 0)
         ps = _table(deployed, columns[deployed, PS_SLOT], 1, admitted[deployed], self.ends[deployed])
-        uploaded, target = self._copies()
-        uploads = _table(uploaded, target, columns[uploaded, CHUNKS], columns[uploaded, UPLOAD_START])
-        return admitted, RecordRows(*self._decisions(uploads), ps, uploads, runs)
+        copies = self._copies() if self.policy.copies else np.zeros((0, 4), np.int64)
+        uploads = copies if self.policy.copies else self._uploads_where_placed()
+        return admitted, RecordRows(*self._decisions(copies), ps, uploads, runs)
 
-    def _copies(self) -> tuple[Ints, Ints]:
-        """(job, server) of each upload: to every server with workers of the job's type."""
-        jobs = np.flatnonzero(self.fits)
+    def _copies(self) -> Ints:
+        """A row (job, server, chunks, start) for each server with workers of a job's type."""
+        columns, jobs = self.policy.state.jobs, np.flatnonzero(self.fits)
         i, servers = np.nonzero(self.has_worker[self.scenario.jobs.worker_type[jobs]])
-        return jobs[i], servers
+        return _table(jobs[i], servers, columns[jobs[i], CHUNKS], columns[jobs[i], UPLOAD_START])
 
-    def _decisions(self, uploads: Ints) -> tuple[Ints, Floats]:
+    def _uploads_where_placed(self) -> Ints:
+        """A row (job, server, chunks, start) for each server of a plan: its share of the chunks, in whole ones."""
+        columns, plans = self.policy.state.jobs, self.plans
+        job, server, workers, _, start, _ = plans[plans[:, 2] > 0].T
+        first = np.flatnonzero(np.diff(job, prepend=-1))
+        # shares by cumulated counts, so that they add up to all chunks however they round
+        total = np.cumsum(workers)
+        before = total - workers
+        before -= np.repeat(before[first], np.diff(first, append=len(job)))
+        chunks, n_workers = columns[job, CHUNKS], columns[job, WORKERS]
+        share = chunks * (before + workers) // n_workers - chunks * before // n_workers
+        return _table(job, server, share, start)[share > 0]
+
+    def _decisions(self, copies: Ints) -> tuple[Ints, Floats]:
         """All decisions in order: at one instant those on arrivals come first."""
-        job, server, chunks, start = uploads.T
+        job, server, chunks, start = copies.T
         rejected = np.flatnonzero(~self.fits)
         arrivals = np.concatenate([
             _table(start, job, UPLOAD, server, chunks, COPIED),

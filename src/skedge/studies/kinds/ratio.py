@@ -52,8 +52,6 @@ class Ratio(BaseModel):
         If given, the claim: at each eps the means at any two values differ by less than this part of the mean.
     rises
         True: the ratio is claimed to rise with the value, at each eps.
-    completions
-        True: the ratio is that of total completion times since time 0, instead of those since the jobs' arrivals.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -71,7 +69,6 @@ class Ratio(BaseModel):
     below: float = Field(gt=1)
     flat: float | None = None
     rises: bool = False
-    completions: bool = False
 
     @property
     def all_policies(self) -> tuple[str, ...]:

@@ -82,11 +82,6 @@ class Ratios(BaseModel):
         return (0.0,)
 
     @property
-    def completions(self) -> bool:
-        """The optimum's own objective counts."""
-        return False
-
-    @property
     def _points(self) -> list[dict[str, Any]]:
         """Values of the varied fields by name; no point occurs twice."""
         centre = {axis.vary: self.set[axis.vary] for axis in self.over}

@@ -67,6 +67,9 @@ class Sweep(BaseModel):
         Instead of `vary` and `values`: names, and the fields that each sets.
     with_trace
         True: the arrivals are those of a trace file that the user names; every seed takes another part of it.
+    set_for
+        By a policy's name, fields that are set for its runs alone, on the same jobs: what the paper has one policy
+        ignore.
     policies
         The policies of the claim. The figure's labels are the policies as given.
     beside
@@ -110,6 +113,7 @@ class Sweep(BaseModel):
     cases: dict[str, dict[str, Any]] = {}
     axis: str
     with_trace: bool = False
+    set_for: dict[str, dict[str, Any]] = {}
     policies: list[str] = Field(min_length=1)
     beside: list[str] = []
     best: str | None = None
@@ -133,6 +137,13 @@ class Sweep(BaseModel):
     def _values_are_the_cases(cls, fields: dict[str, Any]) -> dict[str, Any]:
         return {**fields, "values": list(fields["cases"])} if fields.get("cases") else fields
 
+    @model_validator(mode="after")
+    def _fields_are_of_its_policies(self) -> Sweep:
+        names = {_name_of(policy) for policy in (*self.policies, *self.beside)}
+        if unknown := sorted(set(self.set_for) - names):
+            raise ValueError(f"set_for names {unknown[0]}, which is no policy of the study: {', '.join(sorted(names))}")
+        return self
+
     @property
     def metrics(self) -> tuple[str, ...]:
         """All metrics that are measured; claims are about the first."""
@@ -150,16 +161,20 @@ class Sweep(BaseModel):
             raise InputError("this study takes the arrivals of a trace: give --trace FILE, Google's table of jobs")
         if trace is not None and not self.with_trace:
             raise InputError(f"--trace {str(trace)!r}: this study draws its arrivals and takes no trace")
-        for name, data in self._scenarios(seed, trace):
+        for name, fields in self._scenarios():
+            shared_data = self._data(fields, seed, trace)
             for policy in (*self.policies, *self.beside):
+                policy_fields = self.set_for.get(_name_of(policy))
+                data = shared_data if policy_fields is None else self._data(fields | policy_fields, seed, trace)
                 # the policy as written in the file, with its {at}: a line of the figure is one such policy
                 place: dict[str, Value] = {**name, "policy": policy}
                 label = "-".join(str(part) for part in (*place.values(), f"seed{seed}"))
                 yield Simulation(label, policy.format(at=name["at"]), seed, data, place)
 
-    def _scenarios(self, seed: int, trace: Path | None) -> Iterator[tuple[dict[str, Value], dict[str, Any]]]:
+    def _scenarios(self) -> Iterator[tuple[dict[str, Value], dict[str, Any]]]:
+        """Columns that identify a scenario, and the fields that it sets."""
         for value in self.values:
-            yield {"at": value}, self._data(self.set | self._varied(value), seed, trace)
+            yield {"at": value}, self.set | self._varied(value)
 
     def _varied(self, value: Value) -> dict[str, Any]:
         return self.cases.get(str(value), {}) if self.vary is None else {self.vary: value}
@@ -332,6 +347,11 @@ class Sweep(BaseModel):
             yield Part(text, tuple(wide[peak] - wide[value]), numbers)
 
 
+def _name_of(policy: str) -> str:
+    """The registered name of a policy that is given with its parameters."""
+    return policy.partition(":")[0]
+
+
 def _mean(values: pl.Series) -> Cell:
     """The mean of the values that there are, or None."""
     # a run may lack a metric, as a mean over no finished job
@@ -357,11 +377,10 @@ class Gain(Sweep):
     best: str
     variants: dict[str, dict[str, Any]] = Field(min_length=2, max_length=2)
 
-    def _scenarios(self, seed: int, trace: Path | None) -> Iterator[tuple[dict[str, Value], dict[str, Any]]]:
+    def _scenarios(self) -> Iterator[tuple[dict[str, Value], dict[str, Any]]]:
         for variant, fields in self.variants.items():
             for value in self.values:
-                data = self._data(self.set | fields | self._varied(value), seed, trace)
-                yield {"variant": variant, "at": value}, data
+                yield {"variant": variant, "at": value}, self.set | fields | self._varied(value)
 
     def outcome(self, rows: pl.DataFrame) -> Outcome:
         """Judge the ratio of the sums over the seeds of both policies' metrics, by variant."""
