@@ -92,6 +92,10 @@ class Sweep(BaseModel):
         Pairs of values: the metric of the first policy is claimed to be below at the first than at the second.
     rises, falls
         Policies whose metric is claimed to rise, or to fall, with the field.
+    gap_grows
+        Pairs of policies: the lead of the first over the second is claimed to grow with the field.
+    gap_metric
+        If given, the metric of these leads, one of `also`; else that which is compared.
     flat
         If given, the claim: the means of the first policy at any two values differ by less than this part of its mean.
     at_most
@@ -124,6 +128,8 @@ class Sweep(BaseModel):
     below_at: list[tuple[str, str]] = []
     rises: list[str] = []
     falls: list[str] = []
+    gap_grows: list[tuple[str, str]] = []
+    gap_metric: str | None = None
     flat: float | None = Field(None, gt=0)
     at_most: float | None = None
     largest_at: float | None = None
@@ -132,6 +138,12 @@ class Sweep(BaseModel):
     @classmethod
     def _values_are_the_cases(cls, fields: dict[str, Any]) -> dict[str, Any]:
         return {**fields, "values": list(fields["cases"])} if fields.get("cases") else fields
+
+    @model_validator(mode="after")
+    def _measures_its_gaps(self) -> Sweep:
+        if self.gap_metric is not None and self.gap_metric not in self.also:
+            raise ValueError(f"gap_metric {self.gap_metric!r} is none of also: {', '.join(self.also) or 'empty'}")
+        return self
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -219,6 +231,9 @@ class Sweep(BaseModel):
             yield self._trend(by_policy[policy], policy, 1)
         for policy in self.falls:
             yield self._trend(by_policy[policy], policy, -1)
+        for leader, rival in self.gap_grows:
+            lead = self._lead(by_policy, leader, rival, lower=self.lower, metric=self.gap_metric)
+            yield self._grows(lead, leader, rival)
         if self.flat is not None:
             for value_a, value_b in combinations(list[Value](self.values), 2):
                 yield self._flat(first, value_a, value_b, self.flat)
@@ -252,12 +267,27 @@ class Sweep(BaseModel):
         x = tuple(float(i) if isinstance(value, str) else float(value) for i, value in enumerate(values))
         return Line(label, x, means, joined=not self._names)
 
-    def _lead(self, by_policy: dict[str, pl.DataFrame], leader: str, rival: str, *, lower: bool) -> pl.DataFrame:
-        """The lead of one policy over another by seed and value; columns seed, at, value, theirs, lead."""
-        rival_rows = by_policy[rival].select("seed", "at", theirs="value")
+    def _lead(
+        self, by_policy: dict[str, pl.DataFrame], leader: str, rival: str, *, lower: bool, metric: str | None = None
+    ) -> pl.DataFrame:
+        """The lead of one policy over another by seed and value; columns seed, at, value, theirs, lead.
+
+        Parameters
+        ----------
+        by_policy
+            The rows of each policy.
+        leader, rival
+            The two policies.
+        lower
+            Whether lower values are better.
+        metric
+            One of `also`; None: the metric that is compared, as it is compared.
+        """
+        column = metric or "value"
+        rival_rows = by_policy[rival].select("seed", "at", theirs=column)
         # a lead is positive where the policy is better, whichever direction that is
         sign = -1 if lower else 1
-        pairs = by_policy[leader].join(rival_rows, on=["seed", "at"])
+        pairs = by_policy[leader].select("seed", "at", value=column).join(rival_rows, on=["seed", "at"])
         return pairs.with_columns(lead=sign * (pl.col("value") - pl.col("theirs"))).sort("seed", "at")
 
     def _where(self, value: Value) -> str:
