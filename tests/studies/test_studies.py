@@ -199,6 +199,7 @@ def test_only_the_jobs_shown_are_watched() -> None:
 def preemptions(**more: Any) -> Preemptions:
     given: dict[str, Any] = {"policies": ["aonline", "srtf"], "low": "aonline", "jobs": [2, 4], "span_s": 5.0}
     given |= {"factory": "skedge.live.examples:digits", "models": [{"model": "lenet"}, {"model": "resnet"}]}
+    given |= {"gang_share": 1.0}
     return Preemptions(**{"kind": "preemptions", "epochs": (2, 5), "chunks": (1, 3), **given, **more})
 
 
@@ -283,7 +284,8 @@ def test_the_smaller_workloads_of_a_seed_are_parts_of_its_largest() -> None:
 
 def test_a_rate_is_that_of_the_same_seed_and_jobs() -> None:
     """aonline 1 of 2, 3 of 4, 2 of 8, 1 of 2, a sum of two metrics each; below srtf, which is 1 throughout."""
-    given = preemptions().model_dump() | {"kind": "rates", "base": "srtf", "metrics": ["x", "y"], "what": "sum"}
+    given = preemptions().model_dump(exclude={"unit"})
+    given |= {"kind": "rates", "base_policy": "srtf", "metrics": ["x", "y"], "what": "sum"}
     study = Rates(**given)
     values = {"aonline": [[1, 3], [2, 1]], "srtf": [[2, 4], [8, 2]]}
     rows = []

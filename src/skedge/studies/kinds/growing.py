@@ -48,7 +48,7 @@ class Growing(BaseModel):
     epochs: tuple[int, int]
     chunks: tuple[int, int]
     worker_types: list[str] = Field(["gpu"], min_length=1)
-    gang_share: float | None = Field(1.0, gt=0, le=1)
+    gang_share: float | None = Field(None, gt=0, le=1)
 
     def trials(self, shared: Fields, seed: int) -> list[Trial]:
         """Every policy on every number of jobs."""
