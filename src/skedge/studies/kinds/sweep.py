@@ -272,16 +272,7 @@ class Sweep(BaseModel):
     ) -> pl.DataFrame:
         """The lead of one policy over another by seed and value; columns seed, at, value, theirs, lead.
 
-        Parameters
-        ----------
-        by_policy
-            The rows of each policy.
-        leader, rival
-            The two policies.
-        lower
-            Whether lower values are better.
-        metric
-            One of `also`; None: the metric that is compared, as it is compared.
+        With `metric`, one of `also`, it is in that one instead of what is compared.
         """
         column = metric or "value"
         rival_rows = by_policy[rival].select("seed", "at", theirs=column)
