@@ -76,14 +76,14 @@ def test_a_simulated_study_asks_for_scenarios_that_its_policies_fit(path: Path) 
     study = read_study(path)
     settings = study.settings
     assert isinstance(settings, Sweep)
-    assert study.name == path.stem
+    assert f"{study.paper}-{study.figure}" == path.stem
     named = {
         settings.best,
         settings.base_policy,
         *settings.rises,
         *settings.falls,
-        *(p for of in settings.below for p in of),
-        *(settings.busy if isinstance(settings, Course) else ()),
+        *(p for of in (*settings.below, *settings.gap_grows) for p in of),
+        *((*settings.busy, *settings.idle) if isinstance(settings, Course) else ()),
     }
     assert named - {None} <= set(settings.policies)
     if settings.with_trace and not REAL.is_file():
