@@ -270,7 +270,7 @@ def test_a_missing_solver_is_one_sentence(skedge: Command, busy: Path, monkeypat
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (("--problem", "jsac"), "known are chunks, gangs, work, utility, sites"),
+        (("--problem", "jsac"), "known are chunks, gangs, work, fractional, utility, sites"),
         (("--problem", "utility"), "has no problem 'utility'"),
     ],
 )
@@ -289,7 +289,8 @@ def test_bounds_alone_have_no_schedule_to_keep(skedge: Command, busy: Path, tmp_
 
 def test_every_problem_has_a_metric_that_runs_have() -> None:
     resources = resource_scenario(0, physics=resource_scenarios()[0].physics)
-    suited = {"aonline": small_scenario(0), "pdors": resources, "okita": site_scenario(0)}
+    slotted = small_scenario(0, physics=Physics(slotted=True, slot=10 * SECOND))
+    suited = {"aonline": slotted, "pdors": resources, "okita": site_scenario(0)}
     for problem in PROBLEMS.values():
         policy, scenario = next(item for item in suited.items() if problem.applies(item[1]))
         assert run(scenario, policy).metrics[problem.metric] is not None

@@ -199,7 +199,8 @@ def test_only_the_jobs_shown_are_watched() -> None:
 def preemptions(**more: Any) -> Preemptions:
     given: dict[str, Any] = {"policies": ["aonline", "srtf"], "low": "aonline", "jobs": [2, 4], "span_s": 5.0}
     given |= {"factory": "skedge.live.examples:digits", "models": [{"model": "lenet"}, {"model": "resnet"}]}
-    return Preemptions(kind="preemptions", epochs=(2, 5), chunks=(1, 3), **{**given, **more})
+    given |= {"gang_share": 1.0}
+    return Preemptions(**{"kind": "preemptions", "epochs": (2, 5), "chunks": (1, 3), **given, **more})
 
 
 def counted(counts: dict[str, list[list[int]]], study: Preemptions) -> pl.DataFrame:
@@ -213,7 +214,7 @@ def counted(counts: dict[str, list[list[int]]], study: Preemptions) -> pl.DataFr
     return pl.DataFrame(rows)
 
 
-def test_growth_is_the_mean_slope_over_the_seeds_and_low_is_the_lowest_mean() -> None:
+def test_growth_is_the_mean_slope_over_the_seeds_and_low_is_below_the_mean_of_the_others() -> None:
     """aonline 0 -> 2 and 1 -> 1: slopes 1 and 0; mean over all 1. srtf 3 -> 5 both: slope 1, mean 4."""
     study = preemptions()
     outcome = study.outcome(counted({"aonline": [[0, 2], [1, 1]], "srtf": [[3, 5], [3, 5]]}, study))
@@ -227,6 +228,35 @@ def test_growth_is_the_mean_slope_over_the_seeds_and_low_is_the_lowest_mean() ->
         ("srtf", [3.0, 5.0]),
     ]
     assert [row[:2] for row in outcome.rows] == [("aonline", 2), ("aonline", 4), ("srtf", 2), ("srtf", 4)]
+
+
+def test_relatively_low_is_not_the_lowest() -> None:
+    """aonline has 3, srtf 1 and tiresias 9: the others have 5 in the mean. With 3 of tiresias they have 2."""
+    study = preemptions(policies=["aonline", "srtf", "tiresias"])
+    low, lower = [[2, 4]] * 2, [[0, 2]] * 2
+    for highest, verdict in (([[8, 10]] * 2, "y"), ([[2, 4]] * 2, "n")):
+        rows = counted({"aonline": low, "srtf": lower, "tiresias": highest}, study)
+        assert verdicts(study.outcome(repeated(rows, 5)))[-1] == verdict
+
+
+def test_preemptions_may_be_counted_in_workers() -> None:
+    """9 workers in every run, whatever the number of preemptions: nothing grows, nobody is low."""
+    study = preemptions(unit="workers_displaced")
+    rows = repeated(counted({"aonline": [[0, 2], [1, 1]], "srtf": [[3, 5], [3, 5]]}, study), 6)
+    assert verdicts(study.outcome(rows)) == "nnn"
+    assert study.outcome(rows).figure.y == "workers displaced"
+
+
+def test_a_gang_has_a_share_of_its_chunks_or_the_gpus_of_the_trace() -> None:
+    """Half of 4 chunks are 2, a tenth of them is 1 worker; of the trace's jobs 93 % have one GPU."""
+    wide = {"chunks": (4, 4), "jobs": [2, 200]}
+    for share, workers in ((1.0, {4}), (0.5, {2}), (0.1, {1})):
+        assert {one["workers"] for one in preemptions(gang_share=share, **wide).trials(JOB, 0)[-1].jobs} == workers
+    of_trace = [one["workers"] for one in preemptions(gang_share=None, **wide).trials(JOB, 0)[-1].jobs]
+    assert of_trace.count(1) > 170
+    assert 1 < max(of_trace) <= 4
+    types = [one["worker_type"] for one in preemptions(worker_types=["gpu", "cpu"], **wide).trials(JOB, 0)[-1].jobs]
+    assert 60 < types.count("gpu") < 140
 
 
 def test_a_policy_that_does_not_grow_or_is_not_the_lowest_is_told() -> None:
@@ -254,7 +284,8 @@ def test_the_smaller_workloads_of_a_seed_are_parts_of_its_largest() -> None:
 
 def test_a_rate_is_that_of_the_same_seed_and_jobs() -> None:
     """aonline 1 of 2, 3 of 4, 2 of 8, 1 of 2, a sum of two metrics each; below srtf, which is 1 throughout."""
-    given = preemptions().model_dump() | {"kind": "rates", "base": "srtf", "metrics": ["x", "y"], "what": "sum"}
+    given = preemptions().model_dump(exclude={"unit"})
+    given |= {"kind": "rates", "base_policy": "srtf", "metrics": ["x", "y"], "what": "sum"}
     study = Rates(**given)
     values = {"aonline": [[1, 3], [2, 1]], "srtf": [[2, 4], [8, 2]]}
     rows = []

@@ -83,8 +83,8 @@ def test_a_simulated_study_asks_for_scenarios_that_its_policies_fit(path: Path) 
         settings.base_policy,
         *settings.rises,
         *settings.falls,
-        *(p for of in settings.below for p in of),
-        *(settings.busy if isinstance(settings, Course) else ()),
+        *(p for of in (*settings.below, *settings.gap_grows) for p in of),
+        *((*settings.busy, *settings.idle) if isinstance(settings, Course) else ()),
     }
     assert named - {None} <= set(settings.policies)
     if settings.with_trace and not REAL.is_file():
@@ -191,6 +191,25 @@ def test_where_less_is_better_less_wins() -> None:
     assert verdicts(lower.outcome(repeated(rows(a=[[7, 12]], b=[[4, 7]]), 5))) == "nnn"
 
 
+def test_a_gap_grows_in_the_metric_that_is_compared_or_in_another() -> None:
+    """Rates of a 0.5, then 0.75, its lead of b's 0.5, then 0.25; in hours b's lead of a is 10, then 20."""
+    hours = {("a", 10): 10.0, ("a", 20): 60.0, ("b", 10): 20.0, ("b", 20): 80.0}
+    table = repeated(rows(a=[[10, 60]], b=[[20, 80]]), 5)
+    table = table.with_columns(hours=pl.Series([hours[row] for row in table.select("policy", "at").iter_rows()]))
+    claim = {"best": None, "grows": False, "lower": True, "base_policy": "b", "gap_grows": [("a", "b")]}
+    assert verdicts(TWO.model_copy(update=claim).outcome(table)) == "n"
+    assert verdicts(TWO.model_copy(update={**claim, "gap_grows": [("b", "a")]}).outcome(table)) == "y"
+    outcome = TWO.model_copy(update={**claim, "also": ["hours"], "gap_metric": "hours"}).outcome(table)
+    assert verdicts(outcome) == "y"
+    assert [part.text for part in outcome.parts] == ["the gap between a and b grows with the jobs"]
+    assert outcome.parts[0].numbers.startswith("1.0000 [")
+
+
+def test_gaps_are_of_a_metric_that_is_measured() -> None:
+    with pytest.raises(ValueError, match="gap_metric 'hours' is none of also: jct_mean_s"):
+        Sweep(**{**TWO.model_dump(exclude={"grows"}), "also": ["jct_mean_s"], "gap_metric": "hours"})
+
+
 def test_other_claims_by_hand() -> None:
     """a is half of b with 10 jobs and two thirds with 20; a rises from 5 to 8, b from 10 to 12."""
     table = repeated(rows(a=[[5, 8]], b=[[10, 12]]), 5)
@@ -256,6 +275,7 @@ def test_a_course_is_judged_by_its_largest_share() -> None:
         [0.5, 1.0, 0.0],
         [0.2, 0.9, 0.9],
     ]
+    assert verdicts(study.model_copy(update={"busy": ["a"], "idle": ["a", "b"]}).outcome(repeated(table, 5))) == "yyny"
 
 
 def test_a_gain_is_the_ratio_of_means_by_variant() -> None:

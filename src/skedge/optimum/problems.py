@@ -14,6 +14,7 @@ from skedge.core.model.scenario import Scenario
 from skedge.core.model.wording import did_you_mean
 from skedge.core.record.schedule import Schedule
 from skedge.optimum.chunks.bounds import chunk_bounds, number_of_pools
+from skedge.optimum.chunks.fractional import fractional_bounds
 from skedge.optimum.chunks.problem import optimum_of_chunks
 from skedge.optimum.gangs.bounds import gang_bounds
 from skedge.optimum.gangs.problem import one_gang_each, optimum_of_gangs
@@ -62,6 +63,14 @@ class Problem:
     def applies(self, scenario: Scenario) -> bool:
         """Whether a scenario has this problem."""
         return scenario.cluster.kind in self.kinds and self.fits(scenario)
+
+
+def _always(_scenario: Scenario) -> bool:
+    return True
+
+
+def _in_slots(scenario: Scenario) -> bool:
+    return scenario.physics.slotted
 
 
 def _with_utilities(scenario: Scenario) -> bool:
@@ -127,6 +136,18 @@ PROBLEMS: dict[str, Problem] = {
         _all_finished,
         partial(chunk_bounds, family="work"),
         None,
+    ),
+    # after the others: it is below their bounds, and what a paper divides by
+    "fractional": Problem(
+        title="fractional flow time of ILP (4) at zeta = 1 (JSAC'22), below the total JCT of dispatched chunks",
+        metric="jct_total_s",
+        sense="lower",
+        kinds=("slots",),
+        fits=_in_slots,
+        covers=_all_dispatched,
+        bounds=lambda scenario, _fast: fractional_bounds(scenario),
+        optimum=None,
+        part_bounds=fractional_bounds,
     ),
     "utility": Problem(
         title="total utility of the jobs done by the horizon (PD-ORS, DMLRS)",

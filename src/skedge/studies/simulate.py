@@ -25,6 +25,7 @@ from skedge.studies.kinds.ratio import Instance, Ratio
 from skedge.studies.kinds.ratios import Ratios
 from skedge.studies.kinds.sweep import Simulation
 from skedge.studies.reading import with_parameters
+from skedge.studies.trial import displaced_workers
 
 Violations = tuple[str, ...]
 """Rules that a record breaks, one sentence each."""
@@ -37,6 +38,9 @@ Parameters = Mapping[str, Mapping[str, Any]]
 
 LATE = "finished_after_horizon"
 """The metric that every study has beside its own."""
+
+DISPLACED = "workers_displaced"
+"""Preemptions in workers: :func:`~skedge.studies.trial.displaced_workers` of all jobs; no metric of a run has it."""
 
 
 def run_simulations(
@@ -111,6 +115,7 @@ def _simulate_policy(
     numeric = {name: value for name, value in result.metrics.items() if value is None or isinstance(value, int | float)}
     numbers: Numbers = {name: None if value is None else float(value) for name, value in numeric.items()}
     numbers |= {LATE: result.metrics[LATE], "done": _done_share(result), "decisions_s": result.decisions_s}
+    numbers[DISPLACED] = float(sum(displaced_workers(result.schedule.runs).values()))
     return label, numbers | ({BUSY: _busy_shares(result)} if with_course else {}), broken
 
 

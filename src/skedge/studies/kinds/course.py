@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from pydantic import Field
 
+from skedge.core.model.cluster import Floats
 from skedge.studies.figure import Figure, Line
 from skedge.studies.judge import Part
 from skedge.studies.outcome import Outcome, format_cell, mean_of, points
@@ -28,11 +29,14 @@ class Course(Sweep):
         Number of slots that the figure shows.
     busy
         Policies whose share of busy workers is claimed to reach 100 %, at least once.
+    idle
+        Policies whose share is claimed never to reach it.
     """
 
     kind: Literal["course"]  # type: ignore[assignment]
     slots: int = Field(ge=2)
     busy: list[str]
+    idle: list[str] = Field([])
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -47,9 +51,11 @@ class Course(Sweep):
         figure = Figure(
             "Share of busy edge workers over time", "slots", "share of busy workers", lines, guides=((1.0, "all"),)
         )
-        return replace(
-            outcome, parts=(*outcome.parts, *(_reaches_all(name, by_policy[name]) for name in self.busy)), figure=figure
-        )
+        shares = [
+            *(_reaches_all(name, by_policy[name]) for name in self.busy),
+            *(_never_reaches_all(name, by_policy[name]) for name in self.idle),
+        ]
+        return replace(outcome, parts=(*outcome.parts, *shares), figure=figure)
 
     def _course(self, policy: str, courses: pl.Series) -> Line:
         """The mean over the seeds at some forty slots; a run that has ended holds no worker."""
@@ -59,8 +65,21 @@ class Course(Sweep):
         return Line(policy, tuple(map(float, slots)), tuple(map(mean_of, shares)))
 
 
+_ALL = 0.995
+"""The share of busy workers that is 100 % in a figure."""
+
+
 def _reaches_all(policy: str, rows: pl.DataFrame) -> Part:
-    """The part of the claim that the share of busy workers reaches 99.5 %, which is 100 % in a figure."""
-    # one number a seed: the height of the curve
-    largest = np.array([max(course) for course in rows[BUSY].to_list()])
-    return Part(f"{policy} reaches 100 %", tuple(largest - 0.995), f"{format_cell(points(mean_of(largest)), 1)} %")
+    """The part of the claim that the share of busy workers reaches 100 %."""
+    largest = _largest_shares(rows)
+    return Part(f"{policy} reaches 100 %", tuple(largest - _ALL), f"{format_cell(points(mean_of(largest)), 1)} %")
+
+
+def _never_reaches_all(policy: str, rows: pl.DataFrame) -> Part:
+    largest = _largest_shares(rows)
+    return Part(f"{policy} stays below 100 %", tuple(_ALL - largest), f"{format_cell(points(mean_of(largest)), 1)} %")
+
+
+def _largest_shares(rows: pl.DataFrame) -> Floats:
+    """One number a seed: the height of its curve."""
+    return np.array([max(course) for course in rows[BUSY].to_list()])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from numpy.random import default_rng
+import numpy as np
+from numpy.random import Generator, default_rng
 from pydantic import BaseModel, ConfigDict, Field
 
 from skedge.studies.trial import Fields, Trial, seeded
+from skedge.traces.makers.synthetic import GPU_SHARE
 
 _STREAM = 5
 """Stream of a seed from which the jobs are drawn."""
@@ -28,6 +30,11 @@ class Growing(BaseModel):
         The models that the jobs train, in turn: a name and arguments of the factory.
     epochs, chunks
         Ranges of random draws.
+    worker_types
+        Types of workers, of which each job asks for one at random.
+    gang_share
+        A gang's workers as a share of its job's chunks, rounded, at least 1; None: the GPUs of a job of the trace
+        (:data:`skedge.traces.makers.synthetic.GPU_SHARE`), at most its chunks.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -40,6 +47,8 @@ class Growing(BaseModel):
     models: list[dict[str, Any]] = Field(min_length=1)
     epochs: tuple[int, int]
     chunks: tuple[int, int]
+    worker_types: list[str] = Field(["gpu"], min_length=1)
+    gang_share: float | None = Field(None, gt=0, le=1)
 
     def trials(self, shared: Fields, seed: int) -> list[Trial]:
         """Every policy on every number of jobs."""
@@ -51,8 +60,10 @@ class Growing(BaseModel):
         ]
 
     def _draw_jobs(self, shared: Fields, seed: int) -> tuple[Fields, ...]:
-        """The largest workload of a seed; a gang asks for a worker per chunk."""
+        """The largest workload of a seed."""
         rng, drawn_jobs = default_rng([seed, _STREAM]), []
+        # streams of their own, so that a gang's size does not change what else is drawn
+        type_rng, gang_rng = default_rng([seed, _STREAM, 1]), default_rng([seed, _STREAM, 2])
         # job by job, so that a smaller workload is a prefix of the largest one
         for i in range(max(self.jobs)):
             chunks, epochs = (int(rng.integers(*bounds, endpoint=True)) for bounds in (self.chunks, self.epochs))
@@ -62,9 +73,17 @@ class Growing(BaseModel):
                 "arrival_s": round(float(rng.uniform(0, self.span_s)), 3),
                 "epochs": epochs,
                 "chunks": chunks,
-                # policies of gangs ask for `workers`, A_online for `chunks`: the same parallelism
-                "workers": chunks,
+                # policies of gangs ask for `workers`, A_online for `chunks`
+                "workers": self._gang(chunks, gang_rng),
+                "worker_type": str(type_rng.choice(self.worker_types)),
                 "train": {"factory": self.factory, "args": {**model, "chunks": chunks}},
             }
             drawn_jobs.append(seeded({**shared, **job}, seed))
         return tuple(drawn_jobs)
+
+    def _gang(self, chunks: int, rng: Generator) -> int:
+        """A gang's workers."""
+        if self.gang_share is not None:
+            return max(round(self.gang_share * chunks), 1)
+        shares = np.array(list(GPU_SHARE.values()))
+        return min(int(rng.choice(list(GPU_SHARE), p=shares / shares.sum())), chunks)

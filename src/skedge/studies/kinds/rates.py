@@ -21,7 +21,7 @@ class Rates(Growing):
 
     Attributes
     ----------
-    base
+    base_policy
         The policy whose metric is 1.
     metrics
         Names of metrics, whose sum is compared.
@@ -30,7 +30,7 @@ class Rates(Growing):
     """
 
     kind: Literal["rates"]
-    base: str
+    base_policy: str
     metrics: list[str] = Field(min_length=1)
     what: str
 
@@ -43,7 +43,8 @@ class Rates(Growing):
 
     def outcome(self, rows: pl.DataFrame) -> Outcome:
         """Judge whether one policy's rate is the lowest."""
-        base = rows.filter(pl.col("policy") == self.base).select("seed", "jobs", one="value", one_simulated="simulated")
+        base = rows.filter(pl.col("policy") == self.base_policy)
+        base = base.select("seed", "jobs", one="value", one_simulated="simulated")
         # by seed and J: the base policy ran on the same jobs
         rates = rows.join(base, on=["seed", "jobs"]).with_columns(
             rate=pl.col("value") / pl.col("one"), rate_simulated=pl.col("simulated") / pl.col("one_simulated")

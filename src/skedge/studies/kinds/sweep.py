@@ -95,6 +95,10 @@ class Sweep(BaseModel):
         Pairs of values: the metric of the first policy is claimed to be below at the first than at the second.
     rises, falls
         Policies whose metric is claimed to rise, or to fall, with the field.
+    gap_grows
+        Pairs of policies: the lead of the first over the second is claimed to grow with the field.
+    gap_metric
+        If given, the metric of these leads, one of `also`; else that which is compared.
     flat
         If given, the claim: the means of the first policy at any two values differ by less than this part of its mean.
     at_most
@@ -128,6 +132,8 @@ class Sweep(BaseModel):
     below_at: list[tuple[str, str]] = []
     rises: list[str] = []
     falls: list[str] = []
+    gap_grows: list[tuple[str, str]] = []
+    gap_metric: str | None = None
     flat: float | None = Field(None, gt=0)
     at_most: float | None = None
     largest_at: float | None = None
@@ -138,10 +144,9 @@ class Sweep(BaseModel):
         return {**fields, "values": list(fields["cases"])} if fields.get("cases") else fields
 
     @model_validator(mode="after")
-    def _fields_are_of_its_policies(self) -> Sweep:
-        names = {_name_of(policy) for policy in (*self.policies, *self.beside)}
-        if unknown := sorted(set(self.set_for) - names):
-            raise ValueError(f"set_for names {unknown[0]}, which is no policy of the study: {', '.join(sorted(names))}")
+    def _measures_its_gaps(self) -> Sweep:
+        if self.gap_metric is not None and self.gap_metric not in self.also:
+            raise ValueError(f"gap_metric {self.gap_metric!r} is none of also: {', '.join(self.also) or 'empty'}")
         return self
 
     @property
@@ -234,6 +239,9 @@ class Sweep(BaseModel):
             yield self._trend(by_policy[policy], policy, 1)
         for policy in self.falls:
             yield self._trend(by_policy[policy], policy, -1)
+        for leader, rival in self.gap_grows:
+            lead = self._lead(by_policy, leader, rival, lower=self.lower, metric=self.gap_metric)
+            yield self._grows(lead, leader, rival)
         if self.flat is not None:
             for value_a, value_b in combinations(list[Value](self.values), 2):
                 yield self._flat(first, value_a, value_b, self.flat)
@@ -267,12 +275,18 @@ class Sweep(BaseModel):
         x = tuple(float(i) if isinstance(value, str) else float(value) for i, value in enumerate(values))
         return Line(label, x, means, joined=not self._names)
 
-    def _lead(self, by_policy: dict[str, pl.DataFrame], leader: str, rival: str, *, lower: bool) -> pl.DataFrame:
-        """The lead of one policy over another by seed and value; columns seed, at, value, theirs, lead."""
-        rival_rows = by_policy[rival].select("seed", "at", theirs="value")
+    def _lead(
+        self, by_policy: dict[str, pl.DataFrame], leader: str, rival: str, *, lower: bool, metric: str | None = None
+    ) -> pl.DataFrame:
+        """The lead of one policy over another by seed and value; columns seed, at, value, theirs, lead.
+
+        With `metric`, one of `also`, it is in that one instead of what is compared.
+        """
+        column = metric or "value"
+        rival_rows = by_policy[rival].select("seed", "at", theirs=column)
         # a lead is positive where the policy is better, whichever direction that is
         sign = -1 if lower else 1
-        pairs = by_policy[leader].join(rival_rows, on=["seed", "at"])
+        pairs = by_policy[leader].select("seed", "at", value=column).join(rival_rows, on=["seed", "at"])
         return pairs.with_columns(lead=sign * (pl.col("value") - pl.col("theirs"))).sort("seed", "at")
 
     def _where(self, value: Value) -> str:
