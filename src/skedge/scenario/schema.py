@@ -140,9 +140,10 @@ class DrawForm(_Form):
     resources: dict[Name, Amount] | None = Field(
         None, min_length=1, description="with servers: resources of each machine, instead of slots"
     )
-    shapes: Literal["ec2"] | None = Field(
-        None, description="with servers: resources of random Amazon P2, P3 or G3 instances"
+    shapes: Literal["ec2", "ec2-largest"] | None = Field(
+        None, description="with servers: resources of random Amazon P2, P3 or G3 instances; or of the largest of each"
     )
+    instances: Slots = Field(1, ge=1, description="with shapes: instances that a site has")
 
     @model_validator(mode="after")
     def _one_size(self) -> DrawForm:
@@ -151,8 +152,10 @@ class DrawForm(_Form):
             raise ValueError("gpus_per_server does not go with machines, a list that has each machine's GPUs")
         if "load_over" in self.model_fields_set and self.load is None:
             raise ValueError("load_over goes with load, which is missing")
+        if "instances" in self.model_fields_set and self.shapes is None:
+            raise ValueError("instances goes with shapes, which is missing")
         for name, reason in (("resources", "of which all machines have the same"), ("shapes", "which say all")):
-            extra = sorted(self.model_fields_set - {"servers", name})
+            extra = sorted(self.model_fields_set - {"servers", "instances", name})
             if getattr(self, name) is not None and extra:
                 raise ValueError(f"{extra[0]} does not go with {name}, {reason}")
         return self
@@ -447,6 +450,9 @@ class WorkloadForm(_Form):
     height: PositiveRange | None = None
     target: NumberRange | None = None
     site_chunks: CountRange | None = None
+    job_chunks: list[Annotated[int, Field(ge=1), BeforeValidator(no_bool)]] | None = Field(
+        None, min_length=1, description="instead of site_chunks: numbers of a job's chunks, one drawn, spread evenly"
+    )
     slot_chunks: PositiveRange | None = None
     exchange_mb: NumberRange | None = None
     latency: Literal["exponential", "linear", "piecewise"] | None = None
@@ -481,6 +487,8 @@ class WorkloadForm(_Form):
                 raise ValueError(f"{name} does not go with upload_share, by which uploads do not depend on sizes")
         if self.data_mb is not None and self.chunk_mb is not None:
             raise ValueError("data_mb and chunk_mb: each determines the size of a chunk; give one of them")
+        if self.site_chunks is not None and self.job_chunks is not None:
+            raise ValueError("site_chunks and job_chunks: each determines the data of a job; give one of them")
         if self.cloud_factor is not None and self.upload_share is None:
             raise ValueError("cloud_factor goes with upload_share; without it give cloud_mbps")
         return self
@@ -523,7 +531,7 @@ PDORS_OPTIONS: Mapping[str, str] = {
 """Fields for ``make: pdors`` and their names in :class:`skedge.traces.makers.value_jobs.ValueRanges`."""
 _LATENCIES = ("latency", "tau", "rate", "base", "early", "late", "deadline")
 OKITA_OPTIONS: Mapping[str, str] = {
-    name: name for name in ("site_chunks", "chunk_mb", "slot_chunks", "exchange_mb", *_NEEDS, *_LATENCIES)
+    name: name for name in ("site_chunks", "job_chunks", "chunk_mb", "slot_chunks", "exchange_mb", *_NEEDS, *_LATENCIES)
 }
 """Fields for ``make: okita`` and their names in :class:`skedge.traces.makers.site_jobs.SiteRanges`."""
 _OPTIONS: Mapping[str, Mapping[str, str]] = {
