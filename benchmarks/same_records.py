@@ -67,6 +67,7 @@ VARIANTS = (
     "fifo:rule=earliest_server",
     "pdors:completion=index,levels=7",
     "pdors:cover_soft=true,tries=2",
+    "pdors:repair=false,tries=2",
     "pdors:gain=eq30,relaxation=highs,levels=5",
     "pdors:theta=exact,levels=3",
     "oasis:completion=index,levels=200",

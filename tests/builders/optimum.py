@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,11 @@ from skedge.core.model.time import SECOND
 from skedge.core.model.value import Sigmoid
 
 
-def tiny_utility(seed: int) -> Scenario:
-    """Two machines, three jobs, four slots; a worker takes a unit of memory and some GPUs."""
+def tiny_utility(seed: int, *, flat: bool = False) -> Scenario:
+    """Two machines, three jobs, four slots; a worker takes a unit of memory and some GPUs.
+
+    With `flat` every job is worth 1 whenever it is complete.
+    """
     rng, slot = np.random.default_rng(seed), 10 * SECOND
     cluster = Cluster([Server(f"m{i}", capacity={"gpu": float(rng.integers(1, 3)), "memory": 4.0}) for i in range(2)])
     jobs = [
@@ -37,6 +41,8 @@ def tiny_utility(seed: int) -> Scenario:
         )
         for i in range(3)
     ]
+    if flat:
+        jobs = [replace(job, utility=Sigmoid(2, 0, 1)) for job in jobs]
     table, given = job_table(jobs)
     physics = Physics(slotted=True, slot=slot, colocation="one_server", horizon=4 * slot)
     return Scenario(cluster, Jobs(table, cluster, given), physics, seed, f"tiny-{seed}")

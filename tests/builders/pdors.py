@@ -73,7 +73,7 @@ def make(jobs: list[TrainingJob], capacity: Floats, horizon: int, seed: int = 1,
     return PdorsAdmission(capacity, horizon, prices, np.random.default_rng(seed), PdorsParams(**params))
 
 
-def the_quick_path_is_the_plain_path(seed: int, gain: float) -> None:
+def the_quick_path_is_the_plain_path(seed: int, gain: float, *, repair: bool = True) -> None:
     """Same costs and placements for the same draws, in every slot and at every level.
 
     Where worker and PS ask for resources in the same proportion they can change places at no cost: the relaxation then
@@ -81,7 +81,7 @@ def the_quick_path_is_the_plain_path(seed: int, gain: float) -> None:
     """
     jobs, capacity, horizon, rng = instance(seed, small=False)
     assume(np.linalg.matrix_rank(np.stack(jobs[0].demands)) == 2)
-    quick = make(jobs, capacity, horizon, seed, gain=gain, tries=7)
+    quick = make(jobs, capacity, horizon, seed, gain=gain, tries=7, repair=repair)
     load_at_random(quick, rng)
     draws = np.random.default_rng(seed)
     job = jobs[0]
@@ -90,7 +90,7 @@ def the_quick_path_is_the_plain_path(seed: int, gain: float) -> None:
         free, prices = quick.ledger.free(job.arrival + t).tolist(), quick.ledger.price[job.arrival + t].tolist()
         for v in range(1, theta.shape[1]):
             cost, where = plain.internal(job, free, prices, v)
-            other, outside = plain.rounded(job, free, prices, v, draws, gain, tries=7)
+            other, outside = plain.rounded(job, free, prices, v, rng=draws, gain=gain, tries=7, repair=repair)
             if plain.below(other, cost):
                 cost, where = other, outside
             assert theta[t, v] == pytest.approx(cost, rel=1e-9)
@@ -99,16 +99,16 @@ def the_quick_path_is_the_plain_path(seed: int, gain: float) -> None:
                 assert enumerated.as_placement(part, len(capacity)) == where
 
 
-def all_jobs_are_offered_as_by_the_plain_path(seed: int) -> bool:
+def all_jobs_are_offered_as_by_the_plain_path(seed: int, *, repair: bool = True) -> bool:
     """Alg. 1 to 4 on loads at random, with the same draws: payoffs and schedules. False if no job is admitted.
 
     As in :func:`the_quick_path_is_the_plain_path`, workers and PSs must differ in what they ask for.
     """
     jobs, capacity, horizon, rng = instance(seed, small=False)
     assume(all(np.linalg.matrix_rank(np.stack(job.demands)) == 2 for job in jobs))
-    quick = make(jobs, capacity, horizon, seed, gain=1.0, tries=7)
+    quick = make(jobs, capacity, horizon, seed, gain=1.0, tries=7, repair=repair)
     load_at_random(quick, rng)
-    theta = partial(plain.alg_4, rng=np.random.default_rng(seed), gain=1.0, tries=7)
+    theta = partial(plain.alg_4, rng=np.random.default_rng(seed), gain=1.0, tries=7, repair=repair)
     offers = plain.pd_ors(jobs, capacity.tolist(), horizon, theta, quick.ledger.load.copy())
     admitted = 0
     for job, offer in zip(jobs, offers, strict=True):

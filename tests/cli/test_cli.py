@@ -393,7 +393,7 @@ DEFAULTS = {
     "optimus": "speed=known,samples=8,noise=0.1,servers=ratio,skip=false",
     "pdors": (
         "levels=auto,completion=end,price_source=trace,low=none,high=none,mu=none,theta=rounded,"
-        "relaxation=parametric,gain=1.0,delta=0.1,tries=50,cover_soft=false,"
+        "relaxation=parametric,gain=1.0,delta=0.1,tries=50,cover_soft=false,repair=true,"
         "milp_after_repair=false,time_limit=60.0"
     ),
     "preemptive": "",

@@ -26,6 +26,7 @@ from skedge.optimum.problems import PROBLEMS, Reference, covering_problems, part
 from skedge.optimum.types import Bound, best_bound
 from skedge.optimum.utility.bounds import utility_bounds
 from skedge.optimum.utility.columns_lp import columns, dual
+from skedge.optimum.utility.counts import most_completed
 from skedge.optimum.utility.job_slots import job_slots
 from skedge.optimum.utility.problem import SOLVERS as UTILITY_SOLVERS
 from skedge.optimum.utility.problem import optimum_of_utility
@@ -103,6 +104,37 @@ def test_no_run_is_worth_more_than_a_bound(seed: int) -> None:
     bounds = utility_bounds(scenario)
     for policy in ("pdors", "fifo", "drf", "oasis"):
         assert run(scenario, policy).metrics["utility_total"] <= min(b.value for b in bounds), policy
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_schedule_completes_more_jobs_than_the_bound(seed: int) -> None:
+    """Where every job is worth 1, the most utility is the largest number of jobs; all schedules are tried."""
+    scenario = tiny_utility(seed, flat=True)
+    most = most_completed(scenario)
+    assert most is not None
+    assert round(most_utility(scenario)) <= most
+
+
+def test_capacity_and_the_time_left_bound_the_number_of_jobs() -> None:
+    """One GPU, five slots, jobs of two slots each: of six at 0 two are complete in time, and a half; of those that come
+    in slot 3 one is, and of those in slot 4 none can be. Without a horizon nothing bounds them."""
+    slot = 10 * SECOND
+    cluster = Cluster([Server("m", capacity={"gpu": 1.0, "cpu": 9.0})])
+    fields: dict[str, Any] = {
+        "batch": 1, "worker_needs": {"gpu": 1.0}, "ps_needs": {"cpu": 1.0}, "epochs": 1, "chunks": 1,
+        "minibatches": 20, "minibatch_s": 1.0, "utility": Sigmoid(2, 0, 1),
+    }  # fmt: skip
+
+    def most(*slots: int, horizon: int | None = 5 * slot) -> int | None:
+        table, given = job_table([Job(str(i), 10.0 * at, **fields) for i, at in enumerate(slots)])
+        physics = Physics(slotted=True, slot=slot, horizon=horizon)
+        return most_completed(Scenario(cluster, Jobs(table, cluster, given), physics))
+
+    assert most(0, 0, 0, 0, 0, 0) == 2
+    assert most(3, 3, 3) == 1
+    assert most(0, 3, 3, 3) == 2, "two slots are left for those that come late"
+    assert most(4, 4) == 0
+    assert most(0, horizon=None) is None
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])

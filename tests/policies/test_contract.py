@@ -56,6 +56,7 @@ SPECS = [
     "pdors",
     "pdors:completion=index,levels=7",
     "pdors:cover_soft=true,tries=2",
+    "pdors:repair=false,tries=2",
     "pdors:gain=eq30,relaxation=highs,levels=2",
     "pdors:theta=exact,levels=2",
     "oasis",

@@ -180,6 +180,8 @@ ROWS: tuple[Row, ...] = (
     *(Row("pdors", f"gain={gain}", partial(pdors.the_quick_path_is_the_plain_path, gain=gain))
       for gain in (0.7, 1.0, 1.3)),
     Row("pdors", "all jobs", pdors.all_jobs_are_offered_as_by_the_plain_path),
+    Row("pdors", "repair=false", partial(pdors.the_quick_path_is_the_plain_path, gain=1.0, repair=False)),
+    Row("pdors", "repair=false, all jobs", partial(pdors.all_jobs_are_offered_as_by_the_plain_path, repair=False)),
     Row("pdors", "theta=exact", pdors.theta_is_the_optimum_of_all_placements),
     Row("pdors", "theta=exact, payoff", pdors.the_payoff_is_the_best_of_all_completions),
     Row("oasis", "beside exact pdors", pdors.oasis_is_exact_pdors_where_nothing_can_share_a_machine),

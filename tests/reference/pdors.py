@@ -191,7 +191,7 @@ def alg_3(
 
 
 def alg_4(
-    job: TrainingJob, free: Table, prices: Table, v: int, *, rng: Generator, gain: float, tries: int
+    job: TrainingJob, free: Table, prices: Table, v: int, *, rng: Generator, gain: float, tries: int, repair: bool
 ) -> tuple[float, Placement | None]:
     """Alg. 4: theta(t, v), the cheaper of the internal and the external case (line 12).
 
@@ -203,11 +203,11 @@ def alg_4(
         Of the slot.
     v
         Levels of work, 1 or more.
-    rng, gain, tries
-        For the draws; G_delta; S.
+    rng, gain, tries, repair
+        As in :func:`rounded`.
     """
     cost, placement = internal(job, free, prices, v)
-    external_cost, external_placement = rounded(job, free, prices, v, rng, gain, tries)
+    external_cost, external_placement = rounded(job, free, prices, v, rng=rng, gain=gain, tries=tries, repair=repair)
     return (external_cost, external_placement) if below(external_cost, cost) else (cost, placement)
 
 
@@ -224,9 +224,9 @@ def internal(job: TrainingJob, free: Table, prices: Table, v: int) -> tuple[floa
 
 
 def rounded(
-    job: TrainingJob, free: Table, prices: Table, v: int, rng: Generator, gain: float, tries: int
-) -> tuple[float, Placement | None]:  # fmt: skip
-    """Alg. 4 lines 8-11: round the relaxation, up to `tries` times (P14), then the repair.
+    job: TrainingJob, free: Table, prices: Table, v: int, *, rng: Generator, gain: float, tries: int, repair: bool
+) -> tuple[float, Placement | None]:
+    """Alg. 4 lines 8-11: round the relaxation, up to `tries` times (P14); infeasible if none holds, or repaired.
 
     Parameters
     ----------
@@ -238,6 +238,8 @@ def rounded(
         G_delta.
     tries
         S.
+    repair
+        False, as printed: without a feasible rounding there is no placement. True: the last one is repaired (P15).
     """
     need = v * quantum(job) * rate_time(job, inside=False)
     if up(need) > job.batch:
@@ -262,7 +264,7 @@ def rounded(
             and price_of(job, prices, placement) < best
         ):
             best, cheapest = price_of(job, prices, placement), placement
-    if cheapest is None:
+    if cheapest is None and repair:
         cheapest = repaired(job, free, prices, up(need), w, s)
         best = INF if cheapest is None else price_of(job, prices, cheapest)
     return best, cheapest

@@ -16,7 +16,7 @@ from skedge.core.model.latency import Exponential, Linear, Piecewise
 from skedge.core.model.scenario import Scenario
 from skedge.scenario.file import default_scenario, load_scenario, scenario_from_dict
 from skedge.scenario.save import save_scenario
-from skedge.scenario.site_draw import EC2
+from skedge.scenario.site_draw import EC2, LARGEST, STORAGE_GB
 from skedge.simulate import run
 
 EDGE = TRACES / "edge"
@@ -142,6 +142,34 @@ def test_the_papers_setting_is_in_its_ranges() -> None:
     assert 30 <= exchange.min() <= exchange.max() <= 575
     assert all(isinstance(f, Exponential) and 20 <= f.tau <= 100 and f.rate == 0.25 for f in jobs.latency)
     assert set((jobs.arrival % scenario.physics.slot).tolist()) == {0}
+
+
+def test_sites_may_be_the_largest_instances_or_have_several() -> None:
+    """Each site's GPUs, vCPUs and memory are those of its instances together; fewer sites are the first of more."""
+
+    def sites(**draw: Any) -> np.ndarray:
+        data = small() | {"cluster": {"draw": draw, "transfer_cost": {"range": [0.02, 0.08]}}}
+        data["workload"] = {"synthetic": {"jobs": 1, "span": "1h", "arrivals": "uniform"}, "make": "okita"}
+        return load(data).cluster.amounts
+
+    largest = sites(servers=40, shapes="ec2-largest")
+    assert {tuple(row[:3]) for row in largest.tolist()} == {EC2[name] for name in LARGEST}
+    pairs = {tuple(np.add(a, b)) for a in EC2.values() for b in EC2.values()}
+    two = sites(servers=40, shapes="ec2", instances=2)
+    assert {tuple(row[:3]) for row in two.tolist()} <= pairs
+    assert set(two[:, 3]) == {2 * STORAGE_GB}
+    assert (sites(servers=7, shapes="ec2", instances=2) == two[:7]).all()
+
+
+def test_a_jobs_data_may_be_given_in_all() -> None:
+    """One of the numbers, spread so that no two sites differ by more than a chunk."""
+    data = small() | {"cluster": {"draw": {"servers": 9, "shapes": "ec2"}, "transfer_cost": {"range": [0.02, 0.08]}}}
+    synthetic = {"jobs": 60, "span": "1h", "arrivals": "uniform"}
+    data["workload"] = {"synthetic": synthetic, "make": "okita", "job_chunks": [27, 115, 150]}
+    chunks = load(data).jobs.data
+    assert set(chunks.sum(axis=1)) == {27, 115, 150}
+    assert set(chunks.max(axis=1) - chunks.min(axis=1)) == {0, 1}
+    assert (chunks > chunks.min(axis=1)[:, None]).any(axis=0).all(), "each site has the chunk more for some job"
 
 
 def drawn(servers: int, cost: dict[str, Any], base: Path) -> Any:

@@ -12,6 +12,8 @@ from skedge.studies.kinds.ratios import Ratios
 from skedge.studies.simulate import compare_with_bounds
 from skedge.studies.study import find_study
 
+SOLVED = {"best": 1.0, "bound": 1.0}
+
 
 def settings(**more: object) -> Ratios:
     """Sites 2 and 3 with 5 jobs, jobs 5 and 9 at 2 sites: three points."""
@@ -41,6 +43,7 @@ def rows(okita: list[float], fifo: list[float]) -> pl.DataFrame:
                 "policy": policy,
                 "value": value,
                 "done": 1.0,
+                "rejected": 0,
                 "best": 10.0,
                 "bound": 9.0 if at else 10.0,
             }
@@ -73,6 +76,30 @@ def test_every_mean_ratio_of_the_first_must_be_below_the_claim() -> None:
     assert found.parts[2].numbers.startswith("1.300 [")
 
 
+def test_an_instance_of_which_a_policy_leaves_jobs_out_is_not_compared() -> None:
+    """In one of six seeds FIFO rejects a job at the first point, and costs less for it: five seeds are left there."""
+    table = repeated(rows([1.0, 1.2, 1.3], [1.1, 1.3, 1.4]), 6).with_columns(
+        rejected=pl.when((pl.col("seed") == 3) & (pl.col("at") == 0) & (pl.col("policy") == "fifo"))
+        .then(1)
+        .otherwise(0)
+    )
+    found = settings().outcome(table)
+    assert [len(part.values) for part in found.parts if isinstance(part.values, tuple)] == [5, 6, 6]
+    assert "; 1 of which a policy leaves jobs out, not compared" in found.parts[0].numbers
+    beside = settings(policies=["okita"], beside=["fifo"], below=1.25).outcome(table)
+    assert [len(part.values) for part in beside.parts if isinstance(part.values, tuple)] == [6, 6, 6]
+
+
+def test_the_mean_and_the_pseudo_median_are_both_said() -> None:
+    """Of 1, 1, 1, 1, 2 the mean is 1.2 and the median of the means of all pairs is 1: 10 of the 15 are."""
+    table = pl.concat([rows([r] * 3, [2.0] * 3).with_columns(seed=i) for i, r in enumerate([1.0, 1.0, 1.0, 1.0, 2.0])])
+    found = settings(below=1.8).outcome(table)
+    assert "in the mean, 1.000 in the pseudo-median" in found.parts[0].numbers
+    assert found.parts[0].numbers.startswith("1.200")
+    assert found.columns[-2:] == ("mean ratio", "pseudo-median")
+    assert found.rows[0][-1] == "1.000"
+
+
 def test_the_shipped_studies_name_sites_and_jobs() -> None:
     for figure in ("fig7", "fig8"):
         found = find_study("okita", figure).settings
@@ -85,7 +112,16 @@ def test_the_shipped_studies_name_sites_and_jobs() -> None:
 def _level(of: Ratios) -> pl.DataFrame:
     return pl.DataFrame(
         [
-            {"seed": 0, "at": one.at, "policy": policy, "value": 1.0, "done": 1.0, "best": 1.0, "bound": 1.0}
+            {
+                "seed": 0,
+                "at": one.at,
+                "policy": policy,
+                "value": 1.0,
+                "done": 1.0,
+                "rejected": 0,
+                "best": 1.0,
+                "bound": 1.0,
+            }
             for policy in of.all_policies
             for one in of.instances(0)
         ]

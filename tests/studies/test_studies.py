@@ -22,10 +22,10 @@ from skedge.studies.kinds.curves import Curves
 from skedge.studies.kinds.disturbed import Disturbed
 from skedge.studies.kinds.preemptions import Preemptions
 from skedge.studies.kinds.rates import Rates
-from skedge.studies.outcome import format_cell, mean_of, points, slope
+from skedge.studies.outcome import Outcome, format_cell, mean_of, points, slope
 from skedge.studies.page import StudyResults, page, write_findings
 from skedge.studies.study import Study, find_study, read_study, studies_of
-from skedge.studies.trial import Trial, TrialResult, displaced_workers, seeded
+from skedge.studies.trial import Trial, TrialResult, deployments, displaced_workers, seeded
 
 Skedge = Callable[..., Any]
 FILES = sorted(Path(str(importlib.resources.files("skedge.studies")), "figures").glob("*.toml"))
@@ -191,6 +191,43 @@ def test_only_the_jobs_shown_are_watched() -> None:
     (trial,) = curves(shown=["a"]).trials(JOB, 3)
     assert trial.watched == {"a"}
     assert [one["id"] for one in trial.jobs] == ["a", "b"]
+
+
+def test_a_job_that_moves_is_compared_with_its_training_alone() -> None:
+    """By hand: 0.90 and 0.94 among others, 0.91 and 0.94 alone: -0.5 points in the mean, within 2 but not within 0.3.
+
+    The study is void where a job was not moved, or moved alone.
+    """
+
+    def outcome(margin: float, moves: int = 3, alone: int = 1) -> Outcome:
+        study = curves(shown=["a"], undisturbed="fifo", margin=margin)
+        rows = []
+        for seed, (among, unmoved) in enumerate([(0.9, 0.91), (0.94, 0.94)]):
+            for trial, last, count in zip(study.trials(JOB, seed), (among, unmoved), (moves, alone), strict=True):
+                curve = {"a": [(1, 0.1), (2, 0.9), (3, last), (4, last)]}
+                rows += study.rows(TrialResult(trial, {}, {}, deployments={"a": count}, curves=curve))
+        return study.outcome(repeated(pl.DataFrame(rows), 20))
+
+    assert verdicts(outcome(0.02)) == "yyyy"
+    assert outcome(0.02).parts[2].numbers.startswith("-0.500 [")
+    assert verdicts(outcome(0.003)) == "yyny"
+    assert verdicts(outcome(0.02, moves=1)) == "yyyn"
+    assert verdicts(outcome(0.02, alone=2)) == "yyyn"
+
+
+def test_placements_are_counted_one_after_another() -> None:
+    """Job 0 stands at x twice, then at x and y, then at x again: three; job 1 never moves."""
+    rows = [
+        (0, "x", 1, 0),
+        (0, "x", 1, 5),
+        (0, "x", 1, 9),
+        (0, "y", 2, 9),
+        (0, "x", 1, 12),
+        (1, "y", 1, 0),
+        (1, "y", 1, 7),
+    ]
+    runs = pl.DataFrame(rows, ["job", "server", "workers", "start"], orient="row")
+    assert deployments(runs) == {0: 3, 1: 1}
 
 
 # --- Fig. 5

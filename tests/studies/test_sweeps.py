@@ -184,6 +184,17 @@ def test_policies_beside_are_shown_and_not_judged() -> None:
     assert {one.policy for one in study.simulations(0, None)} == {"a", "b", "c"}
 
 
+def test_the_bound_on_the_jobs_that_can_be_complete_may_be_shown() -> None:
+    """Of 30 jobs of PD-ORS on 3 machines most cannot be complete by T; no policy completes more than the bound."""
+    sizes = {"set": {"cluster.draw.servers": 3}, "values": [30], "policies": ["fifo", "drf"], "best": None}
+    study = TWO.model_copy(update=sizes | {"also": ["completable_jobs"], "grows": False})
+    table = run_simulations(list(study.simulations(0, None)), study.metrics, lambda *_: None)
+    bound = table[0]["completable_jobs"]
+    assert bound == table[1]["completable_jobs"]
+    assert 0 < bound < 30
+    assert all(30 * row["done"] <= bound for row in table)
+
+
 def test_where_less_is_better_less_wins() -> None:
     """The same numbers the other way round."""
     lower = TWO.model_copy(update={"lower": True})
@@ -228,6 +239,21 @@ def test_other_claims_by_hand() -> None:
     assert judged(at_most=7.0) == "yn"
     assert judged(largest_at=20) == "y"
     assert judged(largest_at=10) == "n"
+
+
+def test_gaps_may_be_those_of_the_metric_where_its_logarithm_is_averaged() -> None:
+    """10 against 100, then 100 against 500: the ratio falls from 10 to 5, the difference grows from 90 to 400."""
+    study = TWO.model_copy(update={"lower": True, "log": True})
+    table = repeated(rows(a=[[10, 100]], b=[[100, 500]]), 8)
+    assert verdicts(study.outcome(table)) == "yyn"
+    absolute = study.model_copy(update={"absolute_gaps": True}).outcome(table)
+    assert verdicts(absolute) == "yyy"
+    assert all(part.ranked for part in absolute.parts)
+    assert absolute.parts[2].values == pytest.approx([31.0] * 8), "310 more for 10 jobs more"
+    named = study.model_copy(update={"values": ["x", "y"], "grows": False, "most_at": "y"})
+    by_name = table.with_columns(at=pl.col("at").replace_strict({10: "x", 20: "y"}))
+    assert verdicts(named.outcome(by_name)) == "yyn"
+    assert verdicts(named.model_copy(update={"absolute_gaps": True}).outcome(by_name)) == "yyy"
 
 
 def test_the_lead_is_largest_at_one_name() -> None:

@@ -65,7 +65,7 @@ def draw_cluster(form: DrawForm, seed: int, base: Path, lanes: float = 0.0) -> l
     if form.resources is not None:
         return [Server(f"m{i}", capacity=form.resources) for i in range(form.servers or 0)]
     if form.shapes is not None:
-        return draw_sites(form.servers or 0, seed)
+        return draw_sites(form.servers or 0, seed, form.instances, largest=form.shapes == "ec2-largest")
     worker_types, ps_types = drawn_types(form, seed)
     gpus = _machines(form, seed, base, lanes)
     # a stream for each column: a longer list of machines extends each without shifting the others

@@ -144,9 +144,10 @@ class DrawForm(_Form):
     resources: dict[Name, Amount] | None = Field(
         None, min_length=1, description="with servers: resources of each machine, instead of slots"
     )
-    shapes: Literal["ec2"] | None = Field(
-        None, description="with servers: resources of random Amazon P2, P3 or G3 instances"
+    shapes: Literal["ec2", "ec2-largest"] | None = Field(
+        None, description="with servers: resources of random Amazon P2, P3 or G3 instances; or of the largest of each"
     )
+    instances: Slots = Field(1, ge=1, description="with shapes: instances that a site has")
 
     @model_validator(mode="after")
     def _one_size(self) -> DrawForm:
@@ -155,8 +156,10 @@ class DrawForm(_Form):
             raise ValueError("gpus_per_server does not go with machines, a list that has each machine's GPUs")
         if "load_over" in self.model_fields_set and self.load is None:
             raise ValueError("load_over goes with load, which is missing")
+        if "instances" in self.model_fields_set and self.shapes is None:
+            raise ValueError("instances goes with shapes, which is missing")
         for name, reason in (("resources", "of which all machines have the same"), ("shapes", "which say all")):
-            extra = sorted(self.model_fields_set - {"servers", name})
+            extra = sorted(self.model_fields_set - {"servers", "instances", name})
             if getattr(self, name) is not None and extra:
                 raise ValueError(f"{extra[0]} does not go with {name}, {reason}")
         return self
@@ -443,6 +446,9 @@ class WorkloadForm(_Form):
     height: PositiveRange | None = None
     target: NumberRange | None = None
     site_chunks: CountRange | None = None
+    job_chunks: list[Annotated[int, Field(ge=1), BeforeValidator(no_bool)]] | None = Field(
+        None, min_length=1, description="instead of site_chunks: numbers of a job's chunks, one drawn, spread evenly"
+    )
     slot_chunks: PositiveRange | None = None
     exchange_mb: NumberRange | None = None
     latency: Literal["exponential", "linear", "piecewise"] | None = None
@@ -477,6 +483,8 @@ class WorkloadForm(_Form):
                 raise ValueError(f"{name} does not go with upload_share, by which uploads do not depend on sizes")
         if self.data_mb is not None and self.chunk_mb is not None:
             raise ValueError("data_mb and chunk_mb: each determines the size of a chunk; give one of them")
+        if self.site_chunks is not None and self.job_chunks is not None:
+            raise ValueError("site_chunks and job_chunks: each determines the data of a job; give one of them")
         if self.cloud_factor is not None and self.upload_share is None:
             raise ValueError("cloud_factor goes with upload_share; without it give cloud_mbps")
         return self
@@ -498,17 +506,24 @@ class WorkloadForm(_Form):
 
 
 _BY_SIZE = ("data_mb", "edge_mbps", "cloud_mbps")
-"""Fields of a workload by which uploads follow sizes."""
-
-_SHARES = {"communication": "communication_share", "ps_update": "ps_update_share", "upload": "upload_share"}
-"""Fields of :class:`TraceShares` with another name in files."""
-
-
-def _options_of(ranges: type[Any]) -> dict[str, str]:
-    """Fields of a workload that set the fields of `ranges`, and the names of these."""
-    return {_SHARES.get(f.name, f.name): f.name for f in dataclasses.fields(ranges)}
-
-
+RIGID_OPTIONS: Mapping[str, str] = {name: name for name in (*_SAME, *_BY_SIZE, "upload_spread", "cloud_factor")} | {
+    "communication_share": "communication",
+    "ps_update_share": "ps_update",
+    "upload_share": "upload",
+}
+"""Fields for ``make: rigid`` and their names in :class:`skedge.traces.makers.workload.TraceShares`."""
+DIVISIBLE_OPTIONS: Mapping[str, str] = {**RIGID_OPTIONS, "chunks": "chunks"}
+"""Fields for ``make: divisible`` and their names in the same class."""
+_SAMPLES, _NEEDS = ("samples", "sample_slots", "ratio", "batch", "internal_factor"), ("worker_needs", "ps_needs")
+PDORS_OPTIONS: Mapping[str, str] = {
+    name: name for name in ("epochs", "gradient_mb", "bandwidth_mbps", *_SAMPLES, *_NEEDS, "height", "target", "mix")
+}
+"""Fields for ``make: pdors`` and their names in :class:`skedge.traces.makers.value_jobs.ValueRanges`."""
+_LATENCIES = ("latency", "tau", "rate", "base", "early", "late", "deadline")
+OKITA_OPTIONS: Mapping[str, str] = {
+    name: name for name in ("site_chunks", "job_chunks", "chunk_mb", "slot_chunks", "exchange_mb", *_NEEDS, *_LATENCIES)
+}
+"""Fields for ``make: okita`` and their names in :class:`skedge.traces.makers.site_jobs.SiteRanges`."""
 _OPTIONS: Mapping[str, Mapping[str, str]] = {
     "rigid": {name: field for name, field in _options_of(TraceShares).items() if name != "chunks"},
     "divisible": _options_of(TraceShares),

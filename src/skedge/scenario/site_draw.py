@@ -29,17 +29,32 @@ EC2 = {
 }  # fmt: skip
 """GPUs, vCPUs and GiB of memory of Amazon's P3, P2 and G3 instances (Okita, Sec. V-B)."""
 
+LARGEST = ("p3dn.24xlarge", "p2.16xlarge", "g3.16xlarge")
+"""The largest instance of each of the three."""
+
 _EARTH_KM = 6371.0
 _DEGREES = {"LATITUDE": pl.Float64, "LONGITUDE": pl.Float64}
 
 
-def draw_sites(count: int, seed: int) -> list[Server]:
-    """Sites ``m0``, ``m1``, ..., each with the shape of a random EC2 instance; more sites extend the same sequence."""
-    shapes = list(EC2.values())
-    drawn = default_rng([seed, _SHAPES]).integers(len(shapes), size=count).tolist()
+def draw_sites(count: int, seed: int, instances: int = 1, *, largest: bool = False) -> list[Server]:
+    """Sites ``m0``, ``m1``, ..., each with random EC2 instances; more sites extend the same sequence.
+
+    Parameters
+    ----------
+    count
+        Number of sites.
+    seed
+        Source of all randomness.
+    instances
+        Of each site, drawn one by one.
+    largest
+        True: only the :data:`LARGEST` are drawn.
+    """
+    shapes = np.array([EC2[name] for name in (LARGEST if largest else EC2)], np.float64)
+    drawn = default_rng([seed, _SHAPES]).integers(len(shapes), size=(count, instances))
     return [
-        Server(f"m{i}", capacity={"gpu": gpu, "cpu": cpu, "memory": memory, "storage": STORAGE_GB})
-        for i, (gpu, cpu, memory) in enumerate(shapes[k] for k in drawn)
+        Server(f"m{i}", capacity={"gpu": gpu, "cpu": cpu, "memory": memory, "storage": STORAGE_GB * instances})
+        for i, (gpu, cpu, memory) in enumerate(shapes[drawn].sum(axis=1).tolist())
     ]
 
 

@@ -10,7 +10,7 @@ Three verdicts are possible: the claim *holds*, it *does not hold*, or these see
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
@@ -101,8 +101,16 @@ def by_ranks(part: Part) -> Part:
     """The part about the pseudo-median of its values instead of their mean; its numbers state it."""
     if isinstance(part.values, bool):
         return part
-    numbers = f"{part.numbers}; pseudo-median of what is tested {_pseudo_median(np.array(part.values, float)):.3g}"
+    numbers = f"{part.numbers}; pseudo-median of what is tested {pseudo_median(part.values):.3g}"
     return replace(part, ranked=True, numbers=numbers)
+
+
+def pseudo_median(values: Iterable[float]) -> float:
+    """The median of the means of all pairs, those of a value with itself included (Hodges and Lehmann, 1963)."""
+    array = np.array(list(values), float)
+    row, column = np.triu_indices(len(array))
+    # i <= j: each pair once, and each value with itself
+    return float(np.median((array[row] + array[column]) / 2))
 
 
 def overall(judgements: Sequence[Judgement]) -> Verdict:
@@ -199,13 +207,6 @@ def _p_value_by_ranks(values: Floats, threshold: float) -> float:
     return (
         float(wilcoxon(differences, zero_method="zsplit", alternative="greater").pvalue) if differences.any() else 1.0
     )
-
-
-def _pseudo_median(values: Floats) -> float:
-    """The median of the means of all pairs, those of a value with itself included (Hodges and Lehmann, 1963)."""
-    row, column = np.triu_indices(len(values))
-    # i <= j: each pair once, and each value with itself
-    return float(np.median((values[row] + values[column]) / 2))
 
 
 def _effect_size(part: Part) -> tuple[float | None, Estimate | None]:

@@ -15,6 +15,7 @@ from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND
 from skedge.optimum.problems import problem_of
 from skedge.optimum.types import best_bound
+from skedge.optimum.utility.counts import most_completed
 from skedge.recorded_run import Run
 from skedge.runs.tasks import Executor, KeyedTask, key_of, run_tasks
 from skedge.scenario.file import scenario_from_dict
@@ -41,6 +42,10 @@ LATE = "finished_after_horizon"
 
 DISPLACED = "workers_displaced"
 """Preemptions in workers: :func:`~skedge.studies.trial.displaced_workers` of all jobs; no metric of a run has it."""
+
+
+COMPLETABLE = "completable_jobs"
+"""The bound on the jobs that any policy can complete by the horizon, beside the metrics where jobs have utilities."""
 
 
 def run_simulations(
@@ -115,7 +120,8 @@ def _simulate_policy(
     numeric = {name: value for name, value in result.metrics.items() if value is None or isinstance(value, int | float)}
     numbers: Numbers = {name: None if value is None else float(value) for name, value in numeric.items()}
     numbers |= {LATE: result.metrics[LATE], "done": _done_share(result), "decisions_s": result.decisions_s}
-    numbers[DISPLACED] = float(sum(displaced_workers(result.schedule.runs).values()))
+    if "utility_total" in numbers:
+        numbers[COMPLETABLE] = most_completed(result.scenario)
     return label, numbers | ({BUSY: _busy_shares(result)} if with_course else {}), broken
 
 
@@ -231,6 +237,7 @@ def _policy_ratios(
         ratio = 1.0 if value == bound.value else ratio  # also where no policy can do better
         rows.append(
             {"seed": seed, "at": value_index, "policy": policy, "epsilon": epsilon, "value": ratio, "run": value,
-             "done": _done_share(result), "bound": bound.value, "by": bound.by, "best": bound.best}
+             "done": _done_share(result), "rejected": result.metrics["rejected"], "bound": bound.value, "by": bound.by,
+             "best": bound.best}
         )  # fmt: skip
     return label, rows, tuple(broken)

@@ -28,7 +28,7 @@ from skedge.studies.kinds.sweep import Sweep
 
 from .reading import with_parameters
 from .study import Study
-from .trial import Trial, TrialResult, displaced_workers
+from .trial import Trial, TrialResult, deployments, displaced_workers
 
 
 @dataclass(frozen=True)
@@ -141,14 +141,15 @@ def _trial_result(trial: Trial, live_run: LiveRun) -> TrialResult:
     # back to the ids of the study's file
     results = {name: live_run.results[_engine_id(trial, name)] for name in names}
     displacements = displaced_workers(live_run.run.schedule.runs)
-    ids = live_run.run.scenario.jobs.ids
+    ids = [name.removeprefix(f"{trial.label}-") for name in live_run.run.scenario.jobs.ids]
     return TrialResult(
         trial,
         live_run.run.metrics,
         live_run.simulated.metrics,
         sum(displacements.values()),
         len(displacements),
-        {ids[job].removeprefix(f"{trial.label}-"): count for job, count in displacements.items()},
+        {ids[job]: count for job, count in displacements.items()},
+        {ids[job]: count for job, count in deployments(live_run.run.schedule.runs).items()},
         {name: result["accuracy"] for name, result in results.items()},
         {name: result["accuracies"] for name, result in results.items() if "accuracies" in result},
         tuple(f"{v.rule} {v.constraint}: {v.message}" for v in live_run.run.verify()),

@@ -48,6 +48,8 @@ class TrialResult:
         See :func:`displaced_workers`.
     preemptions
         Chunks, or workers of gangs, that each job was deprived of.
+    deployments
+        See :func:`deployments`.
     accuracy
         At the end, on test data.
     curves
@@ -62,6 +64,7 @@ class TrialResult:
     displaced_workers: int = 0
     displaced_jobs: int = 0
     preemptions: Mapping[str, int] = field(default_factory=dict)
+    deployments: Mapping[str, int] = field(default_factory=dict)
     accuracy: Mapping[str, float] = field(default_factory=dict)
     curves: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
     violations: tuple[str, ...] = ()
@@ -87,3 +90,14 @@ def displaced_workers(runs: pl.DataFrame) -> dict[int, int]:
     starts = runs.select("job", "chunk", end="start").unique()
     stops = runs.filter("preempted").join(starts, on=["job", "chunk", "end"], how="anti", nulls_equal=True)
     return dict(stops.group_by("job").agg(pl.col("workers").sum()).iter_rows())
+
+
+def deployments(runs: pl.DataFrame) -> dict[int, int]:
+    """How many placements of its workers each gang had one after another, by the job's number; 1 if it never moved."""
+    placements = (
+        runs.group_by("job", "start")
+        .agg(where=pl.struct(pl.col("server").cast(pl.String), "workers").sort())
+        .sort("job", "start")
+        .with_columns(moved=(pl.col("where") != pl.col("where").shift()).over("job").fill_null(value=True))
+    )
+    return dict(placements.group_by("job").agg(pl.col("moved").sum()).iter_rows())

@@ -123,15 +123,15 @@ def test_where_a_kind_costs_nothing_no_more_of_it_is_taken_than_is_needed(seed: 
 
 
 @FEW
-@given(seeds, st.sampled_from([0.7, 1.0, 1.3]))
-def test_the_quick_path_is_the_plain_path(seed: int, gain: float) -> None:
-    the_quick_path_is_the_plain_path(seed, gain)
+@given(seeds, st.sampled_from([0.7, 1.0, 1.3]), st.booleans())
+def test_the_quick_path_is_the_plain_path(seed: int, gain: float, repair: bool) -> None:
+    the_quick_path_is_the_plain_path(seed, gain, repair=repair)
 
 
 @FEW
-@given(seeds)
-def test_all_jobs_are_offered_as_by_the_plain_path(seed: int) -> None:
-    all_jobs_are_offered_as_by_the_plain_path(seed)
+@given(seeds, st.booleans())
+def test_all_jobs_are_offered_as_by_the_plain_path(seed: int, repair: bool) -> None:
+    all_jobs_are_offered_as_by_the_plain_path(seed, repair=repair)
 
 
 @TINY
@@ -551,6 +551,17 @@ def test_repair_makes_up_for_what_no_attempt_holds() -> None:
     assert roomy.outcomes.tolist() == [0, 0, 1, 0]
     assert answer.plan is not None
     assert sum(answer.plan.slots[0].workers) == 6
+
+
+def test_without_repair_a_job_that_no_attempt_fits_is_discarded() -> None:
+    """As printed (Sec. V, l. 521): on the five machines of the test above no attempt has the six workers."""
+    _, job = scarce()
+    printed = make([job], np.full((5, 1), 5.0), 1, repair=False)
+    answer = printed.offer(job)
+    assert printed.outcomes.tolist() == [1, 0, 0, 0]
+    assert not answer.admitted
+    assert answer.plan is None
+    assert answer.reason.startswith("no_room")
 
 
 def test_cover_soft_takes_less_work_instead_of_none() -> None:

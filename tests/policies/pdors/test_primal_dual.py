@@ -28,9 +28,10 @@ from skedge.policies.pdors.explain import smallest_true
 from skedge.policies.pdors.policy import Allocation, fallback_allocation, reservations
 from skedge.prepare import prepare_policy
 from skedge.recorded_run import Run
-from skedge.scenario.file import default_scenario, load_scenario
+from skedge.scenario.file import default_scenario, load_scenario, scenario_from_dict
 from skedge.scenario.save import save_scenario
 from skedge.simulate import run
+from skedge.studies.kinds.varied import scenario_fields
 from skedge.testing import check_policy, resource_scenario, resource_scenarios, small_scenario
 
 Skedge = Callable[..., Said]
@@ -51,6 +52,19 @@ def test_what_is_admitted_is_complete_by_the_end_of_its_plan(policy: str) -> Non
     assert (both["completion"] <= both["to"]).all()
     assert not done.schedule.plans["broken_at"].is_not_null().any()
     assert (both["state"] == "finished").sum() > 10
+
+
+@pytest.mark.parametrize("policy", BOTH)
+def test_u_of_the_index_is_u_of_the_end_with_a_target_one_slot_later(policy: str) -> None:
+    """theta_3 enters u as t - a - theta_3 alone: so a scenario can have the printed reading for all policies alike."""
+    size = {"workload.synthetic.jobs": 15, "cluster.draw.servers": 10}
+    printed, shifted = (
+        run(scenario_from_dict(scenario_fields("s4", size | {"workload.target": target}, 2), "s4", Path()), spec)
+        for target, spec in (([1.0, 15.0], f"{policy}:completion=index"), ([2.0, 16.0], policy))
+    )
+    assert printed.metrics["acceptance_share"] > 0
+    assert printed.schedule.plans.equals(shifted.schedule.plans)
+    assert printed.metrics["utility_total"] == pytest.approx(shifted.metrics["utility_total"], rel=1e-9)
 
 
 def test_a_small_run_by_hand() -> None:

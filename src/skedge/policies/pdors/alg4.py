@@ -26,6 +26,7 @@ from .rounding import (
     NOT_ROUNDED,
     PriceOrder,
     Relaxation,
+    RoundingRule,
     Subproblem,
     has_room,
     integral,
@@ -57,6 +58,9 @@ class PdorsParams(PrimalDualParams):
         S.
     cover_soft
         Where no attempt does all the work, take the one that does most instead of repairing it.
+    repair
+        Where no attempt is feasible, repair the last one (P15); false, as printed: that work has no placement in that
+        slot, and a job without any schedule is discarded.
     milp_after_repair
         Where neither rounding nor repair finds a placement, look for one by the integer program (P15): dear.
     time_limit
@@ -69,6 +73,7 @@ class PdorsParams(PrimalDualParams):
     delta: float = Field(0.1, gt=0, le=1)
     tries: int = Field(50, ge=1)
     cover_soft: bool = False
+    repair: bool = True
     milp_after_repair: bool = False
     time_limit: float = Field(60.0, gt=0)
 
@@ -98,6 +103,7 @@ class PdorsAdmission(Admission):
         self.params = params or PdorsParams()
         super().__init__(capacity, horizon, prices, self.params.completion)
         self.rng = rng
+        self._rule = RoundingRule(self.params.tries, self.params.cover_soft, self.params.repair)
         self.outcomes = np.zeros(4, np.int64)
         self._placements = np.zeros((0, 0, 2, len(capacity)), np.int32)
         self._is_internal = np.zeros((0, 0), np.bool_)
@@ -148,8 +154,8 @@ class PdorsAdmission(Admission):
         if self.params.theta == "rounded":
             outcomes = np.full(len(needs), NOT_ROUNDED)
             external(
-                problem, needs, self._relaxed(problem, needs), self._gains(job, problem, needs),
-                self.params.tries, self.params.cover_soft, self.rng, table, outcomes,
+                problem, needs, self._relaxed(problem, needs), self._gains(job, problem, needs), self._rule, self.rng,
+                table, outcomes,
             )  # fmt: skip
             self.outcomes += np.bincount(outcomes[outcomes != NOT_ROUNDED], minlength=len(self.outcomes))
             unsolved = (outcomes == MISSED) & self.params.milp_after_repair
@@ -256,7 +262,7 @@ def internal(problem: Subproblem, needs: Floats, table: SlotTable) -> None:
 
 @compiled
 def external(
-    problem: Subproblem, needs: Floats, relaxation: Relaxation, gains: Floats, tries: int, soft: bool, rng: Generator,
+    problem: Subproblem, needs: Floats, relaxation: Relaxation, gains: Floats, rule: RoundingRule, rng: Generator,
     table: SlotTable, outcomes: Ints,
 ) -> None:  # fmt: skip
     """Alg. 4 lines 9-12 for each level: round, and keep the cheaper case.
@@ -269,8 +275,8 @@ def external(
         W_1 by level at the external rate, real, shape ``(levels,)``; row i is level i + 1 of `table`.
     relaxation
         Its solution, by level.
-    gains, tries, soft
-        G_delta by level, S, ``cover_soft``.
+    gains, rule
+        G_delta by level, and how to round.
     rng
         Draws the roundings, by level.
     table
@@ -289,11 +295,9 @@ def external(
     for i in range(len(needs)):
         v, bound = i + 1, relaxation.cost[i]
         # no rounding costs less than the relaxation, so a level whose internal case is cheaper than that is done (D7)
-        if bound == np.inf or not (soft or better(bound, theta[v])):
+        if bound == np.inf or not (rule.soft or better(bound, theta[v])):
             continue
-        cost, outcome = integral(
-            problem, relaxation.w[i], relaxation.s[i], needs[i], gains[i], tries, soft, order, rng, w, s
-        )
+        cost, outcome = integral(problem, relaxation.w[i], relaxation.s[i], needs[i], gains[i], rule, order, rng, w, s)
         outcomes[i] = outcome
         if outcome != MISSED and better(cost, theta[v]):
             theta[v], is_internal[v] = cost, False

@@ -7,10 +7,11 @@ higher cost. With >=, workers or PSs whose resources have no price (P5) would co
 more than F workers, or workers without PSs.
 
 A rounded plan must satisfy the packing rows (24), (25), the cover row (26) and s >= max(1, ceil(w / gamma)); the gain
-before rounding is that of Lemmas 1 and 2. Of S attempts the cheapest that does is kept (P14). If none does, the last
-one is repaired (P15): workers or PSs are dropped where a machine is overfull, the most expensive workers while
-sum w > F, then the cheapest workers and PSs are added where there is room. With ``cover_soft`` the paper's "may be
-acceptable" holds: before any repair the attempt with the most workers is kept that satisfies all but (26).
+before rounding is that of Lemmas 1 and 2. Of S attempts the cheapest that does is kept (P14). If none does, there is
+no placement, as printed; with `repair` the last one is repaired (P15): workers or PSs are dropped where a machine is
+overfull, the most expensive workers while sum w > F, then the cheapest workers and PSs are added where there is room.
+With ``cover_soft`` the paper's "may be acceptable" holds: before any repair the attempt with the most workers is kept
+that satisfies all but (26).
 """
 
 from __future__ import annotations
@@ -81,6 +82,24 @@ class Relaxation(NamedTuple):
     cost: Floats
     w: Floats
     s: Floats
+
+
+class RoundingRule(NamedTuple):
+    """How a solution of the relaxation is rounded.
+
+    Attributes
+    ----------
+    tries
+        S, attempts, >= 1.
+    soft
+        ``cover_soft``: where no attempt does all the work, the one that does most is taken.
+    repair
+        Where no attempt is taken, the last one is repaired (P15).
+    """
+
+    tries: int
+    soft: bool
+    repair: bool
 
 
 class PriceOrder(NamedTuple):
@@ -234,7 +253,7 @@ def round_each(low: Ints, fraction: Floats, fractional: Ints, rng: Generator, ou
 
 @compiled
 def integral(
-    problem: Subproblem, w_lp: Floats, s_lp: Floats, need: float, gain: float, tries: int, soft: bool,
+    problem: Subproblem, w_lp: Floats, s_lp: Floats, need: float, gain: float, rule: RoundingRule,
     order: PriceOrder, rng: Generator, w_out: Ints, s_out: Ints,
 ) -> tuple[float, int]:  # fmt: skip
     """Alg. 4 lines 9-12: a whole-numbered placement made of a solution of the relaxation.
@@ -247,8 +266,8 @@ def integral(
         The solution, shape ``(machines,)``.
     need
         W_1, workers, real, > 0.
-    gain, tries, soft
-        G_delta, S, ``cover_soft``.
+    gain, rule
+        G_delta, and how to round.
     order
         The order in which repair visits the machines.
     rng
@@ -268,14 +287,14 @@ def integral(
     low, fraction, fractional = split_parts(x)
     best_draw, drawn = np.zeros(2 * n, np.int64), low.copy()
     # whole solutions leave nothing to draw: every attempt would be the same
-    for _ in range(tries if len(fractional) else 1):
+    for _ in range(rule.tries if len(fractional) else 1):
         round_each(low, fraction, fractional, rng, drawn)
         workers, pss = drawn[:n].sum(), drawn[n:].sum()
         # rows of (4) and of the PSs first: they need no look at the machines
         if workers < 1 or workers > batch or pss < servers_for(workers, ratio):
             continue
         misses_cover = workers < ceil_almost(need)
-        if misses_cover and (not soft or outcome == ROUNDED or workers <= most_workers):
+        if misses_cover and (not rule.soft or outcome == ROUNDED or workers <= most_workers):
             continue
         if not _packs(free, worker, ps, machines, drawn):
             continue
@@ -292,6 +311,8 @@ def integral(
     if outcome != MISSED:
         w_out[machines], s_out[machines] = best_draw[:n], best_draw[n:]
         return best, outcome
+    if not rule.repair:
+        return np.inf, MISSED
     # no attempt held all rows: the last one is repaired (P15)
     w_out[machines], s_out[machines] = drawn[:n], drawn[n:]
     if not _repair(problem, order, need, w_out, s_out):

@@ -85,6 +85,8 @@ class Sweep(BaseModel):
     log
         True: take the metric's logarithm to base 10, and judge by ranks, as costs that grow exponentially have no
         useful mean.
+    absolute_gaps
+        With `log`. True: the gaps of `grows` and `most_at` are those of the metric itself, not of its logarithms.
     grows
         True: the gap between the best and each of the others is claimed to grow with the field.
     most_at
@@ -126,6 +128,7 @@ class Sweep(BaseModel):
     base_policy: str | None = None
     lower: bool = False
     log: bool = False
+    absolute_gaps: bool = False
     grows: bool = False
     most_at: str | None = None
     below: list[tuple[str, str]] = []
@@ -258,11 +261,11 @@ class Sweep(BaseModel):
         for rival in rivals:
             yield from self._better_parts(by_policy, best, rival, lower=self.lower)
         for rival in rivals:
-            lead = self._lead(by_policy, best, rival, lower=self.lower)
+            gap = self._gap(self._lead(by_policy, best, rival, lower=self.lower))
             if self.grows:
-                yield self._grows(lead, best, rival)
+                yield self._grows(gap, best, rival)
             if self.most_at is not None:
-                yield from self._most_parts(lead, f"{best} and {rival}", self.most_at)
+                yield from self._most_parts(gap, f"{best} and {rival}", self.most_at)
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -288,6 +291,13 @@ class Sweep(BaseModel):
         sign = -1 if lower else 1
         pairs = by_policy[leader].select("seed", "at", value=column).join(rival_rows, on=["seed", "at"])
         return pairs.with_columns(lead=sign * (pl.col("value") - pl.col("theirs"))).sort("seed", "at")
+
+    def _gap(self, lead: pl.DataFrame) -> pl.DataFrame:
+        """The lead as `grows` and `most_at` take it: of the metric, or of its logarithms."""
+        if not (self.log and self.absolute_gaps):
+            return lead
+        sign = -1 if self.lower else 1
+        return lead.with_columns(lead=sign * (pl.lit(10.0).pow(pl.col("value")) - pl.lit(10.0).pow(pl.col("theirs"))))
 
     def _where(self, value: Value) -> str:
         return f"under {value}" if self._names else f"with {value:g} {self.axis}"

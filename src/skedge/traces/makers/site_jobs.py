@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.random import Generator
 
+from skedge.core.model.cluster import Ints
 from skedge.core.model.job_fields import DATA
 from skedge.core.model.latency import parameter_names
 from skedge.traces.frame import check_frame
@@ -27,6 +28,9 @@ class SiteRanges:
     ----------
     site_chunks
         D_i^r, number of chunks at each site.
+    job_chunks
+        If given, instead: numbers of chunks of a job, one of them drawn, spread evenly over the sites: which of them
+        have one more than the others is drawn.
     chunk_mb
         delta_i [MB].
     slot_chunks
@@ -44,6 +48,7 @@ class SiteRanges:
     """
 
     site_chunks: Counts = (10, 20)
+    job_chunks: Sequence[int] = ()
     chunk_mb: Range = (20.0, 60.0)
     slot_chunks: Range = (5.0, 15.0)
     exchange_mb: Range = (30.0, 575.0)
@@ -83,7 +88,7 @@ def site_jobs(
     """
     r = ranges or SiteRanges()
     n = len(check_frame(trace, "trace"))
-    data = rng.integers(*r.site_chunks, (n, len(sites)), endpoint=True)
+    data = _even_data(rng, r.job_chunks, n, len(sites)) if r.job_chunks else _data(rng, r.site_chunks, n, len(sites))
     drawn: dict[str, object] = {
         "chunks": data.sum(axis=1),
         "chunk_mb": rng.uniform(*r.chunk_mb, n),
@@ -99,3 +104,23 @@ def site_jobs(
     drawn |= {DATA + site: data[:, i] for i, site in enumerate(sites)}
     unit_columns = dict.fromkeys(("epochs", "minibatches", "workers", "bandwidth_mbps"), np.ones(n, np.int64))
     return jobs_table(trace, unit_columns | drawn)
+
+
+def _data(rng: Generator, site_chunks: Counts, jobs: int, sites: int) -> Ints:
+    """Chunks by job and site, each drawn by itself."""
+    return rng.integers(*site_chunks, (jobs, sites), endpoint=True)
+
+
+def _even_data(rng: Generator, job_chunks: Sequence[int], jobs: int, sites: int) -> Ints:
+    """Chunks by job and site: a total drawn for each job, spread evenly."""
+    total = rng.choice(np.array(job_chunks, np.int64), jobs)
+    # a random order of the sites for each job: the first ones have a chunk more
+    order = rng.permuted(np.tile(np.arange(sites), (jobs, 1)), axis=1)
+    return (total // sites)[:, None] + (order < (total % sites)[:, None])
+
+
+_NUMBERS = {
+    "exponential": ("tau", "rate"),
+    "linear": ("tau", "base"),
+    "piecewise": ("early", "late", "deadline"),
+}
