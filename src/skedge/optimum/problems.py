@@ -65,10 +65,6 @@ class Problem:
         return scenario.cluster.kind in self.kinds and self.fits(scenario)
 
 
-def _always(_scenario: Scenario) -> bool:
-    return True
-
-
 def _in_slots(scenario: Scenario) -> bool:
     return scenario.physics.slotted
 

@@ -506,24 +506,17 @@ class WorkloadForm(_Form):
 
 
 _BY_SIZE = ("data_mb", "edge_mbps", "cloud_mbps")
-RIGID_OPTIONS: Mapping[str, str] = {name: name for name in (*_SAME, *_BY_SIZE, "upload_spread", "cloud_factor")} | {
-    "communication_share": "communication",
-    "ps_update_share": "ps_update",
-    "upload_share": "upload",
-}
-"""Fields for ``make: rigid`` and their names in :class:`skedge.traces.makers.workload.TraceShares`."""
-DIVISIBLE_OPTIONS: Mapping[str, str] = {**RIGID_OPTIONS, "chunks": "chunks"}
-"""Fields for ``make: divisible`` and their names in the same class."""
-_SAMPLES, _NEEDS = ("samples", "sample_slots", "ratio", "batch", "internal_factor"), ("worker_needs", "ps_needs")
-PDORS_OPTIONS: Mapping[str, str] = {
-    name: name for name in ("epochs", "gradient_mb", "bandwidth_mbps", *_SAMPLES, *_NEEDS, "height", "target", "mix")
-}
-"""Fields for ``make: pdors`` and their names in :class:`skedge.traces.makers.value_jobs.ValueRanges`."""
-_LATENCIES = ("latency", "tau", "rate", "base", "early", "late", "deadline")
-OKITA_OPTIONS: Mapping[str, str] = {
-    name: name for name in ("site_chunks", "job_chunks", "chunk_mb", "slot_chunks", "exchange_mb", *_NEEDS, *_LATENCIES)
-}
-"""Fields for ``make: okita`` and their names in :class:`skedge.traces.makers.site_jobs.SiteRanges`."""
+"""Fields of a workload by which uploads follow sizes."""
+
+_SHARES = {"communication": "communication_share", "ps_update": "ps_update_share", "upload": "upload_share"}
+"""Fields of :class:`TraceShares` with another name in files."""
+
+
+def _options_of(ranges: type[Any]) -> dict[str, str]:
+    """Fields of a workload that set the fields of `ranges`, and the names of these."""
+    return {_SHARES.get(f.name, f.name): f.name for f in dataclasses.fields(ranges)}
+
+
 _OPTIONS: Mapping[str, Mapping[str, str]] = {
     "rigid": {name: field for name, field in _options_of(TraceShares).items() if name != "chunks"},
     "divisible": _options_of(TraceShares),

@@ -122,6 +122,7 @@ def _simulate_policy(
     numbers |= {LATE: result.metrics[LATE], "done": _done_share(result), "decisions_s": result.decisions_s}
     if "utility_total" in numbers:
         numbers[COMPLETABLE] = most_completed(result.scenario)
+    numbers[DISPLACED] = float(sum(displaced_workers(result.schedule.runs).values()))
     return label, numbers | ({BUSY: _busy_shares(result)} if with_course else {}), broken
 
 

@@ -152,6 +152,13 @@ class Sweep(BaseModel):
             raise ValueError(f"gap_metric {self.gap_metric!r} is none of also: {', '.join(self.also) or 'empty'}")
         return self
 
+    @model_validator(mode="after")
+    def _fields_are_of_its_policies(self) -> Sweep:
+        names = {_name_of(policy) for policy in (*self.policies, *self.beside)}
+        if unknown := sorted(set(self.set_for) - names):
+            raise ValueError(f"set_for names {unknown[0]}, which is no policy of the study: {', '.join(sorted(names))}")
+        return self
+
     @property
     def metrics(self) -> tuple[str, ...]:
         """All metrics that are measured; claims are about the first."""

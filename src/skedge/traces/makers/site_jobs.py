@@ -117,10 +117,3 @@ def _even_data(rng: Generator, job_chunks: Sequence[int], jobs: int, sites: int)
     # a random order of the sites for each job: the first ones have a chunk more
     order = rng.permuted(np.tile(np.arange(sites), (jobs, 1)), axis=1)
     return (total // sites)[:, None] + (order < (total % sites)[:, None])
-
-
-_NUMBERS = {
-    "exponential": ("tau", "rate"),
-    "linear": ("tau", "base"),
-    "piecewise": ("early", "late", "deadline"),
-}
