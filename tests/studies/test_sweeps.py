@@ -377,7 +377,7 @@ def test_seeds_are_added_until_the_claim_is_decided(monkeypatch: pytest.MonkeyPa
             {
                 "seed": one.seed,
                 **one.place,
-                "value": 1.0 + (one.policy == "oasis" and one.seed > 3),
+                "value": 1.0 + (one.policy == "oasis" and one.seed > 11),
                 "late": None,
                 "done": 1.0,
             }
@@ -387,8 +387,8 @@ def test_seeds_are_added_until_the_claim_is_decided(monkeypatch: pytest.MonkeyPa
     seen: list[Any] = []
     monkeypatch.setattr("skedge.studies.runner.simulate.run_simulations", measured)
     found = skedge("reproduce", "pdors", "fig8", "--out", "f", "--json").json
-    assert seen == [(("utility_total",), set(range(5))), (("utility_total",), set(range(5, 10)))]
-    assert (found["verdict"], found["seeds"]) == ("does not hold", list(range(10)))
+    assert seen == [(("utility_total",), set(range(8, 13))), (("utility_total",), set(range(13, 18)))]
+    assert (found["verdict"], found["seeds"]) == ("does not hold", list(range(8, 18)))
 
 
 def test_studies_of_the_same_runs_share_them_whatever_they_compare(tmp_path: Path) -> None:

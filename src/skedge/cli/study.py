@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -25,16 +26,33 @@ from skedge.studies.study import LiveSettings, Study, find_study, studies_of
 from .console import err, out, print_json, print_table
 from .extra import check_live
 from .figures import FigureSelection, create_folder, run_all_figures
-from .options import JsonOption, RayOption, ResumeOption
+from .options import JsonOption, RayOption, ResumeOption, with_groups
 from .progress import open_cache, progress
 from .readings import run_readings
 
 
+@dataclass(frozen=True)
+class ExtentOptions:
+    """Whether more than one figure is made, and which."""
+
+    quick: Annotated[bool, typer.Option("--quick", help="Of all: simulated, one seed, no solver above 1 s.")] = False
+    simulated: Annotated[bool, typer.Option("--simulated", help="Of all: leave out those that train.")] = False
+    readings: Annotated[
+        bool,
+        typer.Option(
+            "--readings",
+            help="Of a paper: search for its joint reading, then make all under both readings. Of a figure: both.",
+        ),
+    ] = False
+
+
+@with_groups
 def reproduce(
     paper: Annotated[
         str, typer.Argument(help="The paper: jsac22, okita, pdors, she; cross, across papers; or all, every figure.")
     ],
     figure: Annotated[str | None, typer.Argument(help="The figure; omit to list the available figures.")] = None,
+    *,
     folder: Annotated[
         Path | None,
         typer.Option(
@@ -49,30 +67,23 @@ def reproduce(
     trace: Annotated[Path | None, typer.Option(help="Google's table of jobs, for studies of its arrivals.")] = None,
     ray: RayOption = None,
     resume: ResumeOption = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Of all: simulated, one seed, no solver above 1 s.")] = False,
-    simulated: Annotated[bool, typer.Option("--simulated", help="Of all: leave out those that train.")] = False,
-    readings: Annotated[
-        bool,
-        typer.Option(
-            "--readings",
-            help="Of a paper: search for its joint reading, then make all under both readings. Of a figure: both.",
-        ),
-    ] = False,
+    extent: ExtentOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Reproduce a paper's figure, simulated or with real training: check its claim, write results and figure."""
+    quick, readings = extent.quick, extent.readings
     if paper == "all" or (readings and figure is None):
         _check_whole(figure, resume, readings=readings)
         selection = FigureSelection(
             folder or Path("figures"),
             1 if quick else seeds,
             quick=quick,
-            trained=not (simulated or quick or readings),
+            trained=not (extent.simulated or quick or readings),
             paper=paper if readings else None,
         )
         (run_readings if readings else run_all_figures)(selection, trace, ray, as_json=as_json)
         return
-    if quick or simulated:
+    if quick or extent.simulated:
         raise InputError("--quick and --simulated are for all figures: skedge reproduce all, or PAPER --readings")
     if figure is None:
         _list(studies_of(paper), as_json=as_json)

@@ -139,7 +139,10 @@ def _rows(places: _Places, job: Ints, place: Ints, slot: Ints) -> Rows:
     work = (places.chunks * places.length).tolist()
     workers = places.workers[place[on_edge][servers.first]].tolist()
     most = [*workers, *places.chunks[job[chunks.first]].tolist()]
-    return Rows(row.tolist(), column.tolist(), [1.0] * len(row), [-np.inf] * len(most) + work, most + work)
+    order, high = np.argsort(row, kind="stable"), most + work
+    start = np.append(0, np.cumsum(np.bincount(row, minlength=len(high))))
+    low = [-np.inf] * len(most) + work
+    return Rows(start.tolist(), column[order].tolist(), [1.0] * len(row), low, high)
 
 
 class _Groups(NamedTuple):
