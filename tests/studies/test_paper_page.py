@@ -84,7 +84,7 @@ def test_it_shows_both_verdicts_and_pictures_of_a_figure(page: str) -> None:
 def test_it_says_what_each_choice_decides_and_what_the_search_found(page: str) -> None:
     assert "“a &lt;cloud&gt;” (Sec. II): its size" in page
     assert "forty wins fig9 and loses fig7" in page
-    assert "2 readings were tried, on the seeds 0 to 7" in page
+    assert "2 readings were tried, of at most 150, on the seeds 0 to 7" in page
     assert "Of 4 parts of the claims 2 hold there under the plain reading, 3 under the best one: cloud = forty." in page
     assert "Held, each in some reading, but never together: fig7 and fig9." in page
     assert "fig9: too few workers (by a bound)" in page
@@ -93,5 +93,20 @@ def test_it_says_what_each_choice_decides_and_what_the_search_found(page: str) -
 
 def test_a_paper_whose_search_has_not_been_run_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paper_page, "reading_of", lambda _: reading())
-    write_paper_page(tmp_path, "she", "She et al.", [study("fig7", "plain")])
-    assert "It has not been run." in (tmp_path / "she.html").read_text()
+    write_paper_page(tmp_path, "she", "She et al.", [study("fig7", kept) for kept in ("plain", "joint")])
+    page = (tmp_path / "she.html").read_text()
+    assert "It has not been run." in page
+    assert "<td>not run</td><td>not run</td>" in page
+    assert "of 1 claims 0 hold, 0 hold by an easier metric, 0 do not hold, 0 are not decided, 1 were not run." in page
+
+
+def test_a_study_that_is_not_made_yet_does_not_count_as_the_other_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paper_page, "reading_of", lambda _: reading())
+    plain, joint = (study("fig7", kept) for kept in ("plain", "joint"))
+    results(tmp_path, plain, HOLDS, 2, [])
+    write_paper_page(tmp_path, "she", "She et al.", [plain, joint])
+    page = (tmp_path / "she.html").read_text()
+    assert "<td>holds (2 of 2 parts, 2 seeds)</td><td>not run</td>" in page
+    assert "Under the joint reading, of 1 claims 0 hold" in page

@@ -91,6 +91,36 @@ def test_what_holds_never_and_never_together_is_told() -> None:
     assert result.decided_by("a") == {"1": (frozenset(), frozenset())}
 
 
+def test_what_needs_many_changes_is_found_before_all_pairs_are_tried() -> None:
+    """Eight choices, each of which wins a part: 28 pairs, and a budget below them."""
+    wide = reading_of(**{name: ["0", "1"] for name in "abcdefgh"})
+    judge = judge_of({"f": [lambda s, name=name: s[name] == "1" for name in "abcdefgh"]})  # type: ignore[misc]
+    assert len(search(wide, judge, 24).best.changes) == 8
+
+
+def test_a_change_that_harms_later_is_taken_back() -> None:
+    """`a` alone wins a part, but beside `b` and `c` it loses two."""
+    judge = judge_of(
+        {
+            "f": [
+                lambda s: s["a"] == "1" or s["b"] == "2",
+                lambda s: s["b"] == "2" and s["a"] == "0",
+                lambda s: s["b"] == "2" and s["c"] == "1",
+                lambda s: s["b"] == "2" and s["c"] == "1" and s["a"] == "0",
+            ]
+        }
+    )
+    assert dict(search(THREE, judge, 100).best.changes) == {"b": "2", "c": "1"}
+
+
+def test_choices_of_different_figures_are_no_pair() -> None:
+    two = reading_of(a=["0", "1"], b=["0", "1"])
+    choices = [choice.model_copy(update={"figures": [f"fig{choice.name}"]}) for choice in two.choices]
+    apart = two.model_copy(update={"choices": choices})
+    result = search(apart, judge_of({"f": [lambda _: False]}), 100)
+    assert {attempt.changes for attempt in result.attempts} == {(), (("a", "1"),), (("b", "1"),)}
+
+
 def test_every_pair_is_tried_where_the_budget_allows() -> None:
     result = search(THREE, judge_of({"f": [lambda _: False]}), 100)
     pairs = {attempt.changes for attempt in result.attempts if len(attempt.changes) == 2}

@@ -79,7 +79,9 @@ def run_all_figures(selection: FigureSelection, trace: Path | None, ray: str | N
     studies = [_quick_study(study) if selection.quick else study for study in all_studies()]
     selected_papers = {selection.paper} if selection.paper is not None else {study.paper for study in studies}
     missing = {
-        study.name: reason for study in studies if (reason := _missing_requirement(study, selection, trace)) is not None
+        study.name: reason
+        for study in studies
+        if study.paper in selected_papers and (reason := _missing_requirement(study, selection, trace)) is not None
     }
     # short ones first: most verdicts are there after a small part of the time
     selected_studies = sorted(

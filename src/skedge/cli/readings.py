@@ -12,7 +12,7 @@ from skedge.studies.paper_page import read_search, write_search
 from skedge.studies.reading import Reading, Selection, reading_of
 from skedge.studies.runner import RunContext
 from skedge.studies.search import SearchResult, Verdicts, search
-from skedge.studies.study import study_files
+from skedge.studies.study import SEARCHED, study_files
 
 from .console import err
 from .figures import FigureSelection, create_folder, run_all_figures
@@ -76,7 +76,9 @@ def _search(
     """
     file, contents = selection.folder / f"search-{paper}.json", [c for c in study_files() if c["paper"] == paper]
     joint_apart = reading.model_dump(mode="json", exclude={"choices": {"__all__": {"joint"}}, "impossible": True})
-    key = key_of(json.dumps([joint_apart, contents, budget]), trace.read_bytes() if trace is not None else None)
+    key = key_of(
+        json.dumps([joint_apart, contents, budget, selection.quick]), trace.read_bytes() if trace is not None else None
+    )
     if (kept := read_search(file)) is not None and kept[1] == key:
         return kept[0]
     verdicts_folder = selection.folder / ".search"
@@ -85,7 +87,10 @@ def _search(
         task = bar.add_task(f"readings of {paper}", total=budget, at="plain")
         where = Executor(-1, ray, ResultCache(selection.folder / ".points"))
         judge = ClaimJudge(
-            paper, RunContext(trace, where, verdicts_folder, bar), lambda name: bar.update(task, at=name)
+            paper,
+            RunContext(trace, where, verdicts_folder, bar),
+            lambda name: bar.update(task, at=name),
+            seeds=1 if selection.quick else SEARCHED,
         )
 
         def judge_and_count(values: Selection) -> Verdicts:

@@ -1,1 +1,1 @@
-"""Reproduction of the papers' figures: one TOML per figure (setting, claim), and code to run, judge and draw it."""
+"""Reproduction of the papers' figures: a reading per paper, one TOML per figure (claim), and code to run, judge and draw it."""

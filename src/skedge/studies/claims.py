@@ -1,21 +1,23 @@
 """The claims of a paper under any selection of its reading, as the search for a joint reading judges them.
 
-Each simulated claim is judged at one look, on the seeds 0 to 7 and at three points of its axis.
+Each simulated claim is judged at one look, on the seeds 0 to 7; where its axis has numbers and the claim names none of
+them, at three points.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-
-from skedge.runs.tasks import key_of
 
 from .judge import Verdict
 from .kinds.ratio import Ratio
 from .kinds.ratios import Ratios
 from .kinds.sweep import Gain, Sweep
+from .overview import key_of_study
 from .reading import Selection
 from .runner import RunContext, findings
 from .search import Verdicts
@@ -24,7 +26,7 @@ from .study import SEARCHED, Study, study_files, study_under
 POINTS = 3
 """Points of an axis at which the search looks: its ends and its middle."""
 
-SOLVE_S = 2.0
+SOLVE_S = 1.0
 """Limit of the solvers in the search [s]."""
 
 
@@ -39,34 +41,42 @@ class ClaimJudge:
         Where the runs are made; its folder keeps the verdicts.
     report
         Called with a study's name before it is run.
+    seeds
+        Number of seeds, at most those that no claim is judged on.
     """
 
-    def __init__(self, paper: str, context: RunContext, report: Callable[[str], None]) -> None:
-        self.context, self.report = context, report
-        self.contents = [content for content in study_files() if content["paper"] == paper and _is_judged(content)]
+    def __init__(self, paper: str, context: RunContext, report: Callable[[str], None], seeds: int = SEARCHED) -> None:
+        self.context, self.report, self.seeds = context, report, seeds
+        self.contents = [
+            content for content in study_files() if content["paper"] == paper and _is_judged(content, context.trace)
+        ]
 
     def __call__(self, selection: Selection) -> Verdicts:
         """The verdicts on each part of each claim."""
         return {
             content["figure"]: self._verdicts(coarse(study_under(content, "search", selection)))
             for content in self.contents
-            if self.context.trace is not None or not content["settings"].get("with_trace", False)
         }
 
     def _verdicts(self, study: Study) -> list[Verdict]:
         """The verdicts on a study, from the folder if they are there: most choices leave most figures as they are."""
-        file = self.context.folder / f"{key_of(study.model_dump_json())}.json"
+        trace = self.context.trace if study.with_trace else None
+        file = self.context.folder / f"{key_of_study(study, self.seeds, trace)}.json"
         if not file.is_file():
             self.report(study.name)
-            results = findings(study, SEARCHED, self.context)
+            results = findings(study, self.seeds, replace(self.context, trace=trace))
             _write(file, [str(judgement.verdict) for judgement in results.judgements])
         verdicts: list[str] = json.loads(file.read_text(encoding="utf-8"))
         return [Verdict(verdict) for verdict in verdicts]
 
 
-def _is_judged(content: dict[str, Any]) -> bool:
-    """Whether a study file is about a simulated claim of the paper's own."""
-    return not content.get("ours", False) and study_under(content, "plain").simulated
+def _is_judged(content: dict[str, Any], trace: Path | None) -> bool:
+    """Whether a study file is about a simulated claim of the paper's own that can be judged here."""
+    if content.get("ours", False):
+        return False
+    study = study_under(content, "plain")
+    has_solvers = not isinstance(study.settings, Ratio | Ratios) or find_spec("highspy") is not None
+    return study.simulated and has_solvers and (trace is not None or not study.with_trace)
 
 
 def coarse(study: Study) -> Study:

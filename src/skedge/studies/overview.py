@@ -49,7 +49,7 @@ def finish(folder: Path, key: str) -> None:
 
 def write_overview(folder: Path, studies: Sequence[Study], missing: Mapping[str, str]) -> None:
     """Write ``index.md`` into the folder of the studies' folders; `missing`: why a study was not run, by its name."""
-    names = (study.name for study in studies if study.name not in missing and (folder / study.name).is_dir())
+    names = (study.name for study in studies if (folder / study.name / _RESULTS).is_file())
     results = {name: results_of(folder / name) for name in names}
     lines = ["# Every figure again", "", *_summary(studies, results), ""]
     for paper, heading in PAPERS.items():

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .judge import Verdict
 from .page import bullets, html_page, section, table
@@ -55,19 +55,14 @@ def write_paper_page(folder: Path, paper: str, heading: str, studies: Sequence[S
     """
     reading, found = reading_of(paper), read_search(folder / f"search-{paper}.json")
     result = None if found is None else found[0]
-    by_figure = dict[str, dict[str, tuple[Study, Mapping[str, Any], str]]]()
+    by_figure = dict[str, dict[str, _Made]]()
     for study in studies:
-        results_file = folder / study.name / "results.json"
-        if results_file.is_file():
-            picture = folder / study.name / "figure.svg"
-            svg = picture.read_text(encoding="utf-8") if picture.is_file() else ""
-            results = json.loads(results_file.read_text(encoding="utf-8"))
-            by_figure.setdefault(study.figure, {})[study.reading] = study, results, svg
+        by_figure.setdefault(study.figure, {})[study.reading] = _made(folder, study)
     body = [
         f'<header><h1>{escape(heading)}</h1><p id="lede">{escape(_lede(by_figure))}</p></header><main>',
         section("The claims under both readings", _claims(by_figure)),
         section("What the text leaves open, and what each choice decides", _choices(reading, result)),
-        section("The search for the joint reading", _search_text(result)),
+        section("The search for the joint reading", _search_text(reading, result)),
         *([section("What cannot be", bullets(_impossible(reading)))] if reading.impossible else []),
         *(_figure(figure, by_reading) for figure, by_reading in by_figure.items()),
         "</main>",
@@ -75,19 +70,42 @@ def write_paper_page(folder: Path, paper: str, heading: str, studies: Sequence[S
     (folder / f"{paper}.html").write_text(html_page(heading, "".join(body)), encoding="utf-8")
 
 
-def _lede(by_figure: Mapping[str, Mapping[str, tuple[Study, Mapping[str, Any], str]]]) -> str:
+class _Made(NamedTuple):
+    """A study, its results if there are any, and its picture."""
+
+    study: Study
+    results: Mapping[str, Any] | None
+    svg: str
+
+
+def _made(folder: Path, study: Study) -> _Made:
+    results_file, picture = folder / study.name / "results.json", folder / study.name / "figure.svg"
+    if not results_file.is_file():
+        return _Made(study, None, "")
+    svg = picture.read_text(encoding="utf-8") if picture.is_file() else ""
+    return _Made(study, json.loads(results_file.read_text(encoding="utf-8")), svg)
+
+
+_ByFigure = Mapping[str, Mapping[str, _Made]]
+"""Studies by figure and reading; what is made once has one."""
+
+
+def _lede(by_figure: _ByFigure) -> str:
     """How many claims hold under each reading."""
     sentences = []
+    claims = [by_reading for by_reading in by_figure.values() if not _first(by_reading).study.ours]
     for reading in KEPT:
-        # what has one reading only counts under both
-        results = [
-            (by_reading.get(reading) or next(iter(by_reading.values())))[1]
-            for by_reading in by_figure.values()
-            if not next(iter(by_reading.values()))[0].ours
-        ]
-        counts = [f"{sum(r['verdict'] == verdict for r in results)} {_words(verdict)}" for verdict in _COUNTED]
-        sentences.append(f"Under the {reading} reading, of {len(results)} claims {', '.join(counts)}.")
+        # what is made once counts under both
+        made = [_first(by_reading) if len(by_reading) == 1 else by_reading[reading] for by_reading in claims]
+        verdicts = [one.results["verdict"] for one in made if one.results is not None]
+        counts = [f"{verdicts.count(verdict)} {_words(verdict)}" for verdict in _COUNTED]
+        counts += [f"{len(made) - len(verdicts)} were not run"] if len(made) > len(verdicts) else []
+        sentences.append(f"Under the {reading} reading, of {len(made)} claims {', '.join(counts)}.")
     return " ".join(sentences)
+
+
+def _first(by_reading: Mapping[str, _Made]) -> _Made:
+    return next(iter(by_reading.values()))
 
 
 def _words(verdict: Verdict) -> str:
@@ -95,21 +113,22 @@ def _words(verdict: Verdict) -> str:
     return plural.get(verdict, "are not decided")
 
 
-def _claims(by_figure: Mapping[str, Mapping[str, tuple[Study, Mapping[str, Any], str]]]) -> str:
+def _claims(by_figure: _ByFigure) -> str:
     rows = []
     for figure, by_reading in by_figure.items():
-        study = next(iter(by_reading.values()))[0]
+        study = _first(by_reading).study
         claim = f"{'ours: ' if study.ours else ''}{study.claim}"
-        cells = [
-            _cell(by_reading[reading][1]) if reading in by_reading else "the same, or trained under the plain one only"
-            for reading in KEPT
-        ]
+        cells = [_cell(made.results) for made in by_reading.values()]
+        # what trains, and a formula
+        cells += ["made once"] * (len(KEPT) - len(cells))
         rows.append((figure, claim, *cells))
     return table(("figure", "claim", *KEPT), rows)
 
 
-def _cell(result: Mapping[str, Any]) -> str:
+def _cell(result: Mapping[str, Any] | None) -> str:
     """The verdict of a study, how many parts hold, and what makes it say little."""
+    if result is None:
+        return "not run"
     parts = result["parts"]
     n_holding = sum(part["verdict"] == Verdict.HOLDS for part in parts)
     text = f"{result['verdict']} ({n_holding} of {len(parts)} parts, {len(result['seeds'])} seeds)"
@@ -142,7 +161,7 @@ def _decided(choice: OpenChoice, result: SearchResult) -> str:
     return "; ".join(changes)
 
 
-def _search_text(result: SearchResult | None) -> str:
+def _search_text(reading: Reading, result: SearchResult | None) -> str:
     if result is None:
         return "<p>It has not been run.</p>"
     plain, best = result.attempts[0], result.best
@@ -151,13 +170,19 @@ def _search_text(result: SearchResult | None) -> str:
     pairs = "; ".join(" and ".join(pair) for pair in result.never_together)
     return bullets(
         [
-            f"{len(result.attempts)} readings were tried, on the seeds 0 to {SEARCHED - 1}, at three points an axis: "
-            "one choice changed at a time, then two, then one at a time from the best.",
+            f"{len(result.attempts)} readings were tried, of at most {reading.budget}, on the seeds 0 to "
+            f"{SEARCHED - 1} and at three points of a numeric axis: one choice changed at a time from the plain "
+            "reading, then from the best, then two at a time from the plain one.",
             f"Of {n_parts} parts of the claims {plain.n_parts} hold there under the plain reading, "
             f"{best.n_parts} under the best one: {changes}.",
             f"Held in no reading: {', '.join(result.never) or 'none'}.",
             f"Held, each in some reading, but never together: {pairs or 'none'}.",
-            f"The verdicts above are of seeds from {SEARCHED} on, which the search has not seen.",
+            f"The verdicts of simulated claims are of seeds from {SEARCHED} on, which the search has not seen.",
+            *(
+                ["The joint reading of the page is not the best one of this search."]
+                if reading.selection("joint") != reading.selection("plain") | dict(best.changes)
+                else []
+            ),
         ]
     )
 
@@ -167,20 +192,21 @@ def _impossible(reading: Reading) -> Iterator[str]:
         yield f"{', '.join(entry.figures)}: {entry.text} (by {'a bound' if entry.proof == 'bound' else 'the search'})"
 
 
-def _figure(figure: str, by_reading: Mapping[str, tuple[Study, Mapping[str, Any], str]]) -> str:
+def _figure(figure: str, by_reading: Mapping[str, _Made]) -> str:
     """A figure under each of its readings: the picture, and the parts of the claim."""
-    study = next(iter(by_reading.values()))[0]
+    study = _first(by_reading).study
     title = f"{figure}: {study.title}"
     inside = [f"<p>{escape(study.claim)}</p>"]
     if study.printed:
         inside.append(bullets([f"the paper prints: {number.text}" for number in study.printed]))
     for reading, (_, result, svg) in by_reading.items():
-        parts = [(part["text"], part["verdict"], part["numbers"]) for part in result["parts"]]
-        inside += [
-            f"<h3>{escape(reading or 'one reading')}: {escape(_cell(result))}</h3>{svg}",
-            f"<details><summary>The parts of the claim</summary>{table(('part', 'verdict', 'numbers'), parts)}"
-            f"<pre><code>{escape(result['command'])}</code></pre></details>",
-        ]
+        inside.append(f"<h3>{escape(reading or 'one reading')}: {escape(_cell(result))}</h3>{svg}")
+        if result is not None:
+            parts = [(part["text"], part["verdict"], part["numbers"]) for part in result["parts"]]
+            inside.append(
+                f"<details><summary>The parts of the claim</summary>{table(('part', 'verdict', 'numbers'), parts)}"
+                f"<pre><code>{escape(result['command'])}</code></pre></details>"
+            )
     if study.scaled:
         inside.append(bullets(study.scaled))
     return f'<section id="{escape(figure)}"><h2>{escape(title)}</h2>{"".join(inside)}</section>'

@@ -144,7 +144,7 @@ class Reading(BaseModel):
 
     paper: str
     base: str
-    budget: int = Field(60, ge=1)
+    budget: int = Field(150, ge=1)
     choices: list[OpenChoice] = []
     printed: list[PrintedSetting] = []
     impossible: list[Impossible] = []
@@ -161,7 +161,7 @@ class Reading(BaseModel):
         return {choice.name: getattr(choice, reading) for choice in self.choices}
 
     def settings_of(self, figure: str, selection: Selection) -> Iterator[Setting]:
-        """What holds for a figure under a selection, later entries before earlier ones.
+        """What holds for a figure under a selection; a later entry overrides an earlier one.
 
         Raises
         ------
@@ -186,7 +186,11 @@ class Reading(BaseModel):
                 )
 
     def apply(self, study: dict[str, Any], selection: Selection) -> dict[str, Any]:
-        """The content of a study file under a selection: with its scenario, and the parameters of its policies."""
+        """The content of a study file under a selection: with its scenario, and the parameters of its policies.
+
+        The reading's `settings` override the file's; fields of the scenario that a file sets itself, as one of our own
+        figures may, stay. What trains has servers and jobs of its own: of a reading it takes parameters of policies.
+        """
         settings, parameters = dict(study["settings"]), dict[str, dict[str, Any]]()
         fields = dict[str, Any]()
         for setting in self.settings_of(study["figure"], selection):

@@ -1,13 +1,14 @@
 """The search for a joint reading: the selection under which most parts of a paper's claims hold.
 
-From the plain reading one choice is changed at a time, to each other value that the text allows; then two at a time,
-those first that held most by themselves; then, from the best so far, one at a time again until nothing holds more.
-Each selection is tried once, on seeds that no claim is judged on, and as many are tried as the budget allows.
+From the plain reading one choice is changed at a time, to each other value that the text allows. Then the search
+climbs: from the best reading so far it changes one choice at a time, also back to its plain value, until nothing holds
+more. Then two choices are changed at a time from the plain reading, those first that held most by themselves, and it
+climbs again. Each selection is tried once, on seeds that no claim is judged on, and as many as the budget allows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -115,28 +116,37 @@ def search(reading: Reading, judge: Callable[[Selection], Verdicts], budget: int
         if ordered not in attempts and len(attempts) < budget:
             attempts[ordered] = TriedReading(ordered, judge(reading.selection("plain") | dict(ordered)))
 
+    def best() -> TriedReading:
+        return SearchResult(tuple(attempts.values())).best
+
+    def climb() -> None:
+        start = None
+        while start != best():
+            start = best()
+            for choice in reading.choices:
+                for value in choice.values:
+                    # from the best of this moment: what is won on the way is kept
+                    attempt((*best().changes, (choice.name, value)))
+
     attempt(())
-    singles = list(_changes(reading))
+    singles = [(c.name, value) for c in reading.choices for value in c.values if value != c.plain]
     for change in singles:
         attempt((change,))
+    climb()
     # the promising ones first, as the budget may end among the pairs
     tried = [change for change in singles if (change,) in attempts]
     tried.sort(key=lambda change: attempts[(change,)].rank, reverse=True)
     for first, second in sorted(combinations(tried, 2), key=lambda pair: tried.index(pair[0]) + tried.index(pair[1])):
-        if first[0] != second[0]:
+        if _meet(reading, first[0], second[0]):
             attempt((first, second))
-    best = None
-    while best != (leader := SearchResult(tuple(attempts.values())).best):
-        best = leader
-        for change in singles:
-            attempt((*best.changes, change))
+    climb()
     return SearchResult(tuple(attempts.values()))
 
 
-def _changes(reading: Reading) -> Iterator[Change]:
-    """Each value of each choice but the plain one."""
-    for choice in reading.choices:
-        yield from ((choice.name, value) for value in choice.values if value != choice.plain)
+def _meet(reading: Reading, first: str, second: str) -> bool:
+    """Whether two choices are not the same, and concern a common figure: else what each decides just adds up."""
+    figures = {choice.name: set(choice.figures) for choice in reading.choices}
+    return first != second and (not figures[first] or not figures[second] or bool(figures[first] & figures[second]))
 
 
 def _in_order(reading: Reading, values: Selection) -> tuple[Change, ...]:
