@@ -8,7 +8,7 @@ file                                 algorithm
 ``pdors.py``                         PD-ORS, Alg. 1 to 4; OASiS where no placement shares a machine
 ``okita.py``                         Okita, Alg. 1 to 3
 ``gang_policies.py``                 SRTF, Tiresias-L, Preemptive, FIFO; ``gang_world.py``: the servers
-``machines.py``                      progressive filling of DRF, worker by worker on machines
+``machines.py``                      the machines on which DRF, Dorm and Optimus place workers and PSs
 ``drf.py``                           progressive filling of DRF, on pooled resources and on machines
 ``elastic.py``, ``supplies.py``      what the verifier asks of elastic allocations, and which data are where
 ``fractional_flow.py``               ILP (4) of JSAC'22 at zeta = 1, by enumeration

@@ -1,1 +1,1 @@
-"""Reproduction of the papers' figures: a reading per paper, one TOML per figure (claim), and code to run, judge and draw it."""
+"""The papers' figures again: a reading per paper, one TOML per figure (its claim), and code to run, judge and draw."""
