@@ -2,7 +2,8 @@
 
 The algorithms stand in the order of the paper and comments give their lines; where the printed text cannot be meant,
 the entry of ``docs/errata-okita.md`` stands beside the code as O1, O2, ... It shares with the product only the data of
-jobs and sites, and the policy's parameters. Numbers are fractions, so equal costs are equal; only the exponential latency cost is rounded, once.
+jobs and sites, and the policy's parameters. Numbers are fractions, so equal costs are equal; only the exponential
+latency cost is rounded, once.
 """
 
 from __future__ import annotations
