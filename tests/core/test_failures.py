@@ -224,7 +224,7 @@ def test_failures_are_drawn_in_order_and_with_all_of_an_instant() -> None:
 @pytest.mark.parametrize("policy", ["fifo", "srtf", "tiresias", "preemptive", "drf"])
 def test_a_compiled_loop_takes_failures_itself(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel is asked for no event, and the record is the one that it makes event by event."""
-    scenario = small_scenario(0, cloud=False, physics=PHYSICS[0])
+    scenario = small_scenario(1, cloud=False, physics=PHYSICS[0])
     by_events = driven(scenario, policy, compiled=False).schedule.tables()
 
     def handle(_: Kernel, event: Event) -> list[Order]:

@@ -197,7 +197,7 @@ def test_a_single_point_is_carried_out_in_this_process() -> None:
 
 def test_a_study_without_simulated_runs_has_no_points(skedge: Skedge, tmp_path: Path) -> None:
     told = skedge("reproduce", "pdors", "fig5", "--out", tmp_path / "f", "--resume", tmp_path / "kept")
-    assert (told.code, "pdors-fig5: makes no runs, which --resume is for" in told.words) == (1, True)
+    assert (told.code, "pdors fig5: makes no runs, which --resume is for" in told.words) == (1, True)
     told = skedge("reproduce", "jsac22", "accuracy", "--out", tmp_path / "f", "--ray", "127.0.0.1:1")
     assert (told.code, "makes no simulated runs, which --ray is for" in told.words) == (1, True)
     assert list(tmp_path.iterdir()) == []

@@ -17,6 +17,7 @@ from skedge.platform.jit import is_interpreted
 from .ledger import (
     ADMITTED,
     ARRIVED,
+    CHANGES,
     DECISIONS,
     DEPARTED,
     DISPATCHED,
@@ -315,3 +316,17 @@ class EngineArrays:
     def admitted(self) -> Ints:
         """First allocation or dispatch of each job [µs], -1 if there was none."""
         return self.ledger.jobs[:, ADMITTED]
+
+    # -- changes of service that are known ------------------------------------------------------------------------
+
+    @property
+    def changes_left(self) -> int:
+        """Number of known changes of service to come."""
+        changes = self.ledger.changes
+        return 0 if changes is None else len(changes) - int(self.ledger.counters[CHANGES])
+
+    def set_changes(self, changes: Ints | None) -> None:
+        """Servers leave and return as in these rows of ``ledger.changes`` next, after those that have happened."""
+        self.ledger = self.ledger._replace(changes=changes)
+        self.ledger.counters[CHANGES] = 0
+        self._refresh()

@@ -333,18 +333,6 @@ class AllocationEngine(EngineArrays):
         """When the next server leaves service or returns in a simulation [µs]; NEVER if that is not known."""
         return int(_next_change(self.ledger, self.ledger.changes))
 
-    @property
-    def changes_left(self) -> int:
-        """Number of known changes of service to come."""
-        changes = self.ledger.changes
-        return 0 if changes is None else len(changes) - int(self.ledger.counters[CHANGES])
-
-    def set_changes(self, changes: Ints | None) -> None:
-        """Servers leave and return as in these rows of ``ledger.changes`` next, after those that have happened."""
-        self.ledger = self.ledger._replace(changes=changes)
-        self.ledger.counters[CHANGES] = 0
-        self._refresh()
-
     def take_changes(self, now: int) -> list[list[int]]:
         """The changes of service up to `now` [µs] that have not been taken yet."""
         counters, first = self.ledger.counters, int(self.ledger.counters[CHANGES])

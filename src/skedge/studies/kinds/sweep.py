@@ -53,8 +53,8 @@ class Simulation:
     place: dict[str, Value]
 
 
-class Sweep(BaseModel):
-    """Settings of a study of a metric of several policies over a field of a scenario.
+class SweptRuns(BaseModel):
+    """The runs of a study of a metric of several policies over a field of a scenario.
 
     Attributes
     ----------
@@ -74,44 +74,14 @@ class Sweep(BaseModel):
         The policies of the claim. The figure's labels are the policies as given.
     beside
         Further policies, run and shown beside those of the claim.
-    best
-        If given, the claim: this policy is better than each other one at each value.
-    metric, lower
-        The metric compared, and whether lower values are better.
+    metric
+        The metric compared.
     also
         Further metrics that are shown beside it.
-    base_policy
-        If given, all values are divided by this policy's at the same seed and value.
-    log
-        True: take the metric's logarithm to base 10, and judge by ranks, as costs that grow exponentially have no
-        useful mean.
-    absolute_gaps
-        With `log`. True: the gaps of `grows` and `most_at` are those of the metric itself, not of its logarithms.
-    grows
-        True: the gap between the best and each of the others is claimed to grow with the field.
-    most_at
-        The value at which the gap is claimed to be largest.
-    below
-        Pairs of policies: the metric of the first is claimed to be below that of the second at each value.
-    below_at
-        Pairs of values: the metric of the first policy is claimed to be below at the first than at the second.
-    rises, falls
-        Policies whose metric is claimed to rise, or to fall, with the field.
-    gap_grows
-        Pairs of policies: the lead of the first over the second is claimed to grow with the field.
-    gap_metric
-        If given, the metric of these leads, one of `also`; else that which is compared.
-    flat
-        If given, the claim: the means of the first policy at any two values differ by less than this part of its mean.
-    at_most
-        If given, the claim: the mean of the first policy is at most this at each value.
-    largest_at
-        If given, the claim: the metric of the first policy is larger at this value than at each other one.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: Literal["sweep"]
     base: str
     set: dict[str, Any] = {}
     vary: str | None = None
@@ -122,24 +92,8 @@ class Sweep(BaseModel):
     set_for: dict[str, dict[str, Any]] = {}
     policies: list[str] = Field(min_length=1)
     beside: list[str] = []
-    best: str | None = None
     metric: str
     also: list[str] = []
-    base_policy: str | None = None
-    lower: bool = False
-    log: bool = False
-    absolute_gaps: bool = False
-    grows: bool = False
-    most_at: str | None = None
-    below: list[tuple[str, str]] = []
-    below_at: list[tuple[str, str]] = []
-    rises: list[str] = []
-    falls: list[str] = []
-    gap_grows: list[tuple[str, str]] = []
-    gap_metric: str | None = None
-    flat: float | None = Field(None, gt=0)
-    at_most: float | None = None
-    largest_at: float | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -147,13 +101,7 @@ class Sweep(BaseModel):
         return {**fields, "values": list(fields["cases"])} if fields.get("cases") else fields
 
     @model_validator(mode="after")
-    def _measures_its_gaps(self) -> Sweep:
-        if self.gap_metric is not None and self.gap_metric not in self.also:
-            raise ValueError(f"gap_metric {self.gap_metric!r} is none of also: {', '.join(self.also) or 'empty'}")
-        return self
-
-    @model_validator(mode="after")
-    def _fields_are_of_its_policies(self) -> Sweep:
+    def _fields_are_of_its_policies(self) -> SweptRuns:
         names = {_name_of(policy) for policy in (*self.policies, *self.beside)}
         if unknown := sorted(set(self.set_for) - names):
             raise ValueError(f"set_for names {unknown[0]}, which is no policy of the study: {', '.join(sorted(names))}")
@@ -203,6 +151,71 @@ class Sweep(BaseModel):
             jobs = [value for value in self.values if isinstance(value, int)]
             part |= {"path": str(trace.resolve()), "skip": seed * max([*jobs, part.get("first", 1)])}
         return data
+
+
+class Sweep(SweptRuns):
+    """Settings of a study of a metric of several policies over a field of a scenario: its runs, and what is claimed.
+
+    Attributes
+    ----------
+    lower
+        Whether lower values of the metric are better.
+    best
+        If given, the claim: this policy is better than each other one at each value.
+    metric, lower
+        The metric compared, and whether lower values are better.
+    base_policy
+        If given, all values are divided by this policy's at the same seed and value.
+    log
+        True: take the metric's logarithm to base 10, and judge by ranks, as costs that grow exponentially have no
+        useful mean.
+    absolute_gaps
+        With `log`. True: the gaps of `grows` and `most_at` are those of the metric itself, not of its logarithms.
+    grows
+        True: the gap between the best and each of the others is claimed to grow with the field.
+    most_at
+        The value at which the gap is claimed to be largest.
+    below
+        Pairs of policies: the metric of the first is claimed to be below that of the second at each value.
+    below_at
+        Pairs of values: the metric of the first policy is claimed to be below at the first than at the second.
+    rises, falls
+        Policies whose metric is claimed to rise, or to fall, with the field.
+    gap_grows
+        Pairs of policies: the lead of the first over the second is claimed to grow with the field.
+    gap_metric
+        If given, the metric of these leads, one of `also`; else that which is compared.
+    flat
+        If given, the claim: the means of the first policy at any two values differ by less than this part of its mean.
+    at_most
+        If given, the claim: the mean of the first policy is at most this at each value.
+    largest_at
+        If given, the claim: the metric of the first policy is larger at this value than at each other one.
+    """
+
+    kind: Literal["sweep"]
+    best: str | None = None
+    base_policy: str | None = None
+    lower: bool = False
+    log: bool = False
+    absolute_gaps: bool = False
+    grows: bool = False
+    most_at: str | None = None
+    below: list[tuple[str, str]] = []
+    below_at: list[tuple[str, str]] = []
+    rises: list[str] = []
+    falls: list[str] = []
+    gap_grows: list[tuple[str, str]] = []
+    gap_metric: str | None = None
+    flat: float | None = Field(None, gt=0)
+    at_most: float | None = None
+    largest_at: float | None = None
+
+    @model_validator(mode="after")
+    def _measures_its_gaps(self) -> Sweep:
+        if self.gap_metric is not None and self.gap_metric not in self.also:
+            raise ValueError(f"gap_metric {self.gap_metric!r} is none of also: {', '.join(self.also) or 'empty'}")
+        return self
 
     def outcome(self, raw_rows: pl.DataFrame) -> Outcome:
         """Judge each part of the claim."""
