@@ -19,6 +19,8 @@ from skedge.studies.study import Study, find_study
 from skedge.studies.trial import TrialResult
 
 SMALL = {"minibatches": 4, "epochs": 3}
+ONE_TYPE: dict[str, Any] = {"worker_types": ["gpu"]}
+"""The workers of this testbed; the studies' own has two types."""
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +76,9 @@ def test_accuracy_is_measured_after_every_epoch_of_the_jobs_shown(at: testbed.Te
 
 def test_every_policy_is_counted_on_the_same_jobs(at: testbed.Testbed) -> None:
     """Two policies on two and on three jobs: a row each, beside what the simulation foresaw."""
-    study = smaller("fig5", policies=["aonline", "srtf"], jobs=[2, 3], epochs=(1, 2), chunks=(1, 2), span_s=1.0)
+    study = smaller(
+        "fig5", policies=["aonline", "srtf"], jobs=[2, 3], epochs=(1, 2), chunks=(1, 2), span_s=1.0, **ONE_TYPE
+    )
     rows, _ = carried_out(study, at)
     assert rows.select("policy", "jobs").rows() == [("aonline", 2), ("srtf", 2), ("aonline", 3), ("srtf", 3)]
     assert (rows["jct_mean_s"] >= 0.95 * rows["jct_mean_simulated_s"]).all(), "none is sooner than foreseen"
@@ -85,7 +89,13 @@ def test_a_trained_run_that_is_kept_serves_another_figure_and_a_continued_study(
     at: testbed.Testbed, tmp_path: Path
 ) -> None:
     """Fig. 4 and 6 have the same runs; an engine is not even there the second time, and the record is."""
-    small: dict[str, Any] = {"policies": ["aonline", "srtf"], "jobs": [2], "epochs": (1, 1), "chunks": (1, 2)}
+    small: dict[str, Any] = {
+        "policies": ["aonline", "srtf"],
+        "jobs": [2],
+        "epochs": (1, 1),
+        "chunks": (1, 2),
+        **ONE_TYPE,
+    }
     kept, records = ResultCache(tmp_path), list[Run]()
     testbed.run_trials(smaller("fig4", **small), range(1), at, lambda _, record: records.append(record), kept)
     gone = replace(at, engine=cast("Engine", None))
