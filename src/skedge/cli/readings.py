@@ -44,8 +44,8 @@ def run_readings(selection: FigureSelection, trace: Path | None, ray: str | None
     create_folder(selection.folder)
     budget = min(reading.budget, _QUICK_BUDGET) if selection.quick else reading.budget
     result = _search(paper, reading, budget, selection, trace, ray, quiet=as_json)
-    found = reading.selection("plain") | dict(result.best.changes)
-    if found != reading.selection("joint"):
+    best_selection = reading.selection("plain") | dict(result.best.changes)
+    if best_selection != reading.selection("joint"):
         changes = ", ".join(f"{name} = {value}" for name, value in result.best.changes) or "the plain one"
         err.print(f"the best reading of the search is not the joint one of {paper}'s file: {changes}", soft_wrap=True)
     run_all_figures(selection, trace, ray, as_json=as_json)
@@ -79,16 +79,16 @@ def _search(
     key = key_of(
         json.dumps([joint_apart, contents, budget, selection.quick]), trace.read_bytes() if trace is not None else None
     )
-    if (kept := read_search(file)) is not None and kept[1] == key:
-        return kept[0]
+    if (earlier := read_search(file)) is not None and earlier[1] == key:
+        return earlier[0]
     verdicts_folder = selection.folder / ".search"
     create_folder(verdicts_folder)
     with progress(quiet=quiet) as bar:
         task = bar.add_task(f"readings of {paper}", total=budget, at="plain")
-        where = Executor(-1, ray, ResultCache(selection.folder / ".points"))
+        executor = Executor(-1, ray, ResultCache(selection.folder / ".points"))
         judge = ClaimJudge(
             paper,
-            RunContext(trace, where, verdicts_folder, bar),
+            RunContext(trace, executor, verdicts_folder, bar),
             lambda name: bar.update(task, at=name),
             seeds=1 if selection.quick else SEARCHED,
         )

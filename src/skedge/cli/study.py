@@ -110,13 +110,13 @@ def reproduce(
 
 
 def _run_study(
-    study: Study, seeds: int | None, trace: Path | None, where: Executor, folder: Path, *, quiet: bool
+    study: Study, seeds: int | None, trace: Path | None, executor: Executor, folder: Path, *, quiet: bool
 ) -> StudyResults:
     """Run a study into a new folder."""
     with new_folder(folder) as temp_folder, progress(quiet=quiet) as bar:
         if study.trained:
             check_live()
-        results = findings(study, seeds, RunContext(trace, where, temp_folder, bar))
+        results = findings(study, seeds, RunContext(trace, executor, temp_folder, bar))
         write_findings(results, temp_folder)
     return results
 

@@ -53,8 +53,8 @@ def write_paper_page(folder: Path, paper: str, heading: str, studies: Sequence[S
     studies
         Its studies under both readings, in the order of the page.
     """
-    reading, found = reading_of(paper), read_search(folder / f"search-{paper}.json")
-    result = None if found is None else found[0]
+    reading, search_file = reading_of(paper), read_search(folder / f"search-{paper}.json")
+    result = None if search_file is None else search_file[0]
     by_figure = dict[str, dict[str, _Made]]()
     for study in studies:
         by_figure.setdefault(study.figure, {})[study.reading] = _made(folder, study)
