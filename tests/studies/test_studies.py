@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from builders.studies import WRITTEN, repeated, verdicts
+from builders.studies import WRITTEN, read_study, repeated, verdicts
 from skedge.analysis.intervals import Estimate
 from skedge.scenario.file import scenario_from_dict
 from skedge.studies.figure import Figure, Line, svg, ticks
@@ -24,7 +24,7 @@ from skedge.studies.kinds.preemptions import Preemptions
 from skedge.studies.kinds.rates import Rates
 from skedge.studies.outcome import Outcome, format_cell, mean_of, points, slope
 from skedge.studies.page import StudyResults, page, write_findings
-from skedge.studies.study import Study, find_study, read_study, studies_of
+from skedge.studies.study import Study, find_study, studies_of
 from skedge.studies.trial import Trial, TrialResult, deployments, displaced_workers, seeded
 
 Skedge = Callable[..., Any]

@@ -13,7 +13,7 @@ import pytest
 from pydantic import ValidationError
 
 from builders.paths import TRACES
-from builders.studies import WRITTEN, repeated, verdicts
+from builders.studies import WRITTEN, read_study, repeated, verdicts
 from skedge.core.errors import InputError
 from skedge.core.registry import make_policy
 from skedge.prepare import offers, prepare_policy
@@ -26,7 +26,6 @@ from skedge.studies.kinds.feasibility import Feasibility
 from skedge.studies.kinds.sweep import Gain, Sweep
 from skedge.studies.outcome import caveats_of
 from skedge.studies.simulate import run_simulations
-from skedge.studies.study import read_study
 
 Skedge = Callable[..., Any]
 FILES = sorted(Path(str(importlib.resources.files("skedge.studies")), "figures").glob("*.toml"))

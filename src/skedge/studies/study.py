@@ -145,11 +145,6 @@ class Study(BaseModel):
         return tuple(counts)
 
 
-def read_study(path: Path, reading: str = KEPT[0]) -> Study:
-    """The study of a file, under a reading of its paper."""
-    return study_under(_content(path), reading)
-
-
 def _content(path: Path) -> dict[str, Any]:
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
