@@ -40,7 +40,7 @@ class RoundClock:
         self.due = self.late_s = self.behind_s = self.recovery_s = self.round_s = 0.0
         self.patience_s = min(max(_DEADLINE_S, 3 * pace), SLOW_S)
         self._joined: list[float] = []
-        self._reported_s, self._rounds, self._next = 0.0, 0, 1
+        self._reported_s, self._rounds, self._next = 0.0, 0, 2
 
     @property
     def usual_s(self) -> float:
@@ -88,8 +88,8 @@ class RoundClock:
     def measure(self, took_s: float) -> float | None:
         """Update the mean time of a round, at least the announced one; returns it when it has changed by a fifth.
 
-        That is asked after 1, 2, 4, 8, 16 rounds, and then every 20. The first round includes starting: it counts only
-        while there is no other.
+        That is asked after 2, 4, 8, 16 rounds, and then every 20. The first round includes starting: it counts only
+        while there is no other, and is not reported, as a decision would take the whole job to be as slow.
         """
         took_s = max(took_s, self.pace)
         self._rounds += 1
