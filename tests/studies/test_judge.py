@@ -9,7 +9,17 @@ import pytest
 from numpy.random import default_rng
 from scipy.stats import false_discovery_control, norm, ttest_rel
 
-from skedge.studies.judge import Judgement, Part, Verdict, by_ranks, holm, judge, over_looks, overall
+from skedge.studies.judge import (
+    Judgement,
+    Part,
+    Verdict,
+    by_ranks,
+    holm,
+    judge,
+    over_looks,
+    overall,
+    seeds_to_decide,
+)
 
 HOLDS, FAILS, OPEN = Verdict.HOLDS, Verdict.FAILS, Verdict.OPEN
 
@@ -107,6 +117,36 @@ def test_more_parts_and_more_looks_ask_for_more_evidence() -> None:
     assert alone.verdict is HOLDS
     assert judge([part], looks=(10, 20, 40, 80))[0].verdict is OPEN
     assert {judgement.verdict for judgement in judge([part] * 5)} == {OPEN}
+
+
+def test_an_open_part_says_how_many_seeds_would_decide_it() -> None:
+    """With so many seeds of the same mean and spread it is decided, and with a tenth fewer it is not."""
+    noise = default_rng(3).standard_normal(16)
+    unit = (noise - noise.mean()) / noise.std(ddof=1)
+    open_part = one(*(0.3 + unit))
+    assert open_part.nearer is HOLDS
+    assert open_part.seeds is not None
+
+    def verdict(n: int) -> Verdict:
+        values = norm.ppf((np.arange(n) + 0.5) / n)
+        return one(*(0.3 + values / values.std(ddof=1))).verdict
+
+    assert (verdict(round(1.1 * open_part.seeds)), verdict(round(0.9 * open_part.seeds))) == (HOLDS, OPEN)
+    assert one(*(3 + unit)).seeds is None
+
+
+def test_an_open_claim_is_decided_by_its_first_failing_part_or_by_all() -> None:
+    noise = default_rng(3).standard_normal(16)
+    unit = (noise - noise.mean()) / noise.std(ddof=1)
+    near, far, failing = of(*(0.45 + unit)), of(*(0.2 + unit)), of(*(unit - 0.3))
+    (near_alone, far_alone) = judge([near, far])
+    assert near_alone.seeds is not None
+    assert far_alone.seeds is not None
+    assert near_alone.seeds < far_alone.seeds
+    assert seeds_to_decide([near_alone, far_alone]) == far_alone.seeds
+    judged = judge([near, far, failing])
+    assert seeds_to_decide(judged) == judged[2].seeds
+    assert seeds_to_decide(judge([of(*(3 + unit))])) is None
 
 
 @pytest.mark.parametrize(("looks", "level"), [(1, 0.05), (2, 0.0294), (3, 0.0221), (4, 0.0182), (5, 0.0158)])

@@ -43,7 +43,10 @@ def study(figure: str, kept: str) -> Study:
 
 def results(folder: Path, made: Study, verdict: Verdict, n_holding: int, caveats: list[str]) -> None:
     parts = [{"text": f"part {i}", "verdict": HOLDS if i < n_holding else FAILS, "numbers": "1"} for i in range(2)]
-    content = {"verdict": verdict, "parts": parts, "seeds": [8, 9], "caveats": caveats, "command": "skedge reproduce"}
+    content = {
+        "verdict": verdict, "parts": parts, "seeds": [8, 9], "caveats": caveats, "command": "skedge reproduce",
+        "power": "about 40 seeds would decide it" if verdict is Verdict.OPEN else "",
+    }  # fmt: skip
     (folder / made.name).mkdir()
     (folder / made.name / "results.json").write_text(json.dumps(content))
     (folder / made.name / "figure.svg").write_text(f"<svg><title>{made.name}</title></svg>")

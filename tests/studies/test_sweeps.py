@@ -410,4 +410,14 @@ def test_a_claim_about_hardly_any_job_or_about_nothing_says_so() -> None:
         "preemptions of pdors is 0 in each of its 2 runs",
         "no policy completes more than 12% of the jobs in the mean",
     )
-    assert caveats_of(rows(pdors=[[0.0, 1.0]], oasis=[[1.0, 2.0]]), "preemptions") == ()
+    assert caveats_of(rows(pdors=[[0.5, 1.0]], oasis=[[1.0, 2.0]]), "preemptions") == ()
+
+
+def test_a_claim_that_says_little_at_some_points_names_them() -> None:
+    table = rows(pdors=[[0.0, 1.0], [0.0, 2.0]], oasis=[[1.0, 2.0], [1.0, 2.0]])
+    first, second = table["at"].unique(maintain_order=True)
+    done = pl.when(pl.col("at") == second).then(0.2).otherwise(0.9)
+    assert caveats_of(table.with_columns(done=done), "preemptions") == (
+        f"at {first} preemptions of pdors is 0 in each run",
+        f"no policy completes more than a quarter of the jobs in the mean at {second} (20%)",
+    )

@@ -10,6 +10,7 @@ Three verdicts are possible: the claim *holds*, it *does not hold*, or these see
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -23,6 +24,9 @@ from skedge.core.model.cluster import Floats
 
 LEVEL = 0.05
 """Probability that any verdict of a study is wrong."""
+
+MOST_SEEDS = 100_000
+"""More seeds than this are not said to decide anything: differences so small are not measured well enough to say so."""
 
 
 class Verdict(StrEnum):
@@ -75,6 +79,11 @@ class Judgement:
         Cohen's d of the paired differences: their mean divided by their standard deviation; None if they are equal.
     difference
         The mean of the values with its 95 % BCa bootstrap interval; None where nothing is random.
+    nearer
+        The verdict that the values of an open part are nearer to; None if it is decided, or has too few seeds.
+    seeds
+        About how many seeds would decide an open part, if its values stay as they are; None if no number up to
+        `MOST_SEEDS` would.
     """
 
     part: Part
@@ -82,6 +91,8 @@ class Judgement:
     p: float | None = None
     effect: float | None = None
     difference: Estimate | None = None
+    nearer: Verdict | None = None
+    seeds: int | None = None
 
 
 def judge(parts: Sequence[Part], looks: Sequence[int] = (1,)) -> list[Judgement]:
@@ -92,7 +103,7 @@ def judge(parts: Sequence[Part], looks: Sequence[int] = (1,)) -> list[Judgement]
     return [
         Judgement(part, verdict, None, *_effect_size(part))
         if p is None
-        else _judgement(part, verdict, next(corrected_p))
+        else _judgement(part, verdict, p, next(corrected_p))
         for part, (verdict, p) in zip(parts, tests, strict=True)
     ]
 
@@ -117,6 +128,22 @@ def overall(judgements: Sequence[Judgement]) -> Verdict:
     """The verdict on the claim: it holds if all its parts do, and does not if one of them does not."""
     verdicts = {judgement.verdict for judgement in judgements}
     return next((verdict for verdict in (Verdict.FAILS, Verdict.OPEN) if verdict in verdicts), Verdict.HOLDS)
+
+
+def seeds_to_decide(judgements: Sequence[Judgement]) -> int | None:
+    """About how many seeds would decide an open claim; None if it is decided, or no number up to `MOST_SEEDS` would.
+
+    One part that does not hold decides it, so that of those that are nearer to that the first one counts; without
+    one, all parts are needed.
+    """
+    if overall(judgements) is not Verdict.OPEN:
+        return None
+    open_parts = [judgement for judgement in judgements if judgement.verdict is Verdict.OPEN]
+    failing = [part.seeds for part in open_parts if part.nearer is Verdict.FAILS and part.seeds is not None]
+    if failing:
+        return min(failing)
+    seeds = [part.seeds for part in open_parts if part.seeds is not None]
+    return max(seeds) if len(seeds) == len(open_parts) else None
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -164,8 +191,33 @@ def over_looks(p: float, looks: tuple[int, ...]) -> float:
     return float(np.clip(1.0 - density.sum(), p, min(len(looks) * p, 1.0)))  # rounding matters below 1e-14
 
 
-def _judgement(part: Part, verdict: Verdict, p: float) -> Judgement:
-    return Judgement(part, verdict if p < LEVEL else Verdict.OPEN, p, *_effect_size(part))
+def _judgement(part: Part, verdict: Verdict, p: float, corrected_p: float) -> Judgement:
+    judgement = Judgement(part, verdict, corrected_p, *_effect_size(part))
+    if corrected_p < LEVEL or isinstance(part.values, bool):
+        return judgement
+    return replace(
+        judgement, verdict=Verdict.OPEN, nearer=verdict, seeds=_seeds_to_decide(len(part.values), p, corrected_p)
+    )
+
+
+def _seeds_to_decide(n_seeds: int, p: float, corrected_p: float) -> int | None:
+    """The number of seeds at which a mean that stays as it is in units of its standard deviation is decided.
+
+    The standard score of the mean grows as the square root of their number.
+
+    Parameters
+    ----------
+    n_seeds
+        Number of seeds so far.
+    p, corrected_p
+        Two-sided, now; the correction is taken to stay, as a factor.
+    """
+    from scipy.stats import norm  # noqa: PLC0415 - takes a second to import
+
+    score, needed_score = norm.isf(p / 2), norm.isf(LEVEL * p / corrected_p / 2)
+    # a score of 0 has no direction
+    seeds = n_seeds * (needed_score / score) ** 2 if score > 0 else MOST_SEEDS + 1.0
+    return math.ceil(seeds) if seeds <= MOST_SEEDS else None
 
 
 def _test_part(part: Part) -> tuple[Verdict, float | None]:

@@ -45,18 +45,41 @@ HARDLY_ANY = 0.25
 
 
 def caveats_of(rows: pl.DataFrame, metric: str) -> tuple[str, ...]:
-    """What makes these runs say little; columns policy, value and done, the share of the jobs that are done."""
+    """What makes these runs say little, everywhere or at some points of the axis.
+
+    Parameters
+    ----------
+    rows
+        A row a run: policy, at, value, and done, the share of the jobs that are done.
+    metric
+        What `value` is.
+    """
     # instances without an optimum are not run
     rows = rows.filter(pl.col("policy") != "")
-    caveats = [
-        f"{metric} of {policy} is 0 in each of its {len(policy_rows)} runs"
-        for (policy,), policy_rows in rows.group_by("policy", maintain_order=True)
-        if (policy_rows["value"] == 0).all()
-    ]
-    done = rows.group_by("policy", maintain_order=True).agg(pl.col("done").mean()).sort("done")
-    if len(done) and (share := done["done"][-1]) is not None and share < HARDLY_ANY:
+    caveats = []
+    for (policy,), policy_rows in rows.group_by("policy", maintain_order=True):
+        is_zero = policy_rows.group_by("at", maintain_order=True).agg(zero=(pl.col("value") == 0).all())
+        if is_zero["zero"].all():
+            caveats.append(f"{metric} of {policy} is 0 in each of its {len(policy_rows)} runs")
+        elif is_zero["zero"].any():
+            zero_points = is_zero.filter("zero")["at"]
+            caveats.append(f"at {', '.join(map(str, zero_points))} {metric} of {policy} is 0 in each run")
+    share = _largest_share(rows)
+    if share is not None and share < HARDLY_ANY:
         caveats.append(f"no policy completes more than {share:.0%} of the jobs in the mean")
+    else:
+        by_point = {at: _largest_share(point) for (at,), point in rows.group_by("at", maintain_order=True)}
+        few = {at: share for at, share in by_point.items() if share is not None and share < HARDLY_ANY}
+        if few:
+            points_text = ", ".join(f"{at} ({share:.0%})" for at, share in few.items())
+            caveats.append(f"no policy completes more than a quarter of the jobs in the mean at {points_text}")
     return tuple(caveats)
+
+
+def _largest_share(rows: pl.DataFrame) -> float | None:
+    """The largest mean share of jobs that are done, over the policies; None where it is not known."""
+    shares = rows.group_by("policy").agg(pl.col("done").mean())["done"]
+    return None if shares.is_empty() or shares.null_count() else float(shares.max())  # type: ignore[arg-type]
 
 
 def mean_of(values: Iterable[float]) -> Estimate:

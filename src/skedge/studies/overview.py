@@ -12,7 +12,7 @@ from typing import Any
 from skedge.runs.tasks import key_of
 
 from .judge import Verdict
-from .paper_page import write_paper_page
+from .paper_page import remarks_of, write_paper_page
 from .reading import KEPT, all_readings
 from .study import Study
 
@@ -159,4 +159,4 @@ def _verdict_counts(results: Sequence[Results]) -> str:
 def _verdict(study: Study, result: Results | None, missing: Mapping[str, str]) -> str:
     if result is None:
         return f"not run: {missing.get(study.name, 'not yet')}"
-    return "; ".join([f"**{result['verdict']}**", *(f"near-vacuous: {caveat}" for caveat in result["caveats"])])
+    return "; ".join([f"**{result['verdict']}**", *remarks_of(result)])

@@ -22,7 +22,7 @@ from skedge.report.pictures import can_draw, write_pictures
 from skedge.report.write import write_report
 
 from .figure import Figure, svg
-from .judge import Judgement, Verdict, judge, overall
+from .judge import MOST_SEEDS, Judgement, Verdict, judge, overall, seeds_to_decide
 from .outcome import Cell, Outcome, format_cell
 from .reading import KEPT
 from .study import Study
@@ -105,8 +105,19 @@ class StudyResults:
             if len(self.judgements) == 1
             else f"{verdict_text}: of {len(self.judgements)} parts {self.tally}",
             *([f"easier than the paper's metric: {self.study.easier}"] if self.study.easier else []),
+            *([self.power] if self.power else []),
             *(f"near-vacuous: {caveat}" for caveat in self.outcome.caveats),
         ]
+
+    @property
+    def power(self) -> str:
+        """In words: how many seeds would decide an open claim; empty if it is decided, or has too few for any test."""
+        open_parts = [judgement for judgement in self.judgements if judgement.verdict is Verdict.OPEN]
+        if self.verdict is not Verdict.OPEN or any(judgement.nearer is None for judgement in open_parts):
+            return ""
+        seeds = seeds_to_decide(self.judgements)
+        number = f"about {seeds:,}" if seeds is not None else f"more than {MOST_SEEDS:,}"
+        return f"{number} seeds would decide it, if what they measure stays as it is"
 
     @property
     def command(self) -> str:
@@ -140,6 +151,7 @@ class StudyResults:
             "verdict": str(self.verdict),
             "parts": [_plain_judgement(judgement) for judgement in self.judgements],
             "caveats": list(self.outcome.caveats),
+            "power": self.power,
             "easier": self.study.easier,
             "table": table,
             "runs": self.runs,
@@ -272,6 +284,7 @@ def _plain_judgement(judgement: Judgement) -> dict[str, object]:
         "p": judgement.p,
         "effect": judgement.effect,
         "difference": None if mean is None else asdict(mean),
+        "seeds_to_decide": judgement.seeds,
     }
 
 

@@ -132,7 +132,13 @@ def _cell(result: Mapping[str, Any] | None) -> str:
     parts = result["parts"]
     n_holding = sum(part["verdict"] == Verdict.HOLDS for part in parts)
     text = f"{result['verdict']} ({n_holding} of {len(parts)} parts, {len(result['seeds'])} seeds)"
-    return "; ".join([text, *(f"near-vacuous: {caveat}" for caveat in result["caveats"])])
+    return "; ".join([text, *remarks_of(result)])
+
+
+def remarks_of(result: Mapping[str, Any]) -> list[str]:
+    """What belongs to a verdict: how many seeds would decide it, and what makes it say little."""
+    power = [result["power"]] if result["power"] else []
+    return power + [f"near-vacuous: {caveat}" for caveat in result["caveats"]]
 
 
 def _choices(reading: Reading, result: SearchResult | None) -> str:
