@@ -54,7 +54,7 @@ def results(folder: Path, made: Study, verdict: Verdict, n_holding: int, caveats
 
 @pytest.fixture
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(paper_page, "reading_of", lambda _: reading())
+    monkeypatch.setattr(paper_page, "all_readings", lambda: {"she": reading()})
     studies = [study(figure, kept) for figure in ("fig7", "fig9") for kept in ("plain", "joint")]
     for made, (verdict, n_holding, caveats) in zip(
         studies, [(HOLDS, 2, []), (FAILS, 1, []), (FAILS, 0, []), (HOLDS, 2, ["nothing happens"])], strict=True
@@ -95,7 +95,7 @@ def test_it_says_what_each_choice_decides_and_what_the_search_found(page: str) -
 
 
 def test_a_paper_whose_search_has_not_been_run_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paper_page, "reading_of", lambda _: reading())
+    monkeypatch.setattr(paper_page, "all_readings", lambda: {"she": reading()})
     write_paper_page(tmp_path, "she", "She et al.", [study("fig7", kept) for kept in ("plain", "joint")])
     page = (tmp_path / "she.html").read_text()
     assert "It has not been run." in page
@@ -106,10 +106,20 @@ def test_a_paper_whose_search_has_not_been_run_says_so(tmp_path: Path, monkeypat
 def test_a_study_that_is_not_made_yet_does_not_count_as_the_other_reading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paper_page, "reading_of", lambda _: reading())
+    monkeypatch.setattr(paper_page, "all_readings", lambda: {"she": reading()})
     plain, joint = (study("fig7", kept) for kept in ("plain", "joint"))
     results(tmp_path, plain, HOLDS, 2, [])
     write_paper_page(tmp_path, "she", "She et al.", [plain, joint])
     page = (tmp_path / "she.html").read_text()
     assert "<td>holds (2 of 2 parts, 2 seeds)</td><td>not run</td>" in page
     assert "Under the joint reading, of 1 claims 0 hold" in page
+
+
+def test_studies_across_papers_have_a_page_without_readings(tmp_path: Path) -> None:
+    made = study("fig7", "plain").model_copy(update={"paper": "cross", "reading": "", "ours": True})
+    results(tmp_path, made, FAILS, 1, [])
+    write_paper_page(tmp_path, "cross", "Across papers", [made])
+    page = (tmp_path / "cross.html").read_text()
+    assert "Of 1 claims of ours 0 hold, 0 hold by an easier metric, 1 do not hold, 0 are not decided." in page
+    assert "<td>ours: it falls</td><td>does not hold (1 of 2 parts, 2 seeds)</td>" in page
+    assert "What the text leaves open" not in page

@@ -56,8 +56,7 @@ def write_overview(folder: Path, studies: Sequence[Study], missing: Mapping[str,
         paper_studies = sorted((study for study in studies if study.paper == paper), key=in_order)
         if paper_studies:
             lines += _section(paper, heading, paper_studies, results, missing)
-            if paper in all_readings():
-                write_paper_page(folder, paper, heading, paper_studies)
+            write_paper_page(folder, paper, heading, paper_studies)
     (folder / "index.md").write_text("\n".join(lines), encoding="utf-8")
 
 
@@ -78,11 +77,11 @@ def _section(
         Why a study was not run, by its name.
     """
     readings = KEPT if paper in all_readings() else ("",)
-    page = [f"[All figures, choices and the search]({paper}.html)", ""] if paper in all_readings() else []
     lines = [
         f"## {heading}",
         "",
-        *page,
+        f"[{'All figures, choices and the search' if paper in all_readings() else 'All figures'}]({paper}.html)",
+        "",
         f"| figure | claim | {' | '.join(r or 'verdict' for r in readings)} | seeds | minutes |",
     ]
     lines.append("|---" * (4 + len(readings)) + "|")

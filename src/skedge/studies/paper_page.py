@@ -1,4 +1,7 @@
-"""A page a paper: its figures under both readings side by side, its choices with what each decides, and the search."""
+"""A page a paper: its figures under both readings side by side, its choices with what each decides, and the search.
+
+The studies across papers, which have no readings, have a page of their figures alone.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any, NamedTuple
 
 from .judge import Verdict
 from .page import bullets, html_page, section, table
-from .reading import KEPT, OpenChoice, Reading, reading_of
+from .reading import KEPT, OpenChoice, Reading, all_readings
 from .search import SearchResult, TriedReading
 from .study import SEARCHED, Study
 
@@ -53,21 +56,28 @@ def write_paper_page(folder: Path, paper: str, heading: str, studies: Sequence[S
     studies
         Its studies under both readings, in the order of the page.
     """
-    reading, search_file = reading_of(paper), read_search(folder / f"search-{paper}.json")
-    result = None if search_file is None else search_file[0]
     by_figure = dict[str, dict[str, _Made]]()
     for study in studies:
         by_figure.setdefault(study.figure, {})[study.reading] = _made(folder, study)
+    reading = all_readings().get(paper)
+    readings = KEPT if reading is not None else ("",)
     body = [
-        f'<header><h1>{escape(heading)}</h1><p id="lede">{escape(_lede(by_figure))}</p></header><main>',
-        section("The claims under both readings", _claims(by_figure)),
-        section("What the text leaves open, and what each choice decides", _choices(reading, result)),
-        section("The search for the joint reading", _search_text(reading, result)),
-        *([section("What cannot be", bullets(_impossible(reading)))] if reading.impossible else []),
+        f'<header><h1>{escape(heading)}</h1><p id="lede">{escape(_lede(by_figure, readings))}</p></header><main>',
+        section("The claims", _claims(by_figure, readings)),
+        *(_reading_sections(reading, folder / f"search-{paper}.json") if reading is not None else []),
         *(_figure(figure, by_reading) for figure, by_reading in by_figure.items()),
         "</main>",
     ]
     (folder / f"{paper}.html").write_text(html_page(heading, "".join(body)), encoding="utf-8")
+
+
+def _reading_sections(reading: Reading, search_file: Path) -> Iterator[str]:
+    search_content = read_search(search_file)
+    result = None if search_content is None else search_content[0]
+    yield section("What the text leaves open, and what each choice decides", _choices(reading, result))
+    yield section("The search for the joint reading", _search_text(reading, result))
+    if reading.impossible:
+        yield section("What cannot be", bullets(_impossible(reading)))
 
 
 class _Made(NamedTuple):
@@ -90,17 +100,19 @@ _ByFigure = Mapping[str, Mapping[str, _Made]]
 """Studies by figure and reading; what is made once has one."""
 
 
-def _lede(by_figure: _ByFigure) -> str:
-    """How many claims hold under each reading."""
+def _lede(by_figure: _ByFigure, readings: Sequence[str]) -> str:
+    """How many claims hold, under each reading if there are any; of the papers' claims, or of ours."""
+    ours = all(_first(by_reading).study.ours for by_reading in by_figure.values())
+    claims = [by_reading for by_reading in by_figure.values() if ours or not _first(by_reading).study.ours]
     sentences = []
-    claims = [by_reading for by_reading in by_figure.values() if not _first(by_reading).study.ours]
-    for reading in KEPT:
+    for reading in readings:
         # what is made once counts under both
         made = [_first(by_reading) if len(by_reading) == 1 else by_reading[reading] for by_reading in claims]
         verdicts = [one.results["verdict"] for one in made if one.results is not None]
         counts = [f"{verdicts.count(verdict)} {_words(verdict)}" for verdict in _COUNTED]
         counts += [f"{len(made) - len(verdicts)} were not run"] if len(made) > len(verdicts) else []
-        sentences.append(f"Under the {reading} reading, of {len(made)} claims {', '.join(counts)}.")
+        under = f"Under the {reading} reading, of" if reading else "Of"
+        sentences.append(f"{under} {len(made)} claims{' of ours' if ours else ''} {', '.join(counts)}.")
     return " ".join(sentences)
 
 
@@ -113,16 +125,16 @@ def _words(verdict: Verdict) -> str:
     return plural.get(verdict, "are not decided")
 
 
-def _claims(by_figure: _ByFigure) -> str:
+def _claims(by_figure: _ByFigure, readings: Sequence[str]) -> str:
     rows = []
     for figure, by_reading in by_figure.items():
         study = _first(by_reading).study
         claim = f"{'ours: ' if study.ours else ''}{study.claim}"
         cells = [_cell(made.results) for made in by_reading.values()]
         # what trains, and a formula
-        cells += ["made once"] * (len(KEPT) - len(cells))
+        cells += ["made once"] * (len(readings) - len(cells))
         rows.append((figure, claim, *cells))
-    return table(("figure", "claim", *KEPT), rows)
+    return table(("figure", "claim", *(reading or "verdict" for reading in readings)), rows)
 
 
 def _cell(result: Mapping[str, Any] | None) -> str:
@@ -206,7 +218,7 @@ def _figure(figure: str, by_reading: Mapping[str, _Made]) -> str:
     if study.printed:
         inside.append(bullets([f"the paper prints: {number.text}" for number in study.printed]))
     for reading, (_, result, svg) in by_reading.items():
-        inside.append(f"<h3>{escape(reading or 'one reading')}: {escape(_cell(result))}</h3>{svg}")
+        inside.append(f"<h3>{escape(reading or 'the verdict')}: {escape(_cell(result))}</h3>{svg}")
         if result is not None:
             parts = [(part["text"], part["verdict"], part["numbers"]) for part in result["parts"]]
             inside.append(
