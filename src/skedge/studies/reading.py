@@ -114,7 +114,7 @@ class OpenChoice(BaseModel):
 
 
 class Impossible(BaseModel):
-    """Claims that cannot hold, or not together, under the readings that the text names; `proof`: a bound, or the search."""
+    """Claims that cannot hold, or not together, and under which readings; `proof`: a bound, or the search."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
