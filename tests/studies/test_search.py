@@ -126,3 +126,11 @@ def test_every_pair_is_tried_where_the_budget_allows() -> None:
     pairs = {attempt.changes for attempt in result.attempts if len(attempt.changes) == 2}
     singles = [("a", "1"), ("b", "1"), ("b", "2"), ("c", "1")]
     assert pairs == {pair for pair in itertools.combinations(singles, 2) if pair[0][0] != pair[1][0]}
+
+
+def test_nothing_more_is_tried_once_every_claim_holds() -> None:
+    """After the climb that found it: 4 changes alone, and from `a = 1` the other ones."""
+    result = search(THREE, judge_of({"f": [lambda s: s["a"] == "1"]}), 100)
+    assert dict(result.best.changes) == {"a": "1"}
+    assert max(len(attempt.changes) for attempt in result.attempts) == 2
+    assert all(("a", "1") in attempt.changes for attempt in result.attempts if len(attempt.changes) == 2)

@@ -20,10 +20,20 @@ from .study import SEARCHED, Study
 _COUNTED = (Verdict.HOLDS, Verdict.EASIER, Verdict.FAILS, Verdict.OPEN)
 
 
+_LETTERS = {verdict: verdict.name[0] for verdict in Verdict}
+"""A letter a verdict: a search has thousands of them."""
+
+
 def write_search(file: Path, result: SearchResult, key: str) -> None:
-    """Write the attempts of a search; `key` is equal where the reading and the program are."""
+    """Write the attempts of a search, with a letter for the verdict on each part of a claim.
+
+    `key` is equal where the reading and the program are.
+    """
     attempts = [
-        {"changes": dict(a.changes), "verdicts": {figure: list(map(str, v)) for figure, v in a.verdicts.items()}}
+        {
+            "changes": dict(a.changes),
+            "verdicts": {figure: "".join(map(_LETTERS.__getitem__, v)) for figure, v in a.verdicts.items()},
+        }
         for a in result.attempts
     ]
     file.write_text(json.dumps({"key": key, "attempts": attempts}, indent=1) + "\n", encoding="utf-8")
@@ -34,10 +44,11 @@ def read_search(file: Path) -> tuple[SearchResult, str] | None:
     if not file.is_file():
         return None
     content = json.loads(file.read_text(encoding="utf-8"))
+    verdict_of = {letter: verdict for verdict, letter in _LETTERS.items()}
     attempts = (
         TriedReading(
             tuple(a["changes"].items()),
-            {figure: [Verdict(verdict) for verdict in v] for figure, v in a["verdicts"].items()},
+            {figure: [verdict_of[letter] for letter in letters] for figure, letters in a["verdicts"].items()},
         )
         for a in content["attempts"]
     )

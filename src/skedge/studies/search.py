@@ -2,8 +2,9 @@
 
 From the plain reading one choice is changed at a time, to each other value that the text allows. Then the search
 climbs: from the best reading so far it changes one choice at a time, also back to its plain value, until nothing holds
-more. Then two choices are changed at a time from the plain reading, those first that held most by themselves, and it
-climbs again. Each selection is tried once, on seeds that no claim is judged on, and as many as the budget allows.
+more. Then, unless all parts of all claims hold, two choices are changed at a time from the plain reading, those first
+that held most by themselves, and it climbs again. Each selection is tried once, on seeds that no claim is judged on,
+and as many as the budget allows.
 """
 
 from __future__ import annotations
@@ -133,6 +134,8 @@ def search(reading: Reading, judge: Callable[[Selection], Verdicts], budget: int
     for change in singles:
         attempt((change,))
     climb()
+    if best().holds == best().verdicts.keys():
+        return SearchResult(tuple(attempts.values()))
     # the promising ones first, as the budget may end among the pairs
     tried = [change for change in singles if (change,) in attempts]
     tried.sort(key=lambda change: attempts[(change,)].rank, reverse=True)
