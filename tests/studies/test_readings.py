@@ -144,7 +144,7 @@ def test_the_search_looks_at_three_points() -> None:
 
 def test_results_are_kept_with_their_key(tmp_path: Path) -> None:
     assert read_search(tmp_path / "none.json") is None
-    attempts = [{"changes": {"cloud": "forty"}, "verdicts": {"fig3": ["holds"]}}]
+    attempts = [{"changes": {"cloud": "forty"}, "verdicts": {"fig3": "H"}}]
     (tmp_path / "s.json").write_text(json.dumps({"key": "k", "attempts": attempts}))
     found = read_search(tmp_path / "s.json")
     assert found is not None
