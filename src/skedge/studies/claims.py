@@ -80,11 +80,13 @@ def _is_judged(content: dict[str, Any], trace: Path | None) -> bool:
 
 
 def coarse(study: Study) -> Study:
-    """The study at three points of its axis, and with little time for solvers."""
+    """The study at three points of its axis, without policies that no part is about, and with little solver time."""
     settings, update = study.settings, dict[str, Any]()
     if isinstance(settings, Sweep | Ratio) and _is_thinned(settings):
         values = settings.values
         update["values"] = [values[0], values[len(values) // 2], values[-1]]
+    if isinstance(settings, Sweep | Ratios):
+        update["beside"] = []
     if isinstance(settings, Ratio | Ratios):
         update["solve_s"] = min(settings.solve_s, SOLVE_S)
     return study.model_copy(update={"settings": settings.model_copy(update=update)})
