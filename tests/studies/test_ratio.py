@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import polars as pl
@@ -10,8 +11,9 @@ import pytest
 from builders.studies import repeated, verdicts
 from skedge.runs.result_cache import ResultCache
 from skedge.runs.tasks import Executor
+from skedge.studies.figure import svg
 from skedge.studies.kinds.ratio import Ratio
-from skedge.studies.simulate import compare_with_bounds
+from skedge.studies.simulate import compare_with_bounds, ratio_of
 
 pytest.importorskip("ortools")
 
@@ -108,3 +110,24 @@ def test_studies_of_the_same_instances_share_their_bounds(tmp_path: Path) -> Non
 
 def _holds(broken: tuple[str, ...]) -> None:
     assert not broken
+
+
+def test_where_a_policy_earns_nothing_its_ratio_is_infinite() -> None:
+    """So is the mean over the seeds: the part does not hold, and the point is not drawn."""
+    study = SMALL.model_copy(update={"rises": False})
+    table = rows(*((seed, jobs, math.inf if (seed, jobs) == (3, 2) else 1.2) for seed in range(8) for jobs in (2, 4)))
+    outcome = study.outcome(table)
+    assert verdicts(outcome) == "ny"
+    assert outcome.parts[0].numbers.startswith("infinite: batch earns nothing with 1 of 8 seeds; 16 of 16 optima")
+    assert [row[2] for row in outcome.rows] == ["infinite", "1.200 [1.200, 1.200]"]
+    assert outcome.figure.lines[0].x == (4.0,)
+    nowhere = table.with_columns(value=pl.lit(math.inf))
+    assert "<svg" in svg(study.outcome(nowhere).figure)
+
+
+@pytest.mark.parametrize(
+    ("value", "bound", "sense", "ratio"),
+    [(6.0, 4.0, "lower", 1.5), (4.0, 6.0, "higher", 1.5), (0.0, 6.0, "higher", math.inf), (0.0, 0.0, "higher", 1.0)],
+)
+def test_a_ratio_is_at_least_1_in_either_direction(value: float, bound: float, sense: str, ratio: float) -> None:
+    assert ratio_of(value, bound, sense) == ratio

@@ -117,7 +117,7 @@ def ticks(low: float, high: float, max_ticks: int = 7, *, integers: bool = False
 
 def _frame(figure: Figure) -> _Frame:
     # a margin beside the outermost points, so that none lies on the frame; one x alone has no width to take it from
-    xs = [x for line in figure.lines for x in line.x]
+    xs = [x for line in figure.lines for x in line.x] or [0.0]
     margin = 0.5 if figure.names else 0.04 * (max(xs) - min(xs)) or 0.5
     return _Frame((min(xs) - margin, max(xs) + margin), figure.limits or _extent(figure))
 

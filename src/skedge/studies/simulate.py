@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -230,15 +231,22 @@ def _policy_ratios(
         result = run(sped_up, with_parameters(policy, parameters))
         # at most three a run: they are shown, not counted
         broken += [f"{v.rule} {v.constraint}: {v.message}" for v in result.verify(limit=3)]
-        value = float(result.metrics[problem.metric])
-        if value <= 0 < bound.value:
+        value, rejected = float(result.metrics[problem.metric]), result.metrics["rejected"]
+        # what costs nothing although it has done every job cannot be
+        if problem.sense == "lower" and value <= 0 < bound.value and not rejected:
             raise SkedgeError(f"{label}: {policy} has {problem.metric} = 0, which has no ratio")
-        # at least 1 in either direction; 1e-300 where a policy earns nothing
-        ratio = value / bound.value if problem.sense == "lower" else bound.value / max(value, 1e-300)
-        ratio = 1.0 if value == bound.value else ratio  # also where no policy can do better
         rows.append(
-            {"seed": seed, "at": value_index, "policy": policy, "epsilon": epsilon, "value": ratio, "run": value,
-             "done": _done_share(result), "rejected": result.metrics["rejected"], "bound": bound.value, "by": bound.by,
-             "best": bound.best}
+            {"seed": seed, "at": value_index, "policy": policy, "epsilon": epsilon,
+             "value": ratio_of(value, bound.value, problem.sense), "run": value, "done": _done_share(result),
+             "rejected": rejected, "bound": bound.value, "by": bound.by, "best": bound.best}
         )  # fmt: skip
     return label, rows, tuple(broken)
+
+
+def ratio_of(value: float, bound: float, sense: str) -> float:
+    """The ratio of a run to a bound, at least 1 in either direction; infinite where a policy earns nothing."""
+    if value == bound:  # also where no policy can do better than nothing
+        return 1.0
+    if sense == "lower":
+        return value / bound
+    return bound / value if value > 0 else math.inf

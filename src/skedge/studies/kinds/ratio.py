@@ -84,8 +84,8 @@ class Ratio(BaseModel):
 
     def outcome(self, rows: pl.DataFrame) -> Outcome:
         """Judge how large the ratio is at each point, whether it falls with eps, and whether it is flat."""
-        lines = [self._line(rows, epsilon) for epsilon in self.epsilons]
         by_seed = {epsilon: self._by_seed(rows, epsilon) for epsilon in self.epsilons}
+        lines = [self._line(ratios, epsilon) for epsilon, ratios in by_seed.items()]
         parts = [self._below(ratios, epsilon, point) for epsilon, ratios in by_seed.items() for point in self.values]
         parts += [self._falls(by_seed, low, high) for low, high in pairwise(self.epsilons)]
         if self.flat is not None:
@@ -99,9 +99,9 @@ class Ratio(BaseModel):
         # stated once, beside the first part
         parts[0] = replace(parts[0], numbers=f"{parts[0].numbers}; {proof_summary(rows)}")
         table: list[tuple[Cell, ...]] = [
-            (line.label, int(x), format_cell(value, 3))
-            for line in lines
-            for x, value in zip(line.x, line.values, strict=True)
+            (f"eps = {epsilon:g}", point, _format_ratio(ratios[:, index]))
+            for epsilon, ratios in by_seed.items()
+            for index, point in enumerate(self.values)
         ]
         name = f"ratio of {self.policy} to the optimum, or its bound"
         figure = Figure(f"{name}, over {self.axis}", self.axis, name, tuple(lines), guides=((1.0, "the optimum"),))
@@ -120,6 +120,10 @@ class Ratio(BaseModel):
     def _below(self, ratios: Floats, epsilon: float, value: int) -> Part:
         value_ratios = ratios[:, self.values.index(value)]
         text = f"the mean ratio with {value} {self.axis}{self._where(epsilon)} is below {self.below:g}"
+        if n_infinite := int(np.isinf(value_ratios).sum()):
+            # so is their mean, whatever the other seeds have
+            numbers = f"infinite: {self.policy} earns nothing with {n_infinite} of {len(value_ratios)} seeds"
+            return Part(text, values=False, numbers=numbers)
         return Part(text, tuple(self.below - value_ratios), format_mean(value_ratios, 3))
 
     def _falls(self, by_seed: dict[float, Floats], low: float, high: float) -> Part:
@@ -140,10 +144,16 @@ class Ratio(BaseModel):
         numbers = f"{format_mean(slopes, 5)} more for each of the {self.axis}"
         return Part(f"it rises with the {self.axis}{self._where(epsilon)}", tuple(slopes), numbers)
 
-    def _line(self, rows: pl.DataFrame, epsilon: float) -> Line:
-        epsilon_rows = rows.filter(pl.col("epsilon") == epsilon)
-        values = tuple(mean_of(epsilon_rows.filter(pl.col("at") == value)["value"]) for value in self.values)
-        return Line(f"eps = {epsilon:g}", tuple(map(float, self.values)), values)
+    def _line(self, ratios: Floats, epsilon: float) -> Line:
+        """The means at an eps; infinite ones are not drawn."""
+        finite = [index for index in range(len(self.values)) if np.isfinite(ratios[:, index]).all()]
+        x = tuple(float(self.values[index]) for index in finite)
+        return Line(f"eps = {epsilon:g}", x, tuple(mean_of(ratios[:, index]) for index in finite))
+
+
+def _format_ratio(ratios: Floats) -> str:
+    """The mean ratio over the seeds and its interval."""
+    return format_mean(ratios, 3) if np.isfinite(ratios).all() else "infinite"
 
 
 def proof_summary(rows: pl.DataFrame) -> str:
