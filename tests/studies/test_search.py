@@ -134,3 +134,17 @@ def test_nothing_more_is_tried_once_every_claim_holds() -> None:
     assert dict(result.best.changes) == {"a": "1"}
     assert max(len(attempt.changes) for attempt in result.attempts) == 2
     assert all(("a", "1") in attempt.changes for attempt in result.attempts if len(attempt.changes) == 2)
+
+
+def test_changes_that_win_different_parts_are_paired_before_those_that_change_nothing() -> None:
+    """`a` and `b` each win a part and lose two, unless both are changed; the other six change nothing."""
+    wide = reading_of(**{name: ["0", "1"] for name in "cdefghab"})
+
+    def parts(selection: Selection) -> list[bool]:
+        a, b = selection["a"] == "1", selection["b"] == "1"
+        return [a, b, a == b, a == b]
+
+    judge = judge_of({"f": [lambda s, i=i: parts(s)[i] for i in range(4)]})  # type: ignore[misc]
+    result = search(wide, judge, 10)
+    assert result.attempts[-1].changes == (("a", "1"), ("b", "1"))
+    assert result.best.holds == {"f"}

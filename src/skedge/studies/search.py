@@ -3,14 +3,15 @@
 From the plain reading one choice is changed at a time, to each other value that the text allows. Then the search
 climbs: from the best reading so far it changes one choice at a time, also back to its plain value, until nothing holds
 more. Then, unless all parts of all claims hold, two choices are changed at a time from the plain reading, those first
-that held most by themselves, and it climbs again. Each selection is tried once, on seeds that no claim is judged on,
-and as many as the budget allows.
+that won most parts, and it climbs again. Each selection is tried once, on seeds that no claim is judged on, and as many
+as the budget allows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 
 from .judge import Verdict
@@ -38,10 +39,20 @@ class TriedReading:
     changes: tuple[Change, ...]
     verdicts: Verdicts
 
+    @cached_property
+    def parts(self) -> frozenset[tuple[str, int]]:
+        """The parts that hold: the figure and the part's index."""
+        return frozenset(
+            (figure, index)
+            for figure, verdicts in self.verdicts.items()
+            for index, verdict in enumerate(verdicts)
+            if verdict is Verdict.HOLDS
+        )
+
     @property
     def n_parts(self) -> int:
         """The number of parts that hold, over all figures."""
-        return sum(verdict is Verdict.HOLDS for verdicts in self.verdicts.values() for verdict in verdicts)
+        return len(self.parts)
 
     @property
     def holds(self) -> frozenset[str]:
@@ -136,12 +147,13 @@ def search(reading: Reading, judge: Callable[[Selection], Verdicts], budget: int
     climb()
     if best().holds == best().verdicts.keys():
         return SearchResult(tuple(attempts.values()))
-    # the promising ones first, as the budget may end among the pairs
-    tried = [change for change in singles if (change,) in attempts]
-    tried.sort(key=lambda change: attempts[(change,)].rank, reverse=True)
-    for first, second in sorted(combinations(tried, 2), key=lambda pair: tried.index(pair[0]) + tried.index(pair[1])):
-        if _meet(reading, first[0], second[0]):
-            attempt((first, second))
+    # the promising ones first, as the budget may end among the pairs: both may keep what one of them wins
+    won = {change: attempts[(change,)].parts - attempts[()].parts for change in singles if (change,) in attempts}
+    pairs = [pair for pair in combinations(won, 2) if _meet(reading, pair[0][0], pair[1][0])]
+    for pair in sorted(
+        pairs, key=lambda pair: (len(won[pair[0]] | won[pair[1]]), all(map(won.get, pair))), reverse=True
+    ):
+        attempt(pair)
     climb()
     return SearchResult(tuple(attempts.values()))
 
