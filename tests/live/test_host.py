@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import queue
+import subprocess
+import sys
 import threading
 import time
 from concurrent import futures
@@ -175,3 +177,32 @@ def test_a_planted_binding_is_seen() -> None:
     assert imported_from_host("from skedge.live.host import sleep, Event") == ["sleep", "Event"]
     assert imported_from_host("from .host import mark\nfrom ..host import wait") == ["mark", "wait"]
     assert imported_from_host("from skedge.live import host\nfrom . import host") == []
+
+
+def banned(text: str, path: str) -> int:
+    """Number of imports in a module at `path` that the linter rejects."""
+    command = [str(Path(sys.executable).with_name("ruff")), "check", "--select", "TID251", "--output-format", "concise"]
+    done = subprocess.run(
+        [*command, "--stdin-filename", path, "-"], input=text, capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert done.returncode in (0, 1), done.stderr
+    return done.stdout.count("TID251")
+
+
+PLANTED = [
+    "import threading", "import queue", "import time", "import secrets", "import concurrent.futures",
+    "from threading import Lock", "from time import sleep", "from concurrent import futures",
+    "from concurrent.futures import Future", "import concurrent.futures.thread",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["engine.py", "world/inbox.py", "training/coach.py", "control/service.py"])
+def test_planted_imports_are_refused_in_live(path: str) -> None:
+    assert banned("\n".join(PLANTED), f"src/skedge/live/{path}") == len(PLANTED)
+
+
+@pytest.mark.parametrize(
+    "path", ["src/skedge/core/clock.py", "src/skedge/live/host/__init__.py", "src/skedge/live/control/tokens.py"]
+)
+def test_they_are_allowed_elsewhere_and_in_the_files_that_are_listed(path: str) -> None:
+    assert banned("\n".join(PLANTED), path) == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import secrets  # noqa: TID251 - marks a state's folder, not a controller
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

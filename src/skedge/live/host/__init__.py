@@ -8,7 +8,7 @@ module would keep the function that it has. A base class is bound as early, so :
 a thread is started, joined or watched.
 
 What waits for real processes and sockets (the processes of jobs, the embedded cluster, the server of the API) cannot
-be simulated and does not use this module. Secrets never come from here.
+be simulated and does not use this module; ``pyproject.toml`` lists these files (TID251). Secrets never come from here.
 """
 
 from __future__ import annotations
