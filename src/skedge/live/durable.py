@@ -7,9 +7,10 @@ it. A reader finds the old file or the whole new one.
 from __future__ import annotations
 
 import os
-import threading
 from contextlib import suppress
 from pathlib import Path
+
+from . import host
 
 PRIVATE = 0o600
 """Mode of a file that only its owner may read."""
@@ -25,7 +26,7 @@ def write_whole(path: Path, content: str | bytes, mode: int = 0o666) -> None:
     mode
         Permissions of the file, before the process's umask.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.partial")
+    aside = path.with_name(f".{path.name}.{os.getpid()}-{host.get_ident()}.partial")
     with suppress(FileNotFoundError):
         aside.unlink()
     try:

@@ -7,8 +7,6 @@ service outlive its controllers: the next one finds them by their names.
 from __future__ import annotations
 
 import hashlib
-import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,6 +26,7 @@ from skedge.live.training.watch import WATCH, Watch
 from skedge.live.world.coach_link import AskedCoach, CoachHere, CoachThere
 from skedge.runs.cluster import check_answers
 
+from . import host
 from .embedded import Embedded, unheard
 from .stale import end_raylet, found_in
 
@@ -124,10 +123,10 @@ class Engine:
         self.cloud_ps, self.confinement = cloud_ps, hosting.confinement
         self.embedded = None if address is not None else Embedded(cluster, folder, self.gpus, say)
         self.agents: dict[int, Any] = {}
-        self.watching: threading.Thread | None = None
+        self.watching: host.Thread | None = None
         self.tell: Callable[[int, str], None] = _ignored
         self.lost: set[int] = set()
-        self.ended = threading.Event()
+        self.ended = host.Event()
         try:
             self._start(address)
         except BaseException:  # also on an interrupt: no process of Ray may be left behind
@@ -244,7 +243,7 @@ class Engine:
         for server in sorted(self.lost):
             tell(server, "lost")
         if self.watching is None:
-            self.watching = threading.Thread(target=self._watch, name="watch", daemon=True)
+            self.watching = host.Thread(target=self._watch, name="watch", daemon=True)
             self.watching.start()
 
     def _watch(self) -> None:
@@ -297,9 +296,9 @@ class Engine:
         """Whether an agent has not answered for `_FROZEN_S` although its node is alive; asks it repeatedly."""
         since, question = asked.get(server, (0.0, None))
         if question is None or _ray().wait([question], timeout=0)[0]:
-            asked[server] = time.monotonic(), self.agents[server].pid.remote()
+            asked[server] = host.monotonic(), self.agents[server].pid.remote()
             return False
-        if time.monotonic() - since < _FROZEN_S:
+        if host.monotonic() - since < _FROZEN_S:
             return False
         del asked[server]
         return True

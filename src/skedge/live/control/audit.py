@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import json
 import os
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from skedge.core.errors import InputError
+from skedge.live import host
 
 AUDIT = "audit.jsonl"
 
@@ -36,7 +36,7 @@ class Audit:
     def note(self, what: str, of: Mapping[str, Any], outcome: Any) -> None:
         """Write an entry; if the disk is full it is dropped, and only the journal records the request."""
         entry = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "time": host.strftime("%Y-%m-%dT%H:%M:%S%z"),
             "who": self.who(),
             "what": what,
             "of": {name: str(value)[:_LONGEST] for name, value in of.items()},

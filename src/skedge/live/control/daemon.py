@@ -11,11 +11,11 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from skedge.live import host
 from skedge.live.confinement.groups import move_into_tree
 from skedge.live.loopback import on_loopback
 from skedge.live.private import write_aside
@@ -47,7 +47,7 @@ def supervise(state: Path, lock: int) -> int:
     `lock` is the open file that holds the state's lock: no other service can start while the supervisor or the
     controller runs. SIGTERM, or Ctrl-C in the foreground, ends both, whatever the controller is doing.
     """
-    ended = threading.Event()
+    ended = host.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     write_aside(state / SUPERVISOR, f"{os.getpid()}\n")
@@ -83,7 +83,7 @@ class Supervisor:
         True if the service has a Ray cluster of its own, which needs a host.
     """
 
-    def __init__(self, state: Path, log: IO[bytes], ended: threading.Event, lock: int, *, embedded: bool) -> None:
+    def __init__(self, state: Path, log: IO[bytes], ended: host.Event, lock: int, *, embedded: bool) -> None:
         self.state, self.log, self.ended, self.lock, self.embedded = state, log, ended, lock, embedded
         self.host: _Process | None = None
         self.controller: _Process | None = None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from skedge.core.errors import StateError
+from skedge.live import host
 from skedge.sim.forecasts import Forecasts
 from skedge.sim.what_if import Foreseen, Present
 
@@ -45,9 +45,9 @@ class Foresight:
     """
 
     def __init__(self, present: Callable[[], Present | None], off: Callable[[float], object]) -> None:
-        self._present, self.forecasts, self._lock = present, Forecasts(off), threading.Lock()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="forecasts", daemon=True)
+        self._present, self.forecasts, self._lock = present, Forecasts(off), host.Lock()
+        self._ended = host.Event()
+        self._thread = host.Thread(target=self._look, name="forecasts", daemon=True)
 
     def start(self) -> None:
         """Begin to make forecasts now and then."""

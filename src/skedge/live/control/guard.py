@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import Any
 
 from limits import RateLimitItemPerMinute
 from limits.storage import MemoryStorage
 from limits.strategies import FixedWindowRateLimiter
+
+from skedge.live import host
 
 from .problem import problem
 from .tokens import Token, Tokens, who
@@ -60,7 +61,7 @@ class Guard:
             await problem(403, sentence)(scope, receive, send)
             return
         if not self.counted.hit(self.rate, token.name):
-            left = math.ceil(self.counted.get_window_stats(self.rate, token.name).reset_time - time.time())
+            left = math.ceil(self.counted.get_window_stats(self.rate, token.name).reset_time - host.time())
             sentence = f"token {token.name!r} has asked {self.rate.amount} times in this minute, which is the most"
             await problem(429, sentence, {"Retry-After": str(max(left, 1))})(scope, receive, send)
             return

@@ -8,8 +8,6 @@ numbers, so that a reader can go on where it has ended.
 from __future__ import annotations
 
 import re
-import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import Any, NamedTuple
 
 from skedge.core.errors import InputError
 from skedge.core.model.escape import escaped
+from skedge.live import host
 
 PIECE = 2**20
 """Most bytes of one answer."""
@@ -50,12 +49,12 @@ class JobLogs:
 
     def __init__(self, folder: Path, most_mb: float, silent: Callable[[], bool]) -> None:
         self.folder, self.most, self.silent = folder, int(most_mb * 1e6), silent
-        self._lock = threading.Lock()
+        self._lock = host.Lock()
         folder.mkdir(parents=True, exist_ok=True)
 
     def line(self, job: str, text: str) -> None:
         """Write an entry to the log of a job, with the time."""
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        stamp = host.strftime("%Y-%m-%dT%H:%M:%S%z")
         self._write(self._path(job), f"{stamp} {_FURTHER.join(escaped(text).splitlines() or [''])}\n")
 
     def printed(self, job: str, worker: str, text: str) -> None:

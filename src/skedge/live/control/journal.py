@@ -13,7 +13,6 @@ checked, all of it before the first is.
 from __future__ import annotations
 
 import json
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
@@ -27,6 +26,7 @@ import sqlalchemy as sql
 
 from skedge.core.errors import InputError, SkedgeError, StateError
 from skedge.core.events import Event, Order
+from skedge.live import host
 
 from .journal_archive import JournalArchive
 from .journal_chain import ASIDE, DECISION, INPUT, MISSING, DamagedError, Entry, checked, start_of
@@ -423,7 +423,7 @@ def _check_end(journal: SqlJournal, tip: Tip | None) -> None:
 
 
 def _pause() -> None:
-    time.sleep(_PAUSE_S)
+    host.sleep(_PAUSE_S)
 
 
 def encode(item: Any) -> dict[str, Any]:

@@ -8,9 +8,7 @@ lost; the event log has what they would have said.
 from __future__ import annotations
 
 import json
-import queue
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
@@ -23,6 +21,7 @@ from skedge.core.model.escape import one_line
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND
 from skedge.core.model.wording import did_you_mean
+from skedge.live import host
 from skedge.live.private import write_aside
 
 from .metrics import preempted
@@ -77,8 +76,8 @@ class Notifier:
 
     def __init__(self, state: Path) -> None:
         self._receivers = Watched(state / NOTIFY, lambda: read_receivers(state))
-        self._waiting = queue.Queue[Message | None](_WAITING)
-        self._thread = threading.Thread(target=self._send_all, name="notifications", daemon=True)
+        self._waiting = host.Queue[Message | None](_WAITING)
+        self._thread = host.Thread(target=self._send_all, name="notifications", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
@@ -101,7 +100,7 @@ class Notifier:
     def _put(self, message: Message | None) -> None:
         try:
             self._waiting.put_nowait(message)
-        except queue.Full:
+        except host.Full:
             sys.stderr.write(f"notifications: {_WAITING} wait already, so one is left out\n")
 
     def _send_all(self) -> None:
@@ -133,7 +132,7 @@ def messages(event: Event, orders: Sequence[Order], scenario: Scenario) -> Itera
 
 def send(receiver: Receiver, message: Message, tries: int = _TRIES) -> bool:
     """Send a message, several times if it is not taken; whether it was."""
-    service, pause = _apprise(receiver.url), threading.Event()
+    service, pause = _apprise(receiver.url), host.Event()
     for attempt in range(tries):
         if attempt:
             pause.wait(_PAUSE_S)

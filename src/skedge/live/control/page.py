@@ -5,8 +5,6 @@ The files of the page need no token, as they say nothing; its questions need one
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from starlette.exceptions import HTTPException
 
 from skedge.core.model.scenario import Scenario
 from skedge.core.record.schedule import Schedule
+from skedge.live import host
 from skedge.report.scenario_summary import scenario_summary
 from skedge.view.assets import HEADERS, PAGE, page_file
 from skedge.view.shapes import lanes, site_map
@@ -33,7 +32,7 @@ class Shown:
     """What the page shows of a service: to each token what it sees."""
 
     def __init__(self, service: Service) -> None:
-        self.service, self._lock, self._again = service, threading.Lock(), 0.0
+        self.service, self._lock, self._again = service, host.Lock(), 0.0
 
     def overview(self) -> dict[str, Any]:
         """The title, the policy, the scenario's settings, and the number of the next event."""
@@ -121,10 +120,10 @@ class Shown:
     def _so_far(self) -> tuple[Scenario, Schedule]:
         """The scenario and the record so far, made by the controller's thread and no oftener than it can afford."""
         with self._lock:
-            if time.monotonic() >= self._again:
-                began = time.monotonic()
+            if host.monotonic() >= self._again:
+                began = host.monotonic()
                 self._made = self.service.ask(self._made_now)
-                ended = time.monotonic()
+                ended = host.monotonic()
                 self._again = ended + (ended - began) / _SHARE
             return self._made
 

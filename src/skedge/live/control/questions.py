@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from concurrent.futures import Future, wait
 from typing import TypeVar
 
+from skedge.live import host
 from skedge.live.world.inbox import Inbox
 
 from .journal import SqlJournal
@@ -27,7 +26,7 @@ def ask(inbox: Inbox, journal: SqlJournal, question: Callable[[], Answer]) -> An
         If it does not come to that: it takes its journal in again, or waits in the middle of an event until its
         decision can be written.
     """
-    future: Future[Answer] = Future()
+    future: host.Future[Answer] = host.Future()
 
     def answer() -> None:
         if not future.set_running_or_notify_cancel():
@@ -38,9 +37,9 @@ def ask(inbox: Inbox, journal: SqlJournal, question: Callable[[], Answer]) -> An
             future.set_exception(error)
 
     inbox.waiting.put(answer)
-    deadline = time.monotonic() + ANSWER_S
-    while not future.done() and time.monotonic() < deadline and not journal.midway:
-        wait([future], timeout=LOOK_S)
+    deadline = host.monotonic() + ANSWER_S
+    while not future.done() and host.monotonic() < deadline and not journal.midway:
+        host.wait([future], timeout=LOOK_S)
     if future.cancel():
         why = journal.blocked or "the controller is busy taking its journal in again"
         raise BusyError(f"{why}; ask again in a while")

@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import mkdtemp
@@ -14,6 +13,7 @@ from tempfile import mkdtemp
 from skedge.core.errors import InputError
 from skedge.core.model.scenario import Scenario
 from skedge.core.record.schedule import Schedule
+from skedge.live import host
 from skedge.runs.writing import write_table
 
 from .submissions import BusyError
@@ -23,7 +23,7 @@ _PART = (
     "depend on the jobs of all tenants, which are left out."
 )
 
-_one = threading.Lock()
+_one = host.Lock()
 
 
 def archived(state: Path) -> tuple[Path, Callable[[], None]]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 
 from skedge.core.model.time import SECOND
+from skedge.live import host
 from skedge.live.training.checkpoint import Checkpoints
 
 _DAY_S = 86_400
@@ -33,8 +33,8 @@ class Retention:
         self.checkpoints, self.now, self.keep = checkpoints, now, keep_days * _DAY_S * SECOND
         self.left: dict[str, int] = {}
         self.thinned: set[str] = set()
-        self.ended = threading.Event()
-        self.thread = threading.Thread(target=self._look, name="retention", daemon=True)
+        self.ended = host.Event()
+        self.thread = host.Thread(target=self._look, name="retention", daemon=True)
 
     def note(self, job: str, time: int) -> None:
         """Note that a job has left at `time` [µs]."""

@@ -8,9 +8,7 @@ thread, so that each answer sees one consistent state.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
-from concurrent.futures import Future, wait
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND
 from skedge.explanation.what_if import find_remedies
+from skedge.live import host
 from skedge.live.engine import Engine
 from skedge.live.training.checkpoint import Checkpoints
 from skedge.live.world.inputs import Cancelled, ServerChanged
@@ -62,9 +61,9 @@ class _Timed(Kernel):
 
     def handle(self, event: Event) -> list[Order]:
         """As every kernel does; the journal is written in that time."""
-        began = time.perf_counter()
+        began = host.perf_counter()
         orders = super().handle(event)
-        self.took(time.perf_counter() - began)
+        self.took(host.perf_counter() - began)
         return orders
 
     def __getstate__(self) -> dict[str, Any]:
@@ -214,10 +213,10 @@ class Service:
         self.ask(lambda: self.number_of(job))
         return self._accepted(lambda: self.submissions.again(job, key))
 
-    def _accepted(self, promise: Callable[[], Future[str]]) -> str:
-        promised, deadline = self.ask(promise), time.monotonic() + ANSWER_S
-        while not promised.done() and not self.journal.blocked and time.monotonic() < deadline:
-            wait([promised], timeout=LOOK_S)
+    def _accepted(self, promise: Callable[[], host.Future[str]]) -> str:
+        promised, deadline = self.ask(promise), host.monotonic() + ANSWER_S
+        while not promised.done() and not self.journal.blocked and host.monotonic() < deadline:
+            host.wait([promised], timeout=LOOK_S)
         if not promised.done():
             why = self.journal.blocked or "the controller is busy"
             raise BusyError(f"{why}; the job may be taken later: ask again with the same idempotency key")
@@ -418,7 +417,7 @@ def open_journal(url: str, about: dict[str, Any], *, own: bool = False) -> SqlJo
             raise StateError(
                 f"the journal has a run, and not that of this state, {about['id']}: it is damaged"
             ) from error
-        return SqlJournal(url, {**about, "began": time.time()})
+        return SqlJournal(url, {**about, "began": host.time()})
     for key, value in about.items():
         if kept.about.get(key) != value:
             was, wanted = json.dumps(kept.about.get(key)), json.dumps(value)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
-import time
+import secrets  # noqa: TID251 - marks a state's folder, not a controller
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from skedge.core.kernel.drive import drive_to_end
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.kinds import kind_of
 from skedge.core.model.scenario import Scenario
+from skedge.live import host
 from skedge.live.engine import Engine
 from skedge.live.training.code import CODE, Codes, pack
 from skedge.live.training.program import Program, program_of
@@ -199,7 +199,7 @@ def _live(
     cloud_ps = _ps_in_cloud(expected)
     engine = Engine(scenario.cluster, folder, str(folder / "checkpoints"), address, cloud_ps=cloud_ps, device=device)
     try:
-        begun = None if about is None else {**about, "began": time.time()}
+        begun = None if about is None else {**about, "began": host.time()}
         journal = SqlJournal(url or f"sqlite:///{folder / _JOURNAL}", begun, of=_mark(folder))
         try:
             # the code as it was kept when the run began, whatever the files hold by now

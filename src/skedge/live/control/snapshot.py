@@ -19,7 +19,6 @@ import pickle
 import platform
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +31,7 @@ import sqlalchemy as sql
 import skedge
 from skedge.core.model.scenario import Scenario
 from skedge.core.policy import Policy
+from skedge.live import host
 from skedge.live.private import write_aside
 
 from .journal import SqlJournal
@@ -214,12 +214,12 @@ def _pickled(state: object, service: Service) -> bytes:
 # -- in a process of its own -----------------------------------------------------------------------------------------
 
 
-class Snapshots(threading.Thread):
+class Snapshots(host.Thread):
     """Has a snapshot made, by a process of its own, whenever the journal has grown; older entries are then archived."""
 
     def __init__(self, state: Path, journal: SqlJournal) -> None:
         super().__init__(name="snapshots", daemon=True)
-        self.state, self.journal, self.ended = state, journal, threading.Event()
+        self.state, self.journal, self.ended = state, journal, host.Event()
         self.at = journal.span[0]
 
     def run(self) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 from contextlib import suppress
 from pathlib import Path
 
 import sqlalchemy as sql
+
+from skedge.live import host
 
 from .journal import SqlJournal
 from .journal_chain import DamagedError, Entry
@@ -28,12 +29,12 @@ _PROBE = ".watch"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-class StateWatch(threading.Thread):
+class StateWatch(host.Thread):
     """Looks at the state folder until `ended` is set; what is wrong is in the journal's `unsound` and `damage`."""
 
     def __init__(self, state: Path, journal: SqlJournal) -> None:
         super().__init__(name="state watch", daemon=True)
-        self.state, self.journal, self.ended = state, journal, threading.Event()
+        self.state, self.journal, self.ended = state, journal, host.Event()
         self._identity = _identity(state)
 
     def run(self) -> None:

@@ -7,7 +7,6 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from skedge.core.model.cluster import job_table
 from skedge.core.model.job_fields import DEFAULT_TENANT
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND
+from skedge.live import host
 from skedge.live.training.code import CODE, Codes, digest, files_in, lost, modules_in
 from skedge.live.training.program import Program, program_of
 from skedge.live.world.inputs import Submitted
@@ -58,7 +58,7 @@ class Submissions:
     def __init__(self, folder: Path, limits: Limits, kernel: Kernel, world: RayWorld, journal: SqlJournal) -> None:
         self.folder, self.limits, self.kernel, self.world, self.journal = folder, limits, kernel, world, journal
         self.codes = Codes(folder / CODE)
-        self._waiting: dict[str, Future[str]] = {}
+        self._waiting: dict[str, host.Future[str]] = {}
         self._promised: set[str] = set()
         self._checked_jobs: dict[str, Scenario] = {}
         self._numbers: dict[str, int] = {}
@@ -76,19 +76,19 @@ class Submissions:
             if code is not None:
                 world.programs[name] = replace(world.programs[name], code=self._code(code))
 
-    def promise(self, spec: Mapping[str, Any], key: str = "") -> Future[str]:
+    def promise(self, spec: Mapping[str, Any], key: str = "") -> host.Future[str]:
         """Check a job and queue it; the future gives its id once it is in the journal."""
         of = _tenant(spec), key
         return self._promise(lambda: job_from_spec(spec, "job spec"), _digest(spec), of)
 
-    def again(self, job: str, key: str = "") -> Future[str]:
+    def again(self, job: str, key: str = "") -> host.Future[str]:
         """Queue a job with the spec of an earlier one, as :meth:`promise` does."""
         base, _, number = job.rpartition("-")
         of, of_spec = (_tenant(self._fields[job]), key), _digest({"again": job})
         name = base if number.isdigit() and base in self._fields else job  # not digits-2-2 after digits-2
         return self._promise(lambda: _arrived({**self._fields[job], "id": name}, 0.0), of_spec, of)
 
-    def _promise(self, form: Callable[[], JobForm], of_spec: str, of: tuple[str, str]) -> Future[str]:
+    def _promise(self, form: Callable[[], JobForm], of_spec: str, of: tuple[str, str]) -> host.Future[str]:
         """As :meth:`promise`; `of` are the tenant and the key: other tenants may use the same one."""
         key = of[1]
         if of in self._keys:
@@ -99,7 +99,7 @@ class Submissions:
         fields = self._checked(form())
         name = fields["id"]
         self._promised.add(name)
-        future = self._waiting[name] = Future()
+        future = self._waiting[name] = host.Future()
         if key:
             self._keys[of] = name, of_spec
         # the name is taken before the entry is in the journal, so two jobs in the queue cannot share it
@@ -223,14 +223,14 @@ class Submissions:
         except InputError:
             return lost()
 
-    def _as_before(self, of: tuple[str, str], of_spec: str) -> Future[str]:
+    def _as_before(self, of: tuple[str, str], of_spec: str) -> host.Future[str]:
         """The job of an earlier submission of this tenant with this key."""
         key, (job, before) = of[1], self._keys[of]
         if of_spec != before:
             raise InputError(f"idempotency key {key!r}: was used for another spec, job {job!r}; give a new key")
         if job in self._waiting:
             return self._waiting[job]
-        future: Future[str] = Future()
+        future: host.Future[str] = host.Future()
         future.set_result(job)
         return future
 

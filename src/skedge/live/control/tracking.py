@@ -7,7 +7,6 @@ and what it did not take is logged when it is back.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from skedge.core.errors import InputError
+from skedge.live import host
 
 if TYPE_CHECKING:
     from .service import Service
@@ -176,8 +176,8 @@ class Tracking:
         self._logged: dict[str, dict[str, _Logged]] = {url: {} for url in urls}
         self._trackers: dict[str, Tracker] = {}
         self._silent = set[str]()
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="tracking", daemon=True)
+        self._ended = host.Event()
+        self._thread = host.Thread(target=self._run, name="tracking", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""

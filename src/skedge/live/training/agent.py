@@ -9,13 +9,13 @@ mini-batch.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
+from skedge.live import host
 from skedge.live.confinement.confinement import TRUSTED, Confinement
 from skedge.live.durable import make_folder, put_in_place
 
@@ -61,7 +61,7 @@ class Agent:
         self.gpus = 0 if device == "cpu" else self._gpus()
         if self.gpus:
             self.children.devices = (f"cuda:{n % self.gpus}" for n in count(first))
-        self.lock = threading.Lock()
+        self.lock = host.Lock()
         self.computing: dict[tuple[str, int], _Turn] = {}
 
     def warm(self) -> str:

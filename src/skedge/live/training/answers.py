@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from skedge.core.errors import TrainingError
+from skedge.live import host
 
 from .child import EndedError, JobError, Printed, StalledError
 from .ps import NotLoadedError
@@ -182,7 +182,7 @@ class Answers:
         server
             Where the process is; the wait ends when that server is out of service. None: no server is watched.
         deadline
-            End of the wait, by ``time.monotonic()`` [s]; None: :data:`SLOW_S` from now.
+            End of the wait, by ``host.monotonic()`` [s]; None: :data:`SLOW_S` from now.
         about
             The chunk that the call was about, or :data:`PS`.
 
@@ -193,11 +193,11 @@ class Answers:
         """
         import ray  # noqa: PLC0415 - Ray is an extra
 
-        deadline = time.monotonic() + SLOW_S if deadline is None else deadline
+        deadline = host.monotonic() + SLOW_S if deadline is None else deadline
         try:
             with translated():
-                while not ray.wait([ref], timeout=min(_LOOK_S, max(deadline - time.monotonic(), 0.01)))[0]:
-                    if server in self.out or time.monotonic() > deadline:
+                while not ray.wait([ref], timeout=min(_LOOK_S, max(deadline - host.monotonic(), 0.01)))[0]:
+                    if server in self.out or host.monotonic() > deadline:
                         return None
             return self._heard(answer(ref))
         except FailedError as error:

@@ -11,14 +11,13 @@ method of a trainer is called while the last is held: a trainer that tells somet
 
 from __future__ import annotations
 
-import threading
-import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from skedge.core.model.time import SECOND
+from skedge.live import host
 from skedge.live.world.inputs import Report
 
 from .assignment import Assignment, Attached, Command, FencedError, News, Note, UnattachedError, Who
@@ -61,16 +60,16 @@ class Coach:
         self.trainers: dict[int, Trainer] = {}
         self.who: Who | None = None
         self._ending: dict[int, Trainer] = {}
-        self._commanded, self._changed = threading.Lock(), threading.Condition()
+        self._commanded, self._changed = host.Lock(), host.Condition()
         self._ordered, self._attached = 0, Attached()
         self._reports: list[Report] = []
         self._lines: deque[Note] = deque(maxlen=_LINES)
         self._printed: deque[Note] = deque(maxlen=_PRINTED)
         self._shown: dict[int, Note] = {}
         self._number = self._updates = self._updates_heard = 0
-        self._clock, self._heard, self._paused_at = 0, time.monotonic(), 0.0
-        self._over = threading.Event()
-        threading.Thread(target=self._watch, name="coach", daemon=True).start()
+        self._clock, self._heard, self._paused_at = 0, host.monotonic(), 0.0
+        self._over = host.Event()
+        host.Thread(target=self._watch, name="coach", daemon=True).start()
 
     # -- for the controller --------------------------------------------------------------------------------------
 
@@ -79,7 +78,7 @@ class Coach:
         with self._changed:
             if self.who is None:
                 return None
-            return self._clock + int(((self._paused_at or time.monotonic()) - self._heard) * SECOND)
+            return self._clock + int(((self._paused_at or host.monotonic()) - self._heard) * SECOND)
 
     def attach(
         self, who: Who, after: int, now: int, assignments: Mapping[int, Assignment], silent_s: float
@@ -113,7 +112,7 @@ class Coach:
             with self._changed:
                 self.who, self._number, self._ordered = who, max(self._number, after), 0
                 self._acknowledge(after)
-                alone_s, updates = time.monotonic() - self._heard, self._updates - self._updates_heard
+                alone_s, updates = host.monotonic() - self._heard, self._updates - self._updates_heard
                 self._changed.notify_all()
             if anew:
                 self.processes.clear(who[0])
@@ -185,7 +184,7 @@ class Coach:
             notes = [*self._lines, *self._printed, *self._shown.values()]
             for shown in (self._lines, self._printed, self._shown):
                 shown.clear()
-            at = time.monotonic()
+            at = host.monotonic()
             return News([replace(report, since=at - report.since) for report in told], notes)
 
     def close(self, who: Who, wait_s: float) -> None:
@@ -201,9 +200,9 @@ class Coach:
             for job in list(self.trainers):
                 self._close(job)
         self._over.set()
-        end = time.monotonic() + wait_s
+        end = host.monotonic() + wait_s
         for trainer in list(self._ending.values()):
-            trainer.join(timeout=max(end - time.monotonic(), 0.0))
+            trainer.join(timeout=max(end - host.monotonic(), 0.0))
 
     # -- for the trainers ----------------------------------------------------------------------------------------
 
@@ -211,7 +210,7 @@ class Coach:
         """Keep a report for the controller."""
         with self._changed:
             self._number += 1
-            self._reports.append(replace(report, number=self._number).queued(time.monotonic()))
+            self._reports.append(replace(report, number=self._number).queued(host.monotonic()))
             self._changed.notify_all()
 
     def note(self, note: Note) -> None:
@@ -275,7 +274,7 @@ class Coach:
     def _hear(self, now: int) -> None:
         """Note the run's clock of the controller; trainers that have paused continue. Commands are locked."""
         with self._changed:
-            self._clock, self._heard, self._updates_heard = now, time.monotonic(), self._updates
+            self._clock, self._heard, self._updates_heard = now, host.monotonic(), self._updates
             paused, self._paused_at = self._paused_at, 0.0
         if paused:
             self._pause(paused=False)
@@ -286,10 +285,10 @@ class Coach:
             # decided and done under one lock: a controller that is heard meanwhile ends the pause after it has begun
             with self._commanded:
                 with self._changed:
-                    alone = self.who is not None and time.monotonic() - self._heard > self.alone_s
+                    alone = self.who is not None and host.monotonic() - self._heard > self.alone_s
                     if not alone or self._paused_at:
                         continue
-                    self._paused_at = time.monotonic()
+                    self._paused_at = host.monotonic()
                 self._pause(paused=True)
 
     def _pause(self, *, paused: bool) -> None:

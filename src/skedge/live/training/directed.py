@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Sequence
 
 from skedge.core.model.time import SECOND
+from skedge.live import host
 
 from .answers import Answers
 from .assignment import Assignment, Note
@@ -16,7 +15,7 @@ from .round_clock import RoundClock
 from .team import Team, Teams
 
 
-class Directed(threading.Thread):
+class Directed(host.Thread):
     """A trainer's thread as others direct it; all methods may be called from other threads.
 
     Parameters
@@ -39,10 +38,10 @@ class Directed(threading.Thread):
     received
         Number of the last order by which each team was put to work.
     put_at, first_s
-        By team: since when it holds its lanes, by ``time.monotonic()``, and the time from then to its first update [s].
+        By team: since when it holds its lanes, by ``host.monotonic()``, and the time from then to its first update [s].
     asked_at, free_at
         By team: when it was asked to leave, and when the answer to its last mini-batch was here, by
-        ``time.monotonic()``.
+        ``host.monotonic()``.
     """
 
     def __init__(
@@ -50,7 +49,7 @@ class Directed(threading.Thread):
     ) -> None:
         super().__init__(name=f"train {name}", daemon=True)
         self.job, self.job_name, self.program, self.note = job, name, program, note
-        self.change, self.closed = threading.Condition(), threading.Event()
+        self.change, self.closed = host.Condition(), host.Event()
         self.teams, self.clock = Teams(program), RoundClock(pace)
         self.answers = Answers(servers, self.line, event=self.event, hear=self.hear)
         self.site: int | None = None
@@ -94,7 +93,7 @@ class Directed(threading.Thread):
             self.clock.join(lag_s)
             for times in (self.first_s, self.asked_at, self.free_at):
                 times.pop(number, None)
-            self.received[number], self.put_at[number] = order, time.monotonic() - lag_s
+            self.received[number], self.put_at[number] = order, host.monotonic() - lag_s
             self.change.notify()
 
     def follow(self, given: Assignment, now: int, silent_s: float | None = None) -> None:
@@ -141,7 +140,7 @@ class Directed(threading.Thread):
         """Let a team leave after its mini-batch; ``stopped`` is reported then."""
         with self.change:
             self.teams.leaving.add(number)
-            self.asked_at.setdefault(number, time.monotonic())
+            self.asked_at.setdefault(number, host.monotonic())
             self.change.notify()
 
     def serve_from(self, server: int) -> None:

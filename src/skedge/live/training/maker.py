@@ -6,11 +6,11 @@ The code runs in processes of the job, because it may end its process or never r
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from skedge.core.errors import TrainingError
+from skedge.live import host
 from skedge.live.confinement.confinement import TRUSTED, Confinement
 
 from .answers import DEATHS, died
@@ -181,11 +181,11 @@ class Calls:
                 if isinstance(cause, EndedError) and deaths >= DEATHS:
                     raise died(f"{deaths} calls in a row ended so", "", cause) from None
                 # by no fault of the job: Ray starts a lost process again
-                until = until or time.monotonic() + _LOST_S
-                if time.monotonic() > until:
+                until = until or host.monotonic() + _LOST_S
+                if host.monotonic() > until:
                     reason = f"what runs jobs' code for the controller has failed for {_LOST_S:g} s: {error}"
                     raise TrainingError(reason) from error
-                time.sleep(_PATIENCE_S)
+                host.sleep(_PATIENCE_S)
             else:
                 hear(tuple(found[0].pop("printed", ())))
                 return found

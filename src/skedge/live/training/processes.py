@@ -6,12 +6,12 @@ the next one finds them by their names.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
+from skedge.live import host
 from skedge.live.confinement.confinement import TRUSTED, Confinement
 
 from .checkpoint import Life
@@ -93,7 +93,7 @@ class Processes:
 
     def __init__(self, agents: Mapping[int, Any], maker: Calls, places: PSPlaces) -> None:
         self.agents, self.maker, self.places = dict(agents), maker, places
-        self.returned = threading.Condition()
+        self.returned = host.Condition()
         self.idle = {server: [places.start(server, n) for n in range(warm)] for server, warm in enumerate(places.warm)}
         self._numbers = {server: count(warm) for server, warm in enumerate(places.warm)}
         self._loads = count(1)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import Any
 
+from skedge.live import host
 from skedge.live.confinement.confinement import TRUSTED, Confinement
 
 from .apart import Nursery
@@ -78,9 +78,9 @@ class PSActor:
         """
         first_s, further_s = self.watch.limits(self.usual_s, stalled=self.stalled == job)
         limit_s = further_s if self.usual_s else first_s
-        began = time.monotonic()
+        began = host.monotonic()
         facts, state = self._ask(job, life, "apply", version, contributions, limit_s=limit_s)
-        self.usual_s, self.stalled = time.monotonic() - began, ""
+        self.usual_s, self.stalled = host.monotonic() - began, ""
         return facts, state
 
     def save(self, job: str, life: Life) -> list[int]:

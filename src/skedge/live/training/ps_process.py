@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
 from typing import Any
+
+from skedge.live import host
 
 from .answers import Answers
 from .checkpoint import DiskFullError, Life, OutlivedError, UnwrittenError
@@ -61,7 +61,7 @@ class PSProcess:
         answers: Answers,
         controllers: Callable[[], int],
         adopt: Callable[[list[int]], None],
-        closed: threading.Event,
+        closed: host.Event,
     ) -> None:
         self.job, self.engine, self.answers, self.controllers = job, engine, answers, controllers
         self.adopt, self.closed = adopt, closed
@@ -99,11 +99,11 @@ class PSProcess:
         # a new life per load: what a process that was given up still writes counts as older
         self.life = self.engine.life(self.controllers())
         ack, self.state = self.actor.load.options(num_returns=2).remote(self.job, self.sent, self.life)
-        began = time.monotonic()
+        began = host.monotonic()
         late_s = self.answers.blame.watch.prepare_s + SLOW_S
         answer = self.answers.of(ack, self.server, began + late_s)
         if answer is None:
-            if time.monotonic() - began > late_s:
+            if host.monotonic() - began > late_s:
                 _end(self.actor)
             self.release()
             return False
@@ -154,7 +154,7 @@ class PSProcess:
 
     def save_sometimes(self) -> None:
         """Write a checkpoint from time to time; one that cannot be written now is left out."""
-        if self.server is None or time.monotonic() - self.saved_at <= _CHECKPOINT_S:
+        if self.server is None or host.monotonic() - self.saved_at <= _CHECKPOINT_S:
             return
         try:
             saved = self._saved()
@@ -171,7 +171,7 @@ class PSProcess:
     def _saved(self) -> bool:
         """Have a checkpoint written; False if the process is lost, or the job was loaded in a later life elsewhere."""
         # noted before the call: a disk that fails is not asked again at once
-        self.saved_at = time.monotonic()
+        self.saved_at = host.monotonic()
         try:
             saved = self.answers.of(self.actor.save.remote(self.job, self.life), self.server)
         except OutlivedError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from skedge.live import host
 
 _DEADLINE_S, SLOW_S = 10.0, 300.0
 """Deadlines of a call [s]. A worker that exceeds the first (or three mean rounds, if longer) is left out of the round;
@@ -21,7 +21,7 @@ class RoundClock:
     pace
         Least time of a round [s], which gives embedded servers the announced speed; 0 on real servers.
     due
-        When the next round is due, by ``time.monotonic()``; 0 if none is.
+        When the next round is due, by ``host.monotonic()``; 0 if none is.
     late_s, behind_s
         Delay since the last report, and the part of it that later rounds may make up for [s].
     recovery_s
@@ -49,7 +49,7 @@ class RoundClock:
 
     def join(self, lag_s: float) -> None:
         """Note a team that joins; it holds its lanes since `lag_s` ago."""
-        self._joined.append(time.monotonic() - lag_s)
+        self._joined.append(host.monotonic() - lag_s)
 
     def forget_joins(self) -> None:
         """Forget the teams that have joined: the time since then is no delay."""
@@ -57,7 +57,7 @@ class RoundClock:
 
     def begin(self) -> None:
         """Begin a round; the time in which new teams held their lanes before it is a delay."""
-        now = time.monotonic()
+        now = host.monotonic()
         if self._joined:
             self.write_off()
             self.late_s += now - min(self._joined)
@@ -108,7 +108,7 @@ class RoundClock:
     def keep(self) -> None:
         """Wait until the round has lasted as long as announced; rounds after a slow one may make up for it."""
         self.due += self.pace
-        wait = self.due - time.monotonic()
+        wait = self.due - host.monotonic()
         self.behind_s = max(0.0, -wait)
         if wait > 0:
-            time.sleep(wait)
+            host.sleep(wait)

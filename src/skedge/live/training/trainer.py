@@ -7,12 +7,12 @@ rounds: its mini-batch is finished and counted, and its data stay where they are
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from skedge.core.errors import TrainingError
+from skedge.live import host
 from skedge.live.world.inputs import Report
 
 from .answers import Asked
@@ -194,7 +194,7 @@ class Trainer(Directed):
         self.teams.progress = progress
 
     def _round(self, teams: dict[int, Team]) -> None:
-        started = time.monotonic()
+        started = host.monotonic()
         self.answers.usual_s = self.clock.usual_s
         asked = self._ask(teams)
         deadline = started + self.clock.patience_s
@@ -205,7 +205,7 @@ class Trainer(Directed):
             self.program.check_same_as(self.ps.module, answer["module"])
         whole = True
         if ready:
-            progress = self.ps.apply(ready, time.monotonic() + SLOW_S)
+            progress = self.ps.apply(ready, host.monotonic() + SLOW_S)
             if progress is None:
                 self.ps.load()
                 whole = False
@@ -216,7 +216,7 @@ class Trainer(Directed):
             self.closed.wait(_PATIENCE_S)
             if self.answers.gone:
                 self.ps.load()  # the parameters themselves: only their server can give them again
-        took = time.monotonic() - started
+        took = host.monotonic() - started
         if not whole or len(ready) < len(asked):
             # a round that lost a worker says nothing about how long rounds take
             self.clock.fail(took)
@@ -251,7 +251,7 @@ class Trainer(Directed):
     def _answer(self, asked: Asked, deadline: float) -> Any:
         """The facts about a mini-batch of a team on a server; None if its process is lost or late."""
         answer = self.answers.of(asked.ack, asked.server, deadline, asked.chunk)
-        self.free_at[asked.team] = time.monotonic()
+        self.free_at[asked.team] = host.monotonic()
         self.late.pop(asked.chunk, None)
         if answer is None and asked.comes():
             self.late[asked.chunk] = asked
@@ -270,7 +270,7 @@ class Trainer(Directed):
         """Note an update of the parameters."""
         self._check(progress)
         self.teams.progress = progress
-        now = time.monotonic()
+        now = host.monotonic()
         for number in teams:
             self.first_s.setdefault(number, now - self.put_at.get(number, now))
         self._watch()
@@ -300,10 +300,10 @@ class Trainer(Directed):
             done = self.teams.finished()
         if not done:
             return False
-        began = time.monotonic()
+        began = host.monotonic()
         # a chunk that was reported as trained is never trained again, so a checkpoint must hold it first
         saved = self.ps.save_or_load(self.teams.progress)
-        self.clock.postpone(time.monotonic() - began)
+        self.clock.postpone(host.monotonic() - began)
         if not saved:
             return False
         with self.change:

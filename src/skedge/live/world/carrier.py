@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 from skedge.core.errors import TrainingError
+from skedge.live import host
 from skedge.live.training.checkpoint import is_full
 from skedge.live.training.child import Printed
 from skedge.live.training.labels import warning
@@ -31,7 +30,7 @@ _FAILURES = 5
 """Attempts in a row that a server's disk may refuse for another reason than that it is full."""
 
 
-class Carrier(threading.Thread):
+class Carrier(host.Thread):
     """Sends an upload to its agent, and reports when it has arrived whole.
 
     The upload restarts if the agent is lost, as long as it is under way; while the agent's disk is full, it waits. If
@@ -54,7 +53,7 @@ class Carrier(threading.Thread):
         """Send the upload, and report its arrival or why it has failed."""
         try:
             while self._wanted() and not self._copy():
-                time.sleep(_PATIENCE_S)
+                host.sleep(_PATIENCE_S)
             if self.log is not None and (sentence := warning(self.program, self.labels)):
                 self.labels.clear()  # told once
                 self.log(self.job, sentence)
@@ -87,7 +86,7 @@ class Carrier(threading.Thread):
             If the job's data cannot be made, or the server's disk refuses them.
         """
         self.attempts += 1
-        began, delay_s = time.monotonic(), self.upload.delay_s
+        began, delay_s = host.monotonic(), self.upload.delay_s
         contents = self._from_source() or self.maker.contents(self.program, self.upload.chunks, self._hear, self.labels)
         total, sent = sum(len(content) for _, content in contents), 0
         for chunk, content in contents:
@@ -97,8 +96,8 @@ class Carrier(threading.Thread):
                 if not self._stored(chunk, offset, piece, last=last):
                     return False
                 sent += len(piece)
-                time.sleep(max(began + delay_s * sent / total - time.monotonic(), 0.0))
-        time.sleep(max(began + delay_s - time.monotonic(), 0.0))
+                host.sleep(max(began + delay_s * sent / total - host.monotonic(), 0.0))
+        host.sleep(max(began + delay_s - host.monotonic(), 0.0))
         return True
 
     def _from_source(self) -> list[tuple[int, bytes]]:
@@ -126,7 +125,7 @@ class Carrier(threading.Thread):
                 if not is_full(error.cause):
                     return self._refused(chunk, error)
                 self._say(f"chunk {chunk} waits for its server, whose disk is full")
-                time.sleep(_FULL_S)
+                host.sleep(_FULL_S)
             except CallError:
                 return False
             else:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-import queue
-import secrets
-import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import count
 from typing import Any, Protocol
 
 from skedge.core.errors import SkedgeError
+from skedge.live import host
 from skedge.live.training.assignment import (
     Assignment,
     Attached,
@@ -92,14 +89,14 @@ def clock_of(coach: AskedCoach, wanted: Callable[[], bool] = lambda: True, withi
     SkedgeError
         If it does not answer within that time [s].
     """
-    deadline = time.monotonic() + within_s
+    deadline = host.monotonic() + within_s
     while wanted():
         try:
             clock: int | None = coach.ask("clock")
         except CoachLostError as error:
-            if time.monotonic() > deadline:
+            if host.monotonic() > deadline:
                 raise SkedgeError(f"the coach, which hosts the trainers, does not answer: {error}") from error
-            time.sleep(_PAUSE_S)
+            host.sleep(_PAUSE_S)
         else:
             return clock
     return None
@@ -139,13 +136,13 @@ class CoachLink:
         journaled: Callable[[], int],
         now: Callable[[], int],
     ) -> None:
-        self.coach, self.who = coach, (number, secrets.token_hex(8))
+        self.coach, self.who = coach, (number, host.mark())
         self.tell, self.note, self.lost, self.broken = tell, note, lost, broken
         self.journaled, self.now = journaled, now
         self.after = journaled()
-        self.heard = time.monotonic()
-        self.ended = threading.Event()
-        self._commands: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
+        self.heard = host.monotonic()
+        self.ended = host.Event()
+        self._commands: host.SimpleQueue[Command | None] = host.SimpleQueue()
         self._threads = [self._thread(run) for run in (self._send, self._receive)]
 
     def attach(self, assignments: Mapping[int, Assignment], silent_s: float) -> tuple[Attached | None, list[Report]]:
@@ -191,8 +188,8 @@ class CoachLink:
         except (CoachLostError, FencedError, UnattachedError):
             return  # it has no trainers of this controller
 
-    def _thread(self, run: Callable[[], None]) -> threading.Thread:
-        return threading.Thread(target=self._guarded, args=(run,), name="coach", daemon=True)
+    def _thread(self, run: Callable[[], None]) -> host.Thread:
+        return host.Thread(target=self._guarded, args=(run,), name="coach", daemon=True)
 
     def _guarded(self, run: Callable[[], None]) -> None:
         """Run a thread; an error ends the controller, as a thread that ends silently would leave it hanging."""
@@ -240,7 +237,7 @@ class CoachLink:
     def _news(self, wait_s: float) -> list[Report]:
         """Reports that have come, with the time by this machine's clock; notes are passed on."""
         news: News = self.coach.ask("news", self.who, self.after, self.journaled(), self.now(), wait_s)
-        self.heard = time.monotonic()
+        self.heard = host.monotonic()
         for note in news.notes:
             self.note(note)
         if news.reports:

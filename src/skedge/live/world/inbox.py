@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import queue
-import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from skedge.core.errors import SkedgeError
 from skedge.core.model.time import SECOND
+from skedge.live import host
 from skedge.live.control.journal import SqlJournal
 
 from .inputs import Due, Input, Report, Resumed, from_json, to_json
@@ -35,7 +34,7 @@ class Inbox:
     journal
         Where each input is written; None: nowhere.
     began
-        Start of the run, by ``time.time()``; None: now.
+        Start of the run, by ``host.time()``; None: now.
 
     Attributes
     ----------
@@ -44,7 +43,7 @@ class Inbox:
     clock
         Time of the last input [µs].
     joined
-        When this controller went on after the rebuild, by ``time.monotonic()``: earlier reports it has missed.
+        When this controller went on after the rebuild, by ``host.monotonic()``: earlier reports it has missed.
     rebuilding
         True while the inputs are those of the journal.
     ending
@@ -63,11 +62,11 @@ class Inbox:
         self.world, self.journal = world, journal
         self.rebuilding = journal is not None and len(journal.inputs) > 0
         self.clock = self.away = self.resumed = self.lost = self.told = 0
-        self.joined = time.monotonic()
+        self.joined = host.monotonic()
         self.ending = False
-        self.waiting: queue.SimpleQueue[Input | Ask] = queue.SimpleQueue()  # safe in signal handlers
+        self.waiting: host.SimpleQueue[Input | Ask] = host.SimpleQueue()  # safe in signal handlers
         self._later: deque[Input] = deque()
-        self._began = time.monotonic() - (0.0 if began is None else time.time() - began)
+        self._began = host.monotonic() - (0.0 if began is None else host.time() - began)
         if journal is not None:
             journal.meanwhile, journal.unless_over = self._answer, self._check_end
 
@@ -80,7 +79,7 @@ class Inbox:
 
     def elapsed(self) -> int:
         """Time since the start, by the machine's clock, without the time in which the run's clock stopped [µs]."""
-        return int((time.monotonic() - self._began) * SECOND) - self.away
+        return int((host.monotonic() - self._began) * SECOND) - self.away
 
     def lag_s(self) -> float:
         """How long ago the event that is being answered was [s]: teams hold their lanes since then."""
@@ -90,7 +89,7 @@ class Inbox:
         """Queue a fact for the controller; ignored in a rebuild, where the journal already holds it."""
         if not self.rebuilding:
             if isinstance(given, Report) and not given.since:
-                given = given.queued(time.monotonic())
+                given = given.queued(host.monotonic())
             self.waiting.put(given)
 
     def take(self) -> Input:
@@ -123,7 +122,7 @@ class Inbox:
         rebuilt, self.rebuilding = self.rebuilding, False
         self._later.extend(self.world.trainers.go_on())  # before all that has come meanwhile: they are older
         if rebuilt:
-            self.joined = time.monotonic()
+            self.joined = host.monotonic()
             self.world.go_on()
 
     def _new(self) -> tuple[int, Input]:
@@ -135,7 +134,7 @@ class Inbox:
         given, at = self._wait(), self.world.real_now()
         if not isinstance(given, Report) or not given.since:
             return max(self.clock, at), given
-        made = self.elapsed() - int((time.monotonic() - given.since) * SECOND)
+        made = self.elapsed() - int((host.monotonic() - given.since) * SECOND)
         # one that was made while no controller was there has the time at which it was true
         now = max(self.clock, min(at, made) if given.since < self.joined else at)
         return now, given.taken(given.since + max(now - made, 0) / SECOND)
@@ -147,7 +146,7 @@ class Inbox:
                 return self._later.popleft()
             try:
                 item = self.waiting.get(timeout=self.world.patience())
-            except queue.Empty:
+            except host.Empty:
                 break
             if not callable(item):
                 return item
@@ -162,10 +161,10 @@ class Inbox:
         SkedgeError
             If the service has to end meanwhile.
         """
-        until = time.monotonic() + _BLOCKED_S
-        with suppress(queue.Empty):
+        until = host.monotonic() + _BLOCKED_S
+        with suppress(host.Empty):
             while True:
-                item = self.waiting.get(timeout=max(until - time.monotonic(), 0.0))
+                item = self.waiting.get(timeout=max(until - host.monotonic(), 0.0))
                 if callable(item):
                     item()
                 else:

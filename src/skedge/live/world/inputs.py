@@ -65,7 +65,7 @@ class Report:
     number
         Its number among the reports of the run's trainers; 0 if none of them has made it.
     since
-        While it is on its way to the controller: when it was made, by ``time.monotonic()``; else 0.
+        While it is on its way to the controller: when it was made, by ``host.monotonic()``; else 0.
     """
 
     what: str

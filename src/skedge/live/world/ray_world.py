@@ -92,7 +92,7 @@ class RayWorld:
     engine
         The Ray cluster, or :class:`NoEngine` to rebuild a run from its journal without side effects.
     preemptive, journal, began
-        Whether lanes preempt; where inputs are written, None: nowhere; start of the run by ``time.time()``, None: now.
+        Whether lanes preempt; where inputs are written, None: nowhere; start of the run by ``host.time()``, None: now.
     submit
         For a service: called with a submitted job and the time [µs]; returns the scenario with it, and its program.
     job_log

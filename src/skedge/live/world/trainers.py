@@ -6,12 +6,11 @@ follow from the journal, and the link over which they are sent.
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from skedge.core.model.time import SECOND
+from skedge.live import host
 from skedge.live.training.assignment import Assignment, Attached, Command, Note
 from skedge.live.training.checkpoint import Checkpoints
 from skedge.live.training.child import Printed
@@ -136,8 +135,8 @@ class Trainers(dict[int, Orders]):
         self._noted: dict[int, tuple[int, float]] = {}
         self._coach: AskedCoach | None = world.engine.coach()
         self._link: CoachLink | None = None
-        self._measuring: list[threading.Thread] = []
-        self._closed = threading.Event()
+        self._measuring: list[host.Thread] = []
+        self._closed = host.Event()
 
     # -- the coach -----------------------------------------------------------------------------------------------
 
@@ -160,7 +159,7 @@ class Trainers(dict[int, Orders]):
         world, silent_s = self.world, 0.0
         if self._link is not None:
             self._link.leave()
-            silent_s = time.monotonic() - self._link.heard
+            silent_s = host.monotonic() - self._link.heard
         link = self._link = CoachLink(
             coach,
             world.inbox.resumed,
@@ -288,7 +287,7 @@ class Trainers(dict[int, Orders]):
     def measure(self, job: int) -> None:
         """Measure a finished job from its last checkpoint, as its trainer has ended."""
         name, program = self.world.scenario.jobs.ids[job], self.world.program(job)
-        thread = threading.Thread(target=self._measure, args=(job, name, program), name=f"measure {name}", daemon=True)
+        thread = host.Thread(target=self._measure, args=(job, name, program), name=f"measure {name}", daemon=True)
         thread.start()
         self._measuring = [*(other for other in self._measuring if other.is_alive()), thread]
 
@@ -320,12 +319,12 @@ class Trainers(dict[int, Orders]):
         if self.world.submit is not None and not self.world.inbox.ending:
             self.leave()  # an error has ended this controller
             return
-        end = time.monotonic() + _JOIN_S
+        end = host.monotonic() + _JOIN_S
         self._closed.set()  # a measurement under way is waited for, but not tried again
         if self._link is not None:
             self._link.close(_JOIN_S)
         for thread in self._measuring:
-            thread.join(timeout=max(end - time.monotonic(), 0.0))
+            thread.join(timeout=max(end - host.monotonic(), 0.0))
 
     def leave(self) -> None:
         """Leave the trainers to the next controller."""
