@@ -1,7 +1,8 @@
 """The claims of a paper under any selection of its reading, as the search for a joint reading judges them.
 
 Each simulated claim is judged at one look, on the seeds 0 to 7; where its axis has numbers and the claim names none of
-them, at three points.
+them, at three points. Its parts are judged one by one, without a correction for their number: eight seeds cannot decide
+all of a dozen parts by ranks, and the search compares readings, it proves nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from .judge import Verdict
+from .judge import Verdict, judge
 from .kinds.ratio import Ratio
 from .kinds.ratios import Ratios
 from .kinds.sweep import Gain, Sweep
@@ -65,7 +66,8 @@ class ClaimJudge:
         if not file.is_file():
             self.report(study.name)
             results = findings(study, self.seeds, replace(self.context, trace=trace))
-            _write(file, [str(judgement.verdict) for judgement in results.judgements])
+            judgements = [judgement for part in results.outcome.parts for judgement in judge([part])]
+            _write(file, [str(judgement.verdict) for judgement in judgements])
         verdicts: list[str] = json.loads(file.read_text(encoding="utf-8"))
         return [Verdict(verdict) for verdict in verdicts]
 
