@@ -84,7 +84,7 @@ def start(thread: threading.Thread) -> None:
     world.point(f"start {name or 'thread'}")
     task = world.spawn(process, thread.run, name, daemon=thread.daemon)
     thread._ident = task.number  # type: ignore[attr-defined]
-    thread._task = task  # type: ignore[attr-defined]
+    thread._simulated = task  # type: ignore[attr-defined]
     world.point(f"started {task.name}")
 
 
@@ -112,7 +112,7 @@ def get_ident() -> int:
 
 
 def _task(thread: threading.Thread) -> Task | None:
-    return getattr(thread, "_task", None)
+    return getattr(thread, "_simulated", None)
 
 
 # --- locks

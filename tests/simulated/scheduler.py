@@ -256,7 +256,7 @@ class World:
         self._ready: list[Task] = []
         self._tasks: dict[Task, None] = {}
         self._timers: list[tuple[float, int, Timer]] = []
-        self._number, self._names = itertools.count(1), Counter[str]()
+        self._number, self._order, self._names = itertools.count(1), itertools.count(), Counter[str]()
         self._failure: BaseException | None = None
         self._by_operation: dict[str, dict[int, list[Fault]]] = {}
         for fault in faults:
@@ -428,7 +428,7 @@ class World:
     def at(self, time_s: float, action: Callable[[], None]) -> Timer:
         """Do something at a virtual time [s]."""
         timer = Timer(action)
-        heapq.heappush(self._timers, (max(time_s, self.now), next(self._number), timer))
+        heapq.heappush(self._timers, (max(time_s, self.now), next(self._order), timer))
         return timer
 
     def after(self, seconds: float, action: Callable[[], None]) -> Timer:
