@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import queue
+import re
 import secrets
 import threading
 import time
@@ -142,7 +143,7 @@ def a_join_ends_after_its_timeout(host: Any) -> None:
         began = host.monotonic()
         runner.join(SHORT_S)
         assert runner.is_alive()
-        assert host.monotonic() - began >= SHORT_S
+        assert host.monotonic() - began >= 0.9 * SHORT_S
         over.set()
 
 
@@ -208,7 +209,7 @@ def a_held_lock_is_refused_at_once_or_after_a_timeout(host: Any) -> None:
     assert not lock.acquire(blocking=False)
     began = host.monotonic()
     assert not lock.acquire(timeout=SHORT_S)
-    assert host.monotonic() - began >= SHORT_S
+    assert host.monotonic() - began >= 0.9 * SHORT_S
     lock.release()
     assert not lock.locked()
     assert lock.acquire(blocking=False)
@@ -367,7 +368,7 @@ def an_event_stays_set_until_it_is_cleared(host: Any) -> None:
     assert not event.is_set()
     began = host.monotonic()
     assert not event.wait(SHORT_S)
-    assert host.monotonic() - began >= SHORT_S
+    assert host.monotonic() - began >= 0.9 * SHORT_S
     event.set()
     assert event.is_set()
     assert event.wait()
@@ -509,7 +510,7 @@ def clocks_go_on_and_marks_differ(host: Any) -> None:
     for clock in (host.monotonic, host.perf_counter):
         before = clock()
         host.sleep(SHORT_S)
-        assert clock() - before >= SHORT_S * 0.999
+        assert clock() - before >= 0.9 * SHORT_S
     host.sleep(0)
     with pytest.raises(ValueError, match="sleep length must be non-negative"):
         host.sleep(-1)
@@ -562,6 +563,49 @@ def test_the_seam_finds_all_its_names() -> None:
 
 
 # --- the virtual host alone
+
+
+def test_each_operation_is_a_switch_point() -> None:
+    """What wakes others has one before its effect and one after it, the release of a lock only the latter."""
+    operations: dict[str, Callable[[], object]] = {}
+
+    def program() -> None:
+        lock, condition, event = virtual.Lock(), virtual.Condition(), virtual.Event()
+        items, future = virtual.Queue[int](2), virtual.Future[int]()
+        thread = virtual.Thread(target=int, name="t")
+        operations.update({
+            "acquire": lock.acquire, "locked": lock.locked, "release": lock.release,
+            "is_set": event.is_set, "set, was set": event.set, "wait": event.wait, "clear": event.clear,
+            "put, was put": partial(items.put, 1), "get": items.get, "qsize": items.qsize,
+            "acquire, notify, wait, release": partial(under, condition),
+            "acquire, release": future.done,
+            "acquire, notify, release": partial(future.set_result, 1),
+            "start t, started t, join t": partial(start_and_join, thread), "is_alive": thread.is_alive,
+            "monotonic": virtual.monotonic, "time": partial(virtual.strftime, ""), "sleep": partial(virtual.sleep, 0),
+            "mark": virtual.mark,
+        })  # fmt: skip
+        for expected, operation in operations.items():
+            before = len(world.history)
+            operation()
+            steps = [step for step in itertools.islice(world.history, before, None) if step.thread == "main"]
+            verbs = [re.sub(r" ((\w+ )?\d.*)$", "", step.operation) for step in steps]
+            assert ", ".join(verbs) == expected
+
+    def under(condition: virtual.Condition) -> None:
+        with condition:
+            condition.notify()
+            condition.wait(0)
+
+    def start_and_join(thread: virtual.Thread) -> None:
+        thread.start()
+        thread.join()
+
+    with World(0) as world:
+        process = world.process("p", program)
+        world.run()
+        for crash in world.crashes:
+            raise crash.error
+    assert process.operations >= len(operations)
 
 
 def test_timeouts_are_in_virtual_time() -> None:
