@@ -232,6 +232,29 @@ def test_contract(program: Callable[[Any], None], kind: str, tmp_path: Path) -> 
             simulate(program, seed)
 
 
+def test_operations_are_switch_points() -> None:
+    """Flushes and renames have one before their effect and one after it; a write of many pages has one within it."""
+
+    def program(files: Disk) -> None:
+        files.make_folder("/f")
+        files.write_whole("/f/a", b"1")
+        files.read("/f/a")
+        for act in (files.names, files.size, files.remove):
+            act("/f/a" if act != files.names else "/f")
+        files.free()
+
+    steps = [step.operation.replace("machine:", "") for step in simulate(program).history if step.thread == "main"]
+    aside = "/f/.a.1.partial"
+    assert steps == [
+        *("exists /f", "exists ", "mkdir /f", "flush /", "flushed /"),
+        *(f"open {aside}", f"write {aside}", f"flush {aside}", f"flushed {aside}"),
+        *(f"replace {aside} /f/a", "replaced /f/a", f"remove {aside}", "flush /f", "flushed /f"),
+        *("open /f/a", "read /f/a", "read /f/a"),
+        *("names /f", "size /f/a", "remove /f/a", "free "),
+        "ended",
+    ]
+
+
 # --- power cuts
 
 OLD, NEW = b"1" * (3 * PAGE + 7), b"2" * (5 * PAGE + 9)
@@ -262,6 +285,28 @@ def contents_after_a_cut(program: Callable[[Disk], None]) -> set[bytes]:
 def test_what_was_flushed_outlives_a_power_cut() -> None:
     assert contents_after_a_cut(replaced) == {NEW}
     assert contents_after_a_cut(partial(replaced, flush_folder=False)) == {OLD, NEW}
+
+
+def test_what_a_power_cut_took_does_not_come_back() -> None:
+    """Not with a later flush, nor with a later power cut."""
+    contents: list[bytes] = []
+
+    def look(files: Disk) -> None:
+        contents.append(files.read("/a"))
+        files.flush("/a")
+        files.flush("/")
+
+    for seed in range(SEEDS):
+        with World(seed, [Fault("power", "p", time_s=5.0)]) as world:
+            world.process("p", partial(replaced, disk("machine"), flush_folder=False))
+            world.run()
+            for _ in range(2):
+                world.process("q", partial(look, disk("machine")))
+                world.run()
+                world.cut_power(world.machine("machine"))
+            assert world.crashes == []
+    assert contents[::2] == contents[1::2]
+    assert set(contents) == {OLD, NEW}
 
 
 def test_a_rename_without_a_flush_before_tears_the_file() -> None:
@@ -295,6 +340,16 @@ def test_a_file_written_anew_in_place_is_the_old_one_the_new_one_or_zeros() -> N
         host.sleep(10.0)
 
     assert contents_after_a_cut(program) == {OLD, b"2", b"\0"}
+
+    def flushed(files: Disk) -> None:
+        files.write_whole("/a", OLD)
+        with files.open("/a", "w") as file:
+            file.write_all(b"2")
+            files.flush("/a")
+            file.write_all(b"3")
+        host.sleep(10.0)
+
+    assert contents_after_a_cut(flushed) == {b"2", b"23", b"2\0"}
 
 
 def test_a_power_cut_at_any_operation_leaves_the_old_file_or_the_new_one() -> None:
@@ -355,7 +410,8 @@ def test_a_full_disk_writes_what_it_can() -> None:
             files.write_whole("/b", b"5")
         assert files.names("/") == ["a"]
         files.remove("/a")
-        files.write_whole("/b", b"5")
+        files.make_folder("/f/g")
+        files.write_whole("/f/g/b", b"5")
         assert files.free() == 9
 
     simulate(program)

@@ -588,7 +588,7 @@ def test_each_operation_is_a_switch_point() -> None:
             before = len(world.history)
             operation()
             steps = [step for step in itertools.islice(world.history, before, None) if step.thread == "main"]
-            verbs = [re.sub(r" ((\w+ )?\d.*)$", "", step.operation) for step in steps]
+            verbs = [re.sub(r" (\w+ )?\d.*$", "", step.operation) for step in steps]
             assert ", ".join(verbs) == expected
 
     def under(condition: virtual.Condition) -> None:
