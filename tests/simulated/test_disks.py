@@ -239,6 +239,7 @@ def test_operations_are_switch_points() -> None:
         files.make_folder("/f")
         files.write_whole("/f/a", b"1")
         files.read("/f/a")
+        files.open("/f/a", "a").truncate(0)
         for act in (files.names, files.size, files.remove):
             act("/f/a" if act != files.names else "/f")
         files.free()
@@ -249,7 +250,7 @@ def test_operations_are_switch_points() -> None:
         *("exists /f", "exists ", "mkdir /f", "flush /", "flushed /"),
         *(f"open {aside}", f"write {aside}", f"flush {aside}", f"flushed {aside}"),
         *(f"replace {aside} /f/a", "replaced /f/a", f"remove {aside}", "flush /f", "flushed /f"),
-        *("open /f/a", "read /f/a", "read /f/a"),
+        *("open /f/a", "read /f/a", "read /f/a", "open /f/a", "truncate /f/a"),
         *("names /f", "size /f/a", "remove /f/a", "free "),
         "ended",
     ]
@@ -260,31 +261,34 @@ def test_operations_are_switch_points() -> None:
 OLD, NEW = b"1" * (3 * PAGE + 7), b"2" * (5 * PAGE + 9)
 
 
-def replaced(files: Disk, *, flush_file: bool = True, flush_folder: bool = True) -> None:
+def replaced(files: Disk, path: str = "/a", *, flush_file: bool = True, flush_folder: bool = True) -> None:
     """A file written aside and renamed, as the live part writes, with a flush left out or not."""
-    files.write_whole("/a", OLD)
-    with files.open("/aside", "w") as file:
+    folder = path.rpartition("/")[0]
+    files.make_folder(folder)
+    files.write_whole(path, OLD)
+    with files.open(f"{folder}/aside", "w") as file:
         file.write_all(NEW)
     if flush_file:
-        files.flush("/aside")
-    files.replace("/aside", "/a")
+        files.flush(f"{folder}/aside")
+    files.replace(f"{folder}/aside", path)
     if flush_folder:
-        files.flush("/")
+        files.flush(folder or "/")
     host.sleep(10.0)
 
 
-def contents_after_a_cut(program: Callable[[Disk], None]) -> set[bytes]:
+def contents_after_a_cut(program: Callable[[Disk], None], path: str = "/a") -> set[bytes]:
     """What is in a file after a power cut at 5 s, when the program sleeps, on each seed."""
     contents: set[bytes] = set()
     for seed in range(SEEDS):
         fault = Fault("power", "p", time_s=5.0)
-        after_power_cut(program, lambda files: contents.add(files.read("/a")), seed, fault)
+        after_power_cut(program, lambda files: contents.add(files.read(path)), seed, fault)
     return contents
 
 
 def test_what_was_flushed_outlives_a_power_cut() -> None:
     assert contents_after_a_cut(replaced) == {NEW}
     assert contents_after_a_cut(partial(replaced, flush_folder=False)) == {OLD, NEW}
+    assert contents_after_a_cut(partial(replaced, path="/f/g/a", flush_folder=False), "/f/g/a") == {OLD, NEW}
 
 
 def test_what_a_power_cut_took_does_not_come_back() -> None:
