@@ -41,6 +41,7 @@ def lock_order(*, correct: bool) -> None:
     first, second, ended = host.Lock(), host.Lock(), host.Event()
 
     def take(outer: host.Lock, inner: host.Lock) -> None:
+        host.sleep(0.01)
         with outer, inner:
             pass
 

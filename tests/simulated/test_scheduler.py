@@ -264,7 +264,11 @@ def test_a_kill_at_any_operation_leaves_no_finally_with_an_effect() -> None:
 
     def effects_of(seed: int, faults: Sequence[Fault] = ()) -> tuple[list[str], World]:
         effects: list[str] = []
-        world = run(partial(program, effects), seed, faults)
+        with World(seed, faults) as world:
+            world.process("p", partial(program, effects))
+            world.process("other", partial(sleep, 10, 1.0))  # the world goes on after the kill
+            world.run()
+        assert world.crashes == []
         return effects, world
 
     for seed in range(5):
@@ -277,7 +281,7 @@ def test_a_kill_at_any_operation_leaves_no_finally_with_an_effect() -> None:
             if killed.processes[0].operations < number:  # the last lines of the history are ends of threads
                 continue
             assert some == effects[: len(some)]
-            assert killed.history.text(last=1) == f"{killed.now:.6f} p/- killed"
+            assert killed.history.text(last=1, processes=["p"]).endswith(" p/- killed")
             assert killed.processes[0].operations == number
             lengths.append(len(some))
         assert lengths == sorted(lengths)
@@ -285,7 +289,7 @@ def test_a_kill_at_any_operation_leaves_no_finally_with_an_effect() -> None:
 
 
 def test_every_operation_raises_after_the_end() -> None:
-    errors: list[str] = []
+    errors: list[BaseException | None] = []
 
     def program() -> None:
         operations: list[Callable[[], object]] = [
@@ -305,15 +309,18 @@ def test_every_operation_raises_after_the_end() -> None:
             for operation in operations:
                 try:
                     operation()
-                except EndOfRunError:
-                    continue
-                errors.append(f"{operation} did not raise")
+                except BaseException as error:
+                    errors.append(error)
+                else:
+                    errors.append(None)
+            errors.append(None)
 
     with World(0, [Fault("kill", "p", time_s=1.0)]) as world:
         world.process("p", program)
         world.run()
         assert errors == []
-    assert errors == []
+    assert len(errors) > 25
+    assert {type(error) for error in errors[:-1]} == {EndOfRunError}
 
 
 def test_a_frozen_process_stands_still_while_its_timers_pass() -> None:
@@ -324,7 +331,9 @@ def test_a_frozen_process_stands_still_while_its_timers_pass() -> None:
             host.sleep(1.0)
             times.append(host.monotonic() - 1000.0)
 
-    run(program, faults=[Fault("freeze", "p", time_s=1.5, seconds=10.0)])
+    world = run(program, faults=[fault := Fault("freeze", "p", time_s=1.5, seconds=10.0)])
+    events = [step.operation for step in world.history if step.thread == "-"]
+    assert events == [f"fault: {fault}", "frozen", "thawed", "ended"]
     assert times == [pytest.approx(moment, abs=20 * TICK_S) for moment in (1.0, 11.5, 12.5, 13.5)]
 
 
@@ -355,6 +364,7 @@ def test_a_power_cut_ends_all_processes_of_the_machine_and_no_other() -> None:
         world.run()
     assert cuts == [False]
     assert [step.process for step in world.history if step.operation == "killed"] == ["a", "b"]
+    assert "x/- power cut" in world.history.text()
     assert "c/- ended" in world.history.text()
     assert not c.alive
 
@@ -409,6 +419,20 @@ def test_faults_are_left_out_until_none_can_go() -> None:
     culprits = {faults[3], faults[8]}
     assert shrink(faults, lambda fewer: culprits <= set(fewer)) == [faults[3], faults[8]]
     assert shrink(faults, lambda _: True) == []
+
+
+def test_a_fault_by_operation_is_of_all_living_processes_of_the_name() -> None:
+    """As are all faults at that operation, although the first ends the process that gets there."""
+    faults = [Fault(kind, "p", operation=1) for kind in ("kill", "mark")]
+    for seed in range(5):
+        with World(seed, faults) as world:
+            marks: list[Fault] = []
+            world.kinds["mark"] = marks.append
+            for _ in range(2):
+                world.process("p", partial(sleep, 3, 1.0))
+            world.run()
+        assert [step.operation for step in world.history if step.thread == "-"].count("killed") == 2
+        assert marks == faults[1:]
 
 
 def test_a_fault_by_operation_happens_once_among_processes_of_a_name() -> None:
