@@ -700,6 +700,45 @@ def test_a_woken_thread_whose_time_is_over_loses_a_notification_as_in_the_standa
     assert outcomes == {(False, False), (False, True)}
 
 
+def test_a_wake_up_and_a_timeout_at_once_count_as_one() -> None:
+    """Whichever comes first ends the wait, and the other does not end the next one."""
+    outcomes = set()
+    for seed in range(200):
+        results: list[bool] = []
+
+        def program(offset: int = seed % 30 - 15, results: list[bool] = results) -> None:
+            event = virtual.Event()
+
+            def wait() -> None:
+                results.append(event.wait(1.0))
+                began = virtual.monotonic()
+                virtual.sleep(5.0)
+                results.append(virtual.monotonic() - began >= 5.0)
+
+            waiter = virtual.Thread(target=wait)
+            waiter.start()
+            virtual.sleep(1.0 + offset * TICK_S)
+            event.set()
+            for _ in range(20):
+                virtual.monotonic()
+            waiter.join()
+
+        simulate(program, seed)
+        outcomes.add(tuple(results))
+    assert outcomes == {(True, True), (False, True)}
+
+
+def test_what_a_timer_does_is_no_operation() -> None:
+    """It wakes threads outside of any."""
+    with World(0) as world:
+        event = virtual.Event()
+        process = world.process("p", event.wait)
+        world.at(1.0, event.set)
+        world.run()
+    assert process.operations == 1
+    assert [step.operation.partition(" ")[0] for step in world.history] == ["wait", "ended", "ended"]
+
+
 def test_all_names_are_there() -> None:
     assert [name for name in virtual.__all__ if not hasattr(virtual, name)] == []
     assert set(itertools.chain(vars(REAL))) - set(virtual.__all__) == set()
