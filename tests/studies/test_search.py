@@ -148,3 +148,13 @@ def test_changes_that_win_different_parts_are_paired_before_those_that_change_no
     result = search(wide, judge, 10)
     assert result.attempts[-1].changes == (("a", "1"), ("b", "1"))
     assert result.best.holds == {"f"}
+
+
+def test_a_choice_that_only_adds_parts_is_no_gain() -> None:
+    """With `b = 1` there are three parts more, of which two hold."""
+
+    def judge(selection: Selection) -> Verdicts:
+        more = [HOLDS, HOLDS, FAILS] if selection["b"] == "1" else []
+        return {"f": [HOLDS, FAILS, *more]}
+
+    assert search(THREE, judge, 100).best.changes == ()

@@ -194,7 +194,6 @@ def _search_text(reading: Reading, result: SearchResult | None) -> str:
     if result is None:
         return "<p>It has not been run.</p>"
     plain, best = result.attempts[0], result.best
-    n_parts = sum(len(verdicts) for verdicts in plain.verdicts.values())
     changes = ", ".join(f"{name} = {value}" for name, value in best.changes) or "no change"
     pairs = "; ".join(" and ".join(pair) for pair in result.never_together)
     return bullets(
@@ -202,8 +201,8 @@ def _search_text(reading: Reading, result: SearchResult | None) -> str:
             f"{len(result.attempts)} readings were tried, of at most {reading.budget}, on the seeds 0 to "
             f"{SEARCHED - 1} and at three points of a numeric axis: one choice changed at a time from the plain "
             "reading, then from the best, then two at a time from the plain one.",
-            f"Of {n_parts} parts of the claims {plain.n_parts} hold there under the plain reading, "
-            f"{best.n_parts} under the best one: {changes}.",
+            f"Of the parts of the claims {_parts_text(plain)} hold there under the plain reading, "
+            f"{_parts_text(best)} under the best one: {changes}.",
             f"Held in no reading: {', '.join(result.never) or 'none'}.",
             f"Held, each in some reading, but never together: {pairs or 'none'}.",
             f"The verdicts of simulated claims are of seeds from {SEARCHED} on, which the search has not seen.",
@@ -214,6 +213,10 @@ def _search_text(reading: Reading, result: SearchResult | None) -> str:
             ),
         ]
     )
+
+
+def _parts_text(attempt: TriedReading) -> str:
+    return f"{attempt.n_parts} of {attempt.n_parts + attempt.n_missing}"
 
 
 def _impossible(reading: Reading) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The search for a joint reading: the selection under which most parts of a paper's claims hold.
+"""The search for a joint reading: the selection under which the fewest parts of a paper's claims do not hold.
 
 From the plain reading one choice is changed at a time, to each other value that the text allows. Then the search
 climbs: from the best reading so far it changes one choice at a time, also back to its plain value, until nothing holds
@@ -55,6 +55,11 @@ class TriedReading:
         return len(self.parts)
 
     @property
+    def n_missing(self) -> int:
+        """The number of parts that do not hold, or are open; a choice may change the number of all parts."""
+        return sum(map(len, self.verdicts.values())) - self.n_parts
+
+    @property
     def holds(self) -> frozenset[str]:
         """The figures whose claim holds: all of its parts do."""
         return frozenset(
@@ -65,8 +70,8 @@ class TriedReading:
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """Larger is better: more parts, then more claims, then fewer changes."""
-        return self.n_parts, len(self.holds), -len(self.changes)
+        """Larger is better: fewer parts that do not hold, then more claims that do, then fewer changes."""
+        return -self.n_missing, len(self.holds), -len(self.changes)
 
 
 @dataclass(frozen=True)
