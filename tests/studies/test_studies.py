@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -17,7 +18,7 @@ from builders.studies import WRITTEN, read_study, repeated, verdicts
 from skedge.analysis.intervals import Estimate
 from skedge.scenario.file import scenario_from_dict
 from skedge.studies.figure import Figure, Line, svg, ticks
-from skedge.studies.judge import Verdict
+from skedge.studies.judge import Part, Verdict
 from skedge.studies.kinds.curves import Curves
 from skedge.studies.kinds.disturbed import Disturbed
 from skedge.studies.kinds.preemptions import Preemptions
@@ -514,3 +515,21 @@ def test_the_papers_of_the_files_are_known() -> None:
             continue  # it trains nothing
         labels: list[Trial] = study.settings.trials(study.job, 0)
         assert all(set(trial.label) <= set("abcdefghijklmnopqrstuvwxyz0123456789-") for trial in labels)
+
+
+@pytest.mark.parametrize(
+    ("lead", "words"),
+    [
+        (0.3, "about 47 seeds would decide it, if what they measure stays as it is"),
+        (1e-4, "more than 100,000 seeds would decide it, if what they measure stays as it is"),
+        (3.0, ""),
+    ],
+)
+def test_an_open_claim_says_how_many_seeds_would_decide_it(found: StudyResults, lead: float, words: str) -> None:
+    """By hand: t = 1.2 with 15 degrees of freedom, p = 0.249, a standard score of 1.15; 16 (1.96 / 1.15)^2 = 46.2."""
+    noise = np.random.default_rng(3).standard_normal(16)
+    values = tuple(lead + (noise - noise.mean()) / noise.std(ddof=1))
+    open_results = replace(found, outcome=replace(found.outcome, parts=(Part("it leads", values, ""),)))
+    assert open_results.power == words
+    too_few = replace(found, outcome=replace(found.outcome, parts=(Part("it leads", values[:3], ""),)))
+    assert too_few.power == ""

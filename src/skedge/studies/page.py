@@ -116,7 +116,8 @@ class StudyResults:
         if self.verdict is not Verdict.OPEN or any(judgement.nearer is None for judgement in open_parts):
             return ""
         seeds = seeds_to_decide(self.judgements)
-        number = f"about {seeds:,}" if seeds is not None else f"more than {MOST_SEEDS:,}"
+        # two digits, as it is an estimate
+        number = f"about {float(f'{seeds:.2g}'):,.0f}" if seeds is not None else f"more than {MOST_SEEDS:,}"
         return f"{number} seeds would decide it, if what they measure stays as it is"
 
     @property

@@ -170,7 +170,7 @@ def _choices(reading: Reading, result: SearchResult | None) -> str:
             choice.name,
             f"“{choice.text}” ({choice.at}): {choice.open}",
             "; ".join(f"{name}: {option.text}" for name, option in choice.values.items()),
-            f"{choice.plain}, as {choice.why}",
+            f"{choice.plain}: {choice.why}",
             choice.joint,
             "" if result is None else _decided(choice, result),
         )
