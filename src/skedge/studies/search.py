@@ -3,8 +3,8 @@
 From the plain reading one choice is changed at a time, to each other value that the text allows. Then the search
 climbs: from the best reading so far it changes one choice at a time, also back to its plain value, until nothing holds
 more. Then, unless all parts of all claims hold, two choices are changed at a time from the plain reading, those first
-that won most parts, and it climbs again. Each selection is tried once, on seeds that no claim is judged on, and as many
-as the budget allows.
+that won most parts, and it climbs from each that is better than all before. Each selection is tried once, on seeds that
+no claim is judged on, and as many as the budget allows.
 """
 
 from __future__ import annotations
@@ -158,8 +158,10 @@ def search(reading: Reading, judge: Callable[[Selection], Verdicts], budget: int
     for pair in sorted(
         pairs, key=lambda pair: (len(won[pair[0]] | won[pair[1]]), all(map(won.get, pair))), reverse=True
     ):
+        before = best()
         attempt(pair)
-    climb()
+        if best() != before:
+            climb()
     return SearchResult(tuple(attempts.values()))
 
 
