@@ -135,6 +135,19 @@ def test_an_open_part_says_how_many_seeds_would_decide_it() -> None:
     assert one(*(3 + unit)).seeds is None
 
 
+def test_many_open_parts_and_looks_take_more_seeds() -> None:
+    """By hand: of four open parts the last needs p = 0.05 / 4, a score of 2.50 and not 1.96: 1.62 times as many."""
+    noise = default_rng(3).standard_normal(16)
+    part = of(*(0.05 + (noise - noise.mean()) / noise.std(ddof=1)))
+    alone, among_four, at_looks = (
+        judge([part] * n, looks)[0].seeds for n, looks in [(1, (1,)), (4, (1,)), (1, (8, 16))]
+    )
+    assert alone is not None
+    assert among_four == pytest.approx(1.62 * alone, rel=0.01)
+    assert at_looks is not None
+    assert at_looks > alone
+
+
 def test_an_open_claim_is_decided_by_its_first_failing_part_or_by_all() -> None:
     noise = default_rng(3).standard_normal(16)
     unit = (noise - noise.mean()) / noise.std(ddof=1)

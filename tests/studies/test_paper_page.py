@@ -88,7 +88,7 @@ def test_it_says_what_each_choice_decides_and_what_the_search_found(page: str) -
     assert "“a &lt;cloud&gt;” (Sec. II): its size" in page
     assert "forty wins fig9 and loses fig7" in page
     assert "2 readings were tried, of at most 150, on the seeds 0 to 7" in page
-    parts = "Of the parts of the claims 2 of 4 hold there under the plain reading, 3 of 4 under the best one"
+    parts = "each judged by itself, 2 of 4 hold there under the plain reading, 3 of 4 under the best one"
     assert f"{parts}: cloud = forty." in page
     assert "Held, each in some reading, but never together: fig7 and fig9." in page
     assert "fig9: too few workers (by a bound)" in page

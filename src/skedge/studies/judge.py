@@ -99,11 +99,13 @@ def judge(parts: Sequence[Part], looks: Sequence[int] = (1,)) -> list[Judgement]
     """The verdict on each part at one of the looks at the seeds; `looks`: the number of seeds at each."""
     tests = [_test_part(part) for part in parts]
     # looks first, then parts: Holm's method needs p-values that hold for each part by itself
-    corrected_p = iter(holm([over_looks(p, tuple(looks)) for _, p in tests if p is not None]))
+    corrected = holm([over_looks(p, tuple(looks)) for _, p in tests if p is not None])
+    needed_p = _needed_p(sum(p >= LEVEL for p in corrected), tuple(looks))
+    corrected_p = iter(corrected)
     return [
         Judgement(part, verdict, None, *_effect_size(part))
         if p is None
-        else _judgement(part, verdict, p, next(corrected_p))
+        else _judgement(part, verdict, p, next(corrected_p), needed_p)
         for part, (verdict, p) in zip(parts, tests, strict=True)
     ]
 
@@ -191,16 +193,21 @@ def over_looks(p: float, looks: tuple[int, ...]) -> float:
     return float(np.clip(1.0 - density.sum(), p, min(len(looks) * p, 1.0)))  # rounding matters below 1e-14
 
 
-def _judgement(part: Part, verdict: Verdict, p: float, corrected_p: float) -> Judgement:
+def _judgement(part: Part, verdict: Verdict, p: float, corrected_p: float, needed_p: float) -> Judgement:
     judgement = Judgement(part, verdict, corrected_p, *_effect_size(part))
     if corrected_p < LEVEL or isinstance(part.values, bool):
         return judgement
-    return replace(
-        judgement, verdict=Verdict.OPEN, nearer=verdict, seeds=_seeds_to_decide(len(part.values), p, corrected_p)
-    )
+    seeds = _seeds_to_decide(len(part.values), p, needed_p)
+    return replace(judgement, verdict=Verdict.OPEN, nearer=verdict, seeds=seeds)
 
 
-def _seeds_to_decide(n_seeds: int, p: float, corrected_p: float) -> int | None:
+def _needed_p(n_open: int, looks: tuple[int, ...]) -> float:
+    """The p-value at one look that decides the last of the open parts, about: corrected for looks and for parts."""
+    p = LEVEL / max(n_open, 1)
+    return p * p / over_looks(p, looks)
+
+
+def _seeds_to_decide(n_seeds: int, p: float, needed_p: float) -> int | None:
     """The number of seeds at which a mean that stays as it is in units of its standard deviation is decided.
 
     The standard score of the mean grows as the square root of their number.
@@ -209,12 +216,12 @@ def _seeds_to_decide(n_seeds: int, p: float, corrected_p: float) -> int | None:
     ----------
     n_seeds
         Number of seeds so far.
-    p, corrected_p
-        Two-sided, now; the correction is taken to stay, as a factor.
+    p, needed_p
+        Two-sided, uncorrected: now, and what is needed.
     """
     from scipy.stats import norm  # noqa: PLC0415 - takes a second to import
 
-    score, needed_score = norm.isf(p / 2), norm.isf(LEVEL * p / corrected_p / 2)
+    score, needed_score = norm.isf(p / 2), norm.isf(needed_p / 2)
     # a score of 0 has no direction
     seeds = n_seeds * (needed_score / score) ** 2 if score > 0 else MOST_SEEDS + 1.0
     return math.ceil(seeds) if seeds <= MOST_SEEDS else None

@@ -201,8 +201,8 @@ def _search_text(reading: Reading, result: SearchResult | None) -> str:
             f"{len(result.attempts)} readings were tried, of at most {reading.budget}, on the seeds 0 to "
             f"{SEARCHED - 1} and at three points of a numeric axis: one choice changed at a time from the plain "
             "reading, then from the best, then two at a time from the plain one.",
-            f"Of the parts of the claims {_parts_text(plain)} hold there under the plain reading, "
-            f"{_parts_text(best)} under the best one: {changes}.",
+            f"Of the parts of the claims, each judged by itself, {_parts_text(plain)} hold there under the plain "
+            f"reading, {_parts_text(best)} under the best one: {changes}.",
             f"Held in no reading: {', '.join(result.never) or 'none'}.",
             f"Held, each in some reading, but never together: {pairs or 'none'}.",
             f"The verdicts of simulated claims are of seeds from {SEARCHED} on, which the search has not seen.",
