@@ -58,7 +58,7 @@ class Counter(host.Thread):
         self.runs += 1
 
 
-def test_the_machine_is_the_standard_library_itself() -> None:
+def test_the_host_is_the_standard_library_itself() -> None:
     """So a call costs the same."""
     sources = {
         threading: ("Lock", "Condition", "Event", "get_ident"),
@@ -71,7 +71,7 @@ def test_the_machine_is_the_standard_library_itself() -> None:
     ] == []
 
 
-def test_a_thread_of_the_machine_runs() -> None:
+def test_a_thread_of_the_host_runs() -> None:
     thread = Counter()
     assert (thread.is_alive(), thread.ident) == (False, None)
     thread.start()
@@ -116,7 +116,7 @@ def test_another_host_has_its_own_time_in_modules_that_are_imported() -> None:
     assert time.monotonic() - began < 60
 
 
-def who() -> tuple[int, str]:
+def mark_of_new_link() -> tuple[int, str]:
     """Number and mark of a controller with a new link."""
 
     def unused(*_: object) -> int:
@@ -129,7 +129,7 @@ def who() -> tuple[int, str]:
 
 def test_another_host_marks_controllers() -> None:
     with host.installed(Later()):
-        assert [who(), who()] == [(7, "a"), (7, "b")]
+        assert [mark_of_new_link(), mark_of_new_link()] == [(7, "a"), (7, "b")]
 
 
 def fail_under(other: object) -> None:
@@ -138,7 +138,7 @@ def fail_under(other: object) -> None:
         raise ZeroDivisionError
 
 
-def test_the_machine_is_back_after_an_error() -> None:
+def test_the_host_is_back_after_an_error() -> None:
     before = dict(vars(host))
     with pytest.raises(ZeroDivisionError):
         fail_under(Later())

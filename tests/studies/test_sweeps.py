@@ -419,5 +419,5 @@ def test_a_claim_that_says_little_at_some_points_names_them() -> None:
     done = pl.when(pl.col("at") == second).then(0.2).otherwise(0.9)
     assert caveats_of(table.with_columns(done=done), "preemptions") == (
         f"at {first} preemptions of pdors is 0 in each run",
-        f"no policy completes more than a quarter of the jobs in the mean at {second} (20%)",
+        f"no policy completes more than 25% of the jobs in the mean at {second} (20%)",
     )

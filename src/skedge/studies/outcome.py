@@ -72,7 +72,7 @@ def caveats_of(rows: pl.DataFrame, metric: str) -> tuple[str, ...]:
         few = {at: share for at, share in by_point.items() if share is not None and share < HARDLY_ANY}
         if few:
             points_text = ", ".join(f"{at} ({share:.0%})" for at, share in few.items())
-            caveats.append(f"no policy completes more than a quarter of the jobs in the mean at {points_text}")
+            caveats.append(f"no policy completes more than {HARDLY_ANY:.0%} of the jobs in the mean at {points_text}")
     return tuple(caveats)
 
 
