@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from dataclasses import replace
 from hashlib import blake2b
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -74,14 +74,13 @@ def _dumper(content: dict[str, Any]) -> type[Any]:
 
 
 def digest_of(scenario: Scenario) -> str:
-    """Hash of the resolved scenario, as it is written: equal scenarios have equal hashes."""
-    digest = blake2b(digest_size=16)
-    with tempfile.TemporaryDirectory(prefix="skedge-scenario-") as folder:
-        save_scenario(replace(scenario), folder)  # in memory: another file may have the same jobs
-        for path in sorted(Path(folder).iterdir()):
-            # of the files: what is not written does not count; in order of name, as a folder has none
-            digest.update(path.name.encode() + path.read_bytes())
-    return digest.hexdigest()
+    """Hash of the resolved scenario: those that are written as equal files have equal hashes."""
+    scenario = replace(scenario)  # in memory: another file may have the same jobs
+    jobs = BytesIO()
+    scenario.jobs.frame.write_parquet(jobs)
+    # as JSON: YAML takes longer than many a run
+    content = json.dumps([_resolved(scenario), scenario.cluster.site_cost.tolist()])
+    return blake2b(content.encode() + jobs.getvalue(), digest_size=16).hexdigest()
 
 
 def _aside(path: Path) -> Path:
