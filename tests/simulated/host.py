@@ -3,7 +3,7 @@
 Its names are those that the live part uses of the standard library, with the same behaviour: the tests of this package
 run on both. Each operation is a switch point (:meth:`simulated.scheduler.World.point`). What may wake other threads has
 one before its effect and one after it, the release of a lock only the latter. Objects belong to the world in which they
-are made.
+are made. Actors are not simulated yet: their functions are the real ones.
 """
 
 from __future__ import annotations
@@ -20,6 +20,20 @@ from queue import Empty, Full
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from skedge.live.host.actors import (
+    actor_names,
+    answer,
+    call,
+    connect,
+    disconnect,
+    end_actor,
+    kill,
+    nodes,
+    put,
+    ready,
+    start_actor,
+)
+
 from .scheduler import Task, Waiters, World, running_world
 
 __all__ = [
@@ -34,14 +48,25 @@ __all__ = [
     "RLock",
     "SimpleQueue",
     "Thread",
+    "actor_names",
+    "answer",
+    "call",
+    "connect",
+    "disconnect",
+    "end_actor",
     "get_ident",
     "is_alive",
     "join",
+    "kill",
     "mark",
     "monotonic",
+    "nodes",
     "perf_counter",
+    "put",
+    "ready",
     "sleep",
     "start",
+    "start_actor",
     "strftime",
     "time",
     "wait",

@@ -1,11 +1,12 @@
-"""Threads, locks, queues, futures, clocks and random marks of the live part.
+"""Threads, locks, queues, futures, clocks, random marks and actors of the live part.
 
 All of :mod:`skedge.live` takes them from here, as attributes of this module: ``host.sleep(1.0)``, ``host.Event()``.
-They are the standard library's own objects, so a call costs no more than there. :func:`installed` replaces them by
-those of another host, such as a simulator that decides which thread runs next and what the time is. It sets
-attributes of this module. So no module imports them one by one: after ``from skedge.live.host import sleep`` that
-module would keep the function that it has. A base class is bound as early, so :class:`Thread` asks the host whenever
-a thread is started, joined or watched.
+They are the standard library's own objects, so a call costs no more than there, and functions over Ray
+(:mod:`.actors`). :func:`installed` replaces them by those of another host, such as a simulator that decides which
+thread runs next and what the time is. It sets attributes of this module. So no module imports them one by one: after
+``from skedge.live.host import sleep`` that module would keep the function that it has. A base class is bound as early,
+so :class:`Thread` asks the host whenever a thread is started, joined or watched. Errors and options of actors are the
+same on every host.
 
 What waits for real processes and sockets (the processes of jobs, the embedded cluster, the server of the API) cannot
 be simulated and does not use this module; ``pyproject.toml`` lists these files (TID251). Secrets never come from here.
@@ -22,26 +23,66 @@ from queue import Empty, Full, Queue, SimpleQueue
 from threading import Condition, Event, Lock, get_ident
 from time import monotonic, perf_counter, sleep, strftime, time
 
+from . import actors
+from .actors import (
+    ActorOptions,
+    CallError,
+    FailedError,
+    GoneError,
+    LateError,
+    LostError,
+    Node,
+    actor_names,
+    answer,
+    call,
+    connect,
+    disconnect,
+    end_actor,
+    kill,
+    nodes,
+    put,
+    ready,
+    start_actor,
+)
+
 __all__ = [
     "NAMES",
+    "ActorOptions",
+    "CallError",
     "Condition",
     "Empty",
     "Event",
+    "FailedError",
     "Full",
     "Future",
+    "GoneError",
+    "LateError",
     "Lock",
+    "LostError",
+    "Node",
     "Queue",
     "SimpleQueue",
     "Thread",
+    "actor_names",
+    "answer",
+    "call",
+    "connect",
+    "disconnect",
+    "end_actor",
     "get_ident",
     "installed",
     "is_alive",
     "join",
+    "kill",
     "mark",
     "monotonic",
+    "nodes",
     "perf_counter",
+    "put",
+    "ready",
     "sleep",
     "start",
+    "start_actor",
     "strftime",
     "time",
     "wait",
@@ -52,8 +93,9 @@ NAMES = (
     *("Lock", "Condition", "Event", "SimpleQueue", "Queue", "Future", "wait"),
     *("monotonic", "perf_counter", "sleep", "time", "strftime"),
     "mark",
+    *actors.NAMES,
 )
-"""What a host provides: of threads, of what they wait for, of time; and the mark."""
+"""What a host provides: of threads, of what they wait for, of time; the mark; and the port to actors."""
 
 start, join, is_alive = threading.Thread.start, threading.Thread.join, threading.Thread.is_alive
 
