@@ -1,9 +1,9 @@
-"""The virtual host: threads, locks, conditions, events, queues, futures and time of the running world.
+"""The virtual host: threads, locks, conditions, events, queues, futures, time and actors of the running world.
 
 Its names are those that the live part uses of the standard library, with the same behaviour: the tests of this package
 run on both. Each operation is a switch point (:meth:`simulated.scheduler.World.point`). What may wake other threads has
 one before its effect and one after it, the release of a lock only the latter. Objects belong to the world in which they
-are made. Actors are not simulated yet: their functions are the real ones.
+are made.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from queue import Empty, Full
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from skedge.live.host.actors import (
+from .actors import (
     actor_names,
     answer,
     call,
@@ -33,7 +33,6 @@ from skedge.live.host.actors import (
     ready,
     start_actor,
 )
-
 from .scheduler import Task, Waiters, World, running_world
 
 __all__ = [
