@@ -175,3 +175,17 @@ def test_a_run_goes_on_where_it_was_however_the_clock_was_set_meanwhile(tmp_path
     assert 5 * SECOND <= before < 6 * SECOND
     time.sleep(0.05)
     assert before < world.real_now() < 6 * SECOND, "and it is not the clock that has to catch up"
+
+
+def test_a_clock_that_is_set_back_before_the_first_controller_begins_does_not_stop_the_runs_clock(
+    tmp_path: Path,
+) -> None:
+    """As between the journal's start and the controller's; the next controller finds the clock that the first has."""
+    cluster = Cluster(SERVERS)
+    scenario = Scenario(cluster, Jobs(job_table([Job("a", 1e6, 1, 2, 6, 0.1)])[0], cluster), Physics(slot=SECOND))
+    url, began = f"sqlite:///{tmp_path}/journal.db", time.time() + 3600.0
+    world = RayWorld(scenario, {}, Up(len(SERVERS)), journal=SqlJournal(url, {"began": began}), began=began)
+    assert 0 <= world.real_now() < SECOND
+    following = RayWorld(scenario, {}, Up(len(SERVERS)), journal=SqlJournal(url), began=began)
+    assert isinstance(following.inbox.take(), Resumed)
+    assert 0 <= following.real_now() < SECOND
