@@ -72,6 +72,9 @@ class Caller:
     def __init__(self) -> None:
         self.actor: Any = None
 
+    def pid(self) -> int:
+        return os.getpid()
+
     def add_all(self, actor: Any, numbers: list[int]) -> None:
         host.answer([host.call(actor, "add", number) for number in numbers])
 
