@@ -7,6 +7,7 @@ supervisor does. Clients submit jobs, cancel some, and cordon servers; faults ar
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sqlite3
@@ -84,6 +85,9 @@ takes effect without an answer; and what can happen to the storage of checkpoint
 VICTIMS = ("controller", "coach", "maker", "agent/e0", "agent/e1", "agent/cloud", "ps/e0/0", "ps/e0/1", "ps/e1/0")
 """Processes to which faults happen."""
 
+EARLY = (math.log(10), math.log(1500))
+"""Logarithms of the first and last operation of a process at which a fault happens."""
+
 MOST_CHILDREN = 2
 """Most faults of jobs' processes in a run: a job whose processes end four times is FAILED as it must be."""
 
@@ -141,19 +145,24 @@ def _spec(random: Random, number: int) -> dict[str, Any]:
 
 
 def _faults(random: Random, n: int) -> Iterator[Fault]:
-    children = 0
+    """Faults of some kinds: few kinds and many of each find other things than all of them.
+
+    Half of them happen by time; the others at operations that are rather early, as processes begin again and again.
+    """
+    kinds, children = random.sample(list(KINDS), random.choice((2, 4, 8, len(KINDS)))), 0
     for _ in range(n):
-        kind = random.choice(list(KINDS))
-        victim = random.choice(VICTIMS if random.random() < 0.6 else ("controller", "coach"))
-        children += kind == "child"
+        kind, victim = (
+            random.choice(kinds),
+            random.choice(VICTIMS if random.random() < 0.6 else ("controller", "coach")),
+        )
         if kind.startswith(("second", "sql", "storage")):
             victim = "controller"
         elif kind == "child":
             victim = random.choice([name for name in VICTIMS if name.startswith(("agent", "ps"))])
-        seconds = random.uniform(*KINDS[kind])
-        time_s, operation = random.uniform(0.0, FAULTS_S), random.randint(1, 1500)
+            children += 1
+        seconds, time_s = random.uniform(*KINDS[kind]), random.uniform(0.0, FAULTS_S)
+        operation, by_time = int(math.exp(random.uniform(*EARLY))), random.random() < 0.5
         if kind != "child" or children <= MOST_CHILDREN:
-            by_time = random.random() < 0.5
             yield Fault(kind, victim, time_s if by_time else None, None if by_time else operation, seconds)
 
 
