@@ -1,12 +1,12 @@
-"""Threads, locks, queues, futures, clocks, random marks and actors of the live part.
+"""Threads, locks, queues, futures, clocks, random marks, actors and files of the live part.
 
 All of :mod:`skedge.live` takes them from here, as attributes of this module: ``host.sleep(1.0)``, ``host.Event()``.
-They are the standard library's own objects, so a call costs no more than there, and functions over Ray
-(:mod:`.actors`). :func:`installed` replaces them by those of another host, such as a simulator that decides which
-thread runs next and what the time is. It sets attributes of this module. So no module imports them one by one: after
-``from skedge.live.host import sleep`` that module would keep the function that it has. A base class is bound as early,
-so :class:`Thread` asks the host whenever a thread is started, joined or watched. Errors and options of actors are the
-same on every host.
+They are the standard library's own objects, so a call costs no more than there, functions over Ray (:mod:`.actors`),
+and the machine's files (:mod:`.files`). :func:`installed` replaces them by those of another host, such as a simulator
+that decides which thread runs next and what the time is. It sets attributes of this module. So no module imports them
+one by one: after ``from skedge.live.host import sleep`` that module would keep the function that it has. A base class
+is bound as early, so :class:`Thread` asks the host whenever a thread is started, joined or watched. Errors and options
+of actors are the same on every host.
 
 What waits for real processes and sockets (the processes of jobs, the embedded cluster, the server of the API) cannot
 be simulated and does not use this module; ``pyproject.toml`` lists these files (TID251). Secrets never come from here.
@@ -19,6 +19,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from os import getpid
 from queue import Empty, Full, Queue, SimpleQueue
 from threading import Condition, Event, Lock, get_ident
 from time import monotonic, perf_counter, sleep, strftime, time
@@ -44,6 +45,7 @@ from .actors import (
     ready,
     start_actor,
 )
+from .files import Disk
 
 __all__ = [
     "NAMES",
@@ -68,8 +70,10 @@ __all__ = [
     "call",
     "connect",
     "disconnect",
+    "disk",
     "end_actor",
     "get_ident",
+    "getpid",
     "installed",
     "is_alive",
     "join",
@@ -92,10 +96,12 @@ NAMES = (
     *("start", "join", "is_alive", "get_ident"),
     *("Lock", "Condition", "Event", "SimpleQueue", "Queue", "Future", "wait"),
     *("monotonic", "perf_counter", "sleep", "time", "strftime"),
-    "mark",
+    *("mark", "getpid", "disk"),
     *actors.NAMES,
 )
-"""What a host provides: of threads, of what they wait for, of time; the mark; and the port to actors."""
+"""What a host provides: of threads, of what they wait for, of time; mark, process id and files; and actors."""
+
+disk = Disk()
 
 start, join, is_alive = threading.Thread.start, threading.Thread.join, threading.Thread.is_alive
 
