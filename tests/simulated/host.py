@@ -34,6 +34,7 @@ from skedge.live.host.actors import (
     start_actor,
 )
 
+from .databases import transaction
 from .disks import disk as disk_of
 from .scheduler import Task, Waiters, World, running_world
 
@@ -72,6 +73,7 @@ __all__ = [
     "start_actor",
     "strftime",
     "time",
+    "transaction",
     "wait",
 ]
 

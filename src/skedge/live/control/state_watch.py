@@ -76,7 +76,7 @@ def read_back(journal: SqlJournal) -> None:
         return
     apart = connected(journal.url, poolclass=sql.NullPool)  # what a connection has read once it may not read again
     try:
-        with apart.begin() as at:
+        with host.transaction(apart) as at:
             row = at.execute(of_run(journal.run, ENTRIES.c.number == written.number)).first()
     except sql.exc.DBAPIError as error:
         if is_damaged(error):

@@ -1,4 +1,4 @@
-"""Threads, locks, queues, futures, clocks, random marks, actors and files of the live part.
+"""What the live part takes of its machine: threads, locks, clocks, marks, actors, files, transactions.
 
 All of :mod:`skedge.live` takes them from here, as attributes of this module: ``host.sleep(1.0)``, ``host.Event()``.
 They are the standard library's own objects, so a call costs no more than there, functions over Ray (:mod:`.actors`),
@@ -18,11 +18,12 @@ import secrets
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from os import getpid
 from queue import Empty, Full, Queue, SimpleQueue
 from threading import Condition, Event, Lock, get_ident
 from time import monotonic, perf_counter, sleep, strftime, time
+from typing import Any
 
 from . import actors
 from .actors import (
@@ -89,6 +90,7 @@ __all__ = [
     "start_actor",
     "strftime",
     "time",
+    "transaction",
     "wait",
 ]
 
@@ -96,10 +98,10 @@ NAMES = (
     *("start", "join", "is_alive", "get_ident"),
     *("Lock", "Condition", "Event", "SimpleQueue", "Queue", "Future", "wait"),
     *("monotonic", "perf_counter", "sleep", "time", "strftime"),
-    *("mark", "getpid", "disk"),
+    *("mark", "getpid", "disk", "transaction"),
     *actors.NAMES,
 )
-"""What a host provides: of threads, of what they wait for, of time; mark, process id and files; and actors."""
+"""What a host provides: of threads, of what they wait for, of time; mark, process id, files, transactions, actors."""
 
 disk = Disk()
 
@@ -129,6 +131,17 @@ class Thread(threading.Thread):
 def mark() -> str:
     """A random text that no other controller has. It is no secret."""
     return secrets.token_hex(8)
+
+
+def transaction(engine: Any) -> AbstractContextManager[Any]:
+    """A transaction on a database, as a block with its connection; it is committed at the end of the block.
+
+    Parameters
+    ----------
+    engine
+        SQLAlchemy's engine of the database.
+    """
+    return engine.begin()
 
 
 @contextmanager
