@@ -1,8 +1,9 @@
 """One seed of the live part: a service with its journal, coach, trainers, agents and checkpoints, clients, and faults.
 
-All of it is the shipped code but the jobs' processes (:mod:`simulated.children`). The journal and the chunks are real
-files in memory; checkpoints are on a simulated disk, as in an object store. A controller that ends is replaced, as the
-supervisor does. Clients submit jobs, cancel some, and cordon servers; faults are drawn from the seed.
+All of it is the shipped code but the jobs' processes (:mod:`simulated.children`). The journal is a real database, whose
+transactions fail (:mod:`simulated.databases`); chunks and logs are on simulated disks, and checkpoints on one that is
+used as an object store. A controller that ends is replaced, as the supervisor does. Clients submit jobs, cancel some,
+and cordon servers; faults are drawn from the seed.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import math
 import os
 import shutil
-import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, chdir, contextmanager, suppress
@@ -19,8 +19,7 @@ from pathlib import Path
 from random import Random
 from types import MappingProxyType
 from typing import Any
-
-import sqlalchemy
+from unittest import mock
 
 from skedge.core.errors import InputError, PolicyError, ScenarioError, SkedgeError, StateError
 from skedge.core.events import Event, Order
@@ -38,10 +37,11 @@ from skedge.live.world.ray_world import NoEngine
 from . import host
 from .actors import HOME, RAY_KINDS, SimulatedRay
 from .children import SimulatedChild, children_of, simulated_children
+from .databases import SQL_KINDS, add_faults
 from .disks import Disk, disk
 from .faults import Fault
 from .history import History
-from .invariants import BrokenError, Invariants, watched
+from .invariants import FILE, BrokenError, Invariants, watched
 from .network import NETWORK_KINDS
 from .scheduler import DeadlockError, Process, World
 
@@ -55,6 +55,9 @@ SERVERS = (
     Server("e1", capacity={"worker:gpu": 2, "ps:cpu": 1}),
     Server("cloud", "cloud"),
 )
+
+STATE, JOURNAL = Path("/state"), f"sqlite:///{FILE}"
+"""Folder of the state on the simulated disk, and the database of the journal."""
 
 STORAGE = "storage"
 """The machine whose disk has the checkpoints."""
@@ -74,13 +77,17 @@ QUICK = 5
 KINDS: Mapping[str, tuple[float, float]] = MappingProxyType(
     {
         "kill": (0.0, 0.0), "freeze": (0.1, 30.0), "jump": (-86_400.0, 86_400.0), **NETWORK_KINDS, **RAY_KINDS,
-        "child": (0.0, 0.0), "second": (0.0, 20.0), "sql full": (0.5, 6.0), "sql lost": (0.0, 0.0),
+        "power": (0.0, 0.0), "full": (0.5, 20.0), "slow": (1.0, 20.0), **SQL_KINDS,
+        "child": (0.0, 0.0), "second": (0.0, 20.0),
         "storage full": (0.5, 8.0), "storage broken": (0.1, 3.0), "storage slow": (1.0, 10.0),
     }
 )  # fmt: skip
-"""Kinds of fault, each with the range of its seconds. Besides those of :mod:`simulated.faults`, the network and Ray: a
-job's process dies; the controller is thought dead, and goes on after a while; the journal's disk is full; a commit
-takes effect without an answer; and what can happen to the storage of checkpoints."""
+"""Kinds of fault, each with the range of its seconds. Besides those of the scheduler, the network, Ray, disks and
+databases: a job's process dies; the controller is thought dead, and goes on after a while; and what can happen to the
+storage of checkpoints."""
+
+OF_CONTROLLERS, OF_SERVERS = ("second", *SQL_KINDS, "storage"), ("child", "power", "full", "slow")
+"""Beginnings of the kinds that happen to controllers alone, and of those that happen to processes on servers alone."""
 
 VICTIMS = ("controller", "coach", "maker", "agent/e0", "agent/e1", "agent/cloud", "ps/e0/0", "ps/e0/1", "ps/e1/0")
 """Processes to which faults happen."""
@@ -155,11 +162,11 @@ def _faults(random: Random, n: int) -> Iterator[Fault]:
             random.choice(kinds),
             random.choice(VICTIMS if random.random() < 0.6 else ("controller", "coach")),
         )
-        if kind.startswith(("second", "sql", "storage")):
+        if kind.startswith(OF_CONTROLLERS):
             victim = "controller"
-        elif kind == "child":
+        elif kind.startswith(OF_SERVERS):
             victim = random.choice([name for name in VICTIMS if name.startswith(("agent", "ps"))])
-            children += 1
+            children += kind == "child"
         seconds, time_s = random.uniform(*KINDS[kind]), random.uniform(0.0, FAULTS_S)
         operation, by_time = int(math.exp(random.uniform(*EARLY))), random.random() < 0.5
         if kind != "child" or children <= MOST_CHILDREN:
@@ -222,15 +229,14 @@ class Campaign:
         self.accepted: dict[int, str] = {}
         self.done = 0
         self.calm_s = 0.0
-        self._sql_full_s, self._sql_lost, self._quick = 0.0, False, 0
+        self._quick = 0
         self._several = False
         self._clients = len(plan.jobs) + plan.cordons
-        for kind, strike in (
-            ("second", self._second), ("child", self._end_child), ("sql full", self._fill_sql),
-            ("sql lost", self._lose_sql), ("storage full", self._strike_storage),
-            ("storage broken", self._strike_storage), ("storage slow", self._strike_storage),
-        ):  # fmt: skip
-            world.kinds[kind] = strike
+        world.kinds |= {"second": self._second, "child": self._end_child}
+        world.kinds |= {kind: self._strike_storage for kind in KINDS if kind.startswith("storage")}
+        add_faults(world)
+        for server in SERVERS:
+            disk(server.id)
         for kind in list(world.kinds):
             world.kinds[kind] = self._noting(world.kinds[kind])
 
@@ -279,12 +285,12 @@ class Campaign:
 
     def _served(self, process: Process) -> None:
         about = {"id": "simulated", "policy": self.plan.policy}
-        journal = open_journal("sqlite:///journal.db", about, own=True)
+        journal = open_journal(JOURNAL, about, own=True)
         self.journals.append(journal)
         hosting = Hosting(embedded=True, lasting="simulated", watch=LIMITS.watch())
-        engine = Engine(_cluster(), Path(), f"disk://{STORAGE}/checkpoints", "simulated", hosting=hosting)
+        engine = Engine(_cluster(), STATE, f"disk://{STORAGE}/checkpoints", "simulated", hosting=hosting)
         try:
-            service = WatchedService(empty_scenario(), self.plan.policy, Path(), engine, journal, LIMITS)
+            service = WatchedService(empty_scenario(), self.plan.policy, STATE, engine, journal, LIMITS)
             service.invariants = self.invariants
             service.foresight.start = service.notifier.start = lambda: None  # type: ignore[method-assign]
             if self.controller is process:
@@ -389,25 +395,8 @@ class Campaign:
             for child in children_of(self.children, victim)[:1]:
                 child.kill()
 
-    def _fill_sql(self, fault: Fault) -> None:
-        self._sql_full_s = max(self._sql_full_s, self.world.now + fault.seconds)
-
-    def _lose_sql(self, fault: Fault) -> None:
-        self._sql_lost = True
-
     def _strike_storage(self, fault: Fault) -> None:
         self.storage.suffer(fault.kind.removeprefix("storage "), fault.seconds)
-
-    def before_commit(self) -> None:
-        """Refuse a commit while the journal's disk is full."""
-        if self.world.now < self._sql_full_s:
-            raise _sql_error(sqlite3.SQLITE_FULL, "database or disk is full")
-
-    def after_commit(self) -> None:
-        """Fail after a commit has taken effect."""
-        if self._sql_lost:
-            self._sql_lost = False
-            raise _sql_error(sqlite3.SQLITE_IOERR, "disk I/O error")
 
     # --- the end
 
@@ -418,6 +407,12 @@ class Campaign:
             return False
         is_up = not service.world.inbox.rebuilding and service.kernel.arrived >= len(self.plan.jobs)
         return is_up and self.done == self._clients and not service.world.in_system
+
+    def close(self) -> None:
+        """Close the connections to the journal."""
+        self.invariants.close()
+        for journal in self.journals:
+            journal.engine.dispose()
 
     def limit_s(self) -> float:
         """Time by which all must be over [s]."""
@@ -455,9 +450,9 @@ class Campaign:
             self.invariants.broken("I10", "; ".join(map(str, violations)))
 
     def _rebuilt(self) -> Service:
-        journal = SqlJournal("sqlite:///journal.db", reading=True)
+        journal = SqlJournal(JOURNAL, reading=True)
         self.journals.append(journal)
-        service = Service(empty_scenario(), self.plan.policy, Path(), NoEngine(len(SERVERS)), journal, LIMITS)
+        service = Service(empty_scenario(), self.plan.policy, STATE, NoEngine(len(SERVERS)), journal, LIMITS)
         try:
             service.run()
         except StateError as error:
@@ -494,12 +489,6 @@ def empty_scenario() -> Scenario:
     return Scenario(cluster, Jobs(table, cluster, listed), Physics(slot=SECOND))
 
 
-def _sql_error(code: int, text: str) -> Exception:
-    error = sqlite3.OperationalError(text)
-    error.sqlite_errorcode = code
-    return sqlalchemy.exc.OperationalError("INSERT", {}, error)
-
-
 @contextmanager
 def _folder() -> Iterator[None]:
     """A new current folder, in memory where there is such a place: its files' names are the same in each run."""
@@ -526,6 +515,8 @@ def run_plan(plan: Plan, prepare: Sequence[Callable[[], Any]] = ()) -> Outcome:
         stack.enter_context(_folder())
         children = stack.enter_context(simulated_children())
         stack.enter_context(seam.installed(host))
+        # else it is made of the source code, which would be read for each controller
+        stack.enter_context(mock.patch.object(Engine, "_prefix", return_value="simulated"))
         for context in prepare:
             stack.enter_context(context())
         world = World(plan.seed, plan.faults)
@@ -534,15 +525,15 @@ def run_plan(plan: Plan, prepare: Sequence[Callable[[], Any]] = ()) -> Outcome:
         try:
             with world:
                 campaign = Campaign(world, plan, children)
-                stack.enter_context(watched(campaign.invariants, campaign.before_commit, campaign.after_commit))
+                stack.enter_context(watched(campaign.invariants))
                 _run(world, campaign)
         except BrokenError as error:
             outcome.broken, outcome.what = error.number, str(error)
         except DeadlockError as error:
             outcome.broken, outcome.what = "I8", f"deadlock: {error}"
         finally:
-            for journal in campaign.journals if campaign is not None else ():
-                journal.close()
+            if campaign is not None:
+                campaign.close()
         assert campaign is not None
         outcome.seconds, outcome.switches, outcome.entries = world.now, world.switches, campaign.invariants.entries
         outcome.ended = campaign.invariants.left

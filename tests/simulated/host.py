@@ -1,4 +1,4 @@
-"""The virtual host: threads, locks, conditions, events, queues, futures, time and actors of the running world.
+"""The virtual host: threads, locks, conditions, events, queues, futures, time, files and actors of the running world.
 
 Its names are those that the live part uses of the standard library, with the same behaviour: the tests of this package
 run on both. Each operation is a switch point (:meth:`simulated.scheduler.World.point`). What may wake other threads has
@@ -33,6 +33,8 @@ from .actors import (
     ready,
     start_actor,
 )
+from .databases import transaction
+from .disks import disk as disk_of
 from .scheduler import Task, Waiters, World, running_world
 
 __all__ = [
@@ -52,8 +54,10 @@ __all__ = [
     "call",
     "connect",
     "disconnect",
+    "disk",
     "end_actor",
     "get_ident",
+    "getpid",
     "is_alive",
     "join",
     "kill",
@@ -68,6 +72,7 @@ __all__ = [
     "start_actor",
     "strftime",
     "time",
+    "transaction",
     "wait",
 ]
 
@@ -407,7 +412,7 @@ def wait(fs: Iterable[Future[Any]], timeout: float | None = None) -> DoneAndNotD
     return DoneAndNotDoneFutures(done, set(waited) - done)  # type: ignore[arg-type]
 
 
-# --- time, and the mark
+# --- time, mark and process id
 
 
 def monotonic() -> float:
@@ -443,6 +448,25 @@ def mark() -> str:
     """A random text that no other process has."""
     world = _at_point("mark")
     return f"{world.marks.getrandbits(64):016x}"
+
+
+def getpid() -> int:
+    """The number of the running process."""
+    world = running_world()
+    return world.processes.index(world.running().process) + 1
+
+
+# --- files
+
+
+class RunningDisk:
+    """The disk of the machine of the running process (:class:`simulated.disks.Disk`)."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(disk_of(running_world().running().process.machine.name), name)
+
+
+disk = RunningDisk()
 
 
 def _at_point(name: str) -> World:

@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from .durable import read_text, remove, write_whole
+
 EMBEDDED = "ray.json"
 """Name of the file with the :class:`EmbeddedRay` of a cluster, in the state folder."""
 
@@ -39,15 +41,13 @@ class EmbeddedRay:
 
     def write(self, folder: Path) -> None:
         """Write it to a state folder, atomically."""
-        aside = folder / f".{EMBEDDED}"
-        aside.write_text(json.dumps(asdict(self)), encoding="utf-8")
-        aside.replace(folder / EMBEDDED)
+        write_whole(folder / EMBEDDED, json.dumps(asdict(self)))
 
 
 def found_in(folder: Path) -> EmbeddedRay | None:
     """The embedded cluster of a state folder; None if it has none."""
     with suppress(OSError, ValueError, TypeError):
-        return EmbeddedRay(**json.loads((folder / EMBEDDED).read_text(encoding="utf-8")))
+        return EmbeddedRay(**json.loads(read_text(folder / EMBEDDED)))
     return None
 
 
@@ -65,7 +65,7 @@ def end_stale(folder: Path) -> None:
         _kill(found.host, b"skedge.live.control.host")
     for pid in found.processes:
         _kill(pid, b"ray")
-    (folder / EMBEDDED).unlink(missing_ok=True)
+    remove(folder / EMBEDDED)
 
 
 def _kill(pid: int, named: bytes) -> None:

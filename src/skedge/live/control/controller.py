@@ -23,6 +23,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from skedge.core.errors import InputError, PolicyError, ScenarioError, SkedgeError, StateError
+from skedge.live.durable import remove
 from skedge.live.engine import Engine, Hosting
 from skedge.live.private import secret_of, write_aside
 from skedge.live.stale import found_in
@@ -182,7 +183,7 @@ def _serve(
     finally:
         ready.set()
         for name in (ADDRESS, SOCKET):
-            (state / name).unlink(missing_ok=True)
+            remove(state / name)
         for server in servers:
             server.end()
 

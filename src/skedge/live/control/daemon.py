@@ -17,6 +17,7 @@ from typing import IO
 
 from skedge.live import host
 from skedge.live.confinement.groups import move_into_tree
+from skedge.live.durable import read_text, remove
 from skedge.live.loopback import on_loopback
 from skedge.live.private import write_aside
 from skedge.live.stale import end_stale
@@ -65,7 +66,7 @@ def supervise(state: Path, lock: int) -> int:
     finally:
         end_stale(state)
         for name in (ADDRESS, SUPERVISOR, STARTING, SOCKET):
-            (state / name).unlink(missing_ok=True)
+            remove(state / name)
 
 
 class Supervisor:
@@ -151,7 +152,7 @@ class Supervisor:
 def _served(state: Path, pid: int) -> bool:
     """Whether a controller got far enough to answer: it has taken its journal in again."""
     with suppress(OSError, ValueError):
-        address = json.loads((state / ADDRESS).read_text(encoding="utf-8"))
+        address = json.loads(read_text(state / ADDRESS))
         return bool(address["pid"] == pid and address["ready"])
     return False
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 
 from skedge.core.errors import SkedgeError
+from skedge.live.durable import read_text
 from skedge.live.embedded import Embedded
 from skedge.live.gpus import Gpus
 from skedge.live.private import write_aside
@@ -56,7 +57,7 @@ def host(state: Path) -> int:
 def _has_controller(state: Path) -> bool:
     """Whether a controller runs, although the supervisor has ended."""
     with suppress(OSError, ValueError):
-        os.kill(int(json.loads((state / ADDRESS).read_text(encoding="utf-8"))["pid"]), 0)
+        os.kill(int(json.loads(read_text(state / ADDRESS))["pid"]), 0)
         return True
     return False
 

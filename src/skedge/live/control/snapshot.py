@@ -32,6 +32,7 @@ import skedge
 from skedge.core.model.scenario import Scenario
 from skedge.core.policy import Policy
 from skedge.live import host
+from skedge.live.durable import read
 from skedge.live.private import write_aside
 
 from .journal import SqlJournal
@@ -107,10 +108,10 @@ def newest(path: Path, scenario: Scenario, policy: Policy, journal: SqlJournal) 
     journal
         The service's journal, before it is replayed.
     """
-    if not path.exists():
+    if not host.disk.exists(path):
         return None
     try:
-        head, _, state = path.read_bytes().partition(b"\n")
+        head, _, state = read(path).partition(b"\n")
         made = json.loads(head)
         wrong = _wrong(made, state, _key(scenario, policy, journal), journal)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
@@ -239,7 +240,7 @@ class Snapshots(host.Thread):
 
     def _shrink(self) -> None:
         """Archive what is before the snapshot; what hinders that now is tried again with the next one."""
-        head = (self.state / SNAPSHOT).read_bytes().partition(b"\n")[0]
+        head = read(self.state / SNAPSHOT).partition(b"\n")[0]
         try:
             self.journal.shrink(json.loads(head)["next"][0])
         except DamagedError as error:

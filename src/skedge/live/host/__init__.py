@@ -1,12 +1,12 @@
-"""Threads, locks, queues, futures, clocks, random marks and actors of the live part.
+"""What the live part takes of its machine: threads, locks, clocks, marks, actors, files, transactions.
 
 All of :mod:`skedge.live` takes them from here, as attributes of this module: ``host.sleep(1.0)``, ``host.Event()``.
-They are the standard library's own objects, so a call costs no more than there, and functions over Ray
-(:mod:`.actors`). :func:`installed` replaces them by those of another host, such as a simulator that decides which
-thread runs next and what the time is. It sets attributes of this module. So no module imports them one by one: after
-``from skedge.live.host import sleep`` that module would keep the function that it has. A base class is bound as early,
-so :class:`Thread` asks the host whenever a thread is started, joined or watched. Errors and options of actors are the
-same on every host.
+They are the standard library's own objects, so a call costs no more than there, functions over Ray (:mod:`.actors`),
+and the machine's files (:mod:`.files`). :func:`installed` replaces them by those of another host, such as a simulator
+that decides which thread runs next and what the time is. It sets attributes of this module. So no module imports them
+one by one: after ``from skedge.live.host import sleep`` that module would keep the function that it has. A base class
+is bound as early, so :class:`Thread` asks the host whenever a thread is started, joined or watched. Errors and options
+of actors are the same on every host.
 
 What waits for real processes and sockets (the processes of jobs, the embedded cluster, the server of the API) cannot
 be simulated and does not use this module; ``pyproject.toml`` lists these files (TID251). Secrets never come from here.
@@ -18,10 +18,12 @@ import secrets
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from os import getpid
 from queue import Empty, Full, Queue, SimpleQueue
 from threading import Condition, Event, Lock, get_ident
 from time import monotonic, perf_counter, sleep, strftime, time
+from typing import Any
 
 from . import actors
 from .actors import (
@@ -44,6 +46,7 @@ from .actors import (
     ready,
     start_actor,
 )
+from .files import Disk
 
 __all__ = [
     "NAMES",
@@ -68,8 +71,10 @@ __all__ = [
     "call",
     "connect",
     "disconnect",
+    "disk",
     "end_actor",
     "get_ident",
+    "getpid",
     "installed",
     "is_alive",
     "join",
@@ -85,6 +90,7 @@ __all__ = [
     "start_actor",
     "strftime",
     "time",
+    "transaction",
     "wait",
 ]
 
@@ -92,10 +98,12 @@ NAMES = (
     *("start", "join", "is_alive", "get_ident"),
     *("Lock", "Condition", "Event", "SimpleQueue", "Queue", "Future", "wait"),
     *("monotonic", "perf_counter", "sleep", "time", "strftime"),
-    "mark",
+    *("mark", "getpid", "disk", "transaction"),
     *actors.NAMES,
 )
-"""What a host provides: of threads, of what they wait for, of time; the mark; and the port to actors."""
+"""What a host provides: of threads, of what they wait for, of time; mark, process id, files, transactions, actors."""
+
+disk = Disk()
 
 start, join, is_alive = threading.Thread.start, threading.Thread.join, threading.Thread.is_alive
 
@@ -123,6 +131,17 @@ class Thread(threading.Thread):
 def mark() -> str:
     """A random text that no other controller has. It is no secret."""
     return secrets.token_hex(8)
+
+
+def transaction(engine: Any) -> AbstractContextManager[Any]:
+    """A transaction on a database, as a block with its connection; it is committed at the end of the block.
+
+    Parameters
+    ----------
+    engine
+        SQLAlchemy's engine of the database.
+    """
+    return engine.begin()
 
 
 @contextmanager
