@@ -92,8 +92,19 @@ OF_CONTROLLERS, OF_SERVERS = ("second", *SQL_KINDS, "storage"), ("child", "power
 VICTIMS = ("controller", "coach", "maker", "agent/e0", "agent/e1", "agent/cloud", "ps/e0/0", "ps/e0/1", "ps/e1/0")
 """Processes to which faults happen."""
 
-EARLY = (math.log(10), math.log(1500))
-"""Logarithms of the first and last operation of a process at which a fault happens."""
+EARLY, EARLY_NEAR = (10, 1500), (1, 30)
+"""First and last operation of a process at which a fault happens, and the same of those beside which one does."""
+
+NEAR: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "controller": ("begin", "committed", "call coach attach", "call coach order", "call coach news", "call agent"),
+        "coach": ("call ps", "call agent", "notify", "answers attach", "answers order", "answers news"),
+        "maker": ("ask", "answers"),
+        "agent": ("ask", "flushed", "replaced", "answers store", "answers gradient"),
+        "ps": ("ask", "flushed", "replaced", "answers load", "answers save", "answers apply"),
+    }
+)
+"""Beginnings of the operations beside which a fault may change most, by that of the victim's name."""
 
 MOST_CHILDREN = 2
 """Most faults of jobs' processes in a run: a job whose processes end four times is FAILED as it must be."""
@@ -154,7 +165,8 @@ def _spec(random: Random, number: int) -> dict[str, Any]:
 def _faults(random: Random, n: int) -> Iterator[Fault]:
     """Faults of some kinds: few kinds and many of each find other things than all of them.
 
-    Half of them happen by time; the others at operations that are rather early, as processes begin again and again.
+    A third of them happen by time, a third at operations that are rather early, as processes begin again and again, and
+    a third beside an operation of :data:`NEAR`.
     """
     kinds, children = random.sample(list(KINDS), random.choice((2, 4, 8, len(KINDS)))), 0
     for _ in range(n):
@@ -168,9 +180,19 @@ def _faults(random: Random, n: int) -> Iterator[Fault]:
             victim = random.choice([name for name in VICTIMS if name.startswith(("agent", "ps"))])
             children += kind == "child"
         seconds, time_s = random.uniform(*KINDS[kind]), random.uniform(0.0, FAULTS_S)
-        operation, by_time = int(math.exp(random.uniform(*EARLY))), random.random() < 0.5
-        if kind != "child" or children <= MOST_CHILDREN:
-            yield Fault(kind, victim, time_s if by_time else None, None if by_time else operation, seconds)
+        when, near = random.choice(("time", "operation", "near")), random.choice(_near(victim))
+        first, last = EARLY_NEAR if when == "near" else EARLY
+        operation = int(math.exp(random.uniform(math.log(first), math.log(last))))
+        if kind == "child" and children > MOST_CHILDREN:
+            continue
+        if when == "time":
+            yield Fault(kind, victim, time_s, None, seconds)
+        else:
+            yield Fault(kind, victim, None, operation, seconds, near if when == "near" else "")
+
+
+def _near(victim: str) -> tuple[str, ...]:
+    return next(operations for beginning, operations in NEAR.items() if victim.startswith(beginning))
 
 
 @dataclass
