@@ -452,6 +452,7 @@ class Campaign:
                 self.invariants.check_trained(name)
             elif how == "cancelled" and name not in {self.accepted[number] for number in self.plan.cancelled}:
                 self.invariants.broken("I9", f"job {name!r} is cancelled, and nobody has asked for that")
+        self._check_left()
         rebuilt = self._rebuilt()
         for _ in range(SETTLES):  # an input can be in the journal, and not be dealt with yet
             service = self.service
@@ -470,6 +471,20 @@ class Campaign:
         violations = [one for one in run.verify() if one.rule not in OF_TIMES]
         if violations:
             self.invariants.broken("I10", "; ".join(map(str, violations)))
+
+    def _check_left(self) -> None:
+        """I8: no process of a job that has left remains; chunks may: an agent that is away then is not told again."""
+        for _ in range(SETTLES):
+            left = list(self._processes_left())
+            if not left:
+                return
+            host.sleep(1.0)
+        self.invariants.broken("I8", f"all jobs have left, and there are still {left}")
+
+    def _processes_left(self) -> Iterator[str]:
+        for child in self.children:
+            if child.up and child.process.alive and child.process.name.startswith("agent"):
+                yield f"a process of {child.worker} on {child.process.machine.name}, chunk {child.chunk}"
 
     def _rebuilt(self) -> Service:
         journal = SqlJournal(JOURNAL, reading=True)

@@ -156,7 +156,7 @@ class Invariants:
             self.broken("I5", f"a command of controller {who} is carried out after controller {latest} has attached")
 
     def told(self, coach: Coach, report: Report) -> None:
-        """I3: chunks are reported as trained once a checkpoint holds them that outlives a power cut."""
+        """I3: chunks are reported as trained once a checkpoint in the object store holds them."""
         trainer = coach.trainers.get(report.job)
         if report.what != "finished" or trainer is None:
             return
@@ -175,16 +175,16 @@ class Invariants:
             self._check_saved(job, self._reported[job], self._steps[job][1], f"were reported when {path} was written")
 
     def state_of(self, job: str) -> Mapping[str, Any] | None:
-        """The newest whole checkpoint of a job, of what is on the disk; None if there is none."""
+        """The newest whole checkpoint of a job in the object store; None if there is none."""
         folder: File | Folder | None = self.storage.root
         for part in ("checkpoints", job):
-            folder = folder.durable.get(part) if isinstance(folder, Folder) else None
+            folder = folder.entries.get(part) if isinstance(folder, Folder) else None
         if not isinstance(folder, Folder):
             return None
-        dated = sorted((_age(name), name) for name in folder.durable if _NAME.fullmatch(name))
+        dated = sorted((_age(name), name) for name in folder.entries if _NAME.fullmatch(name))
         for _, name in reversed(dated):
-            file = folder.durable[name]
-            content = unframed(file.durable) if isinstance(file, File) else None
+            file = folder.entries[name]
+            content = unframed(bytes(file.content)) if isinstance(file, File) else None
             if content is not None:
                 state: Mapping[str, Any] = json.loads(content)
                 return state

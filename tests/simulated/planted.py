@@ -49,8 +49,8 @@ class Planted:
         return None
 
     def finds(self, plan: Plan) -> bool:
-        """Whether a plan finds the bug."""
-        return run_plan(plan, [self.plant]).broken in self.invariants
+        """Whether a plan finds the bug, and nothing without it."""
+        return run_plan(plan, [self.plant]).broken in self.invariants and not run_plan(plan).broken
 
 
 def _around(kind: type, method: str, replacement: Callable[..., Any]) -> Callable[[], Any]:
