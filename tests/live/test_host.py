@@ -195,7 +195,8 @@ PLANTED = [
     "import threading", "import queue", "import time", "import secrets", "import concurrent.futures",
     "from threading import Lock", "from time import sleep", "from concurrent import futures",
     "from concurrent.futures import Future", "import concurrent.futures.thread", "import ray",
-    "from ray import exceptions", "from ray.exceptions import RayError",
+    "from ray import exceptions", "from ray.exceptions import RayError", "import subprocess",
+    "from subprocess import Popen",
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The virtual host: threads, locks, conditions, events, queues, futures, time, files and actors of the running world.
+"""The virtual host: threads, locks, conditions, events, queues, futures, time, files and more of the running world.
 
 Its names are those that the live part uses of the standard library, with the same behaviour: the tests of this package
 run on both. Each operation is a switch point (:meth:`simulated.scheduler.World.point`). What may wake other threads has
@@ -35,6 +35,7 @@ from .actors import (
 )
 from .databases import transaction
 from .disks import disk as disk_of
+from .modules import Process, getpid, getppid, kill_named, runs
 from .scheduler import Task, Waiters, World, running_world
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "Full",
     "Future",
     "Lock",
+    "Process",
     "Queue",
     "RLock",
     "SimpleQueue",
@@ -58,15 +60,18 @@ __all__ = [
     "end_actor",
     "get_ident",
     "getpid",
+    "getppid",
     "is_alive",
     "join",
     "kill",
+    "kill_named",
     "mark",
     "monotonic",
     "nodes",
     "perf_counter",
     "put",
     "ready",
+    "runs",
     "sleep",
     "start",
     "start_actor",
@@ -412,7 +417,7 @@ def wait(fs: Iterable[Future[Any]], timeout: float | None = None) -> DoneAndNotD
     return DoneAndNotDoneFutures(done, set(waited) - done)  # type: ignore[arg-type]
 
 
-# --- time, mark and process id
+# --- time, and the mark
 
 
 def monotonic() -> float:
@@ -448,12 +453,6 @@ def mark() -> str:
     """A random text that no other process has."""
     world = _at_point("mark")
     return f"{world.marks.getrandbits(64):016x}"
-
-
-def getpid() -> int:
-    """The number of the running process."""
-    world = running_world()
-    return world.processes.index(world.running().process) + 1
 
 
 # --- files

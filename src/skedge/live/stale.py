@@ -6,12 +6,11 @@ A module of its own, importable without Ray and torch.
 from __future__ import annotations
 
 import json
-import os
-import signal
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from . import host
 from .durable import read_text, remove, write_whole
 
 EMBEDDED = "ray.json"
@@ -53,7 +52,7 @@ def found_in(folder: Path) -> EmbeddedRay | None:
 
 def end_raylet(pid: int) -> None:
     """Kill the process of a node of the embedded cluster, which may be frozen; its host starts the node again."""
-    _kill(pid, b"raylet")
+    host.kill_named(pid, b"raylet")
 
 
 def end_stale(folder: Path) -> None:
@@ -61,15 +60,8 @@ def end_stale(folder: Path) -> None:
     found = found_in(folder)
     if found is None:
         return
-    if found.host != os.getpid():
-        _kill(found.host, b"skedge.live.control.host")
+    if found.host != host.getpid():
+        host.kill_named(found.host, b"skedge.live.control.host")
     for pid in found.processes:
-        _kill(pid, b"ray")
+        host.kill_named(pid, b"ray")
     remove(folder / EMBEDDED)
-
-
-def _kill(pid: int, named: bytes) -> None:
-    """Kill a process, if its command line shows that it is still the one that is meant."""
-    with suppress(OSError):  # the process has ended meanwhile
-        if named in Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" "):
-            os.kill(pid, signal.SIGKILL)

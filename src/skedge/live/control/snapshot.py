@@ -17,7 +17,6 @@ import io
 import json
 import pickle
 import platform
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -51,6 +50,9 @@ _EVERY = 5000
 
 _LOOK_S = 1.0
 """Pause between two looks at the journal's length, or at the process that makes a snapshot [s]."""
+
+_END_S = 30.0
+"""How long the process that makes a snapshot may take to end [s]."""
 
 _NO_STATE: Mapping[str, frozenset[str]] = {
     "kernel": frozenset({"_columns"}),
@@ -231,11 +233,11 @@ class Snapshots(host.Thread):
                 self._make()
 
     def _make(self) -> None:
-        process = subprocess.Popen([sys.executable, "-P", "-m", _PROCESS, str(self.state)])  # noqa: S603 - our own module
-        while process.poll() is None:
+        process = host.Process(_PROCESS, str(self.state))
+        while (status := process.poll()) is None:
             if self.ended.wait(_LOOK_S):
-                process.terminate()
-        if process.returncode == 0:
+                process.end(_END_S)
+        if status == 0:
             self._shrink()
 
     def _shrink(self) -> None:

@@ -1,12 +1,12 @@
-"""What the live part takes of its machine: threads, locks, clocks, marks, actors, files, transactions.
+"""What the live part takes of its machine: threads, clocks, marks, files, transactions, processes, actors.
 
 All of :mod:`skedge.live` takes them from here, as attributes of this module: ``host.sleep(1.0)``, ``host.Event()``.
-They are the standard library's own objects, so a call costs no more than there, functions over Ray (:mod:`.actors`),
-and the machine's files (:mod:`.files`). :func:`installed` replaces them by those of another host, such as a simulator
-that decides which thread runs next and what the time is. It sets attributes of this module. So no module imports them
-one by one: after ``from skedge.live.host import sleep`` that module would keep the function that it has. A base class
-is bound as early, so :class:`Thread` asks the host whenever a thread is started, joined or watched. Errors and options
-of actors are the same on every host.
+They are the standard library's own objects, so a call costs no more than there, the machine's files (:mod:`.files`) and
+processes (:mod:`.processes`), and functions over Ray (:mod:`.actors`). :func:`installed` replaces them by those of
+another host, such as a simulator that decides which thread runs next and what the time is. It sets attributes of this
+module. So no module imports them one by one: after ``from skedge.live.host import sleep`` that module would keep the
+function that it has. A base class is bound as early, so :class:`Thread` asks the host whenever a thread is started,
+joined or watched. Errors and options of actors are the same on every host.
 
 What waits for real processes and sockets (the processes of jobs, the embedded cluster, the server of the API) cannot
 be simulated and does not use this module; ``pyproject.toml`` lists these files (TID251). Secrets never come from here.
@@ -19,7 +19,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, contextmanager
-from os import getpid
+from os import getpid, getppid
 from queue import Empty, Full, Queue, SimpleQueue
 from threading import Condition, Event, Lock, get_ident
 from time import monotonic, perf_counter, sleep, strftime, time
@@ -47,6 +47,7 @@ from .actors import (
     start_actor,
 )
 from .files import Disk
+from .processes import Process, kill_named, runs
 
 __all__ = [
     "NAMES",
@@ -63,6 +64,7 @@ __all__ = [
     "Lock",
     "LostError",
     "Node",
+    "Process",
     "Queue",
     "SimpleQueue",
     "Thread",
@@ -75,16 +77,19 @@ __all__ = [
     "end_actor",
     "get_ident",
     "getpid",
+    "getppid",
     "installed",
     "is_alive",
     "join",
     "kill",
+    "kill_named",
     "mark",
     "monotonic",
     "nodes",
     "perf_counter",
     "put",
     "ready",
+    "runs",
     "sleep",
     "start",
     "start_actor",
@@ -98,10 +103,11 @@ NAMES = (
     *("start", "join", "is_alive", "get_ident"),
     *("Lock", "Condition", "Event", "SimpleQueue", "Queue", "Future", "wait"),
     *("monotonic", "perf_counter", "sleep", "time", "strftime"),
-    *("mark", "getpid", "disk", "transaction"),
+    *("mark", "disk", "transaction"),
+    *("Process", "getpid", "getppid", "runs", "kill_named"),
     *actors.NAMES,
 )
-"""What a host provides: of threads, of what they wait for, of time; mark, process id, files, transactions, actors."""
+"""What a host provides: threads, what they wait for, time; mark, files and transactions; processes; and actors."""
 
 disk = Disk()
 

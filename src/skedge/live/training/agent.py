@@ -8,7 +8,6 @@ mini-batch.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -189,7 +188,7 @@ class Agent:
 
     def pid(self) -> int:
         """Process id; an answer also shows that the agent is up."""
-        return os.getpid()
+        return host.getpid()
 
     def _path(self, job: str, chunk: int) -> Path:
         return self.folder / job / f"{chunk:06d}.pt"
