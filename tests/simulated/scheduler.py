@@ -503,9 +503,11 @@ class World:
 
     def _due(self, process: Process, operation: str) -> list[Fault]:
         """The faults that happen before an operation of a process."""
-        by_number, near = self._by_operation.get(process.name), self._near.get(process.name)
-        due = by_number.pop(process.operations, []) if by_number else []
-        for fault in [fault for fault in near if operation.startswith(fault.near)] if near else ():
+        due, near = (
+            self._by_operation.get(process.name, {}).pop(process.operations, []),
+            self._near.get(process.name, {}),
+        )
+        for fault in [fault for fault in near if operation.startswith(fault.near)]:
             near[fault] -= 1
             if near[fault] == 0:
                 del near[fault]
