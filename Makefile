@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint coverage bench reproduce live-demo test-live docs pictures release clean
+.PHONY: demo test lint coverage bench reproduce live-demo test-live faults docs pictures release clean
 
 demo: $(VENV)/.run ## the main job: set up, then six policies side by side, a table and report.html
 	$(BIN)/skedge demo
@@ -30,6 +30,9 @@ live-demo: $(VENV)/.live ## real training on Ray, on this machine: three edge se
 
 test-live: $(VENV)/.live $(VENV)/.dev ## what must hold of real training; warnings are shown there, as Ray and PyTorch have some of their own
 	$(BIN)/pytest -W default -p no:randomly --override-ini addopts="--strict-markers --strict-config -q" -n 2 --dist loadfile tests/live
+
+faults: $(VENV)/.live $(VENV)/.dev ## the live part in simulation, with faults; SEEDS=1000 of them on both cores, continued where it stopped
+	POLARS_MAX_THREADS=1 PYTHONPATH=tests $(BIN)/python -m simulated 0:$(or $(SEEDS),1000) --jobs 2 --progress faults.jsonl
 
 docs: $(VENV)/.docs ## the documentation as pages: site/index.html; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -68,4 +71,4 @@ $(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	touch $@ $(VENV)/.run
 
 clean: ## remove the virtual environment and everything that a run leaves behind
-	rm -rf $(VENV) skedge-demo skedge-live runs comparison.html site figures figures-quick dist coverage .coverage*
+	rm -rf $(VENV) skedge-demo skedge-live runs comparison.html site figures figures-quick dist coverage .coverage* faults.jsonl

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from skedge.live import host
 from skedge.live.training.agent import Agent
 from skedge.live.training.checkpoint import Life
 from skedge.live.training.ps import PSActor
@@ -75,7 +76,7 @@ class Machine:
         return Life(controllers, next(self._loads))
 
     def release(self, _: int, actor: Actor, life: Life) -> None:
-        actor.unload.remote(life)
+        host.call(actor, "unload", life)
 
     def outcome(self, *_: Any) -> dict[str, Any]:
         return {"accuracy": None}
@@ -92,7 +93,7 @@ def machine(folder: Path, patch: pytest.MonkeyPatch, watch: Watch) -> Iterator[M
     """A machine, where Ray's calls find what its methods return; jobs' processes find the modules beside this one."""
     import ray
 
-    def waited(refs: list[Future[Any]], timeout: float) -> tuple[list[Future[Any]], list[Future[Any]]]:
+    def waited(refs: list[Future[Any]], num_returns: int, timeout: float) -> tuple[list[Future[Any]], ...]:
         done, left = wait(refs, timeout)
         return list(done), list(left)
 

@@ -98,7 +98,7 @@ def get(ref: Any, timeout: float | None = None) -> Any:
     return ref.value
 
 
-def wait(refs: Sequence[Ref], timeout: float | None = None) -> tuple[list[Ref], list[Ref]]:
+def wait(refs: Sequence[Ref], num_returns: int, timeout: float | None = None) -> tuple[list[Ref], list[Ref]]:
     """Stands for ``ray.wait`` of one reference."""
     (ref,) = refs
     return ([ref], []) if ref.ready.wait(timeout) else ([], [ref])

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import io
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from skedge.live import host
 from skedge.live.control.settings import SETTINGS, Settings, save_settings
-from skedge.live.durable import write_whole
+from skedge.live.durable import (
+    PRIVATE,
+    append,
+    make_folder,
+    names_in,
+    read,
+    remove,
+    write_piece,
+    write_whole,
+)
+from skedge.live.host.files import Disk, PathLike
 from skedge.live.training.agent import Agent
 from skedge.live.training.apart import Nursery
 from skedge.live.training.checkpoint import Checkpoints, Life
@@ -73,6 +87,49 @@ def test_a_file_is_flushed_then_renamed_and_then_its_folder_is_flushed(
 def test_a_new_folder_is_flushed_where_it_is_named(tmp_path: Path, steps: list[str]) -> None:
     code(tmp_path)
     assert steps[0] == f"flush {tmp_path.name}"
+
+
+def test_each_folder_that_is_made_is_flushed_where_it_is_named(tmp_path: Path, steps: list[str]) -> None:
+    make_folder(tmp_path / "a" / "b" / "c", 0o700)
+    assert steps == [f"flush {tmp_path.name}", "flush a", "flush b"]
+    (tmp_path / "plain").mkdir()
+    modes = [stat.S_IMODE((tmp_path / path).stat().st_mode) for path in ("plain", "a", "a/b", "a/b/c")]
+    assert modes == [modes[0]] * 3 + [0o700]
+    make_folder(tmp_path / "a" / "b" / "c")
+    assert len(steps) == 3, "all are there"
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    write_whole(tmp_path / "a", "")
+    for path in (tmp_path / "a", tmp_path / "a" / "b"):
+        with pytest.raises((FileExistsError, NotADirectoryError)):
+            make_folder(path)
+
+
+def test_what_is_appended_comes_after_what_is_there(tmp_path: Path) -> None:
+    for content in (b"1", b"", b"2" * 10):
+        append(tmp_path / "a", content, PRIVATE)
+    assert read(tmp_path / "a") == b"1" + b"2" * 10
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == PRIVATE
+
+
+def test_a_disk_that_writes_parts_gets_all(tmp_path: Path) -> None:
+    class Parts(Disk):
+        def open(self, path: PathLike, mode: str = "r", permissions: int = 0o666) -> io.RawIOBase:
+            file = super().open(path, mode, permissions)
+            whole_write = file.write
+            file.write = lambda content: whole_write(content[:3])
+            return file
+
+    with host.installed(SimpleNamespace(**{**vars(host), "disk": Parts()})):
+        write_whole(tmp_path / "a", "1234567890")
+        write_piece(tmp_path / "a", 8, b"abcdef")
+    assert read(tmp_path / "a") == b"12345678abcdef"
+
+
+def test_what_is_missing_has_no_names_and_is_removed_already(tmp_path: Path) -> None:
+    assert names_in(tmp_path / "a") == []
+    remove(tmp_path / "a")
 
 
 def test_what_cannot_be_written_leaves_the_old_file_and_nothing_aside(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import namedtuple
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from skedge.cli.service import up
 from skedge.core.errors import InputError, SkedgeError
 from skedge.core.model.cluster import Cluster, Server
+from skedge.live import host
 from skedge.live.gpus import Gpus, check_device, offered
 from skedge.live.training import apart, inside
 from skedge.live.training.agent import Agent
@@ -60,18 +62,13 @@ def test_agents_ask_for_what_their_servers_state_or_share_this_machine_s_gpus(
 
 def test_a_node_that_offers_fewer_gpus_than_its_server_states_is_one_sentence() -> None:
     gpus = Gpus("auto", CLUSTER, embedded=False)
-    nodes: list[dict[str, Any]] = [
-        {"Alive": True, "Labels": {"server": "north"}, "Resources": {"CPU": 4.0, "GPU": 2.0}},
-        {"Alive": True, "Labels": {"server": "south"}, "Resources": {"CPU": 4.0}},
-        {"Alive": True, "Labels": {}, "Resources": {}},
-    ]
-    gpus.check_offered(offered(nodes))
-    nodes[0]["Resources"]["GPU"] = 1.0
+    north, south = host.Node("1", {"server": "north"}, True, 2.0), host.Node("2", {"server": "south"}, True, 0.0)
+    others = [south, host.Node("3", {}, True, 0.0)]
+    gpus.check_offered(offered([north, *others]))
     with pytest.raises(SkedgeError, match="server 'north' has gpus: 2, but its Ray node offers 1"):
-        gpus.check_offered(offered(nodes))
-    nodes[0]["Alive"] = False
+        gpus.check_offered(offered([replace(north, gpus=1.0), *others]))
     with pytest.raises(SkedgeError, match="offers 0"):
-        gpus.check_offered(offered(nodes))
+        gpus.check_offered(offered([replace(north, alive=False), *others]))
 
 
 def test_with_cuda_every_server_must_have_a_gpu_and_with_auto_none() -> None:

@@ -161,7 +161,7 @@ def imported_from_host(text: str) -> list[str]:
     return [
         alias.name
         for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").rpartition("live.")[2] == "host"
+        if isinstance(node, ast.ImportFrom) and (node.module or "").rpartition("live.")[2].partition(".")[0] == "host"
         for alias in node.names
     ]
 
@@ -176,6 +176,8 @@ def test_no_module_binds_a_name_of_the_host(path: Path) -> None:
 def test_a_planted_binding_is_seen() -> None:
     assert imported_from_host("from skedge.live.host import sleep, Event") == ["sleep", "Event"]
     assert imported_from_host("from .host import mark\nfrom ..host import wait") == ["mark", "wait"]
+    assert imported_from_host("from skedge.live.host.actors import call") == ["call"]
+    assert imported_from_host("from .host.actors import put") == ["put"]
     assert imported_from_host("from skedge.live import host\nfrom . import host") == []
 
 
@@ -192,7 +194,9 @@ def banned(text: str, path: str) -> int:
 PLANTED = [
     "import threading", "import queue", "import time", "import secrets", "import concurrent.futures",
     "from threading import Lock", "from time import sleep", "from concurrent import futures",
-    "from concurrent.futures import Future", "import concurrent.futures.thread",
+    "from concurrent.futures import Future", "import concurrent.futures.thread", "import ray",
+    "from ray import exceptions", "from ray.exceptions import RayError", "import subprocess",
+    "from subprocess import Popen",
 ]  # fmt: skip
 
 

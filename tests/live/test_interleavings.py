@@ -13,8 +13,8 @@ from conftest import SERVERS
 from skedge.core.model.cluster import Cluster, Job, Physics, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
+from skedge.live import host
 from skedge.live.control.journal import SqlJournal
-from skedge.live.training import trainer as trainer_module
 from skedge.live.training.assignment import Assignment, Command, UnattachedError
 from skedge.live.training.coach import Coach
 from skedge.live.training.processes import Processes
@@ -389,9 +389,7 @@ def test_trainers_that_close_do_not_wait_for_storage_that_is_away(
 
 
 def test_a_full_object_store_costs_a_trainer_time_and_not_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ray.exceptions import ObjectStoreFullError
-
-    told, lines, full = list[Report](), list[str](), [ObjectStoreFullError("full")]
+    told, lines, full = list[Report](), list[str](), [host.LostError("ObjectStoreFullError: full")]
     trainer = Trainer(0, "j", OF, told.append, NONE, note=lambda note: lines.append(note.line), servers=("s",))
     trainer.put(0, Team(0, (0,), 1), order=1)
     trainer.serve_from(0)
@@ -402,7 +400,7 @@ def test_a_full_object_store_costs_a_trainer_time_and_not_its_job(monkeypatch: p
         trainer.close()
         return b"reference"
 
-    monkeypatch.setattr(trainer_module, "_shared", put)
+    monkeypatch.setattr(host, "put", put)
     monkeypatch.setattr(trainer.ps, "move", lambda _: False)
     trainer.run()
     assert (told, trainer.ps.sent) == ([], b"reference")

@@ -14,6 +14,7 @@ import pytest
 from staged import Ref, Staged, failed, stage
 
 from skedge.core.errors import TrainingError
+from skedge.live import host
 from skedge.live.confinement.confinement import Confinement
 from skedge.live.training import apart, ps
 from skedge.live.training.agent import Agent
@@ -87,7 +88,7 @@ class OnePS(Processes):
 
     def release(self, server: int, actor: Any, *life: Life) -> None:
         """Unload the job."""
-        actor.unload.remote(*life)
+        host.call(actor, "unload", *life)
 
 
 class Dead(BaseException):

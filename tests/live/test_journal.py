@@ -18,6 +18,7 @@ from skedge.core.events import Event, LaneFacts
 from skedge.core.kernel.drive import drive_to_end
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.scenario import Scenario
+from skedge.live import host
 from skedge.live.control.journal import LateEntryError, SqlJournal, encode
 from skedge.live.control.journal_chain import DamagedError, Entry
 from skedge.live.control.journal_tables import ENTRIES as _ENTRIES
@@ -337,18 +338,20 @@ def test_a_late_entry_of_the_controller_before_ends_this_controller_only(tmp_pat
         following.take(2, {"is": "Resumed"})
 
 
-def hindering(journal: SqlJournal, error: Exception, *, after: bool) -> None:
-    """Let the next commit of a journal fail, before it or `after` it was made."""
-    left, commit = [error], journal._insert
+def hindering(monkeypatch: pytest.MonkeyPatch, error: Exception, *, after: bool) -> None:
+    """Let the next commit fail, before or `after` it has taken effect."""
+    left = [error]
 
-    def insert(entry: Entry) -> None:
-        if after and left:
-            commit(entry)
+    @contextmanager
+    def transaction(engine: sql.Engine) -> Iterator[sql.Connection]:
+        with engine.begin() as at:
+            yield at
+            if left and not after:
+                raise left.pop()
         if left:
             raise left.pop()
-        commit(entry)
 
-    journal._insert = insert  # type: ignore[method-assign]
+    monkeypatch.setattr(host, "transaction", transaction)
 
 
 class RefusalError(Exception):
@@ -373,11 +376,13 @@ REFUSALS = {
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the commit", "after the commit"])
 @pytest.mark.parametrize("what", REFUSALS)
-def test_an_entry_waits_until_the_database_is_there_again_and_is_written_once(url: str, what: str, after: bool) -> None:
+def test_an_entry_waits_until_the_database_is_there_again_and_is_written_once(
+    url: str, what: str, after: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     journal = SqlJournal(url, {"id": "away"})
     said = list[str]()
     journal.meanwhile = lambda: said.append(journal.blocked)
-    hindering(journal, sql.exc.OperationalError("INSERT", {}, REFUSALS[what]), after=after)
+    hindering(monkeypatch, sql.exc.OperationalError("INSERT", {}, REFUSALS[what]), after=after)
     journal.take(1, {"is": "Due"})
     journal.take(2, {"is": "Due"})
     assert said == ["the journal cannot be written: it is away"]
@@ -388,11 +393,12 @@ def test_an_entry_waits_until_the_database_is_there_again_and_is_written_once(ur
 def test_a_question_is_never_answered_in_the_middle_of_an_event(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The books have the orders of a decision that waits to be written, the world has not."""
     journal = SqlJournal(own, {})
+    assert not journal.decided
     waited = list[str]()
     journal.meanwhile = lambda: waited.append("asked")
     monkeypatch.setattr("skedge.live.control.journal._pause", lambda: waited.append("paused"))
     for write in (lambda: journal.append(Event(5), []), lambda: journal.take(6, {"is": "Due"})):
-        hindering(journal, sql.exc.OperationalError("INSERT", {}, REFUSALS["SQLite is busy"]), after=False)
+        hindering(monkeypatch, sql.exc.OperationalError("INSERT", {}, REFUSALS["SQLite is busy"]), after=False)
         write()
     assert waited == ["paused", "asked"]
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from skedge.live import host
 from skedge.live.control import daemon
 from skedge.live.control.settings import ADDRESS
 
@@ -23,23 +25,32 @@ SERVES = (
 STAYS = "import time; time.sleep(600)"
 
 
-class Stand(daemon.Supervisor):
-    """A host that stays, and controllers that answer if they `serve`, else die at once."""
+class Standing(host.Process):
+    """A host that stays, or a controller that answers."""
 
-    serve = True
+    serves = SERVES + "time.sleep(600)"
 
-    def _started(self, module: str) -> subprocess.Popen[bytes]:
-        code = STAYS if module.endswith("host") else SERVES + "time.sleep(600)" if self.serve else "exit(1)"
-        return subprocess.Popen([sys.executable, "-c", code, str(self.state / ADDRESS)], stdin=subprocess.PIPE)
+    def command(self, module: str, arguments: Sequence[str]) -> list[str]:
+        code = STAYS if module.endswith("host") else self.serves
+        return [sys.executable, "-c", code, str(Path(*arguments) / ADDRESS)]
+
+
+class Dying(Standing):
+    """A host that stays, or a controller that dies at once."""
+
+    serves = "exit(1)"
 
 
 @contextmanager
-def supervised(state: Path, *, serve: bool = True) -> Iterator[tuple[Stand, list[int]]]:
+def supervised(state: Path, kind: type[Standing] = Standing) -> Iterator[tuple[daemon.Supervisor, list[int]]]:
     """A supervisor in a thread, and the status with which it has ended, if it has."""
     ended, status = threading.Event(), list[int]()
-    with (state / "log").open("ab") as log:
-        one = Stand(state, log, ended, 0, embedded=True)
-        one.serve = serve
+    with (
+        (state / "log").open("ab") as log,
+        (state / "lock").open("ab") as lock,
+        host.installed(SimpleNamespace(**{**vars(host), "Process": kind})),
+    ):
+        one = daemon.Supervisor(state, log, ended, lock.fileno(), embedded=True)
         thread = threading.Thread(target=lambda: status.append(one.run()))
         thread.start()
         try:
@@ -56,11 +67,10 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def replaced(one: Stand, name: str) -> None:
+def replaced(one: daemon.Supervisor, name: str) -> None:
     """Kill a process of the supervisor's, and wait until there is another."""
     process = getattr(one, name)
-    process.kill()
-    process.wait()
+    os.kill(process.pid, signal.SIGKILL)
     until(lambda: getattr(one, name) is not process)
 
 
@@ -78,7 +88,7 @@ def test_a_host_that_dies_now_and_then_is_replaced_without_end(tmp_path: Path) -
 def test_controllers_that_never_answer_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After five, with the status of the last."""
     monkeypatch.setattr(daemon, "_PAUSE_S", 0.01)
-    with supervised(tmp_path, serve=False) as (_, status):
+    with supervised(tmp_path, Dying) as (_, status):
         until(lambda: bool(status))
     assert status == [1]
     assert (tmp_path / "log").read_text().count("the controller, process") == daemon._TRIES

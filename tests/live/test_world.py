@@ -15,6 +15,7 @@ from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.latency import Linear
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
+from skedge.live import host
 from skedge.live.control.journal import SqlJournal
 from skedge.live.control.limits import Limits
 from skedge.live.control.service import Service
@@ -101,13 +102,12 @@ def test_a_job_submitted_at_sites_is_read_from_the_journal_as_it_was_given(tmp_p
 
 def test_a_lost_process_stands_in_the_jobs_log_with_its_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a server that is out of service it says nothing more: that is an event of its own."""
-    import ray  # not earlier: it reads its settings when it is imported
 
-    def lost(_: object, timeout: float | None = None) -> object:
-        raise ray.exceptions.RayActorError
+    def lost(_: object) -> object:
+        raise host.LostError
 
-    monkeypatch.setattr(ray, "wait", lambda refs, timeout: (refs, []))
-    monkeypatch.setattr(ray, "get", lost)
+    monkeypatch.setattr(host, "ready", lambda refs, _: (refs, []))
+    monkeypatch.setattr(host, "answer", lost)
     lines = list[str]()
     none: Any = None
     program = Program("m:f", {}, 2, 1, 6)
@@ -175,3 +175,17 @@ def test_a_run_goes_on_where_it_was_however_the_clock_was_set_meanwhile(tmp_path
     assert 5 * SECOND <= before < 6 * SECOND
     time.sleep(0.05)
     assert before < world.real_now() < 6 * SECOND, "and it is not the clock that has to catch up"
+
+
+def test_a_clock_that_is_set_back_before_the_first_controller_begins_does_not_stop_the_runs_clock(
+    tmp_path: Path,
+) -> None:
+    """As between the journal's start and the controller's; the next controller finds the clock that the first has."""
+    cluster = Cluster(SERVERS)
+    scenario = Scenario(cluster, Jobs(job_table([Job("a", 1e6, 1, 2, 6, 0.1)])[0], cluster), Physics(slot=SECOND))
+    url, began = f"sqlite:///{tmp_path}/journal.db", time.time() + 3600.0
+    world = RayWorld(scenario, {}, Up(len(SERVERS)), journal=SqlJournal(url, {"began": began}), began=began)
+    assert 0 <= world.real_now() < SECOND
+    following = RayWorld(scenario, {}, Up(len(SERVERS)), journal=SqlJournal(url), began=began)
+    assert isinstance(following.inbox.take(), Resumed)
+    assert 0 <= following.real_now() < SECOND

@@ -15,13 +15,18 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from random import Random
 from types import MappingProxyType
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from skedge.live.host.files import PathLike
+
 from .faults import Fault
 from .scheduler import World, running_world
+
+_NUMBERS = count(1)
 
 PAGE = 4096
 """Bytes that are on the disk together or not at all."""
@@ -38,12 +43,22 @@ fail with EIO, they are slow; one bit of a file flips."""
 
 @dataclass(eq=False)
 class File:
-    """A file: what processes see and what is on the disk; the pages that are seen and not there, and those cut off."""
+    """A file: what processes see and what is on the disk; the pages that are seen and not there, and those cut off.
+
+    Attributes
+    ----------
+    number
+        No other file or folder has it.
+    changes
+        How often it was written.
+    """
 
     content: bytearray = field(default_factory=bytearray)
     durable: bytes = b""
     dirty: set[int] = field(default_factory=set)
     cut: set[int] = field(default_factory=set)
+    number: int = field(default_factory=_NUMBERS.__next__)
+    changes: int = 0
 
     def put(self, offset: int, data: bytes) -> None:
         """Write some bytes; a gap before them is filled with zeros."""
@@ -51,10 +66,12 @@ class File:
             self.resize(offset + len(data))
         self.content[offset : offset + len(data)] = data
         self.dirty.update(_pages(offset, offset + len(data)))
+        self.changes += 1
 
     def resize(self, size: int) -> None:
         """Cut the file, or fill it up with zeros."""
         low, high = sorted((size, len(self.content)))
+        self.changes += 1
         self.dirty.update(_pages(low, high))
         if size < high:
             self.cut.update(_pages(low, high))
@@ -101,6 +118,7 @@ class Folder:
     entries: dict[str, File | Folder] = field(default_factory=dict)
     durable: dict[str, File | Folder] = field(default_factory=dict)
     changes: list[dict[str, File | Folder | None]] = field(default_factory=list)
+    number: int = field(default_factory=_NUMBERS.__next__)
 
     def change(self, names: dict[str, File | Folder | None]) -> None:
         """Set entries, or remove them (None), in one step."""
@@ -115,7 +133,7 @@ class Folder:
 
 
 class Disk:
-    """The disk of a machine; paths are absolute.
+    """The disk of a machine, as :class:`skedge.live.host.files.Disk` has it; paths are absolute.
 
     Parameters
     ----------
@@ -138,8 +156,9 @@ class Disk:
 
     # --- as the operating system has it
 
-    def open(self, path: str, mode: str = "r") -> OpenFile:
+    def open(self, path: PathLike, mode: str = "r", permissions: int = 0o666) -> OpenFile:
         """Open a file without a buffer: ``r``, ``r+``, ``w``, ``a`` or ``x``, always of bytes."""
+        path = os.fspath(path)
         self.operate("open", path)
         folder, name = self._entry(path)
         file = folder.entries.get(name)
@@ -156,7 +175,7 @@ class Disk:
             file.resize(0)
         return OpenFile(self, path, file, mode)
 
-    def flush(self, path: str) -> None:
+    def flush(self, path: PathLike) -> None:
         """Wait until a file, or the names in a folder, are on the disk.
 
         After an error what was to be flushed of a file is lost with the next power cut, also if a later flush succeeds.
@@ -174,8 +193,8 @@ class Disk:
             node.flush()
         self.world.point(f"flushed {path}")
 
-    def replace(self, source: str, target: str) -> None:
-        """Rename a file within its folder; it takes the place of a file of that name."""
+    def replace(self, source: PathLike, target: PathLike) -> None:
+        """Rename a file or folder within its folder; a file takes the place of a file of that name."""
         self.operate("replace", f"{source} {target}")
         (folder, name), (other, new_name) = self._entry(source), self._entry(target)
         if folder is not other:
@@ -188,7 +207,7 @@ class Disk:
             folder.change({name: None, new_name: folder.entries[name]})
         self.world.point(f"replaced {target}")
 
-    def remove(self, path: str) -> None:
+    def remove(self, path: PathLike) -> None:
         """Remove a file or an empty folder."""
         self.operate("remove", path)
         folder, name = self._entry(path)
@@ -199,7 +218,7 @@ class Disk:
             raise _error(errno.ENOTEMPTY, path)
         folder.change({name: None})
 
-    def mkdir(self, path: str) -> None:
+    def mkdir(self, path: PathLike, permissions: int = 0o777) -> None:
         """Make a folder."""
         self.operate("mkdir", path)
         folder, name = self._entry(path)
@@ -207,7 +226,7 @@ class Disk:
             raise _error(errno.EEXIST, path)
         folder.change({name: Folder()})
 
-    def names(self, path: str) -> list[str]:
+    def names(self, path: PathLike) -> list[str]:
         """The names in a folder."""
         self.operate("names", path)
         node = self._node(path)
@@ -215,13 +234,13 @@ class Disk:
             raise _error(errno.ENOTDIR, path)
         return sorted(node.entries)
 
-    def size(self, path: str) -> int | None:
+    def size(self, path: PathLike) -> int | None:
         """Size of a file [bytes]; None for a folder."""
         self.operate("size", path)
         node = self._node(path)
         return len(node.content) if isinstance(node, File) else None
 
-    def exists(self, path: str) -> bool:
+    def exists(self, path: PathLike) -> bool:
         """Whether there is a file or a folder."""
         self.operate("exists", path)
         try:
@@ -230,12 +249,18 @@ class Disk:
             return False
         return True
 
-    def free(self) -> int:
+    def stamp(self, path: PathLike) -> tuple[int, int, int]:
+        """What tells a file or folder from another of its name: 0, its number, and how often it was written."""
+        self.operate("stamp", path)
+        node = self._node(path)
+        return 0, node.number, node.changes if isinstance(node, File) else 0
+
+    def free(self, path: PathLike = "/") -> int:
         """Space that is left [bytes]."""
-        self.operate("free", "")
+        self.operate("free", path)
         return self.space()
 
-    # --- as the live part uses it
+    # --- as an object store uses it
 
     def read(self, path: str) -> bytes:
         """The content of a file."""
@@ -288,7 +313,7 @@ class Disk:
 
     # --- within
 
-    def operate(self, operation: str, path: str) -> None:
+    def operate(self, operation: str, path: PathLike) -> None:
         """Switch point of an operation, which may be slow or fail."""
         self.world.point(f"{operation} {self.name}:{path}")
         if self.world.now < self._until["slow"]:
@@ -316,17 +341,17 @@ class Disk:
             else:
                 node.tear(self._random)
 
-    def _entry(self, path: str) -> tuple[Folder, str]:
+    def _entry(self, path: PathLike) -> tuple[Folder, str]:
         """The folder of a path, and its name there."""
-        parent, _, name = path.rstrip("/").rpartition("/")
+        parent, _, name = os.fspath(path).rstrip("/").rpartition("/")
         folder = self._node(parent)
         if isinstance(folder, File):
             raise _error(errno.ENOTDIR, path)
         return folder, name
 
-    def _node(self, path: str) -> File | Folder:
+    def _node(self, path: PathLike) -> File | Folder:
         node: File | Folder | None = self.root
-        for name in filter(None, path.split("/")):
+        for name in filter(None, os.fspath(path).split("/")):
             if isinstance(node, File):
                 raise _error(errno.ENOTDIR, path)
             node = node.entries.get(name) if node else None
@@ -447,5 +472,5 @@ def _update(entries: dict[str, File | Folder], names: Mapping[str, File | Folder
             entries[name] = node
 
 
-def _error(number: int, path: str) -> OSError:
-    return OSError(number, os.strerror(number), path)
+def _error(number: int, path: PathLike) -> OSError:
+    return OSError(number, os.strerror(number), os.fspath(path))

@@ -30,6 +30,9 @@ class Fault:
         It happens before the operation of this number, from 1, of a process of that name; None if `time_s` says when.
     seconds
         Length or size of the fault [s].
+    near
+        How the operations begin that are counted for it, of all processes of that name; empty: all are, of each process
+        by itself.
     """
 
     kind: str
@@ -37,9 +40,11 @@ class Fault:
     time_s: float | None = None
     operation: int | None = None
     seconds: float = 0.0
+    near: str = ""
 
     def __str__(self) -> str:
-        moment = f"at {self.time_s:.6f} s" if self.operation is None else f"at operation {self.operation}"
+        of = f" {self.near!r}" if self.near else ""
+        moment = f"at {self.time_s:.6f} s" if self.operation is None else f"at operation {self.operation}{of}"
         return f"{self.kind} {self.victim} {moment}, {self.seconds:.6f} s"
 
 

@@ -1,4 +1,4 @@
-"""The virtual host: threads, locks, conditions, events, queues, futures and time of the running world.
+"""The virtual host: threads, locks, conditions, events, queues, futures, time, files and more of the running world.
 
 Its names are those that the live part uses of the standard library, with the same behaviour: the tests of this package
 run on both. Each operation is a switch point (:meth:`simulated.scheduler.World.point`). What may wake other threads has
@@ -20,6 +20,22 @@ from queue import Empty, Full
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from .actors import (
+    actor_names,
+    answer,
+    call,
+    connect,
+    disconnect,
+    end_actor,
+    kill,
+    nodes,
+    put,
+    ready,
+    start_actor,
+)
+from .databases import transaction
+from .disks import disk as disk_of
+from .modules import Process, getpid, getppid, kill_named, runs
 from .scheduler import Task, Waiters, World, running_world
 
 __all__ = [
@@ -30,20 +46,38 @@ __all__ = [
     "Full",
     "Future",
     "Lock",
+    "Process",
     "Queue",
     "RLock",
     "SimpleQueue",
     "Thread",
+    "actor_names",
+    "answer",
+    "call",
+    "connect",
+    "disconnect",
+    "disk",
+    "end_actor",
     "get_ident",
+    "getpid",
+    "getppid",
     "is_alive",
     "join",
+    "kill",
+    "kill_named",
     "mark",
     "monotonic",
+    "nodes",
     "perf_counter",
+    "put",
+    "ready",
+    "runs",
     "sleep",
     "start",
+    "start_actor",
     "strftime",
     "time",
+    "transaction",
     "wait",
 ]
 
@@ -419,6 +453,19 @@ def mark() -> str:
     """A random text that no other process has."""
     world = _at_point("mark")
     return f"{world.marks.getrandbits(64):016x}"
+
+
+# --- files
+
+
+class RunningDisk:
+    """The disk of the machine of the running process (:class:`simulated.disks.Disk`)."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(disk_of(running_world().running().process.machine.name), name)
+
+
+disk = RunningDisk()
 
 
 def _at_point(name: str) -> World:

@@ -259,8 +259,11 @@ class World:
         self._number, self._order, self._names = itertools.count(1), itertools.count(), Counter[str]()
         self._failure: BaseException | None = None
         self._by_operation: dict[str, dict[int, list[Fault]]] = {}
+        self._near: dict[str, dict[Fault, int]] = {}
         for fault in faults:
-            if fault.operation is not None:
+            if fault.operation is not None and fault.near:
+                self._near.setdefault(fault.victim, {})[fault] = fault.operation
+            elif fault.operation is not None:
                 self._by_operation.setdefault(fault.victim, {}).setdefault(fault.operation, []).append(fault)
             else:
                 self.at(fault.time_s or 0.0, partial(self.apply, fault))
@@ -388,10 +391,10 @@ class World:
         self.now += TICK_S
         process.operations += 1
         self._note(process.name, task.name, operation)
-        due = self._by_operation.get(process.name)
-        if due and process.operations in due:
+        due = self._due(process, operation)
+        if due:
             self.task = None  # faults happen outside of threads, those of its own process too
-            for fault in due.pop(process.operations):
+            for fault in due:
                 self.apply(fault)
             self.task = task
             self._stop(process)
@@ -497,6 +500,19 @@ class World:
 
     def _note(self, process: str, thread: str, operation: str) -> None:
         self.history.note(self.now, process, thread, operation)
+
+    def _due(self, process: Process, operation: str) -> list[Fault]:
+        """The faults that happen before an operation of a process."""
+        due, near = (
+            self._by_operation.get(process.name, {}).pop(process.operations, []),
+            self._near.get(process.name, {}),
+        )
+        for fault in [fault for fault in near if operation.startswith(fault.near)]:
+            near[fault] -= 1
+            if near[fault] == 0:
+                del near[fault]
+                due = [*due, fault]
+        return due
 
     def _drawn(self) -> Task | None:
         tasks = [task for task in self._ready if not task.process.frozen]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import errno
 import io
-import os
-import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from skedge.live import durable
+from skedge.live import host as seam
+from skedge.live.host.files import Disk as Real
 
 from . import host
 from .disks import DISK_KINDS, PAGE, Disk, disk
@@ -23,52 +25,20 @@ SEEDS = 60
 
 
 class RealDisk:
-    """The interface of a simulated disk on a folder of this machine."""
+    """The disk of this machine from a folder on, and what the live part writes there durably."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def open(self, path: str, mode: str = "r") -> Any:
-        return open(self._path(path), f"{mode}b", buffering=0)
-
-    def flush(self, path: str) -> None:
-        handle = os.open(self._path(path), os.O_RDONLY)
-        os.fsync(handle)
-        os.close(handle)
+    def free(self) -> int:
+        return Real().free(self._root)
 
     def replace(self, source: str, target: str) -> None:
-        os.replace(self._path(source), self._path(target))
+        Real().replace(self._path(source), self._path(target))
 
-    def remove(self, path: str) -> None:
-        place = self._path(path)
-        place.rmdir() if place.is_dir() else place.unlink()
-
-    def mkdir(self, path: str) -> None:
-        self._path(path).mkdir()
-
-    def names(self, path: str) -> list[str]:
-        return sorted(os.listdir(self._path(path)))
-
-    def size(self, path: str) -> int | None:
-        place = self._path(path)
-        return None if place.is_dir() else place.stat().st_size
-
-    def exists(self, path: str) -> bool:
-        return self._path(path).exists()
-
-    def free(self) -> int:
-        return shutil.disk_usage(self._root).free
-
-    def read(self, path: str) -> bytes:
-        return self._path(path).read_bytes()
-
-    def write_whole(self, path: str, content: bytes) -> None:
-        durable = pytest.importorskip("skedge.live.durable")
-        durable.write_whole(self._path(path), content)
-
-    def make_folder(self, path: str) -> None:
-        durable = pytest.importorskip("skedge.live.durable")
-        durable.make_folder(self._path(path))
+    def __getattr__(self, name: str) -> Any:
+        operation = getattr(durable if name in {"read", "write_whole", "make_folder"} else Real(), name)
+        return lambda path, *args: operation(self._path(path), *args)
 
     def _path(self, path: str) -> Path:
         return self._root / path.lstrip("/")
@@ -212,6 +182,30 @@ def folders_hold_files_and_folders(files: Any) -> None:
 
 
 @contract
+def a_stamp_tells_files_apart(files: Any) -> None:
+    for path in ("/a", "/b"):
+        files.write_whole(path, b"1")
+    first = files.stamp("/a")
+    assert files.stamp("/a") == first
+    assert files.stamp("/b")[:2] != first[:2]
+    files.write_whole("/a", b"1")
+    assert files.stamp("/a")[:2] != first[:2]
+    files.mkdir("/f")
+    assert files.stamp("/f")[:2] == files.stamp("/f/")[:2]
+    with pytest.raises(FileNotFoundError):
+        files.stamp("/c")
+
+
+@contract
+def a_folder_is_renamed(files: Any) -> None:
+    files.make_folder("/f/g")
+    files.write_whole("/f/g/a", b"1")
+    files.replace("/f/g", "/f/h")
+    assert files.read("/f/h/a") == b"1"
+    assert files.names("/f") == ["h"]
+
+
+@contract
 def a_file_is_written_whole(files: Any) -> None:
     files.make_folder("/f/g")
     files.make_folder("/f/g")
@@ -251,7 +245,7 @@ def test_operations_are_switch_points() -> None:
         *(f"open {aside}", f"write {aside}", f"flush {aside}", f"flushed {aside}"),
         *(f"replace {aside} /f/a", "replaced /f/a", f"remove {aside}", "flush /f", "flushed /f"),
         *("open /f/a", "read /f/a", "read /f/a", "open /f/a", "truncate /f/a"),
-        *("names /f", "size /f/a", "remove /f/a", "free "),
+        *("names /f", "size /f/a", "remove /f/a", "free /"),
         "ended",
     ]
 
@@ -379,6 +373,33 @@ def test_a_power_cut_at_any_operation_leaves_the_old_file_or_the_new_one() -> No
 
     lengths = [next(number for number in range(1, 200) if not cut_at(number, seed)) for seed in range(10)]
     assert min(lengths) > 20
+
+
+def test_what_the_live_part_writes_outlives_a_power_cut_at_any_operation() -> None:
+    """Its folders once they were made, and its file once the write has returned."""
+    folder, file = Path("/f/g/h"), Path("/f/g/h/a")
+
+    def cut_at(number: int, seed: int) -> bool:
+        returned: list[bytes] = []
+
+        def program(_: Disk) -> None:
+            durable.make_folder(folder)
+            returned.append(b"")
+            for content in (OLD, NEW):
+                durable.write_whole(file, content)
+                returned.append(content)
+
+        def look(files: Disk) -> None:
+            last = returned[-1] if returned else None
+            assert last is None or files.exists(folder)
+            assert last or not files.exists(file) or durable.read(file) == OLD
+            assert not last or durable.read(file) in {last, NEW}
+
+        with seam.installed(host):
+            return after_power_cut(program, look, seed, Fault("power", "p", operation=number))
+
+    lengths = [next(number for number in range(1, 200) if not cut_at(number, seed)) for seed in range(10)]
+    assert min(lengths) > 30
 
 
 def test_a_folder_that_was_not_flushed_is_lost_with_all_in_it() -> None:

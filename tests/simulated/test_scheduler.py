@@ -345,6 +345,24 @@ def test_a_process_frozen_for_ever_is_named() -> None:
             world.run()
 
 
+def test_a_fault_near_an_operation_counts_the_operations_that_begin_so_in_all_processes_of_the_name() -> None:
+    """Each process has two releases, so the third is the second one's first."""
+
+    def program() -> None:
+        for _ in range(2):
+            with host.Lock():
+                host.sleep(1.0)
+
+    with World(0, [Fault("kill", "p", operation=3, near="release lock")]) as world:
+        first = world.process("p", program)
+        world.run(lambda: not first.alive)
+        second = world.process("p", program)
+        world.run(lambda: not second.alive)
+        steps = [(step.process, step.operation.split()[0]) for step in world.history]
+    assert steps.count(("p", "ended")) == 2, "the first process and its thread"
+    assert steps[-3:] == [("p", "release"), ("p", "fault:"), ("p", "killed")]
+
+
 def test_a_freeze_by_operation_is_before_the_operation() -> None:
     def program() -> None:
         host.sleep(0.0)

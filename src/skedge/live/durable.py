@@ -6,7 +6,7 @@ it. A reader finds the old file or the whole new one.
 
 from __future__ import annotations
 
-import os
+import io
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,35 +26,97 @@ def write_whole(path: Path, content: str | bytes, mode: int = 0o666) -> None:
     mode
         Permissions of the file, before the process's umask.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}-{host.get_ident()}.partial")
-    with suppress(FileNotFoundError):
-        aside.unlink()
+    aside = path.with_name(f".{path.name}.{host.getpid()}-{host.get_ident()}.partial")
+    remove(aside)
     try:
-        with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+        with host.disk.open(aside, "x", mode) as file:
+            _write(file, content.encode() if isinstance(content, str) else content)
         put_in_place(aside, path)
     finally:
-        aside.unlink(missing_ok=True)
+        remove(aside)
 
 
 def put_in_place(aside: Path, path: Path) -> None:
-    """Let a complete file, written aside in the same folder, replace `path`; it is on the disk when this returns."""
+    """Let a complete file, written aside in the same folder, replace `path`; it is on the disk when this returns.
+
+    A folder takes the place of none; what is in it must be on the disk.
+    """
     flush(aside)
-    os.replace(aside, path)
+    host.disk.replace(aside, path)
     flush(path.parent)
+
+
+def write_piece(path: Path, offset: int, piece: bytes) -> None:
+    """Write a piece of a file that is put in place later; with `offset` [bytes] 0 the file is begun anew."""
+    with host.disk.open(path, "r+" if offset else "w") as file:
+        file.seek(offset)
+        _write(file, piece)
+
+
+def append(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Append to a file; it is not flushed, so a power cut may cost what was appended."""
+    with host.disk.open(path, "a", mode) as file:
+        _write(file, content)
 
 
 def flush(path: Path) -> None:
     """Wait until a file, or the names in a folder, are on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    host.disk.flush(path)
+
+
+def read(path: Path) -> bytes:
+    """The content of a file."""
+    with host.disk.open(path) as file:
+        return file.readall()
+
+
+def read_text(path: Path) -> str:
+    """The content of a file with text in UTF-8."""
+    return read(path).decode()
+
+
+def names_in(folder: Path) -> list[str]:
+    """The names in a folder, sorted; none if there is no such folder."""
+    with suppress(FileNotFoundError):
+        return host.disk.names(folder)
+    return []
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or an empty folder, that may be missing."""
+    with suppress(FileNotFoundError):
+        host.disk.remove(path)
 
 
 def make_folder(path: Path, mode: int = 0o777) -> None:
-    """Make a folder that may be there already; its name is on the disk when this returns."""
-    if not path.is_dir():
-        path.mkdir(mode=mode, parents=True, exist_ok=True)
-        flush(path.parent)
+    """Make a folder that may be there already, and those above it; their names are on the disk when this returns.
+
+    Parameters
+    ----------
+    path
+        The folder.
+    mode
+        Its permissions, before the process's umask; those above it have 0o777.
+    """
+    if _is_folder(path):
+        return
+    make_folder(path.parent)
+    try:
+        host.disk.mkdir(path, mode)
+    except FileExistsError:  # another process has made it meanwhile
+        if not _is_folder(path):
+            raise
+    flush(path.parent)
+
+
+def _is_folder(path: Path) -> bool:
+    with suppress(OSError):
+        return host.disk.size(path) is None
+    return False
+
+
+def _write(file: io.RawIOBase, content: bytes) -> None:
+    """Write all of `content`: a file without a buffer may write a part at once."""
+    left = memoryview(content)
+    while left:
+        left = left[file.write(left) :]

@@ -21,7 +21,7 @@ from skedge.live.gpus import Gpus, offered
 from skedge.live.training.agent import GROUPS, Agent
 from skedge.live.training.coach import Coach, CoachActor
 from skedge.live.training.maker import CALLS, Calls, Maker
-from skedge.live.training.processes import Lasting, Processes, PSPlaces, on_server
+from skedge.live.training.processes import Lasting, Processes, PSPlaces
 from skedge.live.training.watch import WATCH, Watch
 from skedge.live.world.coach_link import AskedCoach, CoachHere, CoachThere
 from skedge.runs.cluster import check_answers
@@ -100,6 +100,8 @@ class Engine:
         Servers that are lost.
     limits
         How long jobs' code may take.
+    connected
+        Whether this process is connected to the Ray cluster.
     """
 
     acts = True
@@ -126,7 +128,7 @@ class Engine:
         self.watching: host.Thread | None = None
         self.tell: Callable[[int, str], None] = _ignored
         self.lost: set[int] = set()
-        self.ended = host.Event()
+        self.ended, self.connected = host.Event(), False
         try:
             self._start(address)
         except BaseException:  # also on an interrupt: no process of Ray may be left behind
@@ -139,16 +141,15 @@ class Engine:
             address = self.embedded.address
         elif not self.emulates:
             check_answers(str(address))
-        ray = _ray()
         # an own cluster has only its head now, so that this process depends on no other node
-        space = f"skedge-{self.lasting}" if self.lasting else None
-        ray.init(address=address, namespace=space, log_to_driver=False, logging_level="error", configure_logging=False)
+        _connect(address, self.lasting)
+        self.connected = True
         prefix, found = self._prefix(), False
         if self.lasting:
             found = _end_others(prefix)
         names = Lasting(prefix)
         self.maker = Calls(self._maker(names), prepare_s=self.limits.prepare_s)
-        warmed = [self.maker.actor.warm.remote()]  # first: the process that it starts imports PyTorch meanwhile
+        warmed = [host.call(self.maker.actor, "warm")]  # first: the process that it starts imports PyTorch meanwhile
         if self.embedded is not None:
             self.embedded.start_servers()
         self._check_nodes(found=found)
@@ -159,9 +160,9 @@ class Engine:
         if found:
             return  # all were up before, and Ray restarts what is lost
         actors = (*self.agents.values(), *(actor for idle in self.processes.idle.values() for actor in idle))
-        warmed += [actor.warm.remote() for actor in (*actors, *([self.there] if self.lasting else ()))]
+        warmed += [host.call(actor, "warm") for actor in (*actors, *([self.there] if self.lasting else ()))]
         self._wait_for(warmed)
-        self.gpus.check_found(ray.get([agent.found.remote() for agent in self.agents.values()]))
+        self.gpus.check_found(host.answer([host.call(agent, "found") for agent in self.agents.values()]))
 
     def _prefix(self) -> str:
         """Prefix of the names of lasting actors: those of other code, or with other options, cannot be used."""
@@ -181,39 +182,39 @@ class Engine:
             raise SkedgeError(f"the Ray cluster has no node with the label server={name!r}")
         self.lost = set(missing)
         if not missing:
-            self.gpus.check_offered(offered(_ray().nodes()))
+            self.gpus.check_offered(offered(host.nodes()))
 
     def _wait_for(self, warmed: list[Any]) -> None:
         """Wait until all processes have answered; times out only if none answers for `_START_S`."""
         left, all_of = list(warmed), len(warmed)
         while left:
             self.say(f"starting agents and parameter servers: {all_of - len(left)} of {all_of} are up")
-            up, left = _ray().wait(left, num_returns=1, timeout=_START_S)
+            up, left = host.ready(left, _START_S)
             if not up:
                 raise SkedgeError(
                     f"{len(left)} of {all_of} agents and parameter servers have not started, none within {_START_S:g} s"
                 )
             try:
-                _ray().get(up)
-            except _ray().exceptions.RayTaskError as error:  # such as a server where jobs cannot be confined
+                host.answer(up)
+            except host.FailedError as error:  # such as a server where jobs cannot be confined
                 raise SkedgeError(str(error.cause)) from error
 
     def _agent(self, server: int, names: Lasting) -> Any:
         name = self.cluster.server_ids[server]
         unlimited = kind_of(self.cluster).ps_slots(self.cluster, server) is None
         lanes = 4 + int(self.cluster.workers[server].sum()) + (_MANY if unlimited else 0)
-        on = {**on_server(name), "num_gpus": self.gpus.of(server), **names.options("agent", name)}
-        make = _agent_class().options(**on, max_concurrency=lanes)
-        return make.remote(name, str(self.folder / "servers" / name), self.gpus.device, server, self.confinement)
+        groups = {group: (_THREADS[group], methods) for group, methods in GROUPS.items()}
+        on = host.ActorOptions(name, names.name("agent", name), lanes, self.gpus.of(server), groups)
+        args = name, str(self.folder / "servers" / name), self.gpus.device, server, self.confinement
+        return host.start_actor(Agent, *args, on=on)
 
     def _maker(self, names: Lasting) -> Any:
-        on = {**_here(lasting=bool(self.lasting)), **names.options("maker"), "max_concurrency": CALLS}
-        return _ray().remote(Maker).options(**on).remote(self.confinement)
+        on = host.ActorOptions(name=names.name("maker"), width=CALLS)
+        return host.start_actor(Maker, self.confinement, on=on)
 
     def _coach(self, names: Lasting) -> Any:
-        on = {**_here(lasting=True), **names.options("coach"), "max_concurrency": _COACH_CALLS}
-        made = _ray().remote(CoachActor).options(**on)
-        return made.remote(self.agents, self.maker.actor, self.processes.places)
+        on = host.ActorOptions(name=names.name("coach"), width=_COACH_CALLS)
+        return host.start_actor(CoachActor, self.agents, self.maker.actor, self.processes.places, on=on)
 
     def coach(self) -> AskedCoach:
         """The coach of a run: that of the service, or a new one in this process."""
@@ -231,6 +232,15 @@ class Engine:
             tuple(self.cluster.server_ids), tuple(warm), slotted, self.url, names, self.limits, self.confinement
         )
         return Processes(self.agents, self.maker, places)
+
+    def forget(self, job: str) -> None:
+        """Have every agent end the processes of a job that has left, and remove its chunks."""
+        for agent in self.agents.values():
+            host.call(agent, "forget", job)
+
+    def drop(self, server: int, job: str, chunks: tuple[int, ...]) -> None:
+        """Have an agent remove chunks that were moved to another server."""
+        host.call(self.agents[server], "drop", job, chunks)
 
     # -- servers that are lost and come back -------------------------------------------------------------------------
 
@@ -280,23 +290,22 @@ class Engine:
     def _alive(self) -> dict[str, set[str]]:
         """Ids of the nodes that are alive, by their server's label."""
         found: dict[str, set[str]] = {}
-        for node in _ray().nodes():
-            if node["Alive"] and "server" in node["Labels"]:
-                found.setdefault(node["Labels"]["server"], set()).add(node["NodeID"])
+        for node in host.nodes():
+            if node.alive and "server" in node.labels:
+                found.setdefault(node.labels["server"], set()).add(node.id)
         return found
 
     def _answers(self, server: int, timeout: float) -> bool:
-        ray = _ray()
-        with suppress(ray.exceptions.RayError):
-            ray.get(self.agents[server].pid.remote(), timeout=timeout)
+        with suppress(host.CallError):
+            host.answer(host.call(self.agents[server], "pid"), timeout)
             return True
         return False
 
     def _is_frozen(self, server: int, asked: dict[int, tuple[float, Any]]) -> bool:
         """Whether an agent has not answered for `_FROZEN_S` although its node is alive; asks it repeatedly."""
         since, question = asked.get(server, (0.0, None))
-        if question is None or _ray().wait([question], timeout=0)[0]:
-            asked[server] = host.monotonic(), self.agents[server].pid.remote()
+        if question is None or host.ready([question], 0)[0]:
+            asked[server] = host.monotonic(), host.call(self.agents[server], "pid")
             return False
         if host.monotonic() - since < _FROZEN_S:
             return False
@@ -308,11 +317,12 @@ class Engine:
         self.ended.set()
         if self.watching is not None:
             self.watching.join(timeout=_START_S)
-        _ray().shutdown()
+        self.connected = False
+        host.disconnect()
 
     def stop(self) -> None:
         """End every actor, and the embedded cluster."""
-        if self.lasting and _ray().is_initialized():
+        if self.lasting and self.connected:
             self.ended.set()
             _end_others("")
         self.leave()
@@ -323,51 +333,26 @@ class Engine:
 def end_actors(address: str, lasting: str) -> None:
     """End all actors of a service on the Ray cluster at an address."""
     check_answers(address)
-    ray = _ray()
-    ray.init(address=address, namespace=f"skedge-{lasting}", log_to_driver=False, logging_level="error")
+    _connect(address, lasting)
     _end_others("")
-    ray.shutdown()
+    host.disconnect()
+
+
+def _connect(address: str | None, lasting: str) -> None:
+    """Connect to the Ray cluster at an address, where actors have the names of a service, if it has an id."""
+    try:
+        host.connect(address, f"skedge-{lasting}" if lasting else None)
+    except host.CallError as error:
+        raise ConnectionError(str(error)) from error
 
 
 def _end_others(prefix: str) -> bool:
     """End this service's actors whose names have another prefix (with none: all); whether any have this one."""
-    ray = _ray()
-    named = [name for name in ray.util.list_named_actors() if not prefix or not name.startswith(prefix)]
-    for name in named:
-        with suppress(ValueError):  # it has ended meanwhile
-            ray.kill(ray.get_actor(name))
-    return bool(prefix) and any(name.startswith(prefix) for name in ray.util.list_named_actors())
-
-
-def _here(*, lasting: bool) -> dict[str, Any]:
-    """Options of an actor on this node; a lasting one may be restarted on another if this one is lost.
-
-    On an embedded cluster the lasting ones are on Ray's head: a driver may be connected to any node of this machine,
-    and those of the servers can be lost.
-    """
-    ray = _ray()
-    here, alive = ray.get_runtime_context().get_node_id(), [node for node in ray.nodes() if node["Alive"]]
-    of_servers = {node["NodeID"] for node in alive if "server" in node["Labels"]}
-    if lasting and here in of_servers:
-        here = next((node["NodeID"] for node in alive if node["NodeID"] not in of_servers), here)
-    on = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=lasting)
-    return {"num_cpus": 0, "max_restarts": -1, "scheduling_strategy": on}
-
-
-def _agent_class() -> Any:
-    """The agent's actor: its health is asked of a thread that neither uploads nor mini-batches can hold."""
-    ray = _ray()
-    for group, methods in GROUPS.items():
-        for name in methods:
-            ray.method(concurrency_group=group)(getattr(Agent, name))
-    return ray.remote(concurrency_groups=_THREADS)(Agent)
+    for name in host.actor_names():
+        if not prefix or not name.startswith(prefix):
+            host.end_actor(name)
+    return bool(prefix) and any(name.startswith(prefix) for name in host.actor_names())
 
 
 def _ignored(server: int, what: str) -> None:
     """Ignores reports made before :meth:`Engine.watch`."""
-
-
-def _ray() -> Any:
-    import ray  # noqa: PLC0415 - Ray is an extra
-
-    return ray

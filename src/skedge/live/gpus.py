@@ -7,11 +7,13 @@ states, and its Ray node must offer them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from collections.abc import Iterable, Mapping
+from typing import Literal, get_args
 
 from skedge.core.errors import InputError, SkedgeError
 from skedge.core.model.cluster import Cluster
+
+from . import host
 
 Device = Literal["cpu", "cuda", "auto"]
 """Where agents compute: on the CPU; on GPUs, which every server must have; or on GPUs where a server has some."""
@@ -86,9 +88,9 @@ class Gpus:
                 )
 
 
-def offered(nodes: list[dict[str, Any]]) -> dict[str, float]:
+def offered(nodes: Iterable[host.Node]) -> dict[str, float]:
     """Number of GPUs that the Ray nodes offer, by the label ``server``."""
-    return {node["Labels"].get("server", ""): node["Resources"].get("GPU", 0.0) for node in nodes if node["Alive"]}
+    return {node.labels.get("server", ""): node.gpus for node in nodes if node.alive}
 
 
 def _here() -> int:

@@ -39,8 +39,8 @@ from skedge.core.model.speed import MBIT_PER_MB
 from skedge.live.training.apart import sent
 from skedge.live.training.checkpoint import Life
 from skedge.live.training.program import Program
-from skedge.live.training.ray_errors import CallError, FailedError, answer
 
+from . import host
 from .engine import Engine
 
 MINIBATCHES, WARM_UP = 5, 2
@@ -366,11 +366,13 @@ class MeasuredTeam:
         """Store the data, start the parameter server, and train one mini-batch, which loads code."""
         try:
             content = self._content()
-            stored = [a.store.remote(self.name, i, 0, content, last=True) for i, a in enumerate(self.agents)]
+            stored = [
+                host.call(agent, "store", self.name, i, 0, content, last=True) for i, agent in enumerate(self.agents)
+            ]
             self._answers(stored)
             self.ps = self.engine.processes.parameter_server(self.ps_server)
             self.life = self.engine.processes.life(0)
-            ack, self.state = self.ps.load.options(num_returns=2).remote(self.name, self.sent, self.life)
+            ack, self.state = host.call(self.ps, "load", self.name, self.sent, self.life, returns=2)
             self._answers([ack])
             self.round()
         except BaseException:
@@ -383,20 +385,20 @@ class MeasuredTeam:
         if self.ps is not None:
             self.engine.processes.release(self.ps_server, self.ps, self.life)
         with suppress(TrainingError):  # the loss of a process was reported before
-            self._answers([agent.forget.remote(self.name) for agent in self.agents])  # the next team stores the same
+            # the next team stores the same
+            self._answers([host.call(agent, "forget", self.name) for agent in self.agents])
 
     def round(self) -> Round:
         """Run one round: every worker computes a mini-batch, and the parameter server updates once."""
         step, began = self.version, time.perf_counter()
         asked = [
-            agent.gradient.options(num_returns=2).remote(self.name, self.sent, i, step, self.state)
+            host.call(agent, "gradient", self.name, self.sent, i, step, self.state, returns=2)
             for i, agent in enumerate(self.agents)
         ]
         answers = self._answers([ack for ack, _ in asked])
         compute, self.samples = max(ack["seconds"] for ack in answers), max(ack["samples"] for ack in answers)
         brought = [contribution for _, contribution in asked]
-        apply = self.ps.apply.options(num_returns=2)
-        ack, self.state = apply.remote(self.name, self.life, self.version, *brought)
+        ack, self.state = host.call(self.ps, "apply", self.name, self.life, self.version, *brought, returns=2)
         (answer,) = self._answers([ack])
         took = time.perf_counter() - began
         self.version, update = answer["version"], answer["seconds"]
@@ -418,11 +420,11 @@ class MeasuredTeam:
             If the job's own code fails in one, or a process is lost.
         """
         try:
-            return answer(refs, _PATIENCE_S)
-        except FailedError as error:
+            return host.answer(refs, _PATIENCE_S)
+        except host.FailedError as error:
             kind = "" if isinstance(error.cause, TrainingError) else f"{type(error.cause).__name__}: "
             raise TrainingError(f"job {self.job!r}: {kind}{error.cause}") from error
-        except CallError as error:
+        except host.CallError as error:
             raise TrainingError(f"job {self.job!r}: a process is lost or late: {error}") from error
 
 

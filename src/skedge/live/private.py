@@ -9,7 +9,8 @@ from pathlib import Path
 
 from skedge.core.errors import SkedgeError
 
-from .durable import PRIVATE, write_whole
+from . import host
+from .durable import PRIVATE, read_text, write_whole
 
 
 def private_folder() -> Path:
@@ -39,6 +40,6 @@ def secret_of(path: Path, variable: str) -> str:
     The variable is removed from the environment: that of processes started from now on does not have it.
     """
     set_now = os.environ.pop(variable, "")
-    if set_now or not path.exists():
+    if set_now or not host.disk.exists(path):
         write_aside(path, set_now or secrets.token_hex(32))
-    return path.read_text(encoding="utf-8").strip()
+    return read_text(path).strip()

@@ -6,11 +6,12 @@ A module of its own, importable without Ray and torch.
 from __future__ import annotations
 
 import json
-import os
-import signal
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+from . import host
+from .durable import read_text, remove, write_whole
 
 EMBEDDED = "ray.json"
 """Name of the file with the :class:`EmbeddedRay` of a cluster, in the state folder."""
@@ -39,21 +40,19 @@ class EmbeddedRay:
 
     def write(self, folder: Path) -> None:
         """Write it to a state folder, atomically."""
-        aside = folder / f".{EMBEDDED}"
-        aside.write_text(json.dumps(asdict(self)), encoding="utf-8")
-        aside.replace(folder / EMBEDDED)
+        write_whole(folder / EMBEDDED, json.dumps(asdict(self)))
 
 
 def found_in(folder: Path) -> EmbeddedRay | None:
     """The embedded cluster of a state folder; None if it has none."""
     with suppress(OSError, ValueError, TypeError):
-        return EmbeddedRay(**json.loads((folder / EMBEDDED).read_text(encoding="utf-8")))
+        return EmbeddedRay(**json.loads(read_text(folder / EMBEDDED)))
     return None
 
 
 def end_raylet(pid: int) -> None:
     """Kill the process of a node of the embedded cluster, which may be frozen; its host starts the node again."""
-    _kill(pid, b"raylet")
+    host.kill_named(pid, b"raylet")
 
 
 def end_stale(folder: Path) -> None:
@@ -61,15 +60,8 @@ def end_stale(folder: Path) -> None:
     found = found_in(folder)
     if found is None:
         return
-    if found.host != os.getpid():
-        _kill(found.host, b"skedge.live.control.host")
+    if found.host != host.getpid():
+        host.kill_named(found.host, b"skedge.live.control.host")
     for pid in found.processes:
-        _kill(pid, b"ray")
-    (folder / EMBEDDED).unlink(missing_ok=True)
-
-
-def _kill(pid: int, named: bytes) -> None:
-    """Kill a process, if its command line shows that it is still the one that is meant."""
-    with suppress(OSError):  # the process has ended meanwhile
-        if named in Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" "):
-            os.kill(pid, signal.SIGKILL)
+        host.kill_named(pid, b"ray")
+    remove(folder / EMBEDDED)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from skedge.core.errors import InputError
 from skedge.live import host
+from skedge.live.durable import PRIVATE, append
 
 AUDIT = "audit.jsonl"
 
@@ -43,12 +43,8 @@ class Audit:
             "outcome": str(outcome)[:_LONGEST],
         }
         with suppress(OSError):
-            # one write with O_APPEND: lines of several threads do not mix
-            file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            try:
-                os.write(file, (json.dumps(entry) + "\n").encode())
-            finally:
-                os.close(file)
+            # one write: lines of several threads do not mix
+            append(self.path, (json.dumps(entry) + "\n").encode(), PRIVATE)
 
     def of(self, what: str, act: Callable[..., Any]) -> Callable[..., Any]:
         """`act`, wrapped to write an entry for each call: its result, or why it was refused."""

@@ -7,9 +7,7 @@ controller waits a standby, which has imported all that a controller needs and t
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +15,7 @@ from typing import IO
 
 from skedge.live import host
 from skedge.live.confinement.groups import move_into_tree
+from skedge.live.durable import read_text, remove
 from skedge.live.loopback import on_loopback
 from skedge.live.private import write_aside
 from skedge.live.stale import end_stale
@@ -38,8 +37,6 @@ WRONG = 2
 GO = b"go\n"
 """What a standby reads when it is to take over."""
 
-_Process = subprocess.Popen[bytes]
-
 
 def supervise(state: Path, lock: int) -> int:
     """Run the controller, and replace it when it dies. Returns its exit status.
@@ -50,7 +47,7 @@ def supervise(state: Path, lock: int) -> int:
     ended = host.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
-    write_aside(state / SUPERVISOR, f"{os.getpid()}\n")
+    write_aside(state / SUPERVISOR, f"{host.getpid()}\n")
     move_into_tree()
     embedded = read_settings(state).ray is None
     if embedded:
@@ -59,13 +56,14 @@ def supervise(state: Path, lock: int) -> int:
         with (state / LOG).open("ab") as log:
             status = Supervisor(state, log, ended, lock, embedded=embedded).run()
             if not embedded and status not in (0, WRONG):
-                command = [sys.executable, "-P", "-m", "skedge.live.control.sweep", str(state)]
-                subprocess.run(command, stdout=log, stderr=log, timeout=_END_S, check=False)  # noqa: S603 - our own module
+                sweep = host.Process("skedge.live.control.sweep", str(state), log=log)
+                if sweep.wait(_END_S) is None:
+                    sweep.end(0)
             return status
     finally:
         end_stale(state)
         for name in (ADDRESS, SUPERVISOR, STARTING, SOCKET):
-            (state / name).unlink(missing_ok=True)
+            remove(state / name)
 
 
 class Supervisor:
@@ -85,9 +83,9 @@ class Supervisor:
 
     def __init__(self, state: Path, log: IO[bytes], ended: host.Event, lock: int, *, embedded: bool) -> None:
         self.state, self.log, self.ended, self.lock, self.embedded = state, log, ended, lock, embedded
-        self.host: _Process | None = None
-        self.controller: _Process | None = None
-        self.standby: _Process | None = None
+        self.host: host.Process | None = None
+        self.controller: host.Process | None = None
+        self.standby: host.Process | None = None
         self.quick = {"the host of Ray": 0, "the controller": 0}
 
     def run(self) -> int:
@@ -98,18 +96,18 @@ class Supervisor:
                 if status is not None:
                     return status
                 if self.ended.wait(_LOOK_S):
-                    return 0 if self.controller is None else _end(self.controller)
+                    return 0 if self.controller is None else self.controller.end(_END_S)
         finally:
             for process in (self.standby, self.controller, self.host):
                 if process is not None:
-                    _end(process)
+                    process.end(_END_S)
 
     def _look(self) -> int | None:
         """Replace processes that have ended; the exit status if the service has to end, else None."""
         if self.embedded and (self.host is None or self.host.poll() is not None):
             served = self.controller is not None and _served(self.state, self.controller.pid)
             if self.host is not None and self._gives_up("the host of Ray", self.host, got_far=served):
-                return self.host.returncode
+                return self.host.poll()
             self.host = self._started("skedge.live.control.host")
         if self.controller is None or (status := self.controller.poll()) is not None:
             if self.controller is not None:
@@ -125,25 +123,17 @@ class Supervisor:
         """Let the standby, or a new process, be the controller."""
         ready = self.standby if self.standby is not None and self.standby.poll() is None else None
         self.controller, self.standby = ready or self._started("skedge.live.control.controller"), None
-        assert self.controller.stdin is not None  # noqa: S101 - it is a pipe
-        with suppress(OSError):  # it has ended meanwhile, which is seen next
-            self.controller.stdin.write(GO)
-            self.controller.stdin.close()
+        self.controller.tell(GO)  # if it has ended meanwhile, that is seen next
 
-    def _started(self, module: str) -> _Process:
-        return subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-P", "-m", module, str(self.state)],
-            stdin=subprocess.PIPE,
-            stdout=self.log,
-            stderr=self.log,
-            pass_fds=[self.lock] if module.endswith("controller") else [],
-        )
+    def _started(self, module: str) -> host.Process:
+        files = [self.lock] if module.endswith("controller") else []
+        return host.Process(module, str(self.state), log=self.log, files=files)
 
-    def _gives_up(self, name: str, process: _Process, *, got_far: bool) -> bool:
+    def _gives_up(self, name: str, process: host.Process, *, got_far: bool) -> bool:
         """Log that a process has ended; whether it has too often, each time before it got far."""
         self.quick[name] = 0 if got_far else self.quick[name] + 1
         with suppress(OSError):  # a full disk costs the line, not the supervisor
-            self.log.write(f"{name}, process {process.pid}, ended with status {process.returncode}\n".encode())
+            self.log.write(f"{name}, process {process.pid}, ended with status {process.poll()}\n".encode())
             self.log.flush()
         return self.quick[name] >= _TRIES or (not got_far and self.ended.wait(_PAUSE_S))
 
@@ -151,19 +141,9 @@ class Supervisor:
 def _served(state: Path, pid: int) -> bool:
     """Whether a controller got far enough to answer: it has taken its journal in again."""
     with suppress(OSError, ValueError):
-        address = json.loads((state / ADDRESS).read_text(encoding="utf-8"))
+        address = json.loads(read_text(state / ADDRESS))
         return bool(address["pid"] == pid and address["ready"])
     return False
-
-
-def _end(process: _Process) -> int:
-    """Terminate a process, and kill it after a while; returns its status."""
-    process.terminate()
-    try:
-        return process.wait(_END_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return process.wait()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 import threading
@@ -15,6 +14,8 @@ from pathlib import Path
 from types import FrameType
 
 from skedge.core.errors import SkedgeError
+from skedge.live import host as machine
+from skedge.live.durable import read_text
 from skedge.live.embedded import Embedded
 from skedge.live.gpus import Gpus
 from skedge.live.private import write_aside
@@ -29,7 +30,7 @@ _LOOK_S = 0.5
 def host(state: Path) -> int:
     """Keep the embedded cluster of a state up; returns the exit status."""
     settings, cluster = read_settings(state), load_cluster_file(state / CLUSTER).cluster
-    ended, supervisor = threading.Event(), os.getppid()
+    ended, supervisor = threading.Event(), machine.getppid()
 
     def say(what: str) -> None:
         with suppress(OSError):  # a full disk costs only the message
@@ -46,7 +47,7 @@ def host(state: Path) -> int:
         # not earlier: a signal ends a start at once
         signal.signal(signal.SIGTERM, end)
         while up.head_is_up() and not ended.wait(_LOOK_S):
-            if os.getppid() != supervisor and not _has_controller(state):
+            if machine.getppid() != supervisor and not _has_controller(state):
                 break
     finally:
         up.stop()
@@ -56,8 +57,7 @@ def host(state: Path) -> int:
 def _has_controller(state: Path) -> bool:
     """Whether a controller runs, although the supervisor has ended."""
     with suppress(OSError, ValueError):
-        os.kill(int(json.loads((state / ADDRESS).read_text(encoding="utf-8"))["pid"]), 0)
-        return True
+        return machine.runs(int(json.loads(read_text(state / ADDRESS))["pid"]))
     return False
 
 

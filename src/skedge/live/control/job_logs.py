@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from skedge.core.errors import InputError
 from skedge.core.model.escape import escaped
 from skedge.live import host
+from skedge.live.durable import append, make_folder, names_in
 
 PIECE = 2**20
 """Most bytes of one answer."""
@@ -50,7 +51,7 @@ class JobLogs:
     def __init__(self, folder: Path, most_mb: float, silent: Callable[[], bool]) -> None:
         self.folder, self.most, self.silent = folder, int(most_mb * 1e6), silent
         self._lock = host.Lock()
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
 
     def line(self, job: str, text: str) -> None:
         """Write an entry to the log of a job, with the time."""
@@ -66,18 +67,17 @@ class JobLogs:
         if self.silent():
             return
         with suppress(OSError), self._lock:  # a full disk costs only the entry
-            path.parent.mkdir(exist_ok=True)
-            if path.exists() and path.stat().st_size + len(content) > self.most // 2:
+            with suppress(FileExistsError):
+                host.disk.mkdir(path.parent)
+            if host.disk.exists(path) and _size(path) + len(content) > self.most // 2:
                 _set_aside(path)
-            with path.open("ab") as file:
-                file.write(content)
+            append(path, content)
 
     def workers(self, job: str) -> list[dict[str, Any]]:
         """The workers of a job that have printed something, and how much is kept of each."""
-        return [
-            {"worker": path.stem, "bytes": sum(part.stat().st_size for part, _ in _parts(path))}
-            for path in sorted(self._folder(job).glob("*.log"))
-        ]
+        folder = self._folder(job)
+        logs = [folder / name for name in names_in(folder) if name.endswith(".log")]
+        return [{"worker": path.stem, "bytes": sum(_size(part) for part, _ in _parts(path))} for path in logs]
 
     def read(self, job: str, worker: str = "", since: int = 0) -> LogPiece:
         """A piece of a log from byte `since` on; what is not kept any more is left out, and that is said.
@@ -108,17 +108,22 @@ def _plain(worker: str) -> str:
 
 def _parts(path: Path) -> list[tuple[Path, int]]:
     """The files of a log, in order, with the number of the first byte of each."""
-    aside = [(part, int(part.suffix[1:])) for part in path.parent.glob(f"{path.name}.*") if part.suffix[1:].isdigit()]
-    ended = max((first + part.stat().st_size for part, first in aside), default=0)
-    return [*aside, (path, ended)] if path.exists() else aside
+    parts = [path.with_name(name) for name in names_in(path.parent) if name.startswith(f"{path.name}.")]
+    aside = [(part, int(part.suffix[1:])) for part in parts if part.suffix[1:].isdigit()]
+    ended = max((first + _size(part) for part, first in aside), default=0)
+    return [*aside, (path, ended)] if host.disk.exists(path) else aside
+
+
+def _size(path: Path) -> int:
+    return host.disk.size(path) or 0
 
 
 def _set_aside(path: Path) -> None:
     """Begin a new file of a log, and remove the one before."""
     *earlier, (_, first) = _parts(path)
-    path.rename(path.with_name(f"{path.name}.{first}"))
+    host.disk.replace(path, path.with_name(f"{path.name}.{first}"))
     for part, _ in earlier:
-        part.unlink()
+        host.disk.remove(part)
 
 
 def _piece(parts: list[tuple[Path, int]], since: int) -> LogPiece:
@@ -127,7 +132,7 @@ def _piece(parts: list[tuple[Path, int]], since: int) -> LogPiece:
     at, content = max(since, first), b""
     for part, number in parts:
         if at + len(content) >= number:
-            with part.open("rb") as file:
+            with host.disk.open(part) as file:
                 file.seek(at + len(content) - number)
                 content += file.read(PIECE - len(content))
     whole = content if len(content) < PIECE else content[: content.rfind(b"\n") + 1] or content

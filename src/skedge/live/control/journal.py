@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import fields, is_dataclass
 from functools import cached_property
 from itertools import chain
@@ -75,6 +76,10 @@ class StoredEntries:
     archive: JournalArchive | None
     _known: dict[int, int]
 
+    def transaction(self) -> AbstractContextManager[sql.Connection]:
+        """A transaction on the database, committed at the end of the block; after an error its outcome is not known."""
+        return host.transaction(self.engine)
+
     def entries(self, first: int, end: int) -> list[Entry]:
         """The entries with numbers in [first, end), checked.
 
@@ -108,7 +113,7 @@ class StoredEntries:
         """The number of the oldest entry there, and the entries from it on with numbers in [first, end)."""
         rows, oldest = list[Entry](), first
         try:
-            with self.engine.begin() as at:
+            with self.transaction() as at:
                 oldest = at.execute(oldest_of(self.run)).scalar_one()
                 if oldest is None:
                     return None, []
@@ -130,7 +135,7 @@ class StoredEntries:
             If the database is damaged; it names the first entry that cannot be read.
         """
         try:
-            with self.engine.begin() as at:
+            with self.transaction() as at:
                 return [Entry(*row) for row in at.execute(query)]
         except sql.exc.DBAPIError as error:
             if not is_damaged(error):
@@ -221,9 +226,9 @@ class SqlJournal(StoredEntries):
             self.engine = connected(url)
             file = self.engine.url.database if self.engine.dialect.name == "sqlite" else None
             tip = last_written(Path(file)) if file else None
-            with self.engine.begin() as at:
+            with self.transaction() as at:
                 (check_version if reading else create_tables)(at)
-            with self.engine.begin() as at:
+            with self.transaction() as at:
                 self.run, self.about = _new(at, about) if about is not None else _newest(at, of)
         except (sql.exc.SQLAlchemyError, VersionError, ValueError, TypeError) as error:
             raise _unopened(url, error) from error
@@ -275,14 +280,14 @@ class SqlJournal(StoredEntries):
         DamagedError
             If one of them is damaged.
         """
-        with self.engine.begin() as at:
+        with self.transaction() as at:
             oldest = at.execute(oldest_of(self.run)).scalar_one()
         if self.archive is None or oldest is None or oldest >= end:
             return
         self.archive.add(self.entries(oldest, end))
         for low in range(oldest, end, _AT_ONCE):
             some = (ENTRIES.c.number >= low) & (ENTRIES.c.number < min(low + _AT_ONCE, end))
-            with self.engine.begin() as at:
+            with self.transaction() as at:
                 at.execute(ENTRIES.delete().where((ENTRIES.c.run == self.run) & some & (ENTRIES.c.kind != ASIDE)))
 
     # -- writing -------------------------------------------------------------------------------------------------
@@ -340,7 +345,7 @@ class SqlJournal(StoredEntries):
         return True
 
     def _insert(self, entry: Entry) -> None:
-        with self.engine.begin() as at:
+        with self.transaction() as at:
             at.execute(ENTRIES.insert(), {"run": self.run, **entry._asdict()})
 
     def _is_gone(self) -> bool:

@@ -8,13 +8,14 @@ the database counts.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import polars as pl
 
 from skedge.core.errors import InputError
-from skedge.live.durable import make_folder, put_in_place
+from skedge.live.durable import make_folder, names_in, read, write_whole
 
 from .journal_chain import DamagedError, Entry
 
@@ -45,13 +46,14 @@ class JournalArchive:
         """Write entries, in the order of their numbers, as one file; it is on the disk when this returns."""
         make_folder(self.folder, 0o700)
         name = f"{self.run}-{entries[0].number:012}-{entries[-1].number:012}.parquet"
-        aside = self.folder / f"{name}.partial"
-        pl.DataFrame(entries, _COLUMNS, orient="row").write_parquet(aside, metadata=_NOTES)
-        put_in_place(aside, self.folder / name)
+        file = io.BytesIO()
+        pl.DataFrame(entries, _COLUMNS, orient="row").write_parquet(file, metadata=_NOTES)
+        write_whole(self.folder / name, file.getvalue())
 
     def files(self) -> list[tuple[int, int, Path]]:
         """(first, last, path) of the files, in order; these are numbers of entries."""
-        paths = sorted(self.folder.glob(f"{self.run}-*.parquet"))
+        names = (name for name in names_in(self.folder) if name.startswith(f"{self.run}-"))
+        paths = [self.folder / name for name in names if name.endswith(".parquet")]
         numbers = ([int(part) for part in path.stem.split("-")[1:]] for path in paths)
         return [(first, last, path) for (first, last), path in zip(numbers, paths, strict=True)]
 
@@ -96,7 +98,7 @@ def read_rows(path: Path) -> list[tuple[int, int, str, str, int]]:
         If it cannot be read.
     """
     try:
-        return pl.read_parquet(path).rows()
+        return pl.read_parquet(io.BytesIO(read(path))).rows()
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException, UnicodeError) as error:
         raise InputError(f"{path} cannot be read: {error}") from error
 

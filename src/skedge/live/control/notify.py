@@ -22,6 +22,7 @@ from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND
 from skedge.core.model.wording import did_you_mean
 from skedge.live import host
+from skedge.live.durable import read_text
 from skedge.live.private import write_aside
 
 from .metrics import preempted
@@ -167,7 +168,7 @@ def read_receivers(state: Path) -> list[Receiver]:
     """
     path = state / NOTIFY
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
+        rows = json.loads(read_text(path))
         return [Receiver(**{**row, "on": tuple(row["on"])}) for row in rows]
     except FileNotFoundError:
         return []

@@ -8,13 +8,15 @@ some are deleted, the next one has their jobs again. ``skedge record`` does not 
 
 from __future__ import annotations
 
-import shutil
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from skedge.core.record.record_fields import labels
+from skedge.live import host
+from skedge.live.durable import make_folder, names_in, put_in_place, read, remove, write_whole
 
 if TYPE_CHECKING:
     from .service import Service
@@ -38,16 +40,19 @@ def add_part(service: Service, folder: Path, number: int) -> None:
     if not left:
         return
     aside = folder / f".{number:012}"
-    shutil.rmtree(aside, ignore_errors=True)  # of a process that was killed
-    aside.mkdir(mode=0o700, parents=True)
+    for name in names_in(aside):  # of a process that was killed
+        remove(aside / name)
+    make_folder(aside, 0o700)
     for name, table in service.record().schedule.tables().items():
         if "job" in table.columns:
             of = table.filter(pl.col("job").is_in(left))
             if name == "jobs":
                 ids = service.kernel.scenario.jobs.ids
                 of = of.with_columns(name=pl.Series([ids[job] for job in of["job"]], dtype=pl.String))
-            of.write_parquet(aside / f"{name}.parquet", metadata=labels(name))
-    aside.replace(folder / f"{number:012}")
+            file = io.BytesIO()
+            of.write_parquet(file, metadata=labels(name))
+            write_whole(aside / f"{name}.parquet", file.getvalue())
+    put_in_place(aside, folder / f"{number:012}")
 
 
 def _left(service: Service) -> set[int]:
@@ -57,5 +62,6 @@ def _left(service: Service) -> set[int]:
 
 def _written(folder: Path) -> set[int]:
     """Numbers of the jobs in the parts so far."""
-    parts = sorted(folder.glob("[0-9]*/jobs.parquet"))
-    return {job for part in parts for job in pl.read_parquet(part, columns=["job"])["job"]}
+    parts = (folder / name / "jobs.parquet" for name in names_in(folder) if name[0].isdigit())
+    files = [io.BytesIO(read(part)) for part in parts if host.disk.exists(part)]
+    return {job for file in files for job in pl.read_parquet(file, columns=["job"])["job"]}

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from skedge.core.errors import InputError
 from skedge.live.confinement.confinement import CONFINED, Confinement, confinement_of
+from skedge.live.durable import read_text
 from skedge.live.private import write_aside
 
 from .limits import Limits
@@ -93,7 +94,7 @@ def read_settings(state: Path) -> Settings:
         If `state` holds no service's state.
     """
     try:
-        kept = json.loads((state / SETTINGS).read_text(encoding="utf-8"))
+        kept = json.loads(read_text(state / SETTINGS))
         limits = kept.get("limits", {})
         limits["allow"] = tuple(limits.get("allow", ()))
         jobs = {"jobs": confinement_of(kept["jobs"])} if "jobs" in kept else {}

@@ -17,7 +17,6 @@ import io
 import json
 import pickle
 import platform
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ import skedge
 from skedge.core.model.scenario import Scenario
 from skedge.core.policy import Policy
 from skedge.live import host
+from skedge.live.durable import read
 from skedge.live.private import write_aside
 
 from .journal import SqlJournal
@@ -50,6 +50,9 @@ _EVERY = 5000
 
 _LOOK_S = 1.0
 """Pause between two looks at the journal's length, or at the process that makes a snapshot [s]."""
+
+_END_S = 30.0
+"""How long the process that makes a snapshot may take to end [s]."""
 
 _NO_STATE: Mapping[str, frozenset[str]] = {
     "kernel": frozenset({"_columns"}),
@@ -107,10 +110,10 @@ def newest(path: Path, scenario: Scenario, policy: Policy, journal: SqlJournal) 
     journal
         The service's journal, before it is replayed.
     """
-    if not path.exists():
+    if not host.disk.exists(path):
         return None
     try:
-        head, _, state = path.read_bytes().partition(b"\n")
+        head, _, state = read(path).partition(b"\n")
         made = json.loads(head)
         wrong = _wrong(made, state, _key(scenario, policy, journal), journal)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
@@ -230,16 +233,16 @@ class Snapshots(host.Thread):
                 self._make()
 
     def _make(self) -> None:
-        process = subprocess.Popen([sys.executable, "-P", "-m", _PROCESS, str(self.state)])  # noqa: S603 - our own module
-        while process.poll() is None:
+        process = host.Process(_PROCESS, str(self.state))
+        while (status := process.poll()) is None:
             if self.ended.wait(_LOOK_S):
-                process.terminate()
-        if process.returncode == 0:
+                process.end(_END_S)
+        if status == 0:
             self._shrink()
 
     def _shrink(self) -> None:
         """Archive what is before the snapshot; what hinders that now is tried again with the next one."""
-        head = (self.state / SNAPSHOT).read_bytes().partition(b"\n")[0]
+        head = read(self.state / SNAPSHOT).partition(b"\n")[0]
         try:
             self.journal.shrink(json.loads(head)["next"][0])
         except DamagedError as error:

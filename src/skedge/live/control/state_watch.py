@@ -8,13 +8,13 @@ journal's last entry, read anew from the disk, the one that was written? If not,
 from __future__ import annotations
 
 import errno
-import os
 from contextlib import suppress
 from pathlib import Path
 
 import sqlalchemy as sql
 
 from skedge.live import host
+from skedge.live.durable import PRIVATE, remove
 
 from .journal import SqlJournal
 from .journal_chain import DamagedError, Entry
@@ -76,7 +76,7 @@ def read_back(journal: SqlJournal) -> None:
         return
     apart = connected(journal.url, poolclass=sql.NullPool)  # what a connection has read once it may not read again
     try:
-        with apart.begin() as at:
+        with host.transaction(apart) as at:
             row = at.execute(of_run(journal.run, ENTRIES.c.number == written.number)).first()
     except sql.exc.DBAPIError as error:
         if is_damaged(error):
@@ -87,16 +87,14 @@ def read_back(journal: SqlJournal) -> None:
 
 
 def _write(probe: Path) -> None:
-    handle = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        os.write(handle, b"\n")
-    finally:
-        os.close(handle)
-        probe.unlink(missing_ok=True)
+    with host.disk.open(probe, "w", PRIVATE) as file:
+        try:
+            file.write(b"\n")
+        finally:
+            remove(probe)
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
     with suppress(OSError):
-        found = os.stat(folder)
-        return found.st_dev, found.st_ino
+        return host.disk.stamp(folder)[:2]
     return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -172,7 +171,7 @@ class Submissions:
         if wrong:
             raise BusyError(f"read-only: {wrong}; jobs are taken again when that is over")
         try:
-            left = shutil.disk_usage(self.folder).free / 1e6
+            left = host.disk.free(self.folder) / 1e6
         except OSError as error:
             raise BusyError(f"read-only: {self.folder}: {error.strerror}") from error
         if left < self.limits.free_mb:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from skedge.core.errors import InputError
+from skedge.live.durable import read_text
 from skedge.live.private import write_aside
 from skedge.scenario.file import load_cluster_file
 
@@ -107,7 +108,7 @@ def read_tokens(state: Path) -> list[Token]:
     """
     path = state / TOKENS
     try:
-        return [Token(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
+        return [Token(**row) for row in json.loads(read_text(path))]
     except FileNotFoundError:
         return []
     except (TypeError, ValueError) as error:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from skedge.live import host
+
 Content = TypeVar("Content")
 
 
@@ -22,16 +24,15 @@ class Watched(Generic[Content]):
 
     def __init__(self, path: Path, read: Callable[[], Content]) -> None:
         self._path, self._read = path, read
-        self._stamp: tuple[int, int] | None = None
+        self._stamp: tuple[int, int, int] | None = None
 
     @property
     def content(self) -> Content:
         """The content as of now."""
         try:
-            found = self._path.stat()
-            stamp = (found.st_mtime_ns, found.st_ino)
+            stamp = host.disk.stamp(self._path)
         except FileNotFoundError:
-            stamp = (0, 0)
+            stamp = (0, 0, 0)
         if stamp != self._stamp:
             self._content, self._stamp = self._read(), stamp
         return self._content

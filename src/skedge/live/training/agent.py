@@ -8,7 +8,6 @@ mini-batch.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from skedge.live import host
 from skedge.live.confinement.confinement import TRUSTED, Confinement
-from skedge.live.durable import make_folder, put_in_place
+from skedge.live.durable import make_folder, names_in, put_in_place, read, remove, write_piece
 
 from .apart import Children
 from .child import LIMIT_S, Ack
@@ -102,14 +101,13 @@ class Agent:
         path = self._path(job, chunk)
         make_folder(path.parent)
         aside = path.with_suffix(f".{'-'.join(map(str, attempt))}.partial")
-        with open(aside, "wb" if offset == 0 else "r+b") as file:
-            file.seek(offset)
-            file.write(piece)
+        write_piece(aside, offset, piece)
         if last:
             whole(aside)
             put_in_place(aside, path)
-            for other in path.parent.glob(f"{path.stem}.*.partial"):  # of attempts that were given up, or begin anew
-                other.unlink(missing_ok=True)
+            for name in names_in(path.parent):
+                if name.startswith(f"{path.stem}.") and name.endswith(".partial"):
+                    remove(path.with_name(name))  # of an attempt that was given up, or begins anew
         return offset + len(piece)
 
     def contents(self, job: str, chunks: tuple[int, ...]) -> list[bytes]:
@@ -123,12 +121,12 @@ class Agent:
         paths = [self._path(job, chunk) for chunk in chunks]
         for path in paths:
             whole(path)
-        return [path.read_bytes() for path in paths]
+        return [read(path) for path in paths]
 
     def drop(self, job: str, chunks: tuple[int, ...]) -> None:
         """Remove chunks that were moved to another server."""
         for chunk in chunks:
-            self._path(job, chunk).unlink(missing_ok=True)
+            remove(self._path(job, chunk))
 
     def gradient(
         self,
@@ -185,12 +183,12 @@ class Agent:
             for key in [key for key in self.computing if key[0] == job]:
                 self.computing.pop(key).left = True
         self.children.forget(job)
-        for path in (self.folder / job).glob("*"):
-            path.unlink(missing_ok=True)
+        for name in names_in(self.folder / job):
+            remove(self.folder / job / name)
 
     def pid(self) -> int:
         """Process id; an answer also shows that the agent is up."""
-        return os.getpid()
+        return host.getpid()
 
     def _path(self, job: str, chunk: int) -> Path:
         return self.folder / job / f"{chunk:06d}.pt"

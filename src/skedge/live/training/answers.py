@@ -12,7 +12,6 @@ from skedge.live import host
 
 from .child import EndedError, JobError, Printed, StalledError
 from .ps import NotLoadedError
-from .ray_errors import CallError, FailedError, GoneError, answer, translated
 from .round_clock import SLOW_S
 from .watch import WATCH
 
@@ -111,9 +110,7 @@ class Asked:
 
     def comes(self) -> bool:
         """Whether its answer is not there yet."""
-        import ray  # noqa: PLC0415 - Ray is an extra
-
-        return not ray.wait([self.ack], timeout=0)[0]
+        return not host.ready([self.ack], 0)[0]
 
 
 def _with(error: EndedError | StalledError, message: str) -> JobError:
@@ -178,7 +175,7 @@ class Answers:
         Parameters
         ----------
         ref
-            Ray's reference to the answer.
+            Reference to the answer.
         server
             Where the process is; the wait ends when that server is out of service. None: no server is watched.
         deadline
@@ -191,19 +188,16 @@ class Answers:
         TrainingError
             If the job's own code fails.
         """
-        import ray  # noqa: PLC0415 - Ray is an extra
-
         deadline = host.monotonic() + SLOW_S if deadline is None else deadline
         try:
-            with translated():
-                while not ray.wait([ref], timeout=min(_LOOK_S, max(deadline - host.monotonic(), 0.01)))[0]:
-                    if server in self.out or host.monotonic() > deadline:
-                        return None
-            return self._heard(answer(ref))
-        except FailedError as error:
+            while not host.ready([ref], min(_LOOK_S, max(deadline - host.monotonic(), 0.01)))[0]:
+                if server in self.out or host.monotonic() > deadline:
+                    return None
+            return self._heard(host.answer(ref))
+        except host.FailedError as error:
             return self._failed(error.cause, server, about)
-        except CallError as error:
-            self.gone = self.gone or isinstance(error, GoneError)
+        except host.CallError as error:
+            self.gone = self.gone or isinstance(error, host.GoneError)
             if server is not None and server not in self.out:
                 self.line(f"a process on {self.servers[server]} was lost: what it was asked for is done again")
             return None

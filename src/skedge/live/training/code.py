@@ -19,7 +19,8 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path, PurePosixPath
 
 from skedge.core.errors import InputError, TrainingError
-from skedge.live.durable import make_folder, write_whole
+from skedge.live import host
+from skedge.live.durable import make_folder, read, write_whole
 
 CODE = "code"
 """Name of the archives' folder in a state folder and in a run folder."""
@@ -116,7 +117,7 @@ class Codes:
         """Store an archive, whole and durably; returns its name."""
         name = digest(code)
         path = self._path(name)
-        if not path.exists():
+        if not host.disk.exists(path):
             make_folder(self.folder)
             write_whole(path, code)
         return name
@@ -131,7 +132,7 @@ class Codes:
         """
         path = self._path(name)
         try:
-            code = path.read_bytes()
+            code = read(path)
         except OSError as error:
             raise InputError(f"train.code: {name}: is not kept at {path}: {error.strerror}") from error
         if digest(code) != name:

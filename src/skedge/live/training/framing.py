@@ -6,6 +6,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from skedge.core.errors import TrainingError
+from skedge.live.durable import read
 
 _SIZE = 16
 
@@ -30,7 +31,7 @@ def whole(path: Path) -> bytes:
         If it is missing or damaged.
     """
     try:
-        frame = path.read_bytes()
+        frame = read(path)
     except OSError as error:
         raise TrainingError(f"chunk file {path}: {error.strerror}") from error
     content = unframed(frame)

@@ -17,7 +17,6 @@ from .answers import DEATHS, died
 from .apart import Children, sent
 from .child import LIMIT_S, Ack, EndedError, Printed
 from .program import Program
-from .ray_errors import CallError, FailedError, answer, translated
 from .watch import PREPARE_S
 
 _PATIENCE_S, _LOST_S = 0.2, 120.0
@@ -86,7 +85,7 @@ class Calls:
     """
 
     def __init__(self, actor: Any, limit_s: float = LIMIT_S, prepare_s: float = PREPARE_S) -> None:
-        self.actor, self.limits = actor, {"limit_s": limit_s, "prepare_s": prepare_s}
+        self.actor, self.limits = actor, dict[str, Any](limit_s=limit_s, prepare_s=prepare_s)
 
     def contents(
         self,
@@ -169,11 +168,10 @@ class Calls:
         packed, deaths, until = sent(program), 0, 0.0
         while True:
             try:
-                with translated():
-                    ref = self.actor.ask.remote(method, packed, *given, **self.limits)
-                found: tuple[Ack, bytes] = answer(ref)
-            except CallError as error:
-                cause = error.cause if isinstance(error, FailedError) else None
+                ref = host.call(self.actor, "ask", method, packed, *given, **self.limits)
+                found: tuple[Ack, bytes] = host.answer(ref)
+            except host.CallError as error:
+                cause = error.cause if isinstance(error, host.FailedError) else None
                 hear(getattr(cause, "printed", ()))
                 if isinstance(cause, TrainingError):
                     raise cause from None

@@ -29,11 +29,9 @@ class Lasting:
 
     prefix: str = ""
 
-    def options(self, *parts: object) -> dict[str, Any]:
-        """Options of the actor with this name; the one that there is is taken."""
-        if not self.prefix:
-            return {}
-        return {"name": "/".join(map(str, (self.prefix, *parts))), "lifetime": "detached", "get_if_exists": True}
+    def name(self, *parts: object) -> str:
+        """Name of an actor; empty without a prefix."""
+        return "/".join(map(str, (self.prefix, *parts))) if self.prefix else ""
 
 
 @dataclass(frozen=True)
@@ -66,16 +64,9 @@ class PSPlaces:
 
     def start(self, server: int, number: int) -> Any:
         """The process of a server with this number, which is started if there is none."""
-        import ray  # noqa: PLC0415 - Ray is an extra
-
         name = self.servers[server]
-        made = ray.remote(PSActor).options(**on_server(name), **self.lasting.options("ps", name, number))
-        return made.remote(self.url, self.watch, replace(self.confinement, group=name))
-
-
-def on_server(name: str) -> dict[str, Any]:
-    """Options of an actor on a server, found by its node's label."""
-    return {"num_cpus": 0, "label_selector": {"server": name}, "max_restarts": -1}
+        on = host.ActorOptions(name, self.lasting.name("ps", name, number))
+        return host.start_actor(PSActor, self.url, self.watch, replace(self.confinement, group=name), on=on)
 
 
 class Processes:
@@ -117,7 +108,7 @@ class Processes:
 
     def release(self, server: int, actor: Any, life: Life) -> None:
         """Return the process of a parameter server, loaded in `life`; it stays warm for the next job."""
-        actor.unload.remote(life)
+        host.call(actor, "unload", life)
         with self.returned:
             self.idle[server].append(actor)
             self.returned.notify_all()
@@ -125,4 +116,4 @@ class Processes:
     def clear(self, controllers: int) -> None:
         """Release what parameter servers still hold for jobs of a coach that was lost, of an earlier controller."""
         for actor in (actor for idle in self.idle.values() for actor in idle):
-            actor.unload.remote(Life(controllers))
+            host.call(actor, "unload", Life(controllers))

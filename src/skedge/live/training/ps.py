@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from skedge.live import host
@@ -35,7 +34,7 @@ class PSActor:
 
     def warm(self) -> int:
         """Answer when the actor is up; returns the process id."""
-        return os.getpid()
+        return host.getpid()
 
     def load(self, job: str, program: bytes, life: Life) -> tuple[Ack, bytes]:
         """Serve `job` from its newest whole checkpoint, or from the start if there is none.

@@ -98,13 +98,13 @@ class PSProcess:
         """Load the job's newest checkpoint and adopt its progress; returns success."""
         # a new life per load: what a process that was given up still writes counts as older
         self.life = self.engine.life(self.controllers())
-        ack, self.state = self.actor.load.options(num_returns=2).remote(self.job, self.sent, self.life)
+        ack, self.state = host.call(self.actor, "load", self.job, self.sent, self.life, returns=2)
         began = host.monotonic()
         late_s = self.answers.blame.watch.prepare_s + SLOW_S
         answer = self.answers.of(ack, self.server, began + late_s)
         if answer is None:
             if host.monotonic() - began > late_s:
-                _end(self.actor)
+                host.kill(self.actor)  # it does not answer, and is started anew
             self.release()
             return False
         self.answers.gone = False
@@ -115,7 +115,7 @@ class PSProcess:
 
     def apply(self, gradients: list[Any], deadline: float) -> list[int] | None:
         """Update once; returns the progress of all chunks then, or None if the process is lost or late."""
-        ack, state = self.actor.apply.options(num_returns=2).remote(self.job, self.life, self.version, *gradients)
+        ack, state = host.call(self.actor, "apply", self.job, self.life, self.version, *gradients, returns=2)
         answer = self.answers.of(ack, self.server, deadline)
         if answer is None:
             return None
@@ -166,14 +166,14 @@ class PSProcess:
 
     def losses(self) -> Any:
         """Losses of all updates; None if the process is lost."""
-        return self.answers.of(self.actor.losses.remote(self.job, self.life), self.server)
+        return self.answers.of(host.call(self.actor, "losses", self.job, self.life), self.server)
 
     def _saved(self) -> bool:
         """Have a checkpoint written; False if the process is lost, or the job was loaded in a later life elsewhere."""
         # noted before the call: a disk that fails is not asked again at once
         self.saved_at = host.monotonic()
         try:
-            saved = self.answers.of(self.actor.save.remote(self.job, self.life), self.server)
+            saved = self.answers.of(host.call(self.actor, "save", self.job, self.life), self.server)
         except OutlivedError as error:
             self.outlived += 1
             if self.outlived > _TRIES:
@@ -184,10 +184,3 @@ class PSProcess:
             return False
         self.outlived, self.saved = 0, saved
         return True
-
-
-def _end(actor: Any) -> None:
-    """Kill the process of a parameter server that does not answer; Ray restarts it."""
-    import ray  # noqa: PLC0415 - Ray is an extra
-
-    ray.kill(actor, no_restart=False)

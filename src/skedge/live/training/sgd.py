@@ -28,6 +28,7 @@ from .batches import Loaded, samples_in, seed_all
 from .batches import seed_of as _seed
 from .device import CPU, moved
 from .failures import told
+from .ledger import Ledger
 from .program import Program
 from .training import Data, State, Training
 
@@ -219,27 +220,18 @@ def progress_in(saved: bytes) -> list[int]:
     return [int(done) for done in kept["progress"]]
 
 
-class ParameterServer:
-    """The parameters of one job, and the progress of each of its chunks.
-
-    Attributes
-    ----------
-    version
-        Number of updates so far.
-    progress
-        Mini-batches of each chunk that are in the parameters.
-    """
+class ParameterServer(Ledger):
+    """The parameters of one job, and which mini-batches are in them."""
 
     def __init__(self, program: Program) -> None:
-        self.program, self.training, self.module = program, program.make(), program.module()
+        super().__init__(program)
+        self.training, self.module = program.make(), program.module()
         seed_all(_seed(program.seed))
         self.model = self.training.model()
         self.optimizer = self.training.optimizer(self.model.parameters())
         self.scheduler = None if self.training.scheduler is None else self.training.scheduler(self.optimizer)
         if isinstance(self.scheduler, ReduceLROnPlateau):
             raise TrainingError("its scheduler is a ReduceLROnPlateau, which needs a metric at each step; take another")
-        self.version = 0
-        self.progress = [0] * program.chunks
         self.losses: list[tuple[int, float]] = []
 
     def state(self) -> State:
@@ -249,13 +241,10 @@ class ParameterServer:
     def apply(self, version: int, contributions: Sequence[Contribution]) -> int:
         """Update once by the mean of the new gradients, and count them; returns the new version.
 
-        Mini-batches are weighted by their samples, so a round is one step on the union of its mini-batches. A repeated
-        call changes nothing, as its version has passed. A contribution that is not its chunk's next mini-batch is
-        ignored.
+        Mini-batches are weighted by their samples, so a round is one step on the union of its mini-batches. Those that
+        do not count (:meth:`.ledger.Ledger.new`) are ignored.
         """
-        if version != self.version:
-            return self.version
-        new = [c for c in contributions if self.progress[c.chunk] == c.step < self.program.steps]
+        new = self.new(version, contributions)
         if not new:
             return self.version
         self.optimizer.zero_grad(set_to_none=True)
@@ -273,10 +262,8 @@ class ParameterServer:
             else:
                 buffer.copy_(torch.stack([c.buffers[name] for c in new]).amax(dim=0))
         before = sum(self.progress) // self.program.chunks
-        for c in new:
-            self.progress[c.chunk] += 1
+        self.count(new)
         self._follow_schedule(sum(self.progress) // self.program.chunks - before)
-        self.version += 1
         self.losses.append((self.version, sum(c.loss * c.samples for c in new) / total))
         return self.version
 

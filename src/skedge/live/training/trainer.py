@@ -22,7 +22,6 @@ from .directed import Directed
 from .processes import Processes
 from .program import Program
 from .ps_process import PSProcess
-from .ray_errors import CallError, translated
 from .round_clock import SLOW_S
 from .team import Team
 
@@ -82,9 +81,8 @@ class Trainer(Directed):
         try:
             while (teams := self._next_teams()) is not None:
                 try:
-                    with translated():
-                        self._step(teams)
-                except CallError as error:  # a call could not even be made, as there is no room for its arguments
+                    self._step(teams)
+                except host.CallError as error:  # a call could not even be made, as there is no room for its arguments
                     self.line(f"a call cannot be made, and is tried again: {error}")
                     self.closed.wait(_PATIENCE_S)
         except TrainingError as error:
@@ -97,7 +95,7 @@ class Trainer(Directed):
     def _step(self, teams: dict[int, Team]) -> None:
         """Give up the parameter server, or train a round and save."""
         if self.ps.sent is None:
-            self.ps.sent = _shared(sent(self.program))
+            self.ps.sent = host.put(sent(self.program))
         if (site := self._place()) is None:
             self.ps.give_up()
         elif not self.ps.move(site):
@@ -243,9 +241,9 @@ class Trainer(Directed):
         return asked
 
     def _asked(self, number: int, team: Team, chunk: int) -> Asked:
-        call = self.processes.agents[team.server].gradient.options(num_returns=2)
-        step, limits = self.teams.progress[chunk], self.answers.limits(chunk)
-        ack, brought = call.remote(self.job_name, self.ps.sent, chunk, step, self.ps.state, limits)
+        agent, step, limits = self.processes.agents[team.server], self.teams.progress[chunk], self.answers.limits(chunk)
+        given = self.job_name, self.ps.sent, chunk, step, self.ps.state, limits
+        ack, brought = host.call(agent, "gradient", *given, returns=2)
         return Asked(number, team.server, chunk, step, self.ps.version, ack, brought)
 
     def _answer(self, asked: Asked, deadline: float) -> Any:
@@ -263,7 +261,7 @@ class Trainer(Directed):
     def _give_up(self, number: int) -> None:
         """End the late mini-batches of a team that leaves: its lanes are for others."""
         for late in [late for late in self.late.values() if late.team == number]:
-            self.processes.agents[late.server].end.remote(self.job_name, (late.chunk,))
+            host.call(self.processes.agents[late.server], "end", self.job_name, (late.chunk,))
             del self.late[late.chunk]
 
     def _updated(self, progress: list[int], teams: dict[int, Team], losses: list[float]) -> None:
@@ -332,10 +330,3 @@ class Trainer(Directed):
 
 def _unheard(_: Note) -> None:
     """Ignores a note."""
-
-
-def _shared(content: bytes) -> Any:
-    """A reference to `content` in Ray's object store, so that it is not sent with each call."""
-    import ray  # noqa: PLC0415 - Ray is an extra
-
-    return ray.put(content)

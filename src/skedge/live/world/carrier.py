@@ -9,7 +9,6 @@ from skedge.live import host
 from skedge.live.training.checkpoint import is_full
 from skedge.live.training.child import Printed
 from skedge.live.training.labels import warning
-from skedge.live.training.ray_errors import CallError, FailedError, answer, translated
 
 from .inputs import Report, Uploaded
 from .uploads import Transport
@@ -105,9 +104,9 @@ class Carrier(host.Thread):
         if self.source is None:
             return []
         try:
-            found: list[Any] = answer(self.source.contents.remote(self.job, self.upload.chunks), _PIECE_S)
+            found: list[Any] = host.answer(host.call(self.source, "contents", self.job, self.upload.chunks), _PIECE_S)
             return list(zip(self.upload.chunks, found, strict=True))
-        except CallError:
+        except host.CallError:
             return []
 
     def _stored(self, chunk: int, offset: int, piece: bytes, *, last: bool) -> bool:
@@ -121,12 +120,12 @@ class Carrier(host.Thread):
         while self._wanted():
             try:
                 self._store(chunk, offset, piece, last=last)
-            except FailedError as error:
+            except host.FailedError as error:
                 if not is_full(error.cause):
                     return self._refused(chunk, error)
                 self._say(f"chunk {chunk} waits for its server, whose disk is full")
                 host.sleep(_FULL_S)
-            except CallError:
+            except host.CallError:
                 return False
             else:
                 self.waits = False
@@ -137,11 +136,10 @@ class Carrier(host.Thread):
     def _store(self, chunk: int, offset: int, piece: bytes, *, last: bool) -> None:
         # a writer that was late, or a controller that was frozen, may still write: each attempt has a file of its own
         attempt = (self.controller, self.upload.number, self.attempts)
-        with translated():
-            stored = self.agent.store.remote(self.job, chunk, offset, piece, last=last, attempt=attempt)
-        answer(stored, _PIECE_S)
+        stored = host.call(self.agent, "store", self.job, chunk, offset, piece, last=last, attempt=attempt)
+        host.answer(stored, _PIECE_S)
 
-    def _refused(self, chunk: int, error: FailedError) -> bool:
+    def _refused(self, chunk: int, error: host.FailedError) -> bool:
         """Note an attempt that the server's disk has refused: False."""
         self.failures += 1
         if self.failures > _FAILURES:

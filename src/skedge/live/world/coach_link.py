@@ -19,7 +19,6 @@ from skedge.live.training.assignment import (
     Note,
     UnattachedError,
 )
-from skedge.live.training.ray_errors import CallError, FailedError, answer, translated
 
 from .inputs import Report
 
@@ -70,12 +69,10 @@ class CoachThere:
             If its process is lost or does not answer.
         """
         try:
-            with translated():
-                ref = getattr(self.actor, method).remote(*given)
-            return answer(ref, _ANSWER_S)
-        except FailedError as error:
+            return host.answer(host.call(self.actor, method, *given), _ANSWER_S)
+        except host.FailedError as error:
             raise error.cause from None
-        except CallError as error:
+        except host.CallError as error:
             raise CoachLostError(str(error)) from error
 
 

@@ -72,8 +72,10 @@ class Inbox:
 
     def begin(self) -> None:
         """Begin as the first controller; that is journaled before it attaches, so the next one has a higher number."""
+        # the machine's clock may have been set back since the run was begun: that of the run would stand still so long
+        self.away = min(self.elapsed(), 0)
         if self.journal is not None and self.world.engine.acts:
-            self.journal.take(0, to_json(Resumed(lost=False)))
+            self.journal.take(0, to_json(Resumed(self.away, lost=False)))
             self.resumed += 1
         self.world.trainers.go_on()  # nothing trains yet: there is nothing to take in
 

@@ -59,7 +59,7 @@ _RAY = -1
 
 
 class NoEngine:
-    """Null engine for a run that is only rebuilt: its agents ignore every call."""
+    """Null engine for a run that is only rebuilt: it asks no process for anything."""
 
     emulates = True
     acts = False
@@ -69,14 +69,17 @@ class NoEngine:
     limits = WATCH
 
     def __init__(self, servers: int) -> None:
-        self.agents: dict[int, Any] = dict.fromkeys(range(servers), self)
-        self.forget, self.drop, self.maker = self, self, Calls(self)
+        self.agents: dict[int, Any] = dict.fromkeys(range(servers))
+        self.maker = Calls(None)
 
     def coach(self) -> None:
         """None: nothing trains."""
 
-    def remote(self, *_: Any) -> None:
-        """Ignores the call."""
+    def forget(self, job: str) -> None:
+        """Does nothing: no agent keeps anything of a job."""
+
+    def drop(self, server: int, job: str, chunks: tuple[int, ...]) -> None:
+        """Does nothing: no agent keeps chunks."""
 
     def watch(self, tell: Callable[[int, str], None]) -> None:
         """Does nothing: no server changes during a rebuild."""
@@ -272,8 +275,7 @@ class RayWorld:
         if finished:
             self.trainers.unmeasured.add(job)
         self.trainers.retire(job)
-        for agent in self.engine.agents.values():
-            agent.forget.remote(self.scenario.jobs.ids[job])
+        self.engine.forget(self.scenario.jobs.ids[job])
 
     def _server_changed(self, server: int, what: str) -> None:
         """Callback of the engine, once per change; changes during a rebuild are processed after it."""

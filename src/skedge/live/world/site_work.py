@@ -139,7 +139,7 @@ class SiteWork:
         """Process a complete upload: teams that wait for its chunks may start."""
         if done.source is not None and not self.world.inbox.rebuilding and not self.world.out.get(done.source):
             name = self.world.scenario.jobs.ids[done.job]
-            self.world.engine.agents[done.source].drop.remote(name, done.chunks)
+            self.world.engine.drop(done.source, name, done.chunks)
         for (job, number), work in self.open.items():
             if job == done.job and done.number in work.awaits:
                 work.awaits.discard(done.number)

@@ -1,0 +1,55 @@
+"""Which mini-batches are in the parameters of a job: the rule by which each counts exactly once, without arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from .program import Program
+
+
+class Minibatch(Protocol):
+    """A mini-batch: its chunk, and its number in it, counted over all epochs from 0."""
+
+    @property
+    def chunk(self) -> int:
+        """The chunk."""
+
+    @property
+    def step(self) -> int:
+        """The number of the mini-batch."""
+
+
+M = TypeVar("M", bound=Minibatch)
+
+
+class Ledger:
+    """The mini-batches that are in the parameters of one job.
+
+    Attributes
+    ----------
+    version
+        Number of updates so far.
+    progress
+        Mini-batches of each chunk that are in the parameters.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.version, self.progress = 0, [0] * program.chunks
+
+    def new(self, version: int, brought: Sequence[M]) -> list[M]:
+        """Those of the mini-batches that an update by gradients at a version counts.
+
+        None if the version has passed, so a repeated call changes nothing; and only those that are their chunk's next
+        one.
+        """
+        if version != self.version:
+            return []
+        return [one for one in brought if self.progress[one.chunk] == one.step < self.program.steps]
+
+    def count(self, new: Sequence[Minibatch]) -> None:
+        """Count an update by these mini-batches."""
+        for one in new:
+            self.progress[one.chunk] += 1
+        self.version += 1

@@ -1,0 +1,240 @@
+"""Processes of jobs without PyTorch: the parameters of a job are the list of the mini-batches that they hold.
+
+A gradient is the name of its mini-batch. The parameter server counts by the shipped rule
+(:class:`skedge.live.training.ledger.Ledger`). Each content is checked where it is used, so that none of another job or
+chunk gets into the parameters unnoticed.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from skedge.core.errors import TrainingError
+from skedge.live.confinement.confinement import TRUSTED, Confinement
+from skedge.live.training import apart, ps
+from skedge.live.training.child import LIMIT_S, Ack, EndedError, JobError, StalledError
+from skedge.live.training.facts_of import checked
+from skedge.live.training.framing import framed, whole
+from skedge.live.training.ledger import Ledger
+from skedge.live.training.program import Program
+from skedge.live.training.watch import PREPARE_S
+
+from .actors import STORED
+from .scheduler import Process, Waiters, running_world
+
+MODULE = "m"
+"""What stands for the digest of the jobs' code."""
+
+MINIBATCH_S, OTHER_S = (0.01, 0.2), (0.001, 0.02)
+"""Time of a mini-batch, and of other calls [s]."""
+
+
+@dataclass(frozen=True)
+class Minibatch:
+    """A mini-batch of a chunk."""
+
+    chunk: int
+    step: int
+
+
+class HeldParameters(Ledger):
+    """Parameters that are the list of the mini-batches that they hold, in the order in which they were counted."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        self.held: list[list[int]] = []
+
+    def apply(self, version: int, brought: Sequence[Minibatch]) -> None:
+        """Update once."""
+        new = self.new(version, brought)
+        if new:
+            self.count(new)
+            self.held.extend([one.chunk, one.step] for one in new)
+
+    def dump(self) -> bytes:
+        """The state as bytes."""
+        state = {"job": job_of(self.program), "version": self.version, "progress": self.progress, "held": self.held}
+        return json.dumps(state).encode()
+
+    def restore(self, saved: bytes) -> None:
+        """The inverse of :meth:`dump`."""
+        state = json.loads(saved)
+        same(state["job"], job_of(self.program), "the checkpoint")
+        self.version, self.progress, self.held = state["version"], state["progress"], state["held"]
+
+
+class SimulatedChild:
+    """A process of one job, with the interface of :class:`skedge.live.training.child.Child`.
+
+    Attributes
+    ----------
+    hangs_s
+        How much longer its next call takes [s].
+    """
+
+    def __init__(self) -> None:
+        self.world = running_world()
+        self.process = self.world.running().process
+        self.worker, self.chunk, self.device, self.calls, self.pid = "", -1, "cpu", 0, 0
+        self.up, self.hangs_s = True, 0.0
+        self.parameters: HeldParameters | None = None
+        self._working = Waiters(self.world, "a job's process")
+        self._random = self.world.random(f"child {self.world.name('child')}")
+
+    def ask(
+        self, method: str, *given: Any, limit_s: float = LIMIT_S, prepare_s: float = PREPARE_S
+    ) -> tuple[Ack, bytes]:
+        """Call a method: facts and bytes, after some time."""
+        del prepare_s
+        self.world.point(f"ask {method}")
+        took = self._random.uniform(*(MINIBATCH_S if method == "gradient" else OTHER_S)) + self.hangs_s
+        self.hangs_s = 0.0
+        if self.up:
+            self._working.wait(min(took, limit_s))
+        if not self.up:
+            raise EndedError("its process was killed")
+        if took > limit_s:
+            self.end()
+            raise StalledError(f"its code has not returned after {limit_s:.3g} s")
+        facts, content = getattr(self, f"_{method}")(*given)
+        self.calls += 1
+        return checked(method, facts), content
+
+    def kill(self) -> None:
+        """End the process; a call to it fails."""
+        self.up = False
+        self._working.wake()
+
+    end = kill
+
+    def wait(self, limit_s: float) -> None:
+        """It has ended at once."""
+
+    def _gpus(self) -> tuple[Ack, bytes]:
+        return {"gpus": 0}, b""
+
+    def _gradient(
+        self, program: bytes, path: str, chunk: int, step: int, state: bytes, device: str
+    ) -> tuple[Ack, bytes]:
+        job = job_of(unpickled(program))
+        same(json.loads(whole(Path(path))), [job, chunk], "the chunk")
+        same(json.loads(state)["job"], job, "the parameters")
+        if json.loads(state)["held"].count([chunk, step]):
+            raise TrainingError(f"mini-batch {step} of chunk {chunk} is in the parameters already")
+        if unpickled(program).args.get("fails_at") == f"{chunk} {step}":
+            raise JobError("its code fails")
+        facts = {"chunk": chunk, "step": step, "loss": 1.0, "samples": 1, "seconds": 0.1}
+        content = json.dumps({"job": job, "chunk": chunk, "step": step}).encode()
+        return {**facts, "module": MODULE, "device": device}, padded(content)
+
+    def _load(self, program: bytes, saved: bytes | None) -> tuple[Ack, bytes]:
+        self.parameters = HeldParameters(unpickled(program))
+        if saved is not None:
+            self.parameters.restore(saved)
+        return self._state(self.parameters)
+
+    def _apply(self, version: int, contributions: Sequence[bytes]) -> tuple[Ack, bytes]:
+        brought = [json.loads(content) for content in contributions]
+        for one in brought:
+            same(one["job"], job_of(self._loaded.program), "a gradient")
+        self._loaded.apply(version, [Minibatch(one["chunk"], one["step"]) for one in brought])
+        facts, state = self._state(self._loaded)
+        return {**facts, "seconds": 0.01, "bytes": len(state)}, state
+
+    def _dump(self) -> tuple[Ack, bytes]:
+        return {"version": self._loaded.version, "progress": list(self._loaded.progress)}, self._loaded.dump()
+
+    def _losses(self) -> tuple[Ack, bytes]:
+        return {"losses": [[1, 1.0]]}, b""
+
+    def _contents(self, program: bytes, chunks: Sequence[int]) -> tuple[Ack, bytes]:
+        job = job_of(unpickled(program))
+        contents = [framed(padded(json.dumps([job, chunk]).encode())) for chunk in chunks]
+        return {"sizes": [len(content) for content in contents], "labels": []}, b"".join(contents)
+
+    def _accuracies(self, program: bytes, states: Sequence[bytes]) -> tuple[Ack, bytes]:
+        for state in states:
+            same(json.loads(state)["job"], job_of(unpickled(program)), "the parameters")
+        return {"accuracies": [0.5] * len(states), "metric": "accuracy"}, b""
+
+    def _saved(self, program: bytes, checkpoint: bytes) -> tuple[Ack, bytes]:
+        return {"losses": [[1, 1.0]]}, self._load(program, checkpoint)[1]
+
+    def _state(self, parameters: HeldParameters) -> tuple[Ack, bytes]:
+        facts = {"version": parameters.version, "progress": list(parameters.progress), "module": MODULE}
+        return facts, padded(parameters.dump())
+
+    @property
+    def _loaded(self) -> HeldParameters:
+        assert self.parameters is not None
+        return self.parameters
+
+
+class SimulatedNursery:
+    """Starts such processes; `children` gets each of them."""
+
+    def __init__(self, children: list[SimulatedChild], confinement: Confinement) -> None:
+        self.children, self.confinement = children, confinement
+
+    def start(self) -> None:
+        """It needs no start."""
+
+    def end(self) -> None:
+        """It needs no end."""
+
+    def child(self, confinement: Confinement | None = None) -> SimulatedChild:
+        """A new process."""
+        child = SimulatedChild()
+        self.children.append(child)
+        return child
+
+
+@contextmanager
+def simulated_children() -> Iterator[list[SimulatedChild]]:
+    """Have agents, parameter servers and the maker start simulated processes, which are in the list."""
+    children: list[SimulatedChild] = []
+
+    def nursery(confinement: Confinement = TRUSTED) -> SimulatedNursery:
+        return SimulatedNursery(children, confinement)
+
+    with mock.patch.object(apart, "Nursery", nursery), mock.patch.object(ps, "Nursery", nursery):
+        yield children
+
+
+def children_of(children: Sequence[SimulatedChild], process: Process) -> list[SimulatedChild]:
+    """Those of a process that are up."""
+    return [child for child in children if child.process is process and child.up]
+
+
+def unpickled(program: bytes) -> Program:
+    """A program as it was sent."""
+    return pickle.loads(program)  # noqa: S301 - of this program
+
+
+def job_of(program: Program) -> str:
+    """What tells the programs of jobs apart."""
+    return str(program.args["job"])
+
+
+def same(found: object, wanted: object, what: str) -> None:
+    """Check that a content is of this job.
+
+    Raises
+    ------
+    TrainingError
+        If it is not; the job then fails, although its code has not.
+    """
+    if found != wanted:
+        raise TrainingError(f"{what} is of {found}, not of {wanted}")
+
+
+def padded(content: bytes) -> bytes:
+    """A JSON text that is so large that it stays in the object store of its node."""
+    return content.ljust(STORED + 1)

@@ -1,0 +1,137 @@
+"""Bugs that are planted in the live part, each with the invariant that must find it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+from unittest import mock
+
+from skedge.live.control.journal import SqlJournal
+from skedge.live.control.submissions import Submissions
+from skedge.live.training import checkpoint
+from skedge.live.training.checkpoint import Life
+from skedge.live.training.coach import Coach
+from skedge.live.training.directed import Directed
+from skedge.live.training.processes import Processes
+from skedge.live.training.ps_process import PSProcess
+from skedge.live.world.coach_link import CoachLink
+from skedge.live.world.ray_world import RayWorld
+
+from .campaign import Plan, plan_of, run_plan
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A planted bug.
+
+    Attributes
+    ----------
+    invariants
+        Those of which one must find it.
+    plant
+        A context with the bug.
+    seed
+        One that has found it; others are tried if it does not any more.
+    """
+
+    invariants: frozenset[str]
+    plant: Callable[[], Any]
+    seed: int = 0
+
+    def found_with(self, seeds: int) -> int | None:
+        """The first seed with which the bug is found, of that many and the one that is known; None if there is none."""
+        for seed in (self.seed, *range(seeds)):
+            if self.finds(plan_of(seed)):
+                return seed
+        return None
+
+    def finds(self, plan: Plan) -> bool:
+        """Whether a plan finds the bug, and nothing without it."""
+        return run_plan(plan, [self.plant]).broken in self.invariants and not run_plan(plan).broken
+
+
+def _around(kind: type, method: str, replacement: Callable[..., Any]) -> Callable[[], Any]:
+    """A context in which a method is called through another function, which gets it first."""
+    shipped = getattr(kind, method)
+
+    @wraps(shipped)
+    def replaced(*args: Any, **kwargs: Any) -> Any:
+        return replacement(shipped, *args, **kwargs)
+
+    return lambda: mock.patch.object(kind, method, replaced)
+
+
+def _attach(shipped: Callable[..., Any], coach: Coach, who: Any, *given: Any) -> Any:
+    if coach.who is not None and who != coach.who:
+        coach.who = (who[0] - 1, "")
+    return shipped(coach, who, *given)
+
+
+def _news(shipped: Callable[..., Any], coach: Coach, who: Any, after: int, _: int, *given: Any) -> Any:
+    return shipped(coach, who, after, after, *given)
+
+
+def _link_news(shipped: Callable[..., Any], link: CoachLink, wait_s: float) -> Any:
+    after = link.after
+    reports = shipped(link, wait_s)
+    link.after = after
+    return reports
+
+
+def _follow(shipped: Callable[..., Any], trainer: Directed, *given: Any) -> None:
+    trainer.received = dict.fromkeys(trainer.received, 0)
+    shipped(trainer, *given)
+
+
+def _promise(shipped: Callable[..., Any], submissions: Submissions, *given: Any) -> Any:
+    future = shipped(submissions, *given)
+    for name in [name for name, waiting in submissions._waiting.items() if waiting is future]:
+        del submissions._waiting[name]
+        future.set_result(name)
+    return future
+
+
+def _take(shipped: Callable[..., Any], journal: SqlJournal, time: int, content: dict[str, Any]) -> None:
+    if content.get("what") != "stopped":
+        shipped(journal, time, content)
+
+
+def _go_on(shipped: Callable[..., Any], world: RayWorld) -> None:
+    pending, world.uploads.pending = world.uploads.pending, {}
+    shipped(world)
+    world.uploads.pending = pending
+
+
+@contextmanager
+def _by_version() -> Iterator[None]:
+    shipped = checkpoint._age
+    with mock.patch.object(checkpoint, "_age", lambda name: (0, 0, shipped(name)[2])):
+        yield
+
+
+PLANTED = {
+    "the coach lets controllers attach that are not later ones": Planted(
+        frozenset({"I5"}), _around(Coach, "attach", _attach)
+    ),
+    "the coach takes commands of any controller": Planted(frozenset({"I5"}), _around(Coach, "_check", lambda *_: None)),
+    "a team is told finished before its checkpoint is written": Planted(
+        frozenset({"I3"}), _around(PSProcess, "save_or_load", lambda *_: True)
+    ),
+    "checkpoints are ordered by version alone": Planted(frozenset({"I3"}), _by_version),
+    "lives do not have the controller's number": Planted(
+        frozenset({"I3"}), _around(Processes, "life", lambda shipped, lent, _: Life(0, shipped(lent, 0).load))
+    ),
+    "reports are dropped when they are handed out": Planted(frozenset({"I7"}), _around(Coach, "news", _news)),
+    "reports that have come are asked for again": Planted(frozenset({"I7"}), _around(CoachLink, "_news", _link_news)),
+    "the numbers of orders are ignored when a controller attaches": Planted(
+        frozenset({"I2", "I5"}), _around(Directed, "follow", _follow)
+    ),
+    "a job is accepted before it is in the journal": Planted(
+        frozenset({"I1"}), _around(Submissions, "_promise", _promise)
+    ),
+    "reports of teams that have left are not journaled": Planted(frozenset({"I6"}), _around(SqlJournal, "take", _take)),
+    "uploads do not begin anew after a takeover": Planted(frozenset({"I8"}), _around(RayWorld, "go_on", _go_on)),
+}
