@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from builders.paths import ROOT
+from simulated.__main__ import main, shrunk
 from simulated.campaign import Outcome, plan_of, run_plan
 from simulated.planted import PLANTED, Planted
 
@@ -29,6 +32,7 @@ def digest_of(outcome: Outcome) -> str:
 def test_a_seed_makes_the_same_history_in_other_processes() -> None:
     """Also where sets have another order."""
     code = f"""
+from simulated.__main__ import main, shrunk
 from simulated.campaign import plan_of, run_plan
 for seed in {SAME}:
     outcome = run_plan(plan_of(seed))
@@ -59,3 +63,27 @@ def test_the_invariants_hold(first: int) -> None:
 @pytest.mark.parametrize("planted", [pytest.param(planted, id=name) for name, planted in PLANTED.items()])
 def test_a_planted_bug_is_found(planted: Planted) -> None:
     assert planted.found_with(MOST) is not None
+
+
+def test_a_plan_that_fails_is_shrunk_to_what_fails() -> None:
+    planted = PLANTED["a job is accepted before it is in the journal"]
+    plan = plan_of(planted.seed)
+    small = shrunk(plan, [planted.plant])
+    assert planted.finds(small)
+    assert 1 <= len(small.faults) < len(plan.faults)
+    assert len(small.jobs) <= len(plan.jobs)
+
+
+def test_the_command_says_what_holds_and_notes_the_seeds_that_were_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chrome, progress = tmp_path / "trace.json", tmp_path / "progress"
+    assert main(["3", "--without", "0,1", "--chrome", str(chrome)]) == 0
+    assert capsys.readouterr().out.endswith("all invariants hold\n")
+    rows = {(event["pid"], event["tid"]) for event in json.loads(chrome.read_text(encoding="utf-8"))}
+    assert {("controller", "main"), ("coach", "news"), ("ps/e0/0", "load")} <= rows
+    assert main(["3:4", "--progress", str(progress)]) == 0
+    assert "1 of 1 seeds" in capsys.readouterr().out
+    assert main(["3:4", "--progress", str(progress)]) == 0
+    assert capsys.readouterr().out == "1 seeds, 0 broken: []\n", "it is not run again"
+    assert json.loads(progress.read_text(encoding="utf-8")) == [3, ""]

@@ -11,10 +11,11 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from .campaign import Outcome, Plan, plan_of, run_plan
 from .faults import shrink, without
@@ -24,8 +25,8 @@ _LINES = 40
 """Steps that are shown of a run that has failed."""
 
 
-def main() -> int:
-    """Run what the arguments say; 1 if an invariant is broken."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the arguments say, by default those of the command; 1 if an invariant is broken."""
     of = argparse.ArgumentParser(prog="simulated", description=__doc__.partition("\n")[0])
     of.add_argument("seeds", help="SEED, or FIRST:END of several")
     of.add_argument("--history", action="store_true", help="print all steps")
@@ -34,7 +35,7 @@ def main() -> int:
     of.add_argument("--shrink", action="store_true", help="leave out faults and jobs while the run still fails")
     of.add_argument("--progress", type=Path, help="note the seeds that have been run, and do not run them again")
     of.add_argument("--jobs", type=int, default=1, help="processes that run seeds")
-    given = of.parse_args()
+    given = of.parse_args(arguments)
     first, _, end = given.seeds.partition(":")
     if end:
         return _run_many(range(int(first), int(end)), given.progress, given.jobs)
@@ -52,14 +53,14 @@ def main() -> int:
     return bool(outcome.broken)
 
 
-def shrunk(plan: Plan) -> Plan:
-    """The plan with the faults and jobs without which it does not fail in the same way."""
-    broken = run_plan(plan).broken
+def shrunk(plan: Plan, prepare: Sequence[Callable[[], Any]] = ()) -> Plan:
+    """The plan with the faults and jobs without which it does not fail in the same way; `prepare` as of a run."""
+    broken = run_plan(plan, prepare).broken
     if not broken:
         return plan
 
     def fails(candidate: Plan) -> bool:
-        return run_plan(candidate).broken == broken
+        return run_plan(candidate, prepare).broken == broken
 
     faults = shrink(plan.faults, lambda faults: fails(replace(plan, faults=tuple(faults))))
     plan = replace(plan, faults=tuple(faults))
@@ -94,29 +95,34 @@ def _told(outcome: Outcome, *, whole: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _one(seed: int) -> tuple[int, str, float]:
-    """What is broken with a seed, and how long it took [s of CPU]."""
-    began = time.process_time()
-    outcome = run_plan(plan_of(seed))
-    return seed, outcome.what, time.process_time() - began
+def _one(seed: int) -> tuple[int, str]:
+    """What is broken with a seed."""
+    return seed, run_plan(plan_of(seed)).what
+
+
+def _each(seeds: Sequence[int], jobs: int) -> Iterator[tuple[int, str]]:
+    """The same of several, in order, by some processes."""
+    if jobs == 1:
+        yield from map(_one, seeds)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from pool.map(_one, seeds)
 
 
 def _run_many(seeds: Iterable[int], progress: Path | None, jobs: int) -> int:
     """Run seeds that have not been run yet, and list those with which an invariant is broken."""
     done = {} if progress is None or not progress.exists() else dict(_noted(progress))
     left, began = [seed for seed in seeds if seed not in done], time.monotonic()
-    with ProcessPoolExecutor(jobs) as pool:
-        for number, (seed, what, _) in enumerate(pool.map(_one, left, chunksize=1), 1):
-            done[seed] = what
-            if progress is not None:
-                with progress.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps([seed, what]) + "\n")
-            if what:
-                sys.stdout.write(f"seed {seed}: BROKEN {what}\n")
-            if number % 100 == 0 or number == len(left):
-                took = time.monotonic() - began
-                sys.stdout.write(f"{number} of {len(left)} seeds in {took:.0f} s\n")
-            sys.stdout.flush()
+    for number, (seed, what) in enumerate(_each(left, jobs), 1):
+        done[seed] = what
+        if progress is not None:
+            with progress.open("a", encoding="utf-8") as file:
+                file.write(json.dumps([seed, what]) + "\n")
+        if what:
+            sys.stdout.write(f"seed {seed}: BROKEN {what}\n")
+        if number % 100 == 0 or number == len(left):
+            sys.stdout.write(f"{number} of {len(left)} seeds in {time.monotonic() - began:.0f} s\n")
+        sys.stdout.flush()
     broken = sorted(seed for seed, what in done.items() if what)
     sys.stdout.write(f"{len(done)} seeds, {len(broken)} broken: {broken}\n")
     return bool(broken)

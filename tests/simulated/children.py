@@ -1,8 +1,8 @@
 """Processes of jobs without PyTorch: the parameters of a job are the list of the mini-batches that they hold.
 
 A gradient is the name of its mini-batch. The parameter server counts by the shipped rule
-(:class:`skedge.live.training.ledger.Ledger`). Each content is checked where it is used, so that none of another job or
-chunk gets into the parameters unnoticed.
+(:class:`skedge.live.training.ledger.MinibatchLedger`). Each content is checked where it is used, so that none of
+another job or chunk gets into the parameters unnoticed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from skedge.live.training import apart, ps
 from skedge.live.training.child import LIMIT_S, Ack, EndedError, JobError, StalledError
 from skedge.live.training.facts_of import checked
 from skedge.live.training.framing import framed, whole
-from skedge.live.training.ledger import Ledger
+from skedge.live.training.ledger import MinibatchLedger
 from skedge.live.training.program import Program
 from skedge.live.training.watch import PREPARE_S
 
@@ -44,7 +44,7 @@ class Minibatch:
     step: int
 
 
-class HeldParameters(Ledger):
+class HeldParameters(MinibatchLedger):
     """Parameters that are the list of the mini-batches that they hold, in the order in which they were counted."""
 
     def __init__(self, program: Program) -> None:

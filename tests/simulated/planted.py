@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
@@ -12,7 +11,7 @@ from unittest import mock
 from skedge.live.control.journal import SqlJournal
 from skedge.live.control.submissions import Submissions
 from skedge.live.training import checkpoint
-from skedge.live.training.checkpoint import Life
+from skedge.live.training.checkpoint import Checkpoints, Life
 from skedge.live.training.coach import Coach
 from skedge.live.training.directed import Directed
 from skedge.live.training.processes import Processes
@@ -105,24 +104,26 @@ def _go_on(shipped: Callable[..., Any], world: RayWorld) -> None:
     world.uploads.pending = pending
 
 
-@contextmanager
-def _by_version() -> Iterator[None]:
-    shipped = checkpoint._age
-    with mock.patch.object(checkpoint, "_age", lambda name: (0, 0, shipped(name)[2])):
-        yield
+def _paths(_: Callable[..., Any], checkpoints: Checkpoints, job: str) -> list[str]:
+    dated = checkpoints._dated(job, checkpoint._NAME)
+    return [path for _, path in sorted(dated, key=lambda one: (one[0][2], one[1]))]
 
 
 PLANTED = {
     "the coach lets controllers attach that are not later ones": Planted(
-        frozenset({"I5"}), _around(Coach, "attach", _attach)
+        frozenset({"I5"}), _around(Coach, "attach", _attach), 16
     ),
     "the coach takes commands of any controller": Planted(frozenset({"I5"}), _around(Coach, "_check", lambda *_: None)),
     "a team is told finished before its checkpoint is written": Planted(
         frozenset({"I3"}), _around(PSProcess, "save_or_load", lambda *_: True)
     ),
-    "checkpoints are ordered by version alone": Planted(frozenset({"I3"}), _by_version),
+    "checkpoints are ordered by version alone": Planted(
+        frozenset({"I3", "I9"}), _around(Checkpoints, "_paths", _paths)
+    ),
     "lives do not have the controller's number": Planted(
-        frozenset({"I3"}), _around(Processes, "life", lambda shipped, lent, _: Life(0, shipped(lent, 0).load))
+        frozenset({"I3", "I8", "I9"}),
+        _around(Processes, "life", lambda shipped, lent, _: Life(0, shipped(lent, 0).load)),
+        25,
     ),
     "reports are dropped when they are handed out": Planted(frozenset({"I7"}), _around(Coach, "news", _news)),
     "reports that have come are asked for again": Planted(frozenset({"I7"}), _around(CoachLink, "_news", _link_news)),
@@ -130,8 +131,10 @@ PLANTED = {
         frozenset({"I2", "I5"}), _around(Directed, "follow", _follow)
     ),
     "a job is accepted before it is in the journal": Planted(
-        frozenset({"I1"}), _around(Submissions, "_promise", _promise)
+        frozenset({"I1"}), _around(Submissions, "_promise", _promise), 3
     ),
-    "reports of teams that have left are not journaled": Planted(frozenset({"I6"}), _around(SqlJournal, "take", _take)),
-    "uploads do not begin anew after a takeover": Planted(frozenset({"I8"}), _around(RayWorld, "go_on", _go_on)),
+    "reports of teams that have left are not journaled": Planted(
+        frozenset({"I6"}), _around(SqlJournal, "take", _take), 2
+    ),
+    "uploads do not begin anew after a takeover": Planted(frozenset({"I8"}), _around(RayWorld, "go_on", _go_on), 5),
 }

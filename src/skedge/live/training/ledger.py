@@ -23,7 +23,7 @@ class Minibatch(Protocol):
 M = TypeVar("M", bound=Minibatch)
 
 
-class Ledger:
+class MinibatchLedger:
     """The mini-batches that are in the parameters of one job.
 
     Attributes

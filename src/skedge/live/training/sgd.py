@@ -28,7 +28,7 @@ from .batches import Loaded, samples_in, seed_all
 from .batches import seed_of as _seed
 from .device import CPU, moved
 from .failures import told
-from .ledger import Ledger
+from .ledger import MinibatchLedger
 from .program import Program
 from .training import Data, State, Training
 
@@ -220,7 +220,7 @@ def progress_in(saved: bytes) -> list[int]:
     return [int(done) for done in kept["progress"]]
 
 
-class ParameterServer(Ledger):
+class ParameterServer(MinibatchLedger):
     """The parameters of one job, and which mini-batches are in them."""
 
     def __init__(self, program: Program) -> None:
@@ -242,7 +242,7 @@ class ParameterServer(Ledger):
         """Update once by the mean of the new gradients, and count them; returns the new version.
 
         Mini-batches are weighted by their samples, so a round is one step on the union of its mini-batches. Those that
-        do not count (:meth:`.ledger.Ledger.new`) are ignored.
+        do not count (:meth:`.ledger.MinibatchLedger.new`) are ignored.
         """
         new = self.new(version, contributions)
         if not new:
