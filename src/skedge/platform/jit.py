@@ -118,6 +118,19 @@ class CompiledFunction:
         with uninterruptible:
             return self.dispatcher(*args)
 
+    def form(self, *args: Any) -> Callable[..., Any]:
+        """The compiled form for arguments of the types of `args`, to be called within ``uninterruptible``.
+
+        It does not look at types again, which for nested named tuples takes several times as long as the call itself,
+        so a caller passes it arguments of these types alone.
+        """
+        if _interpreted or not hasattr(self.dispatcher, "typeof_pyval"):
+            return self.py_func
+        with uninterruptible:
+            types = tuple(self.dispatcher.typeof_pyval(argument) for argument in args)
+            entry: Callable[..., Any] = self.dispatcher.compile(types)
+        return entry
+
     def __reduce__(self) -> str:
         """Pickle by name, like a function."""
         return self.py_func.__qualname__

@@ -22,6 +22,8 @@ from numba.core import codegen, environment
 from numba.core.registry import cpu_target
 from numba.np import linalg
 
+from .resolution import remember_resolutions
+
 _Library: Any = codegen.JITCodeLibrary
 _llvm: Any = binding
 _Linkage: Any = binding.Linkage
@@ -38,6 +40,7 @@ def compile_lazily() -> None:
     if not numba.__version__.startswith(_TESTED_VERSIONS):
         return
     _load_without_scipy()
+    remember_resolutions()
     generator: Any = cpu_target.target_context.codegen()
     generator._library_class = LazyLibrary
 

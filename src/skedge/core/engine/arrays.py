@@ -13,6 +13,7 @@ from skedge.core.errors import StateError
 from skedge.core.model.cluster import Ints, Placement
 from skedge.core.model.scenario import Scenario
 from skedge.platform.jit import is_interpreted
+from skedge.platform.signals import uninterruptible
 
 from .ledger import (
     ADMITTED,
@@ -79,6 +80,7 @@ class EngineArrays:
         self._make_room_for_orders(len(scenario.jobs))
         self._handle: Any = None
         self._calls: Any = None
+        self._forms = dict[Callable[..., object], Callable[..., Any]]()
 
     def _make_room_for_orders(self, n_jobs: int) -> None:
         # workers of all servers, also of those that are out of service now
@@ -92,7 +94,7 @@ class EngineArrays:
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the handle, which is made again when it is needed."""
-        return {**vars(self), "_handle": None, "_calls": None}
+        return {**vars(self), "_handle": None, "_calls": None, "_forms": {}}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """A copy with none of the record's rows, which grow without end: forecasts are made on copies."""
@@ -135,18 +137,27 @@ class EngineArrays:
         if self._handle is None:
             self._make_handle()
         call = getattr(self._calls, name)
-        answer = int(call(self._handle, *arguments) or 0)
+        answer = int(self._call_form(call, *arguments) or 0)
         if answer < 0:
             self._grow(-answer)
-            answer = int(call(self._handle, *arguments))
+            answer = int(self._call_form(call, *arguments))
         if answer < 0:
             raise StateError(f"{name}: the arrays of the engine have no room for {-answer} rows")
         return answer
 
+    def _call_form(self, function: Any, *arguments: Any) -> Any:
+        """Call `function` with the handle; its other arguments have the same types in all calls."""
+        form = self._forms.get(function)
+        if form is None:
+            form = self._forms[function] = function.form(self._handle, *arguments)
+        with uninterruptible:
+            return form(self._handle, *arguments)
+
     def _make_handle(self) -> None:
         from . import handle as calls  # noqa: PLC0415 - it imports numba
 
-        self._calls = calls
+        # arrays may have other types from now on: changes of service are None until the first are known
+        self._calls, self._forms = calls, {}
         if is_interpreted():
             self._handle = SimpleNamespace(**dict(zip(calls.FIELDS, self._arrays(), strict=True)))
         else:
@@ -185,7 +196,7 @@ class EngineArrays:
         decide
             Takes the handle and the state of the policy.
         state
-            The state of the policy: a named tuple of arrays.
+            The state of the policy: a named tuple of arrays, of the same types in the whole run.
         event
             What has happened.
         """
@@ -193,11 +204,11 @@ class EngineArrays:
         return self.ordered(decide, state)
 
     def ordered(self, decide: Callable[..., object], *arguments: Any) -> list[list[int]]:
-        """The rows that a compiled function writes, given the handle and these arguments."""
+        """The rows that a compiled function writes, given the handle and these arguments, of the same types always."""
         if self._handle is None:
             self._make_handle()
         self.orders.counters[:] = 0
-        decide(self._handle, *arguments)
+        self._call_form(decide, *arguments)
         rows: list[list[int]] = self.orders.rows[: self.orders.counters[N_ORDERS]].tolist()
         return rows
 
@@ -221,7 +232,7 @@ class EngineArrays:
         loop
             Takes the handle, the state of the policy, and a number of events.
         state
-            The state of the policy: a named tuple of arrays.
+            The state of the policy: a named tuple of arrays, of the same types in the whole run.
         events
             Most events, at least 1.
         until
@@ -235,7 +246,7 @@ class EngineArrays:
             self._make_handle()
         self.facts.counters[UNTIL] = until
         self.orders.counters[:] = 0
-        while (outcome := loop(self._handle, state, events)) == FULL:
+        while (outcome := int(self._call_form(loop, state, events))) == FULL:
             # rows of what arrives are counted for all jobs: they may arrive together
             self.ledger = with_room(self.ledger, room_for_event(self.case, self.ledger, len(self.ledger.jobs)))
             self._refresh()

@@ -153,7 +153,7 @@ class AllocationEngine(EngineArrays):
         if len(placement) >= len(self._placement):
             return 4  # a server is listed twice
         n = self._set_placement(placement)
-        return self._change(verb, job, n, ps, colocated, reason, NO_VALUE if value is None else value)
+        return self._change(verb, job, n, ps, colocated, reason, NO_VALUE if value is None else float(value))
 
     def _change(
         self, verb: int, job: int, n: int = 0, ps: int = -1, free: int = 0, reason: int = -1, value: float = NO_VALUE
@@ -289,7 +289,7 @@ class AllocationEngine(EngineArrays):
     def remaining(self, jobs: Ints, now: int) -> Ints:
         """Announced remaining work of `jobs` at `now` [worker-µs], as they are co-located now, at least 1."""
         left = np.empty(len(jobs), np.int64)
-        self._call("remaining", jobs, now, left)
+        self._call("remaining", np.ascontiguousarray(jobs, np.int64), now, left)
         return left
 
     def left_of(self, job: int, now: int) -> int:

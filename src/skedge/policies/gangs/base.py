@@ -422,7 +422,8 @@ class GangPolicy(EdgePolicy):
         running_stay
             Whether `order` has only jobs that wait, while the others keep what they hold.
         """
-        return self.orders(view.engine.ordered(_fill, self.state(), order, running_stay), view, reason)
+        ranked = np.ascontiguousarray(order, np.int64)
+        return self.orders(view.engine.ordered(_fill, self.state(), ranked, running_stay), view, reason)
 
     def reason(self, code: int, job: int, view: View) -> str:
         """As in the base, and that of a quota."""
