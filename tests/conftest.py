@@ -15,6 +15,7 @@ from hypothesis import settings
 
 from builders.browsers import browser  # noqa: F401 - a fixture
 from skedge.cli.main import app
+from skedge.platform.jit import CompiledFunction
 from skedge.scenario.save import save_scenario
 from skedge.simulate import run
 from skedge.testing import small_scenario
@@ -54,6 +55,28 @@ class Said:
     def words(self) -> str:
         """Standard error on one line, without the frame of usage errors."""
         return " ".join(self.err.replace("│", " ").split())
+
+
+@pytest.fixture(autouse=True, scope="session")
+def checked_forms() -> Iterator[None]:
+    """Each call of a compiled form has arguments of its types: the product looks at them only once."""
+    form = CompiledFunction.form
+
+    def checked_form(function: CompiledFunction, *first: Any) -> Callable[..., Any]:
+        compiled = form(function, *first)
+        if compiled is function.py_func:
+            return compiled
+        types = [function.dispatcher.typeof_pyval(argument) for argument in first]
+
+        def checked(*arguments: Any) -> Any:
+            assert [function.dispatcher.typeof_pyval(argument) for argument in arguments] == types
+            return compiled(*arguments)
+
+        return checked
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CompiledFunction, "form", checked_form)
+        yield
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
