@@ -243,7 +243,8 @@ class Campaign:
         self.world, self.plan, self.children = world, plan, children
         self.ray = SimulatedRay(world, [server.id for server in SERVERS])
         self.storage: Disk = disk(STORAGE)
-        self.invariants = Invariants(world, self.storage)
+        lanes = {number: server.capacity["worker:gpu"] for number, server in enumerate(SERVERS) if server.capacity}
+        self.invariants = Invariants(world, self.storage, lanes)
         self.invariants.bad = {one["name"] for one in plan.jobs if "fails_at" in one["train"]["args"]}
         self.service: WatchedService | None = None
         self.controller: Process | None = None

@@ -128,7 +128,7 @@ PLANTED = {
     "reports are dropped when they are handed out": Planted(frozenset({"I7"}), _around(Coach, "news", _news)),
     "reports that have come are asked for again": Planted(frozenset({"I7"}), _around(CoachLink, "_news", _link_news)),
     "the numbers of orders are ignored when a controller attaches": Planted(
-        frozenset({"I2", "I5"}), _around(Directed, "follow", _follow)
+        frozenset({"I5"}), _around(Directed, "follow", _follow)
     ),
     "a job is accepted before it is in the journal": Planted(
         frozenset({"I1"}), _around(Submissions, "_promise", _promise), 3
