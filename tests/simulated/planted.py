@@ -125,10 +125,10 @@ PLANTED = {
         _around(Processes, "life", lambda shipped, lent, _: Life(0, shipped(lent, 0).load)),
         25,
     ),
-    "reports are dropped when they are handed out": Planted(frozenset({"I7"}), _around(Coach, "news", _news)),
+    "reports are dropped when they are handed out": Planted(frozenset({"I7"}), _around(Coach, "news", _news), 281),
     "reports that have come are asked for again": Planted(frozenset({"I7"}), _around(CoachLink, "_news", _link_news)),
     "the numbers of orders are ignored when a controller attaches": Planted(
-        frozenset({"I5"}), _around(Directed, "follow", _follow)
+        frozenset({"I5"}), _around(Directed, "follow", _follow), 106
     ),
     "a job is accepted before it is in the journal": Planted(
         frozenset({"I1"}), _around(Submissions, "_promise", _promise), 3
