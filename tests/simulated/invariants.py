@@ -72,7 +72,7 @@ class Invariants:
         failure.
     """
 
-    def __init__(self, world: World, storage: Disk, lanes: Mapping[int, int]) -> None:
+    def __init__(self, world: World, storage: Disk, lanes: Mapping[int, float]) -> None:
         self.world, self.storage, self.lanes = world, storage, lanes
         self.entries = 0
         self._connection: sqlite3.Connection | None = None

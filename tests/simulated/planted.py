@@ -10,8 +10,7 @@ from unittest import mock
 
 from skedge.live.control.journal import SqlJournal
 from skedge.live.control.submissions import Submissions
-from skedge.live.training import checkpoint
-from skedge.live.training.checkpoint import Checkpoints, Life
+from skedge.live.training.checkpoint import Life
 from skedge.live.training.coach import Coach
 from skedge.live.training.directed import Directed
 from skedge.live.training.processes import Processes
@@ -104,11 +103,6 @@ def _go_on(shipped: Callable[..., Any], world: RayWorld) -> None:
     world.uploads.pending = pending
 
 
-def _paths(_: Callable[..., Any], checkpoints: Checkpoints, job: str) -> list[str]:
-    dated = checkpoints._dated(job, checkpoint._NAME)
-    return [path for _, path in sorted(dated, key=lambda one: (one[0][2], one[1]))]
-
-
 PLANTED = {
     "the coach lets controllers attach that are not later ones": Planted(
         frozenset({"I5"}), _around(Coach, "attach", _attach), 16
@@ -116,9 +110,6 @@ PLANTED = {
     "the coach takes commands of any controller": Planted(frozenset({"I5"}), _around(Coach, "_check", lambda *_: None)),
     "a team is told finished before its checkpoint is written": Planted(
         frozenset({"I3"}), _around(PSProcess, "save_or_load", lambda *_: True)
-    ),
-    "checkpoints are ordered by version alone": Planted(
-        frozenset({"I3", "I9"}), _around(Checkpoints, "_paths", _paths)
     ),
     "lives do not have the controller's number": Planted(
         frozenset({"I3", "I8", "I9"}),
