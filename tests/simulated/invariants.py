@@ -58,6 +58,8 @@ class Invariants:
         A broken invariant ends its run.
     storage
         The disk of the checkpoints.
+    lanes
+        Number of workers of the servers with slots.
 
     Attributes
     ----------
@@ -70,8 +72,8 @@ class Invariants:
         failure.
     """
 
-    def __init__(self, world: World, storage: Disk) -> None:
-        self.world, self.storage = world, storage
+    def __init__(self, world: World, storage: Disk, lanes: Mapping[int, float]) -> None:
+        self.world, self.storage, self.lanes = world, storage, lanes
         self.entries = 0
         self._connection: sqlite3.Connection | None = None
         self.bad: set[str] = set()
@@ -148,12 +150,26 @@ class Invariants:
         if who != before and who[0] <= before[0]:
             self.broken("I5", f"controller {who} attaches after controller {before}")
         self._attached[coach] = who
+        self._check_lanes(coach)
 
     def commanded(self, coach: Coach, who: Who) -> None:
         """I5: no command of a controller is carried out after another one has attached."""
         latest = self._attached.get(coach, who)
         if who != latest:
             self.broken("I5", f"a command of controller {who} is carried out after controller {latest} has attached")
+        self._check_lanes(coach)
+
+    def _check_lanes(self, coach: Coach) -> None:
+        """I5: the teams at work on a server have no more workers than it has lanes, but those that are to leave."""
+        for server, lanes in self.lanes.items():
+            at_work = {
+                (trainer.job_name, number): team.width
+                for trainer in coach.trainers.values()
+                for number, team in trainer.teams.working.items()
+                if team.server == server and number not in trainer.teams.leaving
+            }
+            if sum(at_work.values()) > lanes:
+                self.broken("I5", f"server {server} has {lanes} lanes, and the workers of (job, team) {at_work}")
 
     def told(self, coach: Coach, report: Report) -> None:
         """I3: chunks are reported as trained once a checkpoint in the object store holds them."""
