@@ -66,6 +66,26 @@ def test_a_ratio_that_falls_or_is_too_large_is_told() -> None:
     assert found.parts[0].numbers == "1.700 [1.700, 1.700]; 10 of 10 optima proved; largest gap 0.0%"
 
 
+def found_up_to(best: float | None, *ratios: tuple[int, int, float]) -> pl.DataFrame:
+    """As :func:`rows`, but of bounds 1 the best schedules found have cost `best`."""
+    return rows(*ratios).with_columns(best=pl.lit(best, pl.Float64))
+
+
+def test_where_no_optimum_is_proved_a_claim_fails_by_what_was_found_and_holds_by_the_bound() -> None:
+    """Bounds of 1. Ratios of 1.7 and 1.8 to them are 1.36 and 1.44 to schedules of 1.25, which may be best."""
+    larger = [(seed, jobs, ratio) for seed in range(5) for jobs, ratio in ((2, 1.7), (4, 1.8))]
+    outcome = SMALL.outcome(found_up_to(1.25, *larger))
+    assert verdicts(outcome) == "???"
+    assert outcome.parts[1].numbers == "1.800 [1.800, 1.800] to the bound, 1.440 [1.440, 1.440] to the best found"
+    assert verdicts(SMALL.outcome(found_up_to(1.1, *larger))) == "nn?", "1.55 and 1.64 are above 1.5"
+    assert verdicts(SMALL.outcome(found_up_to(1.01, *larger))) == "nny", "1.70, then at least 1.78"
+    assert verdicts(SMALL.outcome(found_up_to(None, *larger))) == "nny", "bounds alone: the claim is about them"
+    smaller = [(seed, jobs, ratio) for seed in range(5) for jobs, ratio in ((2, 1.4), (4, 1.3))]
+    assert verdicts(SMALL.outcome(found_up_to(1.25, *smaller))) == "yy?", "the optimum is not below the bound"
+    some = pl.concat([found_up_to(1.0, *larger[:-1]), found_up_to(None, larger[-1])])
+    assert verdicts(SMALL.outcome(some)) == "n??", "where nothing was found the run itself may be best"
+
+
 def test_a_ratio_falls_with_eps_and_is_flat() -> None:
     """1.2 and 1.25 at 0, 1.1 and 1.1 at 0.5; they differ by 4 % of the mean at most."""
     study = SMALL.model_copy(update={"epsilons": [0.0, 0.5], "flat": 0.1, "rises": False})

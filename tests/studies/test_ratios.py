@@ -71,9 +71,11 @@ def test_the_first_policy_must_be_smallest_at_every_point() -> None:
 
 
 def test_every_mean_ratio_of_the_first_must_be_below_the_claim() -> None:
-    found = settings(below=1.25).outcome(repeated(rows([1.0, 1.2, 1.3], [1.1, 1.3, 1.4]), 5))
+    found = settings(below=1.25).outcome(repeated(rows([1.0, 1.2, 1.4], [1.1, 1.3, 1.5]), 5))
     assert verdicts(found) == "yynyyy"
-    assert found.parts[2].numbers.startswith("1.300 [")
+    assert found.parts[2].numbers.startswith("1.400 [")
+    # 1.3 to a bound that is 10 % below what was found: 1.17 to that, so that the ratio may be below 1.25
+    assert verdicts(settings(below=1.25).outcome(repeated(rows([1.0, 1.2, 1.3], [1.1, 1.3, 1.4]), 5))) == "yy?yyy"
 
 
 def test_an_instance_of_which_a_policy_leaves_jobs_out_is_not_compared() -> None:

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 
 import numpy as np
@@ -57,6 +57,9 @@ class Part:
         The smallest mean above 0 that matters: the part does not hold if the mean is surely smaller.
     ranked
         True: the pseudo-median takes the place of the mean.
+    highest
+        What each value is at most, where `values` are what it is at least: the part holds by the one, and does not hold
+        by the other. None: the values are known.
     """
 
     text: str
@@ -65,6 +68,7 @@ class Part:
     within: float | None = None
     least: float = 0.0
     ranked: bool = False
+    highest: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -235,14 +239,15 @@ def _test_part(part: Part) -> tuple[Verdict, float | None]:
     values = np.array(part.values, float)
     if len(values) < FEWEST:
         return Verdict.OPEN, None
+    highest = values if part.highest is None else np.array(part.highest, float)
     # equal differences have no spread to test against: the values decide
-    if (values == values[0]).all():
+    if part.highest is None and (values == values[0]).all():
         holds = values[0] > 0 if part.within is None else abs(values[0]) <= part.within
         return (Verdict.HOLDS if holds else Verdict.FAILS), 0.0
     # two one-sided tests; the smaller p-value, doubled, is two-sided, so that neither verdict is favoured
-    p_value = _p_value_by_ranks if part.ranked else _p_value
+    p_value = partial(_p_value, ranked=part.ranked)
     if part.within is None:
-        holds, fails = p_value(values, 0.0), p_value(-values, -part.least)
+        holds, fails = p_value(values, 0.0), p_value(-highest, -part.least)
     else:
         # equivalence by two one-sided tests: above -margin and below it; the part fails if surely beyond one of them
         holds = max(p_value(values, -part.within), p_value(-values, -part.within))
@@ -250,7 +255,15 @@ def _test_part(part: Part) -> tuple[Verdict, float | None]:
     return (Verdict.HOLDS, min(2 * holds, 1.0)) if holds <= fails else (Verdict.FAILS, min(2 * fails, 1.0))
 
 
-def _p_value(values: Floats, threshold: float) -> float:
+def _p_value(values: Floats, threshold: float, *, ranked: bool) -> float:
+    """The one-sided p-value of the hypothesis that the mean is at most `threshold`; the pseudo-median, by ranks."""
+    # no spread to test against
+    if (values == values[0]).all():
+        return 0.0 if values[0] > threshold else 1.0
+    return _p_value_by_ranks(values, threshold) if ranked else _p_value_by_t(values, threshold)
+
+
+def _p_value_by_t(values: Floats, threshold: float) -> float:
     """The one-sided p-value of the hypothesis that the mean is at most `threshold`."""
     from scipy.stats import ttest_1samp  # noqa: PLC0415 - takes a second to import
 

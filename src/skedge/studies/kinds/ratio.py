@@ -84,9 +84,15 @@ class Ratio(BaseModel):
 
     def outcome(self, rows: pl.DataFrame) -> Outcome:
         """Judge how large the ratio is at each point, whether it falls with eps, and whether it is flat."""
-        by_seed = {epsilon: self._by_seed(rows, epsilon) for epsilon in self.epsilons}
+        rows = rows.with_columns(ratio_to_best().alias("to_best"))
+        by_seed = {epsilon: self._by_seed(rows, epsilon, "value") for epsilon in self.epsilons}
+        to_best = {epsilon: self._by_seed(rows, epsilon, "to_best") for epsilon in self.epsilons}
         lines = [self._line(ratios, epsilon) for epsilon, ratios in by_seed.items()]
-        parts = [self._below(ratios, epsilon, point) for epsilon, ratios in by_seed.items() for point in self.values]
+        parts = [
+            self._below(ratios, to_best[epsilon], epsilon, point)
+            for epsilon, ratios in by_seed.items()
+            for point in self.values
+        ]
         parts += [self._falls(by_seed, low, high) for low, high in pairwise(self.epsilons)]
         if self.flat is not None:
             parts += [
@@ -95,7 +101,7 @@ class Ratio(BaseModel):
                 for pair in combinations(self.values, 2)
             ]
         if self.rises:
-            parts += [self._rises(ratios, epsilon) for epsilon, ratios in by_seed.items()]
+            parts += [self._rises(ratios, to_best[epsilon], epsilon) for epsilon, ratios in by_seed.items()]
         # stated once, beside the first part
         parts[0] = replace(parts[0], numbers=f"{parts[0].numbers}; {proof_summary(rows)}")
         table: list[tuple[Cell, ...]] = [
@@ -107,24 +113,27 @@ class Ratio(BaseModel):
         figure = Figure(f"{name}, over {self.axis}", self.axis, name, tuple(lines), guides=((1.0, "the optimum"),))
         return Outcome(tuple(parts), ("eps", self.axis, "ratio"), tuple(table), figure, caveats_of(rows, "ratio"))
 
-    def _by_seed(self, rows: pl.DataFrame, epsilon: float) -> Floats:
-        """The ratios at an eps, shape ``(seeds, values)``."""
+    def _by_seed(self, rows: pl.DataFrame, epsilon: float, column: str) -> Floats:
+        """The ratios of a column at an eps, shape ``(seeds, values)``."""
         # shape (seeds, values): a row of the table for each seed and value
         epsilon_rows = rows.filter(pl.col("epsilon") == epsilon).sort("seed", "at")
         # rows are sorted by value, columns are in the order of `values`
-        return epsilon_rows["value"].to_numpy().reshape(-1, len(self.values))[:, np.argsort(np.argsort(self.values))]
+        return epsilon_rows[column].to_numpy().reshape(-1, len(self.values))[:, np.argsort(np.argsort(self.values))]
 
     def _where(self, epsilon: float) -> str:
         return f" at eps = {epsilon:g}" if len(self.epsilons) > 1 else ""
 
-    def _below(self, ratios: Floats, epsilon: float, value: int) -> Part:
-        value_ratios = ratios[:, self.values.index(value)]
+    def _below(self, ratios: Floats, to_best: Floats, epsilon: float, value: int) -> Part:
+        value_ratios, best_ratios = (array[:, self.values.index(value)] for array in (ratios, to_best))
         text = f"the mean ratio with {value} {self.axis}{self._where(epsilon)} is below {self.below:g}"
         if n_infinite := int(np.isinf(value_ratios).sum()):
             # so is their mean, whatever the other seeds have
             numbers = f"infinite: {self.policy} earns nothing with {n_infinite} of {len(value_ratios)} seeds"
             return Part(text, values=False, numbers=numbers)
-        return Part(text, tuple(self.below - value_ratios), format_mean(value_ratios, 3))
+        numbers = format_mean(value_ratios, 3)
+        if (best_ratios != value_ratios).any():
+            numbers += f" to the bound, {format_mean(best_ratios, 3)} to the best found"
+        return Part(text, tuple(self.below - value_ratios), numbers, highest=tuple(self.below - best_ratios))
 
     def _falls(self, by_seed: dict[float, Floats], low: float, high: float) -> Part:
         # by seed, over all values: one difference a seed
@@ -139,10 +148,15 @@ class Ratio(BaseModel):
         text = f"with {pair[0]} and {pair[1]} {self.axis}{self._where(epsilon)} it differs by less than {flat:.0%}"
         return Part(text, tuple(differences), f"by {format_cell(points(mean_of(differences)), 1)} %", within=flat)
 
-    def _rises(self, ratios: Floats, epsilon: float) -> Part:
+    def _rises(self, ratios: Floats, to_best: Floats, epsilon: float) -> Part:
         slopes = [slope(self.values, seed_ratios) for seed_ratios in ratios]
+        # the steepest and the least steep line with each ratio between the one to the best found and that to the bound
+        is_right = np.array(self.values) > np.mean(self.values)
+        least = [slope(self.values, seed_ratios) for seed_ratios in np.where(is_right, to_best, ratios)]
+        most = [slope(self.values, seed_ratios) for seed_ratios in np.where(is_right, ratios, to_best)]
         numbers = f"{format_mean(slopes, 5)} more for each of the {self.axis}"
-        return Part(f"it rises with the {self.axis}{self._where(epsilon)}", tuple(slopes), numbers)
+        text = f"it rises with the {self.axis}{self._where(epsilon)}"
+        return Part(text, tuple(least), numbers, highest=tuple(most))
 
     def _line(self, ratios: Floats, epsilon: float) -> Line:
         """The means at an eps; infinite ones are not drawn."""
@@ -154,6 +168,19 @@ class Ratio(BaseModel):
 def _format_ratio(ratios: Floats) -> str:
     """The mean ratio over the seeds and its interval."""
     return format_mean(ratios, 3) if np.isfinite(ratios).all() else "infinite"
+
+
+def ratio_to_best() -> pl.Expr:
+    """The ratio of each run to the best solution found: what its ratio to the optimum is at least.
+
+    Where none was found it is 1, as the run is a solution itself; where no instance has one, no optimum was searched
+    for, and the claim is about the ratio to the bound.
+    """
+    value, bound, best = pl.col("value"), pl.col("bound"), pl.col("best").cast(pl.Float64)
+    # also where both are 0
+    share = pl.when(bound == best).then(1.0).otherwise(pl.min_horizontal(bound, best) / pl.max_horizontal(bound, best))
+    least = pl.when(best.is_null().all()).then(value).otherwise(pl.min_horizontal(value, 1.0))
+    return pl.when(best.is_null()).then(least).otherwise(value * share)
 
 
 def proof_summary(rows: pl.DataFrame) -> str:

@@ -17,7 +17,7 @@ from skedge.studies.figure import Figure, Line
 from skedge.studies.judge import Part, by_ranks, pseudo_median
 from skedge.studies.outcome import Cell, Outcome, caveats_of, format_cell, format_mean, format_pair, mean_of
 
-from .ratio import Instance, proof_summary
+from .ratio import Instance, proof_summary, ratio_to_best
 from .sweep import MATTERS
 from .varied import scenario_fields
 
@@ -100,7 +100,7 @@ class Ratios(BaseModel):
 
     def outcome(self, all_rows: pl.DataFrame) -> Outcome:
         """Judge how large the ratio of the first is, and whether it is the smallest, point by point."""
-        rows, partial_note = self._compared(all_rows)
+        rows, partial_note = self._compared(all_rows.with_columns(ratio_to_best().alias("to_best")))
         names = tuple(self._name(point) for point in self._points)
         means = {policy: self._means(rows, policy) for policy in self.all_policies}
         _, *rivals = self.policies
@@ -138,14 +138,16 @@ class Ratios(BaseModel):
         note = f"; {len(partial)} of which a policy leaves jobs out, not compared" if len(partial) else ""
         return rows.join(partial, on=["seed", "at"], how="anti", maintain_order="left"), note
 
-    def _by_seed(self, rows: pl.DataFrame, policy: str, index: int) -> pl.Series:
-        return rows.filter(pl.col("policy") == policy, pl.col("at") == index).sort("seed")["value"]
+    def _by_seed(self, rows: pl.DataFrame, policy: str, index: int, column: str = "value") -> pl.Series:
+        return rows.filter(pl.col("policy") == policy, pl.col("at") == index).sort("seed")[column]
 
     def _below(self, rows: pl.DataFrame, index: int, name: str, below: float) -> Part:
         ratios = self._by_seed(rows, self.policies[0], index)
         # both, as one seed may make them far apart; the pseudo-median is judged
         numbers = f"{format_mean(ratios, 3)} in the mean, {format_cell(pseudo_median(ratios), 3)} in the pseudo-median"
-        return Part(f"the ratio is below {below:g} at {name}", tuple(below - ratios), numbers)
+        to_best = self._by_seed(rows, self.policies[0], index, "to_best")
+        text = f"the ratio is below {below:g} at {name}"
+        return Part(text, tuple(below - ratios), numbers, highest=tuple(below - to_best))
 
     def _smaller(self, rows: pl.DataFrame, rival: str, index: int, name: str) -> Part:
         first_ratios, policy_ratios = (self._by_seed(rows, policy, index) for policy in (self.policies[0], rival))
