@@ -304,7 +304,7 @@ class Campaign:
             wrong = isinstance(error, StateError | PolicyError | ScenarioError)
             if self.controller is process and wrong and not self._several:
                 self.invariants.broken("I8", f"the service ends: {error}")
-            self._count_quick(process)
+            self._count_quick(process, error)
         except Exception as error:
             self.world.note("controller", f"ends: {error!r}")
             self._count_quick(process, error)
