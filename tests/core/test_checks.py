@@ -16,7 +16,7 @@ from skedge.core.errors import OrderError
 from skedge.core.events import Allocate, Order, Reject, Suspend, ps_in
 from skedge.core.kernel.accept import accept
 from skedge.core.kernel.kernel import Kernel
-from skedge.platform.jit import interpreted
+from skedge.platform.jit import CompiledFunction, interpreted
 from skedge.policies.gangs import srtf
 from skedge.policies.gangs.base import GangState
 from skedge.simulate import run
@@ -92,7 +92,7 @@ def test_a_compiled_decision_that_breaks_a_rule_ends_the_run_with_its_sentence(
         return int(srtf.run(handle.case, handle.ledger, state, handle.facts, handle.orders, events))
 
     monkeypatch.setattr(srtf, "decide", decide)
-    monkeypatch.setattr(srtf.Srtf, "loop", staticmethod(loop))
+    monkeypatch.setattr(srtf.Srtf, "loop", CompiledFunction(loop))
     monkeypatch.setattr("skedge.simulate.LARGE", 0)
     monkeypatch.setattr("skedge.simulate.SMALL", 0)
     with interpreted(), pytest.raises(OrderError, match="holds no workers: nothing to suspend"):
