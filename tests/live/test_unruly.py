@@ -132,7 +132,7 @@ def test_a_late_mini_batch_that_is_asked_for_again_takes_no_thread(agent: Agent,
         assert [asks("hang", step=1) for _ in range(50)] == [{"computing": 0}] * 50
         assert time.monotonic() - began < 5
         agent.forget("hang-1")
-        with pytest.raises(EndedError):
+        with pytest.raises((EndedError, JobError)):  # its process may have been about to read the chunk
             first.result(timeout=30)
     assert not agent.computing
     assert not agent.children.busy
