@@ -59,7 +59,7 @@ class Part:
         True: the pseudo-median takes the place of the mean.
     highest
         What each value is at most, where `values` are what it is at least: the part holds by the one, and does not hold
-        by the other. None: the values are known.
+        by the other. None: the values are known, as they are in a part with `within`.
     """
 
     text: str

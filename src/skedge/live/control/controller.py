@@ -23,7 +23,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from skedge.core.errors import InputError, PolicyError, ScenarioError, SkedgeError, StateError
-from skedge.live import host as live_host
+from skedge.live import host as machine
 from skedge.live.durable import remove
 from skedge.live.engine import Engine, Hosting
 from skedge.live.private import secret_of, write_aside
@@ -125,7 +125,7 @@ def _embedded_address(state: Path) -> str:
     deadline = time.monotonic() + _CLUSTER_S
     while time.monotonic() < deadline:
         found = found_in(state)
-        if found is not None and found.address and live_host.runs(found.host):
+        if found is not None and found.address and machine.runs(found.host):
             return found.address
         time.sleep(0.05)
     raise SkedgeError(f"Ray has not started within {_CLUSTER_S:g} s")

@@ -38,7 +38,7 @@ class MinibatchLedger:
         self.program = program
         self.version, self.progress = 0, [0] * program.chunks
 
-    def new(self, version: int, brought: Sequence[M]) -> list[M]:
+    def new(self, version: int, minibatches: Sequence[M]) -> list[M]:
         """Those of the mini-batches that an update by gradients at a version counts.
 
         None if the version has passed, so a repeated call changes nothing; and only those that are their chunk's next
@@ -46,10 +46,10 @@ class MinibatchLedger:
         """
         if version != self.version:
             return []
-        return [one for one in brought if self.progress[one.chunk] == one.step < self.program.steps]
+        return [m for m in minibatches if self.progress[m.chunk] == m.step < self.program.steps]
 
     def count(self, new: Sequence[Minibatch]) -> None:
         """Count an update by these mini-batches."""
-        for one in new:
-            self.progress[one.chunk] += 1
+        for minibatch in new:
+            self.progress[minibatch.chunk] += 1
         self.version += 1
