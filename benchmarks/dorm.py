@@ -103,13 +103,11 @@ def beside(of: PartitionProblem, ours: Partition | None, seconds: float, limit: 
 
 def shifted(p: PartitionProgram, of: PartitionProblem) -> tuple[Any, Any, Any, Rows, Any]:
     """The program with all variables integer and at least 0, and the present partition as its start."""
-    from scipy.sparse import csr_array, vstack  # noqa: PLC0415
-
     scale = np.where(p.integrality == 1, 1.0, 1 / _FINE)
     upper = np.where(p.integrality == 1, p.high, _FINE * 10)
     rows = Rows()
-    matrix = csr_array(vstack(p.rows))
-    for i, limit in enumerate(np.concatenate(p.limits).tolist()):
+    matrix = p.rows
+    for i, limit in enumerate(p.limits.tolist()):
         part = slice(matrix.indptr[i], matrix.indptr[i + 1])
         columns = matrix.indices[part]
         values = matrix.data[part] * scale[columns]

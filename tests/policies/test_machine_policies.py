@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -309,3 +310,30 @@ def test_jobs_that_wait_for_dorm_are_told_why() -> None:
     told = done.schedule.decisions.filter(verb="postpone")["reason"].cast(str).unique().to_list()
     assert told
     assert set(told) <= {"no_part_for_it", "no_partition: none keeps the bounds of fairness and overhead"}
+
+
+def test_dorm_that_stops_at_the_horizon_decides_as_before_until_then_and_solves_nothing_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All orders until T are the same; later no program is solved, and all jobs still complete."""
+    scenario = resource_scenario(1, jobs=20, servers=2)
+    scenario = replace(scenario, physics=replace(scenario.physics, horizon=8 * SLOT))
+    horizon = 8 * SLOT
+    solved = list[bool]()
+    partition = dorm_module.partition
+
+    def counted(*arguments: Any, **options: Any) -> Partition | None:
+        solved.append(True)
+        return partition(*arguments, **options)
+
+    monkeypatch.setattr(dorm_module, "partition", counted)
+    orders, n_solved = [], []
+    for policy in ("dorm", "dorm:stop_at_horizon=true"):
+        solved.clear()
+        result = run(scenario, policy)
+        assert result.verify() == []
+        assert result.metrics["finished"] == len(scenario.jobs)
+        orders.append(result.schedule.decisions.filter(pl.col("time") <= horizon))
+        n_solved.append(len(solved))
+    assert orders[0].equals(orders[1])
+    assert n_solved[0] > n_solved[1] > 0

@@ -408,7 +408,7 @@ def test_a_claim_about_hardly_any_job_or_about_nothing_says_so() -> None:
     table = rows(pdors=[[0.0, 0.0]], oasis=[[1.0, 2.0]]).with_columns(done=pl.lit(0.12))
     assert caveats_of(table, "preemptions") == (
         "preemptions of pdors is 0 in each of its 2 runs",
-        "no policy completes more than 12% of the jobs in the mean",
+        "no policy completes more than 12% of the jobs by T in the mean",
     )
     assert caveats_of(rows(pdors=[[0.5, 1.0]], oasis=[[1.0, 2.0]]), "preemptions") == ()
 
@@ -419,5 +419,5 @@ def test_a_claim_that_says_little_at_some_points_names_them() -> None:
     done = pl.when(pl.col("at") == second).then(0.2).otherwise(0.9)
     assert caveats_of(table.with_columns(done=done), "preemptions") == (
         f"at {first} preemptions of pdors is 0 in each run",
-        f"no policy completes more than 25% of the jobs in the mean at {second} (20%)",
+        f"no policy completes more than 25% of the jobs by T in the mean at {second} (20%)",
     )

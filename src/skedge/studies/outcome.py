@@ -66,13 +66,15 @@ def caveats_of(rows: pl.DataFrame, metric: str) -> tuple[str, ...]:
             caveats.append(f"at {', '.join(map(str, zero_points))} {metric} of {policy} is 0 in each run")
     share = _largest_share(rows)
     if share is not None and share < HARDLY_ANY:
-        caveats.append(f"no policy completes more than {share:.0%} of the jobs in the mean")
+        caveats.append(f"no policy completes more than {share:.0%} of the jobs by T in the mean")
     else:
         by_point = {at: _largest_share(point) for (at,), point in rows.group_by("at", maintain_order=True)}
         few = {at: share for at, share in by_point.items() if share is not None and share < HARDLY_ANY}
         if few:
             points_text = ", ".join(f"{at} ({share:.0%})" for at, share in few.items())
-            caveats.append(f"no policy completes more than {HARDLY_ANY:.0%} of the jobs in the mean at {points_text}")
+            caveats.append(
+                f"no policy completes more than {HARDLY_ANY:.0%} of the jobs by T in the mean at {points_text}"
+            )
     return tuple(caveats)
 
 

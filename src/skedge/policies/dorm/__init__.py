@@ -44,7 +44,8 @@ D7: above
 still too many). This is a relaxation, so its bound holds. What it changes is packed onto the servers, largest pieces
 first; a piece without room is left out, and remaining room is filled. The newcomers alone are packed as well, beside
 unchanged survivors, and the better of the two is taken. It may be further than `gap` from the optimum: at PD-ORS'
-sizes the proved gaps are 1 to 4 % in the mean and 9 % at most.
+sizes the proved gaps are 1 to 4 % in the mean and 9 % at most. D8: with `stop_at_horizon` no program is solved after
+the horizon, as nothing is worth anything there: present partitions stay, and once nothing runs D6 fills the cluster.
 
 No search ends by time, so that a run is repeatable.
 

@@ -44,6 +44,8 @@ class DormParams(Params):
     cells
         Largest number of jobs x servers for which the program is solved server by server; above it, for pools of
         equal servers.
+    stop_at_horizon
+        True: no program is solved after the horizon (D8), which most of a run's time would go into.
     """
 
     theta1: float = Field(0.2, ge=0, le=1)
@@ -53,6 +55,7 @@ class DormParams(Params):
     nodes: int = Field(100, ge=1)
     gap: float = Field(0.05, ge=0)
     cells: int = Field(200, ge=1)
+    stop_at_horizon: bool = False
 
 
 class Dorm(BasePolicy):
@@ -112,7 +115,10 @@ class Dorm(BasePolicy):
 
     def _solution(self, apps: Applications, view: View) -> tuple[Partition | None, str]:
         """A partition, or None and the reason on record for the jobs that wait."""
-        params = self.params
+        params, horizon = self.params, self.physics.horizon
+        # D8: what is done from now on is worth nothing
+        if params.stop_at_horizon and horizon is not None and view.now > horizon:
+            return None, "after_horizon: what runs keeps its part"
         try:
             solution = partition(
                 apps, view.amounts, self.bounds(apps), cells=params.cells, nodes=params.nodes, gap=params.gap

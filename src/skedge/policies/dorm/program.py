@@ -44,12 +44,11 @@ def solve(problem: PartitionProblem, room: tuple[Floats, Floats], nodes: int, ga
     """
     from scipy.optimize import Bounds as Ranges  # noqa: PLC0415 - takes 0.3 s to import
     from scipy.optimize import LinearConstraint, milp  # noqa: PLC0415
-    from scipy.sparse import csr_array, vstack  # noqa: PLC0415
 
     p = program(problem, room)
     result = milp(
         p.cost,
-        constraints=[LinearConstraint(csr_array(vstack(p.rows)), ub=np.concatenate(p.limits))],
+        constraints=[LinearConstraint(p.rows, ub=p.limits)],
         bounds=Ranges(p.low, p.high),
         integrality=p.integrality,
         options={"node_limit": nodes, "mip_rel_gap": gap},
@@ -67,12 +66,12 @@ def solve(problem: PartitionProblem, room: tuple[Floats, Floats], nodes: int, ga
 class PartitionProgram(NamedTuple):
     """min cost x, rows x <= limits, low <= x <= high; x = (w, s, a, r, l), by application, then machine.
 
-    a_i: the application is in; r_i: something of it is changed; l_i >= |s_i - shat_i|.
+    a_i: the application is in; r_i: something of it is changed; l_i >= |s_i - shat_i|. `rows` is a sparse array.
     """
 
     cost: Floats
-    rows: list[Any]
-    limits: list[Floats]
+    rows: Any
+    limits: Floats
     low: Floats
     high: Floats
     integrality: Ints
@@ -80,30 +79,26 @@ class PartitionProgram(NamedTuple):
 
 def program(problem: PartitionProblem, room: tuple[Floats, Floats]) -> PartitionProgram:
     """The integer program of a problem; `room` as in :func:`solve`."""
-    from scipy.sparse import csr_array, diags_array, eye_array, kron  # noqa: PLC0415
-
     apps, fair, (n, machines), was_in = problem.apps, problem.fair, problem.apps.workers.shape, problem.apps.survivors
-    # the sum over the machines of an application, and one number of each application
-    by_application, identity = kron(eye_array(n), np.ones((1, machines))), eye_array(n)
     per_ps = np.array([middle_ratio(*pair) for pair in zip(apps.ratio, apps.max_workers.tolist(), strict=True)])
-    rows = _Rows(n, machines)
-    share = [diags_array(share_row) @ by_application for share_row in problem.share_of_piece]
-    rows.add(problem.capacity.T.ravel(), w=kron(csr_array(apps.worker.T), eye_array(machines)),
-             s=kron(csr_array(apps.ps.T), eye_array(machines)))  # fmt: skip
+    rows, ones = _Rows(n, machines), np.ones(n)
+    share_w, share_s = problem.share_of_piece
+    rows.add(problem.capacity.T.ravel(), w=_by_resource(apps.worker, machines), s=_by_resource(apps.ps, machines))
     # a <= sum w <= n_i a: an application that is in has a worker, one that is out has none
-    rows.add(np.zeros(n), w=-by_application, a=identity)
-    rows.add(np.zeros(n), w=by_application, a=-diags_array(apps.max_workers.astype(float)))
+    rows.add(np.zeros(n), w=_sums(-ones, machines), a=_diagonal(ones))
+    rows.add(np.zeros(n), w=_sums(ones, machines), a=_diagonal(-apps.max_workers.astype(float)))
     # a <= sum s, and w / gamma <= sum s <= w / gamma + a: see middle_ratio
-    rows.add(np.zeros(n), s=-by_application, a=identity)
-    rows.add(np.zeros(n), w=diags_array(1 / per_ps) @ by_application, s=-by_application)
-    rows.add(np.zeros(n), w=diags_array(-1 / per_ps) @ by_application, s=by_application, a=-identity)
+    rows.add(np.zeros(n), s=_sums(-ones, machines), a=_diagonal(ones))
+    rows.add(np.zeros(n), w=_sums(1 / per_ps, machines), s=_sums(-ones, machines))
+    rows.add(np.zeros(n), w=_sums(-1 / per_ps, machines), s=_sums(ones, machines), a=_diagonal(-ones))
     # the absolute value as two rows: s - shat <= l and shat - s <= l
-    rows.add(fair, w=share[0], s=share[1], l=-identity)
-    rows.add(-fair, w=-share[0], s=-share[1], l=-identity)
-    rows.add(np.array([problem.bounds.loss]), l=np.ones((1, n)))
-    rows.add(np.array([float(problem.bounds.changed)]), r=was_in[None, :].astype(float))
+    rows.add(fair, w=_sums(share_w, machines), s=_sums(share_s, machines), l=_diagonal(-ones))
+    rows.add(-fair, w=_sums(-share_w, machines), s=_sums(-share_s, machines), l=_diagonal(-ones))
+    rows.add(np.array([problem.bounds.loss]), l=(np.zeros(n, int), np.arange(n), ones))
+    survivors = np.flatnonzero(was_in)
+    rows.add(np.array([float(problem.bounds.changed)]), r=(np.zeros_like(survivors), survivors, ones[survivors]))
     for part, present, limit in zip("ws", (apps.workers, apps.servers), room, strict=True):
-        _unless_changed(rows, part, present[was_in], limit[was_in], np.flatnonzero(was_in))
+        _unless_changed(rows, part, present[was_in], limit[was_in], survivors)
     gains = [np.repeat(d @ problem.price, machines) for d in (apps.worker, apps.ps)]
     high = np.concatenate([*(r.ravel() for r in room), np.ones(2 * n), np.full(n, np.inf)])
     # one that was in stays in: a >= 1
@@ -111,8 +106,31 @@ def program(problem: PartitionProblem, room: tuple[Floats, Floats]) -> Partition
     # l is real; all other parts of x are whole numbers
     integrality = np.concatenate([np.ones(len(low) - n), np.zeros(n)]).astype(np.int64)
     return PartitionProgram(
-        -np.concatenate([*gains, np.zeros(3 * n)]), rows.blocks, rows.limits, low, high, integrality
+        -np.concatenate([*gains, np.zeros(3 * n)]), rows.matrix(), np.concatenate(rows.limits), low, high, integrality
     )
+
+
+_Entries = tuple[Ints, Ints, Floats]
+"""Entries of a block: their rows, columns and values."""
+
+
+def _diagonal(values: Floats) -> _Entries:
+    """A row for each application, of the number that it has."""
+    applications = np.arange(len(values))
+    return applications, applications, values
+
+
+def _sums(values: Floats, machines: int) -> _Entries:
+    """A row for each application: the sum over its machines, times its value."""
+    return np.repeat(np.arange(len(values)), machines), np.arange(len(values) * machines), np.repeat(values, machines)
+
+
+def _by_resource(needs: Floats, machines: int) -> _Entries:
+    """A row for each resource and machine: the sum over the applications of what their pieces need there."""
+    application, resource = (index[:, None] for index in np.nonzero(needs))
+    machine = np.arange(machines)
+    rows, columns = resource * machines + machine, application * machines + machine
+    return rows.ravel(), columns.ravel(), np.repeat(needs[needs != 0], machines)
 
 
 def middle_ratio(ratio: float, max_workers: int) -> float:
@@ -133,17 +151,26 @@ class _Rows:
     """Rows of a program, added block by block: the sum over the parts of x of block times part is at most the limit."""
 
     def __init__(self, n: int, machines: int) -> None:
-        self.widths = {"w": n * machines, "s": n * machines, "a": n, "r": n, "l": n}
-        self.blocks: list[Any] = []
+        widths = {"w": n * machines, "s": n * machines, "a": n, "r": n, "l": n}
+        ends = np.cumsum(list(widths.values()))
+        self.first_column = dict(zip(widths, ends - list(widths.values()), strict=True))
+        self.n_rows, self.n_columns = 0, int(ends[-1])
+        self.entries: list[_Entries] = []
         self.limits: list[Floats] = []
 
-    def add(self, limits: Floats, **parts: Any) -> None:
+    def add(self, limits: Floats, **parts: _Entries) -> None:
         """Add rows; the parts of x that are not named have coefficient 0."""
-        from scipy.sparse import csr_array, hstack  # noqa: PLC0415
-
-        nothing = {name: csr_array((len(limits), width)) for name, width in self.widths.items()}
-        self.blocks.append(hstack(list((nothing | parts).values())))
+        for part, (rows, columns, values) in parts.items():
+            self.entries.append((self.n_rows + rows, self.first_column[part] + columns, values))
+        self.n_rows += len(limits)
         self.limits.append(limits)
+
+    def matrix(self) -> Any:
+        """All rows as a sparse matrix."""
+        from scipy.sparse import csr_array  # noqa: PLC0415 - takes a while to import
+
+        rows, columns, values = (np.concatenate(entries) for entries in zip(*self.entries, strict=True))
+        return csr_array((values, (rows, columns)), (self.n_rows, self.n_columns))
 
 
 def room(problem: PartitionProblem, in_pool: Ints) -> tuple[Floats, Floats]:
@@ -163,16 +190,10 @@ def room(problem: PartitionProblem, in_pool: Ints) -> tuple[Floats, Floats]:
 
 def _unless_changed(rows: _Rows, part: str, present: Ints, limit: Floats, apps: Ints) -> None:
     """Add x <= x' + (room - x') r and x >= x' - x' r, x' being the `present` counts of `apps`."""
-    from scipy.sparse import csr_array  # noqa: PLC0415
-
-    if not len(apps):
-        return
-    machines, n = present.shape[1], rows.widths["a"]
+    machines = present.shape[1]
     owner = np.repeat(apps, machines)
     cells = owner * machines + np.tile(np.arange(machines), len(apps))
     x, old = np.arange(len(cells)), present.ravel().astype(float)
-    shape = len(cells), n * machines
     # with r = 0 both rows say x = x'; with r = 1 they say 0 <= x <= room
     for sign, slack in ((1.0, limit.ravel() - old), (-1.0, old)):
-        change_block = csr_array((-slack, (x, owner)), (len(cells), n))
-        rows.add(sign * old, **{part: csr_array((np.full(len(cells), sign), (x, cells)), shape), "r": change_block})
+        rows.add(sign * old, **{part: (x, cells, np.full(len(cells), sign)), "r": (x, owner, -slack)})
