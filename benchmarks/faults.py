@@ -82,7 +82,7 @@ IN_SYSTEM = 3
 
 TITLES = {
     "agent": "ray::Agent", "ps": "ray::PSActor", "coach": "ray::Coach", "raylet": "raylet/raylet", "head": "gcs_server",
-    "host": "skedge.live.control.host",
+    "host": "skedge.live.service.ray_host",
 }  # fmt: skip
 WHOLE_S = 180.0
 DISK_MB = 300

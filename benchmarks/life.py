@@ -22,15 +22,15 @@ from typing import Any
 import numpy as np
 
 from skedge.analysis.intervals import Estimate
-from skedge.live.control.journal import SqlJournal
-from skedge.live.control.service import JOURNAL, Service
-from skedge.live.control.settings import CLUSTER, Settings, save_settings
-from skedge.live.control.sight import Sight
-from skedge.live.control.snapshot import SNAPSHOT, Snapshots
-from skedge.live.control.states import ACTIVE
-from skedge.live.training.trainer import Trainer
-from skedge.live.world.carrier import Carrier
+from skedge.live.controller.service import JOURNAL, Service
+from skedge.live.controller.settings import CLUSTER, Settings, save_settings
+from skedge.live.controller.snapshot import SNAPSHOT, Snapshots
+from skedge.live.controller.states import ACTIVE
+from skedge.live.coordinator.trainer import Trainer
+from skedge.live.journal.journal import SqlJournal
+from skedge.live.service.tenant_view import Sight
 from skedge.live.world.ray_world import NoEngine
+from skedge.live.world.upload_thread import Carrier
 from skedge.report.pictures import standalone
 from skedge.scenario.file import load_cluster_file
 from skedge.studies.figure import Figure, Line, svg

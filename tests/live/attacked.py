@@ -87,7 +87,7 @@ class Service:
 
     def known(self) -> dict[str, Any]:
         """What an intruder knows of it."""
-        from skedge.live.private import private_folder
+        from skedge.live.secret_files import private_folder
 
         servers = self.state / "servers" / "edge"
         return {
@@ -171,10 +171,10 @@ def _left_behind() -> list[str]:
 def _attempt(name: str, known: dict[str, Any], service: Service, *, trusted: bool) -> str:
     from skedge.core.errors import TrainingError
     from skedge.live.confinement.confinement import Confinement, Usage
-    from skedge.live.training.apart import sent
-    from skedge.live.training.child import EndedError
-    from skedge.live.training.code import pack
-    from skedge.live.training.program import Program
+    from skedge.live.worker.code_archive import pack
+    from skedge.live.worker.job_process import EndedError
+    from skedge.live.worker.job_processes import sent
+    from skedge.live.worker.program import Program
 
     of = Program(
         "intruder:job", {"attempt": name, **known}, 1, 1, 1, code=pack(HERE / "intruder.py"), connect=("data.test:9",)
@@ -202,7 +202,7 @@ NURSERY: dict[bool, Any] = {}
 
 def main(installation: str, names: list[str]) -> None:
     from skedge.live.confinement.confinement import Confinement
-    from skedge.live.training.apart import Nursery
+    from skedge.live.worker.job_processes import Nursery
 
     if installation == "user" and os.geteuid() == 0:
         become(NOBODY)

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from skedge.live import host
-from skedge.live.training.agent import Agent
-from skedge.live.training.checkpoint import Life
-from skedge.live.training.ps import PSActor
-from skedge.live.training.watch import Watch
+from skedge.live.worker.agent import Agent
+from skedge.live.worker.checkpoint import Life
+from skedge.live.worker.ps_actor import PSActor
+from skedge.live.worker.watchdog import Watch
 
 
 class Called:

@@ -17,10 +17,11 @@ from skedge.core.kernel.drive import drive
 from skedge.core.model.cluster import Cluster, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
-from skedge.live.control.journal import SqlJournal
-from skedge.live.control.limits import Limits
-from skedge.live.control.service import Service
-from skedge.live.world.inputs import Cancelled, Due, Input, Report, ServerChanged, Uploaded
+from skedge.live.controller.limits import Limits
+from skedge.live.controller.service import Service
+from skedge.live.coordinator.report import Report
+from skedge.live.journal.journal import SqlJournal
+from skedge.live.world.inputs import Cancelled, Due, Input, ServerChanged, Uploaded
 from skedge.live.world.ray_world import NoEngine
 from skedge.live.world.trainers import Orders
 

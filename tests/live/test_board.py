@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from skedge.core.events import CLOUD, Dispatch
-from skedge.live.world.board import Board
+from skedge.live.world.lane_table import Board
 from skedge.live.world.runs_log import RunsLog
 
 

@@ -14,15 +14,16 @@ from skedge.core.errors import StateError
 from skedge.core.model.cluster import Cluster, Job, Physics, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
-from skedge.live.control.journal import SqlJournal
-from skedge.live.training.assignment import Assignment, Command, FencedError, Note, UnattachedError
-from skedge.live.training.coach import Coach
-from skedge.live.training.processes import Processes
-from skedge.live.training.program import Program
-from skedge.live.training.team import Team, Teams
-from skedge.live.training.trainer import Trainer
-from skedge.live.world.coach_link import CoachHere, CoachLink, CoachLostError
-from skedge.live.world.inputs import Due, Report, Resumed, to_json
+from skedge.live.coordinator.client import CoachHere, CoachLink, CoachLostError
+from skedge.live.coordinator.coordinator import Coach
+from skedge.live.coordinator.messages import Assignment, Command, FencedError, Note, UnattachedError
+from skedge.live.coordinator.report import Report
+from skedge.live.coordinator.teams import Team, Teams
+from skedge.live.coordinator.trainer import Trainer
+from skedge.live.coordinator.training_actors import Processes
+from skedge.live.journal.journal import SqlJournal
+from skedge.live.worker.program import Program
+from skedge.live.world.inputs import Due, Resumed, to_json
 from skedge.live.world.ray_world import NoEngine, RayWorld
 
 OF = Program("m:f", {}, 2, 1, 6)

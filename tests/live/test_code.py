@@ -16,14 +16,14 @@ import pytest
 import torch
 
 from skedge.core.errors import InputError, TrainingError
-from skedge.live.training.agent import Agent
-from skedge.live.training.apart import Nursery, environment, sent
-from skedge.live.training.child import Ack, Child, EndedError
-from skedge.live.training.chunks import packed
-from skedge.live.training.code import Codes, digest, files_in, modules_in, pack
-from skedge.live.training.inside import loaded, saved
-from skedge.live.training.program import Program
-from skedge.live.training.sgd import ParameterServer
+from skedge.live.worker.agent import Agent
+from skedge.live.worker.chunk_format import packed
+from skedge.live.worker.code_archive import Codes, digest, files_in, modules_in, pack
+from skedge.live.worker.job_process import Ack, Child, EndedError
+from skedge.live.worker.job_processes import Nursery, environment, sent
+from skedge.live.worker.program import Program
+from skedge.live.worker.sgd import ParameterServer
+from skedge.live.worker.worker_main import loaded, saved
 
 JOB = """
 import os

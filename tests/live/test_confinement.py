@@ -23,18 +23,18 @@ import pytest
 from wheels import wheel
 
 from skedge.core.errors import InputError, TrainingError
-from skedge.live.confinement import groups
+from skedge.live.confinement import cgroups
 from skedge.live.confinement.check import check_platform
 from skedge.live.confinement.confinement import CONFINED, TRUSTED, Confinement, Usage, confinement_of, from_json
 from skedge.live.confinement.fork_server import ForkServer
 from skedge.live.confinement.limits import cpus_of
-from skedge.live.control.limits import Limits
-from skedge.live.training import apart
-from skedge.live.training.apart import Children, Nursery, environment, sent
-from skedge.live.training.child import EndedError
-from skedge.live.training.code import pack
-from skedge.live.training.packages import install
-from skedge.live.training.program import Program
+from skedge.live.controller.limits import Limits
+from skedge.live.worker import job_processes
+from skedge.live.worker.code_archive import pack
+from skedge.live.worker.job_process import EndedError
+from skedge.live.worker.job_processes import Children, Nursery, environment, sent
+from skedge.live.worker.pip_packages import install
+from skedge.live.worker.program import Program
 
 
 def refused() -> str:
@@ -148,7 +148,7 @@ from attacked import NOBODY, become
 from skedge.live.confinement import kernel
 from skedge.live.confinement.confinement import CONFINED
 from skedge.live.confinement.keeper import Ends, keep
-from skedge.live.private import private_folder
+from skedge.live.secret_files import private_folder
 become(NOBODY)
 kernel.set_dumpable(dumpable=True)  # as after a program is executed
 homes = {{NOBODY: "{home}"}}
@@ -351,7 +351,7 @@ def test_what_a_job_has_started_ends_with_it(
 def test_it_ends_with_the_process_that_it_was_forked_from(
     confinement: Confinement, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(apart, "_shared_by", lambda trusted: f"alone-{os.getpid()}-{trusted}")
+    monkeypatch.setattr(job_processes, "_shared_by", lambda trusted: f"alone-{os.getpid()}-{trusted}")
     alone = Nursery(confinement)
     child = alone.child()
     with pytest.raises(TrainingError):
@@ -501,19 +501,19 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (own / name).write_text(text)
     (tmp_path / "tree" / "cgroup.controllers").write_text("")
     (tmp_path / "cgroup").write_text("4:memory:/x\n0::/skedge.service\n")
-    monkeypatch.setattr(groups, "_TREE", tmp_path / "tree")
-    monkeypatch.setattr(groups, "_OWN", tmp_path / "cgroup")
+    monkeypatch.setattr(cgroups, "_TREE", tmp_path / "tree")
+    monkeypatch.setattr(cgroups, "_OWN", tmp_path / "cgroup")
     monkeypatch.setattr(os, "getxattr", lambda path, name: b"1" if (path, name) == (own, "user.delegate") else b"0")
     return own
 
 
 def test_a_job_has_a_group_where_the_service_has_been_given_a_tree(tree: Path, tmp_path: Path) -> None:
     """By hand: 100 MB and two places for files of 5 MB; 8 processes, the keeper and the first of the namespace."""
-    assert groups.move_into_tree()
+    assert cgroups.move_into_tree()
     assert (tree / "skedge-service" / "cgroup.procs").read_text() == f"{os.getpid()}\n"
     assert (tree / "cgroup.subtree_control").read_text() == "+cpu +memory +pids\n"
     (tmp_path / "cgroup").write_text("0::/skedge.service/skedge-service\n")
-    one = groups.JobGroup(Confinement(group="edge/a", usage=Usage(100, 8, 2, 5)))
+    one = cgroups.JobGroup(Confinement(group="edge/a", usage=Usage(100, 8, 2, 5)))
     one.enter()
     assert one.folder is not None
     assert one.folder.parent == tree
@@ -525,7 +525,7 @@ def test_a_job_has_a_group_where_the_service_has_been_given_a_tree(tree: Path, t
     assert one.sentence() == ""
     (one.folder / "memory.events").write_text("oom 3\noom_kill 1\n")
     assert re.search("more memory than the 100 MB that a job may use on a server: skedge up", one.sentence())
-    later = groups.JobGroup(Confinement(group="edge/a", usage=Usage(100, 8, 2, 5)))
+    later = cgroups.JobGroup(Confinement(group="edge/a", usage=Usage(100, 8, 2, 5)))
     later.enter()
     assert later.sentence() == "", "that was another process of the job, before"
 
@@ -536,8 +536,8 @@ def test_a_group_that_is_removed_while_a_process_enters_is_made_again(
 ) -> None:
     """The last process of the job leaves between two steps of the next one, twice."""
     (tmp_path / "cgroup").write_text("0::/skedge.service/skedge-service\n")
-    one = groups.JobGroup(Confinement(group="edge/a", usage=Usage(100)))
-    write, removed = groups._write, list[object]()
+    one = cgroups.JobGroup(Confinement(group="edge/a", usage=Usage(100)))
+    write, removed = cgroups._write, list[object]()
 
     def removing(file: Path, value: int | str) -> None:
         if file.name == "cgroup.procs" and len(removed) < 2:
@@ -545,7 +545,7 @@ def test_a_group_that_is_removed_while_a_process_enters_is_made_again(
             raise OSError(number, os.strerror(number), str(file))
         write(file, value)
 
-    monkeypatch.setattr(groups, "_write", removing)
+    monkeypatch.setattr(cgroups, "_write", removing)
     one.enter()
     assert one.folder is not None
     assert (one.folder / "cgroup.procs").read_text() == f"{os.getpid()}\n"
@@ -564,8 +564,8 @@ def test_without_a_tree_jobs_have_no_groups(
     else:
         (tmp_path / "cgroup").write_text("4:memory:/x\n")
     before = sorted(tree.iterdir())
-    assert not groups.move_into_tree()
-    groups.JobGroup(Confinement(group="edge/a", usage=Usage(100))).enter()
+    assert not cgroups.move_into_tree()
+    cgroups.JobGroup(Confinement(group="edge/a", usage=Usage(100))).enter()
     assert sorted(tree.iterdir()) == before
 
 
@@ -640,12 +640,15 @@ def test_what_is_named_is_not_built_from_its_source_for_a_confined_job(tmp_path:
 @confines
 @pytest.mark.parametrize(
     ("lacks", "says"),
-    [("kernel.filter_calls(calls.refusing())", "unshare 0x.*not permitted"), ("kernel.MACHINE = 'vax'", "on vax")],
+    [
+        ("kernel.filter_calls(syscall_filter.refusing())", "unshare 0x.*not permitted"),
+        ("kernel.MACHINE = 'vax'", "on vax"),
+    ],
 )
 def test_a_machine_that_cannot_confine_says_so_in_one_line(lacks: str, says: str) -> None:
     """Namespaces that are refused, as in a container; a machine whose system calls are not known."""
     script = (
-        "from skedge.live.confinement import calls, kernel\n"
+        "from skedge.live.confinement import kernel, syscall_filter\n"
         "from skedge.live.confinement.check import refusal\n"
         f"kernel.without_new_privileges()\n{lacks}\nprint(refusal())"
     )

@@ -12,7 +12,7 @@ from skedge.core.events import Allocate, Suspend, ps_in
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import NEVER
-from skedge.live.training.team import Team
+from skedge.live.coordinator.teams import Team
 from skedge.live.world.gang_work import GangWork
 from skedge.live.world.runs_log import RunsLog
 from skedge.live.world.uploads import Uploads

@@ -17,12 +17,12 @@ from torch import nn
 from skedge.core.model.cluster import Cluster, Job, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
-from skedge.live.training.chunk_data import ChunkData
-from skedge.live.training.inside import Inside
-from skedge.live.training.labels import unlike, warning
-from skedge.live.training.program import Program, program_of
-from skedge.live.training.sgd import Contribution, ParameterServer, accuracies, gradient
-from skedge.live.training.training import State
+from skedge.live.training import State
+from skedge.live.worker.chunk_data import ChunkData
+from skedge.live.worker.labels import unlike, warning
+from skedge.live.worker.program import Program, program_of
+from skedge.live.worker.sgd import Contribution, ParameterServer, accuracies, gradient
+from skedge.live.worker.worker_main import Inside
 from skedge.scenario.schema import TrainForm
 from skedge.simulate import run
 

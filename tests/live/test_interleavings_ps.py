@@ -16,22 +16,22 @@ from staged import Ref, Staged, failed, stage
 from skedge.core.errors import TrainingError
 from skedge.live import host
 from skedge.live.confinement.confinement import Confinement
-from skedge.live.training import apart, ps
-from skedge.live.training.agent import Agent
-from skedge.live.training.answers import Answers
-from skedge.live.training.apart import sent
-from skedge.live.training.checkpoint import Checkpoints, Life
-from skedge.live.training.child import EndedError
-from skedge.live.training.framing import framed
-from skedge.live.training.inside import Inside, loaded, saved
-from skedge.live.training.maker import Calls
-from skedge.live.training.processes import Processes
-from skedge.live.training.program import Program
-from skedge.live.training.ps_process import PSProcess
-from skedge.live.training.sgd import gradient, progress_in
-from skedge.live.world import carrier
-from skedge.live.world.carrier import Carrier
+from skedge.live.coordinator.ps_process import PSProcess
+from skedge.live.coordinator.replies import Answers
+from skedge.live.coordinator.training_actors import Processes
+from skedge.live.worker import job_processes, ps_actor
+from skedge.live.worker.agent import Agent
+from skedge.live.worker.checkpoint import Checkpoints, Life
+from skedge.live.worker.framing import framed
+from skedge.live.worker.job_code_runner import Calls
+from skedge.live.worker.job_process import EndedError
+from skedge.live.worker.job_processes import sent
+from skedge.live.worker.program import Program
+from skedge.live.worker.sgd import gradient, progress_in
+from skedge.live.worker.worker_main import Inside, loaded, saved
+from skedge.live.world import upload_thread
 from skedge.live.world.inputs import Uploaded
+from skedge.live.world.upload_thread import Carrier
 from skedge.live.world.uploads import Uploads
 
 NONE: Any = None
@@ -115,8 +115,8 @@ def linear(chunks: int) -> Program:
 def actor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Staged:
     """The actor of a parameter server."""
     stage(monkeypatch)
-    monkeypatch.setattr(ps, "Nursery", NearNursery)
-    return Staged(ps.PSActor(str(tmp_path)))
+    monkeypatch.setattr(ps_actor, "Nursery", NearNursery)
+    return Staged(ps_actor.PSActor(str(tmp_path)))
 
 
 def process(actor: Staged, job: str, chunks: int, controllers: int, answers: Answers | None = None) -> PSProcess:
@@ -302,14 +302,14 @@ OF = Program("m:f", {}, 1, 1, 1)
 def agent(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Agent:
     """An agent whose processes are here."""
     stage(monkeypatch)
-    monkeypatch.setattr(apart, "Nursery", NearNursery)
+    monkeypatch.setattr(job_processes, "Nursery", NearNursery)
     return Agent("s", str(folder))
 
 
 def carried(monkeypatch: pytest.MonkeyPatch, handle: Any, piece: int = 2**18) -> tuple[list[Any], list[str]]:
     """What an upload of one chunk tells, and the lines of the job's log."""
     for name, value in (("_PIECE", piece), ("_PIECE_S", 0.05), ("_PATIENCE_S", 0.0), ("_FULL_S", 0.0)):
-        monkeypatch.setattr(carrier, name, value, raising=name != "_FULL_S")
+        monkeypatch.setattr(upload_thread, name, value, raising=name != "_FULL_S")
     uploads, told, lines = Uploads(), list[Any](), list[str]()
     world: Any = SimpleNamespace(
         scenario=SimpleNamespace(jobs=SimpleNamespace(ids=("j",))),

@@ -13,11 +13,12 @@ from rich.table import Table
 from skedge.cli.console import out, print_json
 from skedge.core.errors import InputError
 from skedge.core.events import Event
-from skedge.live.control.job_logs import PIECE, JobLogs
-from skedge.live.control.sight import Sight
-from skedge.live.training.assignment import Note
-from skedge.live.training.team import Team
-from skedge.live.world.inputs import Report, from_json, to_json
+from skedge.live.controller.job_logs import PIECE, JobLogs
+from skedge.live.coordinator.messages import Note
+from skedge.live.coordinator.report import Report
+from skedge.live.coordinator.teams import Team
+from skedge.live.service.tenant_view import Sight
+from skedge.live.world.inputs import from_json, to_json
 
 FORGED = "boom \x1b[31m red \n2026-01-01T00:00:00+0000 finished: a forged line\u202egnp.exe \x00"
 HARMFUL = set("\x1b\x00\u202e")

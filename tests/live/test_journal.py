@@ -19,11 +19,11 @@ from skedge.core.kernel.drive import drive_to_end
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.scenario import Scenario
 from skedge.live import host
-from skedge.live.control.journal import LateEntryError, SqlJournal, encode
-from skedge.live.control.journal_chain import DamagedError, Entry
-from skedge.live.control.journal_tables import ENTRIES as _ENTRIES
-from skedge.live.control.journal_tables import META as _META
-from skedge.live.control.journal_version import VERSION, version_of
+from skedge.live.journal.chain import DamagedError, Entry
+from skedge.live.journal.journal import LateEntryError, SqlJournal, encode
+from skedge.live.journal.tables import ENTRIES as _ENTRIES
+from skedge.live.journal.tables import META as _META
+from skedge.live.journal.version import VERSION, version_of
 from skedge.prepare import prepare_policy
 from skedge.sim.world import SimulatedWorld
 from skedge.testing import small_scenario
@@ -219,7 +219,7 @@ def test_a_death_between_the_file_and_the_deletion_loses_and_doubles_nothing(
     """The next archive begins where the database does, so its file and the first one overlap."""
     before = all_of(filled)
     with monkeypatch.context() as patch:
-        patch.setattr("skedge.live.control.journal._AT_ONCE", 0)
+        patch.setattr("skedge.live.journal.journal._AT_ONCE", 0)
         with pytest.raises(ValueError, match="range"):
             SqlJournal(filled).shrink(1200)
     assert in_database(filled) == list(range(3000))
@@ -396,7 +396,7 @@ def test_a_question_is_never_answered_in_the_middle_of_an_event(own: str, monkey
     assert not journal.decided
     waited = list[str]()
     journal.meanwhile = lambda: waited.append("asked")
-    monkeypatch.setattr("skedge.live.control.journal._pause", lambda: waited.append("paused"))
+    monkeypatch.setattr("skedge.live.journal.journal._pause", lambda: waited.append("paused"))
     for write in (lambda: journal.append(Event(5), []), lambda: journal.take(6, {"is": "Due"})):
         hindering(monkeypatch, sql.exc.OperationalError("INSERT", {}, REFUSALS["SQLite is busy"]), after=False)
         write()

@@ -17,10 +17,10 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, ReduceLROnP
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
 
 from skedge.core.errors import TrainingError
-from skedge.live.training.batches import Loaded, seed_all, seed_of
-from skedge.live.training.program import Program
-from skedge.live.training.sgd import ParameterServer, accuracies, gradient, source_of
-from skedge.live.training.training import Training
+from skedge.live.training import Training
+from skedge.live.worker.loader_batches import Loaded, seed_all, seed_of
+from skedge.live.worker.program import Program
+from skedge.live.worker.sgd import ParameterServer, accuracies, gradient, source_of
 
 torch.set_num_threads(1)
 

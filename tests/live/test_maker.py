@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from skedge.core.errors import TrainingError
-from skedge.live.engine import Engine
-from skedge.live.training.chunks import packed
-from skedge.live.training.inside import saved
-from skedge.live.training.maker import Calls
-from skedge.live.training.program import Program
-from skedge.live.training.sgd import ParameterServer
+from skedge.live.cluster.engine import Engine
+from skedge.live.worker.chunk_format import packed
+from skedge.live.worker.job_code_runner import Calls
+from skedge.live.worker.program import Program
+from skedge.live.worker.sgd import ParameterServer
+from skedge.live.worker.worker_main import saved
 
 GOOD = Program("skedge.live.examples:images", {"model": "lenet", "chunks": 2, "samples": 40, "size": 8}, 2, 1, 2)
 ENDS = Program("os:_exit", {"status": 3}, 1, 1, 1)

@@ -13,12 +13,12 @@ import yaml
 from wheels import wheel
 
 from skedge.core.errors import InputError, TrainingError
-from skedge.live.training.apart import Nursery, sent
-from skedge.live.training.child import Child
-from skedge.live.training.code import pack
-from skedge.live.training.inside import loaded
-from skedge.live.training.packages import add_packages
-from skedge.live.training.program import Program
+from skedge.live.worker.code_archive import pack
+from skedge.live.worker.job_process import Child
+from skedge.live.worker.job_processes import Nursery, sent
+from skedge.live.worker.pip_packages import add_packages
+from skedge.live.worker.program import Program
+from skedge.live.worker.worker_main import loaded
 from skedge.scenario.file import job_from_spec
 
 JOB = """

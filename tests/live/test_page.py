@@ -14,9 +14,9 @@ import pytest
 import uvicorn
 from test_api import TOKEN, Controller
 
-from skedge.live.control.api import make_api
-from skedge.live.training.trainer import Trainer
-from skedge.live.world.carrier import Carrier
+from skedge.live.coordinator.trainer import Trainer
+from skedge.live.service.api import make_api
+from skedge.live.world.upload_thread import Carrier
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from script_data import digits
 
-from skedge.live.training.batches import Loaded
-from skedge.live.training.code import pack
-from skedge.live.training.program import Program
-from skedge.live.training.sgd import ParameterServer, accuracies, gradient, source_of
+from skedge.live.worker.code_archive import pack
+from skedge.live.worker.loader_batches import Loaded
+from skedge.live.worker.program import Program
+from skedge.live.worker.sgd import ParameterServer, accuracies, gradient, source_of
 from skedge.scenario.file import read_spec
 
 DOCS = Path(__file__).parents[2] / "docs"

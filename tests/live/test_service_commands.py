@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from skedge.cli.state_lock import service_pid, try_lock
-from skedge.live.control.backup import _copy_folder
-from skedge.live.control.journal import SqlJournal
-from skedge.live.control.service import JOURNAL
-from skedge.live.control.settings import Settings, save_settings
+from skedge.live.controller.service import JOURNAL
+from skedge.live.controller.settings import Settings, save_settings
+from skedge.live.journal.journal import SqlJournal
+from skedge.live.service.backup import _copy_folder
 
 Skedge = Callable[..., Any]
 CLUSTER = "{name: c, slot: 1s, cluster: {servers: [{id: e, workers: {gpu: 1}, ps: {cpu: 1}}]}}"
@@ -83,7 +83,7 @@ def test_a_checkpoint_that_is_replaced_while_it_is_copied_is_replaced_in_the_cop
             source.rename(kept / "2.ckpt")
         return copied(source, target)
 
-    monkeypatch.setattr("skedge.live.control.backup.shutil.copy2", meanwhile)
+    monkeypatch.setattr("skedge.live.service.backup.shutil.copy2", meanwhile)
     _copy_folder(kept, copy)
     assert [path.name for path in copy.iterdir()] == ["2.ckpt"]
 
@@ -108,9 +108,9 @@ def test_quarantine_is_refused_while_the_service_is_up(state: Path, skedge: Sked
 
 def test_the_controller_imports_no_torch() -> None:
     """It takes seconds to import, at each start; only the jobs' own processes compute."""
-    command = [sys.executable, "-c", "import sys, skedge.live.control.controller\nprint(*sys.modules)"]
+    command = [sys.executable, "-c", "import sys, skedge.live.service.controller_process\nprint(*sys.modules)"]
     imported = set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
-    assert "skedge.live.engine" in imported
+    assert "skedge.live.cluster.engine" in imported
     assert not imported & {"torch", "ray"}
 
 

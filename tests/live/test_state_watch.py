@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from skedge.live.control.journal import SqlJournal
-from skedge.live.control.state_watch import StateWatch
+from skedge.live.controller.state_watch import StateWatch
+from skedge.live.journal.journal import SqlJournal
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_a_folder_that_cannot_be_written_is_noticed(
     def refuse(*_: Any) -> int:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("skedge.live.control.state_watch._write", refuse)
+    monkeypatch.setattr("skedge.live.controller.state_watch._write", refuse)
     watch.look()
     assert journal.unsound == (said and f"{state} {said}")
 

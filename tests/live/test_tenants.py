@@ -19,11 +19,11 @@ from test_api import SPEC, Controller, _nothing_is_sent  # noqa: F401 - a fixtur
 from skedge.cli.requests import key_of
 from skedge.core.errors import InputError
 from skedge.core.model.sharing import Sharing, Tenant
-from skedge.live.control.api import _stream
-from skedge.live.control.limits import Limits
-from skedge.live.control.sight import OTHERS, Sight
-from skedge.live.control.tokens import add_token
-from skedge.live.training.code import digest, pack
+from skedge.live.controller.limits import Limits
+from skedge.live.service.api import _stream
+from skedge.live.service.tenant_view import OTHERS, Sight
+from skedge.live.service.tokens import add_token
+from skedge.live.worker.code_archive import digest, pack
 
 GANG: dict[str, Any] = {"resources": {"workers": 1}, "chunks": 1}
 SECRET = "the others' secret"
@@ -230,7 +230,7 @@ def test_a_cancellation_that_waits_for_the_journal_says_so(halves: Halves, monke
     """The journal cannot be written: the answer is 202 with why; it takes effect when that is over."""
     journal, blocked = halves.controller.journal, threading.Event()
     commit = journal._committed
-    monkeypatch.setattr("skedge.live.control.journal._PAUSE_S", 0.05)
+    monkeypatch.setattr("skedge.live.journal.journal._PAUSE_S", 0.05)
 
     def refuse(entry: Any, *, again: bool) -> bool:
         if blocked.is_set():

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import pytest
 
 from skedge.core.errors import InputError
-from skedge.live.control import tracking
-from skedge.live.control.tracking import JobTraining, Tracking, tracked
+from skedge.live.controller import tracking
+from skedge.live.controller.tracking import JobTraining, Tracking, tracked
 
 BEGINS = JobTraining("net", {"epochs": 2, "args.model": "lenet"}, "RUNNING", 0, 0.0, 2, [], None, over=False)
 TRAINS = replace(BEGINS, update=9, progress=0.5, losses=[(3, 2.0), (9, 1.0)])

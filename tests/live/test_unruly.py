@@ -14,14 +14,14 @@ import pytest
 import unruly
 
 from skedge.core.model.escape import escaped, one_line
-from skedge.live.training.agent import Agent
-from skedge.live.training.apart import sent
-from skedge.live.training.child import EndedError, JobError, StalledError
-from skedge.live.training.chunks import packed
-from skedge.live.training.inside import saved
-from skedge.live.training.output import MOST
-from skedge.live.training.program import Program
-from skedge.live.training.sgd import ParameterServer
+from skedge.live.worker.agent import Agent
+from skedge.live.worker.chunk_format import packed
+from skedge.live.worker.job_process import EndedError, JobError, StalledError
+from skedge.live.worker.job_processes import sent
+from skedge.live.worker.print_pipe import MOST
+from skedge.live.worker.program import Program
+from skedge.live.worker.sgd import ParameterServer
+from skedge.live.worker.worker_main import saved
 
 HARMFUL = "\x1b\x00\u202e\u2066\x9b\u2028"
 

@@ -11,15 +11,15 @@ import pytest
 import unruly
 from here import Machine, machine
 
-from skedge.live.training.answers import PS, Blame
-from skedge.live.training.assignment import Note
-from skedge.live.training.child import EndedError, StalledError
-from skedge.live.training.chunks import packed
-from skedge.live.training.program import Program
-from skedge.live.training.team import Team
-from skedge.live.training.trainer import Trainer
-from skedge.live.training.watch import Watch
-from skedge.live.world.inputs import Report
+from skedge.live.coordinator.messages import Note
+from skedge.live.coordinator.replies import PS, Blame
+from skedge.live.coordinator.report import Report
+from skedge.live.coordinator.teams import Team
+from skedge.live.coordinator.trainer import Trainer
+from skedge.live.worker.chunk_format import packed
+from skedge.live.worker.job_process import EndedError, StalledError
+from skedge.live.worker.program import Program
+from skedge.live.worker.watchdog import Watch
 
 QUICK = Watch(least_s=0.5, first_s=1.0, restarts=2)
 

@@ -16,13 +16,14 @@ from skedge.core.model.latency import Linear
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
 from skedge.live import host
-from skedge.live.control.journal import SqlJournal
-from skedge.live.control.limits import Limits
-from skedge.live.control.service import Service
-from skedge.live.training.program import Program
-from skedge.live.training.team import Team
-from skedge.live.training.trainer import Trainer
-from skedge.live.world.inputs import Due, Report, Resumed, ServerChanged, from_json, to_json
+from skedge.live.controller.limits import Limits
+from skedge.live.controller.service import Service
+from skedge.live.coordinator.report import Report
+from skedge.live.coordinator.teams import Team
+from skedge.live.coordinator.trainer import Trainer
+from skedge.live.journal.journal import SqlJournal
+from skedge.live.worker.program import Program
+from skedge.live.world.inputs import Due, Resumed, ServerChanged, from_json, to_json
 from skedge.live.world.ray_world import NoEngine, RayWorld
 from skedge.live.world.site_world import SiteWorld
 

@@ -27,11 +27,11 @@ from skedge.core.model.cluster import Cluster, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
 from skedge.live import host as seam
-from skedge.live.control.journal import SqlJournal
-from skedge.live.control.limits import Limits
-from skedge.live.control.service import Service, open_journal
-from skedge.live.control.submissions import BusyError
-from skedge.live.engine import Engine, Hosting
+from skedge.live.cluster.engine import Engine, Hosting
+from skedge.live.controller.limits import Limits
+from skedge.live.controller.service import Service, open_journal
+from skedge.live.controller.submissions import BusyError
+from skedge.live.journal.journal import SqlJournal
 from skedge.live.world.ray_world import NoEngine
 
 from . import host
@@ -295,7 +295,7 @@ class Campaign:
         return replace
 
     def _serve(self) -> None:
-        """What a controller does; see :func:`skedge.live.control.controller.control`."""
+        """What a controller does; see :func:`skedge.live.service.controller_process.control`."""
         process = self.world.running().process
         try:
             self._served(process)

@@ -17,15 +17,16 @@ from typing import Any
 from unittest import mock
 
 from skedge.core.events import CANCELLED, Event, Order
-from skedge.live.control.journal import SqlJournal, encode
-from skedge.live.control.journal_chain import INPUT, Entry
-from skedge.live.control.service import Service
-from skedge.live.training.assignment import Who
-from skedge.live.training.coach import Coach
-from skedge.live.training.framing import unframed
-from skedge.live.training.ps import PSActor
+from skedge.live.controller.service import Service
+from skedge.live.coordinator.coordinator import Coach
+from skedge.live.coordinator.messages import Who
+from skedge.live.coordinator.report import Report
+from skedge.live.journal.chain import INPUT, Entry
+from skedge.live.journal.journal import SqlJournal, encode
+from skedge.live.worker.framing import unframed
+from skedge.live.worker.ps_actor import PSActor
 from skedge.live.world.inbox import Inbox
-from skedge.live.world.inputs import Input, Report, Submitted, to_json
+from skedge.live.world.inputs import Input, Submitted, to_json
 from skedge.live.world.ray_world import RayWorld
 
 from .children import SimulatedChild, job_of

@@ -8,14 +8,14 @@ from functools import wraps
 from typing import Any
 from unittest import mock
 
-from skedge.live.control.journal import SqlJournal
-from skedge.live.control.submissions import Submissions
-from skedge.live.training.checkpoint import Life
-from skedge.live.training.coach import Coach
-from skedge.live.training.directed import Directed
-from skedge.live.training.processes import Processes
-from skedge.live.training.ps_process import PSProcess
-from skedge.live.world.coach_link import CoachLink
+from skedge.live.controller.submissions import Submissions
+from skedge.live.coordinator.client import CoachLink
+from skedge.live.coordinator.coordinator import Coach
+from skedge.live.coordinator.ps_process import PSProcess
+from skedge.live.coordinator.trainer_thread import Directed
+from skedge.live.coordinator.training_actors import Processes
+from skedge.live.journal.journal import SqlJournal
+from skedge.live.worker.checkpoint import Life
 from skedge.live.world.ray_world import RayWorld
 
 from .campaign import Plan, plan_of, run_plan

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from skedge.live import host as seam
-from skedge.live.control.journal import SqlJournal
+from skedge.live.journal.journal import SqlJournal
 
 from . import host
 from .databases import add_faults

@@ -1,6 +1,6 @@
 """Training jobs that need no download: small image classifiers on data that are available offline.
 
-Each factory returns a :class:`~skedge.live.training.training.Training` whose data are divided into `chunks` equal
+Each factory returns a :class:`~skedge.live.training.Training` whose data are divided into `chunks` equal
 parts. The networks are small versions of those of the papers' Table II (LeNet, AlexNet, ResNet, GoogLeNet), scaled so
 that two cores can train them.
 """
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from skedge.live.training.training import Data, Training
+from skedge.live.training import Data, Training
 
 _TEST_SHARE = 0.2
 

@@ -14,11 +14,11 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from . import kernel
+from .cgroups import JobGroup
 from .confinement import Confinement, from_json
-from .groups import JobGroup
 from .keeper import Ends, keep, reap
 from .processes import children, descendants
-from .warden import Ward, end_above_limits
+from .usage_monitor import Ward, end_above_limits
 
 _SIZE = 4
 """Bytes of a number in a message."""

@@ -26,11 +26,11 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, NoReturn
 
-from . import calls, kernel
+from . import kernel, syscall_filter
+from .cgroups import JobGroup
 from .confinement import Confinement
 from .files import change_root, with_programs
-from .forward import Forwards
-from .groups import JobGroup
+from .forwarding import Forwards
 from .limits import limit
 from .processes import descendants
 
@@ -163,7 +163,7 @@ def _end_descendants() -> None:
 
 
 def _keep_confined(confinement: Confinement, ends: Ends, body: Callable[[], None]) -> None:
-    filtering = calls.refusing()
+    filtering = syscall_filter.refusing()
     confinement = with_programs(confinement)
     uid = _FIRST_UID + os.getpid()
     as_root = os.geteuid() == 0 and _is_mapped(uid)

@@ -1,4 +1,4 @@
-"""The limits of a job that the kernel holds for each of its processes; :mod:`.warden` counts them together."""
+"""The limits of a job that the kernel holds for each of its processes; :mod:`.usage_monitor` counts them together."""
 
 from __future__ import annotations
 

@@ -8,11 +8,11 @@ from skedge.core.colocation import colocated
 from skedge.core.events import Allocate, Event, Suspend, Upload
 from skedge.core.model.cluster import Placement
 from skedge.core.model.time import NEVER
-from skedge.live.training.team import Team
+from skedge.live.coordinator.report import Report
+from skedge.live.coordinator.teams import Team
 
-from .each_work import EachWork
-from .gang_board import GangBoard, HeldWorkers, shares
-from .inputs import Report
+from .elastic_work import EachWork
+from .gang_table import GangBoard, HeldWorkers, shares
 from .uploads import Transport
 
 if TYPE_CHECKING:

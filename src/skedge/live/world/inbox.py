@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from skedge.core.errors import SkedgeError
 from skedge.core.model.time import SECOND
 from skedge.live import host
-from skedge.live.control.journal import SqlJournal
+from skedge.live.coordinator.report import Report
+from skedge.live.journal.journal import SqlJournal
 
-from .inputs import Due, Input, Report, Resumed, from_json, to_json
+from .inputs import Due, Input, Resumed, from_json, to_json
 
 if TYPE_CHECKING:
     from .ray_world import RayWorld

@@ -12,11 +12,11 @@ from skedge.core.events import CLOUD, Dispatch, Event, LaneFacts
 from skedge.core.model.cluster import Ints, Placement
 from skedge.core.model.network import upload_delay
 from skedge.core.model.time import SECOND
-from skedge.live.training.team import Team
+from skedge.live.coordinator.report import Report
+from skedge.live.coordinator.teams import Team
 from skedge.sim.what_if import InCloud
 
-from .board import Board, Chunk
-from .inputs import Report
+from .lane_table import Board, Chunk
 from .uploads import Transport
 
 if TYPE_CHECKING:

@@ -35,23 +35,24 @@ from skedge.core.model.cluster import Placement
 from skedge.core.model.network import upload_delay
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND
+from skedge.live.cluster.engine import Engine
 from skedge.live.confinement.confinement import TRUSTED
-from skedge.live.control.journal import SqlJournal
-from skedge.live.engine import Engine
-from skedge.live.training.maker import Calls
-from skedge.live.training.program import Program
-from skedge.live.training.watch import WATCH
+from skedge.live.coordinator.report import Report
+from skedge.live.journal.journal import SqlJournal
+from skedge.live.worker.job_code_runner import Calls
+from skedge.live.worker.program import Program
+from skedge.live.worker.watchdog import WATCH
 from skedge.runs.meta import LIVE, live_tolerance
 
 from .agenda import Agenda
-from .carrier import Carrier
-from .facts import NEWS, Facts
 from .gang_work import GangWork
 from .inbox import Inbox
-from .inputs import ENDS, Cancelled, Input, Report, ServerChanged, Submitted, Uploaded
+from .inputs import ENDS, Cancelled, Input, ServerChanged, Submitted, Uploaded
 from .lane_work import LaneWork
 from .runs_log import RunsLog
 from .trainers import Trainers
+from .training_facts import NEWS, Facts
+from .upload_thread import Carrier
 from .uploads import Transport, Uploads
 
 _RAY = -1

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from skedge.core.events import Allocate, Event, Suspend, Transfer
 from skedge.core.model.cluster import Placement
 from skedge.core.model.speed import whole_chunks
-from skedge.live.training.team import Team
+from skedge.live.coordinator.report import Report
+from skedge.live.coordinator.teams import Team
 
-from .inputs import ENDS, Report, ServerChanged
+from .inputs import ENDS, ServerChanged
 from .uploads import Transport
 
 if TYPE_CHECKING:

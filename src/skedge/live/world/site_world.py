@@ -9,8 +9,9 @@ from skedge.core.model.cluster import Placement
 from skedge.core.model.job_fields import Kind
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND
+from skedge.live.coordinator.report import Report
 
-from .inputs import Report, ServerChanged
+from .inputs import ServerChanged
 from .ray_world import RayWorld
 from .site_work import SiteWork
 from .uploads import Transport

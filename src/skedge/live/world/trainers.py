@@ -1,7 +1,7 @@
 """The trainers of a live run as the controller sees them, and the measurement of jobs that the coach has not measured.
 
-The trainers themselves are hosted by the coach (:mod:`skedge.live.training.coach`). Here are their assignments, which
-follow from the journal, and the link over which they are sent.
+The trainers themselves are hosted by the coach (:mod:`skedge.live.coordinator.coordinator`). Here are their
+assignments, which follow from the journal, and the link over which they are sent.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from skedge.core.model.time import SECOND
 from skedge.live import host
-from skedge.live.training.assignment import Assignment, Attached, Command, Note
-from skedge.live.training.checkpoint import Checkpoints
-from skedge.live.training.child import Printed
-from skedge.live.training.team import Team, Teams
+from skedge.live.coordinator.client import AskedCoach, CoachLink, clock_of
+from skedge.live.coordinator.messages import Assignment, Attached, Command, Note
+from skedge.live.coordinator.report import Report
+from skedge.live.coordinator.teams import Team, Teams
+from skedge.live.worker.checkpoint import Checkpoints
+from skedge.live.worker.job_process import Printed
 
-from .coach_link import AskedCoach, CoachLink, clock_of
-from .inputs import Report, Resumed
+from .inputs import Resumed
 
 if TYPE_CHECKING:
-    from skedge.live.training.program import Program
+    from skedge.live.worker.program import Program
 
     from .ray_world import RayWorld
 

@@ -1,0 +1,332 @@
+"""One job's training: the coordinating side of synchronous SGD.
+
+One thread per job drives rounds. In a round every worker of the job computes one mini-batch at the current version. The
+gradients that have arrived by the deadline go to the parameter server together. A preempted worker leaves between two
+rounds: its mini-batch is finished and counted, and its data stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from skedge.core.errors import TrainingError
+from skedge.live import host
+from skedge.live.worker.job_processes import sent
+from skedge.live.worker.program import Program
+
+from .messages import Note
+from .ps_process import PSProcess
+from .replies import Asked
+from .report import Report
+from .round_clock import SLOW_S
+from .teams import Team
+from .trainer_thread import Directed
+from .training_actors import Processes
+
+_PATIENCE_S = 0.5
+"""Pause before a round is repeated after a process was lost [s]."""
+
+
+class Trainer(Directed):
+    """Trains one job.
+
+    Parameters
+    ----------
+    job, name, program, pace, note, servers
+        As :class:`.trainer_thread.Directed` has them.
+    tell
+        Called with each report.
+    processes
+        Lends the process of the parameter server, and measures the result.
+    controllers
+        Returns the number of controllers that the run had before this one.
+
+    Attributes
+    ----------
+    watched
+        (epoch, reference to the parameters) after each epoch, if the program asks for it.
+    devices
+        (server, device) of the workers so far.
+    late
+        By chunk, the mini-batches that have not come in their round: none is asked for again before it has come.
+    """
+
+    def __init__(
+        self,
+        job: int,
+        name: str,
+        program: Program,
+        tell: Callable[[Report], None],
+        processes: Processes,
+        pace: float = 0.0,
+        *,
+        note: Callable[[Note], None] | None = None,
+        servers: Sequence[str],
+        controllers: Callable[[], int] = lambda: 0,
+    ) -> None:
+        super().__init__(job, name, program, pace, note or _unheard, servers)
+        self.tell, self.processes = tell, processes
+        self.ps = PSProcess(name, processes, self.answers, controllers, self._go_back, self.closed)
+        self.watched: list[tuple[int, Any]] = []
+        self.devices: set[tuple[int, str]] = set()
+        self.late: dict[int, Asked] = {}
+        self.said_at, self.losses = 0.0, list[tuple[float, float]]()
+
+    # -- the rounds ----------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Train round by round until the job is trained, fails, or is closed."""
+        try:
+            while (teams := self._next_teams()) is not None:
+                try:
+                    self._step(teams)
+                except host.CallError as error:  # a call could not even be made, as there is no room for its arguments
+                    self.line(f"a call cannot be made, and is tried again: {error}")
+                    self.closed.wait(_PATIENCE_S)
+        except TrainingError as error:
+            self._fail(str(error), getattr(error, "traceback", ""))
+        except Exception as error:  # any error: a thread that ends silently would leave the job hanging
+            self._fail(f"its training has ended: {type(error).__name__}: {error}")
+        finally:
+            self.ps.release()
+
+    def _step(self, teams: dict[int, Team]) -> None:
+        """Give up the parameter server, or train a round and save."""
+        if self.ps.sent is None:
+            self.ps.sent = host.put(sent(self.program))
+        if (site := self._place()) is None:
+            self.ps.give_up()
+        elif not self.ps.move(site):
+            self.closed.wait(_PATIENCE_S)
+        else:
+            self._round(teams)
+            if not self._dismiss_finished():
+                self.ps.save_sometimes()
+
+    def event(self, what: str, sentence: str) -> None:
+        """Report what has happened to a process of the job."""
+        self.tell(Report(what, self.job, progress=tuple(self.teams.progress), reason=sentence))
+
+    def _fail(self, reason: str, traceback: str = "") -> None:
+        if traceback:
+            self.line(traceback)
+        self.tell(Report("failed", self.job, progress=tuple(self.teams.progress), reason=reason))
+
+    def _next_teams(self) -> dict[int, Team] | None:
+        """The teams of the next round; waits until there is something to do. None at the end."""
+        with self.change:
+            while True:
+                for number in self.teams.let_go():
+                    self._give_up(number)
+                    self.tell(self._fact("stopped", number))
+                for what, number in self.teams.hold_back():
+                    self.tell(self._fact(what, number))
+                if self.closed.is_set():
+                    return None
+                rests = self._place() is None
+                if (self.teams.working and not rests) or (self.ps.server is not None and rests):
+                    self.clock.begin()
+                    return dict(self.teams.working)
+                # nothing to train: what the job is behind is not made up for after the pause
+                self.clock.write_off()
+                self.change.wait()
+
+    def _fact(self, what: str, team: int) -> Report:
+        late, lost = self.clock.report()
+        progress, devices = tuple(self.teams.progress), tuple(sorted(self.devices))
+        fact = Report(
+            what,
+            self.job,
+            team,
+            progress,
+            late_s=late,
+            recovery_s=lost,
+            module=self.ps.module,
+            devices=devices,
+            first_s=self.first_s.get(team),
+        )
+        return replace(fact, freed_s=self._freed_s(team)) if what == "stopped" else fact
+
+    def _freed_s(self, team: int) -> float | None:
+        """Time from the order to suspend a team until its workers had ended their mini-batches [s].
+
+        0 if none was under way, None if the team has computed nothing at all.
+        """
+        asked = self.asked_at.pop(team, None)
+        return max(self.free_at[team] - asked, 0.0) if asked is not None and team in self.free_at else None
+
+    def _check(self, progress: list[int]) -> None:
+        """Check the progress that the parameter server says: it runs in a process of the job.
+
+        Raises
+        ------
+        TrainingError
+            If it has other chunks than the job, or more mini-batches.
+        """
+        chunks, steps = self.program.chunks, self.program.steps
+        if len(progress) != chunks or max(progress) > steps:
+            have = f"{len(progress)} chunks and up to {max(progress, default=0)} mini-batches of one"
+            raise TrainingError(f"its parameter server tells of {have}; the job has {chunks} chunks of {steps}")
+
+    def _go_back(self, progress: list[int]) -> None:
+        """Continue from a checkpoint's progress; mini-batches that are not in it are trained again.
+
+        Raises
+        ------
+        TrainingError
+            If one of them belongs to a chunk that was reported as trained: no worker would train it again.
+        """
+        self._check(progress)
+        for chunk in sorted(self.teams.reported):
+            if progress[chunk] < self.program.steps:
+                raise TrainingError(
+                    f"its trained parameters are lost: the checkpoint that can be read holds {progress[chunk]} of "
+                    f"{self.program.steps} mini-batches of chunk {chunk}, which was reported as trained"
+                )
+        again = max(before - now for before, now in zip(self.teams.progress, progress, strict=True))
+        if again > 0:
+            self.line(f"goes back by {again} mini-batches a chunk: that is what its newest whole checkpoint lacks")
+            self.clock.late_s += again * max(self.clock.round_s, self.clock.pace)
+        self.teams.progress = progress
+
+    def _round(self, teams: dict[int, Team]) -> None:
+        started = host.monotonic()
+        self.answers.usual_s = self.clock.usual_s
+        asked = self._ask(teams)
+        deadline = started + self.clock.patience_s
+        answers = {one.chunk: answer for one in asked if (answer := self._answer(one, deadline)) is not None}
+        ready = [one.brought for one in asked if one.chunk in answers]
+        for answer in answers.values():
+            # before the update: gradients of other code must not get into the parameters
+            self.program.check_same_as(self.ps.module, answer["module"])
+        whole = True
+        if ready:
+            progress = self.ps.apply(ready, host.monotonic() + SLOW_S)
+            if progress is None:
+                self.ps.load()
+                whole = False
+            else:
+                self.answers.updated(answers)
+                self._updated(progress, teams, [answer["loss"] for answer in answers.values()])
+        elif asked or self.late:
+            self.closed.wait(_PATIENCE_S)
+            if self.answers.gone:
+                self.ps.load()  # the parameters themselves: only their server can give them again
+        took = host.monotonic() - started
+        if not whole or len(ready) < len(asked):
+            # a round that lost a worker says nothing about how long rounds take
+            self.clock.fail(took)
+        elif self.late:
+            self.clock.recovery_s += took
+        elif (mean := self.clock.measure(took)) is not None:
+            self.tell(Report("measured", self.job, round_s=mean))
+        self.clock.keep()
+
+    def _ask(self, teams: dict[int, Team]) -> list[Asked]:
+        """Have every worker compute a mini-batch; those that were late are waited for instead."""
+        asked = []
+        for number, team in teams.items():
+            for chunk in self.teams.next_chunks(team):
+                late, step = self.late.get(chunk), self.teams.progress[chunk]
+                if late is None or late.server != team.server:
+                    asked.append(self._asked(number, team, chunk))
+                elif (late.version, late.step) == (self.ps.version, step):
+                    asked.append(late)
+                elif not late.comes():
+                    # of parameters that have changed: only whether it has stalled is of interest
+                    self._answer(late, 0.0)
+                    asked.append(self._asked(number, team, chunk))
+        return asked
+
+    def _asked(self, number: int, team: Team, chunk: int) -> Asked:
+        agent, step, limits = self.processes.agents[team.server], self.teams.progress[chunk], self.answers.limits(chunk)
+        given = self.job_name, self.ps.sent, chunk, step, self.ps.state, limits
+        ack, brought = host.call(agent, "gradient", *given, returns=2)
+        return Asked(number, team.server, chunk, step, self.ps.version, ack, brought)
+
+    def _answer(self, asked: Asked, deadline: float) -> Any:
+        """The facts about a mini-batch of a team on a server; None if its process is lost or late."""
+        answer = self.answers.of(asked.ack, asked.server, deadline, asked.chunk)
+        self.free_at[asked.team] = host.monotonic()
+        self.late.pop(asked.chunk, None)
+        if answer is None and asked.comes():
+            self.late[asked.chunk] = asked
+        if answer is None or "computing" in answer:
+            return None
+        self.devices.add((asked.server, answer["device"]))
+        return answer
+
+    def _give_up(self, number: int) -> None:
+        """End the late mini-batches of a team that leaves: its lanes are for others."""
+        for late in [late for late in self.late.values() if late.team == number]:
+            host.call(self.processes.agents[late.server], "end", self.job_name, (late.chunk,))
+            del self.late[late.chunk]
+
+    def _updated(self, progress: list[int], teams: dict[int, Team], losses: list[float]) -> None:
+        """Note an update of the parameters."""
+        self._check(progress)
+        self.teams.progress = progress
+        now = host.monotonic()
+        for number in teams:
+            self.first_s.setdefault(number, now - self.put_at.get(number, now))
+        self._watch()
+        self._say(losses, now)
+
+    def _say(self, losses: list[float], now: float) -> None:
+        """Note the progress, and at most once per second write the loss to the job's log."""
+        progress = tuple(self.teams.progress)
+        if now - self.said_at < 1:
+            self.note(Note(self.job, "", progress, usual_s=self.clock.usual_s))
+            return
+        self.said_at = now
+        done, steps = sum(progress), self.program.steps * self.program.chunks
+        self.losses.append((self.ps.version, sum(losses) / len(losses)))
+        line = f"update {self.ps.version}: {done} of {steps} mini-batches, loss {self.losses[-1][1]:.4g}"
+        self.note(Note(self.job, line, progress, self.losses[-1], usual_s=self.clock.usual_s))
+
+    def _watch(self) -> None:
+        """Keep the parameters after each epoch's worth of mini-batches; they are measured at the end of training."""
+        epoch = self.teams.epochs()
+        if self.program.watch and epoch > (self.watched[-1][0] if self.watched else 0):
+            self.watched.append((epoch, self.ps.state))
+
+    def _dismiss_finished(self) -> bool:
+        """Report teams whose chunks are all trained, once a checkpoint holds that; returns whether there was one."""
+        with self.change:
+            done = self.teams.finished()
+        if not done:
+            return False
+        began = host.monotonic()
+        # a chunk that was reported as trained is never trained again, so a checkpoint must hold it first
+        saved = self.ps.save_or_load(self.teams.progress)
+        self.clock.postpone(host.monotonic() - began)
+        if not saved:
+            return False
+        with self.change:
+            for number, team in done.items():
+                # a team that was put meanwhile has the number, too, but other chunks: it is looked at in its turn
+                if self.teams.dismiss(number, team):
+                    self.tell(self._fact("finished", number))
+            over = self.teams.all_trained() and not self.teams.finished()
+        if over:
+            self._tell_result()
+        return True
+
+    def _tell_result(self) -> None:
+        """Have the result measured on the controller's node, as the parameter server's slot is for the next job."""
+        losses, state = self.ps.losses(), self.answers.of(self.ps.state, self.ps.server)
+        kept = [(epoch, found) for epoch, ref in self.watched if (found := self.answers.of(ref, None)) is not None]
+        self.ps.give_up()
+        if state is None or losses is None:
+            self.tell(Report("unmeasured", self.job))
+            return
+        result = self.processes.maker.outcome(self.program, losses, state, kept, self.hear)
+        if "unmeasured" in result:
+            self.line(result["unmeasured"])
+        self.tell(Report("result", self.job, result=result))
+
+
+def _unheard(_: Note) -> None:
+    """Ignores a note."""
