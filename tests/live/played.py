@@ -23,7 +23,7 @@ from skedge.live.coordinator.report import Report
 from skedge.live.journal.journal import SqlJournal
 from skedge.live.world.inputs import Cancelled, Due, Input, ServerChanged, Uploaded
 from skedge.live.world.ray_world import NoEngine
-from skedge.live.world.trainers import Orders
+from skedge.live.world.trainers import TrainerOrders
 
 LIMITS = Limits(allow=("m",))
 
@@ -149,7 +149,7 @@ class Played(Service):
         return ServerChanged(server, str(self.rng.choice(["lost", "cordoned"]))) if self.rng.random() < 0.2 else None
 
 
-def round_of(job: int, orders: Orders) -> Iterator[Report]:
+def round_of(job: int, orders: TrainerOrders) -> Iterator[Report]:
     """One round of a job: what its trainer would report."""
     teams = deepcopy(orders.teams)
 

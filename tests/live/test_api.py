@@ -48,12 +48,12 @@ from skedge.live.journal.journal import SqlJournal
 from skedge.live.journal.quarantine import put_aside
 from skedge.live.service.api import V1, _stream, make_api
 from skedge.live.service.guard import Guard
-from skedge.live.service.tenant_view import Sight
+from skedge.live.service.tenant_view import TenantView
 from skedge.live.service.tls import certificate
 from skedge.live.service.tokens import Tokens, add_token, revoke_token
 from skedge.live.worker.code_archive import digest, pack
 from skedge.live.world.ray_world import NoEngine
-from skedge.live.world.upload_thread import Carrier
+from skedge.live.world.upload_thread import UploadThread
 from skedge.scenario.save import cluster_fields
 
 TOKEN = "of the test"
@@ -72,7 +72,7 @@ class Up(NoEngine):
 @pytest.fixture(autouse=True)
 def _nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Uploads would ask Ray, which later tests have to import with their own settings."""
-    monkeypatch.setattr(Carrier, "start", lambda _: None)
+    monkeypatch.setattr(UploadThread, "start", lambda _: None)
 
 
 class Controller:
@@ -199,7 +199,7 @@ def test_events_are_streamed_from_where_the_reader_was(controller: Controller) -
     events = controller.client.get("/events").json()
 
     async def first(since: int, entries: int) -> list[str]:
-        stream = _stream(Sight(controller.service, None), since)
+        stream = _stream(TenantView(controller.service, None), since)
         return [await anext(stream) for _ in range(entries)]
 
     found = asyncio.run(first(1, len(events) - 1))
@@ -730,7 +730,7 @@ def test_a_job_that_has_left_leaves_the_working_state(controller: Controller) ->
         controller.client.post(f"/jobs/{job}/cancel")
         controller.comes_to(job, "CANCELLED")
     world = controller.service.world
-    assert [len(of) for of in (world.trainers, world.lanes.board.chunks, world.uploads.pending)] == [0, 0, 0]
+    assert [len(of) for of in (world.trainers, world.lanes.table.chunks, world.uploads.pending)] == [0, 0, 0]
     assert controller.client.get("/jobs/net-2").json()["progress_by_chunk"] == [0, 0]
 
 

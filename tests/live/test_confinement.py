@@ -32,7 +32,7 @@ from skedge.live.controller.limits import Limits
 from skedge.live.worker import job_processes
 from skedge.live.worker.code_archive import pack
 from skedge.live.worker.job_process import EndedError
-from skedge.live.worker.job_processes import Children, Nursery, environment, sent
+from skedge.live.worker.job_processes import ForkServerClient, JobProcessPool, environment, sent
 from skedge.live.worker.pip_packages import install
 from skedge.live.worker.program import Program
 
@@ -50,23 +50,23 @@ BOTH = [pytest.param(Confinement(), id="trusted"), pytest.param(CONFINED, id="co
 
 
 @pytest.fixture(scope="module")
-def nurseries() -> Iterator[Callable[[Confinement], Nursery]]:
-    made: dict[bool, Nursery] = {}
+def nurseries() -> Iterator[Callable[[Confinement], ForkServerClient]]:
+    made: dict[bool, ForkServerClient] = {}
 
-    def of(confinement: Confinement) -> Nursery:
-        return made.setdefault(confinement.trusted, Nursery(replace(confinement, usage=Usage())))
+    def of(confinement: Confinement) -> ForkServerClient:
+        return made.setdefault(confinement.trusted, ForkServerClient(replace(confinement, usage=Usage())))
 
     yield of
-    for nursery in made.values():
-        nursery.end()
+    for fork_server in made.values():
+        fork_server.end()
 
 
 @pytest.fixture
-def says(nurseries: Callable[[Confinement], Nursery], tmp_path: Path) -> Callable[..., str]:
+def says(nurseries: Callable[[Confinement], ForkServerClient], tmp_path: Path) -> Callable[..., str]:
     """What a job says whose factory is a piece of Python that sets `said`."""
 
     def say(confinement: Confinement, body: str) -> str:
-        child = nurseries(confinement).child(confinement)
+        child = nurseries(confinement).fork(confinement)
         try:
             child.ask("load", program(tmp_path, body), None)
         except TrainingError as error:
@@ -283,13 +283,13 @@ print(ours.recv(100), said.recv(1000).decode())
 
 @confines
 def test_a_job_cannot_name_what_the_operator_does_not_allow(tmp_path: Path) -> None:
-    children = Children("e0", replace(CONFINED, connect=("data.test:80",)))
+    children = JobProcessPool("e0", replace(CONFINED, connect=("data.test:80",)))
     of = program(tmp_path, "said = 1", connect=("data.test:81",))
     try:
         with pytest.raises(TrainingError, match=r"train.connect: data.test:81: is no address that .*--allow-connect"):
             children._new("a", of, ())
     finally:
-        children.nursery.end()
+        children.fork_server.end()
 
 
 def test_a_confined_jobs_environment_has_no_variable_that_it_does_not_need() -> None:
@@ -332,11 +332,11 @@ def left_behind() -> list[str]:
 @pytest.mark.parametrize("confinement", BOTH)
 @pytest.mark.parametrize("by", ["closing", "ending", "time"])
 def test_what_a_job_has_started_ends_with_it(
-    confinement: Confinement, by: str, nurseries: Callable[[Confinement], Nursery], tmp_path: Path
+    confinement: Confinement, by: str, nurseries: Callable[[Confinement], ForkServerClient], tmp_path: Path
 ) -> None:
     """When its client closes the connection, when its code ends its process, and when its code does not return."""
     body = {"closing": _LEAVES, "ending": f"{_LEAVES}os._exit(3)", "time": f"{_LEAVES}time.sleep(600)"}[by]
-    child = nurseries(confinement).child(confinement)
+    child = nurseries(confinement).fork(confinement)
     error = {"closing": TrainingError, "ending": EndedError, "time": TrainingError}[by]
     with pytest.raises(error):
         child.ask("load", program(tmp_path, body), None, prepare_s=60 if by != "time" else 2)
@@ -352,8 +352,8 @@ def test_it_ends_with_the_process_that_it_was_forked_from(
     confinement: Confinement, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(job_processes, "_shared_by", lambda trusted: f"alone-{os.getpid()}-{trusted}")
-    alone = Nursery(confinement)
-    child = alone.child()
+    alone = ForkServerClient(confinement)
+    child = alone.fork()
     with pytest.raises(TrainingError):
         child.ask("load", program(tmp_path, _LEAVES), None)
     waits(lambda: len(left_behind()) == 5)
@@ -366,10 +366,10 @@ def test_it_ends_with_the_process_that_it_was_forked_from(
 
 @pytest.mark.parametrize("confinement", BOTH)
 def test_what_a_job_has_started_ends_when_its_keeper_is_killed(
-    confinement: Confinement, nurseries: Callable[[Confinement], Nursery], tmp_path: Path
+    confinement: Confinement, nurseries: Callable[[Confinement], ForkServerClient], tmp_path: Path
 ) -> None:
     """Whoever kills it: a trusted job may, and it cannot end anything then."""
-    child = nurseries(confinement).child(confinement)
+    child = nurseries(confinement).fork(confinement)
     with pytest.raises(TrainingError):
         child.ask("load", program(tmp_path, _LEAVES), None)
     waits(lambda: len(left_behind()) == 5)
@@ -467,12 +467,12 @@ def test_where_no_process_can_be_started_the_client_is_told_and_others_are_serve
 
 @pytest.mark.parametrize("confinement", BOTH)
 def test_the_processes_of_a_job_are_counted_together(
-    confinement: Confinement, nurseries: Callable[[Confinement], Nursery], tmp_path: Path
+    confinement: Confinement, nurseries: Callable[[Confinement], ForkServerClient], tmp_path: Path
 ) -> None:
     """Two processes of a job with 150 MB each are above 250 MB; that of another job has as much, and stays."""
     of = replace(confinement, usage=Usage(memory_mb=250))
     hold = "job.held = os.urandom(1 << 20) * 150; said = 'held'"
-    children = [nurseries(confinement).child(replace(of, group=group)) for group in ("edge/a", "edge/b", "edge/a")]
+    children = [nurseries(confinement).fork(replace(of, group=group)) for group in ("edge/a", "edge/b", "edge/a")]
     for child in children[:2]:
         with pytest.raises(TrainingError, match="held"):
             child.ask("load", program(tmp_path, hold), None)
@@ -603,12 +603,12 @@ except OSError as error:
 """,
         pip=(wheel(tmp_path / "wheels", 0.25),),
     )
-    children = Children("e0", replace(CONFINED, readable=(str(tmp_path / "wheels"),)))
+    children = JobProcessPool("e0", replace(CONFINED, readable=(str(tmp_path / "wheels"),)))
     try:
         with pytest.raises(TrainingError, match=r"\(0.25, True\)"), children.of("a", of) as child:
             child.ask("load", of, None)
     finally:
-        children.nursery.end()
+        children.fork_server.end()
     cache = tmp_path / ".cache" / "skedge" / "packages"
     assert {path.stat().st_uid for path in cache.rglob("*")} == {os.geteuid()}, "no later process of a job owns them"
     assert not list(cache.glob("*.partial-*"))

@@ -19,7 +19,7 @@ from skedge.live.worker.agent import Agent
 from skedge.live.worker.checkpoint import Checkpoints, Life
 from skedge.live.worker.code_archive import Codes, digest
 from skedge.live.worker.framing import framed
-from skedge.live.worker.job_processes import Nursery
+from skedge.live.worker.job_processes import ForkServerClient
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def chunk(folder: Path) -> str:
 def test_a_file_is_flushed_then_renamed_and_then_its_folder_is_flushed(
     tmp_path: Path, steps: list[str], monkeypatch: pytest.MonkeyPatch, write: Callable[[Path], str]
 ) -> None:
-    monkeypatch.setattr(Nursery, "start", lambda _: None)
+    monkeypatch.setattr(ForkServerClient, "start", lambda _: None)
     name = write(tmp_path)
     (place,) = tmp_path.rglob(name)
     at = steps.index(f"rename to {name}")

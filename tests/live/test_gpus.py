@@ -16,7 +16,7 @@ from skedge.core.errors import InputError, SkedgeError
 from skedge.core.model.cluster import Cluster, Server
 from skedge.live import host
 from skedge.live.cluster.gpus import Gpus, check_device, offered
-from skedge.live.coordinator.replies import Asked
+from skedge.live.coordinator.replies import MinibatchCall
 from skedge.live.coordinator.report import Report
 from skedge.live.coordinator.teams import Team
 from skedge.live.coordinator.trainer import Trainer
@@ -30,7 +30,7 @@ from skedge.live.worker.program import Program
 from skedge.live.worker.sgd import ParameterServer, gradient
 from skedge.live.worker.worker_main import loaded, saved
 from skedge.live.world.inputs import from_json, to_json
-from skedge.live.world.training_facts import Facts
+from skedge.live.world.training_facts import TrainingFacts
 
 NONE: Any = None
 CLUSTER = Cluster([Server("north", capacity={"worker:gpu": 4}, gpus=2.0), Server("south"), Server("far", "cloud")])
@@ -117,8 +117,8 @@ def test_processes_take_the_gpus_of_their_server_in_turn_and_keep_them(
 ) -> None:
     """Three jobs, one process each; each of them computes again where it was."""
     seen: list[str] = []
-    monkeypatch.setattr(job_processes.Nursery, "start", lambda _: None)
-    monkeypatch.setattr(job_processes.Nursery, "child", lambda *_: Recording(gpus, seen))
+    monkeypatch.setattr(job_processes.ForkServerClient, "start", lambda _: None)
+    monkeypatch.setattr(job_processes.ForkServerClient, "fork", lambda *_: Recording(gpus, seen))
     agent = Agent("north", str(tmp_path), device, first)
     for _ in range(2):
         for job in ("a", "b", "c"):
@@ -171,13 +171,13 @@ def test_the_devices_of_a_job_are_reported_recorded_and_journaled(monkeypatch: p
     of = trainer([])
     answers = iter([{"device": "cuda:1"}, {"device": "cuda:0"}, None])
     monkeypatch.setattr(of.answers, "of", lambda *_: next(answers))
-    monkeypatch.setattr(Asked, "comes", lambda _: False)
+    monkeypatch.setattr(MinibatchCall, "comes", lambda _: False)
     for server in (1, 0, 0):
-        of._answer(Asked(0, server, 0, 0, 0, None, None), 0.0)
+        of._answer(MinibatchCall(0, server, 0, 0, 0, None, None), 0.0)
     told = of._fact("finished", 0)
     assert (told.devices, told.freed_s) == (((0, "cuda:0"), (1, "cuda:1")), None)
     assert from_json(to_json(told)) == told
-    facts = Facts()
+    facts = TrainingFacts()
     facts.progress[0] = [0]
     facts.note(told)
     assert facts.meta(["a"], ["m0", "m1"])["devices"] == {"a": {"m0": ["cuda:0"], "m1": ["cuda:1"]}}
@@ -194,7 +194,7 @@ def test_a_suspended_team_tells_when_its_device_was_free(ended_after: float, fre
     of.closed.set()
     of._next_teams()
     assert [(told.what, told.freed_s) for told in facts] == [("stopped", pytest.approx(freed))]
-    noted = Facts()
+    noted = TrainingFacts()
     noted.progress[0] = [0]
     noted.note(facts[0])
     assert noted.meta(["a"], ["m0"])["device_free_s"] == [pytest.approx(freed)]

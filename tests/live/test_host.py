@@ -17,7 +17,7 @@ import pytest
 
 from builders.paths import ROOT
 from skedge.live import host
-from skedge.live.coordinator.client import CoachLink
+from skedge.live.coordinator.client import CoordinatorClient
 from skedge.live.coordinator.round_clock import RoundClock
 
 LIVE = ROOT / "src" / "skedge" / "live"
@@ -122,7 +122,7 @@ def mark_of_new_link() -> tuple[int, str]:
     def unused(*_: object) -> int:
         return 0
 
-    return CoachLink(
+    return CoordinatorClient(
         SimpleNamespace(), 7, tell=unused, note=unused, lost=unused, broken=unused, journaled=unused, now=unused
     ).who
 

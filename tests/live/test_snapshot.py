@@ -21,7 +21,7 @@ from skedge.live.controller.snapshot import SNAPSHOT, Snapshot, begin, newest, s
 from skedge.live.controller.snapshot_process import main
 from skedge.live.coordinator.trainer import Trainer
 from skedge.live.journal.journal import SqlJournal
-from skedge.live.world.upload_thread import Carrier
+from skedge.live.world.upload_thread import UploadThread
 from skedge.prepare import prepare_for_service
 from skedge.scenario.file import load_cluster_file
 
@@ -34,7 +34,7 @@ POLICIES = {
 
 @pytest.fixture(autouse=True)
 def _nothing_is_sent_or_trained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Carrier, "start", lambda _: None)
+    monkeypatch.setattr(UploadThread, "start", lambda _: None)
     monkeypatch.setattr(Trainer, "start", lambda _: None)
 
 

@@ -21,7 +21,7 @@ from skedge.core.errors import InputError
 from skedge.core.model.sharing import Sharing, Tenant
 from skedge.live.controller.limits import Limits
 from skedge.live.service.api import _stream
-from skedge.live.service.tenant_view import OTHERS, Sight
+from skedge.live.service.tenant_view import OTHERS, TenantView
 from skedge.live.service.tokens import add_token
 from skedge.live.worker.code_archive import digest, pack
 
@@ -94,7 +94,7 @@ def test_the_stream_has_the_events_of_its_tenant(halves: Halves) -> None:
     whole = halves.client.get("/events").json()
 
     async def first(tenant: str | None, entries: int) -> list[dict[str, Any]]:
-        stream = _stream(Sight(halves.controller.service, tenant), 0)
+        stream = _stream(TenantView(halves.controller.service, tenant), 0)
         return [json.loads((await anext(stream)).splitlines()[2].removeprefix("data: ")) for _ in range(entries)]
 
     assert asyncio.run(first("vision", len(whole))) == whole
@@ -121,8 +121,8 @@ def test_what_a_job_waits_for_is_not_named_if_it_is_anothers(tmp_path: Path) -> 
             assert row["reason"]["blocker"] == hidden
             assert "theirs" not in row["message"]
             assert client.get(f"/jobs/{job}").json()["reason"]["blocker"] == hidden
-        assert Sight(controller.service, "vision").shown_blocker("theirs") == OTHERS
-        assert Sight(controller.service, "vision").shown_blocker("first") == "first"
+        assert TenantView(controller.service, "vision").shown_blocker("theirs") == OTHERS
+        assert TenantView(controller.service, "vision").shown_blocker("first") == "first"
     finally:
         controller.end()
 

@@ -25,11 +25,11 @@ class Told:
     """What the controller says, question by question; the last answer again and again."""
 
     def __init__(self, *answers: Sequence[JobTraining]) -> None:
-        self.answers, self.left = list(answers), list[list[str]]()
+        self.replies, self.left = list(answers), list[list[str]]()
 
     def __call__(self, left: Sequence[str]) -> list[JobTraining]:
         self.left.append(list(left))
-        return list(self.answers.pop(0) if len(self.answers) > 1 else self.answers[0])
+        return list(self.replies.pop(0) if len(self.replies) > 1 else self.replies[0])
 
 
 class Kept:

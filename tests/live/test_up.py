@@ -17,10 +17,10 @@ from skedge.live.controller.service import JOURNAL
 from skedge.live.controller.settings import ADDRESS, CLUSTER, Settings, save_settings
 from skedge.live.coordinator.trainer import Trainer
 from skedge.live.journal.chain import DECISION
-from skedge.live.journal.journal import AwayError, SqlJournal
+from skedge.live.journal.journal import SqlJournal, UnreachableError
 from skedge.live.journal.tables import ENTRIES
 from skedge.live.service import controller_process
-from skedge.live.world.upload_thread import Carrier
+from skedge.live.world.upload_thread import UploadThread
 
 TWO = """
 name: two
@@ -45,7 +45,7 @@ class Stand(Up):
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The state of a service that has had some jobs."""
-    for kind in (Carrier, Trainer):
+    for kind in (UploadThread, Trainer):
         monkeypatch.setattr(kind, "start", lambda _: None)
     monkeypatch.setattr(controller_process, "Engine", Stand)
     monkeypatch.setattr(controller_process, "_embedded_address", lambda _: "here")
@@ -127,7 +127,7 @@ def test_a_controller_waits_for_a_database_that_is_away(
     state: Path, said: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Longer than five controllers live that give up at once."""
-    left, steps, opened = [AwayError("it is away")] * 20, list[str](), controller_process.open_journal
+    left, steps, opened = [UnreachableError("it is away")] * 20, list[str](), controller_process.open_journal
 
     def open_later(*given: Any, **more: Any) -> SqlJournal:
         if left:

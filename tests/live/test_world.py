@@ -113,9 +113,9 @@ def test_a_lost_process_stands_in_the_jobs_log_with_its_server(monkeypatch: pyte
     none: Any = None
     program = Program("m:f", {}, 2, 1, 6)
     trainer = Trainer(0, "a", program, none, none, note=lambda note: lines.append(note.line), servers=("m0", "m1"))
-    assert trainer.answers.of("asked", 1) is None
-    trainer.answers.out.add(1)
-    assert trainer.answers.of("asked", 1) is None
+    assert trainer.replies.of("asked", 1) is None
+    trainer.replies.out.add(1)
+    assert trainer.replies.of("asked", 1) is None
     assert lines == ["a process on m1 was lost: what it was asked for is done again"]
 
 

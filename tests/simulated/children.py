@@ -71,7 +71,7 @@ class HeldParameters(MinibatchLedger):
 
 
 class SimulatedChild:
-    """A process of one job, with the interface of :class:`skedge.live.worker.job_process.Child`.
+    """A process of one job, with the interface of :class:`skedge.live.worker.job_process.JobProcess`.
 
     Attributes
     ----------
@@ -189,7 +189,7 @@ class SimulatedNursery:
     def end(self) -> None:
         """It needs no end."""
 
-    def child(self, confinement: Confinement | None = None) -> SimulatedChild:
+    def fork(self, confinement: Confinement | None = None) -> SimulatedChild:
         """A new process."""
         child = SimulatedChild()
         self.children.append(child)
@@ -198,13 +198,16 @@ class SimulatedNursery:
 
 @contextmanager
 def simulated_children() -> Iterator[list[SimulatedChild]]:
-    """Have agents, parameter servers and the maker start simulated processes, which are in the list."""
+    """Have agents, parameter servers and the job code runner start simulated processes, which are in the list."""
     children: list[SimulatedChild] = []
 
-    def nursery(confinement: Confinement = TRUSTED) -> SimulatedNursery:
+    def fork_server(confinement: Confinement = TRUSTED) -> SimulatedNursery:
         return SimulatedNursery(children, confinement)
 
-    with mock.patch.object(job_processes, "Nursery", nursery), mock.patch.object(ps_actor, "Nursery", nursery):
+    with (
+        mock.patch.object(job_processes, "ForkServerClient", fork_server),
+        mock.patch.object(ps_actor, "ForkServerClient", fork_server),
+    ):
         yield children
 
 

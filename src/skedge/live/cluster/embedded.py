@@ -35,7 +35,7 @@ def unheard(_: str) -> None:
     """Ignores a progress message."""
 
 
-class Embedded:
+class EmbeddedCluster:
     """The embedded cluster; a node that ends is started again.
 
     Parameters

@@ -18,15 +18,15 @@ from skedge.core.model.cluster import Cluster
 from skedge.core.model.kinds import kind_of
 from skedge.live import host
 from skedge.live.confinement.confinement import TRUSTED, Confinement
-from skedge.live.coordinator.client import AskedCoach, CoachHere, CoachThere
-from skedge.live.coordinator.coordinator import Coach, CoachActor
-from skedge.live.coordinator.training_actors import Lasting, Processes, PSPlaces
+from skedge.live.coordinator.client import CoordinatorEndpoint, LocalCoordinator, RemoteCoordinator
+from skedge.live.coordinator.coordinator import CoordinatorActor, TrainingCoordinator
+from skedge.live.coordinator.training_actors import ActorNames, PSPlacement, TrainingActors
 from skedge.live.worker.agent import GROUPS, Agent
-from skedge.live.worker.job_code_runner import CALLS, Calls, Maker
-from skedge.live.worker.watchdog import WATCH, Watch
+from skedge.live.worker.job_code_runner import CALLS, JobCodeClient, JobCodeRunner
+from skedge.live.worker.watchdog import WATCH, WatchdogLimits
 from skedge.runs.cluster import check_answers
 
-from .embedded import Embedded, unheard
+from .embedded import EmbeddedCluster, unheard
 from .embedded_state import end_raylet, found_in
 from .gpus import Gpus, offered
 
@@ -35,8 +35,8 @@ _MANY = 64  # concurrent workers on a server that sets no limit
 _THREADS = {"health": 1, "data": 16, "ends": 2}
 """Threads of an agent for what is no mini-batch, by group."""
 
-_COACH_CALLS = 8
-"""Most concurrent calls of the coach: a controller's, and those of one that it has replaced."""
+_COORDINATOR_CALLS = 8
+"""Most concurrent calls of the coordinator: a controller's, and those of one that it has replaced."""
 
 _LOOK_S = 0.5
 _FROZEN_S = 20.0
@@ -51,7 +51,7 @@ class Hosting:
     ----------
     embedded
         True: the cluster at the address is an embedded one, of another process.
-    lasting
+    detached_id
         Id of a service whose actors outlive its controllers. Empty: they end with this process, which hosts the
         trainers.
     watch
@@ -61,8 +61,8 @@ class Hosting:
     """
 
     embedded: bool = False
-    lasting: str = ""
-    watch: Watch = WATCH
+    detached_id: str = ""
+    watch: WatchdogLimits = WATCH
     confinement: Confinement = TRUSTED
 
 
@@ -90,7 +90,7 @@ class Engine:
 
     Attributes
     ----------
-    maker
+    job_code
         Runs the jobs' own code for the controller, on the controller's node.
     acts
         True: the engine reports facts. A run without an engine is only rebuilt from its journal.
@@ -119,11 +119,11 @@ class Engine:
         hosting: Hosting = Hosting(),
     ) -> None:
         self.emulates, self.say, self.limits = hosting.embedded or address is None, say, hosting.watch
-        lasting = hosting.lasting
+        detached_id = hosting.detached_id
         self.gpus = Gpus(device, cluster, embedded=self.emulates)
-        self.cluster, self.folder, self.url, self.lasting = cluster, folder, checkpoints, lasting
+        self.cluster, self.folder, self.url, self.detached_id = cluster, folder, checkpoints, detached_id
         self.cloud_ps, self.confinement = cloud_ps, hosting.confinement
-        self.embedded = None if address is not None else Embedded(cluster, folder, self.gpus, say)
+        self.embedded = None if address is not None else EmbeddedCluster(cluster, folder, self.gpus, say)
         self.agents: dict[int, Any] = {}
         self.watching: host.Thread | None = None
         self.tell: Callable[[int, str], None] = _ignored
@@ -132,7 +132,7 @@ class Engine:
         try:
             self._start(address)
         except BaseException:  # also on an interrupt: no process of Ray may be left behind
-            (self.leave if self.lasting else self.stop)()
+            (self.leave if self.detached_id else self.stop)()
             raise
 
     def _start(self, address: str | None) -> None:
@@ -142,31 +142,33 @@ class Engine:
         elif not self.emulates:
             check_answers(str(address))
         # an own cluster has only its head now, so that this process depends on no other node
-        _connect(address, self.lasting)
+        _connect(address, self.detached_id)
         self.connected = True
         prefix, found = self._prefix(), False
-        if self.lasting:
+        if self.detached_id:
             found = _end_others(prefix)
-        names = Lasting(prefix)
-        self.maker = Calls(self._maker(names), prepare_s=self.limits.prepare_s)
-        warmed = [host.call(self.maker.actor, "warm")]  # first: the process that it starts imports PyTorch meanwhile
+        names = ActorNames(prefix)
+        self.job_code = JobCodeClient(self._job_code_runner(names), prepare_s=self.limits.prepare_s)
+        warmed = [host.call(self.job_code.actor, "warm")]  # first: the process that it starts imports PyTorch meanwhile
         if self.embedded is not None:
             self.embedded.start_servers()
         self._check_nodes(found=found)
         self.agents = {i: self._agent(i, names) for i in range(len(self.cluster.servers))}
         self.processes = self._processes(names)
-        if self.lasting:
-            self.there = self._coach(names)
+        if self.detached_id:
+            self.coordinator_actor = self._coordinator(names)
         if found:
             return  # all were up before, and Ray restarts what is lost
         actors = (*self.agents.values(), *(actor for idle in self.processes.idle.values() for actor in idle))
-        warmed += [host.call(actor, "warm") for actor in (*actors, *([self.there] if self.lasting else ()))]
+        warmed += [
+            host.call(actor, "warm") for actor in (*actors, *([self.coordinator_actor] if self.detached_id else ()))
+        ]
         self._wait_for(warmed)
         self.gpus.check_found(host.answer([host.call(agent, "found") for agent in self.agents.values()]))
 
     def _prefix(self) -> str:
-        """Prefix of the names of lasting actors: those of other code, or with other options, cannot be used."""
-        if not self.lasting:
+        """Prefix of the names of detached actors: those of other code, or with other options, cannot be used."""
+        if not self.detached_id:
             return ""
         sources = sorted(Path(__file__).parents[1].rglob("*.py"))
         jobs = self.limits, self.confinement
@@ -199,7 +201,7 @@ class Engine:
             except host.FailedError as error:  # such as a server where jobs cannot be confined
                 raise SkedgeError(str(error.cause)) from error
 
-    def _agent(self, server: int, names: Lasting) -> Any:
+    def _agent(self, server: int, names: ActorNames) -> Any:
         name = self.cluster.server_ids[server]
         unlimited = kind_of(self.cluster).ps_slots(self.cluster, server) is None
         lanes = 4 + int(self.cluster.workers[server].sum()) + (_MANY if unlimited else 0)
@@ -208,30 +210,30 @@ class Engine:
         args = name, str(self.folder / "servers" / name), self.gpus.device, server, self.confinement
         return host.start_actor(Agent, *args, on=on)
 
-    def _maker(self, names: Lasting) -> Any:
-        on = host.ActorOptions(name=names.name("maker"), width=CALLS)
-        return host.start_actor(Maker, self.confinement, on=on)
+    def _job_code_runner(self, names: ActorNames) -> Any:
+        on = host.ActorOptions(name=names.name("job_code"), width=CALLS)
+        return host.start_actor(JobCodeRunner, self.confinement, on=on)
 
-    def _coach(self, names: Lasting) -> Any:
-        on = host.ActorOptions(name=names.name("coach"), width=_COACH_CALLS)
-        return host.start_actor(CoachActor, self.agents, self.maker.actor, self.processes.places, on=on)
+    def _coordinator(self, names: ActorNames) -> Any:
+        on = host.ActorOptions(name=names.name("coordinator"), width=_COORDINATOR_CALLS)
+        return host.start_actor(CoordinatorActor, self.agents, self.job_code.actor, self.processes.placement, on=on)
 
-    def coach(self) -> AskedCoach:
-        """The coach of a run: that of the service, or a new one in this process."""
-        if self.lasting:
-            return CoachThere(self.there)
-        return CoachHere(Coach(self.processes, self.cluster.server_ids))
+    def coordinator(self) -> CoordinatorEndpoint:
+        """The coordinator of a run: that of the service, or a new one in this process."""
+        if self.detached_id:
+            return RemoteCoordinator(self.coordinator_actor)
+        return LocalCoordinator(TrainingCoordinator(self.processes, self.cluster.server_ids))
 
-    def _processes(self, names: Lasting) -> Processes:
+    def _processes(self, names: ActorNames) -> TrainingActors:
         kind, servers = kind_of(self.cluster), range(len(self.cluster.servers))
         slots = [kind.ps_slots(self.cluster, server) for server in servers]
         # one process is warm on a server with resources, which has no slots
         warm = (self.cloud_ps if i == self.cluster.cloud else 1 if (n := slots[i]) is None else n for i in servers)
         slotted = frozenset(i for i in servers if i == self.cluster.cloud or slots[i] is not None)
-        places = PSPlaces(
+        placement = PSPlacement(
             tuple(self.cluster.server_ids), tuple(warm), slotted, self.url, names, self.limits, self.confinement
         )
-        return Processes(self.agents, self.maker, places)
+        return TrainingActors(self.agents, self.job_code, placement)
 
     def forget(self, job: str) -> None:
         """Have every agent end the processes of a job that has left, and remove its chunks."""
@@ -313,7 +315,7 @@ class Engine:
         return True
 
     def leave(self) -> None:
-        """Disconnect; lasting actors, and a cluster of another process, go on."""
+        """Disconnect; detached actors, and a cluster of another process, go on."""
         self.ended.set()
         if self.watching is not None:
             self.watching.join(timeout=_START_S)
@@ -322,7 +324,7 @@ class Engine:
 
     def stop(self) -> None:
         """End every actor, and the embedded cluster."""
-        if self.lasting and self.connected:
+        if self.detached_id and self.connected:
             self.ended.set()
             _end_others("")
         self.leave()
@@ -330,18 +332,18 @@ class Engine:
             self.embedded.stop()
 
 
-def end_actors(address: str, lasting: str) -> None:
+def end_actors(address: str, detached_id: str) -> None:
     """End all actors of a service on the Ray cluster at an address."""
     check_answers(address)
-    _connect(address, lasting)
+    _connect(address, detached_id)
     _end_others("")
     host.disconnect()
 
 
-def _connect(address: str | None, lasting: str) -> None:
+def _connect(address: str | None, detached_id: str) -> None:
     """Connect to the Ray cluster at an address, where actors have the names of a service, if it has an id."""
     try:
-        host.connect(address, f"skedge-{lasting}" if lasting else None)
+        host.connect(address, f"skedge-{detached_id}" if detached_id else None)
     except host.CallError as error:
         raise ConnectionError(str(error)) from error
 

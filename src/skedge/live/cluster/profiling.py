@@ -270,7 +270,7 @@ class _Profiler:
         with ExitStack() as stack:
             team = stack.enter_context(self._team(job, lanes[:chunks]))
             for neighbour in self._neighbours(job, lanes[chunks:]):
-                stack.enter_context(Busy(stack.enter_context(neighbour)))
+                stack.enter_context(BackgroundLoad(stack.enter_context(neighbour)))
             rounds = [team.round() for _ in range(WARM_UP + minibatches)][WARM_UP:]
         return self._speed(job, server, team, len(lanes), rounds)
 
@@ -408,7 +408,7 @@ class MeasuredTeam:
     def _content(self) -> bytes:
         """Chunk 0 of the job in the form in which it is uploaded."""
         try:
-            return self.engine.maker.contents(self.work, (0,))[0][1]
+            return self.engine.job_code.contents(self.work, (0,))[0][1]
         except TrainingError as error:
             raise TrainingError(f"job {self.job!r}: {error}") from error
 
@@ -429,7 +429,7 @@ class MeasuredTeam:
             raise TrainingError(f"job {self.job!r}: a process is lost or late: {error}") from error
 
 
-class Busy(threading.Thread):
+class BackgroundLoad(threading.Thread):
     """Background load: lets a team train round after round during a measurement."""
 
     def __init__(self, team: MeasuredTeam) -> None:
@@ -437,7 +437,7 @@ class Busy(threading.Thread):
         self.team, self.ended = team, threading.Event()
         self.error: TrainingError | None = None
 
-    def __enter__(self) -> Busy:
+    def __enter__(self) -> BackgroundLoad:
         """Start the thread."""
         self.start()
         return self

@@ -10,7 +10,7 @@ import sys
 from skedge.core.errors import InputError
 
 from .confinement import Confinement
-from .keeper import Ends, keep
+from .keeper import ProcessFiles, keep
 
 _IN = b"in"
 _CHECK_S = 60.0
@@ -37,7 +37,7 @@ def refusal(confinement: Confinement | None = None) -> str:
     said, word = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
     if pid == 0:
-        ends = Ends(connection.fileno(), word.fileno(), os.open(os.devnull, os.O_WRONLY))
+        ends = ProcessFiles(connection.fileno(), word.fileno(), os.open(os.devnull, os.O_WRONLY))
         keep(confinement or Confinement(trusted=False), ends, lambda: _say_in(ends.connection))
     connection.close()
     word.close()

@@ -46,7 +46,7 @@ def fault_of(address: str) -> str:
     return ""
 
 
-class Forwards:
+class AllowedAddresses:
     """The addresses that a job may connect to.
 
     It is made in the machine's network; :meth:`listen` is called in the job's.

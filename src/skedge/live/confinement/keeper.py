@@ -30,7 +30,7 @@ from . import kernel, syscall_filter
 from .cgroups import JobGroup
 from .confinement import Confinement
 from .files import change_root, with_programs
-from .forwarding import Forwards
+from .forwarding import AllowedAddresses
 from .limits import limit
 from .processes import descendants
 
@@ -46,7 +46,7 @@ ENDED = "its process has ended"
 HINT = "`skedge up --trust-jobs` runs jobs' code as the service's user"
 
 
-class Ends(NamedTuple):
+class ProcessFiles(NamedTuple):
     """Open files of a process of a job, whose other ends its client has.
 
     Attributes
@@ -71,7 +71,7 @@ class Ends(NamedTuple):
                 word.send(sentence.encode())
 
 
-def keep(confinement: Confinement, ends: Ends, body: Callable[[], None]) -> NoReturn:
+def keep(confinement: Confinement, ends: ProcessFiles, body: Callable[[], None]) -> NoReturn:
     """Be the keeper of a new process of a job; returns in no process. `body` is what the job's process does."""
     try:
         signal.signal(signal.SIGTERM, _end_once)
@@ -113,12 +113,12 @@ def _fork() -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _refuse(ends: Ends, error: Exception) -> None:
+def _refuse(ends: ProcessFiles, error: Exception) -> None:
     """Tell the client that the job cannot be confined."""
     ends.say(f"jobs cannot be confined here: {error or type(error).__name__}; {HINT}")
 
 
-def _tell_end(ends: Ends, status: int) -> None:
+def _tell_end(ends: ProcessFiles, status: int) -> None:
     """Tell the client how the job's process has ended, as ``os.waitpid`` says."""
     code = os.waitstatus_to_exitcode(status)
     ends.say(f"{ENDED} with status {code}" if code >= 0 else f"{ENDED} by signal {-code}")
@@ -135,7 +135,7 @@ def close_all_but(*kept: int) -> None:
 # -- trusted ---------------------------------------------------------------------------------------------------------
 
 
-def _keep_trusted(confinement: Confinement, ends: Ends, body: Callable[[], None]) -> None:
+def _keep_trusted(confinement: Confinement, ends: ProcessFiles, body: Callable[[], None]) -> None:
     kernel.adopt_orphans()
     job = _fork()
     if job == 0:
@@ -162,12 +162,12 @@ def _end_descendants() -> None:
 # -- confined --------------------------------------------------------------------------------------------------------
 
 
-def _keep_confined(confinement: Confinement, ends: Ends, body: Callable[[], None]) -> None:
+def _keep_confined(confinement: Confinement, ends: ProcessFiles, body: Callable[[], None]) -> None:
     filtering = syscall_filter.refusing()
     confinement = with_programs(confinement)
     uid = _FIRST_UID + os.getpid()
     as_root = os.geteuid() == 0 and _is_mapped(uid)
-    forwards = Forwards(confinement.connect)
+    forwards = AllowedAddresses(confinement.connect)
     _leave_namespaces(confinement, uid, as_root=as_root)
     forwards.listen()
     init = _fork()
@@ -203,7 +203,7 @@ def _be_init(
     uid: int,
     as_root: bool,
     names: Collection[tuple[str, str]],
-    ends: Ends,
+    ends: ProcessFiles,
     body: Callable[[], None],
 ) -> NoReturn:
     status = 1
@@ -264,7 +264,7 @@ def reap(*watched: int) -> None:
             os.waitpid(ended.si_pid, 0)
 
 
-def _be_job(confinement: Confinement, ends: Ends, body: Callable[[], None]) -> NoReturn:
+def _be_job(confinement: Confinement, ends: ProcessFiles, body: Callable[[], None]) -> NoReturn:
     status = 1
     try:
         _print_into(ends.output)

@@ -16,7 +16,7 @@ _MEGABYTE = 10**6
 
 
 @dataclass(frozen=True)
-class Ward:
+class MonitoredProcess:
     """A process of a job.
 
     Attributes
@@ -39,9 +39,9 @@ class Ward:
             os.kill(self.keeper, signal.SIGTERM)
 
 
-def end_above_limits(watched: Iterable[Ward]) -> None:
+def end_above_limits(watched: Iterable[MonitoredProcess]) -> None:
     """End all processes of each job that uses more than it may."""
-    of_group: dict[str, list[Ward]] = {}
+    of_group: dict[str, list[MonitoredProcess]] = {}
     for process in watched:
         of_group.setdefault(process.confinement.group, []).append(process)
     below = children() if of_group else {}
@@ -52,7 +52,7 @@ def end_above_limits(watched: Iterable[Ward]) -> None:
             process.end(sentence)
 
 
-def _own(process: Ward, below: dict[int, list[int]]) -> list[int]:
+def _own(process: MonitoredProcess, below: dict[int, list[int]]) -> list[int]:
     """The job's own process and what it has started, without keeper and first process of the namespace."""
     confined = not process.confinement.trusted
     above = filter(is_first, below.get(process.keeper, ())) if confined else [process.keeper]

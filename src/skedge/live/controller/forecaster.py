@@ -18,7 +18,7 @@ _LOOK_S = 10.0
 
 
 @dataclass(frozen=True)
-class Outlook:
+class Forecast:
     """A forecast of every job in the system: next starts, completions, and the intervals of these [µs].
 
     Attributes
@@ -33,7 +33,7 @@ class Outlook:
     never: frozenset[int] = frozenset()
 
 
-class Foresight:
+class Forecaster:
     """Makes forecasts in the thread of whoever asks, and in a thread of its own so that errors are measured.
 
     Parameters
@@ -57,17 +57,17 @@ class Foresight:
         """End the thread."""
         self._ended.set()
 
-    def outlook(self) -> Outlook:
+    def forecast(self) -> Forecast:
         """The forecast from the present state."""
         present = self._present()
         if present is None:
-            return Outlook()
+            return Forecast()
         jobs = present.kernel.active().tolist()
         foreseen: Foreseen = present.run_out()
         with self._lock:
             intervals = self.forecasts.make(present.now, foreseen.completions, present.kernel.factor)
         never = frozenset(jobs) - foreseen.completions.keys()
-        return Outlook(foreseen.starts, foreseen.completions, intervals, never)
+        return Forecast(foreseen.starts, foreseen.completions, intervals, never)
 
     def completed(self, job: int, time: int) -> None:
         """Note that a job has completed at `time` [µs]."""
@@ -87,4 +87,4 @@ class Foresight:
     def _look(self) -> None:
         while not self._ended.wait(_LOOK_S):
             with suppress(BusyError, StateError):  # asked again at the next look
-                self.outlook()
+                self.forecast()

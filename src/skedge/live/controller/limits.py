@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from skedge.core.errors import InputError
-from skedge.live.worker.watchdog import Watch
+from skedge.live.worker.watchdog import WatchdogLimits
 
 _OF_INDEX = re.compile(
     r"[A-Za-z0-9][\w.-]*(\s*\[[\w.,\s-]*\])?"  # a package, its extras,
@@ -75,9 +75,11 @@ class Limits:
     output_mb: float = 10.0
     allow_pip: tuple[str, ...] = ()
 
-    def watch(self) -> Watch:
+    def watch(self) -> WatchdogLimits:
         """How long jobs' code may take; the first mini-batch of a process three times as long as others."""
-        return Watch(self.stall_s, first_s=3 * self.stall_s, prepare_s=self.prepare_s, restarts=self.stall_restarts)
+        return WatchdogLimits(
+            self.stall_s, first_s=3 * self.stall_s, prepare_s=self.prepare_s, restarts=self.stall_restarts
+        )
 
     def check_work(self, chunks: int, epochs: int, minibatches: int) -> None:
         """Check how much a job has to compute.

@@ -68,7 +68,7 @@ class Metrics:
             buckets=_RATIOS,
             **given,
         )
-        self._registry.register(_Asked(read))
+        self._registry.register(_ValuesOnRequest(read))
 
     def note(self, event: Event, orders: Sequence[Order]) -> None:
         """Count what an event and the orders that answer it say."""
@@ -97,7 +97,7 @@ def preempted(event: Event, orders: Sequence[Order]) -> tuple[int, ...]:
     return event.paused + tuple(job for job in stopped if job not in moved)
 
 
-class _Asked:
+class _ValuesOnRequest:
     """A collector of the values that are read when asked."""
 
     def __init__(self, read: Callable[[], Read]) -> None:

@@ -26,7 +26,7 @@ from skedge.live.durable import read_text
 from skedge.live.secret_files import write_aside
 
 from .metrics import preempted
-from .reloading_file import Watched
+from .reloading_file import ReloadingFile
 from .states import NOTIFIED
 
 NOTIFY = "notify.json"
@@ -76,7 +76,7 @@ class Notifier:
     """Sends messages in its own thread."""
 
     def __init__(self, state: Path) -> None:
-        self._receivers = Watched(state / NOTIFY, lambda: read_receivers(state))
+        self._receivers = ReloadingFile(state / NOTIFY, lambda: read_receivers(state))
         self._waiting = host.Queue[Message | None](_WAITING)
         self._thread = host.Thread(target=self._send_all, name="notifications", daemon=True)
 

@@ -11,7 +11,7 @@ from skedge.live import host
 Content = TypeVar("Content")
 
 
-class Watched(Generic[Content]):
+class ReloadingFile(Generic[Content]):
     """The content of a file, read again when the file has changed.
 
     Parameters

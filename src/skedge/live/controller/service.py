@@ -32,7 +32,7 @@ from skedge.recorded_run import Run
 from skedge.runs.meta import meta_of
 from skedge.sim.what_if import Present
 
-from .forecaster import Foresight
+from .forecaster import Forecaster
 from .job_logs import JobLogs, LogPiece
 from .limits import Limits
 from .metrics import Metrics, Read
@@ -54,7 +54,7 @@ def _ignored(_: float) -> None:
     """Ignore a time."""
 
 
-class _Timed(Kernel):
+class _TimedKernel(Kernel):
     """A kernel that measures how long it takes to answer: `took` is called with the time of each answer [s]."""
 
     took: Callable[[float], None] = staticmethod(_ignored)
@@ -124,12 +124,12 @@ class Service:
         )
         self.world.facts.job_event, self.world.facts.job_output = self._job_event, self.logs.printed
         self.metrics = Metrics(self._read)
-        self.kernel = _Timed(scenario, made, journal)
+        self.kernel = _TimedKernel(scenario, made, journal)
         self.kernel.took = self.metrics.decided.observe
         self.submissions = Submissions(folder, self.limits, self.kernel, self.world, journal)
         self.status = Status(self.kernel, self.world, self.logs.line)
         self.notifier = Notifier(folder)
-        self.foresight = Foresight(self._present, self.metrics.off.observe)
+        self.forecaster = Forecaster(self._present, self.metrics.off.observe)
         self.retention = Retention(Checkpoints(engine.url), self.world.real_now, self.limits.keep_days)
         if before is not None:
             before.restore(self)
@@ -141,13 +141,13 @@ class Service:
         """Serve until :meth:`down`."""
         if self.engine.acts:
             self.retention.thread.start()
-            self.foresight.start()
+            self.forecaster.start()
             self.notifier.start()
         try:
             drive(self.kernel, self.world, self._note)
         finally:
             self.notifier.end()
-            self.foresight.end()
+            self.forecaster.end()
             self.retention.end()
             self.world.close()
 
@@ -157,9 +157,9 @@ class Service:
             self.metrics.note(event, orders)
             self.notifier.note(event, orders, self.kernel.scenario)
         for job in event.finished:
-            self.foresight.completed(job, event.time)
+            self.forecaster.completed(job, event.time)
         for job in event.left:
-            self.foresight.left(job)
+            self.forecaster.left(job)
             self.retention.note(self.kernel.scenario.jobs.ids[job], event.time)
 
     def record(self) -> Run:
@@ -290,7 +290,7 @@ class Service:
             "jobs": jobs,
             "read_only": self.submissions.read_only(),
             "quarantined": [content["job"]["id"] for content in self.journal.aside],
-            "forecasts": self.foresight.calibration(),
+            "forecasts": self.forecaster.calibration(),
             "attached": self.world.trainers.found.alone(),
         }
 
@@ -304,8 +304,8 @@ class Service:
         InputError
             If there is no job of that name.
         """
-        outlook = self.foresight.outlook()
-        found = self.ask(lambda: self.status.job(self.number_of(job), outlook, shown))
+        forecast = self.forecaster.forecast()
+        found = self.ask(lambda: self.status.job(self.number_of(job), forecast, shown))
         present = self._present() if found["state"] in WAITING or found["never_completes"] else None
         help_ = find_remedies(present, self.number_of(job)) if present else ()
         return {**found, "help": [asdict(one) for one in help_], "printed": self.logs.workers(job)}
@@ -316,7 +316,7 @@ class Service:
 
     def _read(self) -> Read:
         """The metrics that are read when asked."""
-        held = self.foresight.calibration()["held"]
+        held = self.forecaster.calibration()["held"]
         return {
             **self.ask(self.status.read),
             "skedge_forecast_held_ratio": {} if held is None else {(): held},

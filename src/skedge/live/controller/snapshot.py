@@ -56,7 +56,7 @@ _END_S = 30.0
 _NO_STATE: Mapping[str, frozenset[str]] = {
     "kernel": frozenset({"_columns"}),
     "inbox": frozenset({"waiting", "rebuilding", "ending", "joined", "_later", "_began"}),
-    "trainers": frozenset({"found", "_coach", "_seen", "_noted", "_losses", "_link", "_measuring", "_closed"}),
+    "trainers": frozenset({"found", "_coordinator", "_seen", "_noted", "_losses", "_link", "_measuring", "_closed"}),
     "submissions": frozenset({"folder", "limits", "codes", "_waiting", "_promised", "_before", "_checked_jobs"}),
     "retention": frozenset({"checkpoints", "keep", "ended", "thread"}),
 }

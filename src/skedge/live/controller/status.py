@@ -21,7 +21,7 @@ from skedge.live.world.ray_world import RayWorld
 from skedge.sim.trained import believe_trained
 from skedge.sim.what_if import Present
 
-from .forecaster import Outlook
+from .forecaster import Forecast
 from .metrics import Read, by_label
 from .states import ACTIVE, STATES
 from .tracking import JobTraining
@@ -105,7 +105,7 @@ class Status:
 
     def rows(
         self,
-        outlook: Outlook,
+        forecast: Forecast,
         states: Collection[str],
         since: int,
         most: int,
@@ -129,16 +129,16 @@ class Status:
         """
         among = sorted(self.world.in_system) if ACTIVE.issuperset(states) else range(self.kernel.arrived)
         chosen = (job for job in among if since <= job < self.kernel.arrived and self.state(job) in states)
-        return [self._row(job, outlook, shown) for job in islice(filter(sees, chosen), most)]
+        return [self._row(job, forecast, shown) for job in islice(filter(sees, chosen), most)]
 
     def job(
-        self, job: int, outlook: Outlook, shown: Callable[[str | None], str | None] = as_named
+        self, job: int, forecast: Forecast, shown: Callable[[str | None], str | None] = as_named
     ) -> dict[str, Any]:  # fmt: skip
         """Everything known about a job, with its forecast; `shown` as of :meth:`rows`."""
         world, name = self.world, self.kernel.scenario.jobs.ids[job]
         program = world.program(job)
         return {
-            **self._row(job, outlook, shown),
+            **self._row(job, forecast, shown),
             "announced": self.kernel.scenario.jobs.frame.row(job, named=True),
             "train": {"factory": program.factory, "args": dict(program.args), "code": world.facts.modules.get(job)},
             "progress_by_chunk": world.trainers.progress(job),
@@ -254,7 +254,7 @@ class Status:
         """The share of each chunk of a job that is trained."""
         return np.array(self.world.trainers.progress(job)) / self.world.program(job).steps
 
-    def _row(self, job: int, outlook: Outlook, shown: Callable[[str | None], str | None]) -> dict[str, Any]:
+    def _row(self, job: int, forecast: Forecast, shown: Callable[[str | None], str | None]) -> dict[str, Any]:
         kernel, world = self.kernel, self.world
         now, program = max(world.real_now(), kernel.now), world.program(job)
         state = self.state(job)
@@ -274,8 +274,8 @@ class Status:
             "ended_s": history[-1]["time_s"] if history and not in_system else None,
             "progress": done / (program.steps * program.chunks),
             "servers": sorted(kernel.scenario.cluster.server_ids[server] for server in self._on(job)),
-            **self._times(job, outlook),
-            "never_completes": in_system and job in outlook.never,
+            **self._times(job, forecast),
+            "never_completes": in_system and job in forecast.never,
             "now_s": world.real_now() / SECOND,
             **world.trainers.pulse(job),
             "reason": {
@@ -291,14 +291,14 @@ class Status:
             "message": str(reason) if in_system else self._left(job),
         }
 
-    def _times(self, job: int, outlook: Outlook) -> dict[str, float | None]:
+    def _times(self, job: int, forecast: Forecast) -> dict[str, float | None]:
         """When a job started, or a waiting one starts; when it completes, and within what [s]; None: not foreseen."""
         waits = job in self.world.in_system and not self.kernel.is_running(job)
-        start = outlook.starts.get(job) if waits else self.began.get(job)
-        low, high = outlook.intervals.get(job) or (None, None)
+        start = forecast.starts.get(job) if waits else self.began.get(job)
+        low, high = forecast.intervals.get(job) or (None, None)
         times = {
             "start_s": start,
-            "forecast_s": outlook.completions.get(job),
+            "forecast_s": forecast.completions.get(job),
             "forecast_from_s": low,
             "forecast_to_s": high,
         }

@@ -152,7 +152,7 @@ def tracked(url: str) -> str:
 
 
 @dataclass
-class _Logged:
+class _LoggedJob:
     """What of a job one tracker has: whether its run is open, and the last update of its losses and of the rest."""
 
     begun: bool = False
@@ -173,7 +173,7 @@ class Tracking:
 
     def __init__(self, urls: Sequence[str], service: str, read: Callable[[Sequence[str]], list[JobTraining]]) -> None:
         self._urls, self._service, self._read = urls, service, read
-        self._logged: dict[str, dict[str, _Logged]] = {url: {} for url in urls}
+        self._logged: dict[str, dict[str, _LoggedJob]] = {url: {} for url in urls}
         self._trackers: dict[str, Tracker] = {}
         self._silent = set[str]()
         self._ended = host.Event()
@@ -212,7 +212,7 @@ class Tracking:
         if url not in self._trackers:
             kind, _, where = url.partition(":")
             self._trackers[url] = _TRACKERS[kind][0](where, self._service)
-        tracker, had = self._trackers[url], self._logged[url].setdefault(of.job, _Logged())
+        tracker, had = self._trackers[url], self._logged[url].setdefault(of.job, _LoggedJob())
         if not had.begun:
             tracker.begin(of.job, of.spec)
             had.begun = True

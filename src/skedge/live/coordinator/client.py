@@ -1,4 +1,4 @@
-"""The controller's link to the coach: commands go out in order, reports come in, each once."""
+"""The controller's link to the coordinator: commands go out in order, reports come in, each once."""
 
 from __future__ import annotations
 
@@ -11,53 +11,53 @@ from typing import Any, Protocol
 from skedge.core.errors import SkedgeError
 from skedge.live import host
 
-from .messages import Assignment, Attached, Command, FencedError, News, Note, UnattachedError
+from .messages import Assignment, AttachReply, Backlog, Command, FencedError, ProgressNote, UnattachedError
 from .report import Report
 
 _WAIT_S = 0.5
-"""How long one question for news waits for a report [s]; also the interval at which the coach hears the controller."""
+"""How long a request for news waits for a report [s]: the interval at which the coordinator hears the controller."""
 
 _ANSWER_S, _START_S = 20.0, 120.0
-"""How long an answer of the coach, and its start, may take [s]."""
+"""How long an answer of the coordinator, and its start, may take [s]."""
 
 _PAUSE_S = 0.2
-"""Pause before a coach that does not answer is asked again [s]."""
+"""Pause before a coordinator that does not answer is asked again [s]."""
 
 
-class CoachLostError(Exception):
-    """The coach's process is lost or does not answer."""
+class CoordinatorLostError(Exception):
+    """The coordinator's process is lost or does not answer."""
 
 
-class AskedCoach(Protocol):
-    """The coach, here or in a process of its own."""
-
-    def ask(self, method: str, *given: Any) -> Any:
-        """Call a method of :class:`~.coordinator.Coach`; `CoachLostError` if its process is lost."""
-
-
-class CoachHere:
-    """A coach in this process."""
-
-    def __init__(self, coach: Any) -> None:
-        self.coach = coach
+class CoordinatorEndpoint(Protocol):
+    """The coordinator, here or in a process of its own."""
 
     def ask(self, method: str, *given: Any) -> Any:
-        """Call a method of the coach."""
-        return getattr(self.coach, method)(*given)
+        """Call a method of the coordinator; `CoordinatorLostError` if its process is lost."""
 
 
-class CoachThere:
-    """A coach that is a Ray actor."""
+class LocalCoordinator:
+    """A coordinator in this process."""
+
+    def __init__(self, coordinator: Any) -> None:
+        self.coordinator = coordinator
+
+    def ask(self, method: str, *given: Any) -> Any:
+        """Call a method of the coordinator."""
+        return getattr(self.coordinator, method)(*given)
+
+
+class RemoteCoordinator:
+    """A coordinator that is a Ray actor."""
 
     def __init__(self, actor: Any) -> None:
         self.actor = actor
 
     def ask(self, method: str, *given: Any) -> Any:
-        """Call a method of the coach.
+        """Call a method of the coordinator.
 
         Raises
         ------
-        CoachLostError
+        CoordinatorLostError
             If its process is lost or does not answer.
         """
         try:
@@ -65,13 +65,15 @@ class CoachThere:
         except host.FailedError as error:
             raise error.cause from None
         except host.CallError as error:
-            raise CoachLostError(str(error)) from error
+            raise CoordinatorLostError(str(error)) from error
 
 
-def clock_of(coach: AskedCoach, wanted: Callable[[], bool] = lambda: True, within_s: float = _START_S) -> int | None:
-    """The run's clock as the coach has kept it [µs]; waits for a coach that is lost or late, as long as it is `wanted`.
+def clock_of(
+    coordinator: CoordinatorEndpoint, wanted: Callable[[], bool] = lambda: True, within_s: float = _START_S
+) -> int | None:
+    """The run's clock at the coordinator [µs]; waits for one that is lost or late, as long as it is `wanted`.
 
-    None if the coach knows no controller, or is wanted no more.
+    None if the coordinator knows no controller, or is wanted no more.
 
     Raises
     ------
@@ -81,32 +83,32 @@ def clock_of(coach: AskedCoach, wanted: Callable[[], bool] = lambda: True, withi
     deadline = host.monotonic() + within_s
     while wanted():
         try:
-            clock: int | None = coach.ask("clock")
-        except CoachLostError as error:
+            clock: int | None = coordinator.ask("clock")
+        except CoordinatorLostError as error:
             if host.monotonic() > deadline:
-                raise SkedgeError(f"the coach, which hosts the trainers, does not answer: {error}") from error
+                raise SkedgeError(f"the coordinator, which hosts the trainers, does not answer: {error}") from error
             host.sleep(_PAUSE_S)
         else:
             return clock
     return None
 
 
-class CoachLink:
+class CoordinatorClient:
     """One controller's link, from when it attaches until it ends or is replaced.
 
     Parameters
     ----------
-    coach
+    coordinator
         What trains the jobs.
     number
         Number of controllers that the run had before this one.
     tell, note
         Called with each report and each note, from a thread.
     lost
-        Called, from a thread, when the coach was lost and answers again: a new link must be made.
+        Called, from a thread, when the coordinator was lost and answers again: a new link must be made.
     broken
-        Called, from a thread, with the error that ends the controller: another one has attached, or the coach does not
-        answer at all.
+        Called, from a thread, with the error that ends the controller: another one has attached, or the coordinator
+        does not answer at all.
     journaled
         Returns the number of the last report in the journal.
     now
@@ -115,17 +117,17 @@ class CoachLink:
 
     def __init__(
         self,
-        coach: AskedCoach,
+        coordinator: CoordinatorEndpoint,
         number: int,
         *,
         tell: Callable[[Report], None],
-        note: Callable[[Note], None],
+        note: Callable[[ProgressNote], None],
         lost: Callable[[], None],
         broken: Callable[[Exception], None],
         journaled: Callable[[], int],
         now: Callable[[], int],
     ) -> None:
-        self.coach, self.who = coach, (number, host.mark())
+        self.coordinator, self.who = coordinator, (number, host.mark())
         self.tell, self.note, self.lost, self.broken = tell, note, lost, broken
         self.journaled, self.now = journaled, now
         self.after = journaled()
@@ -134,11 +136,11 @@ class CoachLink:
         self._commands: host.SimpleQueue[Command | None] = host.SimpleQueue()
         self._threads = [self._thread(run) for run in (self._send, self._receive)]
 
-    def attach(self, assignments: Mapping[int, Assignment], silent_s: float) -> tuple[Attached | None, list[Report]]:
-        """Attach to the coach; returns also the reports that were missed.
+    def attach(self, assignments: Mapping[int, Assignment], silent_s: float) -> tuple[AttachReply | None, list[Report]]:
+        """Attach to the coordinator; returns also the reports that were missed.
 
-        If the coach is lost or late before the first news are here, (None, []): `lost` is called once it answers. A new
-        link has a number of its own, so a late call of this one has no effect then.
+        If the coordinator is lost or late before the first news are here, (None, []): `lost` is called once it answers.
+        A new link has a number of its own, so a late call of this one has no effect then.
 
         Raises
         ------
@@ -146,10 +148,10 @@ class CoachLink:
             If a later controller is attached.
         """
         try:
-            found: Attached = self.coach.ask("attach", self.who, self.after, self.now(), assignments, silent_s)
+            found: AttachReply = self.coordinator.ask("attach", self.who, self.after, self.now(), assignments, silent_s)
             missed = self._news(0.0)
-        except (CoachLostError, UnattachedError):
-            self._thread(self._wait_for_coach).start()
+        except (CoordinatorLostError, UnattachedError):
+            self._thread(self._wait_for_coordinator).start()
             return None, []
         for thread in self._threads:
             thread.start()
@@ -172,13 +174,13 @@ class CoachLink:
             if thread.ident is not None:
                 thread.join(timeout=wait_s)
         try:
-            self.coach.ask("close", self.who, wait_s)
+            self.coordinator.ask("close", self.who, wait_s)
             self._take(0.0)
-        except (CoachLostError, FencedError, UnattachedError):
+        except (CoordinatorLostError, FencedError, UnattachedError):
             return  # it has no trainers of this controller
 
     def _thread(self, run: Callable[[], None]) -> host.Thread:
-        return host.Thread(target=self._guarded, args=(run,), name="coach", daemon=True)
+        return host.Thread(target=self._guarded, args=(run,), name="coordinator", daemon=True)
 
     def _guarded(self, run: Callable[[], None]) -> None:
         """Run a thread; an error ends the controller, as a thread that ends silently would leave it hanging."""
@@ -198,12 +200,12 @@ class CoachLink:
                 return
 
     def _ordered(self, number: int, commands: list[Command]) -> bool:
-        """Have commands carried out, asking again while the answer is late; False if the coach takes no more."""
+        """Have commands carried out, asking again while the answer is late; False if the coordinator takes no more."""
         while True:
             try:
-                self.coach.ask("order", self.who, number, commands)
-            except CoachLostError:
-                # it may be carried out yet, or have been: the number tells the coach that this is the same order
+                self.coordinator.ask("order", self.who, number, commands)
+            except CoordinatorLostError:
+                # it may be carried out yet, or have been: the number tells the coordinator that this is the same order
                 if self.ended.wait(_PAUSE_S):
                     return False
             except (FencedError, UnattachedError):
@@ -215,8 +217,8 @@ class CoachLink:
         while not self.ended.is_set():
             try:
                 self._take(_WAIT_S)
-            except (CoachLostError, UnattachedError):
-                self._wait_for_coach(math.inf)
+            except (CoordinatorLostError, UnattachedError):
+                self._wait_for_coordinator(math.inf)
                 return
 
     def _take(self, wait_s: float) -> None:
@@ -225,7 +227,7 @@ class CoachLink:
 
     def _news(self, wait_s: float) -> list[Report]:
         """Reports that have come, with the time by this machine's clock; notes are passed on."""
-        news: News = self.coach.ask("news", self.who, self.after, self.journaled(), self.now(), wait_s)
+        news: Backlog = self.coordinator.ask("news", self.who, self.after, self.journaled(), self.now(), wait_s)
         self.heard = host.monotonic()
         for note in news.notes:
             self.note(note)
@@ -233,8 +235,8 @@ class CoachLink:
             self.after = news.reports[-1].number
         return [replace(report, since=self.heard - report.since) for report in news.reports]
 
-    def _wait_for_coach(self, within_s: float = _START_S) -> None:
-        """Wait until a coach that was lost answers again, and report that."""
-        clock_of(self.coach, lambda: not self.ended.is_set(), within_s)
+    def _wait_for_coordinator(self, within_s: float = _START_S) -> None:
+        """Wait until a coordinator that was lost answers again, and report that."""
+        clock_of(self.coordinator, lambda: not self.ended.is_set(), within_s)
         if not self.ended.is_set():
             self.lost()

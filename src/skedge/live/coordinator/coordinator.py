@@ -1,12 +1,12 @@
-"""The coach: hosts the trainers, apart from the controller, so that rounds continue while there is none.
+"""The coordinator: hosts the trainers, apart from the controller, so that rounds continue while there is none.
 
 A controller attaches with its number, gives every trainer its assignment, then sends commands. Reports are numbered and
 kept until a controller has them in its journal; the next one asks for those that came after. Commands of a controller
 that is not the one attached last are refused. Without a controller the trainers continue for a stated time, then save
 checkpoints and pause.
 
-There is one order of locks: the coach's for commands and pauses, that of a trainer, the coach's for what is told. No
-method of a trainer is called while the last is held: a trainer that tells something holds its own.
+There is one order of locks: the coordinator's for commands and pauses, that of a trainer, the coordinator's for what is
+told. No method of a trainer is called while the last is held: a trainer that tells something holds its own.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from typing import Any
 
 from skedge.core.model.time import SECOND
 from skedge.live import host
-from skedge.live.worker.job_code_runner import Calls
+from skedge.live.worker.job_code_runner import JobCodeClient
 
-from .messages import Assignment, Attached, Command, FencedError, News, Note, UnattachedError, Who
+from .messages import Assignment, AttachReply, Backlog, Command, FencedError, ProgressNote, UnattachedError, Who
 from .report import Report
 from .trainer import Trainer
-from .training_actors import Processes, PSPlaces
+from .training_actors import PSPlacement, TrainingActors
 
 ALONE_S = 300.0
 """How long trainers continue without a controller [s]."""
 
 _LOOK_S = 0.5
-"""Interval at which the coach checks whether it has a controller [s]."""
+"""Interval at which the coordinator checks whether it has a controller [s]."""
 
 _LINES, _PRINTED = 10_000, 500
 """Most lines of jobs' logs that are kept for a controller, and most pieces of what their processes have printed."""
 
 
-class Coach:
+class TrainingCoordinator:
     """The trainers of one run.
 
     Parameters
@@ -55,21 +55,21 @@ class Coach:
         The controller that attached last; None if none ever has.
     """
 
-    def __init__(self, processes: Processes, servers: Sequence[str], alone_s: float = ALONE_S) -> None:
+    def __init__(self, processes: TrainingActors, servers: Sequence[str], alone_s: float = ALONE_S) -> None:
         self.processes, self.servers, self.alone_s = processes, servers, alone_s
         self.trainers: dict[int, Trainer] = {}
         self.who: Who | None = None
         self._ending: dict[int, Trainer] = {}
         self._commanded, self._changed = host.Lock(), host.Condition()
-        self._ordered, self._attached = 0, Attached()
+        self._ordered, self._attached = 0, AttachReply()
         self._reports: list[Report] = []
-        self._lines: deque[Note] = deque(maxlen=_LINES)
-        self._printed: deque[Note] = deque(maxlen=_PRINTED)
-        self._shown: dict[int, Note] = {}
+        self._lines: deque[ProgressNote] = deque(maxlen=_LINES)
+        self._printed: deque[ProgressNote] = deque(maxlen=_PRINTED)
+        self._shown: dict[int, ProgressNote] = {}
         self._number = self._updates = self._updates_heard = 0
         self._clock, self._heard, self._paused_at = 0, host.monotonic(), 0.0
         self._over = host.Event()
-        host.Thread(target=self._watch, name="coach", daemon=True).start()
+        host.Thread(target=self._watch, name="coordinator", daemon=True).start()
 
     # -- for the controller --------------------------------------------------------------------------------------
 
@@ -82,7 +82,7 @@ class Coach:
 
     def attach(
         self, who: Who, after: int, now: int, assignments: Mapping[int, Assignment], silent_s: float
-    ) -> Attached:
+    ) -> AttachReply:
         """Take commands of this controller from now on, and of none before it; a repeated call changes nothing.
 
         Parameters
@@ -96,7 +96,7 @@ class Coach:
         assignments
             Of all jobs that train; what their trainers do already goes on undisturbed.
         silent_s
-            Delay of the teams if the coach has lost them [s].
+            Delay of the teams if the coordinator has lost them [s].
 
         Raises
         ------
@@ -122,7 +122,7 @@ class Coach:
             for assignment in assignments.values():
                 self._open(assignment, now, silent_s if anew else None)
             losses = {job: list(of.losses) for job, of in self.trainers.items()}
-            self._attached = Attached(self._measuring(), losses, alone_s, updates)
+            self._attached = AttachReply(self._measuring(), losses, alone_s, updates)
             return self._attached
 
     def order(self, who: Who, number: int, commands: Sequence[Command]) -> None:
@@ -148,7 +148,7 @@ class Coach:
                 elif command.job in self.trainers:
                     getattr(self.trainers[command.job], command.method)(*command.given)
 
-    def news(self, who: Who, after: int, journaled: int, now: int, wait_s: float) -> News:
+    def news(self, who: Who, after: int, journaled: int, now: int, wait_s: float) -> Backlog:
         """The reports that a controller has not received yet, and the notes since the last call.
 
         Parameters
@@ -185,7 +185,7 @@ class Coach:
             for shown in (self._lines, self._printed, self._shown):
                 shown.clear()
             at = host.monotonic()
-            return News([replace(report, since=at - report.since) for report in told], notes)
+            return Backlog([replace(report, since=at - report.since) for report in told], notes)
 
     def close(self, who: Who, wait_s: float) -> None:
         """End all trainers, and wait for them for a while: they may measure results.
@@ -213,7 +213,7 @@ class Coach:
             self._reports.append(replace(report, number=self._number).queued(host.monotonic()))
             self._changed.notify_all()
 
-    def note(self, note: Note) -> None:
+    def note(self, note: ProgressNote) -> None:
         """Keep a line of a job's log, and its latest progress."""
         with self._changed:
             self._updates += bool(note.progress)
@@ -296,12 +296,12 @@ class Coach:
             trainer.pause(paused=paused)
 
 
-class CoachActor(Coach):
-    """The coach as a Ray actor."""
+class CoordinatorActor(TrainingCoordinator):
+    """The coordinator as a Ray actor."""
 
-    def __init__(self, agents: Mapping[int, Any], maker: Any, places: PSPlaces) -> None:
-        calls = Calls(maker, prepare_s=places.watch.prepare_s)
-        super().__init__(Processes(agents, calls, places), places.servers)
+    def __init__(self, agents: Mapping[int, Any], job_code: Any, placement: PSPlacement) -> None:
+        calls = JobCodeClient(job_code, prepare_s=placement.watch.prepare_s)
+        super().__init__(TrainingActors(agents, calls, placement), placement.servers)
 
     def warm(self) -> None:
         """Answer when the actor is up."""

@@ -1,4 +1,4 @@
-"""What a controller and the coach tell each other: assignments and commands one way, reports and notes the other."""
+"""Messages between controller and coordinator: assignments and commands one way, reports and notes the other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from skedge.core.errors import StateError
 from skedge.live.worker.job_process import Printed
 from skedge.live.worker.program import Program
-from skedge.live.worker.watchdog import WATCH, Watch
+from skedge.live.worker.watchdog import WATCH, WatchdogLimits
 
 from .report import Report
 from .teams import Team, Teams
@@ -26,7 +26,7 @@ class FencedError(StateError):
 
 
 class UnattachedError(Exception):
-    """The coach knows no controller: it was lost, and has been started anew."""
+    """The coordinator knows no controller: it was lost, and has been started anew."""
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Assignment:
     out: set[int] = field(default_factory=set)
     count: int = 0
     announced_s: float = 0.0
-    watch: Watch = WATCH
+    watch: WatchdogLimits = WATCH
 
     def put(self, number: int, team: Team, now: int) -> int:
         """Add a team, or replace it; returns the number of the order."""
@@ -83,7 +83,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Command:
-    """A call of a method of a job's trainer, or of the coach."""
+    """A call of a method of a job's trainer, or of the coordinator."""
 
     method: str
     job: int
@@ -91,7 +91,7 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Note:
+class ProgressNote:
     """What is shown of a job in training, and is in no journal: a line of its log, and its progress and loss then.
 
     Attributes
@@ -111,16 +111,16 @@ class Note:
 
 
 @dataclass(frozen=True)
-class News:
+class Backlog:
     """What a controller has not received yet; `since` of a report is its age [s]."""
 
     reports: list[Report]
-    notes: list[Note]
+    notes: list[ProgressNote]
 
 
 @dataclass(frozen=True)
-class Attached:
-    """What a controller finds at the coach.
+class AttachReply:
+    """What a controller finds at the coordinator.
 
     Attributes
     ----------

@@ -8,9 +8,9 @@ from typing import Any
 from skedge.live import host
 from skedge.live.worker.checkpoint import DiskFullError, Life, OutlivedError, UnwrittenError
 
-from .replies import Answers
+from .replies import Replies
 from .round_clock import SLOW_S
-from .training_actors import Processes
+from .training_actors import TrainingActors
 
 _AGAIN_S, _TRIES = 1.0, 5
 """Pause before a checkpoint that could not be written is tried again; how often, where the disk is not full, and how
@@ -29,7 +29,7 @@ class PSProcess:
         The job's name.
     engine
         Lends the process.
-    answers
+    replies
         Waits for the answers to calls.
     controllers
         Returns the number of controllers that the run had before this one.
@@ -57,13 +57,13 @@ class PSProcess:
     def __init__(
         self,
         job: str,
-        engine: Processes,
-        answers: Answers,
+        engine: TrainingActors,
+        replies: Replies,
         controllers: Callable[[], int],
         adopt: Callable[[list[int]], None],
         closed: host.Event,
     ) -> None:
-        self.job, self.engine, self.answers, self.controllers = job, engine, answers, controllers
+        self.job, self.engine, self.replies, self.controllers = job, engine, replies, controllers
         self.adopt, self.closed = adopt, closed
         self.server: int | None = None
         self.actor: Any = None
@@ -100,14 +100,14 @@ class PSProcess:
         self.life = self.engine.life(self.controllers())
         ack, self.state = host.call(self.actor, "load", self.job, self.sent, self.life, returns=2)
         began = host.monotonic()
-        late_s = self.answers.blame.watch.prepare_s + SLOW_S
-        answer = self.answers.of(ack, self.server, began + late_s)
+        late_s = self.replies.blame.watch.prepare_s + SLOW_S
+        answer = self.replies.of(ack, self.server, began + late_s)
         if answer is None:
             if host.monotonic() - began > late_s:
                 host.kill(self.actor)  # it does not answer, and is started anew
             self.release()
             return False
-        self.answers.gone = False
+        self.replies.gone = False
         self.module = answer["module"]
         self.adopt(answer["progress"])
         self.version = answer["version"]
@@ -116,7 +116,7 @@ class PSProcess:
     def apply(self, gradients: list[Any], deadline: float) -> list[int] | None:
         """Update once; returns the progress of all chunks then, or None if the process is lost or late."""
         ack, state = host.call(self.actor, "apply", self.job, self.life, self.version, *gradients, returns=2)
-        answer = self.answers.of(ack, self.server, deadline)
+        answer = self.replies.of(ack, self.server, deadline)
         if answer is None:
             return None
         self.version, self.state = answer["version"], state
@@ -146,7 +146,7 @@ class PSProcess:
             except UnwrittenError as error:
                 tries += 1
                 if tries == 1:
-                    self.answers.line(f"{error}; it is tried again")
+                    self.replies.line(f"{error}; it is tried again")
                 if tries > _TRIES and not isinstance(error, DiskFullError):
                     raise
                 self.closed.wait(_AGAIN_S)
@@ -159,26 +159,26 @@ class PSProcess:
         try:
             saved = self._saved()
         except UnwrittenError as error:
-            self.answers.line(f"{error}; it is trained on without")
+            self.replies.line(f"{error}; it is trained on without")
             return
         if not saved:
             self.load()
 
     def losses(self) -> Any:
         """Losses of all updates; None if the process is lost."""
-        return self.answers.of(host.call(self.actor, "losses", self.job, self.life), self.server)
+        return self.replies.of(host.call(self.actor, "losses", self.job, self.life), self.server)
 
     def _saved(self) -> bool:
         """Have a checkpoint written; False if the process is lost, or the job was loaded in a later life elsewhere."""
         # noted before the call: a disk that fails is not asked again at once
         self.saved_at = host.monotonic()
         try:
-            saved = self.answers.of(host.call(self.actor, "save", self.job, self.life), self.server)
+            saved = self.replies.of(host.call(self.actor, "save", self.job, self.life), self.server)
         except OutlivedError as error:
             self.outlived += 1
             if self.outlived > _TRIES:
                 raise
-            self.answers.line(f"{error}; the job is loaded from that")
+            self.replies.line(f"{error}; the job is loaded from that")
             return False
         if saved is None:
             return False

@@ -35,7 +35,7 @@ _LOOK_S = 0.2
 """Interval at which a pending call checks whether its server is out of service [s]."""
 
 
-class Blame:
+class FailureCount:
     """Counts what happens to the processes of one job, until its code is to blame.
 
     Attributes
@@ -103,7 +103,7 @@ class Blame:
 
 
 @dataclass(frozen=True)
-class Asked:
+class MinibatchCall:
     """A mini-batch that the agent of a team was asked for: references to its facts and gradients."""
 
     team: int
@@ -119,7 +119,7 @@ class Asked:
         return not host.ready([self.ack], 0)[0]
 
 
-class Answers:
+class Replies:
     """Waits for the answers to one job's calls.
 
     Parameters
@@ -154,7 +154,7 @@ class Answers:
         hear: Callable[[Printed], None],
     ) -> None:
         self.servers, self.line, self.event, self.hear = servers, line, event, hear
-        self.blame = Blame()
+        self.blame = FailureCount()
         self.out: set[int] = set()
         self.usual_s, self.troubles, self.gone = 0.0, 0, False
 

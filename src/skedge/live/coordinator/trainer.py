@@ -16,26 +16,26 @@ from skedge.live import host
 from skedge.live.worker.job_processes import sent
 from skedge.live.worker.program import Program
 
-from .messages import Note
+from .messages import ProgressNote
 from .ps_process import PSProcess
-from .replies import Asked
+from .replies import MinibatchCall
 from .report import Report
 from .round_clock import SLOW_S
 from .teams import Team
-from .trainer_thread import Directed
-from .training_actors import Processes
+from .trainer_thread import TrainerThread
+from .training_actors import TrainingActors
 
 _PATIENCE_S = 0.5
 """Pause before a round is repeated after a process was lost [s]."""
 
 
-class Trainer(Directed):
+class Trainer(TrainerThread):
     """Trains one job.
 
     Parameters
     ----------
     job, name, program, pace, note, servers
-        As :class:`.trainer_thread.Directed` has them.
+        As :class:`.trainer_thread.TrainerThread` has them.
     tell
         Called with each report.
     processes
@@ -59,19 +59,19 @@ class Trainer(Directed):
         name: str,
         program: Program,
         tell: Callable[[Report], None],
-        processes: Processes,
+        processes: TrainingActors,
         pace: float = 0.0,
         *,
-        note: Callable[[Note], None] | None = None,
+        note: Callable[[ProgressNote], None] | None = None,
         servers: Sequence[str],
         controllers: Callable[[], int] = lambda: 0,
     ) -> None:
         super().__init__(job, name, program, pace, note or _unheard, servers)
         self.tell, self.processes = tell, processes
-        self.ps = PSProcess(name, processes, self.answers, controllers, self._go_back, self.closed)
+        self.ps = PSProcess(name, processes, self.replies, controllers, self._go_back, self.closed)
         self.watched: list[tuple[int, Any]] = []
         self.devices: set[tuple[int, str]] = set()
-        self.late: dict[int, Asked] = {}
+        self.late: dict[int, MinibatchCall] = {}
         self.said_at, self.losses = 0.0, list[tuple[float, float]]()
 
     # -- the rounds ----------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ class Trainer(Directed):
 
     def _round(self, teams: dict[int, Team]) -> None:
         started = host.monotonic()
-        self.answers.usual_s = self.clock.usual_s
+        self.replies.usual_s = self.clock.usual_s
         asked = self._ask(teams)
         deadline = started + self.clock.patience_s
         answers = {one.chunk: answer for one in asked if (answer := self._answer(one, deadline)) is not None}
@@ -208,11 +208,11 @@ class Trainer(Directed):
                 self.ps.load()
                 whole = False
             else:
-                self.answers.updated(answers)
+                self.replies.updated(answers)
                 self._updated(progress, teams, [answer["loss"] for answer in answers.values()])
         elif asked or self.late:
             self.closed.wait(_PATIENCE_S)
-            if self.answers.gone:
+            if self.replies.gone:
                 self.ps.load()  # the parameters themselves: only their server can give them again
         took = host.monotonic() - started
         if not whole or len(ready) < len(asked):
@@ -224,7 +224,7 @@ class Trainer(Directed):
             self.tell(Report("measured", self.job, round_s=mean))
         self.clock.keep()
 
-    def _ask(self, teams: dict[int, Team]) -> list[Asked]:
+    def _ask(self, teams: dict[int, Team]) -> list[MinibatchCall]:
         """Have every worker compute a mini-batch; those that were late are waited for instead."""
         asked = []
         for number, team in teams.items():
@@ -240,15 +240,15 @@ class Trainer(Directed):
                     asked.append(self._asked(number, team, chunk))
         return asked
 
-    def _asked(self, number: int, team: Team, chunk: int) -> Asked:
-        agent, step, limits = self.processes.agents[team.server], self.teams.progress[chunk], self.answers.limits(chunk)
+    def _asked(self, number: int, team: Team, chunk: int) -> MinibatchCall:
+        agent, step, limits = self.processes.agents[team.server], self.teams.progress[chunk], self.replies.limits(chunk)
         given = self.job_name, self.ps.sent, chunk, step, self.ps.state, limits
         ack, brought = host.call(agent, "gradient", *given, returns=2)
-        return Asked(number, team.server, chunk, step, self.ps.version, ack, brought)
+        return MinibatchCall(number, team.server, chunk, step, self.ps.version, ack, brought)
 
-    def _answer(self, asked: Asked, deadline: float) -> Any:
+    def _answer(self, asked: MinibatchCall, deadline: float) -> Any:
         """The facts about a mini-batch of a team on a server; None if its process is lost or late."""
-        answer = self.answers.of(asked.ack, asked.server, deadline, asked.chunk)
+        answer = self.replies.of(asked.ack, asked.server, deadline, asked.chunk)
         self.free_at[asked.team] = host.monotonic()
         self.late.pop(asked.chunk, None)
         if answer is None and asked.comes():
@@ -278,13 +278,13 @@ class Trainer(Directed):
         """Note the progress, and at most once per second write the loss to the job's log."""
         progress = tuple(self.teams.progress)
         if now - self.said_at < 1:
-            self.note(Note(self.job, "", progress, usual_s=self.clock.usual_s))
+            self.note(ProgressNote(self.job, "", progress, usual_s=self.clock.usual_s))
             return
         self.said_at = now
         done, steps = sum(progress), self.program.steps * self.program.chunks
         self.losses.append((self.ps.version, sum(losses) / len(losses)))
         line = f"update {self.ps.version}: {done} of {steps} mini-batches, loss {self.losses[-1][1]:.4g}"
-        self.note(Note(self.job, line, progress, self.losses[-1], usual_s=self.clock.usual_s))
+        self.note(ProgressNote(self.job, line, progress, self.losses[-1], usual_s=self.clock.usual_s))
 
     def _watch(self) -> None:
         """Keep the parameters after each epoch's worth of mini-batches; they are measured at the end of training."""
@@ -316,17 +316,17 @@ class Trainer(Directed):
 
     def _tell_result(self) -> None:
         """Have the result measured on the controller's node, as the parameter server's slot is for the next job."""
-        losses, state = self.ps.losses(), self.answers.of(self.ps.state, self.ps.server)
-        kept = [(epoch, found) for epoch, ref in self.watched if (found := self.answers.of(ref, None)) is not None]
+        losses, state = self.ps.losses(), self.replies.of(self.ps.state, self.ps.server)
+        kept = [(epoch, found) for epoch, ref in self.watched if (found := self.replies.of(ref, None)) is not None]
         self.ps.give_up()
         if state is None or losses is None:
             self.tell(Report("unmeasured", self.job))
             return
-        result = self.processes.maker.outcome(self.program, losses, state, kept, self.hear)
+        result = self.processes.job_code.outcome(self.program, losses, state, kept, self.hear)
         if "unmeasured" in result:
             self.line(result["unmeasured"])
         self.tell(Report("result", self.job, result=result))
 
 
-def _unheard(_: Note) -> None:
+def _unheard(_: ProgressNote) -> None:
     """Ignores a note."""

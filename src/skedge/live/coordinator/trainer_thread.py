@@ -1,4 +1,4 @@
-"""What the coach directs of a job's trainer: its teams, the place of its parameter server, and its pace."""
+"""What the coordinator directs of a job's trainer: its teams, the place of its parameter server, and its pace."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from skedge.live import host
 from skedge.live.worker.job_process import Printed
 from skedge.live.worker.program import Program
 
-from .messages import Assignment, Note
-from .replies import Answers
+from .messages import Assignment, ProgressNote
+from .replies import Replies
 from .round_clock import RoundClock
 from .teams import Team, Teams
 
 
-class Directed(host.Thread):
+class TrainerThread(host.Thread):
     """A trainer's thread as others direct it; all methods may be called from other threads.
 
     Parameters
@@ -45,13 +45,19 @@ class Directed(host.Thread):
     """
 
     def __init__(
-        self, job: int, name: str, program: Program, pace: float, note: Callable[[Note], None], servers: Sequence[str]
+        self,
+        job: int,
+        name: str,
+        program: Program,
+        pace: float,
+        note: Callable[[ProgressNote], None],
+        servers: Sequence[str],
     ) -> None:
         super().__init__(name=f"train {name}", daemon=True)
         self.job, self.job_name, self.program, self.note = job, name, program, note
         self.change, self.closed = host.Condition(), host.Event()
         self.teams, self.clock = Teams(program), RoundClock(pace)
-        self.answers = Answers(servers, self.line, event=self.event, hear=self.hear)
+        self.replies = Replies(servers, self.line, event=self.event, hear=self.hear)
         self.site: int | None = None
         self.paused = False
         self.received: dict[int, int] = {}
@@ -62,12 +68,12 @@ class Directed(host.Thread):
 
     def line(self, line: str) -> None:
         """Write a line to the job's log."""
-        self.note(Note(self.job, line))
+        self.note(ProgressNote(self.job, line))
 
     def hear(self, printed: Printed) -> None:
         """Note what a process of the job has printed."""
         if printed:
-            self.note(Note(self.job, "", printed=printed))
+            self.note(ProgressNote(self.job, "", printed=printed))
 
     def event(self, what: str, sentence: str) -> None:
         """Report what has happened to a process of the job."""
@@ -106,7 +112,7 @@ class Directed(host.Thread):
         now
             The run's clock [µs]: teams of orders that were not received hold their lanes since an earlier time.
         silent_s
-            If the teams were lost with the coach: their delay [s].
+            If the teams were lost with the coordinator: their delay [s].
         """
         with self.change:
             if not self.received:
@@ -121,9 +127,9 @@ class Directed(host.Thread):
                     self.put(number, given.teams.working[number], lag_s, order)
             for number in given.teams.leaving & given.teams.working.keys():
                 self.take(number)
-            self.answers.out = set(given.out)
+            self.replies.out = set(given.out)
             self.site, self.clock.pace, self.clock.announced_s = given.site, given.pace, given.announced_s
-            self.answers.blame.watch = given.watch
+            self.replies.blame.watch = given.watch
             self.change.notify()
 
     def keep_pace(self, pace: float) -> None:
@@ -152,14 +158,14 @@ class Directed(host.Thread):
     def lose(self, server: int) -> None:
         """A server is out of service: stop waiting for its answers, and give up a parameter server there."""
         with self.change:
-            self.answers.out = self.answers.out | {server}
+            self.replies.out = self.replies.out | {server}
             if self.site == server:
                 self.site = None
             self.change.notify()
 
     def regain(self, server: int) -> None:
         """Note that a server is back in service."""
-        self.answers.out = self.answers.out - {server}
+        self.replies.out = self.replies.out - {server}
 
     def rest(self) -> None:
         """Give up the parameter server of a paused job: its slot has been returned."""

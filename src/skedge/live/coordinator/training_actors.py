@@ -1,4 +1,4 @@
-"""The processes that train: agents by server, parameter servers, and the maker.
+"""The processes that train: agents by server, parameter servers, and the job code runner.
 
 They are Ray actors. Those of a service are named and detached: they outlive the controller that has started them, and
 the next one finds them by their names.
@@ -14,16 +14,16 @@ from typing import Any
 from skedge.live import host
 from skedge.live.confinement.confinement import TRUSTED, Confinement
 from skedge.live.worker.checkpoint import Life
-from skedge.live.worker.job_code_runner import Calls
+from skedge.live.worker.job_code_runner import JobCodeClient
 from skedge.live.worker.ps_actor import PSActor
-from skedge.live.worker.watchdog import WATCH, Watch
+from skedge.live.worker.watchdog import WATCH, WatchdogLimits
 
 _PATIENCE_S = 2.0
 """How long a job waits for the process of a parameter server that the last job of the slot is still saving [s]."""
 
 
 @dataclass(frozen=True)
-class Lasting:
+class ActorNames:
     """Names of actors, by which the next controller finds them; without a prefix they end with this process."""
 
     prefix: str = ""
@@ -34,7 +34,7 @@ class Lasting:
 
 
 @dataclass(frozen=True)
-class PSPlaces:
+class PSPlacement:
     """Where parameter servers are started.
 
     Attributes
@@ -57,35 +57,37 @@ class PSPlaces:
     warm: tuple[int, ...]
     slotted: frozenset[int]
     url: str
-    lasting: Lasting = Lasting()
-    watch: Watch = WATCH
+    names: ActorNames = ActorNames()
+    watch: WatchdogLimits = WATCH
     confinement: Confinement = TRUSTED
 
     def start(self, server: int, number: int) -> Any:
         """The process of a server with this number, which is started if there is none."""
         name = self.servers[server]
-        on = host.ActorOptions(name, self.lasting.name("ps", name, number))
+        on = host.ActorOptions(name, self.names.name("ps", name, number))
         return host.start_actor(PSActor, self.url, self.watch, replace(self.confinement, group=name), on=on)
 
 
-class Processes:
-    """Agents and maker, and the parameter servers' processes, which are lent to jobs.
+class TrainingActors:
+    """Agents and job_code, and the parameter servers' processes, which are lent to jobs.
 
     Attributes
     ----------
     agents
         Agents by server.
-    maker
+    job_code
         Runs the jobs' own code for the controller.
     idle
         Parameter servers' processes that serve no job, by server.
     """
 
-    def __init__(self, agents: Mapping[int, Any], maker: Calls, places: PSPlaces) -> None:
-        self.agents, self.maker, self.places = dict(agents), maker, places
+    def __init__(self, agents: Mapping[int, Any], job_code: JobCodeClient, placement: PSPlacement) -> None:
+        self.agents, self.job_code, self.placement = dict(agents), job_code, placement
         self.returned = host.Condition()
-        self.idle = {server: [places.start(server, n) for n in range(warm)] for server, warm in enumerate(places.warm)}
-        self._numbers = {server: count(warm) for server, warm in enumerate(places.warm)}
+        self.idle = {
+            server: [placement.start(server, n) for n in range(warm)] for server, warm in enumerate(placement.warm)
+        }
+        self._numbers = {server: count(warm) for server, warm in enumerate(placement.warm)}
         self._loads = count(1)
 
     def life(self, controllers: int) -> Life:
@@ -99,11 +101,11 @@ class Processes:
         resources have no slots: if no process is warm, a new one is started.
         """
         with self.returned:
-            if server in self.places.slotted:
+            if server in self.placement.slotted:
                 self.returned.wait_for(lambda: bool(self.idle[server]), timeout=_PATIENCE_S)
             if self.idle[server]:
                 return self.idle[server].pop()
-            return self.places.start(server, next(self._numbers[server]))
+            return self.placement.start(server, next(self._numbers[server]))
 
     def release(self, server: int, actor: Any, life: Life) -> None:
         """Return the process of a parameter server, loaded in `life`; it stays warm for the next job."""
@@ -113,6 +115,6 @@ class Processes:
             self.returned.notify_all()
 
     def clear(self, controllers: int) -> None:
-        """Release what parameter servers still hold for jobs of a coach that was lost, of an earlier controller."""
+        """Release what parameter servers still hold for jobs of a lost coordinator, of an earlier controller."""
         for actor in (actor for idle in self.idle.values() for actor in idle):
             host.call(actor, "unload", Life(controllers))

@@ -19,7 +19,7 @@ TIP = ".tip"
 """Suffix of the file with the last entry's number."""
 
 
-class Tip(NamedTuple):
+class LastEntry(NamedTuple):
     """The last entry that was written: its run, number and checksum."""
 
     run: int
@@ -27,7 +27,7 @@ class Tip(NamedTuple):
     checksum: int
 
 
-class Place:
+class DatabaseFile:
     """Where a SQLite journal lies, which is open.
 
     Parameters
@@ -46,7 +46,7 @@ class Place:
             return ""
         return f"{self.file} is gone or was replaced while the service was up"
 
-    def note(self, tip: Tip) -> None:
+    def note(self, tip: LastEntry) -> None:
         """Note the entry that was written last."""
         if self._handle is None:
             self._handle = os.open(tip_of(self.file), os.O_WRONLY | os.O_CREAT, PRIVATE)
@@ -66,12 +66,12 @@ def tip_of(file: Path) -> Path:
     return file.with_suffix(TIP)
 
 
-def last_written(file: Path) -> Tip | None:
+def last_written(file: Path) -> LastEntry | None:
     """The last entry that was written to a journal; None if that is not known."""
     with suppress(OSError, ValueError):  # a damaged note is none
         line, _, check = tip_of(file).read_text(encoding="ascii").strip().rpartition(" ")
         if zlib.crc32(line.encode()) == int(check):
-            return Tip(*map(int, line.split()))
+            return LastEntry(*map(int, line.split()))
     return None
 
 

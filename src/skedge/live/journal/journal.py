@@ -31,7 +31,7 @@ from skedge.live import host
 
 from .archive import JournalArchive
 from .chain import ASIDE, DECISION, INPUT, MISSING, DamagedError, Entry, checked, start_of
-from .database_file import Place, Tip, last_written
+from .database_file import DatabaseFile, LastEntry, last_written
 from .tables import ENTRIES, RUNS, connected, hindered, is_damaged, last_of, of_run, oldest_of, shown
 from .version import VersionError, check_version, create_tables
 
@@ -59,7 +59,7 @@ class NoRunError(InputError):
         self.others = others
 
 
-class AwayError(InputError):
+class UnreachableError(InputError):
     """A database cannot be reached now."""
 
 
@@ -233,7 +233,7 @@ class SqlJournal(StoredEntries):
         except (sql.exc.SQLAlchemyError, VersionError, ValueError, TypeError) as error:
             raise _unopened(url, error) from error
         self.archive = JournalArchive(Path(file).with_suffix(ARCHIVE), self.run) if file else None
-        self.place = Place(Path(file)) if file else None
+        self.place = DatabaseFile(Path(file)) if file else None
         self.written = self._last(complete=complete)
         self.number: int = 0 if self.written is None else self.written.number + 1
         self.checksum: int = start_of(self.about) if self.written is None else self.written.checksum
@@ -316,7 +316,7 @@ class SqlJournal(StoredEntries):
         self.number, self.checksum = entry.number + 1, entry.checksum
         self.written = entry
         if self.place is not None:
-            self.place.note(Tip(self.run, entry.number, entry.checksum))
+            self.place.note(LastEntry(self.run, entry.number, entry.checksum))
 
     def _committed(self, entry: Entry, *, again: bool) -> bool:
         """Commit an entry; False, and why in `blocked`, if that is not possible now.
@@ -415,11 +415,11 @@ def _unopened(url: str, error: Exception) -> SkedgeError:
     if is_damaged(error) or not isinstance(error, sql.exc.SQLAlchemyError | InputError):
         return StateError(f"{sentence}: its database is damaged, and its entries cannot be read: restore a backup")
     away = isinstance(error, sql.exc.DBAPIError) and hindered(error)
-    kind = AwayError if away else type(error) if isinstance(error, VersionError) else InputError
+    kind = UnreachableError if away else type(error) if isinstance(error, VersionError) else InputError
     return kind(sentence)
 
 
-def _check_end(journal: SqlJournal, tip: Tip | None) -> None:
+def _check_end(journal: SqlJournal, tip: LastEntry | None) -> None:
     """Check that the journal has the entry that was written last."""
     if tip is not None and tip.run == journal.run and tip.number >= journal.number:
         raise DamagedError(

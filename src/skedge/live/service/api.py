@@ -30,9 +30,9 @@ from skedge.scenario.schema import JobForm
 
 from .audit import AUDIT, Audit
 from .guard import Guard
-from .page import Shown, add_page
+from .page import PageData, add_page
 from .problem import problem
-from .tenant_view import Sight, sight_of
+from .tenant_view import TenantView, tenant_view_of
 from .tokens import ForbiddenError, Tokens, who
 
 V1 = "/v1"
@@ -68,21 +68,21 @@ def make_api(service: Service, token: str) -> FastAPI:
     ``GET /health``           policy and number of jobs
     ``PUT /code/SHA256``      the code of jobs to come
     ``POST /jobs``            a job spec, perhaps with a header ``Idempotency-Key``; gives the name
-    ``GET /jobs``             :meth:`.tenant_view.Sight.queue`: ``?state=RUNNING,PENDING&since=N&most=M``
-    ``GET /jobs/JOB``         :meth:`.tenant_view.Sight.describe`
+    ``GET /jobs``             :meth:`.tenant_view.TenantView.queue`: ``?state=RUNNING,PENDING&since=N&most=M``
+    ``GET /jobs/JOB``         :meth:`.tenant_view.TenantView.describe`
     ``GET /jobs/JOB/logs``    text, from byte ``?since=N`` on, of a worker with ``&worker=W``; ``Skedge-Next`` is what
                               to go on from
     ``GET /jobs/JOB/workers`` the workers that have printed something
     ``POST /jobs/JOB/cancel``
     ``POST /jobs/JOB/resubmit`` as it was submitted; gives the new name
-    ``GET /events``           :meth:`.tenant_view.Sight.events`: ``?since=N&most=M``
+    ``GET /events``           :meth:`.tenant_view.TenantView.events`: ``?since=N&most=M``
     ``GET /events/stream``    the same as they happen, as server-sent events; ``Last-Event-ID`` continues
     ``GET /view``             what the page asks, which is served at ``/``: :mod:`.page`
     ``GET /metrics``          for Prometheus: :mod:`skedge.live.controller.metrics`
     ``GET /record``           the run folder of all jobs as a ZIP file, once all have left: :mod:`.record_archive`;
                               with a token of a tenant the tables of its jobs
-    ``POST /whatif``          a question; gives :meth:`.tenant_view.Sight.what_if`
-    ``GET /servers``          :meth:`.tenant_view.Sight.servers`
+    ``POST /whatif``          a question; gives :meth:`.tenant_view.TenantView.what_if`
+    ``GET /servers``          :meth:`.tenant_view.TenantView.servers`
     ``POST /servers/S/cordon`` and ``/servers/S/uncordon``
     ``POST /down``
     ``GET /openapi.json``     all of this for programs (OpenAPI 3)
@@ -102,11 +102,11 @@ def make_api(service: Service, token: str) -> FastAPI:
         return JSONResponse({"waits": waits}, 202) if waits else JSONResponse(None)
 
     def resubmit(job: str, idempotency_key: Annotated[str, Header()] = "") -> str:
-        sight_of(service).check(job)
+        tenant_view_of(service).check(job)
         return _told_of_keys(idempotency_key, lambda: service.resubmit(job, idempotency_key))
 
     def logs(job: str, since: Since = 0, worker: str = "") -> PlainTextResponse:
-        found = sight_of(service).log(job, worker, since)
+        found = tenant_view_of(service).log(job, worker, since)
         return PlainTextResponse(found.text, headers={NEXT: str(found.next)})
 
     def record() -> FileResponse:
@@ -116,30 +116,30 @@ def make_api(service: Service, token: str) -> FastAPI:
         )
 
     def queue(state: str = "", since: Since = 0, most: Most = PAGE) -> list[dict[str, Any]]:
-        return sight_of(service).queue(_states_in(state), since, most)
+        return tenant_view_of(service).queue(_states_in(state), since, most)
 
     def events(since: Since = 0, most: Most = PAGE) -> list[dict[str, Any]]:
-        return sight_of(service).events(since, most)
+        return tenant_view_of(service).events(since, most)
 
     def stream(since: Since = 0, last_event_id: Annotated[int | None, Header(ge=0)] = None) -> StreamingResponse:
         first = since if last_event_id is None else last_event_id + 1
-        return StreamingResponse(_stream(sight_of(service), first), media_type="text/event-stream")
+        return StreamingResponse(_stream(tenant_view_of(service), first), media_type="text/event-stream")
 
     def ask_what_if(question: Annotated[dict[str, Any], Depends(_spec_of)]) -> dict[str, Any]:
-        return sight_of(service).what_if(question)
+        return tenant_view_of(service).what_if(question)
 
     def keep_code(name: str, code: Annotated[bytes, Depends(_body_of)]) -> None:
         service.submissions.keep_code(name, code)
 
     audit = Audit(service.folder / AUDIT, lambda: f"token:{who.get().name}")
-    shown = Shown(service)
+    shown = PageData(service)
     api = FastAPI(title="skedge", docs_url=None, redoc_url=None, openapi_url=f"{V1}/openapi.json")
     limits = service.limits
     api.add_middleware(
         Guard, tokens=Tokens(service.folder, token), most=int(limits.body_mb * 1e6), rate=limits.per_minute
     )
     routes: tuple[tuple[str, str, Callable[..., Any]], ...] = (
-        ("GET", "/health", lambda: sight_of(service).health()),
+        ("GET", "/health", lambda: tenant_view_of(service).health()),
         ("POST", "/jobs", audit.of("submit", submit)),
         ("PUT", "/code/{name}", audit.of("code", keep_code)),
         ("GET", "/jobs", queue),
@@ -149,7 +149,7 @@ def make_api(service: Service, token: str) -> FastAPI:
         ("POST", "/jobs/{job}/resubmit", audit.of("resubmit", resubmit)),
         ("GET", "/events", events),
         ("POST", "/whatif", ask_what_if),
-        ("GET", "/servers", lambda: sight_of(service).servers()),
+        ("GET", "/servers", lambda: tenant_view_of(service).servers()),
         ("POST", "/servers/{server}/cordon", audit.of("cordon", service.cordon)),
         ("POST", "/servers/{server}/uncordon", audit.of("uncordon", service.uncordon)),
         ("POST", "/down", audit.of("down", service.down)),
@@ -158,7 +158,7 @@ def make_api(service: Service, token: str) -> FastAPI:
         api.add_api_route(V1 + path, answer, methods=[method])
     api.add_api_route(f"{V1}/jobs/{{job}}/logs", logs, response_class=PlainTextResponse)
     api.add_api_route(f"{V1}/record", record, response_class=FileResponse)
-    api.add_api_route(f"{V1}/metrics", lambda: sight_of(service).metrics(), response_class=PlainTextResponse)
+    api.add_api_route(f"{V1}/metrics", lambda: tenant_view_of(service).metrics(), response_class=PlainTextResponse)
     api.add_api_route(f"{V1}/events/stream", stream, include_in_schema=False)  # it has no end, which OpenAPI cannot say
     add_page(api, shown, V1)
     api.add_exception_handler(InputError, _refused)
@@ -172,7 +172,7 @@ def _describe(service: Service) -> Callable[[str], dict[str, Any]]:
     """The answer with everything known about a job."""
 
     def describe(job: str) -> dict[str, Any]:
-        return sight_of(service).describe(job)
+        return tenant_view_of(service).describe(job)
 
     return describe
 
@@ -181,7 +181,7 @@ def _workers_of(service: Service) -> Callable[[str], list[dict[str, Any]]]:
     """The answer that lists the workers of a job that have printed something."""
 
     def workers(job: str) -> list[dict[str, Any]]:
-        return sight_of(service).workers(job)
+        return tenant_view_of(service).workers(job)
 
     return workers
 
@@ -195,11 +195,11 @@ def _states_in(words: str) -> tuple[str, ...]:
     return named or STATES
 
 
-async def _stream(sight: Sight, since: int) -> AsyncIterator[str]:
+async def _stream(tenant_view: TenantView, since: int) -> AsyncIterator[str]:
     """Entries of the event log as server-sent events, from number `since` on, until the service ends."""
     quiet = 0.0
-    while not sight.service.world.inbox.ending:
-        entries = await run_in_threadpool(sight.events, since)
+    while not tenant_view.service.world.inbox.ending:
+        entries = await run_in_threadpool(tenant_view.events, since)
         for entry in entries:
             yield f"id: {entry['n']}\nevent: {entry['what']}\ndata: {json.dumps(entry)}\n\n"
         since, quiet = entries[-1]["n"] + 1 if entries else since, 0.0 if entries else quiet + _PAUSE_S
@@ -234,7 +234,7 @@ def _no_such(request: Request, error: Exception) -> JSONResponse:
 
 def _cancelled(service: Service, job: str) -> str | None:
     """Cancel a job; returns a sentence if that waits until the journal can be written."""
-    sight_of(service).check(job)
+    tenant_view_of(service).check(job)
     waits = service.cancel(job)
     return f"job {job!r} will be cancelled: that waits, as {waits}" if waits else None
 

@@ -34,7 +34,7 @@ from skedge.live.controller.state_watch import StateWatch
 from skedge.live.controller.tracking import tracking
 from skedge.live.durable import remove
 from skedge.live.journal.chain import DamagedError
-from skedge.live.journal.journal import AwayError, SqlJournal
+from skedge.live.journal.journal import SqlJournal, UnreachableError
 from skedge.live.journal.version import VersionError
 from skedge.live.secret_files import secret_of, write_aside
 from skedge.prepare import prepare_for_service
@@ -114,7 +114,7 @@ def _journal(settings: Settings, state: Path, about: dict[str, Any], say: Callab
     while True:
         try:
             return open_journal(settings.journal or f"sqlite:///{state / JOURNAL}", about, own=settings.journal is None)
-        except AwayError as error:
+        except UnreachableError as error:
             if time.monotonic() > deadline:
                 raise
             say(f"the database is away: {error}")
@@ -155,7 +155,7 @@ def _serve(
     api, port = make_api(service, token), listening.getsockname()[1]
     files = {"ssl_certfile": settings.tls_cert, "ssl_keyfile": settings.tls_key}
     local = listen_at(state / SOCKET)
-    servers = [_Served(api, listening, **files), _Served(api, local)]
+    servers = [_ApiServer(api, listening, **files), _ApiServer(api, local)]
 
     def end(_signal: int, _frame: FrameType | None) -> None:
         service.world.inbox.end()
@@ -196,7 +196,7 @@ def _tell_progress(journal: SqlJournal, ready: threading.Event, say: Callable[[s
         say(f"taking the journal in again, {len(journal.inputs)} inputs are left")
 
 
-class _Served:
+class _ApiServer:
     """The API on one socket, in a thread."""
 
     def __init__(self, api: FastAPI, listening: socket.socket, **files: str | None) -> None:

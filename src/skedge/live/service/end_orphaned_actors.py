@@ -14,7 +14,7 @@ from skedge.live.cluster.engine import end_actors
 from skedge.live.controller.settings import read_settings
 
 
-def sweep(state: Path) -> int:
+def end_orphaned_actors(state: Path) -> int:
     """End the actors of the service of a state folder; returns the exit status."""
     try:
         settings = read_settings(state)
@@ -27,4 +27,4 @@ def sweep(state: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(sweep(Path(sys.argv[1])))
+    sys.exit(end_orphaned_actors(Path(sys.argv[1])))

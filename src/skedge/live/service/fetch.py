@@ -16,7 +16,7 @@ from skedge.live.worker.checkpoint import Checkpoints
 
 
 @dataclass(frozen=True)
-class Fetched:
+class FetchedParameters:
     """The result of :func:`fetch`.
 
     Attributes
@@ -38,7 +38,7 @@ class Fetched:
     progress: list[int]
 
 
-def fetch(url: str, job: str, folder: Path) -> Fetched:
+def fetch(url: str, job: str, folder: Path) -> FetchedParameters:
     """Write the parameters of a job's newest whole checkpoint to ``JOB.pt``, and a description to ``JOB.json``.
 
     Parameters
@@ -63,7 +63,7 @@ def fetch(url: str, job: str, folder: Path) -> Fetched:
     torch.save(kept["model"], buffer)
     content, path = buffer.getvalue(), folder / f"{job}.pt"
     progress = [int(done) for done in kept["progress"]]
-    found = Fetched(job, str(path), hashlib.sha256(content).hexdigest(), int(kept["version"]), progress)
+    found = FetchedParameters(job, str(path), hashlib.sha256(content).hexdigest(), int(kept["version"]), progress)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(path, content)

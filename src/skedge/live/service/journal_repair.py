@@ -28,7 +28,7 @@ from skedge.live.controller.snapshot import SNAPSHOT, newest
 from skedge.live.durable import flush, make_folder, put_in_place
 from skedge.live.journal.archive import read_rows
 from skedge.live.journal.chain import ASIDE, INPUT, DamagedError, Entry
-from skedge.live.journal.database_file import Place, Tip, last_written, tip_of
+from skedge.live.journal.database_file import DatabaseFile, LastEntry, last_written, tip_of
 from skedge.live.journal.journal import MOST, SqlJournal
 from skedge.live.journal.tables import ENTRIES, RUNS, connected
 from skedge.live.journal.version import create_tables
@@ -244,8 +244,8 @@ def _cut(state: Path, journal: SqlJournal, entries: list[Entry], cut: int) -> Pa
         with suppress(FileNotFoundError):
             path.rename(aside / path.name)
     put_in_place(fresh, state / JOURNAL)
-    with closing(Place(state / JOURNAL)) as place:
-        place.note(Tip(journal.run, entries[-1].number, entries[-1].checksum))
+    with closing(DatabaseFile(state / JOURNAL)) as place:
+        place.note(LastEntry(journal.run, entries[-1].number, entries[-1].checksum))
     return aside
 
 

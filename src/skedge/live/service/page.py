@@ -22,13 +22,13 @@ from skedge.view.shapes import lanes, site_map
 from skedge.view.training import training
 
 from .record_archive import archived, archived_part
-from .tenant_view import Sight, sight_of
+from .tenant_view import TenantView, tenant_view_of
 
 _SHARE = 0.05
 """Most of the controller's time that goes into tables for the page."""
 
 
-class Shown:
+class PageData:
     """What the page shows of a service: to each token what it sees."""
 
     def __init__(self, service: Service) -> None:
@@ -101,15 +101,15 @@ class Shown:
         BusyError
             If another record is being made.
         """
-        sight = self._sight
-        if sight.tenant is None:
+        tenant_view = self._sight
+        if tenant_view.tenant is None:
             return archived(self.service.folder)
-        sight.check_all_left()
-        return archived_part(*self._seen(anew=True), sight.tenant)
+        tenant_view.check_all_left()
+        return archived_part(*self._seen(anew=True), tenant_view.tenant)
 
     @property
-    def _sight(self) -> Sight:
-        return sight_of(self.service)
+    def _sight(self) -> TenantView:
+        return tenant_view_of(self.service)
 
     def _seen(self, *, anew: bool = False) -> tuple[Scenario, Schedule]:
         """The jobs of the record so far that the token of this request sees; `anew`: as of now."""
@@ -132,7 +132,7 @@ class Shown:
         return run.scenario, run.schedule
 
 
-def add_page(api: FastAPI, shown: Shown, below: str) -> None:
+def add_page(api: FastAPI, shown: PageData, below: str) -> None:
     """Add the page and its questions to the application, the questions at paths that begin with `below`."""
 
     def index() -> Response:

@@ -15,7 +15,7 @@ from types import FrameType
 
 from skedge.core.errors import SkedgeError
 from skedge.live import host as machine
-from skedge.live.cluster.embedded import Embedded
+from skedge.live.cluster.embedded import EmbeddedCluster
 from skedge.live.cluster.gpus import Gpus
 from skedge.live.controller.settings import ADDRESS, CLUSTER, STARTING, read_settings
 from skedge.live.durable import read_text
@@ -39,7 +39,7 @@ def host(state: Path) -> int:
         ended.set()
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the supervisor, which ends this process last
-    up = Embedded(cluster, state, Gpus(settings.device, cluster, embedded=True), say)
+    up = EmbeddedCluster(cluster, state, Gpus(settings.device, cluster, embedded=True), say)
     try:
         up.start_head()
         up.start_servers()

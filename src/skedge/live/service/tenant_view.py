@@ -30,7 +30,7 @@ OTHERS = "a job of another tenant"
 """What is said in place of the name of another tenant's job."""
 
 
-class Sight:
+class TenantView:
     """The service as a tenant sees it.
 
     Parameters
@@ -104,8 +104,8 @@ class Sight:
 
     def queue(self, states: Collection[str] = STATES, since: int = 0, most: int = PAGE) -> list[dict[str, Any]]:
         """One row for each of the first `most` jobs from number `since` on that are in one of `states`."""
-        outlook, status = self.service.foresight.outlook(), self.service.status
-        return self.service.ask(lambda: status.rows(outlook, states, since, most, self.sees, self.shown_blocker))
+        forecast, status = self.service.forecaster.forecast(), self.service.status
+        return self.service.ask(lambda: status.rows(forecast, states, since, most, self.sees, self.shown_blocker))
 
     def describe(self, job: str) -> dict[str, Any]:
         """Everything known about a job, and which code it runs.
@@ -198,6 +198,6 @@ def _of(table: pl.DataFrame, jobs: list[int]) -> pl.DataFrame:
     return table.filter(pl.col("job").is_in(jobs)).with_columns(number)
 
 
-def sight_of(service: Service) -> Sight:
+def tenant_view_of(service: Service) -> TenantView:
     """The service as the token of this request sees it."""
-    return Sight(service, who.get().tenant)
+    return TenantView(service, who.get().tenant)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from skedge.core.errors import InputError
-from skedge.live.controller.reloading_file import Watched
+from skedge.live.controller.reloading_file import ReloadingFile
 from skedge.live.controller.settings import CLUSTER
 from skedge.live.controller.states import ROLES
 from skedge.live.durable import read_text
@@ -88,7 +88,7 @@ class Tokens:
 
     def __init__(self, folder: Path, own: str) -> None:
         mine = Token(OWN, ROLES[-1], _hash(own))
-        self._by_hash = Watched(
+        self._by_hash = ReloadingFile(
             folder / TOKENS, lambda: {token.sha256: token for token in (*read_tokens(folder), mine)}
         )
 

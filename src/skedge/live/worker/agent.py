@@ -20,7 +20,7 @@ from skedge.live.durable import make_folder, names_in, put_in_place, read, remov
 
 from .framing import whole
 from .job_process import LIMIT_S, Ack
-from .job_processes import Children
+from .job_processes import JobProcessPool
 from .watchdog import PREPARE_S
 
 GROUPS = {
@@ -55,13 +55,13 @@ class Agent:
         confinement: Confinement = TRUSTED,
     ) -> None:
         self.server, self.folder = server, Path(folder)
-        self.children = Children(server, replace(confinement, group=server))
-        self.children.nursery.start()  # an agent that answers can train at once
+        self.pool = JobProcessPool(server, replace(confinement, group=server))
+        self.pool.fork_server.start()  # an agent that answers can train at once
         self.gpus = 0 if device == "cpu" else self._gpus()
         if self.gpus:
-            self.children.devices = (f"cuda:{n % self.gpus}" for n in count(first))
+            self.pool.devices = (f"cuda:{n % self.gpus}" for n in count(first))
         self.lock = host.Lock()
-        self.computing: dict[tuple[str, int], _Turn] = {}
+        self.computing: dict[tuple[str, int], _QueuedCall] = {}
 
     def warm(self) -> str:
         """Answer when the agent is up, and jobs can be confined here; returns the server's name."""
@@ -74,7 +74,7 @@ class Agent:
 
     def _gpus(self) -> int:
         """Number of GPUs that the processes of jobs can use."""
-        child = self.children.nursery.child()
+        child = self.pool.fork_server.fork()
         try:
             return int(child.ask("gpus")[0]["gpus"])
         finally:
@@ -166,7 +166,7 @@ class Agent:
             if turn is None:
                 return {"computing": chunk}, b""
             prepare_s, first_s, further_s = limits
-            with self.children.of(job, program, chunk, (str(self.folder / job),)) as child:
+            with self.pool.of(job, program, chunk, (str(self.folder / job),)) as child:
                 if turn.left:  # before the process could be killed with those of its job
                     return {"computing": chunk}, b""
                 limit_s = further_s if child.calls else first_s
@@ -175,14 +175,14 @@ class Agent:
 
     def end(self, job: str, chunks: tuple[int, ...]) -> None:
         """Kill the processes that compute mini-batches of these chunks: they are not waited for any more."""
-        self.children.kill(job, chunks)
+        self.pool.kill(job, chunks)
 
     def forget(self, job: str) -> None:
         """End the processes and remove the chunks of a job that has left."""
         with self.lock:
             for key in [key for key in self.computing if key[0] == job]:
                 self.computing.pop(key).left = True
-        self.children.forget(job)
+        self.pool.forget(job)
         for name in names_in(self.folder / job):
             remove(self.folder / job / name)
 
@@ -194,9 +194,9 @@ class Agent:
         return self.folder / job / f"{chunk:06d}.pt"
 
     @contextmanager
-    def _turn(self, job: str, chunk: int) -> Iterator[_Turn | None]:
+    def _turn(self, job: str, chunk: int) -> Iterator[_QueuedCall | None]:
         """The turn of this thread to compute a mini-batch of the chunk; None if another one does."""
-        mine = _Turn()
+        mine = _QueuedCall()
         with self.lock:
             alone = self.computing.setdefault((job, chunk), mine) is mine
         try:
@@ -206,10 +206,10 @@ class Agent:
                 if self.computing.get((job, chunk)) is mine:
                     del self.computing[job, chunk]
             if mine.left:
-                self.children.forget(job)  # it may have left just before this call took a process
+                self.pool.forget(job)  # it may have left just before this call took a process
 
 
-class _Turn:
+class _QueuedCall:
     """A call for a chunk; `left`: its job has left."""
 
     def __init__(self) -> None:

@@ -42,7 +42,7 @@ class Life(NamedTuple):
     controller
         Number of controllers that the run had before the current one, by its journal.
     load
-        Number of loads of parameter servers by the coach so far, those of other jobs included, from 1.
+        Number of loads of parameter servers by the coordinator so far, those of other jobs included, from 1.
     """
 
     controller: int = 0

@@ -154,7 +154,7 @@ def copy_codes(state: Path, folder: Path) -> None:
         shutil.copytree(state / CODE, folder / CODE)
 
 
-class _Shipped(MetaPathFinder, SourceLoader):  # type: ignore[misc] # of typeshed
+class _ArchiveImporter(MetaPathFinder, SourceLoader):  # type: ignore[misc] # of typeshed
     """Imports the modules of an archive from memory, ahead of all installed modules."""
 
     def __init__(self, code: bytes) -> None:
@@ -197,11 +197,11 @@ def install(code: bytes, module: str) -> None:
     name = digest(code)
     if module not in modules_in(code):
         raise InputError(f"the job's code has no module {module}")
-    here = next((one.name for one in sys.meta_path if isinstance(one, _Shipped)), name)
+    here = next((one.name for one in sys.meta_path if isinstance(one, _ArchiveImporter)), name)
     if here != name:
         raise TrainingError(f"this process has the code {here[:12]}, it cannot have {name[:12]} too")
-    if not any(isinstance(one, _Shipped) for one in sys.meta_path):
-        sys.meta_path.insert(0, _Shipped(code))
+    if not any(isinstance(one, _ArchiveImporter) for one in sys.meta_path):
+        sys.meta_path.insert(0, _ArchiveImporter(code))
 
 
 @functools.cache

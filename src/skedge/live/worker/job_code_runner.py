@@ -14,7 +14,7 @@ from skedge.live import host
 from skedge.live.confinement.confinement import TRUSTED, Confinement
 
 from .job_process import LIMIT_S, MOST_DEATHS, Ack, EndedError, Printed, repeated_death
-from .job_processes import Children, sent
+from .job_processes import JobProcessPool, sent
 from .program import Program
 from .watchdog import PREPARE_S
 
@@ -29,18 +29,18 @@ def _unheard(_: Printed) -> None:
     """Ignores what was printed."""
 
 
-class Maker:
+class JobCodeRunner:
     """The Ray actor that runs jobs' code in processes of their own; those of the last job stay up, with its data."""
 
     def __init__(self, confinement: Confinement = TRUSTED) -> None:
-        self.children = Children("data", confinement, only_last=True)
+        self.pool = JobProcessPool("data", confinement, only_last=True)
 
     def warm(self) -> None:
         """Import what the jobs' processes need."""
-        self.children.nursery.start()
+        self.pool.fork_server.start()
 
     def ask(self, method: str, program: bytes, *given: Any, limit_s: float, prepare_s: float) -> tuple[Ack, bytes]:
-        """Call a method of :class:`.worker_main.Inside` in a process of the job.
+        """Call a method of :class:`.worker_main.JobWorker` in a process of the job.
 
         Parameters
         ----------
@@ -62,7 +62,7 @@ class Maker:
         EndedError
             If the process ends: by the job's code, or because it was killed.
         """
-        with self.children.of(hashlib.sha256(program).hexdigest(), program) as child:
+        with self.pool.of(hashlib.sha256(program).hexdigest(), program) as child:
             return child.ask(method, program, *given, limit_s=limit_s, prepare_s=prepare_s)
 
 
@@ -70,8 +70,8 @@ Hear = Callable[[Printed], None]
 """Called with what a job's process has printed."""
 
 
-class Calls:
-    """Calls to a :class:`Maker` from threads of the controller and of the coach.
+class JobCodeClient:
+    """Calls to a :class:`JobCodeRunner` from threads of the controller and of the coordinator.
 
     Parameters
     ----------

@@ -15,7 +15,7 @@ from .pip_packages import install_at, packages, settings_of_pip
 from .program import Program
 
 if TYPE_CHECKING:
-    from .job_processes import Nursery
+    from .job_processes import ForkServerClient
 
 _INSTALL_S = 600.0
 """Longest time for pip [s]."""
@@ -24,12 +24,12 @@ _END_S = 60.0
 """Longest time until its processes have ended [s]."""
 
 
-def confined(nursery: Nursery, job: str, program: bytes, own: tuple[str, ...] = ()) -> Confinement:
+def confined(fork_server: ForkServerClient, job: str, program: bytes, own: tuple[str, ...] = ()) -> Confinement:
     """The confinement of a new process of a job; its packages are installed first.
 
     Parameters
     ----------
-    nursery
+    fork server
         What starts the process; its confinement is that of all jobs.
     job
         What tells jobs apart there.
@@ -43,7 +43,7 @@ def confined(nursery: Nursery, job: str, program: bytes, own: tuple[str, ...] = 
     TrainingError
         If its packages cannot be installed, or it may not connect to what it names.
     """
-    base = nursery.confinement
+    base = fork_server.confinement
     if base.trusted:
         return base.of(job)
     of: Program = pickle.loads(program)  # noqa: S301 - of the controller
@@ -51,26 +51,26 @@ def confined(nursery: Nursery, job: str, program: bytes, own: tuple[str, ...] = 
         base.check_connect(of.connect)
     except InputError as error:
         raise TrainingError(str(error)) from error
-    places = (_packages_of(nursery, tuple(of.pip)),) if of.pip else ()
+    places = (_packages_of(fork_server, tuple(of.pip)),) if of.pip else ()
     return base.of(job, (*own, *places), tuple(of.connect))
 
 
-def _packages_of(nursery: Nursery, requirements: tuple[str, ...]) -> str:
+def _packages_of(fork_server: ForkServerClient, requirements: tuple[str, ...]) -> str:
     """The folder of a job's packages, installed if it is not there by a process without the job's code."""
-    asked = nursery.child(nursery.confinement.of("packages"))
+    asked = fork_server.fork(fork_server.confinement.of("packages"))
     try:
         name = str(asked.ask("packages", requirements)[0]["folder"])
     finally:
         asked.end()
     place = packages() / name
-    install_at(place, lambda aside: _install(nursery, requirements, aside))
+    install_at(place, lambda aside: _install(fork_server, requirements, aside))
     return str(place)
 
 
-def _install(nursery: Nursery, requirements: tuple[str, ...], aside: Path) -> None:
+def _install(fork_server: ForkServerClient, requirements: tuple[str, ...], aside: Path) -> None:
     """Install packages in a confined process that has the network and may write that folder alone."""
-    apart = replace(nursery.confinement.of(aside.name), writable=str(aside), network=True)
-    child = nursery.child(apart)
+    apart = replace(fork_server.confinement.of(aside.name), writable=str(aside), network=True)
+    child = fork_server.fork(apart)
     try:
         child.ask("install", requirements, str(aside), settings_of_pip(os.environ), limit_s=_INSTALL_S)
     finally:

@@ -84,7 +84,7 @@ def repeated_death(calls: str, where: str, error: EndedError) -> JobError:
     return with_output(error, f"{reason}: {calls}; the last: {error}")
 
 
-class Child:
+class JobProcess:
     """A process of one job; one call at a time.
 
     Attributes
@@ -110,7 +110,7 @@ class Child:
     def ask(
         self, method: str, *given: Any, limit_s: float = LIMIT_S, prepare_s: float = PREPARE_S
     ) -> tuple[Ack, bytes]:
-        """Call a method of :class:`.worker_main.Inside`; returns facts and bytes.
+        """Call a method of :class:`.worker_main.JobWorker`; returns facts and bytes.
 
         Text in the facts is escaped. What the process has printed is in ``printed`` of the facts, with the worker.
 

@@ -1,9 +1,9 @@
 """Processes that run jobs' own code, separate from those of skedge; each serves one job.
 
-A :class:`Nursery` starts a process that imports PyTorch once and forks a :class:`.job_process.Child` for each request
-of a job, confined as :mod:`skedge.live.confinement` says. The environment of these processes has no tokens of Ray or of
-the API. The answers of a child are read as data, never as code: facts in JSON, and bytes. A child that ends loses only
-its own work; what it has started ends with it.
+A :class:`ForkServerClient` starts a process that imports PyTorch once and forks a :class:`.job_process.JobProcess` for
+each request of a job, confined as :mod:`skedge.live.confinement` says. The environment of these processes has no tokens
+of Ray or of the API. The answers of a child are read as data, never as code: facts in JSON, and bytes. A child that
+ends loses only its own work; what it has started ends with it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from typing import Any
 from skedge.core.errors import SkedgeError
 from skedge.live.confinement.confinement import TRUSTED, Confinement
 from skedge.live.confinement.fork_server import ask_for
-from skedge.live.confinement.keeper import Ends
+from skedge.live.confinement.keeper import ProcessFiles
 from skedge.live.secret_files import private_folder
 
 from .job_confinement import confined
-from .job_process import Child
+from .job_process import JobProcess
 from .pip_packages import PACKAGES, packages
 from .print_pipe import PrintPipe
 
@@ -73,7 +73,7 @@ def environment(of: Mapping[str, str], *, trusted: bool = True) -> dict[str, str
     return {**{name: value for name, value in of.items() if name.startswith(_PLAIN)}, "HOME": _HOME, **own}
 
 
-class Nursery:
+class ForkServerClient:
     """Starts children on this machine; all clients of one Ray job share the process that children are forked from.
 
     That process is orphaned on purpose, so that it survives its clients; it ends after a while without clients.
@@ -101,20 +101,20 @@ class Nursery:
             if self.control is None:
                 self.control = self._connected()
 
-    def child(self, confinement: Confinement | None = None) -> Child:
+    def fork(self, confinement: Confinement | None = None) -> JobProcess:
         """A new child."""
         ours, theirs = socket.socketpair()
         said, word = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
-        ends = Ends(theirs.fileno(), word.fileno(), writing)
+        ends = ProcessFiles(theirs.fileno(), word.fileno(), writing)
         with theirs, word, os.fdopen(writing, "wb"):
             for _ in range(2):  # again if the process was lost
                 self.start()
                 with self.lock, suppress(OSError):
                     assert self.control is not None  # noqa: S101 - it was just started
                     if pid := ask_for(self.control, confinement or self.confinement, ends):
-                        return Child(Connection(ours.detach()), said, pid, PrintPipe(reading))
+                        return JobProcess(Connection(ours.detach()), said, pid, PrintPipe(reading))
                 self.end()
         os.close(reading)
         raise SkedgeError("the process for jobs' code cannot be kept up")
@@ -189,7 +189,7 @@ def _shared_by(*, trusted: bool) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
 
 
-class Children:
+class JobProcessPool:
     """The children of several jobs; idle ones are reused.
 
     Parameters
@@ -210,14 +210,14 @@ class Children:
     """
 
     def __init__(self, name: str, confinement: Confinement = TRUSTED, *, only_last: bool = False) -> None:
-        self.nursery, self.name, self.only_last = Nursery(confinement), name, only_last
+        self.fork_server, self.name, self.only_last = ForkServerClient(confinement), name, only_last
         self.devices: Iterator[str] = repeat("cpu")
         self.lock = threading.Lock()
-        self.idle: dict[str, list[Child]] = {}
-        self.busy: dict[str, list[Child]] = {}
+        self.idle: dict[str, list[JobProcess]] = {}
+        self.busy: dict[str, list[JobProcess]] = {}
 
     @contextmanager
-    def of(self, job: str, program: bytes, chunk: int = -1, own: tuple[str, ...] = ()) -> Iterator[Child]:
+    def of(self, job: str, program: bytes, chunk: int = -1, own: tuple[str, ...] = ()) -> Iterator[JobProcess]:
         """A child of a job, preferably the one that last had this chunk; it is ended if its call fails.
 
         Parameters
@@ -246,8 +246,8 @@ class Children:
             else:  # the job has left meanwhile
                 child.end()
 
-    def _new(self, job: str, program: bytes, own: tuple[str, ...]) -> Child:
-        child = self.nursery.child(confined(self.nursery, job, program, own))
+    def _new(self, job: str, program: bytes, own: tuple[str, ...]) -> JobProcess:
+        child = self.fork_server.fork(confined(self.fork_server, job, program, own))
         with self.lock:
             child.device = next(self.devices)
             busy = self.busy.setdefault(job, [])
@@ -256,7 +256,7 @@ class Children:
             busy.append(child)
         return child
 
-    def _take(self, job: str, chunk: int) -> Child | None:
+    def _take(self, job: str, chunk: int) -> JobProcess | None:
         with self.lock:
             idle = self.idle.setdefault(job, [])
             others = [other for other in self.idle if other != job] if self.only_last else []
@@ -268,7 +268,7 @@ class Children:
             self.busy.setdefault(job, []).append(idle[best])
             return idle.pop(best)
 
-    def _rest(self, job: str, child: Child) -> None:
+    def _rest(self, job: str, child: JobProcess) -> None:
         """Note that a child's call has ended."""
         with self.lock:
             self.busy[job].remove(child)

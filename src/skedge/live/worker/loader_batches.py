@@ -43,7 +43,7 @@ def seed_all(seed: int) -> None:
     random.seed(seed)
 
 
-class Loaded:
+class LoaderBatches:
     """Mini-batches of one chunk by its loader; not thread-safe.
 
     Parameters

@@ -9,9 +9,9 @@ from skedge.live.confinement.confinement import TRUSTED, Confinement
 
 from .checkpoint import Checkpoints, Life
 from .job_confinement import confined
-from .job_process import LIMIT_S, Ack, Child, EndedError, StalledError
-from .job_processes import Nursery
-from .watchdog import WATCH, Watch
+from .job_process import LIMIT_S, Ack, EndedError, JobProcess, StalledError
+from .job_processes import ForkServerClient
+from .watchdog import WATCH, WatchdogLimits
 
 
 class NotLoadedError(Exception):
@@ -21,16 +21,16 @@ class NotLoadedError(Exception):
 class PSActor:
     """The parameter server of one job at a time.
 
-    Every call names its job and life. A message of a coach that was lost, or that was frozen for a while, may arrive
-    after the next coach has loaded a job here: it must not reach that job.
+    Every call names its job and life. A message of a coordinator that was lost, or that was frozen for a while, may
+    arrive after the next coordinator has loaded a job here: it must not reach that job.
     """
 
-    def __init__(self, url: str, watch: Watch = WATCH, confinement: Confinement = TRUSTED) -> None:
-        self.nursery, self.checkpoints, self.watch = Nursery(confinement), Checkpoints(url), watch
-        self.nursery.start()  # an actor that answers can load a job at once
+    def __init__(self, url: str, watch: WatchdogLimits = WATCH, confinement: Confinement = TRUSTED) -> None:
+        self.fork_server, self.checkpoints, self.watch = ForkServerClient(confinement), Checkpoints(url), watch
+        self.fork_server.start()  # an actor that answers can load a job at once
         self.job, self.life = "", Life()
         self.usual_s, self.stalled = 0.0, ""
-        self.child: Child | None = None
+        self.child: JobProcess | None = None
 
     def warm(self) -> int:
         """Answer when the actor is up; returns the process id."""
@@ -52,7 +52,7 @@ class PSActor:
             raise NotLoadedError
         self._end()
         self.job, self.life = job, life
-        self.child = self.nursery.child(confined(self.nursery, job, program))
+        self.child = self.fork_server.fork(confined(self.fork_server, job, program))
         self.child.worker, self.usual_s = "ps", 0.0
         return self._ask(job, life, "load", program, self.checkpoints.read(job))
 

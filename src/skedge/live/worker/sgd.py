@@ -27,7 +27,7 @@ from skedge.live.training import Data, State, Training
 
 from .code_errors import told
 from .device import CPU, moved
-from .loader_batches import Loaded, samples_in, seed_all
+from .loader_batches import LoaderBatches, samples_in, seed_all
 from .loader_batches import seed_of as _seed
 from .minibatch_ledger import MinibatchLedger
 from .program import Program
@@ -90,7 +90,7 @@ def minibatch(data: Data, program: Program, chunk: int, step: int) -> Data:
     return tuple(part[rows[first:last]] for part in data)
 
 
-Source = Data | Loaded
+Source = Data | LoaderBatches
 """The source of a chunk's mini-batches."""
 
 
@@ -117,7 +117,7 @@ def source_of(training: Training, program: Program, chunk: int, sent: Data) -> S
         loader = training.loader(chunk)
     except (Exception, SystemExit) as error:  # the job's own code: whatever it raises is its reason to fail
         raise TrainingError(f"chunk {chunk}: its data cannot be read: {told(error)}") from error
-    return Loaded(loader, program.seed, chunk, program.minibatches)
+    return LoaderBatches(loader, program.seed, chunk, program.minibatches)
 
 
 def gradient(
@@ -158,7 +158,7 @@ def gradient(
     model.train()
     model.zero_grad(set_to_none=True)
     with _RANDOM:
-        batch, samples = data(step) if isinstance(data, Loaded) else _cut(data, program, chunk, step)
+        batch, samples = data(step) if isinstance(data, LoaderBatches) else _cut(data, program, chunk, step)
         try:
             # dropout and the like draw the same numbers wherever the mini-batch is trained
             seed_all(_seed(program.seed, chunk, step, 1))

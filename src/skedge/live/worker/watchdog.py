@@ -9,7 +9,7 @@ PREPARE_S = 600.0
 
 
 @dataclass(frozen=True)
-class Watch:
+class WatchdogLimits:
     """The limits of the progress watchdog.
 
     Attributes
@@ -39,5 +39,5 @@ class Watch:
         return (further if stalled else max(self.first_s, further)), further
 
 
-WATCH = Watch()
+WATCH = WatchdogLimits()
 """The limits where none are given."""

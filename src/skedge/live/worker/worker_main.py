@@ -1,7 +1,7 @@
 """The process of a job: gradients, updates, data and measurements, by the job's own code.
 
-:func:`main` is the process from which these are forked (:class:`.job_processes.Nursery`): it has one thread, no tokens,
-and no code of any job.
+:func:`main` is the process from which these are forked (:class:`.job_processes.ForkServerClient`): it has one thread,
+no tokens, and no code of any job.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def loaded(content: bytes) -> Any:
     return torch.load(io.BytesIO(content), weights_only=True)
 
 
-class Inside:
+class JobWorker:
     """Answers the calls to one process; each call returns facts and bytes.
 
     Parameters
@@ -196,7 +196,7 @@ class Inside:
 
 def serve(connection: Connection) -> None:
     """Answer calls until the connection is closed."""
-    inside = Inside(lambda: _send(connection, {"ready": True}))
+    inside = JobWorker(lambda: _send(connection, {"ready": True}))
     while True:
         try:
             method, given = pickle.loads(connection.recv_bytes())  # noqa: S301 - of this process's own parent

@@ -15,31 +15,31 @@ from skedge.core.model.cluster import Placement
 from skedge.core.model.time import NEVER
 from skedge.live.coordinator.teams import Team
 
-from .gang_table import GangBoard, HeldWorkers, WorkerGroup, part, shares
+from .gang_table import GangTable, HeldWorkers, WorkerGroup, part, shares
 from .uploads import Transport
 
 if TYPE_CHECKING:
     from .ray_world import RayWorld
 
 
-class EachWork:
+class ElasticWork:
     """The groups of workers of these jobs on the gangs' board, and their teams."""
 
-    def __init__(self, world: RayWorld, board: GangBoard, bring: Callable[[int, int, int, range], None]) -> None:
-        self.world, self.board, self.bring = world, board, bring
+    def __init__(self, world: RayWorld, table: GangTable, bring: Callable[[int, int, int, range], None]) -> None:
+        self.world, self.table, self.bring = world, table, bring
 
     def allocate(self, order: Allocate) -> None:
         """Give a job the workers and the PS of an order; workers that it already has continue."""
         world, job = self.world, order.job
-        zeta, last = colocated(world.scenario, order), self.board.held.get(job)
+        zeta, last = colocated(world.scenario, order), self.table.held.get(job)
         if last is not None:
             self._log(job, last, preempted=True)
         trainer = world.trainers.paced(job, zeta)
         world.serve_from(job, order.ps)
         given = shares(int(world.scenario.jobs.chunks[job]), order.where)
-        groups = self.board.groups[job] = self._groups(job, order.where, given)
+        groups = self.table.groups[job] = self._groups(job, order.where, given)
         now = HeldWorkers(order.where, given, world.now(), bool(zeta), set(), groups=groups)
-        self.board.held[job] = now
+        self.table.held[job] = now
         for server in () if last is None else last.shares:
             if server not in given:
                 trainer.take(self._number(job, server))
@@ -48,24 +48,24 @@ class EachWork:
 
     def _groups(self, job: int, where: Placement, given: dict[int, range]) -> dict[int, list[WorkerGroup]]:
         """Groups by server: first the workers that stay, earliest start first, then new ones in order of their data."""
-        before, out = self.board.groups.get(job, {}), dict[int, list[WorkerGroup]]()
+        before, out = self.table.groups.get(job, {}), dict[int, list[WorkerGroup]]()
         for server, n in where:
             self.bring(job, server, n, given[server])
             stay = part(before.get(server, []), 0, n)
             begun = sum(group.workers for group in stay)
-            out[server] = [*stay, *part(self.board.stock[job][server], begun, n)]
-        self.board.settle(job, where)
+            out[server] = [*stay, *part(self.table.stock[job][server], begun, n)]
+        self.table.settle(job, where)
         return out
 
     def uploaded(self, done: Transport) -> None:
         """Process a complete upload: workers that wait for it may start, and its chunks may be trained."""
-        held = self.board.held.get(done.job)
+        held = self.table.held.get(done.job)
         if held is not None and done.server in held.shares:
             self._work(done.job, done.server)
 
     def _work(self, job: int, server: int) -> None:
         """Let the workers whose data have arrived train the chunks stored on `server`."""
-        world, held, width = self.world, self.board.held[job], 0
+        world, held, width = self.world, self.table.held[job], 0
         for group in held.groups[server]:
             if not group.awaits:
                 group.compute_from = min(group.compute_from, world.now())
@@ -86,8 +86,8 @@ class EachWork:
 
     def close(self, job: int, *, preempted: bool) -> None:
         """End a job's allocation; its workers compute anew in the next one."""
-        self._log(job, self.board.held.pop(job), preempted=preempted)
-        for groups in self.board.groups[job].values():
+        self._log(job, self.table.held.pop(job), preempted=preempted)
+        for groups in self.table.groups[job].values():
             for group in groups:
                 group.compute_from = NEVER
 

@@ -54,7 +54,7 @@ class HeldWorkers:
     groups: dict[int, list[WorkerGroup]] = field(default_factory=dict)
 
 
-class GangBoard:
+class GangTable:
     """Gangs and their chunks.
 
     Attributes

@@ -52,7 +52,7 @@ class Inbox:
     away
         Total time in which no controller ran, or slots took longer than their length [µs]: the clock stops then.
     resumed
-        Number of controllers that the run had before this one, and of the times that the coach was lost.
+        Number of controllers that the run had before this one, and of the times that the coordinator was lost.
     lost
         How often of these training did not go on.
     told
@@ -121,7 +121,7 @@ class Inbox:
         return given
 
     def _resume(self) -> None:
-        """Continue after the rebuild, or, at any other time, with a coach that was lost and is there again."""
+        """Continue after the rebuild, or, at any other time, with a coordinator that was lost and is there again."""
         rebuilt, self.rebuilding = self.rebuilding, False
         self._later.extend(self.world.trainers.go_on())  # before all that has come meanwhile: they are older
         if rebuilt:

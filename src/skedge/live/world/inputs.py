@@ -17,7 +17,7 @@ class Due:
 
 @dataclass(frozen=True)
 class Resumed:
-    """A controller has taken over, or the coach was started anew; the run's clock stood still for `away` µs before.
+    """A new controller, or a coordinator that was started anew; the run's clock stood still for `away` µs before.
 
     Time in which training went on without a controller is not part of that. Below 0 if the machine's clock was set
     back; the run's own clock never goes back.

@@ -50,7 +50,7 @@ class Chunk:
 
 
 @dataclass
-class Board:
+class LaneTable:
     """Lanes and their chunks.
 
     Attributes
@@ -67,7 +67,7 @@ class Board:
 
     preemptive: bool
     queue: dict[int, list[Chunk]] = field(default_factory=dict)
-    holder: dict[int, Chunk] = field(default_factory=dict)
+    occupant: dict[int, Chunk] = field(default_factory=dict)
     chunks: dict[int, list[Chunk]] = field(default_factory=dict)
     ahead: set[tuple[int, int]] = field(default_factory=set)
     dispatches: int = 0
@@ -101,7 +101,7 @@ class Board:
             chunk.arrived = True
         return come
 
-    def mates(self, chunk: Chunk) -> list[Chunk]:
+    def team_members(self, chunk: Chunk) -> list[Chunk]:
         """The unfinished chunks of a chunk's team."""
         of_job = self.chunks.get(chunk.job, [])
         return [c for c in of_job if (c.team, c.key[:2]) == (chunk.team, chunk.key[:2]) and not c.done]
@@ -110,24 +110,26 @@ class Board:
         """(holder or None, a chunk of the better team) for each lane where a better team waits than the holder's."""
         for lane, queue in self.queue.items():
             best = next((chunk for chunk in queue if chunk.arrived and (chunk.job, chunk.team) not in self.ahead), None)
-            holder = self.holder.get(lane)
-            if best is None or (holder is not None and best.key[:2] == holder.key[:2] and best.team == holder.team):
+            occupant = self.occupant.get(lane)
+            if best is None or (
+                occupant is not None and best.key[:2] == occupant.key[:2] and best.team == occupant.team
+            ):
                 continue
-            if holder is None or (self.preemptive and not holder.leaving):
-                yield holder, best
+            if occupant is None or (self.preemptive and not occupant.leaving):
+                yield occupant, best
 
     def hold(self, chunk: Chunk) -> None:
         """Let `chunk` and its team hold their lane."""
         if chunk.lane != CLOUD:
-            self.holder[chunk.lane] = chunk
+            self.occupant[chunk.lane] = chunk
 
     def leave(self, chunk: Chunk, *, done: bool) -> None:
         """Let `chunk` and its team leave their lane: they are trained, displaced, or ahead."""
         chunk.leaving = False
         # the lane may have a new holder already: a late report must not take it away
-        if chunk.lane != CLOUD and self.holder.get(chunk.lane) is chunk:
-            del self.holder[chunk.lane]
-        for mate in self.mates(chunk) if done else ():
+        if chunk.lane != CLOUD and self.occupant.get(chunk.lane) is chunk:
+            del self.occupant[chunk.lane]
+        for mate in self.team_members(chunk) if done else ():
             mate.done = True
             if mate.lane != CLOUD and not mate.lost:
                 self.queue[mate.lane].remove(mate)
@@ -148,10 +150,10 @@ class Board:
         """Take a job off the board; returns its chunks that held lanes."""
         gone = self.chunks.pop(job, [])
         self.ahead = {team for team in self.ahead if team[0] != job}
-        held = [chunk for chunk in gone if self.holder.get(chunk.lane) is chunk]
+        held = [chunk for chunk in gone if self.occupant.get(chunk.lane) is chunk]
         for chunk in gone:
             if chunk.lane != CLOUD and not (chunk.done or chunk.lost):
                 self.queue[chunk.lane].remove(chunk)
         for chunk in held:
-            del self.holder[chunk.lane]
+            del self.occupant[chunk.lane]
         return held

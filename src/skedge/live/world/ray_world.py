@@ -1,7 +1,7 @@
 """The live world: performs orders on Ray in real time, and reports facts.
 
 The controller's state changes only in the thread that calls :meth:`RayWorld.next_event` and :meth:`RayWorld.perform`.
-The coach, which hosts the trainers, and uploads, which are threads, put what happened into a queue. Time is the
+The coordinator, which hosts the trainers, and uploads, which are threads, put what happened into a queue. Time is the
 controller's clock, from the start of the run [µs], and is read once per input.
 
 The world is therefore a state machine that depends on its inputs alone. Each input is journaled before it is processed.
@@ -39,7 +39,7 @@ from skedge.live.cluster.engine import Engine
 from skedge.live.confinement.confinement import TRUSTED
 from skedge.live.coordinator.report import Report
 from skedge.live.journal.journal import SqlJournal
-from skedge.live.worker.job_code_runner import Calls
+from skedge.live.worker.job_code_runner import JobCodeClient
 from skedge.live.worker.program import Program
 from skedge.live.worker.watchdog import WATCH
 from skedge.runs.meta import LIVE, live_tolerance
@@ -51,8 +51,8 @@ from .inputs import ENDS, Cancelled, Input, ServerChanged, Submitted, Uploaded
 from .lane_work import LaneWork
 from .runs_log import RunsLog
 from .trainers import Trainers
-from .training_facts import NEWS, Facts
-from .upload_thread import Carrier
+from .training_facts import NEWS, TrainingFacts
+from .upload_thread import UploadThread
 from .uploads import Transport, Uploads
 
 _RAY = -1
@@ -71,9 +71,9 @@ class NoEngine:
 
     def __init__(self, servers: int) -> None:
         self.agents: dict[int, Any] = dict.fromkeys(range(servers))
-        self.maker = Calls(None)
+        self.job_code = JobCodeClient(None)
 
-    def coach(self) -> None:
+    def coordinator(self) -> None:
         """None: nothing trains."""
 
     def forget(self, job: str) -> None:
@@ -118,7 +118,7 @@ class RayWorld:
         self.scenario, self.programs, self.engine = scenario, dict(programs), engine
         self.submit, self.job_log = submit, job_log
         self.lane_server: list[int] = scenario.cluster.lane_server.tolist()
-        self.inbox, self.facts, self.trainers = Inbox(self, journal, began), Facts(), Trainers(self)
+        self.inbox, self.facts, self.trainers = Inbox(self, journal, began), TrainingFacts(), Trainers(self)
         self.uploads, self.log = Uploads(), RunsLog(scenario.cluster.server_ids)
         self.lanes, self.gangs = LaneWork(self, preemptive=preemptive), GangWork(self)
         self.ps_site: dict[int, int] = {}
@@ -196,7 +196,7 @@ class RayWorld:
                 self.inbox.waiting.put(ServerChanged(server, "back"))  # the engine has just started it
         # uploads that were under way begin anew: their delay runs from now
         for transport in self.uploads.pending.values():
-            Carrier(self, transport).start()
+            UploadThread(self, transport).start()
 
     def _next_due(self) -> int:
         agenda = self.agenda
@@ -245,11 +245,11 @@ class RayWorld:
     def _progress(self, report: Report) -> Event | None:
         """What a trainer's report of rounds, chunks or speed changes."""
         if report.what == "measured":
-            held = self.gangs.board.held.get(report.job)
+            held = self.gangs.table.held.get(report.job)
             zeta = int(report.job in self.lanes.in_cloud or (held is not None and held.colocated))
             factor = report.round_s / self.trainers.announced(report.job, zeta)
             return Event(self.now(), measured=((report.job, factor),))
-        return self.gangs.report(report) if report.job in self.gangs.board.stock else self.lanes.report(report)
+        return self.gangs.report(report) if report.job in self.gangs.table.stock else self.lanes.report(report)
 
     def fail(self, job: int, reason: str) -> Event | None:
         """Remove a job that cannot be trained or was cancelled; the others continue."""
@@ -271,7 +271,7 @@ class RayWorld:
         self.agenda.ends.pop(job, None)
         self.uploads.drop(job)
         self.lanes.forget(job)
-        self.gangs.board.forget(job)
+        self.gangs.table.forget(job)
         self.ps_site.pop(job, None)
         if finished:
             self.trainers.unmeasured.add(job)
@@ -337,7 +337,7 @@ class RayWorld:
         delay = int(upload_delay(self.scenario.delays, job, server)) / SECOND if charged else 0.0
         transport = self.uploads.add(job, server, tuple(chunks), delay, self.now(), source)
         if not self.inbox.rebuilding:
-            Carrier(self, transport).start()
+            UploadThread(self, transport).start()
 
     def _reject(self, order: Reject) -> None:
         self.in_system.discard(order.job)
@@ -359,8 +359,8 @@ class RayWorld:
 
     def servers_of(self, job: int, placed: Placement) -> set[int]:  # noqa: ARG002 - sites ask for it
         """Servers that train `job` now; `placed` are its workers in the kernel's books."""
-        held = self.gangs.board.held
-        teams = {self.lanes.board.chunks[job][team].server for team in self.log.running(job)}
+        held = self.gangs.table.held
+        teams = {self.lanes.table.chunks[job][team].server for team in self.log.running(job)}
         return teams | set(held[job].shares if job in held else ())
 
     def meta(self) -> dict[str, Any]:

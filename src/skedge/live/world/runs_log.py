@@ -14,7 +14,7 @@ from skedge.core.record.schedule import schema
 
 
 @dataclass
-class _Open:
+class _OpenRun:
     """An open run: chunks that take turns on a lane, or one chunk on its own worker in the cloud."""
 
     server: int
@@ -29,7 +29,7 @@ class RunsLog:
 
     def __init__(self, servers: list[str]) -> None:
         self.servers = servers
-        self.open: dict[tuple[int, int], _Open] = {}
+        self.open: dict[tuple[int, int], _OpenRun] = {}
         self.rows: list[dict[str, Any]] = []
         self.newest: dict[tuple[int, int], dict[str, Any]] = {}
         self.recorded = Counter[tuple[int, int]]()  # mini-batches in the rows of a chunk
@@ -42,9 +42,9 @@ class RunsLog:
     ) -> None:  # fmt: skip
         """Open the run of a team.
 
-        If the coach was lost while the chunk's last run ended, that end was reported with too low a progress: by the
-        new coach, which knew only the last report. What is missing is added to that run, or else to the one that
-        begins.
+        If the coordinator was lost while the chunk's last run ended, that end was reported with too low a progress: by
+        the new coordinator, which knew only the last report. What is missing is added to that run, or else to the one
+        that begins.
 
         Parameters
         ----------
@@ -62,7 +62,7 @@ class RunsLog:
         for chunk, trained in done.items():
             if (job, chunk) in self.newest:
                 self._count(job, chunk, trained - self.recorded[job, chunk])
-        self.open[job, team] = _Open(server, lane, now, {chunk: self.recorded[job, chunk] for chunk in done}, zeta)
+        self.open[job, team] = _OpenRun(server, lane, now, {chunk: self.recorded[job, chunk] for chunk in done}, zeta)
 
     def end(
         self, job: int, team: int, now: int, progress: Sequence[int], steps: int, *, preempted: bool
@@ -105,7 +105,7 @@ class RunsLog:
                 self._chunk(job, chunk, run, start, end, work[chunk], preempted=cut)
             start = max(start, end)
 
-    def _chunk(self, job: int, chunk: int, run: _Open, start: int, end: int, work: int, *, preempted: bool) -> None:
+    def _chunk(self, job: int, chunk: int, run: _OpenRun, start: int, end: int, work: int, *, preempted: bool) -> None:
         """Record a run of a chunk, merged with its last run if it continues that one."""
         last = self.newest.get((job, chunk))
         if last is not None and (last["end"], last["lane"], last["preempted"]) == (start, run.lane, False):

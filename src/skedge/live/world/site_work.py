@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class _Held:
+class _SiteAllocation:
     """Workers of a job, the start of their allocation [µs], and the number of chunks trained by site."""
 
     where: Placement
@@ -34,7 +34,7 @@ class _Held:
 
 
 @dataclass
-class _Work:
+class _SlotWork:
     """What a team has to train in this slot, and the uploads that it waits for."""
 
     site: int
@@ -66,8 +66,8 @@ class SiteWork:
         self.world, self.slot = world, world.scenario.physics.slot
         self.end = self.overrun = 0
         self.there: dict[int, dict[int, list[int]]] = {}
-        self.held: dict[int, _Held] = {}
-        self.open: dict[tuple[int, int], _Work] = {}
+        self.held: dict[int, _SiteAllocation] = {}
+        self.open: dict[tuple[int, int], _SlotWork] = {}
         self.trained: dict[int, dict[int, int]] = {}
         self.failed: dict[int, str] = {}
         self.servers: dict[int, str] = {}
@@ -94,7 +94,7 @@ class SiteWork:
             self._close(job, preempted=True)
         world.trainers.paced(job, 0)
         world.serve_from(job, order.ps)
-        self.held[job] = _Held(order.where, world.now())
+        self.held[job] = _SiteAllocation(order.where, world.now())
 
     def suspend(self, order: Suspend) -> None:
         """Take a job's workers and PS away."""
@@ -125,7 +125,7 @@ class SiteWork:
                     world.send(job, site, missing, charged=False)
                 awaits = {one.number for one in world.uploads.to(job, site) if set(one.chunks) & set(chunks)}
                 number = int(world.scenario.jobs.chunks[job]) + 1 + site
-                self.open[job, number] = _Work(site, chunks, workers, awaits)
+                self.open[job, number] = _SlotWork(site, chunks, workers, awaits)
                 self._start(job, number)
 
     def _start(self, job: int, number: int) -> None:

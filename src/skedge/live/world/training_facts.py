@@ -20,7 +20,7 @@ def _ignored(*_: object) -> None:
     """Ignores what happens to a job's processes."""
 
 
-class Facts:
+class TrainingFacts:
     """Everything measured about the jobs' training.
 
     Attributes

@@ -30,7 +30,7 @@ _FAILURES = 5
 """Attempts in a row that a server's disk may refuse for another reason than that it is full."""
 
 
-class Carrier(host.Thread):
+class UploadThread(host.Thread):
     """Sends an upload to its agent, and reports when it has arrived whole.
 
     The upload restarts if the agent is lost, as long as it is under way; while the agent's disk is full, it waits. If
@@ -44,7 +44,7 @@ class Carrier(host.Thread):
         self.controller, self.attempts, self.failures = world.inbox.resumed, 0, 0
         self.waits, self.output = False, world.facts.job_output
         self.labels = world.facts.labels.setdefault(upload.job, {})
-        self.program, self.maker = world.program(upload.job), world.engine.maker
+        self.program, self.job_code = world.program(upload.job), world.engine.job_code
         self.agent = world.engine.agents[upload.server]
         known = upload.source is not None and not world.out.get(upload.source)
         self.source = world.engine.agents[upload.source] if known and upload.source is not None else None
@@ -87,7 +87,9 @@ class Carrier(host.Thread):
         """
         self.attempts += 1
         began, delay_s = host.monotonic(), self.upload.delay_s
-        contents = self._from_source() or self.maker.contents(self.program, self.upload.chunks, self._hear, self.labels)
+        contents = self._from_source() or self.job_code.contents(
+            self.program, self.upload.chunks, self._hear, self.labels
+        )
         total, sent = sum(len(content) for _, content in contents), 0
         for chunk, content in contents:
             for offset in range(0, len(content), _PIECE):

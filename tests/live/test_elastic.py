@@ -156,7 +156,7 @@ def test_a_suspended_job_begins_anew_where_its_data_are(world: FakeWorld) -> Non
     assert world.trainers[0].teams == {0: ((0, 1), 1), 1: ((2, 3), 1)}
     world.clock = 9
     work.lose(1)
-    assert 0 not in work.board.held
+    assert 0 not in work.table.held
     work.allocate(allocate((0, 1)))
     world.log.settle(0, 12)
     rows = world.log.table().select("server", "compute_from", "end", "work").rows()

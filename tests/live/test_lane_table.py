@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from skedge.core.events import CLOUD, Dispatch
-from skedge.live.world.lane_table import Board
+from skedge.live.world.lane_table import LaneTable
 from skedge.live.world.runs_log import RunsLog
 
 
@@ -16,94 +16,94 @@ def order(job: int, lanes: list[int], rank: int) -> Dispatch:
 
 
 def test_a_better_chunk_displaces_and_the_lane_is_free_when_the_other_has_left() -> None:
-    board = Board(preemptive=True)
-    (slow,) = board.dispatch(order(0, [0], rank=9), [0], None)
-    assert list(board.changes()) == [], "nothing has arrived"
-    board.arrive(0, 0, range(9))
-    assert list(board.changes()) == [(None, slow)]
-    board.hold(slow)
-    (quick,) = board.dispatch(order(1, [0], rank=1), [0], None)
-    board.arrive(1, 0, range(9))
-    assert list(board.changes()) == [(slow, quick)]
+    table = LaneTable(preemptive=True)
+    (slow,) = table.dispatch(order(0, [0], rank=9), [0], None)
+    assert list(table.changes()) == [], "nothing has arrived"
+    table.arrive(0, 0, range(9))
+    assert list(table.changes()) == [(None, slow)]
+    table.hold(slow)
+    (quick,) = table.dispatch(order(1, [0], rank=1), [0], None)
+    table.arrive(1, 0, range(9))
+    assert list(table.changes()) == [(slow, quick)]
     slow.leaving = True
-    assert list(board.changes()) == [], "it has been asked already"
-    board.leave(slow, done=False)
-    assert list(board.changes()) == [(None, quick)]
-    board.hold(quick)
-    board.leave(quick, done=True)
-    assert list(board.changes()) == [(None, slow)], "the displaced chunk goes on where it was"
+    assert list(table.changes()) == [], "it has been asked already"
+    table.leave(slow, done=False)
+    assert list(table.changes()) == [(None, quick)]
+    table.hold(quick)
+    table.leave(quick, done=True)
+    assert list(table.changes()) == [(None, slow)], "the displaced chunk goes on where it was"
 
 
 def test_lanes_that_do_not_preempt_wait() -> None:
-    board = Board(preemptive=False)
-    (slow,) = board.dispatch(order(0, [0], rank=9), [0], None)
-    board.arrive(0, 0, range(9))
-    board.hold(slow)
-    board.dispatch(order(1, [0], rank=1), [0], None)
-    board.arrive(1, 0, range(9))
-    assert list(board.changes()) == []
+    table = LaneTable(preemptive=False)
+    (slow,) = table.dispatch(order(0, [0], rank=9), [0], None)
+    table.arrive(0, 0, range(9))
+    table.hold(slow)
+    table.dispatch(order(1, [0], rank=1), [0], None)
+    table.arrive(1, 0, range(9))
+    assert list(table.changes()) == []
 
 
 def test_equal_ranks_go_by_order_of_dispatch() -> None:
-    board = Board(preemptive=True)
-    (first,) = board.dispatch(order(0, [0], rank=5), [0], None)
-    (second,) = board.dispatch(order(1, [0], rank=5), [0], None)
+    table = LaneTable(preemptive=True)
+    (first,) = table.dispatch(order(0, [0], rank=5), [0], None)
+    (second,) = table.dispatch(order(1, [0], rank=5), [0], None)
     for job in (1, 0):
-        board.arrive(job, 0, range(9))
+        table.arrive(job, 0, range(9))
     for chunk in (first, second):
-        assert list(board.changes()) == [(None, chunk)]
-        board.hold(chunk)
-        board.leave(chunk, done=True)
+        assert list(table.changes()) == [(None, chunk)]
+        table.hold(chunk)
+        table.leave(chunk, done=True)
 
 
 def test_chunks_of_a_job_that_came_to_a_lane_together_hold_it_together() -> None:
     """A turn is no change of the lane; a team that is ahead waits, and the next one has the lane."""
-    board = Board(preemptive=True)
-    first, second, other = board.dispatch(order(0, [0, 0, 1], rank=5), [0, 0], None)
-    (worse,) = board.dispatch(order(1, [0], rank=9), [0, 0], None)
+    table = LaneTable(preemptive=True)
+    first, second, other = table.dispatch(order(0, [0, 0, 1], rank=5), [0, 0], None)
+    (worse,) = table.dispatch(order(1, [0], rank=9), [0, 0], None)
     for job in (0, 1):
-        board.arrive(job, 0, range(9))
+        table.arrive(job, 0, range(9))
     assert [chunk.team for chunk in (first, second, other)] == [0, 0, 2]
-    assert list(board.changes()) == [(None, first), (None, other)]
-    board.hold(second)
-    board.hold(other)
-    assert list(board.changes()) == []
-    board.leave(second, done=False)
-    board.ahead.add((0, 0))
-    assert list(board.changes()) == [(None, worse)]
-    board.hold(worse)
-    board.ahead.clear()
-    assert list(board.changes()) == [(worse, first)]
-    board.leave(worse, done=True)
-    board.hold(first)
-    board.leave(first, done=True)
+    assert list(table.changes()) == [(None, first), (None, other)]
+    table.hold(second)
+    table.hold(other)
+    assert list(table.changes()) == []
+    table.leave(second, done=False)
+    table.ahead.add((0, 0))
+    assert list(table.changes()) == [(None, worse)]
+    table.hold(worse)
+    table.ahead.clear()
+    assert list(table.changes()) == [(worse, first)]
+    table.leave(worse, done=True)
+    table.hold(first)
+    table.leave(first, done=True)
     assert second.done
     assert not other.done
-    assert list(board.changes()) == []
+    assert list(table.changes()) == []
 
 
 def test_on_lanes_that_do_not_preempt_chunks_run_one_after_another() -> None:
-    board = Board(preemptive=False)
-    first, second = board.dispatch(order(0, [0, 0], rank=5), [0], None)
-    board.arrive(0, 0, range(9))
-    board.hold(first)
-    board.leave(first, done=True)
+    table = LaneTable(preemptive=False)
+    first, second = table.dispatch(order(0, [0, 0], rank=5), [0], None)
+    table.arrive(0, 0, range(9))
+    table.hold(first)
+    table.leave(first, done=True)
     assert not second.done
-    assert list(board.changes()) == [(None, second)]
+    assert list(table.changes()) == [(None, second)]
 
 
 def test_chunks_in_the_cloud_hold_no_lane_and_a_dropped_job_frees_its_lanes() -> None:
-    board = Board(preemptive=True)
-    edge, cloud = board.dispatch(order(0, [0, CLOUD], rank=5), [0], 3)
+    table = LaneTable(preemptive=True)
+    edge, cloud = table.dispatch(order(0, [0, CLOUD], rank=5), [0], 3)
     assert (edge.server, cloud.server) == (0, 3)
-    assert board.arrive(0, 3, range(9)) == [cloud]
-    board.hold(cloud)
-    assert board.holder == {}
-    board.arrive(0, 0, range(9))
-    board.hold(edge)
-    assert board.drop(0) == [edge]
-    assert board.holder == {}
-    assert list(board.changes()) == []
+    assert table.arrive(0, 3, range(9)) == [cloud]
+    table.hold(cloud)
+    assert table.occupant == {}
+    table.arrive(0, 0, range(9))
+    table.hold(edge)
+    assert table.drop(0) == [edge]
+    assert table.occupant == {}
+    assert list(table.changes()) == []
 
 
 @pytest.mark.parametrize("finished", [False, True])
@@ -136,7 +136,7 @@ def test_a_chunk_whose_share_of_a_run_is_no_time_has_its_minibatches() -> None:
 
 
 def test_minibatches_that_a_lost_coach_has_not_reported_belong_to_the_run_in_which_they_were_trained() -> None:
-    """The coach that follows reports the end of the run with the progress of the report before, which is older."""
+    """The next coordinator reports the end of the run with the progress of the report before, which is older."""
     log = RunsLog(["e0", "e1"])
     log.begin(0, 0, 0, 0, 1000, {0: 0, 1: 0}, zeta=False)
     log.end(0, 0, 5000, [0, 0], 72, preempted=True)
