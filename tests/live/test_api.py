@@ -85,7 +85,9 @@ class Controller:
         url = f"sqlite:///{folder / 'journal.db'}"
         fresh = not (folder / "journal.db").exists()
         self.journal = (
-            SqlJournal(url, {"began": time.time(), "id": "it", "policy": policy}) if fresh else SqlJournal(url, of="it")
+            SqlJournal(url, {"began": time.time(), "id": "it", "policy": policy})
+            if fresh
+            else SqlJournal(url, run_id="it")
         )
         (folder / CLUSTER).write_text(yaml.safe_dump(cluster_fields(empty), sort_keys=False))
         self.service = Service(empty, policy, folder, Up(1), self.journal)

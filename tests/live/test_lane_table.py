@@ -27,10 +27,10 @@ def test_a_better_chunk_displaces_and_the_lane_is_free_when_the_other_has_left()
     assert list(table.changes()) == [(slow, quick)]
     slow.leaving = True
     assert list(table.changes()) == [], "it has been asked already"
-    table.leave(slow, done=False)
+    table.leave(slow, trained=False)
     assert list(table.changes()) == [(None, quick)]
     table.hold(quick)
-    table.leave(quick, done=True)
+    table.leave(quick, trained=True)
     assert list(table.changes()) == [(None, slow)], "the displaced chunk goes on where it was"
 
 
@@ -53,7 +53,7 @@ def test_equal_ranks_go_by_order_of_dispatch() -> None:
     for chunk in (first, second):
         assert list(table.changes()) == [(None, chunk)]
         table.hold(chunk)
-        table.leave(chunk, done=True)
+        table.leave(chunk, trained=True)
 
 
 def test_chunks_of_a_job_that_came_to_a_lane_together_hold_it_together() -> None:
@@ -68,15 +68,15 @@ def test_chunks_of_a_job_that_came_to_a_lane_together_hold_it_together() -> None
     table.hold(second)
     table.hold(other)
     assert list(table.changes()) == []
-    table.leave(second, done=False)
+    table.leave(second, trained=False)
     table.ahead.add((0, 0))
     assert list(table.changes()) == [(None, worse)]
     table.hold(worse)
     table.ahead.clear()
     assert list(table.changes()) == [(worse, first)]
-    table.leave(worse, done=True)
+    table.leave(worse, trained=True)
     table.hold(first)
-    table.leave(first, done=True)
+    table.leave(first, trained=True)
     assert second.done
     assert not other.done
     assert list(table.changes()) == []
@@ -87,7 +87,7 @@ def test_on_lanes_that_do_not_preempt_chunks_run_one_after_another() -> None:
     first, second = table.dispatch(order(0, [0, 0], rank=5), [0], None)
     table.arrive(0, 0, range(9))
     table.hold(first)
-    table.leave(first, done=True)
+    table.leave(first, trained=True)
     assert not second.done
     assert list(table.changes()) == [(None, second)]
 

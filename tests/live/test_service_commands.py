@@ -39,7 +39,7 @@ def state(tmp_path: Path) -> Path:
 
 def test_quarantine_sets_a_submission_aside_and_notes_who_did_it(state: Path, skedge: Skedge) -> None:
     assert skedge("quarantine", "poison", "--json", "--state", str(state)).json == {"quarantined": "poison"}
-    kept = SqlJournal(f"sqlite:///{state / JOURNAL}", of="mine")
+    kept = SqlJournal(f"sqlite:///{state / JOURNAL}", run_id="mine")
     assert [content["job"]["id"] for _, content in kept.inputs] == ["good"]
     assert [content["job"]["id"] for content in kept.aside] == ["poison"]
     line = json.loads((state / "audit.jsonl").read_text(encoding="utf-8").splitlines()[-1])
@@ -59,13 +59,13 @@ def test_a_backup_has_what_the_state_has_and_no_more(state: Path, skedge: Skedge
     for name in ("checkpoints/a/1.ckpt", "checkpoints/a/2.ckpt.7.partial", "code/x", "token", "service.json", "lock"):
         (state / name).parent.mkdir(parents=True, exist_ok=True)
         (state / name).write_text(name, encoding="utf-8")
-    writing = SqlJournal(f"sqlite:///{state / JOURNAL}", of="mine")  # as a controller that is up
+    writing = SqlJournal(f"sqlite:///{state / JOURNAL}", run_id="mine")  # as a controller that is up
     assert skedge("backup", "--out", str(out), "--json", "--state", str(state)).json == {"folder": str(out)}
     writing.take(9, {"is": "Submitted", "job": {"id": "later"}})
     writing.close()
     found = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
     assert found == ["checkpoints/a/1.ckpt", "code/x", JOURNAL, "settings.json"]
-    kept = SqlJournal(f"sqlite:///{out / JOURNAL}", of="mine")
+    kept = SqlJournal(f"sqlite:///{out / JOURNAL}", run_id="mine")
     assert [content["job"]["id"] for _, content in kept.inputs] == ["good", "poison"]
     assert "exists already" in skedge("backup", "--out", str(out), "--state", str(state)).err
 

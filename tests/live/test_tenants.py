@@ -232,11 +232,11 @@ def test_a_cancellation_that_waits_for_the_journal_says_so(halves: Halves, monke
     commit = journal._committed
     monkeypatch.setattr("skedge.live.journal.journal._PAUSE_S", 0.05)
 
-    def refuse(entry: Any, *, again: bool) -> bool:
+    def refuse(entry: Any, *, is_retry: bool) -> bool:
         if blocked.is_set():
             journal.blocked = "the journal cannot be written: database or disk is full"
             return False
-        return commit(entry, again=again)
+        return commit(entry, is_retry=is_retry)
 
     monkeypatch.setattr(journal, "_committed", refuse)
     blocked.set()

@@ -194,11 +194,11 @@ class Lock:
     def _take(self, timeout: float | None) -> bool:
         if not self._waiters.wait_until(lambda: not self._held, timeout):
             return False
-        self._held, self._waiters.occupant = True, self._world.task
+        self._held, self._waiters.holder = True, self._world.task
         return True
 
     def _free(self) -> None:
-        self._held, self._waiters.occupant = False, None
+        self._held, self._waiters.holder = False, None
         self._waiters.wake()
 
     def _is_owned(self) -> bool:
@@ -239,7 +239,7 @@ class RLock(Lock):
             super()._free()
 
     def _is_owned(self) -> bool:
-        return self._held and self._waiters.occupant is self._world.task
+        return self._held and self._waiters.holder is self._world.task
 
     def _free_all(self) -> int:
         depth, self._depth = self._depth, 1

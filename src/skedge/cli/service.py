@@ -338,7 +338,7 @@ def quarantine(job: JobArgument, state: StateOption = STATE, as_json: JsonOption
 
     settings = read_settings(state)
     lock = lock_stopped(state)
-    journal = SqlJournal(settings.journal or f"sqlite:///{state / JOURNAL}", of=settings.id)
+    journal = SqlJournal(settings.journal or f"sqlite:///{state / JOURNAL}", run_id=settings.id)
     try:
         put_aside(journal, job)
         Audit(state / AUDIT, local_user).note("quarantine", {"job": job}, "done")

@@ -165,14 +165,14 @@ def resnet(channels: int) -> nn.Module:
 
 
 class _Inception(nn.Module):
-    def __init__(self, channels: int, each: int) -> None:
+    def __init__(self, channels: int, width: int) -> None:
         super().__init__()
         self.paths = nn.ModuleList(
             [
-                nn.Conv2d(channels, each, 1),
-                nn.Conv2d(channels, each, 3, padding=1),
-                nn.Conv2d(channels, each, 5, padding=2),
-                nn.Sequential(nn.MaxPool2d(3, 1, 1), nn.Conv2d(channels, each, 1)),
+                nn.Conv2d(channels, width, 1),
+                nn.Conv2d(channels, width, 3, padding=1),
+                nn.Conv2d(channels, width, 5, padding=2),
+                nn.Sequential(nn.MaxPool2d(3, 1, 1), nn.Conv2d(channels, width, 1)),
             ]
         )
 

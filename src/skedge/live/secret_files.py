@@ -23,8 +23,8 @@ def private_folder() -> Path:
     """
     place = Path(tempfile.gettempdir()) / f"skedge-{os.getuid()}"
     place.mkdir(mode=0o700, exist_ok=True)
-    found = place.stat()
-    if found.st_uid != os.getuid() or found.st_mode & 0o077:
+    status = place.stat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise SkedgeError(f"{place}: must be this user's alone (mode 700)")
     return place
 

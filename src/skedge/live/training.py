@@ -62,9 +62,9 @@ class Training:
     metric: Callable[[nn.Module, Any], float] | None = None
 
     def __post_init__(self) -> None:
-        for one, other in (("loss", "step"), ("chunk", "loader")):
-            if (getattr(self, one) is None) == (getattr(self, other) is None):
-                raise ValueError(f"a Training has either {one} or {other}")
+        for first, second in (("loss", "step"), ("chunk", "loader")):
+            if (getattr(self, first) is None) == (getattr(self, second) is None):
+                raise ValueError(f"a Training has either {first} or {second}")
 
     @property
     def metric_name(self) -> str:
@@ -74,8 +74,8 @@ class Training:
     def backward(self, model: nn.Module, batch: Any) -> float:
         """Compute the gradients of a mini-batch, in the parameters; returns the loss."""
         if self.step is not None:
-            found = self.step(model, batch)
-            return float(found.detach() if isinstance(found, Tensor) else found)
+            result = self.step(model, batch)
+            return float(result.detach() if isinstance(result, Tensor) else result)
         assert self.loss is not None  # noqa: S101 - it has either
         *inputs, targets = batch
         loss = self.loss(model(*inputs), targets)

@@ -57,11 +57,11 @@ def end_raylet(pid: int) -> None:
 
 def end_stale(folder: Path) -> None:
     """Kill the processes of an embedded cluster left by a process that was killed, and that process."""
-    found = found_in(folder)
-    if found is None:
+    cluster = found_in(folder)
+    if cluster is None:
         return
-    if found.host != host.getpid():
-        host.kill_named(found.host, b"skedge.live.service.ray_host")
-    for pid in found.processes:
+    if cluster.host != host.getpid():
+        host.kill_named(cluster.host, b"skedge.live.service.ray_host")
+    for pid in cluster.processes:
         host.kill_named(pid, b"ray")
     remove(folder / EMBEDDED)

@@ -144,20 +144,20 @@ class Engine:
         # an own cluster has only its head now, so that this process depends on no other node
         _connect(address, self.detached_id)
         self.connected = True
-        prefix, found = self._prefix(), False
+        prefix, are_running = self._prefix(), False
         if self.detached_id:
-            found = _end_others(prefix)
+            are_running = _end_others(prefix)
         names = ActorNames(prefix)
         self.job_code = JobCodeClient(self._job_code_runner(names), prepare_s=self.limits.prepare_s)
         warmed = [host.call(self.job_code.actor, "warm")]  # first: the process that it starts imports PyTorch meanwhile
         if self.embedded is not None:
             self.embedded.start_servers()
-        self._check_nodes(found=found)
+        self._check_nodes(are_running=are_running)
         self.agents = {i: self._agent(i, names) for i in range(len(self.cluster.servers))}
         self.processes = self._processes(names)
         if self.detached_id:
             self.coordinator_actor = self._coordinator(names)
-        if found:
+        if are_running:
             return  # all were up before, and Ray restarts what is lost
         actors = (*self.agents.values(), *(actor for idle in self.processes.idle.values() for actor in idle))
         warmed += [
@@ -175,11 +175,11 @@ class Engine:
         options = repr((self.cluster.servers, self.gpus.device, self.url, self.cloud_ps, *jobs)).encode()
         return hashlib.sha256(b"".join(path.read_bytes() for path in sources) + options).hexdigest()[:16]
 
-    def _check_nodes(self, *, found: bool) -> None:
-        """Check that each server has a node; if the actors were `found`, one that has none now is lost."""
+    def _check_nodes(self, *, are_running: bool) -> None:
+        """Check that each server has a node; if the actors `are_running`, one that has none now is lost."""
         self.nodes, self.raylets = self._alive(), self._raylets()
         missing = [i for i, server in enumerate(self.cluster.server_ids) if server not in self.nodes]
-        if missing and not found:
+        if missing and not are_running:
             name = self.cluster.server_ids[missing[0]]
             raise SkedgeError(f"the Ray cluster has no node with the label server={name!r}")
         self.lost = set(missing)
@@ -259,16 +259,16 @@ class Engine:
             self.watching.start()
 
     def _watch(self) -> None:
-        asked: dict[int, tuple[float, Any]] = {}
+        pending: dict[int, tuple[float, Any]] = {}
         while not self.ended.wait(_LOOK_S):
             try:
-                self._look(asked)
+                self._look(pending)
             except Exception:  # any error means that Ray's head does not answer; the run can be resumed from its state
                 if not self.ended.is_set():
                     self.tell(-1, "lost")
                 return
 
-    def _look(self, asked: dict[int, tuple[float, Any]]) -> None:
+    def _look(self, pending: dict[int, tuple[float, Any]]) -> None:
         """Check every server once."""
         alive = self._alive()
         for number, server in enumerate(self.cluster.server_ids):
@@ -278,7 +278,7 @@ class Engine:
                     self.lost.discard(number)
                     self.tell(number, "back")
             # another node with its label: the server was restarted before its loss was noticed
-            elif self.nodes[server].isdisjoint(alive.get(server, ())) or self._is_frozen(number, asked):
+            elif self.nodes[server].isdisjoint(alive.get(server, ())) or self._is_frozen(number, pending):
                 self.lost.add(number)
                 self.tell(number, "lost")
                 if server in self.raylets:
@@ -286,16 +286,16 @@ class Engine:
 
     def _raylets(self) -> dict[str, int]:
         """Process of each server's node of the embedded cluster."""
-        found = found_in(self.folder) if self.emulates else None
-        return {} if found is None else dict(found.raylets)
+        cluster = found_in(self.folder) if self.emulates else None
+        return {} if cluster is None else dict(cluster.raylets)
 
     def _alive(self) -> dict[str, set[str]]:
         """Ids of the nodes that are alive, by their server's label."""
-        found: dict[str, set[str]] = {}
+        node_ids: dict[str, set[str]] = {}
         for node in host.nodes():
             if node.alive and "server" in node.labels:
-                found.setdefault(node.labels["server"], set()).add(node.id)
-        return found
+                node_ids.setdefault(node.labels["server"], set()).add(node.id)
+        return node_ids
 
     def _answers(self, server: int, timeout: float) -> bool:
         with suppress(host.CallError):
@@ -303,15 +303,15 @@ class Engine:
             return True
         return False
 
-    def _is_frozen(self, server: int, asked: dict[int, tuple[float, Any]]) -> bool:
+    def _is_frozen(self, server: int, pending: dict[int, tuple[float, Any]]) -> bool:
         """Whether an agent has not answered for `_FROZEN_S` although its node is alive; asks it repeatedly."""
-        since, question = asked.get(server, (0.0, None))
+        since, question = pending.get(server, (0.0, None))
         if question is None or host.ready([question], 0)[0]:
-            asked[server] = host.monotonic(), host.call(self.agents[server], "pid")
+            pending[server] = host.monotonic(), host.call(self.agents[server], "pid")
             return False
         if host.monotonic() - since < _FROZEN_S:
             return False
-        del asked[server]
+        del pending[server]
         return True
 
     def leave(self) -> None:
@@ -356,5 +356,5 @@ def _end_others(prefix: str) -> bool:
     return bool(prefix) and any(name.startswith(prefix) for name in host.actor_names())
 
 
-def _ignored(server: int, what: str) -> None:
+def _ignored(server: int, change: str) -> None:
     """Ignores reports made before :meth:`Engine.watch`."""

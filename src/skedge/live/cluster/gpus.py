@@ -49,8 +49,8 @@ class Gpus:
     def __init__(self, device: str, cluster: Cluster, *, embedded: bool) -> None:
         check_device(device)
         self.device, self.cluster = device, cluster
-        here = _here() if embedded and device != "cpu" else 0
-        self._each = [0.0 if device == "cpu" else float(here) if embedded else s.gpus for s in cluster.servers]
+        count = _here() if embedded and device != "cpu" else 0
+        self._each = [0.0 if device == "cpu" else float(count) if embedded else s.gpus for s in cluster.servers]
 
     def of(self, server: int) -> float:
         """Number of GPUs that the agent of a server asks Ray for."""
@@ -64,14 +64,14 @@ class Gpus:
         SkedgeError
             If one offers fewer: Ray would wait forever for it.
         """
-        for server, wanted in zip(self.cluster.servers, self._each, strict=True):
-            if offered.get(server.id, 0.0) < wanted:
+        for server, gpus in zip(self.cluster.servers, self._each, strict=True):
+            if offered.get(server.id, 0.0) < gpus:
                 raise SkedgeError(
-                    f"server {server.id!r} has gpus: {wanted:g}, but its Ray node offers "
+                    f"server {server.id!r} has gpus: {gpus:g}, but its Ray node offers "
                     f"{offered.get(server.id, 0.0):g}: `ray start --num-gpus`"
                 )
 
-    def check_found(self, found: list[int]) -> None:
+    def check_found(self, counts: list[int]) -> None:
         """Check the number of GPUs that each agent has found.
 
         Raises
@@ -79,7 +79,7 @@ class Gpus:
         SkedgeError
             If one has found none although all servers must have some.
         """
-        for server, count in zip(self.cluster.servers, found, strict=True):
+        for server, count in zip(self.cluster.servers, counts, strict=True):
             if self.device == "cuda" and not count:
                 raise SkedgeError(
                     f"server {server.id!r} has no GPU that PyTorch can use; state gpus in the cluster file, or take "

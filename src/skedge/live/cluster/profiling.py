@@ -203,14 +203,14 @@ def profile(
         If a job cannot be trained; the message names it.
     """
     profiler = _Profiler(scenario, works, engine, load)
-    found: dict[Any, Speed] = {}
+    by_key: dict[Any, Speed] = {}
     speeds = []
     for job, name in enumerate(scenario.jobs.ids):
         for server in profiler.servers_for(job):
             key = _same(works[name], scenario, job), server
-            if key not in found:
-                found[key] = profiler.measure(job, server, minibatches)
-            speeds.append(replace(found[key], job=name, epochs=works[name].epochs))
+            if key not in by_key:
+                by_key[key] = profiler.measure(job, server, minibatches)
+            speeds.append(replace(by_key[key], job=name, epochs=works[name].epochs))
             if progress is not None:
                 progress(name, scenario.cluster.label(server))
     return speeds
@@ -218,11 +218,11 @@ def profile(
 
 def slowest(speeds: Iterable[Speed]) -> dict[str, Speed]:
     """The speed of each job on its slowest server type; a scenario announces one, and a late chunk delays its job."""
-    found: dict[str, Speed] = {}
+    by_job: dict[str, Speed] = {}
     for speed in speeds:
-        if speed.job not in found or speed.minibatch_s > found[speed.job].minibatch_s:
-            found[speed.job] = speed
-    return found
+        if speed.job not in by_job or speed.minibatch_s > by_job[speed.job].minibatch_s:
+            by_job[speed.job] = speed
+    return by_job
 
 
 def announced(speeds: Sequence[Speed]) -> dict[str, dict[str, float]]:
@@ -232,16 +232,16 @@ def announced(speeds: Sequence[Speed]) -> dict[str, dict[str, float]]:
     workers [Mbit/s], for which m + G + 2 q / b equals the round measured with a co-located parameter server. It is left
     out (inf: zeta = 1 makes communication free) if m + G alone exceed that round.
     """
-    found = {job: speed.announced for job, speed in slowest(speeds).items()}
-    for job, speed in slowest(one for one in speeds if not one.colocated).items():
-        found[job]["bandwidth_mbps"] = 2 * MBIT_PER_MB * found[job]["gradient_mb"] / speed.communication.median
+    by_job = {job: speed.announced for job, speed in slowest(speeds).items()}
+    for job, speed in slowest(speed for speed in speeds if not speed.colocated).items():
+        by_job[job]["bandwidth_mbps"] = 2 * MBIT_PER_MB * by_job[job]["gradient_mb"] / speed.communication.median
     for speed in speeds:
-        fields = found[speed.job]
+        fields = by_job[speed.job]
         left = speed.minibatch_s - fields["minibatch_s"] - fields["ps_update_s"]
         if speed.colocated and left > 0:
             inside = 2 * MBIT_PER_MB * fields["gradient_mb"] / left
             fields["internal_mbps"] = max(inside, fields["bandwidth_mbps"])
-    return found
+    return by_job
 
 
 def _same(work: Program, scenario: Scenario, job: int) -> Any:
@@ -303,17 +303,17 @@ class _Profiler:
         """The server of each worker that computes at the same time; those on `server` come first."""
         in_cloud = server == self.cluster.cloud
         own = int(self.scenario.jobs.chunks[job]) if in_cloud else int(self.cluster.workers[server].sum())
-        others = [int(s) for s in self.cluster.lane_server if s != server] if self.engine.emulates else []
-        return ([server] * own + others)[: self.load]
+        other_lanes = [int(s) for s in self.cluster.lane_server if s != server] if self.engine.emulates else []
+        return ([server] * own + other_lanes)[: self.load]
 
     def _neighbours(self, job: int, lanes: Sequence[int]) -> Iterator[MeasuredTeam]:
         """Teams of the jobs after `job`, in turn, until every lane is taken."""
         jobs, number = len(self.scenario.jobs), job
         while lanes:
             number += 1
-            other = number % jobs
-            chunks = int(self.scenario.jobs.chunks[other])
-            yield self._team(other, lanes[:chunks], f"{number}")
+            neighbour = number % jobs
+            chunks = int(self.scenario.jobs.chunks[neighbour])
+            yield self._team(neighbour, lanes[:chunks], f"{number}")
             lanes = lanes[chunks:]
 
     def _team(self, job: int, lanes: Sequence[int], mark: str = "") -> MeasuredTeam:
@@ -391,17 +391,17 @@ class MeasuredTeam:
 
     def round(self) -> Round:
         """Run one round: every worker computes a mini-batch, and the parameter server updates once."""
-        step, began = self.version, time.perf_counter()
-        asked = [
+        step, start = self.version, time.perf_counter()
+        calls = [
             host.call(agent, "gradient", self.name, self.sent, i, step, self.state, returns=2)
             for i, agent in enumerate(self.agents)
         ]
-        answers = self._answers([ack for ack, _ in asked])
+        answers = self._answers([ack for ack, _ in calls])
         compute, self.samples = max(ack["seconds"] for ack in answers), max(ack["samples"] for ack in answers)
-        brought = [contribution for _, contribution in asked]
+        brought = [contribution for _, contribution in calls]
         ack, self.state = host.call(self.ps, "apply", self.name, self.life, self.version, *brought, returns=2)
         (answer,) = self._answers([ack])
-        took = time.perf_counter() - began
+        took = time.perf_counter() - start
         self.version, update = answer["version"], answer["seconds"]
         return Round(compute, update, max(took - compute - update, 0.0), answer["bytes"])
 

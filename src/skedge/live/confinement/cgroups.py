@@ -120,15 +120,15 @@ def _ended_for_memory(folder: Path) -> int:
 
 def _limits(usage: Usage) -> dict[str, int | str]:
     """Values of the files of a group."""
-    found: dict[str, int | str] = {}
+    values: dict[str, int | str] = {}
     if usage.most_memory_mb is not None:
         files_mb = _TEMPORARY_PLACES * (usage.disk_mb or 0)
-        found["memory.max"] = int((usage.most_memory_mb + files_mb) * _MEGABYTE)
+        values["memory.max"] = int((usage.most_memory_mb + files_mb) * _MEGABYTE)
     if usage.processes is not None:
-        found["pids.max"] = usage.processes + 2  # keeper and first process of the namespace
+        values["pids.max"] = usage.processes + 2  # keeper and first process of the namespace
     if usage.cpus is not None:
-        found["cpu.max"] = f"{usage.cpus * _PERIOD_US} {_PERIOD_US}"
-    return found
+        values["cpu.max"] = f"{usage.cpus * _PERIOD_US} {_PERIOD_US}"
+    return values
 
 
 def _is_delegated(group: Path) -> bool:

@@ -61,41 +61,41 @@ class AllowedAddresses:
         self.targets = [host_and_port(address) for address in connect]
         hosts = list(dict.fromkeys(host for host, _ in self.targets))
         self.names = [(host if is_ipv4(host) else f"127.0.1.{n}", host) for n, host in enumerate(hosts, 1)]
-        self.control, theirs = socket.socketpair()
+        self.control, far_end = socket.socketpair()
         if self.targets and os.fork() == 0:
-            _forward(theirs, self.control, self.targets)
-        theirs.close()
+            _forward(far_end, self.control, self.targets)
+        far_end.close()
 
     def listen(self) -> None:
         """Listen on the job's loopback device for each address."""
-        of = {host: address for address, host in self.names}
+        address_of = {host: address for address, host in self.names}
         for number, (address, host) in enumerate(self.names):
             if address == host and not address.startswith("127."):
                 kernel.add_loopback_address(address, number)
         for host, port in self.targets:
-            with socket.create_server((of[host], port), backlog=_WAITING) as listening:
+            with socket.create_server((address_of[host], port), backlog=_WAITING) as listening:
                 socket.send_fds(self.control, [b"l"], [listening.fileno()])
 
 
-def _forward(control: socket.socket, other: socket.socket, targets: Sequence[tuple[str, int]]) -> NoReturn:
+def _forward(control: socket.socket, far_end: socket.socket, targets: Sequence[tuple[str, int]]) -> NoReturn:
     """Be the process that forwards: receive a listening socket for each address, and serve them."""
     try:
-        other.close()
+        far_end.close()
         kernel.end_with_parent(signal.SIGKILL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        ready = selectors.DefaultSelector()
+        selector = selectors.DefaultSelector()
         for target in targets:
             _, files, *_ = socket.recv_fds(control, 1, 1)
-            ready.register(socket.socket(fileno=files[0]), selectors.EVENT_READ, target)
+            selector.register(socket.socket(fileno=files[0]), selectors.EVENT_READ, target)
         while True:
-            for key, _ in ready.select():
+            for key, _ in selector.select():
                 assert isinstance(key.fileobj, socket.socket)  # noqa: S101 - those are registered
-                (_accept if isinstance(key.data, tuple) else _pass_on)(key.fileobj, key.data, ready)
+                (_accept if isinstance(key.data, tuple) else _pass_on)(key.fileobj, key.data, selector)
     finally:
         os._exit(1)
 
 
-def _accept(listening: socket.socket, target: tuple[str, int], ready: selectors.BaseSelector) -> None:
+def _accept(listening: socket.socket, target: tuple[str, int], selector: selectors.BaseSelector) -> None:
     inner, _ = listening.accept()
     try:
         outer = socket.create_connection(target, timeout=_CONNECT_S)
@@ -103,11 +103,11 @@ def _accept(listening: socket.socket, target: tuple[str, int], ready: selectors.
         inner.close()
         return
     outer.settimeout(None)
-    ready.register(inner, selectors.EVENT_READ, outer)
-    ready.register(outer, selectors.EVENT_READ, inner)
+    selector.register(inner, selectors.EVENT_READ, outer)
+    selector.register(outer, selectors.EVENT_READ, inner)
 
 
-def _pass_on(source: socket.socket, target: socket.socket, ready: selectors.BaseSelector) -> None:
+def _pass_on(source: socket.socket, target: socket.socket, selector: selectors.BaseSelector) -> None:
     if source.fileno() < 0:  # closed with its other end, which was served just before
         return
     try:
@@ -118,5 +118,5 @@ def _pass_on(source: socket.socket, target: socket.socket, ready: selectors.Base
     if piece:
         return
     for end in (source, target):
-        ready.unregister(end)
+        selector.unregister(end)
         end.close()

@@ -124,9 +124,9 @@ def _tell_end(ends: ProcessFiles, status: int) -> None:
     ends.say(f"{ENDED} with status {code}" if code >= 0 else f"{ENDED} by signal {-code}")
 
 
-def close_all_but(*kept: int) -> None:
+def close_all_but(*files: int) -> None:
     """Close all files of this process but these."""
-    bounds = [-1, *sorted(kept), os.sysconf("SC_OPEN_MAX")]
+    bounds = [-1, *sorted(files), os.sysconf("SC_OPEN_MAX")]
     for lower, upper in pairwise(bounds):
         if lower + 1 < upper:  # an empty range is taken for all files
             os.closerange(lower + 1, upper)
@@ -220,9 +220,9 @@ def _be_init(
         close_all_but(0, 1, 2, ends.word)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         while True:  # as the first process of its namespace it is the parent of all orphans
-            ended, how = os.wait()
-            if ended == job:
-                _tell_end(ends, how)
+            pid, wait_status = os.wait()
+            if pid == job:
+                _tell_end(ends, wait_status)
                 status = 0
                 break
     except Exception as error:  # whatever it is, the client is told
@@ -252,16 +252,18 @@ def _watch(pid: int, connection: int) -> bool:
     waits = select.poll()
     waits.register(process, select.POLLIN)
     waits.register(connection, select.POLLRDHUP)
-    while not (ready := waits.poll(_REAP_S * 1000)):
+    while not (events := waits.poll(_REAP_S * 1000)):
         reap(pid)
-    return process in dict(ready)
+    return process in dict(events)
 
 
 def reap(*watched: int) -> None:
     """Reap orphans that have ended; `watched` children are waited for by their files."""
     with suppress(ChildProcessError):
-        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid not in watched:
-            os.waitpid(ended.si_pid, 0)
+        while (
+            process := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        ) and process.si_pid not in watched:
+            os.waitpid(process.si_pid, 0)
 
 
 def _be_job(confinement: Confinement, ends: ProcessFiles, body: Callable[[], None]) -> NoReturn:
@@ -281,11 +283,12 @@ def _be_job(confinement: Confinement, ends: ProcessFiles, body: Callable[[], Non
 
 def _print_into(number: int) -> None:
     """Have what this process prints go into an open file, line by line."""
-    for of in (1, 2):
-        os.dup2(number, of)
+    for output in (1, 2):
+        os.dup2(number, output)
     # new ones: those that there are may have been made for a file, and hold what was not written
     sys.stdout, sys.stderr = (
-        os.fdopen(of, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False) for of in (1, 2)
+        os.fdopen(output, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+        for output in (1, 2)
     )
 
 

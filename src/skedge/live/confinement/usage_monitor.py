@@ -56,10 +56,10 @@ def _own(process: MonitoredProcess, below: dict[int, list[int]]) -> list[int]:
     """The job's own process and what it has started, without keeper and first process of the namespace."""
     confined = not process.confinement.trusted
     above = filter(is_first, below.get(process.keeper, ())) if confined else [process.keeper]
-    found = [child for pid in above for child in below.get(pid, ())]
-    for pid in found:  # grows while it is read
-        found += below.get(pid, ())
-    return found
+    pids = [child for pid in above for child in below.get(pid, ())]
+    for pid in pids:  # grows while it is read
+        pids += below.get(pid, ())
+    return pids
 
 
 def _too_much(confinement: Confinement, pids: list[int]) -> str:
@@ -70,17 +70,17 @@ def _too_much(confinement: Confinement, pids: list[int]) -> str:
             f"its code runs {count} processes and threads, more than the {usage.processes} that a job may have on a "
             "server: skedge up --job-processes"
         )
-    most = usage.most_memory_mb
-    if most is not None and (size := _sum(memory_bytes, pids) / _MEGABYTE) > most:
+    limit_mb = usage.most_memory_mb
+    if limit_mb is not None and (size := _sum(memory_bytes, pids) / _MEGABYTE) > limit_mb:
         return (
-            f"its processes use {_size(size)} of memory, more than the {_size(most)} that a job may use on "
+            f"its processes use {_size(size)} of memory, more than the {_size(limit_mb)} that a job may use on "
             "a server: skedge up --job-memory-mb"
         )
     return ""
 
 
-def _sum(of: Callable[[int], int], pids: list[int]) -> int:
-    return sum(of(pid) for pid in pids)
+def _sum(measure: Callable[[int], int], pids: list[int]) -> int:
+    return sum(measure(pid) for pid in pids)
 
 
 def _size(megabytes: float) -> str:

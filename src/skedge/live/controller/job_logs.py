@@ -87,9 +87,9 @@ class JobLogs:
         InputError
             If the job has no such worker, or it has printed nothing.
         """
-        known = [row["worker"] for row in self.workers(job)]
-        if worker and worker not in known:
-            have = ", ".join(map(str, known)) or "none"
+        workers = [row["worker"] for row in self.workers(job)]
+        if worker and worker not in workers:
+            have = ", ".join(map(str, workers)) or "none"
             raise InputError(f"worker {worker!r}: has printed nothing for job {job!r}; workers that have: {have}")
         with self._lock:
             return _piece(_parts(self._path(job, worker)), since)
@@ -110,8 +110,8 @@ def _parts(path: Path) -> list[tuple[Path, int]]:
     """The files of a log, in order, with the number of the first byte of each."""
     parts = [path.with_name(name) for name in names_in(path.parent) if name.startswith(f"{path.name}.")]
     aside = [(part, int(part.suffix[1:])) for part in parts if part.suffix[1:].isdigit()]
-    ended = max((first + _size(part) for part, first in aside), default=0)
-    return [*aside, (path, ended)] if host.disk.exists(path) else aside
+    end = max((first + _size(part) for part, first in aside), default=0)
+    return [*aside, (path, end)] if host.disk.exists(path) else aside
 
 
 def _size(path: Path) -> int:
@@ -129,11 +129,11 @@ def _set_aside(path: Path) -> None:
 def _piece(parts: list[tuple[Path, int]], since: int) -> LogPiece:
     first = min((number for _, number in parts), default=0)
     left_out = f"… {first - since:,} bytes left out …\n" if since < first else ""
-    at, content = max(since, first), b""
+    offset, content = max(since, first), b""
     for part, number in parts:
-        if at + len(content) >= number:
+        if offset + len(content) >= number:
             with host.disk.open(part) as file:
-                file.seek(at + len(content) - number)
+                file.seek(offset + len(content) - number)
                 content += file.read(PIECE - len(content))
-    whole = content if len(content) < PIECE else content[: content.rfind(b"\n") + 1] or content
-    return LogPiece(left_out + whole.decode("utf-8", "replace"), at + len(whole))
+    complete = content if len(content) < PIECE else content[: content.rfind(b"\n") + 1] or content
+    return LogPiece(left_out + complete.decode("utf-8", "replace"), offset + len(complete))

@@ -184,11 +184,11 @@ def spec_in(body: bytes) -> dict[str, Any]:
         raise InputError(f"the body is not JSON: {str(error) or type(error).__name__}") from error
     if not isinstance(spec, dict):
         raise InputError(f"the body is a JSON {type(spec).__name__}; a job spec is an object of fields")
-    for where, value in _leaves(spec, "", 1):
+    for path, value in _leaves(spec, "", 1):
         if isinstance(value, str) and not _is_unicode(value):
-            raise InputError(f"job spec: {where}: holds half of a surrogate pair, which is no character")
+            raise InputError(f"job spec: {path}: holds half of a surrogate pair, which is no character")
         if isinstance(value, float) and not math.isfinite(value):
-            raise InputError(f"job spec: {where}: {value} is not finite")
+            raise InputError(f"job spec: {path}: {value} is not finite")
     return spec
 
 
@@ -196,16 +196,16 @@ def _no_number(name: str) -> float:
     raise ValueError(f"{name} is not a number that JSON has")
 
 
-def _leaves(value: Any, where: str, level: int) -> Iterator[tuple[str, Any]]:
+def _leaves(value: Any, path: str, level: int) -> Iterator[tuple[str, Any]]:
     """(field, key or value) for all keys and values of a spec."""
     if level > _DEEPEST:
-        raise InputError(f"job spec: {where[:80]}: is nested more than {_DEEPEST} levels deep")
+        raise InputError(f"job spec: {path[:80]}: is nested more than {_DEEPEST} levels deep")
     parts = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else None
     if parts is None:
-        yield where, value
+        yield path, value
         return
     for key, part in parts:
-        inside = f"{where}.{key}" if where else str(key)
+        inside = f"{path}.{key}" if path else str(key)
         yield "a field's name", key
         yield from _leaves(part, inside, level + 1)
 

@@ -48,25 +48,25 @@ class Metrics:
 
     def __init__(self, read: Callable[[], Read]) -> None:
         self._registry, self._arrived = CollectorRegistry(), dict[int, int]()
-        given: Any = {"registry": self._registry}
-        self.submitted = Counted("skedge_submitted_jobs", "Jobs taken.", **given)
-        self.finished = Counted("skedge_finished_jobs", "Jobs that have left, by how.", ["state"], **given)
-        self.suspended = Counted("skedge_preempted_jobs", "Times that a running job was suspended.", **given)
-        self.evicted = Counted("skedge_evicted_jobs", "Times that a job lost work with its server.", **given)
+        options: Any = {"registry": self._registry}
+        self.submitted = Counted("skedge_submitted_jobs", "Jobs taken.", **options)
+        self.finished = Counted("skedge_finished_jobs", "Jobs that have left, by how.", ["state"], **options)
+        self.suspended = Counted("skedge_preempted_jobs", "Times that a running job was suspended.", **options)
+        self.evicted = Counted("skedge_evicted_jobs", "Times that a job lost work with its server.", **options)
         self.restarted = Counted(
-            "skedge_restarted_processes", "Processes of jobs that were started again, by why.", ["why"], **given
+            "skedge_restarted_processes", "Processes of jobs that were started again, by why.", ["why"], **options
         )
         self.waited = Histogram(
-            "skedge_admission_wait_seconds", "From a job's arrival to its first start.", buckets=_WAITS, **given
+            "skedge_admission_wait_seconds", "From a job's arrival to its first start.", buckets=_WAITS, **options
         )
         self.decided = Histogram(
-            "skedge_decision_seconds", "Answer to one event, journal included.", buckets=_DECISIONS, **given
+            "skedge_decision_seconds", "Answer to one event, journal included.", buckets=_DECISIONS, **options
         )
         self.off = Histogram(
             "skedge_forecast_error_ratio",
             "Time that a job took divided by the time foreseen.",
             buckets=_RATIOS,
-            **given,
+            **options,
         )
         self._registry.register(_ValuesOnRequest(read))
 
@@ -113,12 +113,12 @@ class _ValuesOnRequest:
         values = self._read()
         for name, (text, labels) in _READ.items():
             family = GaugeMetricFamily(name, text, labels=labels)
-            for of, value in values.get(name, {}).items():
-                family.add_metric(of, value)
+            for key, value in values.get(name, {}).items():
+                family.add_metric(key, value)
             yield family
 
 
-def by_label(names: Iterable[str], known: tuple[str, ...] = ()) -> dict[tuple[str, ...], float]:
-    """How often each name occurs; those of `known` that do not occur have 0."""
+def by_label(names: Iterable[str], expected: tuple[str, ...] = ()) -> dict[tuple[str, ...], float]:
+    """How often each name occurs; those of `expected` that do not occur have 0."""
     counts = Counter(names)
-    return {(name,): float(counts[name]) for name in (*known, *(counts.keys() - set(known)))}
+    return {(name,): float(counts[name]) for name in (*expected, *(counts.keys() - set(expected)))}

@@ -93,10 +93,10 @@ class Notifier:
         for message in messages(event, orders, scenario):
             self._put(message)
 
-    def tell(self, what: str, job: str, sentence: str) -> None:
+    def tell(self, kind: str, job: str, sentence: str) -> None:
         """Take what has happened to a process of a job, if that is notified of."""
-        if what in NOTIFIED:
-            self._put(Message(what, job, f"job {job}: {sentence}"))
+        if kind in NOTIFIED:
+            self._put(Message(kind, job, f"job {job}: {sentence}"))
 
     def _put(self, message: Message | None) -> None:
         try:
@@ -107,7 +107,7 @@ class Notifier:
     def _send_all(self) -> None:
         while (message := self._waiting.get()) is not None:
             try:
-                receivers = [one for one in self._receivers.content if one.wants(message)]
+                receivers = [receiver for receiver in self._receivers.content if receiver.wants(message)]
             except InputError as error:
                 sys.stderr.write(f"notifications: {error}\n")
                 continue
@@ -186,12 +186,14 @@ def add_receiver(state: Path, receiver: Receiver) -> None:
     """
     if not receiver.name.isprintable() or not 0 < len(receiver.name) <= 64:
         raise InputError(f"receiver {receiver.name!r}: a name has 1 to 64 printable characters")
-    for what in receiver.on:
-        if what not in NOTIFIED:
-            near = did_you_mean(what, NOTIFIED)
-            raise InputError(f"--on {what!r}: is nothing that is notified of{near}; there are {', '.join(NOTIFIED)}")
+    for kind in receiver.on:
+        if kind not in NOTIFIED:
+            suggestion = did_you_mean(kind, NOTIFIED)
+            raise InputError(
+                f"--on {kind!r}: is nothing that is notified of{suggestion}; there are {', '.join(NOTIFIED)}"
+            )
     _apprise(receiver.url)
-    _write(state, [*(one for one in read_receivers(state) if one.name != receiver.name), receiver])
+    _write(state, [*(entry for entry in read_receivers(state) if entry.name != receiver.name), receiver])
 
 
 def receiver_of(state: Path, name: str) -> Receiver:
@@ -202,11 +204,13 @@ def receiver_of(state: Path, name: str) -> Receiver:
     InputError
         If there is none.
     """
-    found = read_receivers(state)
-    for one in found:
-        if one.name == name:
-            return one
-    raise InputError(f"receiver {name!r} is not there; there are {', '.join(one.name for one in found) or 'none'}")
+    receivers = read_receivers(state)
+    for receiver in receivers:
+        if receiver.name == name:
+            return receiver
+    raise InputError(
+        f"receiver {name!r} is not there; there are {', '.join(receiver.name for receiver in receivers) or 'none'}"
+    )
 
 
 def remove_receiver(state: Path, name: str) -> None:
@@ -217,11 +221,11 @@ def remove_receiver(state: Path, name: str) -> None:
     InputError
         If there is none of that name.
     """
-    gone = receiver_of(state, name)
-    _write(state, [one for one in read_receivers(state) if one != gone])
+    removed = receiver_of(state, name)
+    _write(state, [receiver for receiver in read_receivers(state) if receiver != removed])
 
 
 def _write(state: Path, receivers: list[Receiver]) -> None:
     if not state.is_dir():
         raise InputError(f"{state}: is no folder of a service's state")
-    write_aside(state / NOTIFY, json.dumps([asdict(one) for one in receivers], indent=2) + "\n")
+    write_aside(state / NOTIFY, json.dumps([asdict(receiver) for receiver in receivers], indent=2) + "\n")

@@ -41,6 +41,6 @@ def ask(inbox: Inbox, journal: SqlJournal, question: Callable[[], Answer]) -> An
     while not future.done() and host.monotonic() < deadline and not journal.midway:
         host.wait([future], timeout=LOOK_S)
     if future.cancel():
-        why = journal.blocked or "the controller is busy taking its journal in again"
-        raise BusyError(f"{why}; ask again in a while")
+        reason = journal.blocked or "the controller is busy taking its journal in again"
+        raise BusyError(f"{reason}; ask again in a while")
     return future.result()

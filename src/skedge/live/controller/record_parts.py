@@ -45,12 +45,12 @@ def add_part(service: Service, folder: Path, number: int) -> None:
     make_folder(aside, 0o700)
     for name, table in service.record().schedule.tables().items():
         if "job" in table.columns:
-            of = table.filter(pl.col("job").is_in(left))
+            rows = table.filter(pl.col("job").is_in(left))
             if name == "jobs":
                 ids = service.kernel.scenario.jobs.ids
-                of = of.with_columns(name=pl.Series([ids[job] for job in of["job"]], dtype=pl.String))
+                rows = rows.with_columns(name=pl.Series([ids[job] for job in rows["job"]], dtype=pl.String))
             file = io.BytesIO()
-            of.write_parquet(file, metadata=labels(name))
+            rows.write_parquet(file, metadata=labels(name))
             write_whole(aside / f"{name}.parquet", file.getvalue())
     put_in_place(aside, folder / f"{number:012}")
 

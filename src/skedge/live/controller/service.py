@@ -61,9 +61,9 @@ class _TimedKernel(Kernel):
 
     def handle(self, event: Event) -> list[Order]:
         """As every kernel does; the journal is written in that time."""
-        began = host.perf_counter()
+        start = host.perf_counter()
         orders = super().handle(event)
-        self.took(host.perf_counter() - began)
+        self.took(host.perf_counter() - start)
         return orders
 
     def __getstate__(self) -> dict[str, Any]:
@@ -109,22 +109,22 @@ class Service:
     ) -> None:
         self.limits = limits or Limits()
         self.folder, self.engine, self.journal = folder, engine, journal
-        made = prepare_for_service(policy, scenario)
-        before = None if snapshot is None else newest(snapshot, scenario, made, journal)
+        prepared = prepare_for_service(policy, scenario)
+        before = None if snapshot is None else newest(snapshot, scenario, prepared, journal)
         self.logs = JobLogs(folder / LOGS, self.limits.output_mb, lambda: self.world.inbox.rebuilding)
         self.world = world_of(scenario)(
             scenario,
             {},
             engine,
-            preemptive=made.lanes.preemptive,
+            preemptive=prepared.lanes.preemptive,
             journal=journal,
             began=float(journal.about["began"]),
-            submit=lambda given, now: self.submissions.take(given, now / SECOND),
+            submit=lambda submitted, now: self.submissions.take(submitted, now / SECOND),
             job_log=self.logs.line,
         )
         self.world.facts.job_event, self.world.facts.job_output = self._job_event, self.logs.printed
         self.metrics = Metrics(self._read)
-        self.kernel = _TimedKernel(scenario, made, journal)
+        self.kernel = _TimedKernel(scenario, prepared, journal)
         self.kernel.took = self.metrics.decided.observe
         self.submissions = Submissions(folder, self.limits, self.kernel, self.world, journal)
         self.status = Status(self.kernel, self.world, self.logs.line)
@@ -167,12 +167,12 @@ class Service:
         meta = {**meta_of(self.kernel.scenario, self.kernel.policy), **self.world.meta()}
         return Run(self.kernel.scenario, meta, self.kernel.record.schedule(self.world.runs()))
 
-    def _job_event(self, job: int, what: str, sentence: str) -> None:
+    def _job_event(self, job: int, kind: str, sentence: str) -> None:
         """Note what has happened to a process of a job."""
-        self.status.tell(job, what, sentence)
+        self.status.tell(job, kind, sentence)
         if not self.world.inbox.rebuilding:
-            self.metrics.restarted.labels(what).inc()
-            self.notifier.tell(what, self.kernel.scenario.jobs.ids[job], sentence)
+            self.metrics.restarted.labels(kind).inc()
+            self.notifier.tell(kind, self.kernel.scenario.jobs.ids[job], sentence)
 
     # -- from other threads --------------------------------------------------------------------------------------
 
@@ -218,8 +218,8 @@ class Service:
         while not promised.done() and not self.journal.blocked and host.monotonic() < deadline:
             host.wait([promised], timeout=LOOK_S)
         if not promised.done():
-            why = self.journal.blocked or "the controller is busy"
-            raise BusyError(f"{why}; the job may be taken later: ask again with the same idempotency key")
+            reason = self.journal.blocked or "the controller is busy"
+            raise BusyError(f"{reason}; the job may be taken later: ask again with the same idempotency key")
         return promised.result()
 
     def cancel(self, job: str) -> str:
@@ -296,8 +296,8 @@ class Service:
 
     # -- answers -------------------------------------------------------------------------------------------------
 
-    def describe(self, job: str, shown: Callable[[str | None], str | None] = as_named) -> dict[str, Any]:
-        """Everything known about a job; `shown` as of :meth:`.status.Status.rows`.
+    def describe(self, job: str, blocker_name: Callable[[str | None], str | None] = as_named) -> dict[str, Any]:
+        """Everything known about a job; `blocker_name` as of :meth:`.status.Status.rows`.
 
         Raises
         ------
@@ -305,10 +305,10 @@ class Service:
             If there is no job of that name.
         """
         forecast = self.forecaster.forecast()
-        found = self.ask(lambda: self.status.job(self.number_of(job), forecast, shown))
-        present = self._present() if found["state"] in WAITING or found["never_completes"] else None
+        row = self.ask(lambda: self.status.job(self.number_of(job), forecast, blocker_name))
+        present = self._present() if row["state"] in WAITING or row["never_completes"] else None
         help_ = find_remedies(present, self.number_of(job)) if present else ()
-        return {**found, "help": [asdict(one) for one in help_], "printed": self.logs.workers(job)}
+        return {**row, "help": [asdict(remedy) for remedy in help_], "printed": self.logs.workers(job)}
 
     def _present(self) -> Present | None:
         """A copy of the present state, if a job is in the system."""
@@ -316,10 +316,10 @@ class Service:
 
     def _read(self) -> Read:
         """The metrics that are read when asked."""
-        held = self.forecaster.calibration()["held"]
+        coverage = self.forecaster.calibration()["held"]
         return {
             **self.ask(self.status.read),
-            "skedge_forecast_held_ratio": {} if held is None else {(): held},
+            "skedge_forecast_held_ratio": {} if coverage is None else {(): coverage},
             "skedge_journal_blocked": {(): float(bool(self.journal.blocked))},
         }
 
@@ -350,7 +350,7 @@ def unknown(name: str) -> UnknownError:
     return UnknownError(f"job {name!r} is unknown; `skedge queue` lists them")
 
 
-def recorded(scenario: Scenario, state: Path, of: str, checkpoints: str, url: str | None = None) -> Run:
+def recorded(scenario: Scenario, state: Path, run_id: str, checkpoints: str, url: str | None = None) -> Run:
     """The record of a service so far, rebuilt from its journal alone; every decision is taken again.
 
     The training progress of the jobs is read from their last checkpoints, if those are still kept.
@@ -359,7 +359,7 @@ def recorded(scenario: Scenario, state: Path, of: str, checkpoints: str, url: st
     ----------
     scenario, state
         The cluster without jobs, and the folder of the service's state.
-    of
+    run_id
         The state's id.
     checkpoints
         URL of its checkpoints.
@@ -375,7 +375,7 @@ def recorded(scenario: Scenario, state: Path, of: str, checkpoints: str, url: st
     """
     if url is None and not (state / JOURNAL).exists():
         raise InputError(f"{state}: holds no service's state (there is no {JOURNAL})")
-    journal = SqlJournal(url or f"sqlite:///{state / JOURNAL}", of=of, reading=True)
+    journal = SqlJournal(url or f"sqlite:///{state / JOURNAL}", run_id=run_id, reading=True)
     try:
         service = Service(scenario, journal.about["policy"], state, NoEngine(len(scenario.cluster.servers)), journal)
         service.run()
@@ -387,9 +387,9 @@ def recorded(scenario: Scenario, state: Path, of: str, checkpoints: str, url: st
     record = service.record()
     from skedge.live.worker.sgd import progress_in  # noqa: PLC0415 - imports PyTorch
 
-    kept = Checkpoints(checkpoints)
+    store = Checkpoints(checkpoints)
     for job in record.meta["trained"]:
-        saved = kept.read(job)
+        saved = store.read(job)
         if saved is not None:
             record.meta["trained"][job] = progress_in(saved)
     return record
@@ -411,16 +411,16 @@ def open_journal(url: str, about: dict[str, Any], *, own: bool = False) -> SqlJo
         If the earlier life had another policy or cluster, or the journal is damaged.
     """
     try:
-        kept = SqlJournal(url, of=about["id"])
+        journal = SqlJournal(url, run_id=about["id"])
     except NoRunError as error:
-        if own and error.others:
+        if own and error.has_others:
             raise StateError(
                 f"the journal has a run, and not that of this state, {about['id']}: it is damaged"
             ) from error
         return SqlJournal(url, {**about, "began": host.time()})
     for key, value in about.items():
-        if kept.about.get(key) != value:
-            was, wanted = json.dumps(kept.about.get(key)), json.dumps(value)
-            kept.close()
-            raise StateError(f"the state is of a service with {key} {was}, not {wanted}; name a new --state")
-    return kept
+        if journal.about.get(key) != value:
+            was, expected = json.dumps(journal.about.get(key)), json.dumps(value)
+            journal.close()
+            raise StateError(f"the state is of a service with {key} {was}, not {expected}; name a new --state")
+    return journal

@@ -87,11 +87,11 @@ def programs(
     for name in f["id"]:
         check_name(name, f"{scenario.name}: job")
     sizes = zip(f["id"], f["chunks"], f["epochs"], f["minibatches"], strict=True)
-    found = {}
+    by_name = {}
     for name, d, e, b in sizes:
         own = trains[name].code
-        found[name] = program_of(trains[name], d, e, b, scenario.cluster, b"" if own is None else code(own))
-    return found
+        by_name[name] = program_of(trains[name], d, e, b, scenario.cluster, b"" if own is None else code(own))
+    return by_name
 
 
 def run_live(
@@ -135,8 +135,8 @@ def run_live(
     """
     kind_of(scenario.cluster).check_live(scenario)
     codes = Codes(folder / CODE)
-    kept = {form.code: codes.keep(packed(form.code)) for form in trains.values() if form.code is not None}
-    trains = {name: form.model_copy(update={"code": kept.get(form.code or "")}) for name, form in trains.items()}
+    digests = {form.code: codes.keep(packed(form.code)) for form in trains.values() if form.code is not None}
+    trains = {name: form.model_copy(update={"code": digests.get(form.code or "")}) for name, form in trains.items()}
     save_scenario(scenario, folder)
     (folder / _MARK).write_text(secrets.token_hex(8), encoding="utf-8")
     about = {
@@ -176,9 +176,9 @@ def resume_live(
     if not (folder / "scenario.yaml").exists() or (journal is None and not (folder / _JOURNAL).exists()):
         raise InputError(f"{folder}: holds no live run to continue (there is no {_JOURNAL})")
     scenario = load_scenario(folder / "scenario.yaml")
-    kept = SqlJournal(journal or f"sqlite:///{folder / _JOURNAL}", of=_mark(folder))
-    about = kept.about
-    kept.close()
+    opened = SqlJournal(journal or f"sqlite:///{folder / _JOURNAL}", run_id=_mark(folder))
+    about = opened.about
+    opened.close()
     trains = {name: TrainForm.model_validate(form) for name, form in about["trains"].items()}
     return _live(scenario, trains, about["policy"], folder, None, address, device, journal, progress)
 
@@ -198,8 +198,8 @@ def _live(
     cloud_ps = _ps_in_cloud(expected)
     engine = Engine(scenario.cluster, folder, str(folder / "checkpoints"), address, cloud_ps=cloud_ps, device=device)
     try:
-        begun = None if about is None else {**about, "began": host.time()}
-        journal = SqlJournal(url or f"sqlite:///{folder / _JOURNAL}", begun, of=_mark(folder))
+        new_run = None if about is None else {**about, "began": host.time()}
+        journal = SqlJournal(url or f"sqlite:///{folder / _JOURNAL}", new_run, run_id=_mark(folder))
         try:
             # the code as it was kept when the run began, whatever the files hold by now
             works = programs(scenario, trains, Codes(folder / CODE).read)
@@ -249,22 +249,22 @@ def train(
         Where events and orders are written. If it has inputs, the run is first rebuilt from them. None: the run cannot
         be continued.
     """
-    made = prepare_policy(expected.policy, scenario)
+    prepared = prepare_policy(expected.policy, scenario)
     world = world_of(scenario)(
         scenario,
         works,
         engine,
-        preemptive=made.lanes.preemptive,
+        preemptive=prepared.lanes.preemptive,
         journal=journal,
         began=None if journal is None else float(journal.about["began"]),
     )
     try:
-        kernel = Kernel(scenario, made, journal)
+        kernel = Kernel(scenario, prepared, journal)
         drive_to_end(kernel, world, None if progress is None else lambda event, _: progress(event))
         kernel.validate_state()
     finally:
         world.close()
-    meta = {**meta_of(scenario, made), **world.meta()}
+    meta = {**meta_of(scenario, prepared), **world.meta()}
     record = Run(scenario, meta, kernel.record.schedule(world.runs()))
     results = {scenario.jobs.ids[job]: result for job, result in sorted(world.facts.results.items())}
     return LiveRun(record, expected, results, world.lanes.preemption_s, world.facts.freed_s)

@@ -72,8 +72,8 @@ class Settings:
 
     def jobs_of(self, state: Path) -> Confinement:
         """What jobs' processes may see and use, with the state, whose folder is `state`, hidden from them."""
-        kept = self.checkpoints_of(state)
-        return replace(self.jobs, hidden=(str(state), *([] if "://" in kept else [kept])))
+        url = self.checkpoints_of(state)
+        return replace(self.jobs, hidden=(str(state), *([] if "://" in url else [url])))
 
     def actors_of(self, state: Path) -> str:
         """Id of the Ray actors of this state, whose folder is `state`: a copy of it has others."""
@@ -94,10 +94,10 @@ def read_settings(state: Path) -> Settings:
         If `state` holds no service's state.
     """
     try:
-        kept = json.loads(read_text(state / SETTINGS))
-        limits = kept.get("limits", {})
+        content = json.loads(read_text(state / SETTINGS))
+        limits = content.get("limits", {})
         limits["allow"] = tuple(limits.get("allow", ()))
-        jobs = {"jobs": confinement_of(kept["jobs"])} if "jobs" in kept else {}
-        return Settings(**{**kept, "limits": Limits(**limits), "track": tuple(kept.get("track", ())), **jobs})
+        jobs = {"jobs": confinement_of(content["jobs"])} if "jobs" in content else {}
+        return Settings(**{**content, "limits": Limits(**limits), "track": tuple(content.get("track", ())), **jobs})
     except (OSError, ValueError, TypeError) as error:
         raise InputError(f"{state}: holds no service's state ({SETTINGS}: {error})") from error

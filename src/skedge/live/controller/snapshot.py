@@ -113,26 +113,26 @@ def newest(path: Path, scenario: Scenario, policy: Policy, journal: SqlJournal) 
         return None
     try:
         head, _, state = read(path).partition(b"\n")
-        made = json.loads(head)
-        wrong = _wrong(made, state, _key(scenario, policy, journal), journal)
+        header = json.loads(head)
+        wrong = _wrong(header, state, _key(scenario, policy, journal), journal)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         wrong = f"it cannot be read: {error}"
     if wrong:
         sys.stderr.write(f"snapshot {path}: {wrong}; the whole journal is taken in\n")
         return None
-    journal.skip(made["next"][0], made["before"])
-    return Snapshot(made["next"][0], state)
+    journal.skip(header["next"][0], header["before"])
+    return Snapshot(header["next"][0], state)
 
 
-def _wrong(made: dict[str, Any], state: bytes, key: dict[str, Any], journal: SqlJournal) -> str:
+def _wrong(header: dict[str, Any], state: bytes, key: dict[str, Any], journal: SqlJournal) -> str:
     """Why a snapshot cannot be used; empty if it can."""
-    differs = [name for name in key if made["key"].get(name) != key[name]]
+    differs = [name for name in key if header["key"].get(name) != key[name]]
     if differs:
         return f"it was made with another {differs[0]}"
-    if made["sha256"] != _sha(state):
+    if header["sha256"] != _sha(state):
         return "it is damaged"
-    last, following = journal.input_before(made["next"][0] + 1), Entry(*made["next"])
-    is_so = last == following and following.checksum == following.after(made["before"])
+    last, following = journal.input_before(header["next"][0] + 1), Entry(*header["next"])
+    is_so = last == following and following.checksum == following.after(header["before"])
     return "" if is_so else "it is not of this journal"
 
 
@@ -194,8 +194,8 @@ class _Pickler(pickle.Pickler):
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
         self.names = {id(part): name for name, part in _fixed(service).items()}
 
-    def persistent_id(self, given: object) -> str | None:
-        return self.names.get(id(given))
+    def persistent_id(self, part: object) -> str | None:
+        return self.names.get(id(part))
 
 
 class _Unpickler(pickle.Unpickler):

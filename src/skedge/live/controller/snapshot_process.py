@@ -26,7 +26,7 @@ def main(state: Path) -> int:
     os.nice(10)
     try:
         settings, scenario = read_settings(state), load_cluster_file(state / CLUSTER)
-        journal = SqlJournal(settings.journal or f"sqlite:///{state / JOURNAL}", of=settings.id, reading=True)
+        journal = SqlJournal(settings.journal or f"sqlite:///{state / JOURNAL}", run_id=settings.id, reading=True)
         engine, path = NoEngine(len(scenario.cluster.servers)), state / SNAPSHOT
         if begin(journal):
             service = Service(scenario, settings.policy, state, engine, journal, settings.limits, path)

@@ -73,10 +73,10 @@ def read_back(journal: SqlJournal) -> None:
     written = journal.written
     if written is None:
         return
-    apart = connected(journal.url, poolclass=sql.NullPool)  # what a connection has read once it may not read again
+    engine = connected(journal.url, poolclass=sql.NullPool)  # what a connection has read once it may not read again
     try:
-        with host.transaction(apart) as at:
-            row = at.execute(of_run(journal.run, ENTRIES.c.number == written.number)).first()
+        with host.transaction(engine) as connection:
+            row = connection.execute(of_run(journal.run, ENTRIES.c.number == written.number)).first()
     except sql.exc.DBAPIError as error:
         if is_damaged(error):
             raise DamagedError(written.number, f"cannot be read: {error.orig}") from error

@@ -57,49 +57,49 @@ class Status:
 
     def note(self, event: Event, orders: list[Order]) -> None:
         """Append an event and its orders to the event log."""
-        at = event.time / SECOND
+        time_s = event.time / SECOND
         servers = self.kernel.scenario.cluster.server_ids
         for server, reason in event.servers:
-            self._happened(at, "server", None, f"{servers[server]} {reason or 'is back in service'}")
+            self._happened(time_s, "server", None, f"{servers[server]} {reason or 'is back in service'}")
         groups = [("arrived", event.arrived), ("started", event.started), ("paused", event.paused)]
         groups += [("finished", event.finished), ("interrupted", event.interrupted)]
-        for what, jobs in groups:
+        for kind, jobs in groups:
             for job in jobs:
-                self._happened(at, what, job, "")
+                self._happened(time_s, kind, job, "")
         for job, reason in event.failed:
-            self._happened(at, *(("cancelled", job, "") if reason == CANCELLED else ("failed", job, reason)))
+            self._happened(time_s, *(("cancelled", job, "") if reason == CANCELLED else ("failed", job, reason)))
         for order in orders:
             if hasattr(order, "job") and not isinstance(order, EndAt):
-                self._happened(at, type(order).__name__.lower(), order.job, self._said(order))
+                self._happened(time_s, type(order).__name__.lower(), order.job, self._said(order))
         self.ran.update(event.started)
         for job in self.kernel.running:
             self.began.setdefault(job, event.time)
 
     def _said(self, order: Any) -> str:
         servers = self.kernel.scenario.cluster.server_ids
-        where = ""
+        placement = ""
         if hasattr(order, "lane"):
             cloud = self.kernel.scenario.cluster.cloud
             lanes = self.kernel.scenario.cluster.lane_server
             on = [servers[int(lanes[lane])] if lane != CLOUD else servers[int(cloud or 0)] for lane in order.lane]
-            where = ", ".join(f"{on.count(name)} on {name}" for name in dict.fromkeys(on))
+            placement = ", ".join(f"{on.count(name)} on {name}" for name in dict.fromkeys(on))
         elif isinstance(order, Transfer):
-            where = f"{order.chunks} chunks from {servers[order.source]} to {servers[order.target]}"
+            placement = f"{order.chunks} chunks from {servers[order.source]} to {servers[order.target]}"
         elif hasattr(order, "where"):
-            where = ", ".join(f"{n} on {servers[server]}" for server, n in order.where)
-        return " ".join(part for part in (where, getattr(order, "reason", "")) if part)
+            placement = ", ".join(f"{n} on {servers[server]}" for server, n in order.where)
+        return " ".join(part for part in (placement, getattr(order, "reason", "")) if part)
 
-    def tell(self, job: int, what: str, sentence: str) -> None:
+    def tell(self, job: int, kind: str, sentence: str) -> None:
         """Append to the event log what has happened to a process of a job now."""
-        self._happened(self.world.now() / SECOND, what, job, sentence)
+        self._happened(self.world.now() / SECOND, kind, job, sentence)
 
-    def _happened(self, at: float, what: str, job: int | None, detail: str) -> None:
+    def _happened(self, time_s: float, kind: str, job: int | None, detail: str) -> None:
         name = None if job is None else self.kernel.scenario.jobs.ids[job]
-        one = {"n": len(self.happened), "time_s": at, "what": what, "job": name, "detail": one_line(detail)}
-        self.happened.append(one)
+        entry = {"n": len(self.happened), "time_s": time_s, "what": kind, "job": name, "detail": one_line(detail)}
+        self.happened.append(entry)
         if name is not None:
-            self.history.setdefault(name, []).append(one)
-            self._log_line(name, f"{what} {one['detail']}".rstrip())
+            self.history.setdefault(name, []).append(entry)
+            self._log_line(name, f"{kind} {entry['detail']}".rstrip())
 
     # -- answers -------------------------------------------------------------------------------------------------
 
@@ -108,37 +108,37 @@ class Status:
         forecast: Forecast,
         states: Collection[str],
         since: int,
-        most: int,
+        limit: int,
         sees: Callable[[int], bool] = _everything,
-        shown: Callable[[str | None], str | None] = as_named,
+        blocker_name: Callable[[str | None], str | None] = as_named,
     ) -> list[dict[str, Any]]:
         """One row for each job that is asked for, by number.
 
         Parameters
         ----------
-        outlook
+        forecast
             The forecast, for the expected completions.
         states
             States of the jobs.
-        since, most
+        since, limit
             Number of the first job that may be listed, and the most rows.
         sees
             Whether whoever asks sees a job, by its number.
-        shown
+        blocker_name
             What is said in place of the name of a job that another waits for.
         """
         among = sorted(self.world.in_system) if ACTIVE.issuperset(states) else range(self.kernel.arrived)
         chosen = (job for job in among if since <= job < self.kernel.arrived and self.state(job) in states)
-        return [self._row(job, forecast, shown) for job in islice(filter(sees, chosen), most)]
+        return [self._row(job, forecast, blocker_name) for job in islice(filter(sees, chosen), limit)]
 
     def job(
-        self, job: int, forecast: Forecast, shown: Callable[[str | None], str | None] = as_named
+        self, job: int, forecast: Forecast, blocker_name: Callable[[str | None], str | None] = as_named
     ) -> dict[str, Any]:  # fmt: skip
-        """Everything known about a job, with its forecast; `shown` as of :meth:`rows`."""
+        """Everything known about a job, with its forecast; `blocker_name` as of :meth:`rows`."""
         world, name = self.world, self.kernel.scenario.jobs.ids[job]
         program = world.program(job)
         return {
-            **self._row(job, forecast, shown),
+            **self._row(job, forecast, blocker_name),
             "announced": self.kernel.scenario.jobs.frame.row(job, named=True),
             "train": {"factory": program.factory, "args": dict(program.args), "code": world.facts.modules.get(job)},
             "progress_by_chunk": world.trainers.progress(job),
@@ -181,9 +181,9 @@ class Status:
     def servers(self) -> list[dict[str, Any]]:
         """One row per server."""
         cluster, kernel = self.kernel.scenario.cluster, self.kernel
-        held = [0] * len(cluster.servers)
-        for server, n in (at for other in kernel.engine.holders() for at in kernel.engine.placement(other)):
-            held[server] += n
+        workers = [0] * len(cluster.servers)
+        for server, n in (part for holder in kernel.engine.holders() for part in kernel.engine.placement(holder)):
+            workers[server] += n
         jobs = [set[str]() for _ in cluster.servers]
         for job in self.world.in_system:
             for server in self._on(job):
@@ -194,7 +194,7 @@ class Status:
                 "kind": server.kind,
                 "state": "+".join(sorted(self.world.out.get(i, ()))) or "up",
                 "slots": dict(server.capacity),
-                "workers_of_gangs": held[i],
+                "workers_of_gangs": workers[i],
                 "jobs": sorted(jobs[i]),
             }
             for i, server in enumerate(cluster.servers)
@@ -205,25 +205,25 @@ class Status:
         kernel, now, servers = self.kernel, max(self.world.real_now(), self.kernel.now), self.servers()
         waiting = (job for job in self.world.in_system if not kernel.is_running(job))
         reasons = (wait_reason(kernel, job, now, self.world.uploads.behind(job, now)).token for job in waiting)
-        names = [(of["server"],) for of in servers]
+        names = [(row["server"],) for row in servers]
         return {
             "skedge_jobs": by_label((self.state(job) for job in range(kernel.arrived)), STATES),
             "skedge_pending_jobs": by_label(reasons),
             "skedge_stalled_jobs": {(): float(sum(map(self._is_stalled, self.world.in_system)))},
             "skedge_tenant_workers": self._tenants(),
             "skedge_server_busy_ratio": dict(zip(names, self._busy(), strict=True)),
-            "skedge_server_up": {name: float(of["state"] == "up") for name, of in zip(names, servers, strict=True)},
+            "skedge_server_up": {name: float(row["state"] == "up") for name, row in zip(names, servers, strict=True)},
         }
 
     def _tenants(self) -> dict[tuple[str, ...], float]:
         """Edge workers that each tenant's jobs hold."""
         cluster = self.kernel.scenario.cluster
-        held = dict.fromkeys(() if cluster.sharing is None else cluster.sharing.names, 0)
-        if held:
-            for job, where in ((job, self.kernel.engine.placement(job)) for job in self.kernel.engine.holders()):
+        by_tenant = dict.fromkeys(() if cluster.sharing is None else cluster.sharing.names, 0)
+        if by_tenant:
+            for job, placement in ((job, self.kernel.engine.placement(job)) for job in self.kernel.engine.holders()):
                 name = share_of(self.kernel.scenario, job)["tenant"]
-                held[name] += sum(workers for server, workers in where if server != cluster.cloud)
-        return {(name,): float(workers) for name, workers in held.items()}
+                by_tenant[name] += sum(workers for server, workers in placement if server != cluster.cloud)
+        return {(name,): float(workers) for name, workers in by_tenant.items()}
 
     def _busy(self) -> list[float]:
         """Share of each server that is in use: of its worker slots, or of its scarcest resource."""
@@ -235,8 +235,8 @@ class Status:
                 used[server] += n
         slots = np.divide(used, lanes, out=np.zeros(len(used)), where=lanes > 0)
         amounts, free = kernel.books.amounts, kernel.books.free
-        held = np.divide(amounts - free, amounts, out=np.zeros(amounts.shape), where=amounts > 0)
-        return [float(share) for share in np.maximum(slots, held.max(axis=1, initial=0.0))]
+        shares = np.divide(amounts - free, amounts, out=np.zeros(amounts.shape), where=amounts > 0)
+        return [float(share) for share in np.maximum(slots, shares.max(axis=1, initial=0.0))]
 
     def _on(self, job: int) -> set[int]:
         """Servers that train a job now."""
@@ -254,7 +254,7 @@ class Status:
         """The share of each chunk of a job that is trained."""
         return np.array(self.world.trainers.progress(job)) / self.world.program(job).steps
 
-    def _row(self, job: int, forecast: Forecast, shown: Callable[[str | None], str | None]) -> dict[str, Any]:
+    def _row(self, job: int, forecast: Forecast, blocker_name: Callable[[str | None], str | None]) -> dict[str, Any]:
         kernel, world = self.kernel, self.world
         now, program = max(world.real_now(), kernel.now), world.program(job)
         state = self.state(job)
@@ -263,7 +263,7 @@ class Status:
             if state == "RUNNING"
             else wait_reason(kernel, job, now, world.uploads.behind(job, now))
         )
-        reason, done = replace(reason, blocker=shown(reason.blocker)), sum(world.trainers.progress(job))
+        reason, n_trained = replace(reason, blocker=blocker_name(reason.blocker)), sum(world.trainers.progress(job))
         history, in_system = self.history.get(kernel.scenario.jobs.ids[job]), job in world.in_system
         return {
             "n": job,
@@ -272,7 +272,7 @@ class Status:
             **share_of(kernel.scenario, job),
             "submitted_s": int(kernel.scenario.jobs.arrival[job]) / SECOND,
             "ended_s": history[-1]["time_s"] if history and not in_system else None,
-            "progress": done / (program.steps * program.chunks),
+            "progress": n_trained / (program.steps * program.chunks),
             "servers": sorted(kernel.scenario.cluster.server_ids[server] for server in self._on(job)),
             **self._times(job, forecast),
             "never_completes": in_system and job in forecast.never,

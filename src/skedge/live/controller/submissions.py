@@ -77,21 +77,21 @@ class Submissions:
 
     def promise(self, spec: Mapping[str, Any], key: str = "") -> host.Future[str]:
         """Check a job and queue it; the future gives its id once it is in the journal."""
-        of = _tenant(spec), key
-        return self._promise(lambda: job_from_spec(spec, "job spec"), _digest(spec), of)
+        owner_key = _tenant(spec), key
+        return self._promise(lambda: job_from_spec(spec, "job spec"), _digest(spec), owner_key)
 
     def again(self, job: str, key: str = "") -> host.Future[str]:
         """Queue a job with the spec of an earlier one, as :meth:`promise` does."""
         base, _, number = job.rpartition("-")
-        of, of_spec = (_tenant(self._fields[job]), key), _digest({"again": job})
+        owner_key, of_spec = (_tenant(self._fields[job]), key), _digest({"again": job})
         name = base if number.isdigit() and base in self._fields else job  # not digits-2-2 after digits-2
-        return self._promise(lambda: _arrived({**self._fields[job], "id": name}, 0.0), of_spec, of)
+        return self._promise(lambda: _arrived({**self._fields[job], "id": name}, 0.0), of_spec, owner_key)
 
-    def _promise(self, form: Callable[[], JobForm], of_spec: str, of: tuple[str, str]) -> host.Future[str]:
-        """As :meth:`promise`; `of` are the tenant and the key: other tenants may use the same one."""
-        key = of[1]
-        if of in self._keys:
-            return self._as_before(of, of_spec)
+    def _promise(self, form: Callable[[], JobForm], of_spec: str, owner_key: tuple[str, str]) -> host.Future[str]:
+        """As :meth:`promise`; `owner_key` are the tenant and the key: other tenants may use the same one."""
+        key = owner_key[1]
+        if owner_key in self._keys:
+            return self._as_before(owner_key, of_spec)
         if len(key) > _LONGEST_KEY:
             raise InputError(f"idempotency key: has {len(key)} characters; it must have at most {_LONGEST_KEY}")
         self.check_space()
@@ -100,17 +100,17 @@ class Submissions:
         self._promised.add(name)
         future = self._waiting[name] = host.Future()
         if key:
-            self._keys[of] = name, of_spec
+            self._keys[owner_key] = name, of_spec
         # the name is taken before the entry is in the journal, so two jobs in the queue cannot share it
         self.world.inbox.waiting.put(Submitted(fields, key, of_spec if key else ""))
         return future
 
-    def take(self, given: Submitted, arrival_s: float) -> tuple[Scenario, Program]:
+    def take(self, submitted: Submitted, arrival_s: float) -> tuple[Scenario, Program]:
         """Append a job whose entry is in the journal to the scenario; returns the scenario and the job's program."""
-        form = _arrived(given.job, arrival_s)
-        self._fields[form.id] = given.job
-        if given.key:
-            self._keys[_tenant(given.job), given.key] = form.id, given.spec
+        form = _arrived(submitted.job, arrival_s)
+        self._fields[form.id] = submitted.job
+        if submitted.key:
+            self._keys[_tenant(submitted.job), submitted.key] = form.id, submitted.spec
         scenario = self._with(form)
         self.kernel.extend(scenario)
         self._promised.discard(form.id)
@@ -222,9 +222,9 @@ class Submissions:
         except InputError:
             return lost()
 
-    def _as_before(self, of: tuple[str, str], of_spec: str) -> host.Future[str]:
+    def _as_before(self, owner_key: tuple[str, str], of_spec: str) -> host.Future[str]:
         """The job of an earlier submission of this tenant with this key."""
-        key, (job, before) = of[1], self._keys[of]
+        key, (job, before) = owner_key[1], self._keys[owner_key]
         if of_spec != before:
             raise InputError(f"idempotency key {key!r}: was used for another spec, job {job!r}; give a new key")
         if job in self._waiting:
@@ -235,12 +235,12 @@ class Submissions:
 
     def _free_name(self, name: str) -> str:
         """`name`, or the first free of name-2, name-3 …, as ids are unique."""
-        taken, n = self.kernel.scenario.jobs.index, self._numbers.get(name, 1)  # no id is ever free again
-        while (found := name if n == 1 else f"{name}-{n}") in taken or found in self._promised:
+        ids, n = self.kernel.scenario.jobs.index, self._numbers.get(name, 1)  # no id is ever free again
+        while (candidate := name if n == 1 else f"{name}-{n}") in ids or candidate in self._promised:
             n += 1
         if n > 1:
             self._numbers[name] = n
-        return found
+        return candidate
 
 
 def submitted_before(scenario: Scenario, journal: SqlJournal) -> Scenario | None:

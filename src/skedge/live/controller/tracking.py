@@ -102,12 +102,12 @@ class MLflow:
     def begin(self, job: str, spec: Mapping[str, Any]) -> None:
         """Find the job's run, or create it with the announced job as its parameters."""
         client = self._client
-        there = client.get_experiment_by_name("skedge")
-        experiment = client.create_experiment("skedge") if there is None else there.experiment_id
-        mine = f"tags.`skedge.service` = '{self._service}' and tags.`skedge.job` = '{job}'"
-        found = client.search_runs([experiment], mine, max_results=1)
-        if found:
-            self._runs[job] = found[0].info.run_id
+        existing = client.get_experiment_by_name("skedge")
+        experiment = client.create_experiment("skedge") if existing is None else existing.experiment_id
+        query = f"tags.`skedge.service` = '{self._service}' and tags.`skedge.job` = '{job}'"
+        runs = client.search_runs([experiment], query, max_results=1)
+        if runs:
+            self._runs[job] = runs[0].info.run_id
             return
         tags = {"skedge.service": self._service, "skedge.job": job}
         self._runs[job] = client.create_run(experiment, tags=tags, run_name=job).info.run_id
@@ -121,8 +121,8 @@ class MLflow:
 
     def end(self, job: str, state: str) -> None:
         """End the run."""
-        ended = {"COMPLETED": "FINISHED", "CANCELLED": "KILLED"}.get(state, "FAILED")
-        self._client.set_terminated(self._runs.pop(job), ended)
+        status = {"COMPLETED": "FINISHED", "CANCELLED": "KILLED"}.get(state, "FAILED")
+        self._client.set_terminated(self._runs.pop(job), status)
 
 
 _TRACKERS: dict[str, tuple[type[TensorBoard | MLflow], str, str]] = {
@@ -140,15 +140,15 @@ def tracked(url: str) -> str:
     InputError
         If it is neither, or its client is not installed.
     """
-    kind, _, where = url.partition(":")
-    if kind not in _TRACKERS or not where:
+    kind, _, target = url.partition(":")
+    if kind not in _TRACKERS or not target:
         raise InputError(f"--track {url!r}: must be tensorboard:FOLDER or mlflow:URI")
-    if kind == "mlflow" and "://" not in where:
+    if kind == "mlflow" and "://" not in target:
         raise InputError(f"--track {url!r}: MLflow takes a URI, such as http://HOST:PORT or sqlite:////PATH")
     _, module, package = _TRACKERS[kind]
     if find_spec(module) is None:
         raise InputError(f"--track {url!r}: {kind} is not installed here: pip install {package}, or skedge[track]")
-    return url if "://" in where else f"{kind}:{Path(where).absolute()}"
+    return url if "://" in target else f"{kind}:{Path(target).absolute()}"
 
 
 @dataclass
@@ -198,7 +198,7 @@ class Tracking:
 
     def step(self) -> None:
         """Log what is new."""
-        for training in self._read(sorted({job for of in self._logged.values() for job in of})):
+        for training in self._read(sorted({job for logged in self._logged.values() for job in logged})):
             for url in self._urls:
                 try:
                     self._log(url, training)
@@ -207,27 +207,27 @@ class Tracking:
                 else:
                     self._silent.discard(url)
 
-    def _log(self, url: str, of: JobTraining) -> None:
+    def _log(self, url: str, training: JobTraining) -> None:
         """Log to one tracker what it does not have yet; what fails is tried again with the next question."""
         if url not in self._trackers:
-            kind, _, where = url.partition(":")
-            self._trackers[url] = _TRACKERS[kind][0](where, self._service)
-        tracker, had = self._trackers[url], self._logged[url].setdefault(of.job, _LoggedJob())
+            kind, _, target = url.partition(":")
+            self._trackers[url] = _TRACKERS[kind][0](target, self._service)
+        tracker, had = self._trackers[url], self._logged[url].setdefault(training.job, _LoggedJob())
         if not had.begun:
-            tracker.begin(of.job, of.spec)
+            tracker.begin(training.job, training.spec)
             had.begun = True
-        for update, loss in of.losses:
+        for update, loss in training.losses:
             if update > had.loss:
-                tracker.log(of.job, update, {"loss": loss})
+                tracker.log(training.job, update, {"loss": loss})
                 had.loss = update
-        rest = {"progress": of.progress, "workers": float(of.workers)}
-        rest |= {} if of.accuracy is None else {"accuracy": of.accuracy}
+        rest = {"progress": training.progress, "workers": float(training.workers)}
+        rest |= {} if training.accuracy is None else {"accuracy": training.accuracy}
         if tuple(rest.values()) != had.rest:
-            tracker.log(of.job, of.update, rest)
+            tracker.log(training.job, training.update, rest)
             had.rest = tuple(rest.values())
-        if of.over:
-            tracker.end(of.job, of.state)
-            del self._logged[url][of.job]
+        if training.over:
+            tracker.end(training.job, training.state)
+            del self._logged[url][training.job]
 
     def _say(self, url: str, error: Exception) -> None:
         """Write a line to the controller's log, once until the tracker answers again."""
@@ -242,9 +242,9 @@ def tracking(service: Service, urls: Sequence[str], mark: str) -> Iterator[None]
     if not urls:
         yield
         return
-    it = Tracking(urls, mark, lambda left: service.ask(lambda: service.status.trained(left)))
-    it.start()
+    logger = Tracking(urls, mark, lambda left: service.ask(lambda: service.status.trained(left)))
+    logger.start()
     try:
         yield
     finally:
-        it.end()
+        logger.end()

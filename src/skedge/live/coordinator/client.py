@@ -31,7 +31,7 @@ class CoordinatorLostError(Exception):
 class CoordinatorEndpoint(Protocol):
     """The coordinator, here or in a process of its own."""
 
-    def ask(self, method: str, *given: Any) -> Any:
+    def ask(self, method: str, *arguments: Any) -> Any:
         """Call a method of the coordinator; `CoordinatorLostError` if its process is lost."""
 
 
@@ -41,9 +41,9 @@ class LocalCoordinator:
     def __init__(self, coordinator: Any) -> None:
         self.coordinator = coordinator
 
-    def ask(self, method: str, *given: Any) -> Any:
+    def ask(self, method: str, *arguments: Any) -> Any:
         """Call a method of the coordinator."""
-        return getattr(self.coordinator, method)(*given)
+        return getattr(self.coordinator, method)(*arguments)
 
 
 class RemoteCoordinator:
@@ -52,7 +52,7 @@ class RemoteCoordinator:
     def __init__(self, actor: Any) -> None:
         self.actor = actor
 
-    def ask(self, method: str, *given: Any) -> Any:
+    def ask(self, method: str, *arguments: Any) -> Any:
         """Call a method of the coordinator.
 
         Raises
@@ -61,7 +61,7 @@ class RemoteCoordinator:
             If its process is lost or does not answer.
         """
         try:
-            return host.answer(host.call(self.actor, method, *given), _ANSWER_S)
+            return host.answer(host.call(self.actor, method, *arguments), _ANSWER_S)
         except host.FailedError as error:
             raise error.cause from None
         except host.CallError as error:
@@ -69,9 +69,9 @@ class RemoteCoordinator:
 
 
 def clock_of(
-    coordinator: CoordinatorEndpoint, wanted: Callable[[], bool] = lambda: True, within_s: float = _START_S
+    coordinator: CoordinatorEndpoint, is_wanted: Callable[[], bool] = lambda: True, within_s: float = _START_S
 ) -> int | None:
-    """The run's clock at the coordinator [µs]; waits for one that is lost or late, as long as it is `wanted`.
+    """The run's clock at the coordinator [µs]; waits for one that is lost or late, as long as it `is_wanted`.
 
     None if the coordinator knows no controller, or is wanted no more.
 
@@ -81,7 +81,7 @@ def clock_of(
         If it does not answer within that time [s].
     """
     deadline = host.monotonic() + within_s
-    while wanted():
+    while is_wanted():
         try:
             clock: int | None = coordinator.ask("clock")
         except CoordinatorLostError as error:
@@ -148,14 +148,14 @@ class CoordinatorClient:
             If a later controller is attached.
         """
         try:
-            found: AttachReply = self.coordinator.ask("attach", self.who, self.after, self.now(), assignments, silent_s)
+            reply: AttachReply = self.coordinator.ask("attach", self.who, self.after, self.now(), assignments, silent_s)
             missed = self._news(0.0)
         except (CoordinatorLostError, UnattachedError):
             self._thread(self._wait_for_coordinator).start()
             return None, []
         for thread in self._threads:
             thread.start()
-        return found, missed
+        return reply, missed
 
     def send(self, command: Command) -> None:
         """Have a command carried out, after those before it."""
@@ -195,8 +195,8 @@ class CoordinatorClient:
             commands = [self._commands.get()]
             while not self._commands.empty():
                 commands.append(self._commands.get())
-            sent = [command for command in commands if command is not None]
-            if not self._ordered(number, sent) or len(sent) < len(commands):
+            batch = [command for command in commands if command is not None]
+            if not self._ordered(number, batch) or len(batch) < len(commands):
                 return
 
     def _ordered(self, number: int, commands: list[Command]) -> bool:

@@ -81,13 +81,13 @@ class TrainingCoordinator:
             return self._clock + int(((self._paused_at or host.monotonic()) - self._heard) * SECOND)
 
     def attach(
-        self, who: Who, after: int, now: int, assignments: Mapping[int, Assignment], silent_s: float
+        self, controller: Who, after: int, now: int, assignments: Mapping[int, Assignment], silent_s: float
     ) -> AttachReply:
         """Take commands of this controller from now on, and of none before it; a repeated call changes nothing.
 
         Parameters
         ----------
-        who
+        controller
             The controller.
         after
             Number of the last report in its journal.
@@ -104,28 +104,30 @@ class TrainingCoordinator:
             If a later controller is attached.
         """
         with self._commanded:
-            if who == self.who:  # a call that was late: since then the assignments may have been changed by orders
+            if (
+                controller == self.who
+            ):  # a call that was late: since then the assignments may have been changed by orders
                 return self._attached
-            if self.who is not None and who[0] <= self.who[0]:
+            if self.who is not None and controller[0] <= self.who[0]:
                 raise FencedError
             anew = self.who is None
             with self._changed:
-                self.who, self._number, self._ordered = who, max(self._number, after), 0
+                self.who, self._number, self._ordered = controller, max(self._number, after), 0
                 self._acknowledge(after)
                 alone_s, updates = host.monotonic() - self._heard, self._updates - self._updates_heard
                 self._changed.notify_all()
             if anew:
-                self.processes.clear(who[0])
+                self.processes.clear(controller[0])
             self._hear(now)
             for job in self.trainers.keys() - assignments.keys():
                 self._close(job)
             for assignment in assignments.values():
                 self._open(assignment, now, silent_s if anew else None)
-            losses = {job: list(of.losses) for job, of in self.trainers.items()}
+            losses = {job: list(trainer.losses) for job, trainer in self.trainers.items()}
             self._attached = AttachReply(self._measuring(), losses, alone_s, updates)
             return self._attached
 
-    def order(self, who: Who, number: int, commands: Sequence[Command]) -> None:
+    def order(self, controller: Who, number: int, commands: Sequence[Command]) -> None:
         """Carry out commands, in order, once: a controller numbers its orders, and repeats one whose answer is late.
 
         Raises
@@ -136,7 +138,7 @@ class TrainingCoordinator:
             If none is.
         """
         with self._commanded:
-            self._check(who)
+            self._check(controller)
             if number <= self._ordered:
                 return
             self._ordered = number
@@ -148,12 +150,12 @@ class TrainingCoordinator:
                 elif command.job in self.trainers:
                     getattr(self.trainers[command.job], command.method)(*command.given)
 
-    def news(self, who: Who, after: int, journaled: int, now: int, wait_s: float) -> Backlog:
+    def news(self, controller: Who, after: int, journaled: int, now: int, wait_s: float) -> Backlog:
         """The reports that a controller has not received yet, and the notes since the last call.
 
         Parameters
         ----------
-        who
+        controller
             The controller that asks.
         after
             Number of the last report that it has received.
@@ -172,22 +174,22 @@ class TrainingCoordinator:
             If none is.
         """
         with self._commanded:
-            self._check(who)
+            self._check(controller)
             self._hear(now)
         with self._changed:
-            self._check(who)
+            self._check(controller)
             self._acknowledge(journaled)
-            self._changed.wait_for(lambda: self.who != who or self._number > after, timeout=wait_s)
-            self._check(who)
+            self._changed.wait_for(lambda: self.who != controller or self._number > after, timeout=wait_s)
+            self._check(controller)
             self._updates_heard = self._updates
-            told = [report for report in self._reports if report.number > after]
+            reports = [report for report in self._reports if report.number > after]
             notes = [*self._lines, *self._printed, *self._shown.values()]
-            for shown in (self._lines, self._printed, self._shown):
-                shown.clear()
-            at = host.monotonic()
-            return Backlog([replace(report, since=at - report.since) for report in told], notes)
+            for messages in (self._lines, self._printed, self._shown):
+                messages.clear()
+            now_s = host.monotonic()
+            return Backlog([replace(report, since=now_s - report.since) for report in reports], notes)
 
-    def close(self, who: Who, wait_s: float) -> None:
+    def close(self, controller: Who, wait_s: float) -> None:
         """End all trainers, and wait for them for a while: they may measure results.
 
         Raises
@@ -196,7 +198,7 @@ class TrainingCoordinator:
             If another controller is attached.
         """
         with self._commanded:
-            self._check(who)
+            self._check(controller)
             for job in list(self.trainers):
                 self._close(job)
         self._over.set()
@@ -250,22 +252,24 @@ class TrainingCoordinator:
         trainer = self.trainers.pop(job, None)
         if trainer is not None:
             trainer.close()
-            self._ending = {one: of for one, of in self._ending.items() if of.is_alive()} | {job: trainer}
+            self._ending = {ending_job: thread for ending_job, thread in self._ending.items() if thread.is_alive()} | {
+                job: trainer
+            }
 
     def _controllers(self) -> int:
         return 0 if self.who is None else self.who[0]
 
     def _measuring(self) -> frozenset[int]:
         """Jobs that have left and whose result is being measured, or is among the reports."""
-        told = {report.job for report in self._reports if report.what in ("result", "unmeasured")}
-        return frozenset(told | {job for job, trainer in self._ending.items() if trainer.is_alive()})
+        reported = {report.job for report in self._reports if report.what in ("result", "unmeasured")}
+        return frozenset(reported | {job for job, trainer in self._ending.items() if trainer.is_alive()})
 
     # -- controllers ---------------------------------------------------------------------------------------------
 
-    def _check(self, who: Who) -> None:
+    def _check(self, controller: Who) -> None:
         if self.who is None:
             raise UnattachedError
-        if who != self.who:
+        if controller != self.who:
             raise FencedError
 
     def _acknowledge(self, number: int) -> None:

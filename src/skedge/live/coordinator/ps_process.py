@@ -99,11 +99,11 @@ class PSProcess:
         # a new life per load: what a process that was given up still writes counts as older
         self.life = self.engine.life(self.controllers())
         ack, self.state = host.call(self.actor, "load", self.job, self.sent, self.life, returns=2)
-        began = host.monotonic()
+        start = host.monotonic()
         late_s = self.replies.blame.watch.prepare_s + SLOW_S
-        answer = self.replies.of(ack, self.server, began + late_s)
+        answer = self.replies.of(ack, self.server, start + late_s)
         if answer is None:
-            if host.monotonic() - began > late_s:
+            if host.monotonic() - start > late_s:
                 host.kill(self.actor)  # it does not answer, and is started anew
             self.release()
             return False

@@ -59,7 +59,7 @@ class FailureCount:
             if not self.stalls[about]:
                 del self.stalls[about]
 
-    def ended(self, error: EndedError, where: str) -> str:
+    def ended(self, error: EndedError, place: str) -> str:
         """Count a call in which a process has ended, or was killed from outside; returns what is told of it.
 
         Raises
@@ -70,10 +70,10 @@ class FailureCount:
         self.deaths += _FORGIVEN
         if self.deaths >= MOST_DEATHS * _FORGIVEN:
             calls = f"{MOST_DEATHS} calls or more ended so, with fewer than {_FORGIVEN} updates for each"
-            raise repeated_death(calls, where, error)
-        return f"{error}{where}: it is started again, and what it was asked for is done again"
+            raise repeated_death(calls, place, error)
+        return f"{error}{place}: it is started again, and what it was asked for is done again"
 
-    def stalled(self, error: StalledError, about: int, where: str, usual_s: float) -> str:
+    def stalled(self, error: StalledError, about: int, place: str, usual_s: float) -> str:
         """Count a call that was late and whose process was killed; returns what is told of it.
 
         Parameters
@@ -82,7 +82,7 @@ class FailureCount:
             What the call has raised.
         about
             The chunk that the call was about, or :data:`PS`.
-        where
+        place
             " on SERVER"; empty if the call is about no server.
         usual_s
             Usual time of a mini-batch [s]; 0 if none is known.
@@ -94,12 +94,12 @@ class FailureCount:
         """
         self.stalls[about] = self.stalls.get(about, 0) + _FORGIVEN
         times = math.ceil(self.stalls[about] / _FORGIVEN)
-        what = "no update by the parameter server" if about == PS else f"no mini-batch of chunk {about}"
+        failure = "no update by the parameter server" if about == PS else f"no mini-batch of chunk {about}"
         usually = f"; a mini-batch usually takes {usual_s:.3g} s" if usual_s else ""
         if times > self.watch.restarts:
-            raise with_output(error, f"{what}{where}, {times} times in a row or nearly so: {error}{usually}")
-        again = f"its process is started again, {times} of {self.watch.restarts} times"
-        return f"{what}{where}: {error}{usually}; {again}"
+            raise with_output(error, f"{failure}{place}, {times} times in a row or nearly so: {error}{usually}")
+        consequence = f"its process is started again, {times} of {self.watch.restarts} times"
+        return f"{failure}{place}: {error}{usually}; {consequence}"
 
 
 @dataclass(frozen=True)
@@ -201,12 +201,12 @@ class Replies:
                 self.line(f"a process on {self.servers[server]} was lost: what it was asked for is done again")
             return None
 
-    def _heard(self, found: Any) -> Any:
+    def _heard(self, answer: Any) -> Any:
         """An answer without what the process has printed, which is passed on."""
-        facts = found[0] if isinstance(found, tuple) else found
+        facts = answer[0] if isinstance(answer, tuple) else answer
         if isinstance(facts, dict):
             self.hear(tuple(facts.pop("printed", ())))
-        return found
+        return answer
 
     def _failed(self, cause: BaseException, server: int | None, about: int) -> None:
         """Judge an error that a call about a chunk has raised; returns if the call is to be repeated.
@@ -217,24 +217,24 @@ class Replies:
             If the job's own code has failed, or the trouble does not end.
         """
         self.hear(getattr(cause, "printed", ()))
-        where = "" if server is None else f" on {self.servers[server]}"
+        place = "" if server is None else f" on {self.servers[server]}"
         match cause:
             case NotLoadedError():
                 return
             case EndedError():
-                self.event("restarted", self.blame.ended(cause, where))
+                self.event("restarted", self.blame.ended(cause, place))
             case StalledError():
-                self.event("stalled", self.blame.stalled(cause, about, where, self.usual_s))
+                self.event("stalled", self.blame.stalled(cause, about, place, self.usual_s))
             case TrainingError():
                 raise cause from None  # Ray's own error contains the whole traceback
             case _:
-                self._trouble(cause, where)
+                self._trouble(cause, place)
 
-    def _trouble(self, cause: BaseException, where: str) -> None:
+    def _trouble(self, cause: BaseException, place: str) -> None:
         """Count a call that failed by no fault of the job: storage is away, or no process can be forked."""
         self.troubles += 1
         reason = f"{type(cause).__name__}: {cause}"
         if self.troubles >= _TROUBLES:
-            raise TrainingError(f"{self.troubles} calls in a row failed{where}: {reason}") from cause
+            raise TrainingError(f"{self.troubles} calls in a row failed{place}: {reason}") from cause
         if self.troubles == 1:
-            self.line(f"a call{where} failed, and is done again: {reason}")
+            self.line(f"a call{place} failed, and is done again: {reason}")

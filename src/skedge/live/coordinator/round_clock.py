@@ -75,10 +75,10 @@ class RoundClock:
 
     def report(self) -> tuple[float, float]:
         """(delay, recovery) since the last report [s]."""
-        late, lost = self.late_s + self.behind_s, self.recovery_s
+        delay_s, lost = self.late_s + self.behind_s, self.recovery_s
         # what is behind is reported now; if later rounds make up for it, the next report takes it back
         self.late_s, self.recovery_s = -self.behind_s, 0.0
-        return late, lost
+        return delay_s, lost
 
     def fail(self, took_s: float) -> None:
         """Note a round in which a process was lost or late; the next one waits longer."""

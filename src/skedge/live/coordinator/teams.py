@@ -139,13 +139,13 @@ class Teams:
 
     def _mark(self, team: Team) -> tuple[int, int]:
         """Chunks' worth of mini-batches that a team has trained, and, if its lag is bounded, its epochs."""
-        done = [self.progress[chunk] for chunk in team.chunks]
-        return sum(done) // self.steps, min(done) // self.minibatches if team.max_lag else 0
+        trained = [self.progress[chunk] for chunk in team.chunks]
+        return sum(trained) // self.steps, min(trained) // self.minibatches if team.max_lag else 0
 
     def _is_ahead(self, team: Team) -> bool:
         """Whether rule M39 keeps the team's least trained chunk from starting its next epoch."""
         if not team.max_lag or not (left := self.next_chunks(team)):
             return False
-        epoch, begun = divmod(self.progress[left[0]], self.minibatches)
+        epoch, in_epoch = divmod(self.progress[left[0]], self.minibatches)
         # only between two epochs: an epoch that is begun is trained to its end
-        return begun == 0 and epoch >= min(self.progress) // self.minibatches + team.max_lag
+        return in_epoch == 0 and epoch >= min(self.progress) // self.minibatches + team.max_lag

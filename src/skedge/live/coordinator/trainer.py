@@ -105,9 +105,9 @@ class Trainer(TrainerThread):
             if not self._dismiss_finished():
                 self.ps.save_sometimes()
 
-    def event(self, what: str, sentence: str) -> None:
+    def event(self, kind: str, sentence: str) -> None:
         """Report what has happened to a process of the job."""
-        self.tell(Report(what, self.job, progress=tuple(self.teams.progress), reason=sentence))
+        self.tell(Report(kind, self.job, progress=tuple(self.teams.progress), reason=sentence))
 
     def _fail(self, reason: str, traceback: str = "") -> None:
         if traceback:
@@ -121,8 +121,8 @@ class Trainer(TrainerThread):
                 for number in self.teams.let_go():
                     self._give_up(number)
                     self.tell(self._fact("stopped", number))
-                for what, number in self.teams.hold_back():
-                    self.tell(self._fact(what, number))
+                for kind, number in self.teams.hold_back():
+                    self.tell(self._fact(kind, number))
                 if self.closed.is_set():
                     return None
                 rests = self._place() is None
@@ -133,29 +133,31 @@ class Trainer(TrainerThread):
                 self.clock.write_off()
                 self.change.wait()
 
-    def _fact(self, what: str, team: int) -> Report:
-        late, lost = self.clock.report()
+    def _fact(self, kind: str, team: int) -> Report:
+        delay_s, lost = self.clock.report()
         progress, devices = tuple(self.teams.progress), tuple(sorted(self.devices))
         fact = Report(
-            what,
+            kind,
             self.job,
             team,
             progress,
-            late_s=late,
+            late_s=delay_s,
             recovery_s=lost,
             module=self.ps.module,
             devices=devices,
             first_s=self.first_s.get(team),
         )
-        return replace(fact, freed_s=self._freed_s(team)) if what == "stopped" else fact
+        return replace(fact, freed_s=self._freed_s(team)) if kind == "stopped" else fact
 
     def _freed_s(self, team: int) -> float | None:
         """Time from the order to suspend a team until its workers had ended their mini-batches [s].
 
         0 if none was under way, None if the team has computed nothing at all.
         """
-        asked = self.asked_at.pop(team, None)
-        return max(self.free_at[team] - asked, 0.0) if asked is not None and team in self.free_at else None
+        suspended_at = self.asked_at.pop(team, None)
+        return (
+            max(self.free_at[team] - suspended_at, 0.0) if suspended_at is not None and team in self.free_at else None
+        )
 
     def _check(self, progress: list[int]) -> None:
         """Check the progress that the parameter server says: it runs in a process of the job.
@@ -185,37 +187,37 @@ class Trainer(TrainerThread):
                     f"its trained parameters are lost: the checkpoint that can be read holds {progress[chunk]} of "
                     f"{self.program.steps} mini-batches of chunk {chunk}, which was reported as trained"
                 )
-        again = max(before - now for before, now in zip(self.teams.progress, progress, strict=True))
-        if again > 0:
-            self.line(f"goes back by {again} mini-batches a chunk: that is what its newest whole checkpoint lacks")
-            self.clock.late_s += again * max(self.clock.round_s, self.clock.pace)
+        repeated = max(before - now for before, now in zip(self.teams.progress, progress, strict=True))
+        if repeated > 0:
+            self.line(f"goes back by {repeated} mini-batches a chunk: that is what its newest whole checkpoint lacks")
+            self.clock.late_s += repeated * max(self.clock.round_s, self.clock.pace)
         self.teams.progress = progress
 
     def _round(self, teams: dict[int, Team]) -> None:
         started = host.monotonic()
         self.replies.usual_s = self.clock.usual_s
-        asked = self._ask(teams)
+        calls = self._ask(teams)
         deadline = started + self.clock.patience_s
-        answers = {one.chunk: answer for one in asked if (answer := self._answer(one, deadline)) is not None}
-        ready = [one.brought for one in asked if one.chunk in answers]
+        answers = {call.chunk: answer for call in calls if (answer := self._answer(call, deadline)) is not None}
+        contributions = [call.brought for call in calls if call.chunk in answers]
         for answer in answers.values():
             # before the update: gradients of other code must not get into the parameters
             self.program.check_same_as(self.ps.module, answer["module"])
-        whole = True
-        if ready:
-            progress = self.ps.apply(ready, host.monotonic() + SLOW_S)
+        complete = True
+        if contributions:
+            progress = self.ps.apply(contributions, host.monotonic() + SLOW_S)
             if progress is None:
                 self.ps.load()
-                whole = False
+                complete = False
             else:
                 self.replies.updated(answers)
                 self._updated(progress, teams, [answer["loss"] for answer in answers.values()])
-        elif asked or self.late:
+        elif calls or self.late:
             self.closed.wait(_PATIENCE_S)
             if self.replies.gone:
                 self.ps.load()  # the parameters themselves: only their server can give them again
         took = host.monotonic() - started
-        if not whole or len(ready) < len(asked):
+        if not complete or len(contributions) < len(calls):
             # a round that lost a worker says nothing about how long rounds take
             self.clock.fail(took)
         elif self.late:
@@ -226,43 +228,43 @@ class Trainer(TrainerThread):
 
     def _ask(self, teams: dict[int, Team]) -> list[MinibatchCall]:
         """Have every worker compute a mini-batch; those that were late are waited for instead."""
-        asked = []
+        calls = []
         for number, team in teams.items():
             for chunk in self.teams.next_chunks(team):
-                late, step = self.late.get(chunk), self.teams.progress[chunk]
-                if late is None or late.server != team.server:
-                    asked.append(self._asked(number, team, chunk))
-                elif (late.version, late.step) == (self.ps.version, step):
-                    asked.append(late)
-                elif not late.comes():
+                overdue, step = self.late.get(chunk), self.teams.progress[chunk]
+                if overdue is None or overdue.server != team.server:
+                    calls.append(self._asked(number, team, chunk))
+                elif (overdue.version, overdue.step) == (self.ps.version, step):
+                    calls.append(overdue)
+                elif not overdue.comes():
                     # of parameters that have changed: only whether it has stalled is of interest
-                    self._answer(late, 0.0)
-                    asked.append(self._asked(number, team, chunk))
-        return asked
+                    self._answer(overdue, 0.0)
+                    calls.append(self._asked(number, team, chunk))
+        return calls
 
     def _asked(self, number: int, team: Team, chunk: int) -> MinibatchCall:
         agent, step, limits = self.processes.agents[team.server], self.teams.progress[chunk], self.replies.limits(chunk)
-        given = self.job_name, self.ps.sent, chunk, step, self.ps.state, limits
-        ack, brought = host.call(agent, "gradient", *given, returns=2)
+        arguments = self.job_name, self.ps.sent, chunk, step, self.ps.state, limits
+        ack, brought = host.call(agent, "gradient", *arguments, returns=2)
         return MinibatchCall(number, team.server, chunk, step, self.ps.version, ack, brought)
 
-    def _answer(self, asked: MinibatchCall, deadline: float) -> Any:
+    def _answer(self, call: MinibatchCall, deadline: float) -> Any:
         """The facts about a mini-batch of a team on a server; None if its process is lost or late."""
-        answer = self.replies.of(asked.ack, asked.server, deadline, asked.chunk)
-        self.free_at[asked.team] = host.monotonic()
-        self.late.pop(asked.chunk, None)
-        if answer is None and asked.comes():
-            self.late[asked.chunk] = asked
+        answer = self.replies.of(call.ack, call.server, deadline, call.chunk)
+        self.free_at[call.team] = host.monotonic()
+        self.late.pop(call.chunk, None)
+        if answer is None and call.comes():
+            self.late[call.chunk] = call
         if answer is None or "computing" in answer:
             return None
-        self.devices.add((asked.server, answer["device"]))
+        self.devices.add((call.server, answer["device"]))
         return answer
 
     def _give_up(self, number: int) -> None:
         """End the late mini-batches of a team that leaves: its lanes are for others."""
-        for late in [late for late in self.late.values() if late.team == number]:
-            host.call(self.processes.agents[late.server], "end", self.job_name, (late.chunk,))
-            del self.late[late.chunk]
+        for call in [call for call in self.late.values() if call.team == number]:
+            host.call(self.processes.agents[call.server], "end", self.job_name, (call.chunk,))
+            del self.late[call.chunk]
 
     def _updated(self, progress: list[int], teams: dict[int, Team], losses: list[float]) -> None:
         """Note an update of the parameters."""
@@ -281,9 +283,9 @@ class Trainer(TrainerThread):
             self.note(ProgressNote(self.job, "", progress, usual_s=self.clock.usual_s))
             return
         self.said_at = now
-        done, steps = sum(progress), self.program.steps * self.program.chunks
+        trained, steps = sum(progress), self.program.steps * self.program.chunks
         self.losses.append((self.ps.version, sum(losses) / len(losses)))
-        line = f"update {self.ps.version}: {done} of {steps} mini-batches, loss {self.losses[-1][1]:.4g}"
+        line = f"update {self.ps.version}: {trained} of {steps} mini-batches, loss {self.losses[-1][1]:.4g}"
         self.note(ProgressNote(self.job, line, progress, self.losses[-1], usual_s=self.clock.usual_s))
 
     def _watch(self) -> None:
@@ -295,17 +297,17 @@ class Trainer(TrainerThread):
     def _dismiss_finished(self) -> bool:
         """Report teams whose chunks are all trained, once a checkpoint holds that; returns whether there was one."""
         with self.change:
-            done = self.teams.finished()
-        if not done:
+            finished = self.teams.finished()
+        if not finished:
             return False
-        began = host.monotonic()
+        start = host.monotonic()
         # a chunk that was reported as trained is never trained again, so a checkpoint must hold it first
         saved = self.ps.save_or_load(self.teams.progress)
-        self.clock.postpone(host.monotonic() - began)
+        self.clock.postpone(host.monotonic() - start)
         if not saved:
             return False
         with self.change:
-            for number, team in done.items():
+            for number, team in finished.items():
                 # a team that was put meanwhile has the number, too, but other chunks: it is looked at in its turn
                 if self.teams.dismiss(number, team):
                     self.tell(self._fact("finished", number))
@@ -317,12 +319,12 @@ class Trainer(TrainerThread):
     def _tell_result(self) -> None:
         """Have the result measured on the controller's node, as the parameter server's slot is for the next job."""
         losses, state = self.ps.losses(), self.replies.of(self.ps.state, self.ps.server)
-        kept = [(epoch, found) for epoch, ref in self.watched if (found := self.replies.of(ref, None)) is not None]
+        states = [(epoch, saved) for epoch, ref in self.watched if (saved := self.replies.of(ref, None)) is not None]
         self.ps.give_up()
         if state is None or losses is None:
             self.tell(Report("unmeasured", self.job))
             return
-        result = self.processes.job_code.outcome(self.program, losses, state, kept, self.hear)
+        result = self.processes.job_code.outcome(self.program, losses, state, states, self.hear)
         if "unmeasured" in result:
             self.line(result["unmeasured"])
         self.tell(Report("result", self.job, result=result))

@@ -75,7 +75,7 @@ class TrainerThread(host.Thread):
         if printed:
             self.note(ProgressNote(self.job, "", printed=printed))
 
-    def event(self, what: str, sentence: str) -> None:
+    def event(self, kind: str, sentence: str) -> None:
         """Report what has happened to a process of the job."""
         raise NotImplementedError
 
@@ -102,12 +102,12 @@ class TrainerThread(host.Thread):
             self.received[number], self.put_at[number] = order, host.monotonic() - lag_s
             self.change.notify()
 
-    def follow(self, given: Assignment, now: int, silent_s: float | None = None) -> None:
+    def follow(self, assignment: Assignment, now: int, silent_s: float | None = None) -> None:
         """Do what an assignment says, and go on with what of it is done already.
 
         Parameters
         ----------
-        given
+        assignment
             The assignment.
         now
             The run's clock [µs]: teams of orders that were not received hold their lanes since an earlier time.
@@ -116,20 +116,27 @@ class TrainerThread(host.Thread):
         """
         with self.change:
             if not self.received:
-                self.teams.progress, self.teams.reported = list(given.teams.progress), set(given.teams.reported)
-            for number, order in given.puts.items():
+                self.teams.progress, self.teams.reported = (
+                    list(assignment.teams.progress),
+                    set(assignment.teams.reported),
+                )
+            for number, order in assignment.puts.items():
                 if order <= self.received.get(number, 0):
                     continue
-                if number in given.teams.held:
-                    self.teams.held[number], self.received[number] = given.teams.held[number], order
-                elif number in given.teams.working:
-                    lag_s = (now - given.since[number]) / SECOND if silent_s is None else silent_s
-                    self.put(number, given.teams.working[number], lag_s, order)
-            for number in given.teams.leaving & given.teams.working.keys():
+                if number in assignment.teams.held:
+                    self.teams.held[number], self.received[number] = assignment.teams.held[number], order
+                elif number in assignment.teams.working:
+                    lag_s = (now - assignment.since[number]) / SECOND if silent_s is None else silent_s
+                    self.put(number, assignment.teams.working[number], lag_s, order)
+            for number in assignment.teams.leaving & assignment.teams.working.keys():
                 self.take(number)
-            self.replies.out = set(given.out)
-            self.site, self.clock.pace, self.clock.announced_s = given.site, given.pace, given.announced_s
-            self.replies.blame.watch = given.watch
+            self.replies.out = set(assignment.out)
+            self.site, self.clock.pace, self.clock.announced_s = (
+                assignment.site,
+                assignment.pace,
+                assignment.announced_s,
+            )
+            self.replies.blame.watch = assignment.watch
             self.change.notify()
 
     def keep_pace(self, pace: float) -> None:

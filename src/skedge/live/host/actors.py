@@ -224,11 +224,11 @@ def _here(*, detached: bool) -> dict[str, Any]:
     and those of the servers can be lost.
     """
     ray = _ray()
-    here, alive = ray.get_runtime_context().get_node_id(), [node for node in nodes() if node.alive]
+    own_node, alive = ray.get_runtime_context().get_node_id(), [node for node in nodes() if node.alive]
     of_servers = {node.id for node in alive if "server" in node.labels}
-    if detached and here in of_servers:
-        here = next((node.id for node in alive if node.id not in of_servers), here)
-    strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=detached)
+    if detached and own_node in of_servers:
+        own_node = next((node.id for node in alive if node.id not in of_servers), own_node)
+    strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(own_node, soft=detached)
     return {"scheduling_strategy": strategy}
 
 
@@ -277,8 +277,8 @@ def ready(refs: Sequence[Any], timeout_s: float | None, number: int = 1) -> tupl
         If this process has lost the cluster.
     """
     with _translated():
-        there, others = _ray().wait(list(refs), num_returns=number, timeout=timeout_s)
-    return list(there), list(others)
+        arrived, pending = _ray().wait(list(refs), num_returns=number, timeout=timeout_s)
+    return list(arrived), list(pending)
 
 
 def answer(ref: Any, timeout_s: float | None = None) -> Any:
@@ -324,8 +324,8 @@ def call_error(error: Exception) -> CallError:
     if isinstance(error, exceptions.GetTimeoutError):
         return LateError(str(error))
     kind = GoneError if isinstance(error, exceptions.ObjectLostError) else LostError
-    what = str(error).partition("\n")[0]  # Ray adds advice and listings of processes
-    return kind(f"{type(error).__name__}: {what}")
+    message = str(error).partition("\n")[0]  # Ray adds advice and listings of processes
+    return kind(f"{type(error).__name__}: {message}")
 
 
 @contextmanager

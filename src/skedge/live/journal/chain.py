@@ -31,9 +31,9 @@ class DamagedError(StateError):
         What is wrong with it.
     """
 
-    def __init__(self, number: int, why: str) -> None:
-        super().__init__(f"entry {number} {why}")
-        self.number, self.why = number, why
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(f"entry {number} {reason}")
+        self.number, self.why = number, reason
 
 
 class Entry(NamedTuple):

@@ -77,6 +77,6 @@ def last_written(file: Path) -> LastEntry | None:
 
 def _identity(file: Path) -> tuple[int, int] | None:
     with suppress(OSError):
-        found = os.stat(file)
-        return found.st_dev, found.st_ino
+        status = os.stat(file)
+        return status.st_dev, status.st_ino
     return None

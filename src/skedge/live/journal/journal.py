@@ -52,11 +52,11 @@ _BEGINS = "Resumed"
 
 
 class NoRunError(InputError):
-    """A database has no run to continue; `others`: it has other runs."""
+    """A database has no run to continue; `has_others`: it has other runs."""
 
-    def __init__(self, *, others: bool) -> None:
+    def __init__(self, *, has_others: bool) -> None:
         super().__init__("the journal has no run to continue")
-        self.others = others
+        self.has_others = has_others
 
 
 class UnreachableError(InputError):
@@ -88,10 +88,10 @@ class StoredEntries:
         DamagedError
             If one is missing or damaged.
         """
-        found = list(checked(self._stored(first, end), first, self.before(first)))
-        if len(found) < end - first:
-            raise DamagedError(first + len(found), MISSING)
-        return found
+        entries = list(checked(self._stored(first, end), first, self.before(first)))
+        if len(entries) < end - first:
+            raise DamagedError(first + len(entries), MISSING)
+        return entries
 
     def before(self, first: int) -> int:
         """The checksum that entry `first` continues."""
@@ -113,12 +113,12 @@ class StoredEntries:
         """The number of the oldest entry there, and the entries from it on with numbers in [first, end)."""
         rows, oldest = list[Entry](), first
         try:
-            with self.transaction() as at:
-                oldest = at.execute(oldest_of(self.run)).scalar_one()
+            with self.transaction() as connection:
+                oldest = connection.execute(oldest_of(self.run)).scalar_one()
                 if oldest is None:
                     return None, []
-                which = (ENTRIES.c.number >= max(oldest, first)) & (ENTRIES.c.number < end)
-                for row in at.execute(of_run(self.run, which)):
+                condition = (ENTRIES.c.number >= max(oldest, first)) & (ENTRIES.c.number < end)
+                for row in connection.execute(of_run(self.run, condition)):
                     rows.append(Entry(*row))
         except sql.exc.DBAPIError as error:
             if not is_damaged(error):
@@ -135,8 +135,8 @@ class StoredEntries:
             If the database is damaged; it names the first entry that cannot be read.
         """
         try:
-            with self.transaction() as at:
-                return [Entry(*row) for row in at.execute(query)]
+            with self.transaction() as connection:
+                return [Entry(*row) for row in connection.execute(query)]
         except sql.exc.DBAPIError as error:
             if not is_damaged(error):
                 raise
@@ -145,8 +145,8 @@ class StoredEntries:
 
     def input_before(self, number: int) -> Entry | None:
         """The last input before entry `number`; None if there is none."""
-        which = (ENTRIES.c.kind == INPUT) & (ENTRIES.c.number < number)
-        rows = self._rows(of_run(self.run, which).order_by(None).order_by(ENTRIES.c.number.desc()).limit(1))
+        condition = (ENTRIES.c.kind == INPUT) & (ENTRIES.c.number < number)
+        rows = self._rows(of_run(self.run, condition).order_by(None).order_by(ENTRIES.c.number.desc()).limit(1))
         if rows:
             return rows[0]
         return next((entry for entry in reversed(self.entries(0, number)) if entry.kind == INPUT), None)
@@ -162,7 +162,7 @@ class SqlJournal(StoredEntries):
     about
         What defines the run (scenario, policy, seed, versions), as JSON. None: continue the newest run of the
         database.
-    of
+    run_id
         Without `about`: the id in the `about` of the run to continue, if the database has runs of several states.
     reading
         True: nothing is written, as another controller may be writing.
@@ -202,7 +202,7 @@ class SqlJournal(StoredEntries):
     InputError
         If the database cannot be opened, its tables are of a version that cannot be used, or there is no run to
         continue (:class:`NoRunError`).
-    AwayError
+    UnreachableError
         If the database cannot be reached now.
     StateError
         If the database is damaged, or lacks entries that were written.
@@ -213,7 +213,7 @@ class SqlJournal(StoredEntries):
         url: str,
         about: dict[str, Any] | None = None,
         *,
-        of: str | None = None,
+        run_id: str | None = None,
         reading: bool = False,
         complete: bool = True,
     ) -> None:
@@ -226,10 +226,10 @@ class SqlJournal(StoredEntries):
             self.engine = connected(url)
             file = self.engine.url.database if self.engine.dialect.name == "sqlite" else None
             tip = last_written(Path(file)) if file else None
-            with self.transaction() as at:
-                (check_version if reading else create_tables)(at)
-            with self.transaction() as at:
-                self.run, self.about = _new(at, about) if about is not None else _newest(at, of)
+            with self.transaction() as connection:
+                (check_version if reading else create_tables)(connection)
+            with self.transaction() as connection:
+                self.run, self.about = _new(connection, about) if about is not None else _newest(connection, run_id)
         except (sql.exc.SQLAlchemyError, VersionError, ValueError, TypeError) as error:
             raise _unopened(url, error) from error
         self.archive = JournalArchive(Path(file).with_suffix(ARCHIVE), self.run) if file else None
@@ -280,15 +280,17 @@ class SqlJournal(StoredEntries):
         DamagedError
             If one of them is damaged.
         """
-        with self.transaction() as at:
-            oldest = at.execute(oldest_of(self.run)).scalar_one()
+        with self.transaction() as connection:
+            oldest = connection.execute(oldest_of(self.run)).scalar_one()
         if self.archive is None or oldest is None or oldest >= end:
             return
         self.archive.add(self.entries(oldest, end))
         for low in range(oldest, end, _AT_ONCE):
-            some = (ENTRIES.c.number >= low) & (ENTRIES.c.number < min(low + _AT_ONCE, end))
-            with self.transaction() as at:
-                at.execute(ENTRIES.delete().where((ENTRIES.c.run == self.run) & some & (ENTRIES.c.kind != ASIDE)))
+            batch = (ENTRIES.c.number >= low) & (ENTRIES.c.number < min(low + _AT_ONCE, end))
+            with self.transaction() as connection:
+                connection.execute(
+                    ENTRIES.delete().where((ENTRIES.c.run == self.run) & batch & (ENTRIES.c.kind != ASIDE))
+                )
 
     # -- writing -------------------------------------------------------------------------------------------------
 
@@ -307,7 +309,7 @@ class SqlJournal(StoredEntries):
         entry = Entry(self.number, time, kind, json.dumps(content))
         entry = entry._replace(checksum=entry.after(self.checksum))
         tries = 0
-        while not self._committed(entry, again=tries > 0):
+        while not self._committed(entry, is_retry=tries > 0):
             tries += 1
             pause()
         while self._is_gone():  # what was committed to a file that is gone is not kept
@@ -318,14 +320,14 @@ class SqlJournal(StoredEntries):
         if self.place is not None:
             self.place.note(LastEntry(self.run, entry.number, entry.checksum))
 
-    def _committed(self, entry: Entry, *, again: bool) -> bool:
+    def _committed(self, entry: Entry, *, is_retry: bool) -> bool:
         """Commit an entry; False, and why in `blocked`, if that is not possible now.
 
         Parameters
         ----------
         entry
             What is committed.
-        again
+        is_retry
             True after a try of which the outcome is not known: it may be in the database already.
         """
         if self._is_gone():
@@ -334,26 +336,26 @@ class SqlJournal(StoredEntries):
             self._insert(entry)
         except sql.exc.IntegrityError as error:
             present = self._present(entry.number)
-            if not (again and present[:1] == [entry]):
+            if not (is_retry and present[:1] == [entry]):
                 raise _overtaken(entry.number, present) from error
         except sql.exc.DBAPIError as error:
-            why = hindered(error)
-            if not why:
+            reason = hindered(error)
+            if not reason:
                 raise
-            self.blocked = f"the journal cannot be written: {why}"
+            self.blocked = f"the journal cannot be written: {reason}"
             return False
         return True
 
     def _insert(self, entry: Entry) -> None:
-        with self.transaction() as at:
-            at.execute(ENTRIES.insert(), {"run": self.run, **entry._asdict()})
+        with self.transaction() as connection:
+            connection.execute(ENTRIES.insert(), {"run": self.run, **entry._asdict()})
 
     def _is_gone(self) -> bool:
         """Whether the journal's file is gone; `blocked` then says so."""
-        why = "" if self.place is None else self.place.gone()
-        if why:
-            self.blocked = f"the journal cannot be written: {why}"
-        return bool(why)
+        reason = "" if self.place is None else self.place.gone()
+        if reason:
+            self.blocked = f"the journal cannot be written: {reason}"
+        return bool(reason)
 
     def _present(self, first: int) -> list[Entry]:
         """The entries from number `first` on that are in the database, whoever wrote them."""
@@ -392,8 +394,8 @@ class SqlJournal(StoredEntries):
 
     def wrong(self) -> str:
         """Why what is written now might not be kept; empty if it is."""
-        gone = "" if self.place is None else self.place.gone()
-        return self.blocked or self.damage or self.unsound or gone
+        missing = "" if self.place is None else self.place.gone()
+        return self.blocked or self.damage or self.unsound or missing
 
     def close(self) -> None:
         """Close the connections to the database."""
@@ -446,14 +448,14 @@ def _plain(value: Any) -> Any:
     return encode(value) if is_dataclass(value) else value
 
 
-def _new(at: sql.Connection, about: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    made = at.execute(RUNS.insert().returning(RUNS.c.id), {"about": about})
-    return int(made.scalar_one()), about
+def _new(connection: sql.Connection, about: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    row = connection.execute(RUNS.insert().returning(RUNS.c.id), {"about": about})
+    return int(row.scalar_one()), about
 
 
-def _newest(at: sql.Connection, of: str | None) -> tuple[int, dict[str, Any]]:
-    runs = [(int(run), dict(about)) for run, about in at.execute(sql.select(RUNS).order_by(RUNS.c.id.desc()))]
+def _newest(connection: sql.Connection, run_id: str | None) -> tuple[int, dict[str, Any]]:
+    runs = [(int(run), dict(about)) for run, about in connection.execute(sql.select(RUNS).order_by(RUNS.c.id.desc()))]
     for number, about in runs:
-        if of is None or about.get("id") == of:
+        if run_id is None or about.get("id") == run_id:
             return number, about
-    raise NoRunError(others=bool(runs))
+    raise NoRunError(has_others=bool(runs))

@@ -30,5 +30,5 @@ def put_aside(journal: SqlJournal, job: str) -> None:
         if place in content["event"]["arrived"]:
             raise InputError(f"job {job!r}: has been taken in; `skedge cancel {job}` ends it")
     own = (ENTRIES.c.run == journal.run) & (ENTRIES.c.number == jobs[place][0])
-    with journal.transaction() as at:
-        at.execute(ENTRIES.update().where(own).values(kind=ASIDE))
+    with journal.transaction() as connection:
+        connection.execute(ENTRIES.update().where(own).values(kind=ASIDE))

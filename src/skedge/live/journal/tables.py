@@ -42,9 +42,9 @@ _HINDERED = {
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
-def of_run(run: int, which: Any) -> Any:
+def of_run(run: int, condition: Any) -> Any:
     """The entries of a run, in order."""
-    return sql.select(*COLUMNS).where((ENTRIES.c.run == run) & which).order_by(ENTRIES.c.number)
+    return sql.select(*COLUMNS).where((ENTRIES.c.run == run) & condition).order_by(ENTRIES.c.number)
 
 
 def oldest_of(run: int) -> Any:
@@ -70,8 +70,8 @@ def hindered(error: sql.exc.DBAPIError) -> str:
 
 def is_damaged(error: BaseException) -> bool:
     """Whether a database says that its file is damaged."""
-    of = getattr(error, "orig", None)
-    code, state = getattr(of, "sqlite_errorcode", None), getattr(of, "sqlstate", None)
+    original = getattr(error, "orig", None)
+    code, state = getattr(original, "sqlite_errorcode", None), getattr(original, "sqlstate", None)
     return (code is not None and code & 0xFF in _DAMAGED) or state in ("XX001", "XX002")
 
 

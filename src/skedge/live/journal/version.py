@@ -19,7 +19,7 @@ class VersionError(InputError):
     """The tables of a journal are of a version that cannot be used."""
 
 
-def create_tables(at: sql.Connection) -> None:
+def create_tables(connection: sql.Connection) -> None:
     """Create the tables of a new database; check the version of another.
 
     Raises
@@ -27,15 +27,15 @@ def create_tables(at: sql.Connection) -> None:
     VersionError
         If its tables are of another version, or state none.
     """
-    if at.dialect.name == "sqlite":  # which would commit each table on its own
-        at.exec_driver_sql("BEGIN IMMEDIATE")
-    if version_of(at) is None and not sql.inspect(at).has_table(RUNS.name):
-        META.create_all(at)
-        at.execute(VERSIONS.insert(), {"version": VERSION})
-    check_version(at)
+    if connection.dialect.name == "sqlite":  # which would commit each table on its own
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    if version_of(connection) is None and not sql.inspect(connection).has_table(RUNS.name):
+        META.create_all(connection)
+        connection.execute(VERSIONS.insert(), {"version": VERSION})
+    check_version(connection)
 
 
-def check_version(at: sql.Connection) -> None:
+def check_version(connection: sql.Connection) -> None:
     """Check the version of a database, without a change to it.
 
     Raises
@@ -43,7 +43,7 @@ def check_version(at: sql.Connection) -> None:
     VersionError
         If its tables are of another version, or state none.
     """
-    version = version_of(at)
+    version = version_of(connection)
     if version != VERSION:
         stated = "state no version" if version is None else f"are of version {version}"
         raise VersionError(
@@ -51,9 +51,9 @@ def check_version(at: sql.Connection) -> None:
         )
 
 
-def version_of(at: sql.Connection) -> int | None:
+def version_of(connection: sql.Connection) -> int | None:
     """The version that a database states; None if it states none."""
-    if not sql.inspect(at).has_table(VERSIONS.name):
+    if not sql.inspect(connection).has_table(VERSIONS.name):
         return None
-    version: int | None = at.execute(sql.select(sql.func.max(VERSIONS.c.version))).scalar_one()
+    version: int | None = connection.execute(sql.select(sql.func.max(VERSIONS.c.version))).scalar_one()
     return version

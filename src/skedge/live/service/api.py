@@ -106,11 +106,11 @@ def make_api(service: Service, token: str) -> FastAPI:
         return _told_of_keys(idempotency_key, lambda: service.resubmit(job, idempotency_key))
 
     def logs(job: str, since: Since = 0, worker: str = "") -> PlainTextResponse:
-        found = tenant_view_of(service).log(job, worker, since)
-        return PlainTextResponse(found.text, headers={NEXT: str(found.next)})
+        piece = tenant_view_of(service).log(job, worker, since)
+        return PlainTextResponse(piece.text, headers={NEXT: str(piece.next)})
 
     def record() -> FileResponse:
-        file, remove = shown.archive()
+        file, remove = page_data.archive()
         return FileResponse(
             file, media_type="application/zip", filename="record.zip", background=BackgroundTask(remove)
         )
@@ -132,11 +132,11 @@ def make_api(service: Service, token: str) -> FastAPI:
         service.submissions.keep_code(name, code)
 
     audit = Audit(service.folder / AUDIT, lambda: f"token:{who.get().name}")
-    shown = PageData(service)
+    page_data = PageData(service)
     api = FastAPI(title="skedge", docs_url=None, redoc_url=None, openapi_url=f"{V1}/openapi.json")
     limits = service.limits
     api.add_middleware(
-        Guard, tokens=Tokens(service.folder, token), most=int(limits.body_mb * 1e6), rate=limits.per_minute
+        Guard, tokens=Tokens(service.folder, token), max_bytes=int(limits.body_mb * 1e6), rate=limits.per_minute
     )
     routes: tuple[tuple[str, str, Callable[..., Any]], ...] = (
         ("GET", "/health", lambda: tenant_view_of(service).health()),
@@ -160,7 +160,7 @@ def make_api(service: Service, token: str) -> FastAPI:
     api.add_api_route(f"{V1}/record", record, response_class=FileResponse)
     api.add_api_route(f"{V1}/metrics", lambda: tenant_view_of(service).metrics(), response_class=PlainTextResponse)
     api.add_api_route(f"{V1}/events/stream", stream, include_in_schema=False)  # it has no end, which OpenAPI cannot say
-    add_page(api, shown, V1)
+    add_page(api, page_data, V1)
     api.add_exception_handler(InputError, _refused)
     api.add_exception_handler(RequestValidationError, _malformed)
     api.add_exception_handler(HTTPException, _no_such)

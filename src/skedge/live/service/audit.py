@@ -26,46 +26,46 @@ class Audit:
     ----------
     path
         File of the log, a line of JSON for each entry.
-    who
+    requester
         Returns who asks now: ``token:`` and the token's name, or ``user:`` and the name of a local user.
     """
 
-    def __init__(self, path: Path, who: Callable[[], str]) -> None:
-        self.path, self.who = path, who
+    def __init__(self, path: Path, requester: Callable[[], str]) -> None:
+        self.path, self.who = path, requester
 
-    def note(self, what: str, of: Mapping[str, Any], outcome: Any) -> None:
+    def note(self, action: str, arguments: Mapping[str, Any], outcome: Any) -> None:
         """Write an entry; if the disk is full it is dropped, and only the journal records the request."""
         entry = {
             "time": host.strftime("%Y-%m-%dT%H:%M:%S%z"),
             "who": self.who(),
-            "what": what,
-            "of": {name: str(value)[:_LONGEST] for name, value in of.items()},
+            "what": action,
+            "of": {name: str(value)[:_LONGEST] for name, value in arguments.items()},
             "outcome": str(outcome)[:_LONGEST],
         }
         with suppress(OSError):
             # one write: lines of several threads do not mix
             append(self.path, (json.dumps(entry) + "\n").encode(), PRIVATE)
 
-    def of(self, what: str, act: Callable[..., Any]) -> Callable[..., Any]:
+    def of(self, action: str, act: Callable[..., Any]) -> Callable[..., Any]:
         """`act`, wrapped to write an entry for each call: its result, or why it was refused."""
 
         @functools.wraps(act)
-        def noted(**given: Any) -> Any:
+        def noted(**arguments: Any) -> Any:
             try:
-                found = act(**given)
+                outcome = act(**arguments)
             except InputError as error:
-                self.note(what, _told(given), f"refused: {error}")
+                self.note(action, _told(arguments), f"refused: {error}")
                 raise
-            self.note(what, _told(given), "done" if found is None else found)
-            return found
+            self.note(action, _told(arguments), "done" if outcome is None else outcome)
+            return outcome
 
         return noted
 
 
-def _told(given: Mapping[str, Any]) -> dict[str, Any]:
+def _told(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a call as they appear in an entry."""
-    spec = given.get("spec", {})
+    spec = arguments.get("spec", {})
     train = spec.get("train")
     of_spec = {"spec": spec["name"]} if "name" in spec else {}
     of_train = {name: train[name] for name in ("factory", "code") if name in train} if isinstance(train, dict) else {}
-    return {**{name: value for name, value in given.items() if name not in ("spec", "code")}, **of_spec, **of_train}
+    return {**{name: value for name, value in arguments.items() if name not in ("spec", "code")}, **of_spec, **of_train}

@@ -36,10 +36,10 @@ def copy_state(state: Path, settings: Settings, target: Path) -> None:
     InputError
         If it holds no state, or its journal or checkpoints are elsewhere.
     """
-    for what, url in (("journal", settings.journal), ("checkpoints", settings.checkpoints)):
+    for part, url in (("journal", settings.journal), ("checkpoints", settings.checkpoints)):
         if url is not None:
             raise InputError(
-                f"{state}: its {what} are kept elsewhere, by URL (`skedge up --{what}`); back them up there: the "
+                f"{state}: its {part} are kept elsewhere, by URL (`skedge up --{part}`); back them up there: the "
                 "journal first, then the checkpoints, then this folder"
             )
     if not (state / JOURNAL).exists():
@@ -54,8 +54,8 @@ def copy_state(state: Path, settings: Settings, target: Path) -> None:
 
 
 def _copy_journal(state: Path, target: Path) -> None:
-    with closing(sqlite3.connect(state / JOURNAL)) as kept, closing(sqlite3.connect(target / JOURNAL)) as copy:
-        kept.backup(copy)
+    with closing(sqlite3.connect(state / JOURNAL)) as source, closing(sqlite3.connect(target / JOURNAL)) as copy:
+        source.backup(copy)
 
 
 def _copy_folder(source: Path, target: Path) -> None:

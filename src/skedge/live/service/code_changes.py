@@ -35,8 +35,8 @@ def _known(service: Service, name: str) -> tuple[dict[str, Any], dict[str, Any] 
 
 
 def _code(service: Service, job: int) -> dict[str, Any]:
-    sent = service.submissions.code_of(service.kernel.scenario.jobs.ids[job])
-    return {"sha256": sent or service.world.facts.modules.get(job), "shipped": sent is not None}
+    shipped = service.submissions.code_of(service.kernel.scenario.jobs.ids[job])
+    return {"sha256": shipped or service.world.facts.modules.get(job), "shipped": shipped is not None}
 
 
 def _tenant(service: Service, job: int) -> str | None:

@@ -63,9 +63,9 @@ def control(state: Path) -> int:
     settings = read_settings(state)
     scenario = load_cluster_file(state / CLUSTER)
 
-    def say(what: str) -> None:
+    def say(step: str) -> None:
         with suppress(OSError):  # a full disk costs only the message
-            write_aside(state / STARTING, what)
+            write_aside(state / STARTING, step)
 
     say("opening the journal")
     listening = _listen(settings.host, settings.port)
@@ -89,20 +89,20 @@ def control(state: Path) -> int:
             say=say,
             hosting=Hosting(embedded, settings.actors_of(state), settings.limits.watch(), settings.jobs_of(state)),
         )
-        ended = False
+        is_over = False
         try:
             service = Service(scenario, settings.policy, state, engine, journal, settings.limits, state / SNAPSHOT)
-            beside = Snapshots(state, journal), StateWatch(state, journal)
-            for thread in beside:
+            threads = Snapshots(state, journal), StateWatch(state, journal)
+            for thread in threads:
                 thread.start()
             try:
                 _serve(service, settings, state, listening, say)
-                ended = True
+                is_over = True
             finally:
-                for thread in beside:
+                for thread in threads:
                     thread.ended.set()
         finally:
-            (engine.stop if ended else engine.leave)()
+            (engine.stop if is_over else engine.leave)()
     finally:
         journal.close()
     return 0
@@ -125,9 +125,9 @@ def _embedded_address(state: Path) -> str:
     """Address of the service's embedded Ray cluster; waits until its host has started it."""
     deadline = time.monotonic() + _CLUSTER_S
     while time.monotonic() < deadline:
-        found = found_in(state)
-        if found is not None and found.address and machine.runs(found.host):
-            return found.address
+        cluster = found_in(state)
+        if cluster is not None and cluster.address and machine.runs(cluster.host):
+            return cluster.address
         time.sleep(0.05)
     raise SkedgeError(f"Ray has not started within {_CLUSTER_S:g} s")
 
@@ -167,32 +167,34 @@ def _serve(
     scheme = "http" if settings.tls_cert is None else "https"
     url = f"{scheme}://{settings.host}:{port}{V1}"
     address = {"url": url, "token": token, "pid": os.getpid(), "certificate": settings.tls_cert, "socket": SOCKET}
-    ready = threading.Event()
+    ready_event = threading.Event()
 
     def tell(*, is_ready: bool) -> None:
         write_aside(state / ADDRESS, json.dumps({**address, "ready": is_ready}) + "\n")
 
     def begin() -> None:
-        ready.set()
+        ready_event.set()
         tell(is_ready=True)
 
     tell(is_ready=False)
     service.world.inbox.waiting.put(begin)  # which is read when the journal has been taken in again
-    threading.Thread(target=_tell_progress, args=(service.journal, ready, say), name="progress", daemon=True).start()
+    threading.Thread(
+        target=_tell_progress, args=(service.journal, ready_event, say), name="progress", daemon=True
+    ).start()
     try:
         with tracking(service, settings.track, settings.id):
             service.run()
     finally:
-        ready.set()
+        ready_event.set()
         for name in (ADDRESS, SOCKET):
             remove(state / name)
         for server in servers:
             server.end()
 
 
-def _tell_progress(journal: SqlJournal, ready: threading.Event, say: Callable[[str], None]) -> None:
+def _tell_progress(journal: SqlJournal, ready_event: threading.Event, say: Callable[[str], None]) -> None:
     """Tell how much of the journal is left, until the controller is ready."""
-    while not ready.wait(_TELL_S):
+    while not ready_event.wait(_TELL_S):
         say(f"taking the journal in again, {len(journal.inputs)} inputs are left")
 
 

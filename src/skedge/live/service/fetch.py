@@ -58,16 +58,18 @@ def fetch(url: str, job: str, folder: Path) -> FetchedParameters:
     saved = Checkpoints(url).read(job)
     if saved is None:
         raise InputError(f"job {job!r}: has no whole checkpoint at {url}; one is written after its first mini-batches")
-    kept = torch.load(io.BytesIO(saved), weights_only=True)
+    checkpoint = torch.load(io.BytesIO(saved), weights_only=True)
     buffer = io.BytesIO()
-    torch.save(kept["model"], buffer)
+    torch.save(checkpoint["model"], buffer)
     content, path = buffer.getvalue(), folder / f"{job}.pt"
-    progress = [int(done) for done in kept["progress"]]
-    found = FetchedParameters(job, str(path), hashlib.sha256(content).hexdigest(), int(kept["version"]), progress)
+    progress = [int(count) for count in checkpoint["progress"]]
+    fetched = FetchedParameters(
+        job, str(path), hashlib.sha256(content).hexdigest(), int(checkpoint["version"]), progress
+    )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(path, content)
-        write_whole(path.with_suffix(".json"), (json.dumps(asdict(found), indent=2) + "\n").encode())
+        write_whole(path.with_suffix(".json"), (json.dumps(asdict(fetched), indent=2) + "\n").encode())
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from error
-    return found
+    return fetched

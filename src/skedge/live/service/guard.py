@@ -24,7 +24,7 @@ class Guard:
     """ASGI middleware.
 
     A request without a known token is answered with 401, one whose token has too small a role with 403, and one above
-    `rate` with 429; their bodies are not read. A body above `most` is answered with 413, and the rest of it is not
+    `rate` with 429; their bodies are not read. A body above `max_bytes` is answered with 413, and the rest of it is not
     read.
 
     Parameters
@@ -33,14 +33,14 @@ class Guard:
         The ASGI application that answers accepted requests.
     tokens
         The tokens that are accepted.
-    most
+    max_bytes
         Largest body of a request [bytes].
     rate
         Most requests with the same token [1/min].
     """
 
-    def __init__(self, app: Any, tokens: Tokens, most: int, rate: int) -> None:
-        self.app, self.tokens, self.most = app, tokens, most
+    def __init__(self, app: Any, tokens: Tokens, max_bytes: int, rate: int) -> None:
+        self.app, self.tokens, self.most = app, tokens, max_bytes
         self.rate, self.counted = RateLimitItemPerMinute(rate), FixedWindowRateLimiter(MemoryStorage())
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -79,9 +79,9 @@ class Guard:
 
     async def _body(self, headers: dict[bytes, bytes], receive: Any) -> bytes | None:
         """The whole body; None if it is too large."""
-        said = headers.get(b"content-length", b"0")
+        stated = headers.get(b"content-length", b"0")
         # refused by what it says, before a byte of it is read; what comes is counted all the same
-        if not said.isdigit() or int(said) > self.most:
+        if not stated.isdigit() or int(stated) > self.most:
             return None
         parts, size = list[bytes](), 0
         while True:

@@ -113,7 +113,7 @@ def _opened(state: Path, settings: Settings) -> SqlJournal:
     url = settings.journal or f"sqlite:///{state / JOURNAL}"
     if settings.journal is None and not (state / JOURNAL).exists():
         raise StateError(f"{state}: its journal, {JOURNAL}, is missing")
-    return SqlJournal(url, of=settings.id, reading=True, complete=False)
+    return SqlJournal(url, run_id=settings.id, reading=True, complete=False)
 
 
 def _written(journal: SqlJournal, state: Path, settings: Settings) -> int:
@@ -166,7 +166,7 @@ def repair(state: Path) -> Cut:
     if not sound:
         raise StateError(f"{state}: {bad}, and no entry before it is sound; restore a backup")
     end = first + len(sound)
-    jobs = sorted({*_submitted(chain.from_iterable(of for number, of in stored.items() if number >= end))})
+    jobs = sorted({*_submitted(chain.from_iterable(versions for number, versions in stored.items() if number >= end))})
     left = [*(stored[number][0] for number in sorted(stored) if number < first), *sound]
     aside = _cut(state, journal, left, end)
     checkpoints = Checkpoints(settings.checkpoints_of(state))
@@ -194,25 +194,26 @@ def _archived(journal: SqlJournal, end: int = MOST) -> Iterator[Entry]:
 
 def _in_database(file: Path, run: int) -> list[Entry]:
     """The entries of a damaged database that can be read; some perhaps in two versions."""
-    found = list[Entry]()
-    with closing(sqlite3.connect(file)) as at:
-        at.text_factory = lambda stored: stored.decode(errors="surrogateescape")
-        for how in _READS:
+    entries = list[Entry]()
+    with closing(sqlite3.connect(file)) as connection:
+        connection.text_factory = lambda stored: stored.decode(errors="surrogateescape")
+        for hint in _READS:
             with suppress(sqlite3.DatabaseError):
-                for row in at.execute(f"SELECT {_COLUMNS} FROM entries {how} WHERE run = ? ORDER BY rowid", (run,)):  # noqa: S608 - of ours
-                    found.append(Entry(*row))
-    return [entry for entry in found if isinstance(entry.number, int)]
+                query = f"SELECT {_COLUMNS} FROM entries {hint} WHERE run = ? ORDER BY rowid"  # noqa: S608 - of ours
+                for row in connection.execute(query, (run,)):
+                    entries.append(Entry(*row))
+    return [entry for entry in entries if isinstance(entry.number, int)]
 
 
 def _sound(stored: Mapping[int, list[Entry]], first: int, before: int, end: int) -> list[Entry]:
     """The entries from `first` on up to the first of which no version continues those before."""
     sound = list[Entry]()
     for number in range(first, end):
-        whole = next((entry for entry in stored.get(number, ()) if entry.checksum == entry.after(before)), None)
-        if whole is None:
+        valid = next((entry for entry in stored.get(number, ()) if entry.checksum == entry.after(before)), None)
+        if valid is None:
             break
-        sound.append(whole)
-        before = whole.checksum
+        sound.append(valid)
+        before = valid.checksum
     return sound
 
 
@@ -268,11 +269,11 @@ def _write_database(file: Path, journal: SqlJournal, entries: list[Entry]) -> No
     """Write a journal's database anew."""
     file.unlink(missing_ok=True)
     engine = connected(f"sqlite:///{file}")
-    with engine.begin() as at:
-        create_tables(at)
-    with engine.begin() as at:
-        at.execute(RUNS.insert(), {"id": journal.run, "about": journal.about})
-        at.execute(ENTRIES.insert(), [{"run": journal.run, **entry._asdict()} for entry in entries])
+    with engine.begin() as connection:
+        create_tables(connection)
+    with engine.begin() as connection:
+        connection.execute(RUNS.insert(), {"id": journal.run, "about": journal.about})
+        connection.execute(ENTRIES.insert(), [{"run": journal.run, **entry._asdict()} for entry in entries])
     engine.dispose()
     flush(file)
 
@@ -286,7 +287,7 @@ def _set_aside_jobs(checkpoints: Checkpoints, jobs: Iterable[str], aside: Path) 
 
 def _outnumber(state: Path, settings: Settings, time: int) -> None:
     """Let the next controller have a higher number than those that were cut off: checkpoints are ordered by it."""
-    with closing(SqlJournal(f"sqlite:///{state / JOURNAL}", of=settings.id)) as journal:
-        begun = sum(content["is"] == Resumed.__name__ for _, content in journal.inputs)
-        for _ in range(Checkpoints(settings.checkpoints_of(state)).controllers() - begun):
+    with closing(SqlJournal(f"sqlite:///{state / JOURNAL}", run_id=settings.id)) as journal:
+        resumed = sum(content["is"] == Resumed.__name__ for _, content in journal.inputs)
+        for _ in range(Checkpoints(settings.checkpoints_of(state)).controllers() - resumed):
             journal.take(time, to_json(Resumed()))

@@ -59,20 +59,20 @@ class PageData:
         InputError
             If there is no job of that name.
         """
-        found = self._sight.describe(job)
+        description = self._sight.describe(job)
         names = ("what", "time_s", "detail")
         timeline = [
-            {"until_s": None, "server": None, **{name: row[name] for name in names}} for row in found["history"]
+            {"until_s": None, "server": None, **{name: row[name] for name in names}} for row in description["history"]
         ]
         return {
-            "job": found["job"],
-            "verb": found["state"],
-            "time_s": found["now_s"],
-            "reason": found["message"],
+            "job": description["job"],
+            "verb": description["state"],
+            "time_s": description["now_s"],
+            "reason": description["message"],
             "terms": None,
             "later_s": [],
             "timeline": timeline,
-            "help": found["help"],
+            "help": description["help"],
         }
 
     def training(self, job: str) -> dict[str, Any]:
@@ -85,8 +85,8 @@ class PageData:
         """
         self._sight.check(job)
         scenario, schedule = self._seen()
-        found = self.service.ask(lambda: self._measured(job))
-        return training(scenario, schedule, job, found)
+        measured = self.service.ask(lambda: self._measured(job))
+        return training(scenario, schedule, job, measured)
 
     def _measured(self, job: str) -> Mapping[str, Any]:
         return self.service.world.trainers.result(self.service.number_of(job))
@@ -121,10 +121,10 @@ class PageData:
         """The scenario and the record so far, made by the controller's thread and no oftener than it can afford."""
         with self._lock:
             if host.monotonic() >= self._again:
-                began = host.monotonic()
+                start = host.monotonic()
                 self._made = self.service.ask(self._made_now)
-                ended = host.monotonic()
-                self._again = ended + (ended - began) / _SHARE
+                end = host.monotonic()
+                self._again = end + (end - start) / _SHARE
             return self._made
 
     def _made_now(self) -> tuple[Scenario, Schedule]:
@@ -132,7 +132,7 @@ class PageData:
         return run.scenario, run.schedule
 
 
-def add_page(api: FastAPI, shown: PageData, below: str) -> None:
+def add_page(api: FastAPI, page_data: PageData, below: str) -> None:
     """Add the page and its questions to the application, the questions at paths that begin with `below`."""
 
     def index() -> Response:
@@ -143,16 +143,16 @@ def add_page(api: FastAPI, shown: PageData, below: str) -> None:
 
     api.add_api_route("/", index, include_in_schema=False)
     api.add_api_route("/view/{name}", page_part, include_in_schema=False)
-    api.add_api_route(f"{below}/view", shown.overview)
-    api.add_api_route(f"{below}/view/lanes", shown.lanes)
-    api.add_api_route(f"{below}/view/map", shown.map)
-    api.add_api_route(f"{below}/view/jobs/{{job}}", shown.why)
-    api.add_api_route(f"{below}/view/training/{{job}}", shown.training)
+    api.add_api_route(f"{below}/view", page_data.overview)
+    api.add_api_route(f"{below}/view/lanes", page_data.lanes)
+    api.add_api_route(f"{below}/view/map", page_data.map)
+    api.add_api_route(f"{below}/view/jobs/{{job}}", page_data.why)
+    api.add_api_route(f"{below}/view/training/{{job}}", page_data.training)
 
 
 def _file(name: str) -> Response:
-    found = page_file(name)
-    if found is None:
+    file = page_file(name)
+    if file is None:
         raise HTTPException(404, "the page has no such file")
-    kind, text = found
+    kind, text = file
     return Response(text, media_type=kind, headers=HEADERS)

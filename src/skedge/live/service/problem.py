@@ -8,7 +8,7 @@ from typing import Any
 from fastapi.responses import JSONResponse
 
 
-def problem(status: int, detail: str, headers: dict[str, str] | None = None, **more: Any) -> JSONResponse:
+def problem(status: int, detail: str, headers: dict[str, str] | None = None, **fields: Any) -> JSONResponse:
     """An answer that says what is wrong.
 
     Parameters
@@ -19,8 +19,8 @@ def problem(status: int, detail: str, headers: dict[str, str] | None = None, **m
         What is wrong, in one sentence, or one per line.
     headers
         Further headers; None: no others.
-    more
+    fields
         Further fields of the content, beside those of RFC 9457.
     """
-    content = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail, **more}
+    content = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail, **fields}
     return JSONResponse(content, status, headers, media_type="application/problem+json")

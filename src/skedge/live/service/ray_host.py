@@ -29,14 +29,14 @@ _LOOK_S = 0.5
 def host(state: Path) -> int:
     """Keep the embedded cluster of a state up; returns the exit status."""
     settings, cluster = read_settings(state), load_cluster_file(state / CLUSTER).cluster
-    ended, supervisor = threading.Event(), machine.getppid()
+    is_over, supervisor = threading.Event(), machine.getppid()
 
-    def say(what: str) -> None:
+    def say(step: str) -> None:
         with suppress(OSError):  # a full disk costs only the message
-            write_aside(state / STARTING, what)
+            write_aside(state / STARTING, step)
 
     def end(_signal: int, _frame: FrameType | None) -> None:
-        ended.set()
+        is_over.set()
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the supervisor, which ends this process last
     up = EmbeddedCluster(cluster, state, Gpus(settings.device, cluster, embedded=True), say)
@@ -45,12 +45,12 @@ def host(state: Path) -> int:
         up.start_servers()
         # not earlier: a signal ends a start at once
         signal.signal(signal.SIGTERM, end)
-        while up.head_is_up() and not ended.wait(_LOOK_S):
+        while up.head_is_up() and not is_over.wait(_LOOK_S):
             if machine.getppid() != supervisor and not _has_controller(state):
                 break
     finally:
         up.stop()
-    return 0 if ended.is_set() else 1
+    return 0 if is_over.is_set() else 1
 
 
 def _has_controller(state: Path) -> bool:

@@ -73,9 +73,9 @@ def _zipped(folder: Path) -> Path:
 
 
 def _made(state: Path, folder: Path) -> Path:
-    made = folder / "record"
-    command = [sys.executable, "-P", "-m", "skedge", "record", "--state", str(state), "--out", str(made)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own command
-    if not made.exists():  # a record that breaks a rule is there, and says so
-        raise InputError(done.stderr.strip().removeprefix("skedge: ") or "the record could not be made")
-    return _zipped(made)
+    target = folder / "record"
+    command = [sys.executable, "-P", "-m", "skedge", "record", "--state", str(state), "--out", str(target)]
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own command
+    if not target.exists():  # a record that breaks a rule is there, and says so
+        raise InputError(completed.stderr.strip().removeprefix("skedge: ") or "the record could not be made")
+    return _zipped(target)

@@ -48,9 +48,9 @@ def supervise(state: Path, lock: int) -> int:
     `lock` is the open file that holds the state's lock: no other service can start while the supervisor or the
     controller runs. SIGTERM, or Ctrl-C in the foreground, ends both, whatever the controller is doing.
     """
-    ended = host.Event()
+    is_over = host.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+        signal.signal(number, lambda *_: is_over.set())
     write_aside(state / SUPERVISOR, f"{host.getpid()}\n")
     move_into_tree()
     embedded = read_settings(state).ray is None
@@ -58,7 +58,7 @@ def supervise(state: Path, lock: int) -> int:
         on_loopback(state)  # the host and all controllers need the same token
     try:
         with (state / LOG).open("ab") as log:
-            status = Supervisor(state, log, ended, lock, embedded=embedded).run()
+            status = Supervisor(state, log, is_over, lock, embedded=embedded).run()
             if not embedded and status not in (0, WRONG):
                 process = host.Process(_END_ACTORS, str(state), log=log)
                 if process.wait(_END_S) is None:
@@ -77,7 +77,7 @@ class Supervisor:
     ----------
     state, log
         Folder of the service's state, and the log of its processes.
-    ended
+    is_over
         Set when all have to end.
     lock
         The state's lock, which controllers hold as well.
@@ -85,8 +85,8 @@ class Supervisor:
         True if the service has a Ray cluster of its own, which needs a host.
     """
 
-    def __init__(self, state: Path, log: IO[bytes], ended: host.Event, lock: int, *, embedded: bool) -> None:
-        self.state, self.log, self.ended, self.lock, self.embedded = state, log, ended, lock, embedded
+    def __init__(self, state: Path, log: IO[bytes], is_over: host.Event, lock: int, *, embedded: bool) -> None:
+        self.state, self.log, self.ended, self.lock, self.embedded = state, log, is_over, lock, embedded
         self.host: host.Process | None = None
         self.controller: host.Process | None = None
         self.standby: host.Process | None = None
@@ -125,8 +125,8 @@ class Supervisor:
 
     def _take_over(self) -> None:
         """Let the standby, or a new process, be the controller."""
-        ready = self.standby if self.standby is not None and self.standby.poll() is None else None
-        self.controller, self.standby = ready or self._started(_CONTROLLER), None
+        standby = self.standby if self.standby is not None and self.standby.poll() is None else None
+        self.controller, self.standby = standby or self._started(_CONTROLLER), None
         self.controller.tell(GO)  # if it has ended meanwhile, that is seen next
 
     def _started(self, module: str) -> host.Process:

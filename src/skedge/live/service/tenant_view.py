@@ -102,10 +102,10 @@ class TenantView:
         if active:
             raise InputError(f"job {active[0]!r} is still in the system; a record is complete when all have left")
 
-    def queue(self, states: Collection[str] = STATES, since: int = 0, most: int = PAGE) -> list[dict[str, Any]]:
-        """One row for each of the first `most` jobs from number `since` on that are in one of `states`."""
+    def queue(self, states: Collection[str] = STATES, since: int = 0, limit: int = PAGE) -> list[dict[str, Any]]:
+        """One row for each of the first `limit` jobs from number `since` on that are in one of `states`."""
         forecast, status = self.service.forecaster.forecast(), self.service.status
-        return self.service.ask(lambda: status.rows(forecast, states, since, most, self.sees, self.shown_blocker))
+        return self.service.ask(lambda: status.rows(forecast, states, since, limit, self.sees, self.shown_blocker))
 
     def describe(self, job: str) -> dict[str, Any]:
         """Everything known about a job, and which code it runs.
@@ -116,12 +116,12 @@ class TenantView:
             If it sees no job of that name.
         """
         self.check(job)
-        found = self.service.describe(job, self.shown_blocker)
-        return {**found, "code": code_of(self.service, job)}
+        description = self.service.describe(job, self.shown_blocker)
+        return {**description, "code": code_of(self.service, job)}
 
-    def events(self, since: int = 0, most: int = PAGE) -> list[dict[str, Any]]:
-        """At most `most` entries of the event log, from number `since` on."""
-        return self.service.ask(lambda: list(islice(self._happened(since), most)))
+    def events(self, since: int = 0, limit: int = PAGE) -> list[dict[str, Any]]:
+        """At most `limit` entries of the event log, from number `since` on."""
+        return self.service.ask(lambda: list(islice(self._happened(since), limit)))
 
     def log(self, job: str, worker: str = "", since: int = 0) -> LogPiece:
         """A piece of a log: :meth:`skedge.live.controller.service.Service.log`."""
@@ -143,11 +143,13 @@ class TenantView:
 
     def health(self) -> dict[str, Any]:
         """State of the controller, with the number of jobs that are seen."""
-        found = self.service.health()
+        state = self.service.health()
         if self.tenant is None:
-            return found
-        aside = [of["job"]["id"] for of in self.service.journal.aside if of["job"].get("tenant") == self.tenant]
-        return {**found, "jobs": len(self._seen()), "quarantined": aside}
+            return state
+        aside = [
+            entry["job"]["id"] for entry in self.service.journal.aside if entry["job"].get("tenant") == self.tenant
+        ]
+        return {**state, "jobs": len(self._seen()), "quarantined": aside}
 
     def what_if(self, question: dict[str, Any]) -> dict[str, Any]:
         """The effects of a change on the jobs that are seen (:mod:`skedge.explanation.what_if`); nothing changes.
@@ -161,7 +163,7 @@ class TenantView:
             question = {**question, "submit": who.get().submits(question["submit"])}
         answer = what_if(self.service.ask(self.service.status.present), question)
         index = self.service.kernel.scenario.jobs.index
-        effects = (one for one in answer.effects if one.submitted or self.sees(index[one.job]))
+        effects = (effect for effect in answer.effects if effect.submitted or self.sees(index[effect.job]))
         return answer_fields(replace(answer, effects=tuple(effects)))
 
     def metrics(self) -> str:
@@ -184,10 +186,10 @@ class TenantView:
         if self.tenant is None:
             return scenario, schedule
         sharing = scenario.cluster.sharing
-        mine = sharing.names.index(self.tenant) if sharing is not None and self.tenant in sharing.names else None
-        seen = [job for job, tenant in enumerate(scenario.jobs.tenant.tolist()) if tenant == mine]
-        tables = {name: _of(table, seen) for name, table in schedule.tables().items()}
-        return scenario.only(np.array(seen, np.int64)), Schedule(**tables)
+        own_tenant = sharing.names.index(self.tenant) if sharing is not None and self.tenant in sharing.names else None
+        visible = [job for job, tenant in enumerate(scenario.jobs.tenant.tolist()) if tenant == own_tenant]
+        tables = {name: _of(table, visible) for name, table in schedule.tables().items()}
+        return scenario.only(np.array(visible, np.int64)), Schedule(**tables)
 
 
 def _of(table: pl.DataFrame, jobs: list[int]) -> pl.DataFrame:

@@ -23,9 +23,9 @@ def certificate(cert: str | None, key: str | None) -> tuple[str | None, str | No
     try:
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(cert, key, password="")
     except ssl.SSLError as error:
-        why = error.reason or "one of them is no PEM file"
+        reason = error.reason or "one of them is no PEM file"
         raise InputError(
-            f"--tls-cert {cert}, --tls-key {key}: cannot be used: {why.lower().replace('_', ' ')}"
+            f"--tls-cert {cert}, --tls-key {key}: cannot be used: {reason.lower().replace('_', ' ')}"
         ) from error
     except OSError as error:
         raise InputError(f"--tls-cert {cert}, --tls-key {key}: cannot be read: {error.strerror}") from error

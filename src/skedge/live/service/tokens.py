@@ -87,9 +87,9 @@ class Tokens:
     """
 
     def __init__(self, folder: Path, own: str) -> None:
-        mine = Token(OWN, ROLES[-1], _hash(own))
+        own_token = Token(OWN, ROLES[-1], _hash(own))
         self._by_hash = ReloadingFile(
-            folder / TOKENS, lambda: {token.sha256: token for token in (*read_tokens(folder), mine)}
+            folder / TOKENS, lambda: {token.sha256: token for token in (*read_tokens(folder), own_token)}
         )
 
     def of(self, token: str) -> Token | None:
@@ -140,8 +140,8 @@ def add_token(state: Path, name: str, role: str, tenant: str | None = None) -> s
     if tenant is not None:
         _check_tenant(state, tenant)
     text = secrets.token_urlsafe(32)
-    others = [token for token in read_tokens(state) if token.name != name]
-    _write(state, [*others, Token(name, role, _hash(text), tenant)])
+    remaining = [token for token in read_tokens(state) if token.name != name]
+    _write(state, [*remaining, Token(name, role, _hash(text), tenant)])
     return text
 
 
@@ -149,8 +149,8 @@ def _check_tenant(state: Path, tenant: str) -> None:
     sharing = load_cluster_file(state / CLUSTER).cluster.sharing
     names = [] if sharing is None else sharing.names
     if tenant not in names:
-        there = f"its tenants are {', '.join(names)}" if names else "it has no sharing"
-        raise InputError(f"tenant {tenant!r}: the service's cluster has none of that name; {there}")
+        hint = f"its tenants are {', '.join(names)}" if names else "it has no sharing"
+        raise InputError(f"tenant {tenant!r}: the service's cluster has none of that name; {hint}")
 
 
 def revoke_token(state: Path, name: str) -> None:
@@ -162,12 +162,12 @@ def revoke_token(state: Path, name: str) -> None:
         If there is none of that name.
     """
     tokens = read_tokens(state)
-    kept = [token for token in tokens if token.name != name]
-    if len(kept) == len(tokens):
+    remaining = [token for token in tokens if token.name != name]
+    if len(remaining) == len(tokens):
         raise InputError(
             f"token {name!r} is not there; there are {', '.join(token.name for token in tokens) or 'none'}"
         )
-    _write(state, kept)
+    _write(state, remaining)
 
 
 def _write(state: Path, tokens: list[Token]) -> None:

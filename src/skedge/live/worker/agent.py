@@ -170,8 +170,8 @@ class Agent:
                 if turn.left:  # before the process could be killed with those of its job
                     return {"computing": chunk}, b""
                 limit_s = further_s if child.calls else first_s
-                given = (program, str(self._path(job, chunk)), chunk, step, state, child.device)
-                return child.ask("gradient", *given, limit_s=limit_s, prepare_s=prepare_s)
+                arguments = (program, str(self._path(job, chunk)), chunk, step, state, child.device)
+                return child.ask("gradient", *arguments, limit_s=limit_s, prepare_s=prepare_s)
 
     def end(self, job: str, chunks: tuple[int, ...]) -> None:
         """Kill the processes that compute mini-batches of these chunks: they are not waited for any more."""
@@ -196,16 +196,16 @@ class Agent:
     @contextmanager
     def _turn(self, job: str, chunk: int) -> Iterator[_QueuedCall | None]:
         """The turn of this thread to compute a mini-batch of the chunk; None if another one does."""
-        mine = _QueuedCall()
+        own_call = _QueuedCall()
         with self.lock:
-            alone = self.computing.setdefault((job, chunk), mine) is mine
+            alone = self.computing.setdefault((job, chunk), own_call) is own_call
         try:
-            yield mine if alone else None
+            yield own_call if alone else None
         finally:
             with self.lock:
-                if self.computing.get((job, chunk)) is mine:
+                if self.computing.get((job, chunk)) is own_call:
                     del self.computing[job, chunk]
-            if mine.left:
+            if own_call.left:
                 self.pool.forget(job)  # it may have left just before this call took a process
 
 

@@ -85,5 +85,5 @@ def checked(method: str, facts: dict[str, Any]) -> dict[str, Any]:
         return _OF[method].model_validate_json(json.dumps(facts)).model_dump()
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "form"
-        raise ValueError(f"its process answers {method!r} with a wrong {where}: {first['msg']}") from error
+        field = ".".join(str(part) for part in first["loc"]) or "form"
+        raise ValueError(f"its process answers {method!r} with a wrong {field}: {first['msg']}") from error

@@ -109,7 +109,7 @@ class Checkpoints:
         folder, age = self._folder(job), (*life, version)
         path = f"{folder}/{life.controller:06d}-{life.load:06d}-{version:012d}.ckpt"
         try:
-            later = [other for other_age, other in self._dated(job, _NAME) if other_age > age]
+            later = [later_path for other_age, later_path in self._dated(job, _NAME) if other_age > age]
             if later:
                 raise OutlivedError(f"checkpoint {path}: is not written, as there is a later one, {later[-1]}")
             # object stores replace a file as a whole; a local file has to be written aside and renamed

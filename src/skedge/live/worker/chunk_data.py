@@ -40,9 +40,9 @@ class ChunkData:
 
     def _shuffled(self, make: Callable[[int], Data]) -> Data:
         parts = [make(chunk) for chunk in range(self.program.chunks)]
-        whole = [torch.cat(column) for column in zip(*parts, strict=True)]
-        rows = torch.randperm(len(whole[0]), generator=torch.Generator().manual_seed(_seed(self.program.seed, -1)))
-        return tuple(part[rows] for part in whole)
+        columns = [torch.cat(column) for column in zip(*parts, strict=True)]
+        rows = torch.randperm(len(columns[0]), generator=torch.Generator().manual_seed(_seed(self.program.seed, -1)))
+        return tuple(part[rows] for part in columns)
 
     def counted(self, chunk: int) -> Data:
         """Data of a chunk; counts its labels."""

@@ -39,8 +39,8 @@ def pack(path: Path) -> bytes:
     """
     base = path.parent if path.is_file() else path
     try:
-        found = [path] if path.is_file() else sorted(path.rglob("*.py"))
-        names = [file.relative_to(base).as_posix() for file in found]
+        paths = [path] if path.is_file() else sorted(path.rglob("*.py"))
+        names = [file.relative_to(base).as_posix() for file in paths]
         files = {name: base / name for name in names if not any(part[0] == "." for part in PurePosixPath(name).parts)}
         if not files or len(files) > _MOST_FILES:
             raise InputError(f"train.code: {path}: has {len(files)} Python files; there must be 1 to {_MOST_FILES}")
@@ -197,10 +197,10 @@ def install(code: bytes, module: str) -> None:
     name = digest(code)
     if module not in modules_in(code):
         raise InputError(f"the job's code has no module {module}")
-    here = next((one.name for one in sys.meta_path if isinstance(one, _ArchiveImporter)), name)
-    if here != name:
-        raise TrainingError(f"this process has the code {here[:12]}, it cannot have {name[:12]} too")
-    if not any(isinstance(one, _ArchiveImporter) for one in sys.meta_path):
+    present = next((finder.name for finder in sys.meta_path if isinstance(finder, _ArchiveImporter)), name)
+    if present != name:
+        raise TrainingError(f"this process has the code {present[:12]}, it cannot have {name[:12]} too")
+    if not any(isinstance(finder, _ArchiveImporter) for finder in sys.meta_path):
         sys.meta_path.insert(0, _ArchiveImporter(code))
 
 

@@ -21,8 +21,8 @@ def told(error: BaseException) -> str:
     """An error in one sentence, with the user's line: ``ValueError: bad shape (train.py, line 12)``."""
     message = _message(error)
     cut = message if len(message) <= _LONGEST else f"{message[:_LONGEST]}…"
-    where = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
-    users = [(name, line) for name, line in where if _is_users(name)]
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    users = [(name, line) for name, line in frames if _is_users(name)]
     place = f" ({_short(users[-1][0])}, line {users[-1][1]})" if users else ""
     return f"{type(error).__name__}: {cut}".removesuffix(": ") + place
 

@@ -16,8 +16,8 @@ def moved(batch: Any, device: str) -> Any:
     if device == CPU:
         return batch
     if isinstance(batch, Tensor):
-        there = torch.device(device)
-        return (batch.pin_memory() if there.type == "cuda" else batch).to(there, non_blocking=True)
+        target = torch.device(device)
+        return (batch.pin_memory() if target.type == "cuda" else batch).to(target, non_blocking=True)
     if isinstance(batch, Mapping):
         return {name: moved(part, device) for name, part in batch.items()}
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):

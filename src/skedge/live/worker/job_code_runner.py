@@ -39,7 +39,7 @@ class JobCodeRunner:
         """Import what the jobs' processes need."""
         self.pool.fork_server.start()
 
-    def ask(self, method: str, program: bytes, *given: Any, limit_s: float, prepare_s: float) -> tuple[Ack, bytes]:
+    def ask(self, method: str, program: bytes, *arguments: Any, limit_s: float, prepare_s: float) -> tuple[Ack, bytes]:
         """Call a method of :class:`.worker_main.JobWorker` in a process of the job.
 
         Parameters
@@ -48,7 +48,7 @@ class JobCodeRunner:
             Its name.
         program
             The job's program (:func:`.job_processes.sent`): the first argument, and what tells jobs apart.
-        given
+        arguments
             The other arguments.
         limit_s
             Longest duration of the call [s].
@@ -63,7 +63,7 @@ class JobCodeRunner:
             If the process ends: by the job's code, or because it was killed.
         """
         with self.pool.of(hashlib.sha256(program).hexdigest(), program) as child:
-            return child.ask(method, program, *given, limit_s=limit_s, prepare_s=prepare_s)
+            return child.ask(method, program, *arguments, limit_s=limit_s, prepare_s=prepare_s)
 
 
 Hear = Callable[[Printed], None]
@@ -112,11 +112,11 @@ class JobCodeClient:
         facts, joined = self._ask("contents", program, tuple(chunks), hear=hear)
         if labels is not None:
             labels.update((chunk, dict(counts)) for chunk, counts in facts["labels"])
-        found, at = list[tuple[int, bytes]](), 0
+        pieces, offset = list[tuple[int, bytes]](), 0
         for chunk, size in zip(chunks, facts["sizes"], strict=True):
-            found.append((chunk, joined[at : at + size]))
-            at += size
-        return found
+            pieces.append((chunk, joined[offset : offset + size]))
+            offset += size
+        return pieces
 
     def outcome(
         self,
@@ -144,16 +144,16 @@ class JobCodeClient:
         hear
             Called with what the process has printed.
         """
-        states = (*(kept for _, kept in watched), state)
+        states = (*(parameters for _, parameters in watched), state)
         try:
             facts, _ = self._ask("accuracies", program, states, hear=hear)
         except TrainingError as error:
             return {"accuracy": None, "losses": losses, "unmeasured": f"its accuracy cannot be measured: {error}"}
         *before, last = facts["accuracies"]
-        found = {"accuracy": last, "metric": facts["metric"], "losses": losses}
+        result = {"accuracy": last, "metric": facts["metric"], "losses": losses}
         if program.watch:
-            found["accuracies"] = [(epoch, share) for (epoch, _), share in zip(watched, before, strict=True)]
-        return found
+            result["accuracies"] = [(epoch, share) for (epoch, _), share in zip(watched, before, strict=True)]
+        return result
 
     def outcome_of(self, program: Program, checkpoint: bytes, hear: Hear = _unheard) -> dict[str, Any]:
         """The result of a job from its last checkpoint, as in :meth:`outcome`."""
@@ -163,12 +163,12 @@ class JobCodeClient:
             return {"accuracy": None, "losses": [], "unmeasured": f"its checkpoint cannot be read: {error}"}
         return self.outcome(program, [(version, loss) for version, loss in facts["losses"]], state, (), hear)
 
-    def _ask(self, method: str, program: Program, *given: Any, hear: Hear = _unheard) -> tuple[Ack, bytes]:
+    def _ask(self, method: str, program: Program, *arguments: Any, hear: Hear = _unheard) -> tuple[Ack, bytes]:
         packed, deaths, until = sent(program), 0, 0.0
         while True:
             try:
-                ref = host.call(self.actor, "ask", method, packed, *given, **self.limits)
-                found: tuple[Ack, bytes] = host.answer(ref)
+                ref = host.call(self.actor, "ask", method, packed, *arguments, **self.limits)
+                reply: tuple[Ack, bytes] = host.answer(ref)
             except host.CallError as error:
                 cause = error.cause if isinstance(error, host.FailedError) else None
                 hear(getattr(cause, "printed", ()))
@@ -184,5 +184,5 @@ class JobCodeClient:
                     raise TrainingError(reason) from error
                 host.sleep(_PATIENCE_S)
             else:
-                hear(tuple(found[0].pop("printed", ())))
-                return found
+                hear(tuple(reply[0].pop("printed", ())))
+                return reply

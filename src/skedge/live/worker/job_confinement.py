@@ -29,7 +29,7 @@ def confined(fork_server: ForkServerClient, job: str, program: bytes, own: tuple
 
     Parameters
     ----------
-    fork server
+    fork_server
         What starts the process; its confinement is that of all jobs.
     job
         What tells jobs apart there.
@@ -46,22 +46,22 @@ def confined(fork_server: ForkServerClient, job: str, program: bytes, own: tuple
     base = fork_server.confinement
     if base.trusted:
         return base.of(job)
-    of: Program = pickle.loads(program)  # noqa: S301 - of the controller
+    job_program: Program = pickle.loads(program)  # noqa: S301 - of the controller
     try:
-        base.check_connect(of.connect)
+        base.check_connect(job_program.connect)
     except InputError as error:
         raise TrainingError(str(error)) from error
-    places = (_packages_of(fork_server, tuple(of.pip)),) if of.pip else ()
-    return base.of(job, (*own, *places), tuple(of.connect))
+    places = (_packages_of(fork_server, tuple(job_program.pip)),) if job_program.pip else ()
+    return base.of(job, (*own, *places), tuple(job_program.connect))
 
 
 def _packages_of(fork_server: ForkServerClient, requirements: tuple[str, ...]) -> str:
     """The folder of a job's packages, installed if it is not there by a process without the job's code."""
-    asked = fork_server.fork(fork_server.confinement.of("packages"))
+    process = fork_server.fork(fork_server.confinement.of("packages"))
     try:
-        name = str(asked.ask("packages", requirements)[0]["folder"])
+        name = str(process.ask("packages", requirements)[0]["folder"])
     finally:
-        asked.end()
+        process.end()
     place = packages() / name
     install_at(place, lambda aside: _install(fork_server, requirements, aside))
     return str(place)
@@ -69,8 +69,8 @@ def _packages_of(fork_server: ForkServerClient, requirements: tuple[str, ...]) -
 
 def _install(fork_server: ForkServerClient, requirements: tuple[str, ...], aside: Path) -> None:
     """Install packages in a confined process that has the network and may write that folder alone."""
-    apart = replace(fork_server.confinement.of(aside.name), writable=str(aside), network=True)
-    child = fork_server.fork(apart)
+    with_network = replace(fork_server.confinement.of(aside.name), writable=str(aside), network=True)
+    child = fork_server.fork(with_network)
     try:
         child.ask("install", requirements, str(aside), settings_of_pip(os.environ), limit_s=_INSTALL_S)
     finally:

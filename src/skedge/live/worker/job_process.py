@@ -78,9 +78,9 @@ def with_output(error: EndedError | StalledError, message: str) -> JobError:
     return failed
 
 
-def repeated_death(calls: str, where: str, error: EndedError) -> JobError:
+def repeated_death(calls: str, place: str, error: EndedError) -> JobError:
     """The error of a job whose processes end again and again, with what the last one has printed."""
-    reason = f"its code ends the process that it runs in, or there is too little memory{where}"
+    reason = f"its code ends the process that it runs in, or there is too little memory{place}"
     return with_output(error, f"{reason}: {calls}; the last: {error}")
 
 
@@ -108,7 +108,7 @@ class JobProcess:
         self._keeping, self._keeper = threading.Lock(), _file_of(pid)
 
     def ask(
-        self, method: str, *given: Any, limit_s: float = LIMIT_S, prepare_s: float = PREPARE_S
+        self, method: str, *arguments: Any, limit_s: float = LIMIT_S, prepare_s: float = PREPARE_S
     ) -> tuple[Ack, bytes]:
         """Call a method of :class:`.worker_main.JobWorker`; returns facts and bytes.
 
@@ -116,7 +116,7 @@ class JobProcess:
 
         Parameters
         ----------
-        method, given
+        method, arguments
             Name of the method, and its arguments.
         limit_s
             Longest duration of the call [s], from when the process has its packages, code and factory.
@@ -132,7 +132,7 @@ class JobProcess:
             If the job's code ends the process.
         """
         try:
-            facts, content = self._asked(method, given, limit_s, prepare_s)
+            facts, content = self._asked(method, arguments, limit_s, prepare_s)
             if "failed" not in facts:
                 facts = _checked(method, facts)
         except (JobError, EndedError) as error:
@@ -147,11 +147,11 @@ class JobProcess:
             raise failed
         return ({**facts, "printed": printed} if printed else facts), content
 
-    def _asked(self, method: str, given: tuple[Any, ...], limit_s: float, prepare_s: float) -> tuple[Ack, bytes]:
+    def _asked(self, method: str, arguments: tuple[Any, ...], limit_s: float, prepare_s: float) -> tuple[Ack, bytes]:
         stalled = threading.Event()
         try:
             with self._killed_after(max(limit_s, prepare_s), stalled):  # it may stop to read
-                self.connection.send_bytes(pickle.dumps((method, given)))
+                self.connection.send_bytes(pickle.dumps((method, arguments)))
             facts = self._facts(limit_s, prepare_s, stalled)
             with self._killed_after(limit_s, stalled):
                 return facts, self.connection.recv_bytes(_CONTENT)
@@ -163,9 +163,9 @@ class JobProcess:
     def _ended(self) -> JobError | EndedError:
         """Why there is no answer: what the job may not do, or how its process has ended."""
         words = list(self._words())
-        for why in words:
-            if not why.startswith(ENDED):
-                return JobError(escaped(why))
+        for word in words:
+            if not word.startswith(ENDED):
+                return JobError(escaped(word))
         return EndedError(words[0] if words else "its code ends the process that it runs in")
 
     def _words(self) -> Iterator[str]:
@@ -195,10 +195,10 @@ class JobProcess:
         """Whether an answer begins before the deadline."""
         while (left := deadline - time.monotonic()) > 0:
             printed = () if self.output.over else (self.output.number,)
-            found = wait([self.connection, *printed], left)
-            if self.output.number in found:
+            readable = wait([self.connection, *printed], left)
+            if self.output.number in readable:
                 self.output.read()
-            if self.connection in found:
+            if self.connection in readable:
                 return True
         return False
 

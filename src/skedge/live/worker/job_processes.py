@@ -65,12 +65,12 @@ def sent(program: Any) -> bytes:
     return pickle.dumps(program)
 
 
-def environment(of: Mapping[str, str], *, trusted: bool = True) -> dict[str, str]:
+def environment(variables: Mapping[str, str], *, trusted: bool = True) -> dict[str, str]:
     """The environment of jobs' processes: no tokens, and the import path of this process."""
     own = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1", PACKAGES: str(packages())}
     if trusted:
-        return {**{name: value for name, value in of.items() if not name.startswith(_SECRET)}, **own}
-    return {**{name: value for name, value in of.items() if name.startswith(_PLAIN)}, "HOME": _HOME, **own}
+        return {**{name: value for name, value in variables.items() if not name.startswith(_SECRET)}, **own}
+    return {**{name: value for name, value in variables.items() if name.startswith(_PLAIN)}, "HOME": _HOME, **own}
 
 
 class ForkServerClient:
@@ -103,18 +103,18 @@ class ForkServerClient:
 
     def fork(self, confinement: Confinement | None = None) -> JobProcess:
         """A new child."""
-        ours, theirs = socket.socketpair()
-        said, word = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        own_end, far_end = socket.socketpair()
+        word_end, word = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
-        ends = ProcessFiles(theirs.fileno(), word.fileno(), writing)
-        with theirs, word, os.fdopen(writing, "wb"):
+        ends = ProcessFiles(far_end.fileno(), word.fileno(), writing)
+        with far_end, word, os.fdopen(writing, "wb"):
             for _ in range(2):  # again if the process was lost
                 self.start()
                 with self.lock, suppress(OSError):
                     assert self.control is not None  # noqa: S101 - it was just started
                     if pid := ask_for(self.control, confinement or self.confinement, ends):
-                        return JobProcess(Connection(ours.detach()), said, pid, PrintPipe(reading))
+                        return JobProcess(Connection(own_end.detach()), word_end, pid, PrintPipe(reading))
                 self.end()
         os.close(reading)
         raise SkedgeError("the process for jobs' code cannot be kept up")
@@ -159,22 +159,22 @@ class ForkServerClient:
 def _tidy(place: Path) -> None:
     """Remove the sockets of processes that were killed."""
     for path in place.glob("*.sock"):
-        one = _connection(str(path))
-        if one is None:
+        connection = _connection(str(path))
+        if connection is None:
             path.unlink(missing_ok=True)
         else:
-            one.close()
+            connection.close()
 
 
 def _connection(path: str) -> socket.socket | None:
     """A connection to the process that listens at a path; None if there is none."""
-    one = socket.socket(socket.AF_UNIX)
+    connection = socket.socket(socket.AF_UNIX)
     try:
-        one.connect(path)
+        connection.connect(path)
     except OSError:
-        one.close()
+        connection.close()
         return None
-    return one
+    return connection
 
 
 def _shared_by(*, trusted: bool) -> str:
@@ -184,8 +184,8 @@ def _shared_by(*, trusted: bool) -> str:
     if ray is None or not ray.is_initialized():
         parts += [str(os.getpid())]
     else:
-        here = ray.get_runtime_context()
-        parts += [here.get_session_name(), here.get_job_id()]
+        context = ray.get_runtime_context()
+        parts += [context.get_session_name(), context.get_job_id()]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
 
 
@@ -251,7 +251,7 @@ class JobProcessPool:
         with self.lock:
             child.device = next(self.devices)
             busy = self.busy.setdefault(job, [])
-            names = {other.worker for other in (*busy, *self.idle.get(job, ()))}
+            names = {process.worker for process in (*busy, *self.idle.get(job, ()))}
             child.worker = next(name for n in count(1) if (name := f"{self.name}-{n}") not in names)
             busy.append(child)
         return child
@@ -259,8 +259,8 @@ class JobProcessPool:
     def _take(self, job: str, chunk: int) -> JobProcess | None:
         with self.lock:
             idle = self.idle.setdefault(job, [])
-            others = [other for other in self.idle if other != job] if self.only_last else []
-            for child in (one for other in others for one in self.idle.pop(other)):
+            other_jobs = [other_job for other_job in self.idle if other_job != job] if self.only_last else []
+            for child in (process for other_job in other_jobs for process in self.idle.pop(other_job)):
                 child.end()
             best = min(range(len(idle)), key=lambda n: idle[n].chunk != chunk, default=None)
             if best is None:

@@ -22,15 +22,15 @@ def unlike(labels: Labels, chunks: int) -> tuple[int, float] | None:
     """
     if len(labels) < chunks:
         return None
-    whole = Counter[int]()
+    totals = Counter[int]()
     for counts in labels.values():
-        whole.update(counts)
-    total = sum(whole.values())
+        totals.update(counts)
+    total = sum(totals.values())
 
     def distance(chunk: int) -> float:
         counts = labels[chunk]
         size = sum(counts.values())
-        return sum(abs(counts.get(label, 0) / size - n / total) for label, n in whole.items()) / 2
+        return sum(abs(counts.get(label, 0) / size - n / total) for label, n in totals.items()) / 2
 
     chunk = max(labels, key=distance)
     return chunk, distance(chunk)
@@ -38,11 +38,11 @@ def unlike(labels: Labels, chunks: int) -> tuple[int, float] | None:
 
 def warning(program: Program, labels: Labels) -> str | None:
     """A warning if the chunks' label distributions differ, once those of all chunks are known; else None."""
-    found = None if program.shuffle else unlike(labels, program.chunks)
-    if found is None or found[1] <= UNLIKE:
+    most_unlike = None if program.shuffle else unlike(labels, program.chunks)
+    if most_unlike is None or most_unlike[1] <= UNLIKE:
         return None
     return (
-        f"warning: the labels of chunk {found[0]} differ from those of all chunks by {found[1]:.2f} (total "
+        f"warning: the labels of chunk {most_unlike[0]} differ from those of all chunks by {most_unlike[1]:.2f} (total "
         f"variation distance; {UNLIKE:g} is much): preemption can bias the model; leave out shuffle: false, or "
         "give max_lag"
     )

@@ -97,7 +97,7 @@ class LoaderBatches:
             read = self.loader.collate_fn(dataset[chosen])
             return read, samples_in(read)
         several = getattr(dataset, "__getitems__", None)
-        read = several(chosen) if several is not None else [dataset[one] for one in chosen]
+        read = several(chosen) if several is not None else [dataset[index] for index in chosen]
         return self.loader.collate_fn(read), len(chosen)
 
     def _draw(self, epoch: int) -> list[Any]:
@@ -121,11 +121,11 @@ class LoaderBatches:
 
     def _streamed(self, step: int) -> tuple[Any, int]:
         epoch, batch = divmod(step, self.minibatches)
-        at, samples = self.stream
-        if at != step:
+        position, samples = self.stream
+        if position != step:
             seed_all(seed_of(self.seed, self.chunk, epoch, 3))
-            at, samples = epoch * self.minibatches, iter(self.loader.dataset)
-        for number in range(at, step + 1):
+            position, samples = epoch * self.minibatches, iter(self.loader.dataset)
+        for number in range(position, step + 1):
             seed_all(seed_of(self.seed, self.chunk, number, 2))
             read = list(islice(samples, size := self.loader.batch_size or 1))
             if not read or (self.loader.drop_last and len(read) < size):
@@ -137,8 +137,8 @@ class LoaderBatches:
         if batch + 1 == self.minibatches:
             self.stream = -1, iter(())
         if self.loader.batch_size is None:
-            whole = self.loader.collate_fn(read[0])
-            return whole, samples_in(whole)
+            minibatch = self.loader.collate_fn(read[0])
+            return minibatch, samples_in(minibatch)
         return self.loader.collate_fn(read), len(read)
 
 

@@ -49,9 +49,9 @@ def folder_of(requirements: Sequence[str]) -> str:
     return hashlib.sha256("\n".join([*sorted(requirements), "", sys.prefix, *_pins()]).encode()).hexdigest()[:24]
 
 
-def settings_of_pip(of: Mapping[str, str]) -> dict[str, str]:
+def settings_of_pip(variables: Mapping[str, str]) -> dict[str, str]:
     """The settings of pip in an environment."""
-    return {name: value for name, value in of.items() if name.startswith(_PIP)}
+    return {name: value for name, value in variables.items() if name.startswith(_PIP)}
 
 
 @functools.cache
@@ -70,11 +70,11 @@ def add_packages(requirements: tuple[str, ...], cache: Path | None = None) -> st
     """
     place = (cache or packages()) / folder_of(requirements)
     install_at(place, lambda aside: install(requirements, aside, settings_of_pip(os.environ)))
-    found = _packages_of(place)
-    if str(found) not in sys.path:
-        site.addsitedir(str(found))  # at the end: what is installed comes first
+    site_packages = _packages_of(place)
+    if str(site_packages) not in sys.path:
+        site.addsitedir(str(site_packages))  # at the end: what is installed comes first
         importlib.invalidate_caches()
-    return "\n".join(sorted(f"{name}=={version}" for name, version in _found(distributions(path=[str(found)]))))
+    return "\n".join(sorted(f"{name}=={version}" for name, version in _found(distributions(path=[str(site_packages)]))))
 
 
 def install_at(place: Path, fill: Callable[[Path], object]) -> None:
@@ -131,7 +131,7 @@ def install(
     """
     venv.create(folder, with_pip=False, symlinks=True)
     (folder / "pins.txt").write_text("\n".join(_pins()) + "\n", encoding="utf-8")
-    done = subprocess.run(  # noqa: S603 - pip of this installation; a requirement cannot be an option
+    completed = subprocess.run(  # noqa: S603 - pip of this installation; a requirement cannot be an option
         [
             sys.executable, "-P", "-m", "pip", "--python", str(folder / "bin" / "python"),
             "--disable-pip-version-check", "install", "--no-input", "--progress-bar=off",
@@ -145,8 +145,8 @@ def install(
         text=True,
         check=False,
     )  # fmt: skip
-    if done.returncode:
-        raise TrainingError(f"train.pip: {', '.join(requirements)}: cannot be installed: {_reason(done.stdout)}")
+    if completed.returncode:
+        raise TrainingError(f"train.pip: {', '.join(requirements)}: cannot be installed: {_reason(completed.stdout)}")
 
 
 def _pins() -> list[str]:
@@ -164,9 +164,9 @@ def _packages_of(environment: Path) -> Path:
     return environment / "lib" / version / "site-packages"
 
 
-def _found(of: Iterable[Distribution]) -> list[tuple[str, str]]:
+def _found(candidates: Iterable[Distribution]) -> list[tuple[str, str]]:
     """Names and versions, without those that pip could not read as a pin."""
-    named = [(one.metadata["Name"], one.version) for one in of]
+    named = [(distribution.metadata["Name"], distribution.version) for distribution in candidates]
     return [(name, version) for name, version in named if name and version and _PLAIN_VERSION.fullmatch(version)]
 
 

@@ -90,12 +90,12 @@ class Program:
             if self.code:
                 install(self.code, module)
             self.module()  # its digest, taken before the import
-            made = getattr(importlib.import_module(module), name)(**self.args)
+            training = getattr(importlib.import_module(module), name)(**self.args)
         except (Exception, SystemExit) as error:
             raise TrainingError(f"factory {self.factory!r} fails: {told(error)}") from error
-        if not isinstance(made, Training):
-            raise TrainingError(f"factory {self.factory!r} makes a {type(made).__name__}; it must make a Training")
-        return made
+        if not isinstance(training, Training):
+            raise TrainingError(f"factory {self.factory!r} makes a {type(training).__name__}; it must make a Training")
+        return training
 
     def module(self) -> str:
         """SHA-256 of the factory's code, the shipped archive or the installed module, and of the packages of `pip`."""
@@ -105,7 +105,7 @@ class Program:
     def _packages(self) -> str:
         return add_packages(self.pip) if self.pip else ""
 
-    def check_same(self, other: str) -> None:
+    def check_same(self, module_digest: str) -> None:
         """Check that another process of the job has the same code.
 
         Raises
@@ -113,9 +113,9 @@ class Program:
         TrainingError
             If its code differs.
         """
-        self.check_same_as(self.module(), other)
+        self.check_same_as(self.module(), module_digest)
 
-    def check_same_as(self, one: str, other: str) -> None:
+    def check_same_as(self, first: str, second: str) -> None:
         """Check that two processes of the job have the same code (:meth:`module`).
 
         Raises
@@ -123,10 +123,10 @@ class Program:
         TrainingError
             If their code differs.
         """
-        if one != other:
+        if first != second:
             raise TrainingError(
-                f"the module of its factory {self.factory!r} differs between processes (SHA-256 {one[:12]} and "
-                f"{other[:12]}); install the same everywhere, or ship it with the job: train.code"
+                f"the module of its factory {self.factory!r} differs between processes (SHA-256 {first[:12]} and "
+                f"{second[:12]}); install the same everywhere, or ship it with the job: train.code"
                 + ("; or a package of train.pip has another version there: state the version" if self.pip else "")
             )
 

@@ -77,9 +77,9 @@ class PSActor:
         """
         first_s, further_s = self.watch.limits(self.usual_s, stalled=self.stalled == job)
         limit_s = further_s if self.usual_s else first_s
-        began = host.monotonic()
+        start = host.monotonic()
         facts, state = self._ask(job, life, "apply", version, contributions, limit_s=limit_s)
-        self.usual_s, self.stalled = host.monotonic() - began, ""
+        self.usual_s, self.stalled = host.monotonic() - start, ""
         return facts, state
 
     def save(self, job: str, life: Life) -> list[int]:
@@ -92,11 +92,11 @@ class PSActor:
         """(version, mean loss) of every update."""
         return [(version, loss) for version, loss in self._ask(job, life, "losses")[0]["losses"]]
 
-    def _ask(self, job: str, life: Life, method: str, *given: Any, limit_s: float = LIMIT_S) -> tuple[Ack, bytes]:
+    def _ask(self, job: str, life: Life, method: str, *arguments: Any, limit_s: float = LIMIT_S) -> tuple[Ack, bytes]:
         if self.child is None or (job, life) != (self.job, self.life):
             raise NotLoadedError
         try:
-            return self.child.ask(method, *given, limit_s=limit_s, prepare_s=self.watch.prepare_s)
+            return self.child.ask(method, *arguments, limit_s=limit_s, prepare_s=self.watch.prepare_s)
         except StalledError:
             self.stalled = job
             self._end()

@@ -94,8 +94,8 @@ Source = Data | LoaderBatches
 """The source of a chunk's mini-batches."""
 
 
-def source_of(training: Training, program: Program, chunk: int, sent: Data) -> Source:
-    """The source of a chunk's mini-batches: the data that were `sent`, or the job's loader, created here.
+def source_of(training: Training, program: Program, chunk: int, data: Data) -> Source:
+    """The source of a chunk's mini-batches: `data` as they were sent, or the job's loader, created here.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def source_of(training: Training, program: Program, chunk: int, sent: Data) -> S
         What the job trains.
     chunk
         Number of the chunk.
-    sent
+    data
         Its data, as stored on this server; not used if the job has a loader.
 
     Raises
@@ -112,7 +112,7 @@ def source_of(training: Training, program: Program, chunk: int, sent: Data) -> S
         If the loader cannot be made.
     """
     if training.loader is None:
-        return sent
+        return data
     try:
         loader = training.loader(chunk)
     except (Exception, SystemExit) as error:  # the job's own code: whatever it raises is its reason to fail
@@ -193,16 +193,16 @@ def accuracies(program: Program, states: Iterable[State]) -> list[float]:
     if training.test is None:
         raise TrainingError("it has no test data")
     model, test, metric = training.model(), training.test(), training.metric or accuracy
-    found = []
+    values = []
     for state in states:
         model.load_state_dict(state)
         model.eval()
         seed_all(_seed(program.seed, -2))
         with torch.no_grad():
-            found.append(float(metric(model, test)))
-        if not math.isfinite(found[-1]):
-            raise TrainingError(f"its {training.metric_name} is {found[-1]}")
-    return found
+            values.append(float(metric(model, test)))
+        if not math.isfinite(values[-1]):
+            raise TrainingError(f"its {training.metric_name} is {values[-1]}")
+    return values
 
 
 def accuracy(model: nn.Module, test: Data | Iterable[Data]) -> float:
@@ -216,8 +216,8 @@ def accuracy(model: nn.Module, test: Data | Iterable[Data]) -> float:
 
 def progress_in(saved: bytes) -> list[int]:
     """Mini-batches of each chunk that are in a checkpoint made by :meth:`ParameterServer.dump`."""
-    kept = torch.load(io.BytesIO(saved), weights_only=True)
-    return [int(done) for done in kept["progress"]]
+    checkpoint = torch.load(io.BytesIO(saved), weights_only=True)
+    return [int(count) for count in checkpoint["progress"]]
 
 
 class ParameterServer(MinibatchLedger):
@@ -275,10 +275,10 @@ class ParameterServer(MinibatchLedger):
 
     def _step(self, samples: int) -> None:
         """Update by a round of `samples` samples; the learning rate is scaled for this update only."""
-        groups, of = self.optimizer.param_groups, self.program.lr_by_batch
-        rates = [group["lr"] for group in groups] if of else []
+        groups, batch_size = self.optimizer.param_groups, self.program.lr_by_batch
+        rates = [group["lr"] for group in groups] if batch_size else []
         for group, rate in zip(groups, rates, strict=False):
-            group["lr"] = rate * samples / (of or 1)
+            group["lr"] = rate * samples / (batch_size or 1)
         self.optimizer.step()
         for group, rate in zip(groups, rates, strict=False):
             group["lr"] = rate
@@ -309,12 +309,12 @@ class ParameterServer(MinibatchLedger):
             If it is damaged or belongs to another job.
         """
         try:
-            kept = torch.load(io.BytesIO(saved), weights_only=True)
-            self.model.load_state_dict(kept["model"])
-            self.optimizer.load_state_dict(kept["optimizer"])
+            state = torch.load(io.BytesIO(saved), weights_only=True)
+            self.model.load_state_dict(state["model"])
+            self.optimizer.load_state_dict(state["optimizer"])
             if self.scheduler is not None:
-                self.scheduler.load_state_dict(kept["scheduler"])
+                self.scheduler.load_state_dict(state["scheduler"])
         except Exception as error:
             raise TrainingError(f"the checkpoint cannot be read: {told(error)}") from error
-        self.program.check_same(kept.get("module", self.module))
-        self.version, self.progress, self.losses = kept["version"], kept["progress"], kept["losses"]
+        self.program.check_same(state.get("module", self.module))
+        self.version, self.progress, self.losses = state["version"], state["progress"], state["losses"]

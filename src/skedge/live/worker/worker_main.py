@@ -58,12 +58,12 @@ class JobWorker:
 
     Parameters
     ----------
-    ready
+    on_ready
         Called when the process has the job's packages, has imported its code and called its factory.
     """
 
-    def __init__(self, ready: Callable[[], None]) -> None:
-        self.ready = ready
+    def __init__(self, on_ready: Callable[[], None]) -> None:
+        self.ready = on_ready
         self.program: Program | None = None
         self.made: ChunkData | None = None
         self.model: torch.nn.Module | None = None
@@ -109,24 +109,24 @@ class JobWorker:
         device
             As PyTorch names it; the same in all calls, as the model stays there.
         """
-        made = self._made(program)
+        chunk_data = self._made(program)
         if self.model is None:
-            self.model = made.training.model().to(device)
+            self.model = chunk_data.training.model().to(device)
         if chunk not in self.sources:
             data, module = unpacked(path)
-            made.program.check_same(module)
-            self.sources[chunk] = source_of(made.training, made.program, chunk, data)
-        began = time.perf_counter()
+            chunk_data.program.check_same(module)
+            self.sources[chunk] = source_of(chunk_data.training, chunk_data.program, chunk, data)
+        start = time.perf_counter()
         brought = gradient(
-            self.model, made.training, made.program, self.sources[chunk], loaded(state), chunk, step, device
+            self.model, chunk_data.training, chunk_data.program, self.sources[chunk], loaded(state), chunk, step, device
         )  # fmt: skip
         facts = {
             "chunk": chunk,
             "step": step,
             "loss": brought.loss,
             "samples": brought.samples,
-            "seconds": time.perf_counter() - began,
-            "module": made.module,
+            "seconds": time.perf_counter() - start,
+            "module": chunk_data.module,
             "device": device,
         }
         return facts, saved(vars(brought))
@@ -142,13 +142,13 @@ class JobWorker:
 
     def apply(self, version: int, contributions: Sequence[bytes]) -> tuple[Ack, bytes]:
         """Update by the contributions of a round."""
-        server, began = self._server(), time.perf_counter()
-        brought = [Contribution(**loaded(one)) for one in contributions]
+        server, start = self._server(), time.perf_counter()
+        brought = [Contribution(**loaded(contribution)) for contribution in contributions]
         server.apply(version, brought)
         first = brought[0]
         size = sum(tensor.nbytes for part in (first.gradients, first.buffers) for tensor in part.values())
         facts, state = self._state(server)
-        return {**facts, "seconds": time.perf_counter() - began, "bytes": size}, state
+        return {**facts, "seconds": time.perf_counter() - start, "bytes": size}, state
 
     def dump(self) -> tuple[Ack, bytes]:
         """A checkpoint."""
@@ -169,24 +169,24 @@ class JobWorker:
 
     def contents(self, program: bytes, chunks: Sequence[int]) -> tuple[Ack, bytes]:
         """Chunks in the form in which they are sent, concatenated."""
-        made = self._made(program)
+        chunk_data = self._made(program)
         try:
-            found = [packed(made.counted(chunk), made.module) for chunk in chunks]
+            packed_chunks = [packed(chunk_data.counted(chunk), chunk_data.module) for chunk in chunks]
         except (Exception, SystemExit) as error:  # the job's own code: whatever it raises is its reason to fail
             raise TrainingError(f"its data cannot be made: {told(error)}") from error
-        labels = [(chunk, list(made.labels[chunk].items())) for chunk in chunks if chunk in made.labels]
-        return {"sizes": [len(one) for one in found], "labels": labels}, b"".join(found)
+        labels = [(chunk, list(chunk_data.labels[chunk].items())) for chunk in chunks if chunk in chunk_data.labels]
+        return {"sizes": [len(content) for content in packed_chunks], "labels": labels}, b"".join(packed_chunks)
 
     def accuracies(self, program: bytes, states: Sequence[bytes]) -> tuple[Ack, bytes]:
         """The metric of each of several states."""
-        made = self._made(program)
+        chunk_data = self._made(program)
         try:
-            found = accuracies(made.program, map(loaded, states))
+            values = accuracies(chunk_data.program, map(loaded, states))
         except TrainingError:
             raise
         except (Exception, SystemExit) as error:
             raise TrainingError(told(error)) from error
-        return {"accuracies": found, "metric": made.training.metric_name}, b""
+        return {"accuracies": values, "metric": chunk_data.training.metric_name}, b""
 
     def saved(self, program: bytes, checkpoint: bytes) -> tuple[Ack, bytes]:
         """Losses and state of a checkpoint."""
@@ -199,12 +199,12 @@ def serve(connection: Connection) -> None:
     inside = JobWorker(lambda: _send(connection, {"ready": True}))
     while True:
         try:
-            method, given = pickle.loads(connection.recv_bytes())  # noqa: S301 - of this process's own parent
+            method, arguments = pickle.loads(connection.recv_bytes())  # noqa: S301 - of this process's own parent
         except EOFError:
             return
         facts: Ack
         try:
-            facts, content = getattr(inside, method)(*given)
+            facts, content = getattr(inside, method)(*arguments)
         except Exception as error:  # whatever the job's code raises is its reason to fail
             facts, content = _failed(error)
         for stream in (sys.stdout, sys.stderr):

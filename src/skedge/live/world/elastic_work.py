@@ -36,45 +36,45 @@ class ElasticWork:
             self._log(job, last, preempted=True)
         trainer = world.trainers.paced(job, zeta)
         world.serve_from(job, order.ps)
-        given = shares(int(world.scenario.jobs.chunks[job]), order.where)
-        groups = self.table.groups[job] = self._groups(job, order.where, given)
-        now = HeldWorkers(order.where, given, world.now(), bool(zeta), set(), groups=groups)
+        chunk_shares = shares(int(world.scenario.jobs.chunks[job]), order.where)
+        groups = self.table.groups[job] = self._groups(job, order.where, chunk_shares)
+        now = HeldWorkers(order.where, chunk_shares, world.now(), bool(zeta), set(), groups=groups)
         self.table.held[job] = now
         for server in () if last is None else last.shares:
-            if server not in given:
+            if server not in chunk_shares:
                 trainer.take(self._number(job, server))
-        for server in given:
+        for server in chunk_shares:
             self._work(job, server)
 
-    def _groups(self, job: int, where: Placement, given: dict[int, range]) -> dict[int, list[WorkerGroup]]:
+    def _groups(self, job: int, placement: Placement, chunk_shares: dict[int, range]) -> dict[int, list[WorkerGroup]]:
         """Groups by server: first the workers that stay, earliest start first, then new ones in order of their data."""
         before, out = self.table.groups.get(job, {}), dict[int, list[WorkerGroup]]()
-        for server, n in where:
-            self.bring(job, server, n, given[server])
+        for server, n in placement:
+            self.bring(job, server, n, chunk_shares[server])
             stay = part(before.get(server, []), 0, n)
-            begun = sum(group.workers for group in stay)
-            out[server] = [*stay, *part(self.table.stock[job][server], begun, n)]
-        self.table.settle(job, where)
+            n_staying = sum(group.workers for group in stay)
+            out[server] = [*stay, *part(self.table.stock[job][server], n_staying, n)]
+        self.table.settle(job, placement)
         return out
 
-    def uploaded(self, done: Transport) -> None:
+    def uploaded(self, transport: Transport) -> None:
         """Process a complete upload: workers that wait for it may start, and its chunks may be trained."""
-        held = self.table.held.get(done.job)
-        if held is not None and done.server in held.shares:
-            self._work(done.job, done.server)
+        allocation = self.table.held.get(transport.job)
+        if allocation is not None and transport.server in allocation.shares:
+            self._work(transport.job, transport.server)
 
     def _work(self, job: int, server: int) -> None:
         """Let the workers whose data have arrived train the chunks stored on `server`."""
-        world, held, width = self.world, self.table.held[job], 0
-        for group in held.groups[server]:
+        world, allocation, width = self.world, self.table.held[job], 0
+        for group in allocation.groups[server]:
             if not group.awaits:
                 group.compute_from = min(group.compute_from, world.now())
                 width += group.workers
-        here = world.uploads.stored.get((job, server), set())
-        chunks = tuple(chunk for chunk in held.shares[server] if chunk in here)
+        stored = world.uploads.stored.get((job, server), set())
+        chunks = tuple(chunk for chunk in allocation.shares[server] if chunk in stored)
         number = self._number(job, server)
-        if number not in held.teams:
-            held.teams.append(number)
+        if number not in allocation.teams:
+            allocation.teams.append(number)
         if width and chunks:
             world.trainers[job].put(number, Team(server, chunks, width), world.now(), world.inbox.lag_s())
         else:
@@ -91,14 +91,16 @@ class ElasticWork:
             for group in groups:
                 group.compute_from = NEVER
 
-    def _log(self, job: int, held: HeldWorkers, *, preempted: bool) -> None:
+    def _log(self, job: int, allocation: HeldWorkers, *, preempted: bool) -> None:
         """Record the allocation: one row for the workers that started together on a server."""
         now = self.world.now()
-        for server, groups in held.groups.items():
+        for server, groups in allocation.groups.items():
             rows = dict[int, int]()
             for group in groups:
-                begin = min(max(group.compute_from, held.start), now)
+                begin = min(max(group.compute_from, allocation.start), now)
                 rows[begin] = rows.get(begin, 0) + group.workers
             for begin, n in rows.items():
-                where = ((server, n),)
-                self.world.log.gang(job, where, held.start, begin, now, zeta=held.colocated, preempted=preempted)
+                placement = ((server, n),)
+                self.world.log.gang(
+                    job, placement, allocation.start, begin, now, zeta=allocation.colocated, preempted=preempted
+                )

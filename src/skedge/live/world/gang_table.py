@@ -69,8 +69,8 @@ class GangTable:
         The last groups of each job that is no gang, by job and server.
     """
 
-    def __init__(self, *, kept: bool) -> None:
-        self.kept = kept
+    def __init__(self, *, keeps_data: bool) -> None:
+        self.kept = keeps_data
         self.held: dict[int, HeldWorkers] = {}
         self.stock: dict[int, dict[int, list[WorkerGroup]]] = {}
         self.groups: dict[int, dict[int, list[WorkerGroup]]] = {}
@@ -83,8 +83,8 @@ class GangTable:
 
     def lacking(self, job: int, server: int, workers: int) -> int:
         """How many of these workers have no data on the server yet; their upload has a delay."""
-        there = self.stock.setdefault(job, {}).get(server, [])
-        return max(workers - sum(group.workers for group in there), 0)
+        groups = self.stock.setdefault(job, {}).get(server, [])
+        return max(workers - sum(group.workers for group in groups), 0)
 
     def supply(self, job: int, server: int, workers: int, awaits: set[int]) -> None:
         """Note that data for more workers are on their way.
@@ -100,11 +100,11 @@ class GangTable:
         """
         self.stock[job].setdefault(server, []).append(WorkerGroup(workers, awaits))
 
-    def settle(self, job: int, where: Placement) -> None:
-        """Forget data outside the job's new placement `where`, unless data are kept."""
+    def settle(self, job: int, placement: Placement) -> None:
+        """Forget data outside the job's new `placement`, unless data are kept."""
         if not self.kept:
-            there = self.stock[job]
-            self.stock[job] = {server: part(there.get(server, []), 0, n) for server, n in where}
+            groups = self.stock[job]
+            self.stock[job] = {server: part(groups.get(server, []), 0, n) for server, n in placement}
 
     def forget(self, job: int) -> None:
         """Forget a job that has left the system."""
@@ -119,20 +119,20 @@ class GangTable:
 
 def part(groups: list[WorkerGroup], first: int, last: int) -> list[WorkerGroup]:
     """The workers with numbers in [first, last), in groups with the same uploads."""
-    chosen, at = list[WorkerGroup](), 0
+    chosen, offset = list[WorkerGroup](), 0
     for group in groups:
-        size = min(at + group.workers, last) - max(at, first)
+        size = min(offset + group.workers, last) - max(offset, first)
         if size > 0:
             chosen.append(WorkerGroup(size, group.awaits, group.compute_from))
-        at += group.workers
+        offset += group.workers
     return chosen
 
 
-def shares(chunks: int, where: Placement) -> dict[int, range]:
+def shares(chunks: int, placement: Placement) -> dict[int, range]:
     """Chunks by server of a gang, spread evenly over its workers, as in the record."""
-    given, total = 0, sum(n for _, n in where)
+    n_assigned, total = 0, sum(n for _, n in placement)
     out = {}
-    for server, n in sorted(where):
-        out[server] = range(chunks * given // total, chunks * (given + n) // total)
-        given += n
+    for server, n in sorted(placement):
+        out[server] = range(chunks * n_assigned // total, chunks * (n_assigned + n) // total)
+        n_assigned += n
     return out

@@ -23,7 +23,7 @@ class GangWork:
     """The gangs' board, and the trainers' teams of one server each."""
 
     def __init__(self, world: RayWorld) -> None:
-        self.world, self.table = world, GangTable(kept=world.scenario.physics.data == "kept")
+        self.world, self.table = world, GangTable(keeps_data=world.scenario.physics.data == "kept")
         self.elastic = ElasticWork(world, self.table, self.bring)
 
     def allocate(self, order: Allocate) -> None:
@@ -37,9 +37,9 @@ class GangWork:
         zeta = colocated(world.scenario, order)
         world.trainers.paced(job, zeta)
         world.serve_from(job, order.ps)
-        given = self._bring_shares(job, order.where)
-        awaits = {transport.number for server in given for transport in world.uploads.to(job, server)}
-        self.table.held[job] = HeldWorkers(order.where, given, world.now(), bool(zeta), awaits)
+        chunk_shares = self._bring_shares(job, order.where)
+        awaits = {transport.number for server in chunk_shares for transport in world.uploads.to(job, server)}
+        self.table.held[job] = HeldWorkers(order.where, chunk_shares, world.now(), bool(zeta), awaits)
         self._start(job)
 
     def upload(self, order: Upload) -> None:
@@ -47,17 +47,17 @@ class GangWork:
         self.world.trainers.of(order.job)
         self._bring_shares(order.job, order.where, copies=order.copies)
 
-    def _bring_shares(self, job: int, where: Placement, *, copies: bool = False) -> dict[int, range]:
+    def _bring_shares(self, job: int, placement: Placement, *, copies: bool = False) -> dict[int, range]:
         """Bring each server of a gang the missing chunks of its share or, with `copies`, of the whole job.
 
         The upload delay applies to a server that has no data yet for some of its workers.
         """
         chunks = int(self.world.scenario.jobs.chunks[job])
-        given = {server: range(chunks) for server, _ in where} if copies else shares(chunks, where)
-        for server, n in where:
-            self.bring(job, server, n, given[server])
-        self.table.settle(job, where)
-        return given
+        chunk_shares = {server: range(chunks) for server, _ in placement} if copies else shares(chunks, placement)
+        for server, n in placement:
+            self.bring(job, server, n, chunk_shares[server])
+        self.table.settle(job, placement)
+        return chunk_shares
 
     def bring(self, job: int, server: int, workers: int, chunks: range) -> None:
         """Bring a server its missing chunks; the delay applies if some of its workers had no data brought before.
@@ -79,15 +79,15 @@ class GangWork:
             # all uploads under way to this server, since its chunks may be in an earlier one
             self.table.supply(job, server, new, {transport.number for transport in uploads.to(job, server)})
 
-    def uploaded(self, done: Transport) -> None:
+    def uploaded(self, transport: Transport) -> None:
         """Process a complete upload; the gang that waits for it may start."""
-        for group in self.table.stock.get(done.job, {}).get(done.server, []):
-            group.awaits.discard(done.number)
-        if done.job in self.table.groups:
-            self.elastic.uploaded(done)
-        elif done.job in self.table.held:
-            self.table.held[done.job].awaits.discard(done.number)
-            self._start(done.job)
+        for group in self.table.stock.get(transport.job, {}).get(transport.server, []):
+            group.awaits.discard(transport.number)
+        if transport.job in self.table.groups:
+            self.elastic.uploaded(transport)
+        elif transport.job in self.table.held:
+            self.table.held[transport.job].awaits.discard(transport.number)
+            self._start(transport.job)
 
     def _start(self, job: int) -> None:
         """Start a gang once all its data have arrived."""

@@ -90,9 +90,9 @@ _KINDS: dict[str, TypeAdapter[Input]] = {
 _KINDS |= {"Told": _KINDS["Report"], "Server": _KINDS["ServerChanged"]}  # their names in older journals
 
 
-def to_json(given: Input) -> dict[str, Any]:
+def to_json(item: Input) -> dict[str, Any]:
     """An input as plain JSON types."""
-    return {"is": type(given).__name__, **asdict(given)}
+    return {"is": type(item).__name__, **asdict(item)}
 
 
 def from_json(content: dict[str, Any]) -> Input:

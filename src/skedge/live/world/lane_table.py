@@ -75,24 +75,24 @@ class LaneTable:
     def dispatch(self, order: Dispatch, lane_server: list[int], cloud: int | None) -> list[Chunk]:
         """Process a dispatch, or a re-dispatch of lost chunks; returns the chunks to upload."""
         numbers = range(len(order.lane)) if order.chunks is None else order.chunks
-        sent, first = [], dict[int, int]()
+        dispatched, first = [], dict[int, int]()
         for number, lane in zip(numbers, order.lane.tolist(), strict=True):
             server = lane_server[lane] if lane != CLOUD or cloud is None else cloud
             # without preemption a chunk runs to its end, so each is a team of its own
             team = first.setdefault(lane, number) if self.preemptive and lane != CLOUD else number
-            sent.append(Chunk(order.job, number, server, lane, (order.rank, self.dispatches, number), team))
+            dispatched.append(Chunk(order.job, number, server, lane, (order.rank, self.dispatches, number), team))
             self.ahead.discard((order.job, number))
         if order.chunks is None:
-            self.chunks[order.job] = sent
+            self.chunks[order.job] = dispatched
         else:
-            for chunk in sent:
+            for chunk in dispatched:
                 self.chunks[order.job][chunk.number] = chunk
-        for chunk in sent:
+        for chunk in dispatched:
             if chunk.lane != CLOUD:
                 self.queue.setdefault(chunk.lane, []).append(chunk)
                 self.queue[chunk.lane].sort(key=lambda c: c.key)
         self.dispatches += 1
-        return sent
+        return dispatched
 
     def arrive(self, job: int, server: int, numbers: Collection[int]) -> list[Chunk]:
         """Note that data of `job` have arrived on `server`; returns the chunks dispatched there that they are for."""
@@ -123,13 +123,13 @@ class LaneTable:
         if chunk.lane != CLOUD:
             self.occupant[chunk.lane] = chunk
 
-    def leave(self, chunk: Chunk, *, done: bool) -> None:
+    def leave(self, chunk: Chunk, *, trained: bool) -> None:
         """Let `chunk` and its team leave their lane: they are trained, displaced, or ahead."""
         chunk.leaving = False
         # the lane may have a new holder already: a late report must not take it away
         if chunk.lane != CLOUD and self.occupant.get(chunk.lane) is chunk:
             del self.occupant[chunk.lane]
-        for mate in self.team_members(chunk) if done else ():
+        for mate in self.team_members(chunk) if trained else ():
             mate.done = True
             if mate.lane != CLOUD and not mate.lost:
                 self.queue[mate.lane].remove(mate)
@@ -139,21 +139,23 @@ class LaneTable:
 
         Those that hold a lane still hold it until :meth:`leave`.
         """
-        gone = [c for chunks in self.chunks.values() for c in chunks if c.server == server and not (c.done or c.lost)]
-        for chunk in gone:
+        lost_chunks = [
+            c for chunks in self.chunks.values() for c in chunks if c.server == server and not (c.done or c.lost)
+        ]
+        for chunk in lost_chunks:
             chunk.lost = True
             if chunk.lane != CLOUD:
                 self.queue[chunk.lane].remove(chunk)
-        return gone
+        return lost_chunks
 
     def drop(self, job: int) -> list[Chunk]:
         """Take a job off the board; returns its chunks that held lanes."""
-        gone = self.chunks.pop(job, [])
+        removed = self.chunks.pop(job, [])
         self.ahead = {team for team in self.ahead if team[0] != job}
-        held = [chunk for chunk in gone if self.occupant.get(chunk.lane) is chunk]
-        for chunk in gone:
+        running = [chunk for chunk in removed if self.occupant.get(chunk.lane) is chunk]
+        for chunk in removed:
             if chunk.lane != CLOUD and not (chunk.done or chunk.lost):
                 self.queue[chunk.lane].remove(chunk)
-        for chunk in held:
+        for chunk in running:
             del self.occupant[chunk.lane]
-        return held
+        return running

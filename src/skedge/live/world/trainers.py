@@ -105,8 +105,8 @@ class TrainerOrders:
             self.assignment.puts.pop(report.team, None)
             self.assignment.since.pop(report.team, None)
 
-    def _order(self, method: str, *given: Any) -> None:
-        self._send(method, self.assignment.job, given)
+    def _order(self, method: str, *arguments: Any) -> None:
+        self._send(method, self.assignment.job, arguments)
 
 
 class Trainers(dict[int, TrainerOrders]):
@@ -146,10 +146,10 @@ class Trainers(dict[int, TrainerOrders]):
 
         At the start of a run, after a rebuild, and when the coordinator was lost. Returns the reports that were missed.
         """
-        found, missed = (AttachReply(), []) if self._coordinator is None else self._attach(self._coordinator)
-        if found is None:
+        reply, missed = (AttachReply(), []) if self._coordinator is None else self._attach(self._coordinator)
+        if reply is None:
             return []  # the coordinator was lost meanwhile: this is called again once it answers
-        self.found = found
+        self.found = reply
         self._losses = {job: list(losses) for job, losses in self.found.losses.items()}
         for job in sorted(self.unmeasured - self.found.measuring):
             self.measure(job)
@@ -178,10 +178,10 @@ class Trainers(dict[int, TrainerOrders]):
         """The run's clock as the coordinator has kept it [µs]; None if it has not trained since the last controller."""
         return None if self._coordinator is None else clock_of(self._coordinator)
 
-    def _send(self, method: str, job: int, given: tuple[Any, ...]) -> None:
+    def _send(self, method: str, job: int, arguments: tuple[Any, ...]) -> None:
         """Send a command; in a rebuild there is no link yet, and attaching gives every trainer its assignment."""
         if self._link is not None:
-            self._link.send(Command(method, job, given))
+            self._link.send(Command(method, job, arguments))
 
     def _broken(self, error: Exception) -> None:
         def end() -> None:
@@ -210,12 +210,12 @@ class Trainers(dict[int, TrainerOrders]):
             world = self.world
             name, program, pace = world.scenario.jobs.ids[job], world.program(job), self.pace(job, 0)
             world.facts.progress[job] = [0] * program.chunks
-            out = {server for server, why in world.out.items() if "lost" in why}
-            given = [Assignment(job, name, program, Teams(program), pace, out=set(out)) for _ in range(2)]
-            for each in given:
-                each.announced_s, each.watch = self.announced(job, 0), world.engine.limits
-            self[job] = TrainerOrders(given[0], self._send)
-            self._send("open", job, (given[1], world.now(), None))
+            out = {server for server, causes in world.out.items() if "lost" in causes}
+            assignments = [Assignment(job, name, program, Teams(program), pace, out=set(out)) for _ in range(2)]
+            for assignment in assignments:
+                assignment.announced_s, assignment.watch = self.announced(job, 0), world.engine.limits
+            self[job] = TrainerOrders(assignments[0], self._send)
+            self._send("open", job, (assignments[1], world.now(), None))
         return self[job]
 
     def assignments(self) -> dict[int, Assignment]:
@@ -267,8 +267,8 @@ class Trainers(dict[int, TrainerOrders]):
         orders = self.get(job)
         if orders is None or not orders.teams.working:
             return {"idle_s": None, "usual_s": None}
-        at, usual_s = self._noted.get(job, (0, orders.assignment.announced_s))
-        since = max(at, *(orders.assignment.since.get(team, 0) for team in orders.teams.working))
+        last_noted, usual_s = self._noted.get(job, (0, orders.assignment.announced_s))
+        since = max(last_noted, *(orders.assignment.since.get(team, 0) for team in orders.teams.working))
         return {"idle_s": max(self.world.real_now() - since, 0) / SECOND, "usual_s": usual_s}
 
     def result(self, job: int) -> Mapping[str, Any]:
@@ -290,11 +290,11 @@ class Trainers(dict[int, TrainerOrders]):
         name, program = self.world.scenario.jobs.ids[job], self.world.program(job)
         thread = host.Thread(target=self._measure, args=(job, name, program), name=f"measure {name}", daemon=True)
         thread.start()
-        self._measuring = [*(other for other in self._measuring if other.is_alive()), thread]
+        self._measuring = [*(running for running in self._measuring if running.is_alive()), thread]
 
     def _measure(self, job: int, name: str, program: Program) -> None:
         """Measure a job, trying again while storage or Ray fail: a thread that ends silently leaves it unmeasured."""
-        world, told = self.world, False
+        world, is_reported = self.world, False
 
         def hear(printed: Printed) -> None:
             if printed:
@@ -305,10 +305,10 @@ class Trainers(dict[int, TrainerOrders]):
                 saved = Checkpoints(world.engine.url).read(name)
                 result = world.engine.job_code.outcome_of(program, saved, hear) if saved is not None else _GONE
             except Exception as error:
-                if not told and world.job_log is not None:
+                if not is_reported and world.job_log is not None:
                     reason = f"{type(error).__name__}: {error}"
                     world.job_log(name, f"its result cannot be measured, which is tried again: {reason}")
-                told = True
+                is_reported = True
                 if self._closed.wait(_AGAIN_S):
                     return
             else:

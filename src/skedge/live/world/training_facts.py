@@ -90,31 +90,31 @@ class TrainingFacts:
 
     def untrained(self, job: int, steps: int) -> str:
         """What is missing in the parameters of a job reported as fully trained (rule M38); empty if nothing."""
-        done = self.trained.get(job, (0,))
-        if min(done) >= steps:
+        progress = self.trained.get(job, (0,))
+        if min(progress) >= steps:
             return ""
-        chunk = done.index(min(done))
-        return f"its parameters hold {done[chunk]} of {steps} mini-batches of chunk {chunk}: they are not complete"
+        chunk = progress.index(min(progress))
+        return f"its parameters hold {progress[chunk]} of {steps} mini-batches of chunk {chunk}: they are not complete"
 
     def devices_of(self, job: int, servers: Sequence[str]) -> dict[str, list[str]]:
         """The devices that have trained a job, by server."""
-        found: dict[str, list[str]] = {}
+        by_server: dict[str, list[str]] = {}
         for server, device in sorted(self.devices.get(job, ())):
-            found.setdefault(servers[server], []).append(device)
-        return found
+            by_server.setdefault(servers[server], []).append(device)
+        return by_server
 
     def meta(self, ids: Sequence[str], servers: Sequence[str]) -> dict[str, Any]:
         """The facts for ``run.json``, by the ids of the jobs and servers."""
         jobs = sorted(self.late_s.keys() | self.upload_late_s.keys())
-        late = {ids[job]: self.late_s.get(job, 0.0) + self.upload_late_s.get(job, 0.0) for job in jobs}
+        delays = {ids[job]: self.late_s.get(job, 0.0) + self.upload_late_s.get(job, 0.0) for job in jobs}
         return {
             "recovery_s": max(self.recovery_s.values(), default=0.0),
-            "late_s": late,
+            "late_s": delays,
             "code": {ids[job]: module for job, module in sorted(self.modules.items())},
             "devices": {ids[job]: self.devices_of(job, servers) for job in sorted(self.devices)},
             "device_free_s": self.freed_s,
-            "trained": {ids[job]: list(done) for job, done in sorted(self.trained.items())},
-            "training": {ids[job]: _kept(found) for job, found in sorted(self.results.items()) if found},
+            "trained": {ids[job]: list(progress) for job, progress in sorted(self.trained.items())},
+            "training": {ids[job]: _kept(result) for job, result in sorted(self.results.items()) if result},
         }
 
 

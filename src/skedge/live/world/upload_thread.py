@@ -46,8 +46,8 @@ class UploadThread(host.Thread):
         self.labels = world.facts.labels.setdefault(upload.job, {})
         self.program, self.job_code = world.program(upload.job), world.engine.job_code
         self.agent = world.engine.agents[upload.server]
-        known = upload.source is not None and not world.out.get(upload.source)
-        self.source = world.engine.agents[upload.source] if known and upload.source is not None else None
+        from_server = upload.source is not None and not world.out.get(upload.source)
+        self.source = world.engine.agents[upload.source] if from_server and upload.source is not None else None
 
     def run(self) -> None:
         """Send the upload, and report its arrival or why it has failed."""
@@ -86,20 +86,20 @@ class UploadThread(host.Thread):
             If the job's data cannot be made, or the server's disk refuses them.
         """
         self.attempts += 1
-        began, delay_s = host.monotonic(), self.upload.delay_s
+        start, delay_s = host.monotonic(), self.upload.delay_s
         contents = self._from_source() or self.job_code.contents(
             self.program, self.upload.chunks, self._hear, self.labels
         )
-        total, sent = sum(len(content) for _, content in contents), 0
+        total, n_sent = sum(len(content) for _, content in contents), 0
         for chunk, content in contents:
             for offset in range(0, len(content), _PIECE):
                 piece = content[offset : offset + _PIECE]
                 last = offset + len(piece) == len(content)
                 if not self._stored(chunk, offset, piece, last=last):
                     return False
-                sent += len(piece)
-                host.sleep(max(began + delay_s * sent / total - host.monotonic(), 0.0))
-        host.sleep(max(began + delay_s - host.monotonic(), 0.0))
+                n_sent += len(piece)
+                host.sleep(max(start + delay_s * n_sent / total - host.monotonic(), 0.0))
+        host.sleep(max(start + delay_s - host.monotonic(), 0.0))
         return True
 
     def _from_source(self) -> list[tuple[int, bytes]]:
@@ -107,8 +107,10 @@ class UploadThread(host.Thread):
         if self.source is None:
             return []
         try:
-            found: list[Any] = host.answer(host.call(self.source, "contents", self.job, self.upload.chunks), _PIECE_S)
-            return list(zip(self.upload.chunks, found, strict=True))
+            contents: list[Any] = host.answer(
+                host.call(self.source, "contents", self.job, self.upload.chunks), _PIECE_S
+            )
+            return list(zip(self.upload.chunks, contents, strict=True))
         except host.CallError:
             return []
 
