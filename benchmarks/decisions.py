@@ -123,7 +123,7 @@ def timed(
 
 def journal(url: str, policy: str) -> Journal:
     """The journal of a live run; needs the extra live."""
-    from skedge.live.control.journal import SqlJournal  # noqa: PLC0415 - the other cases do without the extra
+    from skedge.live.journal.journal import SqlJournal  # noqa: PLC0415 - the other cases do without the extra
 
     return SqlJournal(url, {"policy": policy})
 

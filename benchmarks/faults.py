@@ -6,9 +6,9 @@
 A service is brought up in a temporary folder and given small jobs, so that some are always in the system. At seeded
 random instants it suffers a fault; the next one comes when it is whole again:
 
-agent, ps, coach, raylet, head, host, controller
-    One such process is ended with SIGKILL. `coach` hosts the trainers, `head` is Ray's own (its GCS), `host` has the
-    embedded cluster, `controller` is the service's process.
+agent, ps, coordinator, raylet, head, host, controller
+    One such process is ended with SIGKILL. `coordinator` hosts the trainers, `head` is Ray's own (its GCS), `host` has
+    the embedded cluster, `controller` is the service's process.
 checkpoint
     The newest checkpoint of a job, or all of them, are deleted, cut short or changed, and all parameter servers killed.
 disk
@@ -81,8 +81,8 @@ IN_SYSTEM = 3
 """Jobs that are kept in the system."""
 
 TITLES = {
-    "agent": "ray::Agent", "ps": "ray::PSActor", "coach": "ray::Coach", "raylet": "raylet/raylet", "head": "gcs_server",
-    "host": "skedge.live.control.host",
+    "agent": "ray::Agent", "ps": "ray::PSActor", "coordinator": "ray::Coordinator", "raylet": "raylet/raylet", "head":
+    "gcs_server", "host": "skedge.live.service.ray_host",
 }  # fmt: skip
 WHOLE_S = 180.0
 DISK_MB = 300

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from faults import service
 
-from skedge.live.training.code import digest, pack
+from skedge.live.worker.code_archive import digest, pack
 
 CODE = """
 import time

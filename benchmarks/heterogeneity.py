@@ -30,10 +30,10 @@ from skedge.analysis.intervals import Estimate, bounded, estimate
 from skedge.core.model.cluster import Cluster, Floats, Job, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
-from skedge.live.control.session import train
-from skedge.live.engine import Engine
-from skedge.live.training.checkpoint import Checkpoints
-from skedge.live.training.program import Program
+from skedge.live.cluster.engine import Engine
+from skedge.live.controller.session import train
+from skedge.live.worker.checkpoint import Checkpoints
+from skedge.live.worker.program import Program
 from skedge.report.pictures import standalone
 from skedge.simulate import run
 from skedge.studies.figure import Figure, Line, svg

@@ -22,15 +22,15 @@ from typing import Any
 import numpy as np
 
 from skedge.analysis.intervals import Estimate
-from skedge.live.control.journal import SqlJournal
-from skedge.live.control.service import JOURNAL, Service
-from skedge.live.control.settings import CLUSTER, Settings, save_settings
-from skedge.live.control.sight import Sight
-from skedge.live.control.snapshot import SNAPSHOT, Snapshots
-from skedge.live.control.states import ACTIVE
-from skedge.live.training.trainer import Trainer
-from skedge.live.world.carrier import Carrier
+from skedge.live.controller.service import JOURNAL, Service
+from skedge.live.controller.settings import CLUSTER, Settings, save_settings
+from skedge.live.controller.snapshot import SNAPSHOT, Snapshots
+from skedge.live.controller.states import ACTIVE
+from skedge.live.coordinator.trainer import Trainer
+from skedge.live.journal.journal import SqlJournal
+from skedge.live.service.tenant_view import TenantView
 from skedge.live.world.ray_world import NoEngine
+from skedge.live.world.upload_thread import UploadThread
 from skedge.report.pictures import standalone
 from skedge.scenario.file import load_cluster_file
 from skedge.studies.figure import Figure, Line, svg
@@ -103,8 +103,8 @@ def step(service: Service, count: int) -> dict[str, list[float]]:
         if n % (count // STAY):
             service.cancel(service.kernel.scenario.jobs.ids[-1])
         if n % (count // LOOKS) == 0:
-            times["queue"].append(took(lambda: Sight(service, None).queue(ACTIVE)))
-    for job in Sight(service, None).queue(ACTIVE):
+            times["queue"].append(took(lambda: TenantView(service, None).queue(ACTIVE)))
+    for job in TenantView(service, None).queue(ACTIVE):
         service.cancel(job["job"])
     return times
 
@@ -134,7 +134,7 @@ def main() -> None:
     parser.add_argument("--step", type=int, default=1000, help="jobs of one row; at least 20")
     parser.add_argument("--figure", type=Path, help="SVG of the growth")
     given = parser.parse_args()
-    Carrier.start = Trainer.start = lambda _: None  # type: ignore[method-assign, assignment]
+    UploadThread.start = Trainer.start = lambda _: None  # type: ignore[method-assign, assignment]
     with tempfile.TemporaryDirectory() as folder:
         state = Path(folder)
         save_settings(state, Settings(POLICY, id=ID))

@@ -30,10 +30,10 @@ from skedge.cli.profile import scenario_text
 from skedge.core.errors import SkedgeError
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND
-from skedge.live.control.session import programs, train
-from skedge.live.engine import Engine
-from skedge.live.measure import announced, profile
-from skedge.live.training.checkpoint import Checkpoints
+from skedge.live.cluster.engine import Engine
+from skedge.live.cluster.profiling import announced, profile
+from skedge.live.controller.session import programs, train
+from skedge.live.worker.checkpoint import Checkpoints
 from skedge.recorded_run import Run
 from skedge.scenario.file import load_scenario, scenario_from_dict, shipped, trainings
 from skedge.simulate import run

@@ -52,9 +52,9 @@ def test_the_list_of_policies_imports_neither_solvers_nor_numba_nor_polars() -> 
 
 def test_the_supervisor_of_a_service_imports_no_library() -> None:
     """It lives as long as the service, in a few megabytes."""
-    ended = python("import sys, skedge.live.control.daemon\nprint(*sys.modules)")
+    ended = python("import sys, skedge.live.service.supervisor\nprint(*sys.modules)")
     assert not set(ended.stdout.split()) & {"numpy", "scipy", "numba", "polars", "pydantic", "ray", "torch", "uvicorn"}
-    assert "skedge.live.control.settings" in ended.stdout
+    assert "skedge.live.controller.settings" in ended.stdout
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from skedge.cli import service as service_commands
 from skedge.core.errors import InputError, ScenarioError
 from skedge.deploy import crd, kuberay
 from skedge.deploy.kuberay import ManifestSettings, as_yaml, group_names, manifests
-from skedge.live.control.health import HEALTH
+from skedge.live.cluster.health_checks import HEALTH
 from skedge.scenario.file import load_cluster_file, load_scenario, read_spec, shipped
 from skedge.scenario.save import cluster_fields
 

@@ -31,8 +31,10 @@ PLANTED = [
     ("analysis/metrics/metrics.py", "from skedge.core.record.record import Record"),
     ("core/events.py", "import random"),
     ("core/model/speed.py", "from skedge.sim.world import SimulatedWorld"),
-    ("optimum/linear.py", "from skedge.live.engine import Engine"),
+    ("optimum/linear.py", "from skedge.live.cluster.engine import Engine"),
     ("recorded_run.py", "from skedge.cli.main import app"),
+    ("live/worker/agent.py", "from skedge.live.world.inbox import Inbox"),
+    ("live/journal/journal.py", "from skedge.live.controller.settings import Settings"),
 ]
 
 

@@ -87,7 +87,7 @@ class Service:
 
     def known(self) -> dict[str, Any]:
         """What an intruder knows of it."""
-        from skedge.live.private import private_folder
+        from skedge.live.secret_files import private_folder
 
         servers = self.state / "servers" / "edge"
         return {
@@ -171,10 +171,10 @@ def _left_behind() -> list[str]:
 def _attempt(name: str, known: dict[str, Any], service: Service, *, trusted: bool) -> str:
     from skedge.core.errors import TrainingError
     from skedge.live.confinement.confinement import Confinement, Usage
-    from skedge.live.training.apart import sent
-    from skedge.live.training.child import EndedError
-    from skedge.live.training.code import pack
-    from skedge.live.training.program import Program
+    from skedge.live.worker.code_archive import pack
+    from skedge.live.worker.job_process import EndedError
+    from skedge.live.worker.job_processes import sent
+    from skedge.live.worker.program import Program
 
     of = Program(
         "intruder:job", {"attempt": name, **known}, 1, 1, 1, code=pack(HERE / "intruder.py"), connect=("data.test:9",)
@@ -184,7 +184,7 @@ def _attempt(name: str, known: dict[str, Any], service: Service, *, trusted: boo
         trusted=trusted, hidden=(str(service.state),), usage=usage, group=name, own=(known["own_chunks"],),
         connect=of.connect,
     )  # fmt: skip
-    child = NURSERY[trusted].child(confinement)
+    child = FORK_SERVERS[trusted].fork(confinement)
     try:
         child.ask("load", sent(of), None, limit_s=60)
     except TrainingError as error:
@@ -197,12 +197,12 @@ def _attempt(name: str, known: dict[str, Any], service: Service, *, trusted: boo
     return "broken: it is a parameter server"
 
 
-NURSERY: dict[bool, Any] = {}
+FORK_SERVERS: dict[bool, Any] = {}
 
 
 def main(installation: str, names: list[str]) -> None:
     from skedge.live.confinement.confinement import Confinement
-    from skedge.live.training.apart import Nursery
+    from skedge.live.worker.job_processes import ForkServerClient
 
     if installation == "user" and os.geteuid() == 0:
         become(NOBODY)
@@ -210,11 +210,11 @@ def main(installation: str, names: list[str]) -> None:
     folder = Path(tempfile.mkdtemp(prefix="attacked-"))
     folder.chmod(0o755)
     os.environ["HOME"] = str(folder)
-    NURSERY[trusted] = Nursery(Confinement(trusted=trusted))
+    FORK_SERVERS[trusted] = ForkServerClient(Confinement(trusted=trusted))
     try:
         print(json.dumps(outcomes(names, trusted=trusted, folder=folder)))  # noqa: T201 - read by the test
     finally:
-        NURSERY[trusted].end()
+        FORK_SERVERS[trusted].end()
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from skedge.core.model.cluster import Cluster, Server
-from skedge.live.engine import Engine
-from skedge.live.loopback import on_loopback
+from skedge.live.cluster.engine import Engine
+from skedge.live.cluster.loopback import on_loopback
 
 on_loopback()  # some tests import Ray before any starts it, and with several processes they may be the first
 os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"  # what asks Ray before it is started fails, instead of starting another

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from skedge.live import host
-from skedge.live.training.agent import Agent
-from skedge.live.training.checkpoint import Life
-from skedge.live.training.ps import PSActor
-from skedge.live.training.watch import Watch
+from skedge.live.worker.agent import Agent
+from skedge.live.worker.checkpoint import Life
+from skedge.live.worker.ps_actor import PSActor
+from skedge.live.worker.watchdog import WatchdogLimits
 
 
 class Called:
@@ -64,9 +64,9 @@ class Machine:
         The agent, and the parameter server.
     """
 
-    def __init__(self, folder: Path, watch: Watch) -> None:
+    def __init__(self, folder: Path, watch: WatchdogLimits) -> None:
         self.agent, self.ps = Agent("edge-0", str(folder / "chunks")), PSActor(str(folder / "checkpoints"), watch)
-        self.agents, self._ps, self.maker = {0: Actor(self.agent, 4)}, Actor(self.ps, 1), self
+        self.agents, self._ps, self.job_code = {0: Actor(self.agent, 4)}, Actor(self.ps, 1), self
         self._loads = count(1)
 
     def parameter_server(self, _: int) -> Actor:
@@ -89,7 +89,7 @@ def _of_task(error: BaseException) -> BaseException:
 
 
 @contextmanager
-def machine(folder: Path, patch: pytest.MonkeyPatch, watch: Watch) -> Iterator[Machine]:
+def machine(folder: Path, patch: pytest.MonkeyPatch, watch: WatchdogLimits) -> Iterator[Machine]:
     """A machine, where Ray's calls find what its methods return; jobs' processes find the modules beside this one."""
     import ray
 

@@ -17,12 +17,13 @@ from skedge.core.kernel.drive import drive
 from skedge.core.model.cluster import Cluster, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
-from skedge.live.control.journal import SqlJournal
-from skedge.live.control.limits import Limits
-from skedge.live.control.service import Service
-from skedge.live.world.inputs import Cancelled, Due, Input, Report, ServerChanged, Uploaded
+from skedge.live.controller.limits import Limits
+from skedge.live.controller.service import Service
+from skedge.live.coordinator.report import Report
+from skedge.live.journal.journal import SqlJournal
+from skedge.live.world.inputs import Cancelled, Due, Input, ServerChanged, Uploaded
 from skedge.live.world.ray_world import NoEngine
-from skedge.live.world.trainers import Orders
+from skedge.live.world.trainers import TrainerOrders
 
 LIMITS = Limits(allow=("m",))
 
@@ -148,7 +149,7 @@ class Played(Service):
         return ServerChanged(server, str(self.rng.choice(["lost", "cordoned"]))) if self.rng.random() < 0.2 else None
 
 
-def round_of(job: int, orders: Orders) -> Iterator[Report]:
+def round_of(job: int, orders: TrainerOrders) -> Iterator[Report]:
     """One round of a job: what its trainer would report."""
     teams = deepcopy(orders.teams)
 

@@ -36,24 +36,24 @@ from skedge.core.model.cluster import Cluster, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.sharing import Sharing, Tenant
 from skedge.core.model.time import SECOND
-from skedge.live.control.api import V1, _stream, make_api
-from skedge.live.control.guard import Guard
-from skedge.live.control.journal import SqlJournal
-from skedge.live.control.journal_chain import DECISION, Entry
-from skedge.live.control.limits import Limits
-from skedge.live.control.notify import Message
-from skedge.live.control.quarantine import put_aside
-from skedge.live.control.service import Service
-from skedge.live.control.settings import CLUSTER, Settings, save_settings
-from skedge.live.control.sight import Sight
-from skedge.live.control.states import ROLES
-from skedge.live.control.submissions import Submissions
-from skedge.live.control.tls import certificate
-from skedge.live.control.tokens import Tokens, add_token, revoke_token
-from skedge.live.training.code import digest, pack
-from skedge.live.world.carrier import Carrier
-from skedge.live.world.inputs import Report
+from skedge.live.controller.limits import Limits
+from skedge.live.controller.notify import Message
+from skedge.live.controller.service import Service
+from skedge.live.controller.settings import CLUSTER, Settings, save_settings
+from skedge.live.controller.states import ROLES
+from skedge.live.controller.submissions import Submissions
+from skedge.live.coordinator.report import Report
+from skedge.live.journal.chain import DECISION, Entry
+from skedge.live.journal.journal import SqlJournal
+from skedge.live.journal.quarantine import put_aside
+from skedge.live.service.api import V1, _stream, make_api
+from skedge.live.service.guard import Guard
+from skedge.live.service.tenant_view import TenantView
+from skedge.live.service.tls import certificate
+from skedge.live.service.tokens import Tokens, add_token, revoke_token
+from skedge.live.worker.code_archive import digest, pack
 from skedge.live.world.ray_world import NoEngine
+from skedge.live.world.upload_thread import UploadThread
 from skedge.scenario.save import cluster_fields
 
 TOKEN = "of the test"
@@ -72,7 +72,7 @@ class Up(NoEngine):
 @pytest.fixture(autouse=True)
 def _nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Uploads would ask Ray, which later tests have to import with their own settings."""
-    monkeypatch.setattr(Carrier, "start", lambda _: None)
+    monkeypatch.setattr(UploadThread, "start", lambda _: None)
 
 
 class Controller:
@@ -85,7 +85,9 @@ class Controller:
         url = f"sqlite:///{folder / 'journal.db'}"
         fresh = not (folder / "journal.db").exists()
         self.journal = (
-            SqlJournal(url, {"began": time.time(), "id": "it", "policy": policy}) if fresh else SqlJournal(url, of="it")
+            SqlJournal(url, {"began": time.time(), "id": "it", "policy": policy})
+            if fresh
+            else SqlJournal(url, run_id="it")
         )
         (folder / CLUSTER).write_text(yaml.safe_dump(cluster_fields(empty), sort_keys=False))
         self.service = Service(empty, policy, folder, Up(1), self.journal)
@@ -199,7 +201,7 @@ def test_events_are_streamed_from_where_the_reader_was(controller: Controller) -
     events = controller.client.get("/events").json()
 
     async def first(since: int, entries: int) -> list[str]:
-        stream = _stream(Sight(controller.service, None), since)
+        stream = _stream(TenantView(controller.service, None), since)
         return [await anext(stream) for _ in range(entries)]
 
     found = asyncio.run(first(1, len(events) - 1))
@@ -624,7 +626,7 @@ def test_while_a_decision_cannot_be_written_nobody_is_answered_from_the_middle_o
 ) -> None:
     """Health says why, at once; afterwards the job is there."""
     journal, full, insert = controller.journal, threading.Event(), controller.journal._insert
-    monkeypatch.setattr("skedge.live.control.journal._PAUSE_S", 0.05)
+    monkeypatch.setattr("skedge.live.journal.journal._PAUSE_S", 0.05)
 
     def refuse(entry: Entry) -> None:
         if full.is_set() and entry.kind == DECISION:
@@ -699,7 +701,7 @@ def test_a_submission_that_the_controller_dies_of_is_put_aside(tmp_path: Path, m
     monkeypatch.setattr(Submissions, "take", dies)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     for module in ("service", "questions"):
-        monkeypatch.setattr(f"skedge.live.control.{module}.ANSWER_S", 1.0)
+        monkeypatch.setattr(f"skedge.live.controller.{module}.ANSWER_S", 1.0)
     first = Controller(tmp_path)
     assert first.submit("k1").json() == "net"
     assert first.submit(name="poison").status_code == 503
@@ -730,7 +732,7 @@ def test_a_job_that_has_left_leaves_the_working_state(controller: Controller) ->
         controller.client.post(f"/jobs/{job}/cancel")
         controller.comes_to(job, "CANCELLED")
     world = controller.service.world
-    assert [len(of) for of in (world.trainers, world.lanes.board.chunks, world.uploads.pending)] == [0, 0, 0]
+    assert [len(of) for of in (world.trainers, world.lanes.table.chunks, world.uploads.pending)] == [0, 0, 0]
     assert controller.client.get("/jobs/net-2").json()["progress_by_chunk"] == [0, 0]
 
 

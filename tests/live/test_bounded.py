@@ -6,9 +6,9 @@ from conftest import SERVERS
 from skedge.core.model.cluster import Cluster, Job, Physics, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
-from skedge.live.control.session import train
-from skedge.live.engine import Engine
-from skedge.live.training.program import Program
+from skedge.live.cluster.engine import Engine
+from skedge.live.controller.session import train
+from skedge.live.worker.program import Program
 from skedge.simulate import run
 
 

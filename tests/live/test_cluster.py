@@ -20,10 +20,10 @@ from skedge.core.model.latency import Exponential
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
 from skedge.core.model.value import Sigmoid
-from skedge.live.control.journal import SqlJournal
-from skedge.live.control.session import LiveRun, train
-from skedge.live.engine import Engine
-from skedge.live.training.program import Program
+from skedge.live.cluster.engine import Engine
+from skedge.live.controller.session import LiveRun, train
+from skedge.live.journal.journal import SqlJournal
+from skedge.live.worker.program import Program
 from skedge.live.world.ray_world import NoEngine
 from skedge.simulate import run
 
@@ -272,7 +272,7 @@ def test_a_lost_server_is_recorded_and_its_work_goes_on_elsewhere(
 
     while engine.lost:  # by the test before
         time.sleep(0.1)
-    monkeypatch.setattr("skedge.live.engine._FROZEN_S", 8.0)
+    monkeypatch.setattr("skedge.live.cluster.engine._FROZEN_S", 8.0)
     one = job(0, 3, 8, workers=2)
     raylet = engine.embedded.nodes["edge-0"].all_processes["raylet"][0].process.pid
     agent = ray.get(engine.agents[0].pid.remote())

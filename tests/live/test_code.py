@@ -16,14 +16,14 @@ import pytest
 import torch
 
 from skedge.core.errors import InputError, TrainingError
-from skedge.live.training.agent import Agent
-from skedge.live.training.apart import Nursery, environment, sent
-from skedge.live.training.child import Ack, Child, EndedError
-from skedge.live.training.chunks import packed
-from skedge.live.training.code import Codes, digest, files_in, modules_in, pack
-from skedge.live.training.inside import loaded, saved
-from skedge.live.training.program import Program
-from skedge.live.training.sgd import ParameterServer
+from skedge.live.worker.agent import Agent
+from skedge.live.worker.chunk_format import packed
+from skedge.live.worker.code_archive import Codes, digest, files_in, modules_in, pack
+from skedge.live.worker.job_process import Ack, EndedError, JobProcess
+from skedge.live.worker.job_processes import ForkServerClient, environment, sent
+from skedge.live.worker.program import Program
+from skedge.live.worker.sgd import ParameterServer
+from skedge.live.worker.worker_main import loaded, saved
 
 JOB = """
 import os
@@ -69,10 +69,10 @@ def program(code: bytes = b"", **args: str) -> Program:
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
+def fork_server() -> Iterator[ForkServerClient]:
     before = dict(os.environ)
     os.environ.update({"RAY_AUTH_TOKEN": "secret", "SKEDGE_TOKEN": "secret"})
-    one = Nursery()
+    one = ForkServerClient()
     one.start()
     try:
         yield one
@@ -89,11 +89,11 @@ def nursery() -> Iterator[Nursery]:
 
 
 @pytest.fixture
-def child(nursery: Nursery) -> Iterator[Callable[[], Child]]:
-    made = list[Child]()
+def child(fork_server: ForkServerClient) -> Iterator[Callable[[], JobProcess]]:
+    made = list[JobProcess]()
 
-    def make() -> Child:
-        made.append(nursery.child())
+    def make() -> JobProcess:
+        made.append(fork_server.fork())
         return made[-1]
 
     yield make
@@ -105,7 +105,7 @@ def weights(answer: tuple[Ack, bytes]) -> list[float]:
     return [float(w) for w in loaded(answer[1])["weight"].flatten()]
 
 
-def trained(child: Child, of: Program, path: Path) -> list[float]:
+def trained(child: JobProcess, of: Program, path: Path) -> list[float]:
     """The weights after one update by one child that is worker and parameter server at once, from (1, 1)."""
     chunk = path / f"{digest(of.code)}.pt"
     chunk.write_bytes(packed(DATA, of.module()))
@@ -114,7 +114,7 @@ def trained(child: Child, of: Program, path: Path) -> list[float]:
     return weights(child.ask("apply", 0, (brought,)))
 
 
-def test_two_versions_of_a_module_never_meet(child: Callable[[], Child], tmp_path: Path) -> None:
+def test_two_versions_of_a_module_never_meet(child: Callable[[], JobProcess], tmp_path: Path) -> None:
     """By hand: the gradient is (factor, factor), so the weights are 1 - factor; the factor is in a second module."""
     old = program(pack(folder_of(tmp_path / "code", 0.25)))
     new = program(pack(folder_of(tmp_path / "code", 0.5)))
@@ -146,7 +146,7 @@ def _sha(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_processes_with_different_installed_modules_do_not_mix(child: Callable[[], Child], tmp_path: Path) -> None:
+def test_processes_with_different_installed_modules_do_not_mix(child: Callable[[], JobProcess], tmp_path: Path) -> None:
     of, chunk = program(pack(folder_of(tmp_path / "code", 1.0))), tmp_path / "chunk.pt"
     worker = child()
     state = worker.ask("load", sent(of), None)[1]
@@ -163,7 +163,7 @@ def test_a_checkpoint_of_another_version_is_refused() -> None:
         ParameterServer(of).restore(server.dump())
 
 
-def test_a_jobs_processes_have_no_tokens(child: Callable[[], Child], tmp_path: Path) -> None:
+def test_a_jobs_processes_have_no_tokens(child: Callable[[], JobProcess], tmp_path: Path) -> None:
     """The job's metric counts the variables of Ray and skedge that its process has."""
     of = program(pack(folder_of(tmp_path / "code", 1.0)))
     one = child()
@@ -173,7 +173,7 @@ def test_a_jobs_processes_have_no_tokens(child: Callable[[], Child], tmp_path: P
     assert not {"RAY_AUTH_TOKEN", "SKEDGE_TOKEN"} & environment(os.environ).keys()
 
 
-def test_code_that_ends_or_hangs_costs_its_own_process(child: Callable[[], Child], tmp_path: Path) -> None:
+def test_code_that_ends_or_hangs_costs_its_own_process(child: Callable[[], JobProcess], tmp_path: Path) -> None:
     code, chunk = pack(folder_of(tmp_path / "code", 0.25)), tmp_path / "chunk.pt"
     chunk.write_bytes(packed(DATA, digest(code)))
     other = child()
@@ -187,14 +187,14 @@ def test_code_that_ends_or_hangs_costs_its_own_process(child: Callable[[], Child
     assert trained(other, program(code), tmp_path) == [0.75, 0.75]
 
 
-def test_a_client_that_ends_while_it_waits_harms_no_other(nursery: Nursery) -> None:
-    assert nursery.control is not None
+def test_a_client_that_ends_while_it_waits_harms_no_other(fork_server: ForkServerClient) -> None:
+    assert fork_server.control is not None
     for _ in range(3):
         with socket.socket(socket.AF_UNIX) as one:
-            one.connect(nursery.control.getpeername())
-    before = nursery.control
-    with closing(nursery.child().connection):
-        assert nursery.control is before
+            one.connect(fork_server.control.getpeername())
+    before = fork_server.control
+    with closing(fork_server.fork().connection):
+        assert fork_server.control is before
 
 
 def test_an_archive_is_named_by_the_content_of_its_python_files(tmp_path: Path) -> None:

@@ -23,18 +23,18 @@ import pytest
 from wheels import wheel
 
 from skedge.core.errors import InputError, TrainingError
-from skedge.live.confinement import groups
+from skedge.live.confinement import cgroups
 from skedge.live.confinement.check import check_platform
 from skedge.live.confinement.confinement import CONFINED, TRUSTED, Confinement, Usage, confinement_of, from_json
 from skedge.live.confinement.fork_server import ForkServer
 from skedge.live.confinement.limits import cpus_of
-from skedge.live.control.limits import Limits
-from skedge.live.training import apart
-from skedge.live.training.apart import Children, Nursery, environment, sent
-from skedge.live.training.child import EndedError
-from skedge.live.training.code import pack
-from skedge.live.training.packages import install
-from skedge.live.training.program import Program
+from skedge.live.controller.limits import Limits
+from skedge.live.worker import job_processes
+from skedge.live.worker.code_archive import pack
+from skedge.live.worker.job_process import EndedError
+from skedge.live.worker.job_processes import ForkServerClient, JobProcessPool, environment, sent
+from skedge.live.worker.pip_packages import install
+from skedge.live.worker.program import Program
 
 
 def refused() -> str:
@@ -50,23 +50,23 @@ BOTH = [pytest.param(Confinement(), id="trusted"), pytest.param(CONFINED, id="co
 
 
 @pytest.fixture(scope="module")
-def nurseries() -> Iterator[Callable[[Confinement], Nursery]]:
-    made: dict[bool, Nursery] = {}
+def nurseries() -> Iterator[Callable[[Confinement], ForkServerClient]]:
+    made: dict[bool, ForkServerClient] = {}
 
-    def of(confinement: Confinement) -> Nursery:
-        return made.setdefault(confinement.trusted, Nursery(replace(confinement, usage=Usage())))
+    def of(confinement: Confinement) -> ForkServerClient:
+        return made.setdefault(confinement.trusted, ForkServerClient(replace(confinement, usage=Usage())))
 
     yield of
-    for nursery in made.values():
-        nursery.end()
+    for fork_server in made.values():
+        fork_server.end()
 
 
 @pytest.fixture
-def says(nurseries: Callable[[Confinement], Nursery], tmp_path: Path) -> Callable[..., str]:
+def says(nurseries: Callable[[Confinement], ForkServerClient], tmp_path: Path) -> Callable[..., str]:
     """What a job says whose factory is a piece of Python that sets `said`."""
 
     def say(confinement: Confinement, body: str) -> str:
-        child = nurseries(confinement).child(confinement)
+        child = nurseries(confinement).fork(confinement)
         try:
             child.ask("load", program(tmp_path, body), None)
         except TrainingError as error:
@@ -148,7 +148,7 @@ from attacked import NOBODY, become
 from skedge.live.confinement import kernel
 from skedge.live.confinement.confinement import CONFINED
 from skedge.live.confinement.keeper import Ends, keep
-from skedge.live.private import private_folder
+from skedge.live.secret_files import private_folder
 become(NOBODY)
 kernel.set_dumpable(dumpable=True)  # as after a program is executed
 homes = {{NOBODY: "{home}"}}
@@ -283,13 +283,13 @@ print(ours.recv(100), said.recv(1000).decode())
 
 @confines
 def test_a_job_cannot_name_what_the_operator_does_not_allow(tmp_path: Path) -> None:
-    children = Children("e0", replace(CONFINED, connect=("data.test:80",)))
+    children = JobProcessPool("e0", replace(CONFINED, connect=("data.test:80",)))
     of = program(tmp_path, "said = 1", connect=("data.test:81",))
     try:
         with pytest.raises(TrainingError, match=r"train.connect: data.test:81: is no address that .*--allow-connect"):
             children._new("a", of, ())
     finally:
-        children.nursery.end()
+        children.fork_server.end()
 
 
 def test_a_confined_jobs_environment_has_no_variable_that_it_does_not_need() -> None:
@@ -332,11 +332,11 @@ def left_behind() -> list[str]:
 @pytest.mark.parametrize("confinement", BOTH)
 @pytest.mark.parametrize("by", ["closing", "ending", "time"])
 def test_what_a_job_has_started_ends_with_it(
-    confinement: Confinement, by: str, nurseries: Callable[[Confinement], Nursery], tmp_path: Path
+    confinement: Confinement, by: str, nurseries: Callable[[Confinement], ForkServerClient], tmp_path: Path
 ) -> None:
     """When its client closes the connection, when its code ends its process, and when its code does not return."""
     body = {"closing": _LEAVES, "ending": f"{_LEAVES}os._exit(3)", "time": f"{_LEAVES}time.sleep(600)"}[by]
-    child = nurseries(confinement).child(confinement)
+    child = nurseries(confinement).fork(confinement)
     error = {"closing": TrainingError, "ending": EndedError, "time": TrainingError}[by]
     with pytest.raises(error):
         child.ask("load", program(tmp_path, body), None, prepare_s=60 if by != "time" else 2)
@@ -351,9 +351,9 @@ def test_what_a_job_has_started_ends_with_it(
 def test_it_ends_with_the_process_that_it_was_forked_from(
     confinement: Confinement, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(apart, "_shared_by", lambda trusted: f"alone-{os.getpid()}-{trusted}")
-    alone = Nursery(confinement)
-    child = alone.child()
+    monkeypatch.setattr(job_processes, "_shared_by", lambda trusted: f"alone-{os.getpid()}-{trusted}")
+    alone = ForkServerClient(confinement)
+    child = alone.fork()
     with pytest.raises(TrainingError):
         child.ask("load", program(tmp_path, _LEAVES), None)
     waits(lambda: len(left_behind()) == 5)
@@ -366,10 +366,10 @@ def test_it_ends_with_the_process_that_it_was_forked_from(
 
 @pytest.mark.parametrize("confinement", BOTH)
 def test_what_a_job_has_started_ends_when_its_keeper_is_killed(
-    confinement: Confinement, nurseries: Callable[[Confinement], Nursery], tmp_path: Path
+    confinement: Confinement, nurseries: Callable[[Confinement], ForkServerClient], tmp_path: Path
 ) -> None:
     """Whoever kills it: a trusted job may, and it cannot end anything then."""
-    child = nurseries(confinement).child(confinement)
+    child = nurseries(confinement).fork(confinement)
     with pytest.raises(TrainingError):
         child.ask("load", program(tmp_path, _LEAVES), None)
     waits(lambda: len(left_behind()) == 5)
@@ -467,12 +467,12 @@ def test_where_no_process_can_be_started_the_client_is_told_and_others_are_serve
 
 @pytest.mark.parametrize("confinement", BOTH)
 def test_the_processes_of_a_job_are_counted_together(
-    confinement: Confinement, nurseries: Callable[[Confinement], Nursery], tmp_path: Path
+    confinement: Confinement, nurseries: Callable[[Confinement], ForkServerClient], tmp_path: Path
 ) -> None:
     """Two processes of a job with 150 MB each are above 250 MB; that of another job has as much, and stays."""
     of = replace(confinement, usage=Usage(memory_mb=250))
     hold = "job.held = os.urandom(1 << 20) * 150; said = 'held'"
-    children = [nurseries(confinement).child(replace(of, group=group)) for group in ("edge/a", "edge/b", "edge/a")]
+    children = [nurseries(confinement).fork(replace(of, group=group)) for group in ("edge/a", "edge/b", "edge/a")]
     for child in children[:2]:
         with pytest.raises(TrainingError, match="held"):
             child.ask("load", program(tmp_path, hold), None)
@@ -501,19 +501,19 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (own / name).write_text(text)
     (tmp_path / "tree" / "cgroup.controllers").write_text("")
     (tmp_path / "cgroup").write_text("4:memory:/x\n0::/skedge.service\n")
-    monkeypatch.setattr(groups, "_TREE", tmp_path / "tree")
-    monkeypatch.setattr(groups, "_OWN", tmp_path / "cgroup")
+    monkeypatch.setattr(cgroups, "_TREE", tmp_path / "tree")
+    monkeypatch.setattr(cgroups, "_OWN", tmp_path / "cgroup")
     monkeypatch.setattr(os, "getxattr", lambda path, name: b"1" if (path, name) == (own, "user.delegate") else b"0")
     return own
 
 
 def test_a_job_has_a_group_where_the_service_has_been_given_a_tree(tree: Path, tmp_path: Path) -> None:
     """By hand: 100 MB and two places for files of 5 MB; 8 processes, the keeper and the first of the namespace."""
-    assert groups.move_into_tree()
+    assert cgroups.move_into_tree()
     assert (tree / "skedge-service" / "cgroup.procs").read_text() == f"{os.getpid()}\n"
     assert (tree / "cgroup.subtree_control").read_text() == "+cpu +memory +pids\n"
     (tmp_path / "cgroup").write_text("0::/skedge.service/skedge-service\n")
-    one = groups.JobGroup(Confinement(group="edge/a", usage=Usage(100, 8, 2, 5)))
+    one = cgroups.JobGroup(Confinement(group="edge/a", usage=Usage(100, 8, 2, 5)))
     one.enter()
     assert one.folder is not None
     assert one.folder.parent == tree
@@ -525,7 +525,7 @@ def test_a_job_has_a_group_where_the_service_has_been_given_a_tree(tree: Path, t
     assert one.sentence() == ""
     (one.folder / "memory.events").write_text("oom 3\noom_kill 1\n")
     assert re.search("more memory than the 100 MB that a job may use on a server: skedge up", one.sentence())
-    later = groups.JobGroup(Confinement(group="edge/a", usage=Usage(100, 8, 2, 5)))
+    later = cgroups.JobGroup(Confinement(group="edge/a", usage=Usage(100, 8, 2, 5)))
     later.enter()
     assert later.sentence() == "", "that was another process of the job, before"
 
@@ -536,8 +536,8 @@ def test_a_group_that_is_removed_while_a_process_enters_is_made_again(
 ) -> None:
     """The last process of the job leaves between two steps of the next one, twice."""
     (tmp_path / "cgroup").write_text("0::/skedge.service/skedge-service\n")
-    one = groups.JobGroup(Confinement(group="edge/a", usage=Usage(100)))
-    write, removed = groups._write, list[object]()
+    one = cgroups.JobGroup(Confinement(group="edge/a", usage=Usage(100)))
+    write, removed = cgroups._write, list[object]()
 
     def removing(file: Path, value: int | str) -> None:
         if file.name == "cgroup.procs" and len(removed) < 2:
@@ -545,7 +545,7 @@ def test_a_group_that_is_removed_while_a_process_enters_is_made_again(
             raise OSError(number, os.strerror(number), str(file))
         write(file, value)
 
-    monkeypatch.setattr(groups, "_write", removing)
+    monkeypatch.setattr(cgroups, "_write", removing)
     one.enter()
     assert one.folder is not None
     assert (one.folder / "cgroup.procs").read_text() == f"{os.getpid()}\n"
@@ -564,8 +564,8 @@ def test_without_a_tree_jobs_have_no_groups(
     else:
         (tmp_path / "cgroup").write_text("4:memory:/x\n")
     before = sorted(tree.iterdir())
-    assert not groups.move_into_tree()
-    groups.JobGroup(Confinement(group="edge/a", usage=Usage(100))).enter()
+    assert not cgroups.move_into_tree()
+    cgroups.JobGroup(Confinement(group="edge/a", usage=Usage(100))).enter()
     assert sorted(tree.iterdir()) == before
 
 
@@ -603,12 +603,12 @@ except OSError as error:
 """,
         pip=(wheel(tmp_path / "wheels", 0.25),),
     )
-    children = Children("e0", replace(CONFINED, readable=(str(tmp_path / "wheels"),)))
+    children = JobProcessPool("e0", replace(CONFINED, readable=(str(tmp_path / "wheels"),)))
     try:
         with pytest.raises(TrainingError, match=r"\(0.25, True\)"), children.of("a", of) as child:
             child.ask("load", of, None)
     finally:
-        children.nursery.end()
+        children.fork_server.end()
     cache = tmp_path / ".cache" / "skedge" / "packages"
     assert {path.stat().st_uid for path in cache.rglob("*")} == {os.geteuid()}, "no later process of a job owns them"
     assert not list(cache.glob("*.partial-*"))
@@ -640,12 +640,15 @@ def test_what_is_named_is_not_built_from_its_source_for_a_confined_job(tmp_path:
 @confines
 @pytest.mark.parametrize(
     ("lacks", "says"),
-    [("kernel.filter_calls(calls.refusing())", "unshare 0x.*not permitted"), ("kernel.MACHINE = 'vax'", "on vax")],
+    [
+        ("kernel.filter_calls(syscall_filter.refusing())", "unshare 0x.*not permitted"),
+        ("kernel.MACHINE = 'vax'", "on vax"),
+    ],
 )
 def test_a_machine_that_cannot_confine_says_so_in_one_line(lacks: str, says: str) -> None:
     """Namespaces that are refused, as in a container; a machine whose system calls are not known."""
     script = (
-        "from skedge.live.confinement import calls, kernel\n"
+        "from skedge.live.confinement import kernel, syscall_filter\n"
         "from skedge.live.confinement.check import refusal\n"
         f"kernel.without_new_privileges()\n{lacks}\nprint(refusal())"
     )

@@ -18,16 +18,16 @@ from played import LIMITS, Played, journal_in
 
 from skedge.cli.state_lock import try_lock
 from skedge.core.errors import InputError, StateError
-from skedge.live.control.journal import SqlJournal
-from skedge.live.control.journal_chain import DamagedError, Entry
-from skedge.live.control.journal_repair import check, repair
-from skedge.live.control.journal_tables import ENTRIES
-from skedge.live.control.service import JOURNAL, open_journal
-from skedge.live.control.settings import CLUSTER, Settings, save_settings
-from skedge.live.control.snapshot import SNAPSHOT, begin, save
-from skedge.live.training.checkpoint import Checkpoints, Life
-from skedge.live.training.trainer import Trainer
-from skedge.live.world.carrier import Carrier
+from skedge.live.controller.service import JOURNAL, open_journal
+from skedge.live.controller.settings import CLUSTER, Settings, save_settings
+from skedge.live.controller.snapshot import SNAPSHOT, begin, save
+from skedge.live.coordinator.trainer import Trainer
+from skedge.live.journal.chain import DamagedError, Entry
+from skedge.live.journal.journal import SqlJournal
+from skedge.live.journal.tables import ENTRIES
+from skedge.live.service.journal_repair import check, repair
+from skedge.live.worker.checkpoint import Checkpoints, Life
+from skedge.live.world.upload_thread import UploadThread
 
 Skedge = Callable[..., Any]
 
@@ -44,7 +44,7 @@ ARCHIVED = 60
 
 @pytest.fixture(autouse=True)
 def _nothing_is_sent_or_trained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Carrier, "start", lambda _: None)
+    monkeypatch.setattr(UploadThread, "start", lambda _: None)
     monkeypatch.setattr(Trainer, "start", lambda _: None)
 
 
@@ -55,7 +55,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (state / CLUSTER).write_text(TWO, encoding="utf-8")
     save_settings(state, Settings("srtf", id="played", limits=LIMITS))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Carrier, "start", lambda _: None)
+        patch.setattr(UploadThread, "start", lambda _: None)
         patch.setattr(Trainer, "start", lambda _: None)
         Played(journal_in(state, "srtf", "slots"), state, 1, 150).run()
         for count in (ARCHIVED, 2 * ARCHIVED):

@@ -12,23 +12,14 @@ from types import SimpleNamespace
 import pytest
 
 from skedge.live import host
-from skedge.live.control.settings import SETTINGS, Settings, save_settings
-from skedge.live.durable import (
-    PRIVATE,
-    append,
-    make_folder,
-    names_in,
-    read,
-    remove,
-    write_piece,
-    write_whole,
-)
+from skedge.live.controller.settings import SETTINGS, Settings, save_settings
+from skedge.live.durable import PRIVATE, append, make_folder, names_in, read, remove, write_piece, write_whole
 from skedge.live.host.files import Disk, PathLike
-from skedge.live.training.agent import Agent
-from skedge.live.training.apart import Nursery
-from skedge.live.training.checkpoint import Checkpoints, Life
-from skedge.live.training.code import Codes, digest
-from skedge.live.training.framing import framed
+from skedge.live.worker.agent import Agent
+from skedge.live.worker.checkpoint import Checkpoints, Life
+from skedge.live.worker.code_archive import Codes, digest
+from skedge.live.worker.framing import framed
+from skedge.live.worker.job_processes import ForkServerClient
 
 
 @pytest.fixture
@@ -76,7 +67,7 @@ def chunk(folder: Path) -> str:
 def test_a_file_is_flushed_then_renamed_and_then_its_folder_is_flushed(
     tmp_path: Path, steps: list[str], monkeypatch: pytest.MonkeyPatch, write: Callable[[Path], str]
 ) -> None:
-    monkeypatch.setattr(Nursery, "start", lambda _: None)
+    monkeypatch.setattr(ForkServerClient, "start", lambda _: None)
     name = write(tmp_path)
     (place,) = tmp_path.rglob(name)
     at = steps.index(f"rename to {name}")

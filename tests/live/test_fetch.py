@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from skedge.core.errors import InputError
-from skedge.live.control.fetch import fetch
-from skedge.live.training.checkpoint import Checkpoints, Life
-from skedge.live.training.program import Program
-from skedge.live.training.sgd import ParameterServer
+from skedge.live.service.fetch import fetch
+from skedge.live.worker.checkpoint import Checkpoints, Life
+from skedge.live.worker.program import Program
+from skedge.live.worker.sgd import ParameterServer
 
 OF = Program("skedge.live.examples:images", {"model": "lenet", "chunks": 2, "samples": 40, "size": 8}, 2, 1, 4)
 

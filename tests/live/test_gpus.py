@@ -15,21 +15,22 @@ from skedge.cli.service import up
 from skedge.core.errors import InputError, SkedgeError
 from skedge.core.model.cluster import Cluster, Server
 from skedge.live import host
-from skedge.live.gpus import Gpus, check_device, offered
-from skedge.live.training import apart, inside
-from skedge.live.training.agent import Agent
-from skedge.live.training.answers import Asked
-from skedge.live.training.apart import sent
-from skedge.live.training.batches import seed_all
-from skedge.live.training.chunks import packed
-from skedge.live.training.device import moved
-from skedge.live.training.inside import loaded, saved
-from skedge.live.training.program import Program
-from skedge.live.training.sgd import ParameterServer, gradient
-from skedge.live.training.team import Team
-from skedge.live.training.trainer import Trainer
-from skedge.live.world.facts import Facts
-from skedge.live.world.inputs import Report, from_json, to_json
+from skedge.live.cluster.gpus import Gpus, check_device, offered
+from skedge.live.coordinator.replies import MinibatchCall
+from skedge.live.coordinator.report import Report
+from skedge.live.coordinator.teams import Team
+from skedge.live.coordinator.trainer import Trainer
+from skedge.live.worker import job_processes, worker_main
+from skedge.live.worker.agent import Agent
+from skedge.live.worker.chunk_format import packed
+from skedge.live.worker.device import moved
+from skedge.live.worker.job_processes import sent
+from skedge.live.worker.loader_batches import seed_all
+from skedge.live.worker.program import Program
+from skedge.live.worker.sgd import ParameterServer, gradient
+from skedge.live.worker.worker_main import loaded, saved
+from skedge.live.world.inputs import from_json, to_json
+from skedge.live.world.training_facts import TrainingFacts
 
 NONE: Any = None
 CLUSTER = Cluster([Server("north", capacity={"worker:gpu": 4}, gpus=2.0), Server("south"), Server("far", "cloud")])
@@ -38,7 +39,7 @@ needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GP
 
 
 def asked(device: str, here: int, monkeypatch: pytest.MonkeyPatch, *, embedded: bool) -> list[float]:
-    monkeypatch.setattr("skedge.live.gpus._here", lambda: here)
+    monkeypatch.setattr("skedge.live.cluster.gpus._here", lambda: here)
     gpus = Gpus(device, CLUSTER, embedded=embedded)
     return [gpus.of(server) for server in range(3)]
 
@@ -116,8 +117,8 @@ def test_processes_take_the_gpus_of_their_server_in_turn_and_keep_them(
 ) -> None:
     """Three jobs, one process each; each of them computes again where it was."""
     seen: list[str] = []
-    monkeypatch.setattr(apart.Nursery, "start", lambda _: None)
-    monkeypatch.setattr(apart.Nursery, "child", lambda *_: Recording(gpus, seen))
+    monkeypatch.setattr(job_processes.ForkServerClient, "start", lambda _: None)
+    monkeypatch.setattr(job_processes.ForkServerClient, "fork", lambda *_: Recording(gpus, seen))
     agent = Agent("north", str(tmp_path), device, first)
     for _ in range(2):
         for job in ("a", "b", "c"):
@@ -135,7 +136,7 @@ def test_clients_with_other_gpus_do_not_share_the_process_that_theirs_are_forked
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         if visible is not None:
             monkeypatch.setitem(os.environ, "CUDA_VISIBLE_DEVICES", visible)
-        found.add(apart._shared_by(trusted=True))
+        found.add(job_processes._shared_by(trusted=True))
     assert len(found) == 4
 
 
@@ -145,7 +146,7 @@ def test_the_process_that_others_are_forked_from_never_asks_cuda(monkeypatch: py
     monkeypatch.setattr(torch._C, "_accelerator_getAccelerator", lambda: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: bool(asked.append(True)))
     monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
-    inside._warm()
+    worker_main._warm()
     assert asked == []
     torch.optim.Adam([torch.zeros(1, requires_grad=True)]).step()
     assert asked, "this is how PyTorch asks"
@@ -170,13 +171,13 @@ def test_the_devices_of_a_job_are_reported_recorded_and_journaled(monkeypatch: p
     of = trainer([])
     answers = iter([{"device": "cuda:1"}, {"device": "cuda:0"}, None])
     monkeypatch.setattr(of.answers, "of", lambda *_: next(answers))
-    monkeypatch.setattr(Asked, "comes", lambda _: False)
+    monkeypatch.setattr(MinibatchCall, "comes", lambda _: False)
     for server in (1, 0, 0):
-        of._answer(Asked(0, server, 0, 0, 0, None, None), 0.0)
+        of._answer(MinibatchCall(0, server, 0, 0, 0, None, None), 0.0)
     told = of._fact("finished", 0)
     assert (told.devices, told.freed_s) == (((0, "cuda:0"), (1, "cuda:1")), None)
     assert from_json(to_json(told)) == told
-    facts = Facts()
+    facts = TrainingFacts()
     facts.progress[0] = [0]
     facts.note(told)
     assert facts.meta(["a"], ["m0", "m1"])["devices"] == {"a": {"m0": ["cuda:0"], "m1": ["cuda:1"]}}
@@ -193,7 +194,7 @@ def test_a_suspended_team_tells_when_its_device_was_free(ended_after: float, fre
     of.closed.set()
     of._next_teams()
     assert [(told.what, told.freed_s) for told in facts] == [("stopped", pytest.approx(freed))]
-    noted = Facts()
+    noted = TrainingFacts()
     noted.progress[0] = [0]
     noted.note(facts[0])
     assert noted.meta(["a"], ["m0"])["device_free_s"] == [pytest.approx(freed)]

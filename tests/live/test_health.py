@@ -6,12 +6,12 @@ import time
 
 import unruly
 
-from skedge.live.engine import Engine
-from skedge.live.training.apart import sent
-from skedge.live.training.chunks import packed
-from skedge.live.training.inside import saved
-from skedge.live.training.program import Program
-from skedge.live.training.sgd import ParameterServer
+from skedge.live.cluster.engine import Engine
+from skedge.live.worker.chunk_format import packed
+from skedge.live.worker.job_processes import sent
+from skedge.live.worker.program import Program
+from skedge.live.worker.sgd import ParameterServer
+from skedge.live.worker.worker_main import saved
 
 HANGS = Program("unruly:job", {"kind": "hang"}, 20, 1, 4)
 

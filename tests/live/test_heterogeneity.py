@@ -17,12 +17,12 @@ from torch import nn
 from skedge.core.model.cluster import Cluster, Job, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
-from skedge.live.training.chunk_data import ChunkData
-from skedge.live.training.inside import Inside
-from skedge.live.training.labels import unlike, warning
-from skedge.live.training.program import Program, program_of
-from skedge.live.training.sgd import Contribution, ParameterServer, accuracies, gradient
-from skedge.live.training.training import State
+from skedge.live.training import State
+from skedge.live.worker.chunk_data import ChunkData
+from skedge.live.worker.labels import unlike, warning
+from skedge.live.worker.program import Program, program_of
+from skedge.live.worker.sgd import Contribution, ParameterServer, accuracies, gradient
+from skedge.live.worker.worker_main import JobWorker
 from skedge.scenario.schema import TrainForm
 from skedge.simulate import run
 
@@ -211,7 +211,7 @@ def test_the_label_warning_needs_no_process_that_has_made_all_chunks() -> None:
     program = Program("sorted_jobs:sorted_digits", {"chunks": 2}, 2, 1, 1)
     labels: dict[int, dict[int, int]] = {}
     for chunk in range(2):
-        facts, _ = Inside(lambda: None).contents(pickle.dumps(program), (chunk,))
+        facts, _ = JobWorker(lambda: None).contents(pickle.dumps(program), (chunk,))
         assert warning(program, labels) is None, "one is not known yet"
         labels.update((number, dict(counts)) for number, counts in json.loads(json.dumps(facts))["labels"])
     assert "differ from those of all chunks" in (warning(program, labels) or "")

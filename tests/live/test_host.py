@@ -17,8 +17,8 @@ import pytest
 
 from builders.paths import ROOT
 from skedge.live import host
-from skedge.live.training.round_clock import RoundClock
-from skedge.live.world.coach_link import CoachLink
+from skedge.live.coordinator.client import CoordinatorClient
+from skedge.live.coordinator.round_clock import RoundClock
 
 LIVE = ROOT / "src" / "skedge" / "live"
 
@@ -122,7 +122,7 @@ def mark_of_new_link() -> tuple[int, str]:
     def unused(*_: object) -> int:
         return 0
 
-    return CoachLink(
+    return CoordinatorClient(
         SimpleNamespace(), 7, tell=unused, note=unused, lost=unused, broken=unused, journaled=unused, now=unused
     ).who
 
@@ -200,13 +200,15 @@ PLANTED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("path", ["engine.py", "world/inbox.py", "training/coach.py", "control/service.py"])
+@pytest.mark.parametrize(
+    "path", ["cluster/engine.py", "world/inbox.py", "coordinator/coordinator.py", "controller/service.py"]
+)
 def test_planted_imports_are_refused_in_live(path: str) -> None:
     assert banned("\n".join(PLANTED), f"src/skedge/live/{path}") == len(PLANTED)
 
 
 @pytest.mark.parametrize(
-    "path", ["src/skedge/core/clock.py", "src/skedge/live/host/__init__.py", "src/skedge/live/control/tokens.py"]
+    "path", ["src/skedge/core/clock.py", "src/skedge/live/host/__init__.py", "src/skedge/live/service/tokens.py"]
 )
 def test_they_are_allowed_elsewhere_and_in_the_files_that_are_listed(path: str) -> None:
     assert banned("\n".join(PLANTED), path) == 0

@@ -1,4 +1,4 @@
-"""Interleavings of coach, trainers and controller, each forced by events and not by sleeps, without Ray."""
+"""Interleavings of coordinator, trainers and controller, each forced by events and not by sleeps, without Ray."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from skedge.core.model.cluster import Cluster, Job, Physics, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
 from skedge.live import host
-from skedge.live.control.journal import SqlJournal
-from skedge.live.training.assignment import Assignment, Command, UnattachedError
-from skedge.live.training.coach import Coach
-from skedge.live.training.processes import Processes
-from skedge.live.training.program import Program
-from skedge.live.training.team import Team, Teams
-from skedge.live.training.trainer import Trainer
+from skedge.live.coordinator.client import CoordinatorClient, CoordinatorLostError, LocalCoordinator
+from skedge.live.coordinator.coordinator import TrainingCoordinator
+from skedge.live.coordinator.messages import Assignment, Command, UnattachedError
+from skedge.live.coordinator.report import Report
+from skedge.live.coordinator.teams import Team, Teams
+from skedge.live.coordinator.trainer import Trainer
+from skedge.live.coordinator.training_actors import TrainingActors
+from skedge.live.journal.journal import SqlJournal
+from skedge.live.worker.program import Program
 from skedge.live.world import trainers
-from skedge.live.world.coach_link import CoachHere, CoachLink, CoachLostError
-from skedge.live.world.inputs import Due, Report, Resumed, to_json
+from skedge.live.world.inputs import Due, Resumed, to_json
 from skedge.live.world.ray_world import NoEngine, RayWorld
 
 NONE: Any = None
@@ -33,8 +34,8 @@ LONG_S = 10.0
 """How long what happens at once may take [s]: only a failing test waits for so long."""
 
 
-class NoProcesses(Processes):
-    """The processes of a coach whose trainers train nothing."""
+class NoProcesses(TrainingActors):
+    """The processes of a coordinator whose trainers train nothing."""
 
     def __init__(self) -> None: ...
 
@@ -49,9 +50,9 @@ def _nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def coach() -> Iterator[Coach]:
-    """A coach that waits for a short time for a controller."""
-    one = Coach(NoProcesses(), ("m0", "m1"), alone_s=0.2)
+def coordinator() -> Iterator[TrainingCoordinator]:
+    """A coordinator that waits for a short time for a controller."""
+    one = TrainingCoordinator(NoProcesses(), ("m0", "m1"), alone_s=0.2)
     try:
         yield one
     finally:
@@ -65,10 +66,10 @@ def assigned(number: int = 0) -> Assignment:
     return given
 
 
-def attached(coach: Coach) -> Trainer:
-    """The trainer of a job, of which the first controller has told the coach."""
-    coach.attach(FIRST, 0, 0, {0: assigned()}, 0.0)
-    return coach.trainers[0]
+def attached(coordinator: TrainingCoordinator) -> Trainer:
+    """The trainer of a job, of which the first controller has told the coordinator."""
+    coordinator.attach(FIRST, 0, 0, {0: assigned()}, 0.0)
+    return coordinator.trainers[0]
 
 
 def in_thread(run: Callable[[], object]) -> threading.Thread:
@@ -102,12 +103,12 @@ class Gate:
         return found
 
 
-# -- the coach's locks -----------------------------------------------------------------------------------------------
+# -- the coordinator's locks -----------------------------------------------------------------------------------------
 
 
-def test_news_end_a_pause_while_a_trainer_tells_of_its_team(coach: Coach) -> None:
+def test_news_end_a_pause_while_a_trainer_tells_of_its_team(coordinator: TrainingCoordinator) -> None:
     """The trainer holds its lock and is about to tell; a controller is heard, and wants that lock to end the pause."""
-    trainer = attached(coach)
+    trainer = attached(coordinator)
     pause = Gate(trainer, "pause", lambda paused: paused)
     pause.opened.set()
     assert pause.over.wait(LONG_S), "no controller is heard"
@@ -116,65 +117,69 @@ def test_news_end_a_pause_while_a_trainer_tells_of_its_team(coach: Coach) -> Non
     trainer.take(0)
     tells = in_thread(trainer._next_teams)
     assert telling.reached.wait(LONG_S)
-    news = in_thread(lambda: coach.news(FIRST, 0, 0, 0, 0.0))
+    news = in_thread(lambda: coordinator.news(FIRST, 0, 0, 0, 0.0))
     assert resumed.reached.wait(LONG_S)
     telling.opened.set()
     assert ends(news)
-    assert ends(in_thread(coach.clock))
+    assert ends(in_thread(coordinator.clock))
     trainer.close()
     assert ends(tells)
-    assert [report.what for report in coach._reports] == ["stopped"]
+    assert [report.what for report in coordinator._reports] == ["stopped"]
 
 
-def test_a_controller_that_is_heard_while_trainers_begin_to_pause_ends_the_pause(coach: Coach) -> None:
-    trainer = attached(coach)
+def test_a_controller_that_is_heard_while_trainers_begin_to_pause_ends_the_pause(
+    coordinator: TrainingCoordinator,
+) -> None:
+    trainer = attached(coordinator)
     pause = Gate(trainer, "pause", lambda paused: paused)
     assert pause.reached.wait(LONG_S)
-    coach.alone_s = 1e9
-    news = in_thread(lambda: coach.news(FIRST, 0, 0, 0, 0.0))
+    coordinator.alone_s = 1e9
+    news = in_thread(lambda: coordinator.news(FIRST, 0, 0, 0, 0.0))
     news.join(0.5)  # it is heard now, or once the pause has begun
     pause.opened.set()
     assert pause.over.wait(LONG_S)
     assert ends(news)
     assert not trainer.paused
-    assert coach._paused_at == 0
+    assert coordinator._paused_at == 0
 
 
-def test_a_job_that_is_new_while_trainers_pause_pauses_too(coach: Coach) -> None:
-    pause = Gate(attached(coach), "pause", lambda paused: paused)
+def test_a_job_that_is_new_while_trainers_pause_pauses_too(coordinator: TrainingCoordinator) -> None:
+    pause = Gate(attached(coordinator), "pause", lambda paused: paused)
     pause.opened.set()
     assert pause.over.wait(LONG_S)
-    coach.order(FIRST, 1, [Command("open", 1, (assigned(1), 0, None))])
-    assert coach.trainers[1].paused
+    coordinator.order(FIRST, 1, [Command("open", 1, (assigned(1), 0, None))])
+    assert coordinator.trainers[1].paused
 
 
 # -- orders and attaching --------------------------------------------------------------------------------------------
 
 
-def test_an_attach_that_was_late_does_not_undo_later_orders(coach: Coach) -> None:
-    attached(coach)
-    coach.order(FIRST, 1, [Command("serve_from", 0, (1,)), Command("lose", 0, (0,)), Command("keep_pace", 0, (0.5,))])
-    again = coach.attach(FIRST, 0, 0, {0: assigned()}, 0.0)
-    trainer = coach.trainers[0]
-    assert (trainer.site, trainer.answers.out, trainer.clock.pace) == (1, {0}, 0.5)
-    assert again == coach._attached, "its answer is that of the first call"
+def test_an_attach_that_was_late_does_not_undo_later_orders(coordinator: TrainingCoordinator) -> None:
+    attached(coordinator)
+    coordinator.order(
+        FIRST, 1, [Command("serve_from", 0, (1,)), Command("lose", 0, (0,)), Command("keep_pace", 0, (0.5,))]
+    )
+    again = coordinator.attach(FIRST, 0, 0, {0: assigned()}, 0.0)
+    trainer = coordinator.trainers[0]
+    assert (trainer.site, trainer.replies.out, trainer.clock.pace) == (1, {0}, 0.5)
+    assert again == coordinator._attached, "its answer is that of the first call"
 
 
-def test_an_order_that_was_late_is_carried_out_once(coach: Coach) -> None:
-    trainer = attached(coach)
+def test_an_order_that_was_late_is_carried_out_once(coordinator: TrainingCoordinator) -> None:
+    trainer = attached(coordinator)
     for number, site in ((1, 1), (2, 0), (1, 1)):
-        coach.order(FIRST, number, [Command("serve_from", 0, (site,))])
+        coordinator.order(FIRST, number, [Command("serve_from", 0, (site,))])
     assert trainer.site == 0
-    coach.attach((1, "second"), 0, 0, {0: assigned()}, 0.0)
-    coach.order((1, "second"), 1, [Command("serve_from", 0, (1,))])
+    coordinator.attach((1, "second"), 0, 0, {0: assigned()}, 0.0)
+    coordinator.order((1, "second"), 1, [Command("serve_from", 0, (1,))])
     assert trainer.site == 1, "each controller counts its own"
 
 
-class Late(CoachHere):
-    """A coach whose answers to some calls are late: they have been carried out or not."""
+class Late(LocalCoordinator):
+    """A coordinator whose answers to some calls are late: they have been carried out or not."""
 
-    def __init__(self, coach: Coach, *late: tuple[str, bool]) -> None:
-        super().__init__(coach)
+    def __init__(self, coordinator: TrainingCoordinator, *late: tuple[str, bool]) -> None:
+        super().__init__(coordinator)
         self.late = list(late)
 
     def ask(self, method: str, *given: Any) -> Any:
@@ -183,40 +188,40 @@ class Late(CoachHere):
             self.late.remove(one)
             if one[1]:
                 super().ask(method, *given)
-            raise CoachLostError("GetTimeoutError")
+            raise CoordinatorLostError("GetTimeoutError")
         return super().ask(method, *given)
 
 
-class Forgetful(CoachHere):
-    """A coach that is lost after it was attached to: the next one knows nobody."""
+class Forgetful(LocalCoordinator):
+    """A coordinator that is lost after it was attached to: the next one knows nobody."""
 
     def ask(self, method: str, *given: Any) -> Any:
         """Call a method."""
         found = super().ask(method, *given)
         if method == "attach" and given[0][0] == 0:
-            self.coach.who = None
+            self.coordinator.who = None
         return found
 
 
 class Heard:
     """A link, and what it has told."""
 
-    def __init__(self, coach: Any) -> None:
+    def __init__(self, coordinator: Any) -> None:
         self.lost, self.errors = threading.Event(), list[Exception]()
-        self.link = CoachLink(
-            coach, 0, tell=lambda _: None, note=lambda _: None, lost=self.lost.set, broken=self.errors.append,
+        self.link = CoordinatorClient(
+            coordinator, 0, tell=lambda _: None, note=lambda _: None, lost=self.lost.set, broken=self.errors.append,
             journaled=lambda: 0, now=lambda: 0,
         )  # fmt: skip
 
 
 @pytest.mark.parametrize("carried_out", [True, False])
 def test_an_order_whose_answer_is_late_is_sent_again_and_so_are_those_after_it(
-    coach: Coach, *, carried_out: bool
+    coordinator: TrainingCoordinator, *, carried_out: bool
 ) -> None:
-    heard = Heard(Late(coach, ("order", carried_out), ("order", carried_out)))
+    heard = Heard(Late(coordinator, ("order", carried_out), ("order", carried_out)))
     heard.link.attach({0: assigned()}, 0.0)
     paces, last = list[float](), threading.Event()
-    coach.trainers[0].keep_pace = lambda pace: (paces.append(pace), pace == 3 and last.set())  # type: ignore[assignment]
+    coordinator.trainers[0].keep_pace = lambda pace: (paces.append(pace), pace == 3 and last.set())  # type: ignore[assignment]
     for pace in (1, 2, 3):
         heard.link.send(Command("keep_pace", 0, (pace,)))
     assert last.wait(LONG_S)
@@ -225,8 +230,8 @@ def test_an_order_whose_answer_is_late_is_sent_again_and_so_are_those_after_it(
     assert (heard.lost.is_set(), heard.errors) == (False, [])
 
 
-def test_an_error_of_a_command_ends_the_controller_and_not_the_sender_alone(coach: Coach) -> None:
-    heard, ended = Heard(CoachHere(coach)), threading.Event()
+def test_an_error_of_a_command_ends_the_controller_and_not_the_sender_alone(coordinator: TrainingCoordinator) -> None:
+    heard, ended = Heard(LocalCoordinator(coordinator)), threading.Event()
     heard.link.broken = lambda error: (heard.errors.append(error), ended.set())  # type: ignore[assignment]
     heard.link.attach({0: assigned()}, 0.0)
     heard.link.send(Command("no_method", 0))
@@ -236,7 +241,7 @@ def test_an_error_of_a_command_ends_the_controller_and_not_the_sender_alone(coac
 
 
 class WithCoach(NoEngine):
-    """An engine whose servers do nothing, with a coach."""
+    """An engine whose servers do nothing, with a coordinator."""
 
     acts = True
 
@@ -244,8 +249,8 @@ class WithCoach(NoEngine):
         super().__init__(len(SERVERS))
         self.asked = asked
 
-    def coach(self) -> Any:
-        """The coach."""
+    def coordinator(self) -> Any:
+        """The coordinator."""
         return self.asked
 
 
@@ -258,40 +263,42 @@ def scenario() -> Scenario:
 @pytest.mark.parametrize(
     "asked",
     [
-        lambda coach: Late(coach, ("attach", True)),
-        lambda coach: Late(coach, ("attach", False)),
-        lambda coach: Late(coach, ("news", False)),
-        lambda coach: Late(coach, ("news", False), ("clock", False)),
+        lambda coordinator: Late(coordinator, ("attach", True)),
+        lambda coordinator: Late(coordinator, ("attach", False)),
+        lambda coordinator: Late(coordinator, ("news", False)),
+        lambda coordinator: Late(coordinator, ("news", False), ("clock", False)),
         Forgetful,
     ],
     ids=["attach late", "attach lost", "news", "news and clock", "anew"],
 )
 def test_a_coach_lost_before_its_first_news_is_attached_to_again(
-    coach: Coach, asked: Callable[[Coach], CoachHere]
+    coordinator: TrainingCoordinator, asked: Callable[[TrainingCoordinator], LocalCoordinator]
 ) -> None:
-    world = RayWorld(scenario(), {"a": OF}, WithCoach(asked(coach)))
+    world = RayWorld(scenario(), {"a": OF}, WithCoach(asked(coordinator)))
     given = world.inbox.take()
-    assert isinstance(given, Resumed), "a new coach gets all assignments under a new number"
-    assert coach.who is not None
-    assert coach.who[0] == 1
-    coach.tell(Report("stopped", 0, 0))
+    assert isinstance(given, Resumed), "a new coordinator gets all assignments under a new number"
+    assert coordinator.who is not None
+    assert coordinator.who[0] == 1
+    coordinator.tell(Report("stopped", 0, 0))
     assert isinstance(world.inbox.take(), Report)
     world.trainers.leave()
 
 
-def test_a_coach_that_is_lost_when_it_is_asked_for_its_clock_is_asked_again(tmp_path: Path, coach: Coach) -> None:
+def test_a_coach_that_is_lost_when_it_is_asked_for_its_clock_is_asked_again(
+    tmp_path: Path, coordinator: TrainingCoordinator
+) -> None:
     url = f"sqlite:///{tmp_path}/journal.db"
     SqlJournal(url, {"began": 0.0}).take(5 * SECOND, to_json(Due()))
-    coach.attach(FIRST, 0, 5 * SECOND, {}, 0.0)
-    world = RayWorld(scenario(), {"a": OF}, WithCoach(Late(coach, ("clock", False))), journal=SqlJournal(url))
+    coordinator.attach(FIRST, 0, 5 * SECOND, {}, 0.0)
+    world = RayWorld(scenario(), {"a": OF}, WithCoach(Late(coordinator, ("clock", False))), journal=SqlJournal(url))
     assert isinstance(world.inbox.take(), Due)
     assert isinstance(world.inbox.take(), Resumed)
     world.trainers.leave()
 
 
-def test_a_coach_that_is_started_and_knows_nobody_is_one_to_attach_to(coach: Coach) -> None:
+def test_a_coach_that_is_started_and_knows_nobody_is_one_to_attach_to(coordinator: TrainingCoordinator) -> None:
     with pytest.raises(UnattachedError):
-        coach.news(FIRST, 0, 0, 0, 0.0)
+        coordinator.news(FIRST, 0, 0, 0, 0.0)
 
 
 # -- teams -----------------------------------------------------------------------------------------------------------
@@ -342,7 +349,9 @@ def test_a_team_is_finished_once_a_checkpoint_holds_all_its_mini_batches(held: l
 # -- results ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_measurement_that_fails_is_told_and_tried_again(coach: Coach, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_measurement_that_fails_is_told_and_tried_again(
+    coordinator: TrainingCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Storage is away twice, then Ray; then there is no checkpoint any more."""
     answers: list[Any] = [OSError("away"), OSError("away"), b"checkpoint", RuntimeError("Ray"), b"checkpoint", None]
     lines = list[str]()
@@ -353,10 +362,12 @@ def test_a_measurement_that_fails_is_told_and_tried_again(coach: Coach, monkeypa
             raise found
         return found
 
-    world = RayWorld(scenario(), {"a": OF}, WithCoach(CoachHere(coach)), job_log=lambda _, line: lines.append(line))
+    world = RayWorld(
+        scenario(), {"a": OF}, WithCoach(LocalCoordinator(coordinator)), job_log=lambda _, line: lines.append(line)
+    )
     monkeypatch.setattr(trainers, "_AGAIN_S", 0.0)
     monkeypatch.setattr(trainers.Checkpoints, "read", lambda *_: outcome())
-    monkeypatch.setattr(world.engine.maker, "outcome_of", lambda *_: outcome() or {"accuracy": 1.0})
+    monkeypatch.setattr(world.engine.job_code, "outcome_of", lambda *_: outcome() or {"accuracy": 1.0})
     for result in ({"accuracy": 1.0}, trainers._GONE):
         if result is trainers._GONE:
             answers[:] = [None]
@@ -371,7 +382,7 @@ def test_a_measurement_that_fails_is_told_and_tried_again(coach: Coach, monkeypa
 
 
 def test_trainers_that_close_do_not_wait_for_storage_that_is_away(
-    coach: Coach, monkeypatch: pytest.MonkeyPatch
+    coordinator: TrainingCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = threading.Event()
 
@@ -380,7 +391,7 @@ def test_trainers_that_close_do_not_wait_for_storage_that_is_away(
         raise OSError
 
     monkeypatch.setattr(trainers.Checkpoints, "read", read)
-    world = RayWorld(scenario(), {"a": OF}, WithCoach(CoachHere(coach)))
+    world = RayWorld(scenario(), {"a": OF}, WithCoach(LocalCoordinator(coordinator)))
     world.trainers.measure(0)
     assert asked.wait(LONG_S)
     (thread,) = world.trainers._measuring

@@ -16,22 +16,22 @@ from staged import Ref, Staged, failed, stage
 from skedge.core.errors import TrainingError
 from skedge.live import host
 from skedge.live.confinement.confinement import Confinement
-from skedge.live.training import apart, ps
-from skedge.live.training.agent import Agent
-from skedge.live.training.answers import Answers
-from skedge.live.training.apart import sent
-from skedge.live.training.checkpoint import Checkpoints, Life
-from skedge.live.training.child import EndedError
-from skedge.live.training.framing import framed
-from skedge.live.training.inside import Inside, loaded, saved
-from skedge.live.training.maker import Calls
-from skedge.live.training.processes import Processes
-from skedge.live.training.program import Program
-from skedge.live.training.ps_process import PSProcess
-from skedge.live.training.sgd import gradient, progress_in
-from skedge.live.world import carrier
-from skedge.live.world.carrier import Carrier
+from skedge.live.coordinator.ps_process import PSProcess
+from skedge.live.coordinator.replies import Replies
+from skedge.live.coordinator.training_actors import TrainingActors
+from skedge.live.worker import job_processes, ps_actor
+from skedge.live.worker.agent import Agent
+from skedge.live.worker.checkpoint import Checkpoints, Life
+from skedge.live.worker.framing import framed
+from skedge.live.worker.job_code_runner import JobCodeClient
+from skedge.live.worker.job_process import EndedError
+from skedge.live.worker.job_processes import sent
+from skedge.live.worker.program import Program
+from skedge.live.worker.sgd import gradient, progress_in
+from skedge.live.worker.worker_main import JobWorker, loaded, saved
+from skedge.live.world import upload_thread
 from skedge.live.world.inputs import Uploaded
+from skedge.live.world.upload_thread import UploadThread
 from skedge.live.world.uploads import Uploads
 
 NONE: Any = None
@@ -39,7 +39,7 @@ LONG_S = 10.0
 """How long what happens at once may take [s]: only a failing test waits for so long."""
 
 
-# -- parameter servers: a call of a coach that was lost reaches a process after the next coach's ---------------------
+# -- parameter servers: a call of a coordinator that was lost reaches a process after the next coordinator's ---------
 
 
 class Near:
@@ -48,7 +48,7 @@ class Near:
     pid = calls = 0
 
     def __init__(self) -> None:
-        self.inside = Inside(lambda: None)
+        self.inside = JobWorker(lambda: None)
 
     def ask(self, method: str, *given: Any, limit_s: float = 0.0, prepare_s: float = 0.0) -> Any:
         """Call a method; its limits are for processes."""
@@ -70,12 +70,12 @@ class NearNursery:
     def start(self) -> None:
         """Do nothing: there is no process to start."""
 
-    def child(self, confinement: Confinement | None = None) -> Near:
+    def fork(self, confinement: Confinement | None = None) -> Near:
         """A new child."""
         return Near()
 
 
-class OnePS(Processes):
+class OnePS(TrainingActors):
     """One parameter server's actor, that any job gets."""
 
     def __init__(self, actor: Staged) -> None:
@@ -92,11 +92,11 @@ class OnePS(Processes):
 
 
 class Dead(BaseException):
-    """The coach was killed while it waited."""
+    """The coordinator was killed while it waited."""
 
 
-class Killed(Answers):
-    """The answers of a coach that is killed while it waits for one."""
+class Killed(Replies):
+    """The answers of a coordinator that is killed while it waits for one."""
 
     def of(self, ref: Any, server: int | None, deadline: float | None = None, about: int = -1) -> Any:
         """Die."""
@@ -115,20 +115,20 @@ def linear(chunks: int) -> Program:
 def actor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Staged:
     """The actor of a parameter server."""
     stage(monkeypatch)
-    monkeypatch.setattr(ps, "Nursery", NearNursery)
-    return Staged(ps.PSActor(str(tmp_path)))
+    monkeypatch.setattr(ps_actor, "ForkServerClient", NearNursery)
+    return Staged(ps_actor.PSActor(str(tmp_path)))
 
 
-def process(actor: Staged, job: str, chunks: int, controllers: int, answers: Answers | None = None) -> PSProcess:
-    """The process of a job's parameter server, as the trainer of a coach sees it."""
-    answers = answers or Answers(("s",), lambda _: None, event=unheard, hear=unheard)
+def process(actor: Staged, job: str, chunks: int, controllers: int, answers: Replies | None = None) -> PSProcess:
+    """The process of a job's parameter server, as the trainer of a coordinator sees it."""
+    answers = answers or Replies(("s",), lambda _: None, event=unheard, hear=unheard)
     made = PSProcess(job, OnePS(actor), answers, lambda: controllers, lambda _: None, threading.Event())
     made.sent = sent(linear(chunks))
     return made
 
 
 def late_load(actor: Staged, job: str, chunks: int) -> Callable[[], None]:
-    """A coach is killed after it has sent a load, which is on its way."""
+    """A coordinator is killed after it has sent a load, which is on its way."""
     actor.held = []
     with pytest.raises(Dead):
         process(actor, job, chunks, 0, Killed((), lambda _: None, event=unheard, hear=unheard)).move(0)
@@ -144,7 +144,7 @@ def gradients(chunk: int, state: bytes) -> bytes:
 
 
 def test_the_late_load_of_another_job_does_not_take_a_process_from_its_job(actor: Staged, tmp_path: Path) -> None:
-    """Job a is loaded by the coach that died, b by the next one: then the first message arrives."""
+    """Job a is loaded by the coordinator that died, b by the next one: then the first message arrives."""
     late, after = late_load(actor, "a", 3), process(actor, "b", 2, 1)
     assert after.move(0)
     late()
@@ -166,7 +166,7 @@ def test_the_late_load_of_an_earlier_life_does_not_undo_what_was_trained_since(a
 
 
 def test_the_calls_of_an_earlier_coach_do_not_reach_what_was_loaded_since(actor: Staged, tmp_path: Path) -> None:
-    """A frozen coach goes on: it unloads nothing, trains nothing, and saves nothing older than what is there."""
+    """A frozen coordinator goes on: it unloads nothing, trains nothing, and saves nothing older than what is there."""
     before, after = process(actor, "a", 2, 0), process(actor, "a", 2, 1)
     assert before.move(0)
     assert after.move(0)
@@ -185,7 +185,7 @@ def test_the_calls_of_an_earlier_coach_do_not_reach_what_was_loaded_since(actor:
 def test_a_checkpoint_of_another_process_is_gone_on_from(actor: Staged, tmp_path: Path) -> None:
     """Of a service whose journal is of a backup: there are checkpoints of its later lives."""
     kept, lines = Checkpoints(str(tmp_path)), list[str]()
-    first = process(actor, "a", 2, 0, Answers(("s",), lines.append, event=unheard, hear=unheard))
+    first = process(actor, "a", 2, 0, Replies(("s",), lines.append, event=unheard, hear=unheard))
     assert first.move(0)
     assert first.save()
     content = kept.read("a")
@@ -227,14 +227,14 @@ def ray_errors() -> list[Exception]:
 def test_no_error_of_ray_or_of_a_server_is_the_jobs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int
 ) -> None:
-    """A trainer's call, an upload's piece, and a call of the maker: each is repeated."""
+    """A trainer's call, an upload's piece, and a call of the job_code: each is repeated."""
     stage(monkeypatch)
     error = ray_errors()[number]
     ref = Ref()
     ref.settle(error=error)
-    assert Answers(("s",), lambda _: None, event=unheard, hear=unheard).of(ref, 0) is None
+    assert Replies(("s",), lambda _: None, event=unheard, hear=unheard).of(ref, 0) is None
     once = Once(NONE, error)
-    assert Calls(once)._ask("contents", OF) == ({}, b"")
+    assert JobCodeClient(once)._ask("contents", OF) == ({}, b"")
     told, _ = carried(monkeypatch, Once(agent(monkeypatch, tmp_path), error))
     assert [type(one) for one in told] == [Uploaded]
 
@@ -264,7 +264,7 @@ def test_an_object_that_is_gone_has_the_parameters_loaded_anew(monkeypatch: pyte
     from ray import exceptions
 
     stage(monkeypatch)
-    answers, ref = Answers(("s",), lambda _: None, event=unheard, hear=unheard), Ref()
+    answers, ref = Replies(("s",), lambda _: None, event=unheard, hear=unheard), Ref()
     ref.settle(error=failed(exceptions.ObjectLostError("00" * 28, None, "")))
     assert answers.of(ref, 0) is None
     assert answers.gone
@@ -273,7 +273,7 @@ def test_an_object_that_is_gone_has_the_parameters_loaded_anew(monkeypatch: pyte
 def test_storage_that_stays_away_fails_the_job_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     stage(monkeypatch)
     lines, ref = list[str](), Ref()
-    answers = Answers(("s",), lines.append, event=unheard, hear=unheard)
+    answers = Replies(("s",), lines.append, event=unheard, hear=unheard)
     ref.settle(error=failed(PermissionError(errno.EACCES, "Permission denied")))
     assert [answers.of(ref, 0) for _ in range(59)] == [None] * 59
     with pytest.raises(TrainingError, match=r"60 calls in a row failed on s: PermissionError: .*Permission denied"):
@@ -285,13 +285,13 @@ def test_storage_that_stays_away_fails_the_job_with_the_reason(monkeypatch: pyte
 def test_a_process_that_makes_data_and_is_killed_is_tried_again(monkeypatch: pytest.MonkeyPatch, kills: int) -> None:
     """By the kernel, as memory is short: a few times in a row are the job's."""
     stage(monkeypatch)
-    maker = Once(NONE, *[failed(EndedError("its code ends the process that it runs in")) for _ in range(kills)])
+    job_code = Once(NONE, *[failed(EndedError("its code ends the process that it runs in")) for _ in range(kills)])
     if kills == 3:
-        assert Calls(maker)._ask("contents", OF) == ({}, b"")
+        assert JobCodeClient(job_code)._ask("contents", OF) == ({}, b"")
     else:
         with pytest.raises(TrainingError, match="or there is too little memory: 4 calls in a row ended so"):
-            Calls(maker)._ask("contents", OF)
-    assert maker.calls == 4
+            JobCodeClient(job_code)._ask("contents", OF)
+    assert job_code.calls == 4
 
 
 # -- uploads ---------------------------------------------------------------------------------------------------------
@@ -302,14 +302,14 @@ OF = Program("m:f", {}, 1, 1, 1)
 def agent(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Agent:
     """An agent whose processes are here."""
     stage(monkeypatch)
-    monkeypatch.setattr(apart, "Nursery", NearNursery)
+    monkeypatch.setattr(job_processes, "ForkServerClient", NearNursery)
     return Agent("s", str(folder))
 
 
 def carried(monkeypatch: pytest.MonkeyPatch, handle: Any, piece: int = 2**18) -> tuple[list[Any], list[str]]:
     """What an upload of one chunk tells, and the lines of the job's log."""
     for name, value in (("_PIECE", piece), ("_PIECE_S", 0.05), ("_PATIENCE_S", 0.0), ("_FULL_S", 0.0)):
-        monkeypatch.setattr(carrier, name, value, raising=name != "_FULL_S")
+        monkeypatch.setattr(upload_thread, name, value, raising=name != "_FULL_S")
     uploads, told, lines = Uploads(), list[Any](), list[str]()
     world: Any = SimpleNamespace(
         scenario=SimpleNamespace(jobs=SimpleNamespace(ids=("j",))),
@@ -318,11 +318,11 @@ def carried(monkeypatch: pytest.MonkeyPatch, handle: Any, piece: int = 2**18) ->
         job_log=lambda _, line: lines.append(line),
         facts=SimpleNamespace(job_output=unheard, labels={}),
         program=lambda _: OF,
-        engine=SimpleNamespace(agents={0: handle}, maker=SimpleNamespace(
+        engine=SimpleNamespace(agents={0: handle}, job_code=SimpleNamespace(
             contents=lambda *_, **__: [(0, framed(b"0123456789"))], warning=lambda _: None)),
         out={},
     )  # fmt: skip
-    Carrier(world, uploads.add(0, 0, (0,), 0.0, 0)).run()
+    UploadThread(world, uploads.add(0, 0, (0,), 0.0, 0)).run()
     return told, lines
 
 
@@ -388,7 +388,7 @@ def test_a_mini_batch_that_waits_while_its_job_leaves_starts_no_process(
         started.append(Slow())
         return started[-1]
 
-    monkeypatch.setattr(at.children.nursery, "child", child)
+    monkeypatch.setattr(at.pool.fork_server, "fork", child)
 
     def asked() -> threading.Thread:
         def ask() -> None:
@@ -409,7 +409,7 @@ def test_a_mini_batch_that_waits_while_its_job_leaves_starts_no_process(
     second.join(LONG_S)
     assert len(started) == 1
     assert not at.computing
-    assert not at.children.idle
+    assert not at.pool.idle
 
 
 def test_a_mini_batch_whose_job_leaves_while_its_process_is_forked_asks_it_for_nothing(
@@ -423,11 +423,11 @@ def test_a_mini_batch_whose_job_leaves_while_its_process_is_forked_asks_it_for_n
         at.forget("j")
         return Near()
 
-    monkeypatch.setattr(at.children.nursery, "child", child)
+    monkeypatch.setattr(at.pool.fork_server, "fork", child)
     at.gradient("j", b"", 0, 0, b"")
     assert asked == []
-    assert not at.children.idle
-    assert not at.children.busy
+    assert not at.pool.idle
+    assert not at.pool.busy
     assert not at.computing
 
 
@@ -437,7 +437,7 @@ def test_what_is_computing_shrinks(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     for chunk in range(3):
         at.gradient("j", b"", chunk, 0, b"")
     assert not at.computing
-    assert sum(map(len, at.children.idle.values())) == 1, "the process stays for the next mini-batch"
+    assert sum(map(len, at.pool.idle.values())) == 1, "the process stays for the next mini-batch"
 
 
 # -- storage ---------------------------------------------------------------------------------------------------------

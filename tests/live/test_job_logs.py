@@ -13,11 +13,12 @@ from rich.table import Table
 from skedge.cli.console import out, print_json
 from skedge.core.errors import InputError
 from skedge.core.events import Event
-from skedge.live.control.job_logs import PIECE, JobLogs
-from skedge.live.control.sight import Sight
-from skedge.live.training.assignment import Note
-from skedge.live.training.team import Team
-from skedge.live.world.inputs import Report, from_json, to_json
+from skedge.live.controller.job_logs import PIECE, JobLogs
+from skedge.live.coordinator.messages import ProgressNote
+from skedge.live.coordinator.report import Report
+from skedge.live.coordinator.teams import Team
+from skedge.live.service.tenant_view import TenantView
+from skedge.live.world.inputs import from_json, to_json
 
 FORGED = "boom \x1b[31m red \n2026-01-01T00:00:00+0000 finished: a forged line\u202egnp.exe \x00"
 HARMFUL = set("\x1b\x00\u202e")
@@ -123,17 +124,17 @@ def test_a_stalled_job_is_told_in_queue_events_and_metrics_until_a_mini_batch_co
     monkeypatch.setattr(service.status, "state", lambda _: "RUNNING")
     progress = tuple(service.world.trainers.progress(job))
     take(service, Report("stalled", job, progress=progress, reason="no mini-batch of chunk 0 on e0 for 60 s"))
-    (row,) = (row for row in Sight(service, None).queue() if row["job"] == name)
+    (row,) = (row for row in TenantView(service, None).queue() if row["job"] == name)
     assert row["reason"]["token"] == "stalled"
     assert "no mini-batch has come for long" in row["message"]
-    assert Sight(service, None).events()[-1] | {"n": 0, "time_s": 0} == {
+    assert TenantView(service, None).events()[-1] | {"n": 0, "time_s": 0} == {
         "n": 0, "time_s": 0, "what": "stalled", "job": name, "detail": "no mini-batch of chunk 0 on e0 for 60 s"
     }  # fmt: skip
     assert [(one.what, one.job) for one in messages] == [("stalled", name)]
     assert service._read()["skedge_stalled_jobs"] == {(): 1.0}
     assert 'skedge_restarted_processes_total{why="stalled"} 1.0' in service.metrics.text()
     orders.teams.progress = [done + 1 for done in progress]
-    (row,) = (row for row in Sight(service, None).queue() if row["job"] == name)
+    (row,) = (row for row in TenantView(service, None).queue() if row["job"] == name)
     assert row["reason"]["token"] != "stalled"
 
 
@@ -152,7 +153,7 @@ def test_a_process_that_has_ended_is_told_and_not_notified_of(service: Played, m
 def test_what_a_process_prints_is_in_the_log_of_its_worker(service: Played) -> None:
     job = running(service)
     name = service.kernel.scenario.jobs.ids[job]
-    service.world.trainers._note(Note(job, "", printed=("e0-1", FORGED)))
+    service.world.trainers._note(ProgressNote(job, "", printed=("e0-1", FORGED)))
     text = service.logs.read(name, "e0-1").text
     assert "a forged line" in text
     assert not HARMFUL & set(text)
@@ -166,7 +167,7 @@ def test_it_is_told_how_long_no_mini_batch_has_come(service: Played, monkeypatch
     orders.assignment.put(0, Team(0, (0,), 1), inbox.clock)
     monkeypatch.setattr(inbox, "elapsed", lambda: inbox.clock + 7_000_000)
     assert service.world.trainers.pulse(job) == {"idle_s": 7.0, "usual_s": orders.assignment.announced_s}
-    service.world.trainers._note(Note(job, "", (1,), usual_s=0.5))
+    service.world.trainers._note(ProgressNote(job, "", (1,), usual_s=0.5))
     assert service.world.trainers.pulse(job) == {"idle_s": 0.0, "usual_s": 0.5}
     orders.teams.working.clear()
     assert service.world.trainers.pulse(job) == {"idle_s": None, "usual_s": None}

@@ -19,11 +19,11 @@ from skedge.core.kernel.drive import drive_to_end
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.scenario import Scenario
 from skedge.live import host
-from skedge.live.control.journal import LateEntryError, SqlJournal, encode
-from skedge.live.control.journal_chain import DamagedError, Entry
-from skedge.live.control.journal_tables import ENTRIES as _ENTRIES
-from skedge.live.control.journal_tables import META as _META
-from skedge.live.control.journal_version import VERSION, version_of
+from skedge.live.journal.chain import DamagedError, Entry
+from skedge.live.journal.journal import LateEntryError, SqlJournal, encode
+from skedge.live.journal.tables import ENTRIES as _ENTRIES
+from skedge.live.journal.tables import META as _META
+from skedge.live.journal.version import VERSION, version_of
 from skedge.prepare import prepare_policy
 from skedge.sim.world import SimulatedWorld
 from skedge.testing import small_scenario
@@ -118,9 +118,9 @@ def test_the_run_of_a_state_is_found_by_its_id(url: str) -> None:
     """Another service's run in the same database is newer."""
     SqlJournal(url, {"id": "mine", "policy": "fifo"})
     SqlJournal(url, {"id": "another", "policy": "srtf"})
-    assert SqlJournal(url, of="mine").about["policy"] == "fifo"
+    assert SqlJournal(url, run_id="mine").about["policy"] == "fifo"
     with pytest.raises(InputError, match="no run to continue"):
-        SqlJournal(url, of="nobody's")
+        SqlJournal(url, run_id="nobody's")
 
 
 FULL = """
@@ -219,7 +219,7 @@ def test_a_death_between_the_file_and_the_deletion_loses_and_doubles_nothing(
     """The next archive begins where the database does, so its file and the first one overlap."""
     before = all_of(filled)
     with monkeypatch.context() as patch:
-        patch.setattr("skedge.live.control.journal._AT_ONCE", 0)
+        patch.setattr("skedge.live.journal.journal._AT_ONCE", 0)
         with pytest.raises(ValueError, match="range"):
             SqlJournal(filled).shrink(1200)
     assert in_database(filled) == list(range(3000))
@@ -316,23 +316,23 @@ def test_a_journal_of_another_version_is_refused(own: str, reading: bool) -> Non
 def test_of_two_controllers_that_write_one_journal_one_ends(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'journal.db'}"
     one = SqlJournal(url, {"id": "a"})
-    other = SqlJournal(url, of="a")
+    other = SqlJournal(url, run_id="a")
     one.take(1, {"is": "Resumed"})
     with pytest.raises(StateError, match="another controller writes this run's journal"):
         other.take(2, {"is": "Due"})
-    assert [time for time, _ in SqlJournal(url, of="a").inputs] == [1]
+    assert [time for time, _ in SqlJournal(url, run_id="a").inputs] == [1]
 
 
 def test_a_late_entry_of_the_controller_before_ends_this_controller_only(tmp_path: Path) -> None:
     """The next one reads it: no other controller has begun."""
     url = f"sqlite:///{tmp_path / 'journal.db'}"
     killed = SqlJournal(url, {"id": "a"})
-    following = SqlJournal(url, of="a")
+    following = SqlJournal(url, run_id="a")
     killed.take(1, {"is": "Due"})
     with pytest.raises(LateEntryError, match="entry 0 of the journal was committed late") as found:
         following.take(2, {"is": "Resumed"})
     assert not isinstance(found.value, StateError)
-    last = SqlJournal(url, of="a")
+    last = SqlJournal(url, run_id="a")
     last.take(3, {"is": "Resumed"})
     with pytest.raises(StateError, match="another controller writes this run's journal"):
         following.take(2, {"is": "Resumed"})
@@ -387,7 +387,7 @@ def test_an_entry_waits_until_the_database_is_there_again_and_is_written_once(
     journal.take(2, {"is": "Due"})
     assert said == ["the journal cannot be written: it is away"]
     assert journal.blocked == ""
-    assert [time for time, _ in SqlJournal(url, of="away").inputs] == [1, 2]
+    assert [time for time, _ in SqlJournal(url, run_id="away").inputs] == [1, 2]
 
 
 def test_a_question_is_never_answered_in_the_middle_of_an_event(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -396,7 +396,7 @@ def test_a_question_is_never_answered_in_the_middle_of_an_event(own: str, monkey
     assert not journal.decided
     waited = list[str]()
     journal.meanwhile = lambda: waited.append("asked")
-    monkeypatch.setattr("skedge.live.control.journal._pause", lambda: waited.append("paused"))
+    monkeypatch.setattr("skedge.live.journal.journal._pause", lambda: waited.append("paused"))
     for write in (lambda: journal.append(Event(5), []), lambda: journal.take(6, {"is": "Due"})):
         hindering(monkeypatch, sql.exc.OperationalError("INSERT", {}, REFUSALS["SQLite is busy"]), after=False)
         write()

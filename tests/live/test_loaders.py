@@ -17,10 +17,10 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, ReduceLROnP
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
 
 from skedge.core.errors import TrainingError
-from skedge.live.training.batches import Loaded, seed_all, seed_of
-from skedge.live.training.program import Program
-from skedge.live.training.sgd import ParameterServer, accuracies, gradient, source_of
-from skedge.live.training.training import Training
+from skedge.live.training import Training
+from skedge.live.worker.loader_batches import LoaderBatches, seed_all, seed_of
+from skedge.live.worker.program import Program
+from skedge.live.worker.sgd import ParameterServer, accuracies, gradient, source_of
 
 torch.set_num_threads(1)
 
@@ -50,7 +50,7 @@ class Stream(IterableDataset[Any]):
 
 
 def read(loader: DataLoader[Any], steps: list[int], seed: int = 5) -> dict[int, Any]:
-    loaded = Loaded(loader, seed, 0, BATCHES)
+    loaded = LoaderBatches(loader, seed, 0, BATCHES)
     return {step: loaded(step) for step in steps}
 
 
@@ -97,7 +97,7 @@ def test_a_loader_of_another_length_is_one_sentence() -> None:
     with pytest.raises(TrainingError, match="its stream ends before mini-batch 5 of an epoch"):
         read(DataLoader(Stream(), batch_size=4, drop_last=True), [5])
     with pytest.raises(TrainingError, match="its loader is a list; it must be a DataLoader"):
-        Loaded([], 0, 0, 1)  # type: ignore[arg-type]
+        LoaderBatches([], 0, 0, 1)  # type: ignore[arg-type]
 
 
 def test_data_that_are_not_on_the_server_are_one_sentence(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_data_can_be_fetched_by_url() -> None:
             return DataLoader(TensorDataset(torch.from_numpy(np.load(file))), batch_size=4)
 
     source = source_of(replace(TRAINING, loader=loader), Program("", {}, 2, 1, BATCHES), 1, ())
-    assert isinstance(source, Loaded)
+    assert isinstance(source, LoaderBatches)
     assert source(1)[0][0].tolist() == [4, 5, 6, 7]
     with pytest.raises(TrainingError, match="chunk 2: its data cannot be read: FileNotFoundError"):
         source_of(replace(TRAINING, loader=loader), Program("", {}, 3, 1, BATCHES), 2, ())
@@ -209,7 +209,7 @@ def test_a_job_of_one_chunk_is_what_an_ordinary_loop_computes(program: Callable[
     first = server.state()
     while server.progress[0] < of.steps:
         worker.round(server, 0)
-    model, data = TwoInputs(), Loaded(loader(0), of.seed, 0, BATCHES)
+    model, data = TwoInputs(), LoaderBatches(loader(0), of.seed, 0, BATCHES)
     model.load_state_dict(first)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     schedule = CosineAnnealingLR(optimizer, BATCHES * EPOCHS)

@@ -19,7 +19,7 @@ from simulated import host as virtual
 from simulated.actors import HOME, SimulatedRay
 from simulated.scheduler import World
 from skedge.live import host
-from skedge.live.engine import Engine
+from skedge.live.cluster.engine import Engine
 
 SEEDS = 60
 """Schedules on which a contract runs on the model; each outcome must be among them."""

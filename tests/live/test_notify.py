@@ -15,8 +15,8 @@ from skedge.core.events import CANCELLED, Allocate, Event, Suspend, ps_in
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
-from skedge.live.control import notify
-from skedge.live.control.notify import Message, Notifier, Receiver, add_receiver, messages, send
+from skedge.live.controller import notify
+from skedge.live.controller.notify import Message, Notifier, Receiver, add_receiver, messages, send
 
 Skedge = Callable[..., Any]
 

@@ -13,12 +13,12 @@ import yaml
 from wheels import wheel
 
 from skedge.core.errors import InputError, TrainingError
-from skedge.live.training.apart import Nursery, sent
-from skedge.live.training.child import Child
-from skedge.live.training.code import pack
-from skedge.live.training.inside import loaded
-from skedge.live.training.packages import add_packages
-from skedge.live.training.program import Program
+from skedge.live.worker.code_archive import pack
+from skedge.live.worker.job_process import JobProcess
+from skedge.live.worker.job_processes import ForkServerClient, sent
+from skedge.live.worker.pip_packages import add_packages
+from skedge.live.worker.program import Program
+from skedge.live.worker.worker_main import loaded
 from skedge.scenario.file import job_from_spec
 
 JOB = """
@@ -50,10 +50,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def child(home: Path) -> Callable[[], Child]:
-    nursery = Nursery()
-    nursery.start()
-    return nursery.child
+def child(home: Path) -> Callable[[], JobProcess]:
+    fork_server = ForkServerClient()
+    fork_server.start()
+    return fork_server.child
 
 
 def folders(home: Path) -> set[Path]:
@@ -66,7 +66,9 @@ def program(folder: Path, *pip: str) -> Program:
     return Program("planted_job:job", {}, 1, 1, 1, code=pack(folder / "planted_job.py"), pip=pip)
 
 
-def test_a_jobs_process_imports_what_the_job_asks_for(child: Callable[[], Child], home: Path, tmp_path: Path) -> None:
+def test_a_jobs_process_imports_what_the_job_asks_for(
+    child: Callable[[], JobProcess], home: Path, tmp_path: Path
+) -> None:
     """By hand: the weights begin at the number in the package. Two jobs with two versions train side by side."""
     one = program(tmp_path / "job", wheel(tmp_path / "a", 0.25))
     two = program(tmp_path / "job", wheel(tmp_path / "b", 0.5, "2.0"))
@@ -80,13 +82,13 @@ def test_a_jobs_process_imports_what_the_job_asks_for(child: Callable[[], Child]
     assert len(folders(home)) == 2, "each list is installed once, and nothing half-installed is left"
 
 
-def test_without_the_package_the_job_fails_by_its_name(child: Callable[[], Child], tmp_path: Path) -> None:
+def test_without_the_package_the_job_fails_by_its_name(child: Callable[[], JobProcess], tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="No module named 'weights_of_planted'"):
         child().ask("load", sent(program(tmp_path / "job")), None)
 
 
 def test_what_cannot_be_installed_fails_the_job_in_one_sentence(
-    child: Callable[[], Child], home: Path, tmp_path: Path
+    child: Callable[[], JobProcess], home: Path, tmp_path: Path
 ) -> None:
     before = folders(home)
     with pytest.raises(TrainingError, match=r"train.pip: no-such-package-here==1: cannot be installed: .*No matching"):

@@ -14,15 +14,15 @@ import pytest
 import uvicorn
 from test_api import TOKEN, Controller
 
-from skedge.live.control.api import make_api
-from skedge.live.training.trainer import Trainer
-from skedge.live.world.carrier import Carrier
+from skedge.live.coordinator.trainer import Trainer
+from skedge.live.service.api import make_api
+from skedge.live.world.upload_thread import UploadThread
 
 
 @pytest.fixture
 def controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Controller]:
     """A service whose servers do nothing."""
-    monkeypatch.setattr(Carrier, "start", lambda _: None)
+    monkeypatch.setattr(UploadThread, "start", lambda _: None)
     monkeypatch.setattr(Trainer, "start", lambda _: None)
     one = Controller(tmp_path)
     try:

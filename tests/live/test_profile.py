@@ -14,9 +14,9 @@ from skedge.core.errors import TrainingError
 from skedge.core.model.cluster import Cluster, Job, Physics, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
-from skedge.live.engine import Engine
-from skedge.live.measure import MINIBATCHES, Speed, announced, profile, server_types, slowest
-from skedge.live.training.program import Program
+from skedge.live.cluster.engine import Engine
+from skedge.live.cluster.profiling import MINIBATCHES, Speed, announced, profile, server_types, slowest
+from skedge.live.worker.program import Program
 from skedge.scenario.file import scenario_from_dict
 
 IMAGES = "skedge.live.examples:images"

@@ -17,8 +17,8 @@ import pytest
 
 from builders.paths import ROOT
 from skedge.core.errors import InputError
-from skedge.live.control.session import resume_live
-from skedge.live.stale import end_stale
+from skedge.live.cluster.embedded_state import end_stale
+from skedge.live.controller.session import resume_live
 from skedge.recorded_run import Run
 
 TEXT = """

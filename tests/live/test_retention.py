@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from skedge.core.model.time import SECOND
-from skedge.live.control.retention import Retention
-from skedge.live.training.checkpoint import Checkpoints, Life
+from skedge.live.controller.retention import Retention
+from skedge.live.worker.checkpoint import Checkpoints, Life
 
 DAY = 86_400 * SECOND
 

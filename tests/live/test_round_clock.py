@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skedge.live.training.round_clock import RoundClock
+from skedge.live.coordinator.round_clock import RoundClock
 
 
 def test_a_slow_first_round_is_no_speed() -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from script_data import digits
 
-from skedge.live.training.batches import Loaded
-from skedge.live.training.code import pack
-from skedge.live.training.program import Program
-from skedge.live.training.sgd import ParameterServer, accuracies, gradient, source_of
+from skedge.live.worker.code_archive import pack
+from skedge.live.worker.loader_batches import LoaderBatches
+from skedge.live.worker.program import Program
+from skedge.live.worker.sgd import ParameterServer, accuracies, gradient, source_of
 from skedge.scenario.file import read_spec
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -63,7 +63,7 @@ def test_the_job_trains_as_the_script_does(tmp_path: Path, monkeypatch: pytest.M
     of = Program("train_job:job", args, 2, EPOCHS, BATCHES)
     server, training = ParameterServer(of), of.make()
     model, sources = training.model(), [source_of(training, of, site, ()) for site in range(2)]
-    assert all(isinstance(source, Loaded) for source in sources)
+    assert all(isinstance(source, LoaderBatches) for source in sources)
     while min(server.progress) < of.steps:
         state = server.state()
         server.apply(

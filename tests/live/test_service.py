@@ -357,14 +357,14 @@ def test_a_killed_controller_is_started_again_and_its_jobs_go_on(operator: Opera
     before = operator.address()["pid"]
     os.kill(before, signal.SIGKILL)
     operator.waits(lambda: (operator.state / "service.json").exists() and operator.address()["pid"] != before, 150)
-    coach = pids(operator, "ray::CoachActor")
+    coordinator = pids(operator, "ray::CoachActor")
     assert operator.asks("/health")["attached"]["updates"] > 0, "the rounds went on"
     operator.waits(lambda: operator.state_of(job) == "COMPLETED")
     assert operator.job(job)["progress_by_chunk"] == [144, 144]
     assert "goes back by" not in operator.types("logs", job), "no checkpoint was loaded"
-    assert pids(operator, "ray::CoachActor") == coach
+    assert pids(operator, "ray::CoachActor") == coordinator
     operator.types("down")
-    assert not Path(f"/proc/{coach[0]}").exists()
+    assert not Path(f"/proc/{coordinator[0]}").exists()
     assert not (operator.state / "service.json").exists()
     assert not (operator.state / "supervisor.pid").exists()
     assert "no service is up" in operator.types("queue", fails=True)

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from skedge.cli.state_lock import service_pid, try_lock
-from skedge.live.control.backup import _copy_folder
-from skedge.live.control.journal import SqlJournal
-from skedge.live.control.service import JOURNAL
-from skedge.live.control.settings import Settings, save_settings
+from skedge.live.controller.service import JOURNAL
+from skedge.live.controller.settings import Settings, save_settings
+from skedge.live.journal.journal import SqlJournal
+from skedge.live.service.backup import _copy_folder
 
 Skedge = Callable[..., Any]
 CLUSTER = "{name: c, slot: 1s, cluster: {servers: [{id: e, workers: {gpu: 1}, ps: {cpu: 1}}]}}"
@@ -39,7 +39,7 @@ def state(tmp_path: Path) -> Path:
 
 def test_quarantine_sets_a_submission_aside_and_notes_who_did_it(state: Path, skedge: Skedge) -> None:
     assert skedge("quarantine", "poison", "--json", "--state", str(state)).json == {"quarantined": "poison"}
-    kept = SqlJournal(f"sqlite:///{state / JOURNAL}", of="mine")
+    kept = SqlJournal(f"sqlite:///{state / JOURNAL}", run_id="mine")
     assert [content["job"]["id"] for _, content in kept.inputs] == ["good"]
     assert [content["job"]["id"] for content in kept.aside] == ["poison"]
     line = json.loads((state / "audit.jsonl").read_text(encoding="utf-8").splitlines()[-1])
@@ -59,13 +59,13 @@ def test_a_backup_has_what_the_state_has_and_no_more(state: Path, skedge: Skedge
     for name in ("checkpoints/a/1.ckpt", "checkpoints/a/2.ckpt.7.partial", "code/x", "token", "service.json", "lock"):
         (state / name).parent.mkdir(parents=True, exist_ok=True)
         (state / name).write_text(name, encoding="utf-8")
-    writing = SqlJournal(f"sqlite:///{state / JOURNAL}", of="mine")  # as a controller that is up
+    writing = SqlJournal(f"sqlite:///{state / JOURNAL}", run_id="mine")  # as a controller that is up
     assert skedge("backup", "--out", str(out), "--json", "--state", str(state)).json == {"folder": str(out)}
     writing.take(9, {"is": "Submitted", "job": {"id": "later"}})
     writing.close()
     found = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
     assert found == ["checkpoints/a/1.ckpt", "code/x", JOURNAL, "settings.json"]
-    kept = SqlJournal(f"sqlite:///{out / JOURNAL}", of="mine")
+    kept = SqlJournal(f"sqlite:///{out / JOURNAL}", run_id="mine")
     assert [content["job"]["id"] for _, content in kept.inputs] == ["good", "poison"]
     assert "exists already" in skedge("backup", "--out", str(out), "--state", str(state)).err
 
@@ -83,7 +83,7 @@ def test_a_checkpoint_that_is_replaced_while_it_is_copied_is_replaced_in_the_cop
             source.rename(kept / "2.ckpt")
         return copied(source, target)
 
-    monkeypatch.setattr("skedge.live.control.backup.shutil.copy2", meanwhile)
+    monkeypatch.setattr("skedge.live.service.backup.shutil.copy2", meanwhile)
     _copy_folder(kept, copy)
     assert [path.name for path in copy.iterdir()] == ["2.ckpt"]
 
@@ -108,9 +108,9 @@ def test_quarantine_is_refused_while_the_service_is_up(state: Path, skedge: Sked
 
 def test_the_controller_imports_no_torch() -> None:
     """It takes seconds to import, at each start; only the jobs' own processes compute."""
-    command = [sys.executable, "-c", "import sys, skedge.live.control.controller\nprint(*sys.modules)"]
+    command = [sys.executable, "-c", "import sys, skedge.live.service.controller_process\nprint(*sys.modules)"]
     imported = set(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
-    assert "skedge.live.engine" in imported
+    assert "skedge.live.cluster.engine" in imported
     assert not imported & {"torch", "ray"}
 
 

@@ -81,7 +81,7 @@ def test_the_command_says_what_holds_and_notes_the_seeds_that_were_run(
     assert main(["3", "--without", "0,1", "--chrome", str(chrome)]) == 0
     assert capsys.readouterr().out.endswith("all invariants hold\n")
     rows = {(event["pid"], event["tid"]) for event in json.loads(chrome.read_text(encoding="utf-8"))}
-    assert {("controller", "main"), ("coach", "news"), ("ps/e0/0", "load")} <= rows
+    assert {("controller", "main"), ("coordinator", "news"), ("ps/e0/0", "load")} <= rows
     assert main(["3:4", "--progress", str(progress)]) == 0
     assert "1 of 1 seeds" in capsys.readouterr().out
     assert main(["3:4", "--progress", str(progress)]) == 0

@@ -15,13 +15,13 @@ from played import LIMITS, Played, empty, journal_in
 
 from skedge.core.model.cluster import Cluster, Server
 from skedge.core.model.scenario import Scenario
-from skedge.live.control.journal import SqlJournal
-from skedge.live.control.record_parts import RECORD, add_part
-from skedge.live.control.settings import CLUSTER, Settings, save_settings
-from skedge.live.control.snapshot import SNAPSHOT, Snapshot, begin, newest, save
-from skedge.live.control.snapshot_process import main
-from skedge.live.training.trainer import Trainer
-from skedge.live.world.carrier import Carrier
+from skedge.live.controller.record_parts import RECORD, add_part
+from skedge.live.controller.settings import CLUSTER, Settings, save_settings
+from skedge.live.controller.snapshot import SNAPSHOT, Snapshot, begin, newest, save
+from skedge.live.controller.snapshot_process import main
+from skedge.live.coordinator.trainer import Trainer
+from skedge.live.journal.journal import SqlJournal
+from skedge.live.world.upload_thread import UploadThread
 from skedge.prepare import prepare_for_service
 from skedge.scenario.file import load_cluster_file
 
@@ -34,7 +34,7 @@ POLICIES = {
 
 @pytest.fixture(autouse=True)
 def _nothing_is_sent_or_trained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Carrier, "start", lambda _: None)
+    monkeypatch.setattr(UploadThread, "start", lambda _: None)
     monkeypatch.setattr(Trainer, "start", lambda _: None)
 
 
@@ -116,7 +116,7 @@ def test_a_snapshot_that_cannot_be_used_is_set_aside_and_the_log_says_why(
         ("it was made with another cluster", found(path, journal_in(path.parent), larger)),
     ]
     with monkeypatch.context() as patch:
-        patch.setattr("skedge.live.control.snapshot._source", lambda _: "other")
+        patch.setattr("skedge.live.controller.snapshot._source", lambda _: "other")
         wrong.append(("it was made with another source code", found(path, journal_in(path.parent))))
     used = found(path, journal_in(path.parent))
     assert used is not None

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from skedge.live.control.journal import SqlJournal
-from skedge.live.control.state_watch import StateWatch
+from skedge.live.controller.state_watch import StateWatch
+from skedge.live.journal.journal import SqlJournal
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_a_sound_state_has_nothing_wrong(state: Path, journal: SqlJournal) -> No
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["deleted", "made again"])
-def test_a_folder_that_is_gone_or_another_is_noticed(state: Path, journal: SqlJournal, again: bool) -> None:
+def test_a_folder_that_is_gone_or_another_is_noticed(state: Path, journal: SqlJournal, is_retry: bool) -> None:
     watch = StateWatch(state, journal)
     shutil.move(state, state.with_name("elsewhere"))
     if again:
@@ -62,7 +62,7 @@ def test_a_folder_that_cannot_be_written_is_noticed(
     def refuse(*_: Any) -> int:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("skedge.live.control.state_watch._write", refuse)
+    monkeypatch.setattr("skedge.live.controller.state_watch._write", refuse)
     watch.look()
     assert journal.unsound == (said and f"{state} {said}")
 

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from conftest import SERVERS
-from skedge.live.engine import Engine
+from skedge.live.cluster.engine import Engine
 from skedge.recorded_run import Run
 from skedge.runs.result_cache import ResultCache
 from skedge.scenario.schema import ServerForm

@@ -15,8 +15,8 @@ from types import SimpleNamespace
 import pytest
 
 from skedge.live import host
-from skedge.live.control import daemon
-from skedge.live.control.settings import ADDRESS
+from skedge.live.controller.settings import ADDRESS
+from skedge.live.service import supervisor
 
 SERVES = (
     "import json, os, sys, time; sys.stdin.read(); "
@@ -42,7 +42,7 @@ class Dying(Standing):
 
 
 @contextmanager
-def supervised(state: Path, kind: type[Standing] = Standing) -> Iterator[tuple[daemon.Supervisor, list[int]]]:
+def supervised(state: Path, kind: type[Standing] = Standing) -> Iterator[tuple[supervisor.Supervisor, list[int]]]:
     """A supervisor in a thread, and the status with which it has ended, if it has."""
     ended, status = threading.Event(), list[int]()
     with (
@@ -50,7 +50,7 @@ def supervised(state: Path, kind: type[Standing] = Standing) -> Iterator[tuple[d
         (state / "lock").open("ab") as lock,
         host.installed(SimpleNamespace(**{**vars(host), "Process": kind})),
     ):
-        one = daemon.Supervisor(state, log, ended, lock.fileno(), embedded=True)
+        one = supervisor.Supervisor(state, log, ended, lock.fileno(), embedded=True)
         thread = threading.Thread(target=lambda: status.append(one.run()))
         thread.start()
         try:
@@ -67,7 +67,7 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def replaced(one: daemon.Supervisor, name: str) -> None:
+def replaced(one: supervisor.Supervisor, name: str) -> None:
     """Kill a process of the supervisor's, and wait until there is another."""
     process = getattr(one, name)
     os.kill(process.pid, signal.SIGKILL)
@@ -77,8 +77,8 @@ def replaced(one: daemon.Supervisor, name: str) -> None:
 def test_a_host_that_dies_now_and_then_is_replaced_without_end(tmp_path: Path) -> None:
     """More often than a host may die that no controller came to use."""
     with supervised(tmp_path) as (one, status):
-        for _ in range(daemon._TRIES + 2):
-            until(lambda: one.controller is not None and daemon._served(tmp_path, one.controller.pid))
+        for _ in range(supervisor._TRIES + 2):
+            until(lambda: one.controller is not None and supervisor._served(tmp_path, one.controller.pid))
             replaced(one, "host")
             replaced(one, "controller")  # it ends when it has lost Ray
         assert status == []
@@ -87,8 +87,8 @@ def test_a_host_that_dies_now_and_then_is_replaced_without_end(tmp_path: Path) -
 
 def test_controllers_that_never_answer_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After five, with the status of the last."""
-    monkeypatch.setattr(daemon, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(supervisor, "_PAUSE_S", 0.01)
     with supervised(tmp_path, Dying) as (_, status):
         until(lambda: bool(status))
     assert status == [1]
-    assert (tmp_path / "log").read_text().count("the controller, process") == daemon._TRIES
+    assert (tmp_path / "log").read_text().count("the controller, process") == supervisor._TRIES

@@ -16,7 +16,7 @@ import pytest
 import torch
 from test_service import TRUST, Operator
 
-from skedge.live.training.checkpoint import Checkpoints
+from skedge.live.worker.checkpoint import Checkpoints
 
 CODE = Path(__file__).parent / "misbehaving.py"
 CLUSTER = """

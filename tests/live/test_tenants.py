@@ -19,11 +19,11 @@ from test_api import SPEC, Controller, _nothing_is_sent  # noqa: F401 - a fixtur
 from skedge.cli.requests import key_of
 from skedge.core.errors import InputError
 from skedge.core.model.sharing import Sharing, Tenant
-from skedge.live.control.api import _stream
-from skedge.live.control.limits import Limits
-from skedge.live.control.sight import OTHERS, Sight
-from skedge.live.control.tokens import add_token
-from skedge.live.training.code import digest, pack
+from skedge.live.controller.limits import Limits
+from skedge.live.service.api import _stream
+from skedge.live.service.tenant_view import OTHERS, TenantView
+from skedge.live.service.tokens import add_token
+from skedge.live.worker.code_archive import digest, pack
 
 GANG: dict[str, Any] = {"resources": {"workers": 1}, "chunks": 1}
 SECRET = "the others' secret"
@@ -94,7 +94,7 @@ def test_the_stream_has_the_events_of_its_tenant(halves: Halves) -> None:
     whole = halves.client.get("/events").json()
 
     async def first(tenant: str | None, entries: int) -> list[dict[str, Any]]:
-        stream = _stream(Sight(halves.controller.service, tenant), 0)
+        stream = _stream(TenantView(halves.controller.service, tenant), 0)
         return [json.loads((await anext(stream)).splitlines()[2].removeprefix("data: ")) for _ in range(entries)]
 
     assert asyncio.run(first("vision", len(whole))) == whole
@@ -121,8 +121,8 @@ def test_what_a_job_waits_for_is_not_named_if_it_is_anothers(tmp_path: Path) -> 
             assert row["reason"]["blocker"] == hidden
             assert "theirs" not in row["message"]
             assert client.get(f"/jobs/{job}").json()["reason"]["blocker"] == hidden
-        assert Sight(controller.service, "vision").shown_blocker("theirs") == OTHERS
-        assert Sight(controller.service, "vision").shown_blocker("first") == "first"
+        assert TenantView(controller.service, "vision").shown_blocker("theirs") == OTHERS
+        assert TenantView(controller.service, "vision").shown_blocker("first") == "first"
     finally:
         controller.end()
 
@@ -230,13 +230,13 @@ def test_a_cancellation_that_waits_for_the_journal_says_so(halves: Halves, monke
     """The journal cannot be written: the answer is 202 with why; it takes effect when that is over."""
     journal, blocked = halves.controller.journal, threading.Event()
     commit = journal._committed
-    monkeypatch.setattr("skedge.live.control.journal._PAUSE_S", 0.05)
+    monkeypatch.setattr("skedge.live.journal.journal._PAUSE_S", 0.05)
 
-    def refuse(entry: Any, *, again: bool) -> bool:
+    def refuse(entry: Any, *, is_retry: bool) -> bool:
         if blocked.is_set():
             journal.blocked = "the journal cannot be written: database or disk is full"
             return False
-        return commit(entry, again=again)
+        return commit(entry, is_retry=is_retry)
 
     monkeypatch.setattr(journal, "_committed", refuse)
     blocked.set()

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import pytest
 
 from skedge.core.errors import InputError
-from skedge.live.control import tracking
-from skedge.live.control.tracking import JobTraining, Tracking, tracked
+from skedge.live.controller import tracking
+from skedge.live.controller.tracking import JobTraining, Tracking, tracked
 
 BEGINS = JobTraining("net", {"epochs": 2, "args.model": "lenet"}, "RUNNING", 0, 0.0, 2, [], None, over=False)
 TRAINS = replace(BEGINS, update=9, progress=0.5, losses=[(3, 2.0), (9, 1.0)])
@@ -25,11 +25,11 @@ class Told:
     """What the controller says, question by question; the last answer again and again."""
 
     def __init__(self, *answers: Sequence[JobTraining]) -> None:
-        self.answers, self.left = list(answers), list[list[str]]()
+        self.replies, self.left = list(answers), list[list[str]]()
 
     def __call__(self, left: Sequence[str]) -> list[JobTraining]:
         self.left.append(list(left))
-        return list(self.answers.pop(0) if len(self.answers) > 1 else self.answers[0])
+        return list(self.replies.pop(0) if len(self.replies) > 1 else self.replies[0])
 
 
 class Kept:

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from skedge.core.errors import TrainingError
-from skedge.live.training.agent import Agent
-from skedge.live.training.apart import sent
-from skedge.live.training.checkpoint import Checkpoints, Life, OutlivedError
-from skedge.live.training.chunks import packed
-from skedge.live.training.inside import loaded, saved
-from skedge.live.training.program import Program
-from skedge.live.training.ps import PSActor
-from skedge.live.training.sgd import Contribution, ParameterServer, gradient
+from skedge.live.worker.agent import Agent
+from skedge.live.worker.checkpoint import Checkpoints, Life, OutlivedError
+from skedge.live.worker.chunk_format import packed
+from skedge.live.worker.job_processes import sent
+from skedge.live.worker.program import Program
+from skedge.live.worker.ps_actor import PSActor
+from skedge.live.worker.sgd import Contribution, ParameterServer, gradient
+from skedge.live.worker.worker_main import loaded, saved
 
 torch.set_num_threads(1)
 """As the agents do: how sums are split over threads decides their last bits."""
@@ -110,7 +110,7 @@ def test_a_partial_round_is_the_mean_of_those_who_came() -> None:
 
 
 def test_each_epoch_sees_every_sample_of_a_chunk_once() -> None:
-    from skedge.live.training.sgd import minibatch
+    from skedge.live.worker.sgd import minibatch
 
     of = program(chunks=1, epochs=2)
     data = torch.arange(90)[:, None], torch.arange(90)

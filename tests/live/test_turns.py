@@ -12,9 +12,10 @@ from skedge.core.events import CLOUD, Dispatch, Event
 from skedge.core.model.cluster import Cluster, Job, Physics, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
-from skedge.live.training.program import Program
-from skedge.live.training.team import Team, Teams
-from skedge.live.world.inputs import Report, ServerChanged
+from skedge.live.coordinator.report import Report
+from skedge.live.coordinator.teams import Team, Teams
+from skedge.live.worker.program import Program
+from skedge.live.world.inputs import ServerChanged
 from skedge.live.world.ray_world import NoEngine, RayWorld
 
 EPOCHS, BATCHES, STEPS = 3, 2, 6

@@ -14,14 +14,14 @@ import pytest
 import unruly
 
 from skedge.core.model.escape import escaped, one_line
-from skedge.live.training.agent import Agent
-from skedge.live.training.apart import sent
-from skedge.live.training.child import EndedError, JobError, StalledError
-from skedge.live.training.chunks import packed
-from skedge.live.training.inside import saved
-from skedge.live.training.output import MOST
-from skedge.live.training.program import Program
-from skedge.live.training.sgd import ParameterServer
+from skedge.live.worker.agent import Agent
+from skedge.live.worker.chunk_format import packed
+from skedge.live.worker.job_process import EndedError, JobError, StalledError
+from skedge.live.worker.job_processes import sent
+from skedge.live.worker.print_pipe import MOST
+from skedge.live.worker.program import Program
+from skedge.live.worker.sgd import ParameterServer
+from skedge.live.worker.worker_main import saved
 
 HARMFUL = "\x1b\x00\u202e\u2066\x9b\u2028"
 
@@ -127,7 +127,7 @@ def test_a_late_mini_batch_that_is_asked_for_again_takes_no_thread(agent: Agent,
     """The answer is there at once, however often it is asked; and the job's end ends what hangs."""
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(asks, "hang")
-        until(lambda: any(agent.children.busy.values()))
+        until(lambda: any(agent.pool.busy.values()))
         began = time.monotonic()
         assert [asks("hang", step=1) for _ in range(50)] == [{"computing": 0}] * 50
         assert time.monotonic() - began < 5
@@ -135,13 +135,13 @@ def test_a_late_mini_batch_that_is_asked_for_again_takes_no_thread(agent: Agent,
         with pytest.raises((EndedError, JobError)):  # its process may have been about to read the chunk
             first.result(timeout=30)
     assert not agent.computing
-    assert not agent.children.busy
+    assert not agent.pool.busy
 
 
 def test_a_suspended_team_leaves_no_process_that_hangs(agent: Agent, asks: Callable[..., Any]) -> None:
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(asks, "hang")
-        until(lambda: any(agent.children.busy.values()))
+        until(lambda: any(agent.pool.busy.values()))
         agent.end("hang-1", (7,))
         assert not first.done(), "another chunk is not concerned"
         agent.end("hang-1", (0,))

@@ -13,14 +13,14 @@ from played import LIMITS, Played, Up, journal_in
 
 from skedge.cli import service as command
 from skedge.core.errors import SkedgeError, StateError
-from skedge.live.control import controller
-from skedge.live.control.journal import AwayError, SqlJournal
-from skedge.live.control.journal_chain import DECISION
-from skedge.live.control.journal_tables import ENTRIES
-from skedge.live.control.service import JOURNAL
-from skedge.live.control.settings import ADDRESS, CLUSTER, Settings, save_settings
-from skedge.live.training.trainer import Trainer
-from skedge.live.world.carrier import Carrier
+from skedge.live.controller.service import JOURNAL
+from skedge.live.controller.settings import ADDRESS, CLUSTER, Settings, save_settings
+from skedge.live.coordinator.trainer import Trainer
+from skedge.live.journal.chain import DECISION
+from skedge.live.journal.journal import SqlJournal, UnreachableError
+from skedge.live.journal.tables import ENTRIES
+from skedge.live.service import controller_process
+from skedge.live.world.upload_thread import UploadThread
 
 TWO = """
 name: two
@@ -45,10 +45,10 @@ class Stand(Up):
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The state of a service that has had some jobs."""
-    for kind in (Carrier, Trainer):
+    for kind in (UploadThread, Trainer):
         monkeypatch.setattr(kind, "start", lambda _: None)
-    monkeypatch.setattr(controller, "Engine", Stand)
-    monkeypatch.setattr(controller, "_embedded_address", lambda _: "here")
+    monkeypatch.setattr(controller_process, "Engine", Stand)
+    monkeypatch.setattr(controller_process, "_embedded_address", lambda _: "here")
     (tmp_path / CLUSTER).write_text(TWO, encoding="utf-8")
     save_settings(tmp_path, Settings("srtf", id="played", limits=LIMITS))
     about = {
@@ -68,14 +68,14 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def said(state: Path, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """What the controller says of being ready, in order."""
-    heard, write = list[bool](), controller.write_aside
+    heard, write = list[bool](), controller_process.write_aside
 
     def heeded(path: Path, content: Any) -> None:
         if path.name == ADDRESS:
             heard.append(json.loads(content)["ready"])
         write(path, content)
 
-    monkeypatch.setattr(controller, "write_aside", heeded)
+    monkeypatch.setattr(controller_process, "write_aside", heeded)
     return heard
 
 
@@ -103,7 +103,7 @@ def test_a_controller_is_ready_once_it_has_taken_its_journal_in_again(
 ) -> None:
     replayed = list[int]()
 
-    class Ending(controller.Service):
+    class Ending(controller_process.Service):
         """A service that ends when it is ready."""
 
         def run(self) -> None:
@@ -111,15 +111,15 @@ def test_a_controller_is_ready_once_it_has_taken_its_journal_in_again(
             self.world.inbox.end()
             super().run()
 
-    monkeypatch.setattr(controller, "Service", Ending)
-    assert controller.control(state) == 0
+    monkeypatch.setattr(controller_process, "Service", Ending)
+    assert controller_process.control(state) == 0
     assert (said, replayed) == ([False, True], [0])
 
 
 def test_a_controller_whose_decision_differs_was_never_ready(state: Path, said: list[bool]) -> None:
     differ(state)
     with pytest.raises(StateError, match=r"replay: the decision at \d+ µs is not the one in the journal"):
-        controller.control(state)
+        controller_process.control(state)
     assert said == [False]
 
 
@@ -127,17 +127,17 @@ def test_a_controller_waits_for_a_database_that_is_away(
     state: Path, said: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Longer than five controllers live that give up at once."""
-    left, steps, opened = [AwayError("it is away")] * 20, list[str](), controller.open_journal
+    left, steps, opened = [UnreachableError("it is away")] * 20, list[str](), controller_process.open_journal
 
     def open_later(*given: Any, **more: Any) -> SqlJournal:
         if left:
             raise left.pop()
         return opened(*given, **more)
 
-    monkeypatch.setattr(controller, "open_journal", open_later)
-    monkeypatch.setattr(controller.time, "sleep", lambda _: None)
+    monkeypatch.setattr(controller_process, "open_journal", open_later)
+    monkeypatch.setattr(controller_process.time, "sleep", lambda _: None)
     about = {"id": "played", "policy": "srtf", "cluster": ["e0", "e1", "cloud"], "seed": 0}
-    controller._journal(Settings("srtf", id="played"), state, about, steps.append).close()
+    controller_process._journal(Settings("srtf", id="played"), state, about, steps.append).close()
     assert steps == ["the database is away: it is away"] * 20
     assert said == []
 

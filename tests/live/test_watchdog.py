@@ -11,17 +11,17 @@ import pytest
 import unruly
 from here import Machine, machine
 
-from skedge.live.training.answers import PS, Blame
-from skedge.live.training.assignment import Note
-from skedge.live.training.child import EndedError, StalledError
-from skedge.live.training.chunks import packed
-from skedge.live.training.program import Program
-from skedge.live.training.team import Team
-from skedge.live.training.trainer import Trainer
-from skedge.live.training.watch import Watch
-from skedge.live.world.inputs import Report
+from skedge.live.coordinator.messages import ProgressNote
+from skedge.live.coordinator.replies import PS, FailureCount
+from skedge.live.coordinator.report import Report
+from skedge.live.coordinator.teams import Team
+from skedge.live.coordinator.trainer import Trainer
+from skedge.live.worker.chunk_format import packed
+from skedge.live.worker.job_process import EndedError, StalledError
+from skedge.live.worker.program import Program
+from skedge.live.worker.watchdog import WatchdogLimits
 
-QUICK = Watch(least_s=0.5, first_s=1.0, restarts=2)
+QUICK = WatchdogLimits(least_s=0.5, first_s=1.0, restarts=2)
 
 
 @pytest.fixture
@@ -37,12 +37,12 @@ class Trained:
         program = Program("unruly:job", {"kind": kind, "at": at}, chunks, epochs, 4)
         for chunk in range(chunks):
             here.agent.store("j", chunk, 0, packed(unruly.points(chunk), program.module()), last=True)
-        self.reports, self.notes = list[Report](), list[Note]()
+        self.reports, self.notes = list[Report](), list[ProgressNote]()
         processes: Any = here
         self.trainer = Trainer(
             0, "j", program, self.reports.append, processes, note=self.notes.append, servers=("edge-0",)
         )
-        self.trainer.answers.blame.watch = QUICK
+        self.trainer.replies.blame.watch = QUICK
         self.trainer.serve_from(0)
         self.trainer.put(0, Team(0, tuple(range(chunks)), chunks))
 
@@ -132,7 +132,7 @@ def test_a_late_mini_batch_is_waited_for_and_not_asked_for_again(
 
 def test_a_team_that_leaves_takes_its_late_mini_batch_along(here: Machine) -> None:
     of = Trained(here, "hang")
-    of.trainer.answers.blame.watch = Watch()
+    of.trainer.replies.blame.watch = WatchdogLimits()
     of.trainer.clock.patience_s = 0.2
     of.trainer.start()
     deadline = time.monotonic() + 30
@@ -165,7 +165,7 @@ def test_what_rests_or_waits_for_its_server_is_not_stalled(here: Machine) -> Non
 
 
 def test_limits_grow_with_the_usual_time_and_the_first_is_generous_but_not_twice() -> None:
-    watch = Watch(least_s=60, rounds=10, first_s=180)
+    watch = WatchdogLimits(least_s=60, rounds=10, first_s=180)
     assert watch.limits(0.1, stalled=False) == (180, 60)
     assert watch.limits(0.1, stalled=True) == (60, 60)
     assert watch.limits(30.0, stalled=False) == (300, 300)
@@ -174,12 +174,12 @@ def test_limits_grow_with_the_usual_time_and_the_first_is_generous_but_not_twice
 def test_an_announced_round_that_is_long_has_a_long_limit(here: Machine) -> None:
     of = Trained(here, "")
     of.trainer.clock.announced_s = 40.0
-    of.trainer.answers.usual_s = of.trainer.clock.usual_s
-    assert of.trainer.answers.limits(0) == (600.0, 400.0, 400.0)
+    of.trainer.replies.usual_s = of.trainer.clock.usual_s
+    assert of.trainer.replies.limits(0) == (600.0, 400.0, 400.0)
 
 
 def test_updates_of_others_do_not_excuse_a_chunk_that_hangs() -> None:
-    blame = Blame()
+    blame = FailureCount()
     blame.watch = QUICK
     for times in (1, 2):
         assert f"{times} of 2 times" in blame.stalled(StalledError("late"), 1, "", 0.1)
@@ -193,7 +193,7 @@ def test_updates_of_others_do_not_excuse_a_chunk_that_hangs() -> None:
 
 
 def test_deaths_are_forgiven_one_for_fifty_updates() -> None:
-    blame = Blame()
+    blame = FailureCount()
     for _ in range(20):
         blame.ended(EndedError("ended"), "")
         for _ in range(50):

@@ -16,13 +16,14 @@ from skedge.core.model.latency import Linear
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
 from skedge.live import host
-from skedge.live.control.journal import SqlJournal
-from skedge.live.control.limits import Limits
-from skedge.live.control.service import Service
-from skedge.live.training.program import Program
-from skedge.live.training.team import Team
-from skedge.live.training.trainer import Trainer
-from skedge.live.world.inputs import Due, Report, Resumed, ServerChanged, from_json, to_json
+from skedge.live.controller.limits import Limits
+from skedge.live.controller.service import Service
+from skedge.live.coordinator.report import Report
+from skedge.live.coordinator.teams import Team
+from skedge.live.coordinator.trainer import Trainer
+from skedge.live.journal.journal import SqlJournal
+from skedge.live.worker.program import Program
+from skedge.live.world.inputs import Due, Resumed, ServerChanged, from_json, to_json
 from skedge.live.world.ray_world import NoEngine, RayWorld
 from skedge.live.world.site_world import SiteWorld
 
@@ -112,9 +113,9 @@ def test_a_lost_process_stands_in_the_jobs_log_with_its_server(monkeypatch: pyte
     none: Any = None
     program = Program("m:f", {}, 2, 1, 6)
     trainer = Trainer(0, "a", program, none, none, note=lambda note: lines.append(note.line), servers=("m0", "m1"))
-    assert trainer.answers.of("asked", 1) is None
-    trainer.answers.out.add(1)
-    assert trainer.answers.of("asked", 1) is None
+    assert trainer.replies.of("asked", 1) is None
+    trainer.replies.out.add(1)
+    assert trainer.replies.of("asked", 1) is None
     assert lines == ["a process on m1 was lost: what it was asked for is done again"]
 
 

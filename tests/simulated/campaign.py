@@ -1,4 +1,4 @@
-"""One seed of the live part: a service with its journal, coach, trainers, agents and checkpoints, clients, and faults.
+"""One seed of the live part: a service, its journal, coordinator, trainers, agents and checkpoints, clients, faults.
 
 All of it is the shipped code but the jobs' processes (:mod:`simulated.children`). The journal is a real database, whose
 transactions fail (:mod:`simulated.databases`); chunks and logs are on simulated disks, and checkpoints on one that is
@@ -27,11 +27,11 @@ from skedge.core.model.cluster import Cluster, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
 from skedge.live import host as seam
-from skedge.live.control.journal import SqlJournal
-from skedge.live.control.limits import Limits
-from skedge.live.control.service import Service, open_journal
-from skedge.live.control.submissions import BusyError
-from skedge.live.engine import Engine, Hosting
+from skedge.live.cluster.engine import Engine, Hosting
+from skedge.live.controller.limits import Limits
+from skedge.live.controller.service import Service, open_journal
+from skedge.live.controller.submissions import BusyError
+from skedge.live.journal.journal import SqlJournal
 from skedge.live.world.ray_world import NoEngine
 
 from . import host
@@ -89,7 +89,17 @@ storage of checkpoints."""
 OF_CONTROLLERS, OF_SERVERS = ("second", *SQL_KINDS, "storage"), ("child", "power", "full", "slow")
 """Beginnings of the kinds that happen to controllers alone, and of those that happen to processes on servers alone."""
 
-VICTIMS = ("controller", "coach", "maker", "agent/e0", "agent/e1", "agent/cloud", "ps/e0/0", "ps/e0/1", "ps/e1/0")
+VICTIMS = (
+    "controller",
+    "coordinator",
+    "job_code",
+    "agent/e0",
+    "agent/e1",
+    "agent/cloud",
+    "ps/e0/0",
+    "ps/e0/1",
+    "ps/e1/0",
+)
 """Processes to which faults happen."""
 
 EARLY, EARLY_NEAR = (10, 1500), (1, 30)
@@ -97,9 +107,16 @@ EARLY, EARLY_NEAR = (10, 1500), (1, 30)
 
 NEAR: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "controller": ("begin", "committed", "call coach attach", "call coach order", "call coach news", "call agent"),
-        "coach": ("call ps", "call agent", "notify", "answers attach", "answers order", "answers news"),
-        "maker": ("ask", "answers"),
+        "controller": (
+            "begin",
+            "committed",
+            "call coordinator attach",
+            "call coordinator order",
+            "call coordinator news",
+            "call agent",
+        ),
+        "coordinator": ("call ps", "call agent", "notify", "answers attach", "answers order", "answers news"),
+        "job_code": ("ask", "answers"),
         "agent": ("ask", "flushed", "replaced", "answers store", "answers gradient"),
         "ps": ("ask", "flushed", "replaced", "answers load", "answers save", "answers apply"),
     }
@@ -175,7 +192,7 @@ def _faults(random: Random, n: int) -> Iterator[Fault]:
     for _ in range(n):
         kind, victim = (
             random.choice(kinds),
-            random.choice(VICTIMS if random.random() < 0.6 else ("controller", "coach")),
+            random.choice(VICTIMS if random.random() < 0.6 else ("controller", "coordinator")),
         )
         if kind.startswith(OF_CONTROLLERS):
             victim = "controller"
@@ -295,7 +312,7 @@ class Campaign:
         return replace
 
     def _serve(self) -> None:
-        """What a controller does; see :func:`skedge.live.control.controller.control`."""
+        """What a controller does; see :func:`skedge.live.service.controller_process.control`."""
         process = self.world.running().process
         try:
             self._served(process)
@@ -313,12 +330,12 @@ class Campaign:
         about = {"id": "simulated", "policy": self.plan.policy}
         journal = open_journal(JOURNAL, about, own=True)
         self.journals.append(journal)
-        hosting = Hosting(embedded=True, lasting="simulated", watch=LIMITS.watch())
+        hosting = Hosting(embedded=True, detached_id="simulated", watch=LIMITS.watch())
         engine = Engine(_cluster(), STATE, f"disk://{STORAGE}/checkpoints", "simulated", hosting=hosting)
         try:
             service = WatchedService(empty_scenario(), self.plan.policy, STATE, engine, journal, LIMITS)
             service.invariants = self.invariants
-            service.foresight.start = service.notifier.start = lambda: None  # type: ignore[method-assign]
+            service.forecaster.start = service.notifier.start = lambda: None  # type: ignore[method-assign]
             if self.controller is process:
                 self.service = service
 
@@ -513,8 +530,9 @@ class Campaign:
 
 OF_TIMES = frozenset({"M7", "M8", "M11", "M21", "M22"})
 """Rules that do not hold of every live run with faults. M7, M8, M21 and M22 allow for the delays that trainers have
-reported, and those of a coach that was lost are not known. M11 does not know two things: the job of the chunk that was
-to take a lane may fail before the lane is free (seed 72), and a chunk that leaves its lane wholly trained is trained
+reported, and those of a coordinator that was lost are not known. M11 does not know two things: the job of the chunk
+that was to take a lane may fail before the lane is free (seed 72), and a chunk that leaves its lane wholly trained is
+trained
 again if its last checkpoint could not be written (seed 281)."""
 
 

@@ -1,8 +1,8 @@
 """Processes of jobs without PyTorch: the parameters of a job are the list of the mini-batches that they hold.
 
 A gradient is the name of its mini-batch. The parameter server counts by the shipped rule
-(:class:`skedge.live.training.ledger.MinibatchLedger`). Each content is checked where it is used, so that none of
-another job or chunk gets into the parameters unnoticed.
+(:class:`skedge.live.worker.minibatch_ledger.MinibatchLedger`). Each content is checked where it is used, so that none
+of another job or chunk gets into the parameters unnoticed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from unittest import mock
 
 from skedge.core.errors import TrainingError
 from skedge.live.confinement.confinement import TRUSTED, Confinement
-from skedge.live.training import apart, ps
-from skedge.live.training.child import LIMIT_S, Ack, EndedError, JobError, StalledError
-from skedge.live.training.facts_of import checked
-from skedge.live.training.framing import framed, whole
-from skedge.live.training.ledger import MinibatchLedger
-from skedge.live.training.program import Program
-from skedge.live.training.watch import PREPARE_S
+from skedge.live.worker import job_processes, ps_actor
+from skedge.live.worker.answer_schemas import checked
+from skedge.live.worker.framing import framed, whole
+from skedge.live.worker.job_process import LIMIT_S, Ack, EndedError, JobError, StalledError
+from skedge.live.worker.minibatch_ledger import MinibatchLedger
+from skedge.live.worker.program import Program
+from skedge.live.worker.watchdog import PREPARE_S
 
 from .actors import STORED
 from .scheduler import Process, Waiters, running_world
@@ -71,7 +71,7 @@ class HeldParameters(MinibatchLedger):
 
 
 class SimulatedChild:
-    """A process of one job, with the interface of :class:`skedge.live.training.child.Child`.
+    """A process of one job, with the interface of :class:`skedge.live.worker.job_process.JobProcess`.
 
     Attributes
     ----------
@@ -189,7 +189,7 @@ class SimulatedNursery:
     def end(self) -> None:
         """It needs no end."""
 
-    def child(self, confinement: Confinement | None = None) -> SimulatedChild:
+    def fork(self, confinement: Confinement | None = None) -> SimulatedChild:
         """A new process."""
         child = SimulatedChild()
         self.children.append(child)
@@ -198,13 +198,16 @@ class SimulatedNursery:
 
 @contextmanager
 def simulated_children() -> Iterator[list[SimulatedChild]]:
-    """Have agents, parameter servers and the maker start simulated processes, which are in the list."""
+    """Have agents, parameter servers and the job code runner start simulated processes, which are in the list."""
     children: list[SimulatedChild] = []
 
-    def nursery(confinement: Confinement = TRUSTED) -> SimulatedNursery:
+    def fork_server(confinement: Confinement = TRUSTED) -> SimulatedNursery:
         return SimulatedNursery(children, confinement)
 
-    with mock.patch.object(apart, "Nursery", nursery), mock.patch.object(ps, "Nursery", nursery):
+    with (
+        mock.patch.object(job_processes, "ForkServerClient", fork_server),
+        mock.patch.object(ps_actor, "ForkServerClient", fork_server),
+    ):
         yield children
 
 

@@ -17,15 +17,16 @@ from typing import Any
 from unittest import mock
 
 from skedge.core.events import CANCELLED, Event, Order
-from skedge.live.control.journal import SqlJournal, encode
-from skedge.live.control.journal_chain import INPUT, Entry
-from skedge.live.control.service import Service
-from skedge.live.training.assignment import Who
-from skedge.live.training.coach import Coach
-from skedge.live.training.framing import unframed
-from skedge.live.training.ps import PSActor
+from skedge.live.controller.service import Service
+from skedge.live.coordinator.coordinator import TrainingCoordinator
+from skedge.live.coordinator.messages import Who
+from skedge.live.coordinator.report import Report
+from skedge.live.journal.chain import INPUT, Entry
+from skedge.live.journal.journal import SqlJournal, encode
+from skedge.live.worker.framing import unframed
+from skedge.live.worker.ps_actor import PSActor
 from skedge.live.world.inbox import Inbox
-from skedge.live.world.inputs import Input, Report, Submitted, to_json
+from skedge.live.world.inputs import Input, Submitted, to_json
 from skedge.live.world.ray_world import RayWorld
 
 from .children import SimulatedChild, job_of
@@ -84,7 +85,7 @@ class Invariants:
         self._orders: set[str] = set()
         self._reported: dict[str, set[int]] = {}
         self._last_report = 0
-        self._attached: dict[Coach, Who] = {}
+        self._attached: dict[TrainingCoordinator, Who] = {}
 
     def broken(self, number: str, what: str) -> None:
         """End the run, as an invariant does not hold."""
@@ -142,38 +143,38 @@ class Invariants:
         if self._names.count(job) != 1:
             self.broken("I1", f"job {job!r} was accepted, and is {self._names.count(job)} times in the journal")
 
-    # --- the coach
+    # --- the coordinator
 
-    def attached(self, coach: Coach, who: Who) -> None:
+    def attached(self, coordinator: TrainingCoordinator, who: Who) -> None:
         """I5: a controller attaches after those before it alone."""
-        before = self._attached.get(coach, who)
+        before = self._attached.get(coordinator, who)
         if who != before and who[0] <= before[0]:
             self.broken("I5", f"controller {who} attaches after controller {before}")
-        self._attached[coach] = who
-        self._check_lanes(coach)
+        self._attached[coordinator] = who
+        self._check_lanes(coordinator)
 
-    def commanded(self, coach: Coach, who: Who) -> None:
+    def commanded(self, coordinator: TrainingCoordinator, who: Who) -> None:
         """I5: no command of a controller is carried out after another one has attached."""
-        latest = self._attached.get(coach, who)
+        latest = self._attached.get(coordinator, who)
         if who != latest:
             self.broken("I5", f"a command of controller {who} is carried out after controller {latest} has attached")
-        self._check_lanes(coach)
+        self._check_lanes(coordinator)
 
-    def _check_lanes(self, coach: Coach) -> None:
+    def _check_lanes(self, coordinator: TrainingCoordinator) -> None:
         """I5: the teams at work on a server have no more workers than it has lanes, but those that are to leave."""
         for server, lanes in self.lanes.items():
             at_work = {
                 (trainer.job_name, number): team.width
-                for trainer in coach.trainers.values()
+                for trainer in coordinator.trainers.values()
                 for number, team in trainer.teams.working.items()
                 if team.server == server and number not in trainer.teams.leaving
             }
             if sum(at_work.values()) > lanes:
                 self.broken("I5", f"server {server} has {lanes} lanes, and the workers of (job, team) {at_work}")
 
-    def told(self, coach: Coach, report: Report) -> None:
+    def told(self, coordinator: TrainingCoordinator, report: Report) -> None:
         """I3: chunks are reported as trained once a checkpoint in the object store holds them."""
-        trainer = coach.trainers.get(report.job)
+        trainer = coordinator.trainers.get(report.job)
         if report.what != "finished" or trainer is None:
             return
         name, steps = trainer.job_name, trainer.program.steps
@@ -279,9 +280,9 @@ def watched(invariants: Invariants) -> Iterator[None]:
         after(SqlJournal, "append", lambda *_: invariants.committed())
         after(Inbox, "take", taken)
         after(RayWorld, "perform", performed)
-        after(Coach, "attach", lambda coach, _, who, *__: invariants.attached(coach, who))
-        after(Coach, "order", lambda coach, _, who, *__: invariants.commanded(coach, who))
-        after(Coach, "tell", lambda *_: None, invariants.told)
+        after(TrainingCoordinator, "attach", lambda coordinator, _, who, *__: invariants.attached(coordinator, who))
+        after(TrainingCoordinator, "order", lambda coordinator, _, who, *__: invariants.commanded(coordinator, who))
+        after(TrainingCoordinator, "tell", lambda *_: None, invariants.told)
         after(PSActor, "apply", lambda actor, _, job, *__: invariants.asked(actor, job))
         after(PSActor, "save", lambda actor, _, job, *__: invariants.asked(actor, job))
         after(DiskFileSystem, "pipe_file", lambda _, __, path, *___, **____: invariants.saved(path))

@@ -8,14 +8,14 @@ from functools import wraps
 from typing import Any
 from unittest import mock
 
-from skedge.live.control.journal import SqlJournal
-from skedge.live.control.submissions import Submissions
-from skedge.live.training.checkpoint import Life
-from skedge.live.training.coach import Coach
-from skedge.live.training.directed import Directed
-from skedge.live.training.processes import Processes
-from skedge.live.training.ps_process import PSProcess
-from skedge.live.world.coach_link import CoachLink
+from skedge.live.controller.submissions import Submissions
+from skedge.live.coordinator.client import CoordinatorClient
+from skedge.live.coordinator.coordinator import TrainingCoordinator
+from skedge.live.coordinator.ps_process import PSProcess
+from skedge.live.coordinator.trainer_thread import TrainerThread
+from skedge.live.coordinator.training_actors import TrainingActors
+from skedge.live.journal.journal import SqlJournal
+from skedge.live.worker.checkpoint import Life
 from skedge.live.world.ray_world import RayWorld
 
 from .campaign import Plan, plan_of, run_plan
@@ -62,24 +62,26 @@ def _around(kind: type, method: str, replacement: Callable[..., Any]) -> Callabl
     return lambda: mock.patch.object(kind, method, replaced)
 
 
-def _attach(shipped: Callable[..., Any], coach: Coach, who: Any, *given: Any) -> Any:
-    if coach.who is not None and who != coach.who:
-        coach.who = (who[0] - 1, "")
-    return shipped(coach, who, *given)
+def _attach(shipped: Callable[..., Any], coordinator: TrainingCoordinator, who: Any, *given: Any) -> Any:
+    if coordinator.who is not None and who != coordinator.who:
+        coordinator.who = (who[0] - 1, "")
+    return shipped(coordinator, who, *given)
 
 
-def _news(shipped: Callable[..., Any], coach: Coach, who: Any, after: int, _: int, *given: Any) -> Any:
-    return shipped(coach, who, after, after, *given)
+def _news(
+    shipped: Callable[..., Any], coordinator: TrainingCoordinator, who: Any, after: int, _: int, *given: Any
+) -> Any:
+    return shipped(coordinator, who, after, after, *given)
 
 
-def _link_news(shipped: Callable[..., Any], link: CoachLink, wait_s: float) -> Any:
+def _link_news(shipped: Callable[..., Any], link: CoordinatorClient, wait_s: float) -> Any:
     after = link.after
     reports = shipped(link, wait_s)
     link.after = after
     return reports
 
 
-def _follow(shipped: Callable[..., Any], trainer: Directed, *given: Any) -> None:
+def _follow(shipped: Callable[..., Any], trainer: TrainerThread, *given: Any) -> None:
     trainer.received = dict.fromkeys(trainer.received, 0)
     shipped(trainer, *given)
 
@@ -104,22 +106,28 @@ def _go_on(shipped: Callable[..., Any], world: RayWorld) -> None:
 
 
 PLANTED = {
-    "the coach lets controllers attach that are not later ones": Planted(
-        frozenset({"I5"}), _around(Coach, "attach", _attach), 16
+    "the coordinator lets controllers attach that are not later ones": Planted(
+        frozenset({"I5"}), _around(TrainingCoordinator, "attach", _attach), 16
     ),
-    "the coach takes commands of any controller": Planted(frozenset({"I5"}), _around(Coach, "_check", lambda *_: None)),
+    "the coordinator takes commands of any controller": Planted(
+        frozenset({"I5"}), _around(TrainingCoordinator, "_check", lambda *_: None)
+    ),
     "a team is told finished before its checkpoint is written": Planted(
         frozenset({"I3"}), _around(PSProcess, "save_or_load", lambda *_: True)
     ),
     "lives do not have the controller's number": Planted(
         frozenset({"I3", "I8", "I9"}),
-        _around(Processes, "life", lambda shipped, lent, _: Life(0, shipped(lent, 0).load)),
+        _around(TrainingActors, "life", lambda shipped, lent, _: Life(0, shipped(lent, 0).load)),
         25,
     ),
-    "reports are dropped when they are handed out": Planted(frozenset({"I7"}), _around(Coach, "news", _news), 281),
-    "reports that have come are asked for again": Planted(frozenset({"I7"}), _around(CoachLink, "_news", _link_news)),
+    "reports are dropped when they are handed out": Planted(
+        frozenset({"I7"}), _around(TrainingCoordinator, "news", _news), 281
+    ),
+    "reports that have come are asked for again": Planted(
+        frozenset({"I7"}), _around(CoordinatorClient, "_news", _link_news)
+    ),
     "the numbers of orders are ignored when a controller attaches": Planted(
-        frozenset({"I5"}), _around(Directed, "follow", _follow), 106
+        frozenset({"I5"}), _around(TrainerThread, "follow", _follow), 106
     ),
     "a job is accepted before it is in the journal": Planted(
         frozenset({"I1"}), _around(Submissions, "_promise", _promise), 3

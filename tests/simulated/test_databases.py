@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from skedge.live import host as seam
-from skedge.live.control.journal import SqlJournal
+from skedge.live.journal.journal import SqlJournal
 
 from . import host
 from .databases import add_faults
@@ -40,7 +40,7 @@ def written(url: str, seed: int, fault: Fault) -> tuple[list[int], set[str]]:
         world.run()
         for crash in world.crashes:
             raise crash.error
-    journal = SqlJournal(url, of=str(seed))
+    journal = SqlJournal(url, run_id=str(seed))
     journal.close()
     return [time for time, _ in journal.inputs], reasons
 
@@ -73,8 +73,8 @@ def test_a_lost_commit_has_taken_effect_or_not(tmp_path: Path, monkeypatch: pyte
             return True
 
     for start, planted in (
-        (0, lambda journal, entry, *, again: committed(journal, entry, again=False)),
-        (10, lambda journal, entry, *, again: committed(journal, entry, again=again) or True),
+        (0, lambda journal, entry, *, again: committed(journal, entry, is_retry=False)),
+        (10, lambda journal, entry, *, again: committed(journal, entry, is_retry=again) or True),
     ):
         monkeypatch.setattr(SqlJournal, "_committed", planted)
         assert any(breaks(seed) for seed in range(start, start + 10))

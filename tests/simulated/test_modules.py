@@ -12,8 +12,8 @@ import pytest
 
 from skedge.live import durable
 from skedge.live import host as seam
-from skedge.live.control import daemon
-from skedge.live.control.settings import ADDRESS
+from skedge.live.controller.settings import ADDRESS
+from skedge.live.service import supervisor
 
 from . import host
 from .faults import Fault
@@ -106,12 +106,12 @@ def test_only_the_process_that_is_meant_is_killed() -> None:
 
 # --- the supervisor
 
-HOST, CONTROLLER = "skedge.live.control.host", "skedge.live.control.controller"
+HOST, CONTROLLER = "skedge.live.service.ray_host", "skedge.live.service.controller_process"
 
 
 def serve(state: str) -> int:
     """Stands for a controller that answers when it has been told to take over."""
-    if read_line() != daemon.GO:
+    if read_line() != supervisor.GO:
         return 0
     address = {"pid": seam.getpid(), "ready": True}
     durable.write_whole(Path(state) / ADDRESS, json.dumps(address))
@@ -131,12 +131,12 @@ def supervised(controller: Program, seed: int, *faults: Fault, ends_s: float = 6
             ended.set()
 
         seam.Thread(target=end, daemon=True).start()
-        status.append(daemon.Supervisor(STATE, log, ended, 0, embedded=True).run())
+        status.append(supervisor.Supervisor(STATE, log, ended, 0, embedded=True).run())
 
     return status, simulate(supervise, {HOST: stay, CONTROLLER: controller}, seed, *faults), log.getvalue().decode()
 
 
-@pytest.mark.parametrize("victim", ["controller", "host"])
+@pytest.mark.parametrize("victim", ["controller_process", "ray_host"])
 def test_a_process_that_is_killed_is_replaced(victim: str) -> None:
     """Twice, at another time with each seed; a fault that kills the controller kills its standby as well."""
     for seed in range(SEEDS):
@@ -146,7 +146,7 @@ def test_a_process_that_is_killed_is_replaced(victim: str) -> None:
         assert status == [-signal.SIGTERM]
         assert not any(process.alive for process in world.processes)
         assert "ended with status -9" in log
-        assert sum(process.name == "host" for process in world.processes) == (3 if victim == "host" else 1)
+        assert sum(process.name == "ray_host" for process in world.processes) == (3 if victim == "ray_host" else 1)
 
 
 def test_controllers_that_die_before_they_answer_are_given_up() -> None:
@@ -154,10 +154,10 @@ def test_controllers_that_die_before_they_answer_are_given_up() -> None:
         status, world, log = supervised(lambda _: 1, seed)
         assert status == [1]
         assert not world.crashes
-        assert log.count("the controller, process") == daemon._TRIES
+        assert log.count("the controller, process") == supervisor._TRIES
 
 
 def test_a_controller_whose_settings_are_wrong_is_not_started_again() -> None:
-    status, world, _ = supervised(lambda _: daemon.WRONG, 0)
-    assert status == [daemon.WRONG]
-    assert sum(process.name == "controller" for process in world.processes) == 1
+    status, world, _ = supervised(lambda _: supervisor.WRONG, 0)
+    assert status == [supervisor.WRONG]
+    assert sum(process.name == "controller_process" for process in world.processes) == 1

@@ -181,10 +181,10 @@ def test_a_process_ends_with_its_last_thread_but_daemons() -> None:
         process = world.process("p", program)
         process.on_death.append(lambda: calls.append("ended"))
         other = world.process("other", lambda: host.sleep(9.0))
-        lasting = world.process("lasting")
+        detached_id = world.process("lasting")
         world.run()
         assert calls == ["thread", "ended"]
-        assert [process.alive, other.alive, lasting.alive] == [False, False, True]
+        assert [process.alive, other.alive, detached_id.alive] == [False, False, True]
 
 
 def test_a_crash_of_a_thread_is_recorded_and_the_others_go_on() -> None:

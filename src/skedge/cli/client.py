@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from skedge.core.errors import InputError, SkedgeError
-from skedge.live.control.local_socket import reaching
-from skedge.live.control.tls import trusting
+from skedge.live.service.local_socket import reaching
+from skedge.live.service.tls import trusting
 
 _ANSWER_S = 90.0
 """Longest wait for an answer [s]."""

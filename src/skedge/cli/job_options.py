@@ -11,7 +11,7 @@ import typer
 from skedge.core.errors import InputError
 from skedge.live.confinement.check import check_platform
 from skedge.live.confinement.confinement import OF_SERVICE, Confinement
-from skedge.live.confinement.forward import fault_of
+from skedge.live.confinement.forwarding import fault_of
 
 
 @dataclass(frozen=True)

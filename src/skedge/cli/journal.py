@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from skedge.live.control.audit import AUDIT, Audit
+from skedge.live.service.audit import AUDIT, Audit
 
 from .console import print_answer
 from .extra import check_live
@@ -18,7 +18,7 @@ from .options import STATE, JsonOption
 from .state_lock import local_user, lock_stopped
 
 if TYPE_CHECKING:
-    from skedge.live.control.journal_repair import JournalCheck
+    from skedge.live.service.journal_repair import JournalCheck
 
 journal = command_group("Check the journal of a service, and repair it.")
 
@@ -29,7 +29,7 @@ StateArgument = Annotated[Path, typer.Argument(help="Folder of the service's sta
 def check(state: StateArgument = STATE, as_json: JsonOption = False) -> None:
     """Name the first entry that is damaged or missing; the service may be up. Exit status 1 if there is one."""
     check_live()
-    from skedge.live.control import journal_repair  # noqa: PLC0415 - imports the extra
+    from skedge.live.service import journal_repair  # noqa: PLC0415 - imports the extra
 
     result = journal_repair.check(state)
     print_answer(asdict(result), _check_sentence(state, result), as_json=as_json)
@@ -54,7 +54,7 @@ def _check_sentence(state: Path, result: JournalCheck) -> str:
 def repair(state: StateArgument = STATE, as_json: JsonOption = False) -> None:
     """Cut the journal to its last sound entry, and say what that loses; the service must be down."""
     check_live()
-    from skedge.live.control import journal_repair  # noqa: PLC0415 - imports the extra
+    from skedge.live.service import journal_repair  # noqa: PLC0415 - imports the extra
 
     # a running service would write behind the cut
     lock = lock_stopped(state)

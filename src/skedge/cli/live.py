@@ -13,7 +13,7 @@ from rich.table import Table
 
 from skedge.core.errors import InputError
 from skedge.core.model.time import SECOND
-from skedge.live.gpus import check_device
+from skedge.live.cluster.gpus import check_device
 from skedge.recorded_run import Run
 from skedge.report.build import ReportRun, build_report
 from skedge.report.write import write_report
@@ -66,8 +66,8 @@ def live(
     # before the folder is begun and anything is started
     check_device(workers.device)
     check_live()
-    from skedge.live.control.session import resume_live, run_live  # noqa: PLC0415 - imports the extra
-    from skedge.live.training.code import copy_codes  # noqa: PLC0415
+    from skedge.live.controller.session import resume_live, run_live  # noqa: PLC0415 - imports the extra
+    from skedge.live.worker.code_archive import copy_codes  # noqa: PLC0415
 
     with (
         new_folder(folder, replacing=replace) as temp_folder,

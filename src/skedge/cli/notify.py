@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from skedge.core.errors import SkedgeError
-from skedge.live.control.states import NOTIFIED
+from skedge.live.controller.states import NOTIFIED
 
 from .console import print_answer, print_json, print_table
 from .extra import check_live
@@ -30,7 +30,7 @@ def add(
 ) -> None:
     """Add a receiver, or replace that of the same name; the service need not be restarted."""
     check_live()
-    from skedge.live.control.notify import Receiver, add_receiver  # noqa: PLC0415 - imports the extra
+    from skedge.live.controller.notify import Receiver, add_receiver  # noqa: PLC0415 - imports the extra
 
     receiver = Receiver(name, url, tuple(word.strip() for word in on.split(",") if word.strip()), jobs)
     add_receiver(state, receiver)
@@ -41,7 +41,7 @@ def add(
 def list_receivers(state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """List the receivers, their URLs without passwords."""
     check_live()
-    from skedge.live.control.notify import read_receivers  # noqa: PLC0415 - imports the extra
+    from skedge.live.controller.notify import read_receivers  # noqa: PLC0415 - imports the extra
 
     receivers = read_receivers(state)
     if as_json:
@@ -54,7 +54,7 @@ def list_receivers(state: StateOption = STATE, as_json: JsonOption = False) -> N
 def send_test(name: NameArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Send a message to a receiver now."""
     check_live()
-    from skedge.live.control.notify import Message, receiver_of, send  # noqa: PLC0415 - imports the extra
+    from skedge.live.controller.notify import Message, receiver_of, send  # noqa: PLC0415 - imports the extra
 
     receiver = receiver_of(state, name)
     # once: a test that fails is reported, not repeated
@@ -67,7 +67,7 @@ def send_test(name: NameArgument, state: StateOption = STATE, as_json: JsonOptio
 def remove(name: NameArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Remove a receiver: no more messages go there."""
     check_live()
-    from skedge.live.control.notify import remove_receiver  # noqa: PLC0415 - imports the extra
+    from skedge.live.controller.notify import remove_receiver  # noqa: PLC0415 - imports the extra
 
     remove_receiver(state, name)
     print_answer({"name": name}, f"{name} is removed", as_json=as_json)

@@ -25,7 +25,7 @@ from .options import JsonOption
 from .progress import progress
 
 if TYPE_CHECKING:
-    from skedge.live.measure import Speed
+    from skedge.live.cluster.profiling import Speed
 
 
 def profile(
@@ -41,18 +41,18 @@ def profile(
     """Measure a few mini-batches of every job on each server type: m, G, q, b of Eq. (1), and Okita's rho."""
     _check_new(file)
     check_live()
-    from skedge.live import measure  # noqa: PLC0415 - imports the extra
-    from skedge.live.control.session import programs  # noqa: PLC0415
-    from skedge.live.engine import Engine  # noqa: PLC0415
+    from skedge.live.cluster import profiling  # noqa: PLC0415 - imports the extra
+    from skedge.live.cluster.engine import Engine  # noqa: PLC0415
+    from skedge.live.controller.session import programs  # noqa: PLC0415
 
     source = Path(scenario) if Path(scenario).is_file() else shipped(scenario)
     trains, loaded = trainings(source), scenario_of(scenario)
     works = programs(loaded, trains)
     with tempfile.TemporaryDirectory(prefix="skedge-profile-") as folder, progress(quiet=as_json) as bar:
-        task = bar.add_task("profile", total=len(works) * len(measure.server_types(loaded.cluster)), at="")
+        task = bar.add_task("profile", total=len(works) * len(profiling.server_types(loaded.cluster)), at="")
         engine = Engine(loaded.cluster, Path(folder), str(Path(folder) / "checkpoints"), ray)
         try:
-            speeds = measure.profile(
+            speeds = profiling.profile(
                 loaded,
                 works,
                 engine,
@@ -62,7 +62,7 @@ def profile(
             )
         finally:
             engine.stop()
-    slowest, fields = measure.slowest(speeds), measure.announced(speeds)
+    slowest, fields = profiling.slowest(speeds), profiling.announced(speeds)
     if file is not None:
         write_report(file, scenario_text(source, fields))
     slot_s = loaded.physics.slot / SECOND

@@ -16,8 +16,8 @@ from rich.table import Column, Table
 
 from skedge.core.errors import InputError
 from skedge.core.model.escape import escaped
-from skedge.live.control.states import STATES, WAITING
-from skedge.live.training.code import digest, pack
+from skedge.live.controller.states import STATES, WAITING
+from skedge.live.worker.code_archive import digest, pack
 from skedge.scenario.file import read_spec
 
 from .client import NoAnswerError, ask, send_request

@@ -21,9 +21,10 @@ import yaml
 from skedge.core.errors import InputError, SkedgeError
 from skedge.core.model.kinds import kind_of
 from skedge.core.model.scenario import Scenario
-from skedge.live.control.audit import AUDIT, Audit
-from skedge.live.control.limits import Limits
-from skedge.live.control.settings import (
+from skedge.live.cluster.gpus import check_device
+from skedge.live.cluster.loopback import token_by_file
+from skedge.live.controller.limits import Limits
+from skedge.live.controller.settings import (
     ADDRESS,
     CLUSTER,
     LOG,
@@ -34,12 +35,11 @@ from skedge.live.control.settings import (
     read_settings,
     save_settings,
 )
-from skedge.live.control.tls import certificate
-from skedge.live.control.tracking import tracked
-from skedge.live.gpus import check_device
-from skedge.live.loopback import token_by_file
-from skedge.live.private import secret_of, write_aside
-from skedge.live.training.code import copy_codes
+from skedge.live.controller.tracking import tracked
+from skedge.live.secret_files import secret_of, write_aside
+from skedge.live.service.audit import AUDIT, Audit
+from skedge.live.service.tls import certificate
+from skedge.live.worker.code_archive import copy_codes
 from skedge.prepare import prepare_for_service
 from skedge.runs.cluster import check_answers
 from skedge.runs.new_folder import new_folder
@@ -79,7 +79,7 @@ class ServiceOptions:
 
 @dataclass(frozen=True)
 class LimitOptions:
-    """Limits on jobs and requests: the fields of :class:`~skedge.live.control.limits.Limits`."""
+    """Limits on jobs and requests: the fields of :class:`~skedge.live.controller.limits.Limits`."""
 
     chunks: Annotated[int, typer.Option("--max-chunks", help="Most data chunks of one job.", min=1)] = 10_000
     body_mb: Annotated[float, typer.Option("--max-body-mb", help="Largest body of a request (MB).", min=0.001)] = 1.0
@@ -144,7 +144,7 @@ def up(
         # left by a service that was killed: they would look like an answer
         (state / name).unlink(missing_ok=True)
     # -P: the current folder is not searched, where a file may have the name of a module
-    command = [sys.executable, "-P", "-m", "skedge.live.control.daemon", str(lock), str(state.absolute())]
+    command = [sys.executable, "-P", "-m", "skedge.live.service.supervisor", str(lock), str(state.absolute())]
     if foreground:
         os.set_inheritable(lock, True)
         os.execv(sys.executable, command)  # noqa: S606 - this process becomes the supervisor
@@ -280,7 +280,7 @@ def record(
 ) -> None:
     """Write a service's record to a run folder: every decision is replayed from the journal and verified."""
     check_live()
-    from skedge.live.control.service import recorded  # noqa: PLC0415 - imports the extra
+    from skedge.live.controller.service import recorded  # noqa: PLC0415 - imports the extra
 
     settings = read_settings(state)
     with new_folder(folder) as temp_folder:
@@ -305,7 +305,7 @@ def backup(
 ) -> None:
     """Copy a service's state, while it is up or down; `skedge up` continues from the copy as after a crash."""
     check_live()
-    from skedge.live.control.backup import copy_state  # noqa: PLC0415 - imports the extra
+    from skedge.live.service.backup import copy_state  # noqa: PLC0415 - imports the extra
 
     settings = read_settings(state)
     with new_folder(folder) as temp_folder:
@@ -321,7 +321,7 @@ def fetch(
 ) -> None:
     """Get a job's trained parameters: a state dict for torch.load, from its newest checkpoint."""
     check_live()
-    from skedge.live.control import fetch as fetching  # noqa: PLC0415 - imports PyTorch
+    from skedge.live.service import fetch as fetching  # noqa: PLC0415 - imports PyTorch
 
     check_name(job, "job")
     checkpoint = fetching.fetch(read_settings(state).checkpoints_of(state), job, folder)
@@ -332,13 +332,13 @@ def fetch(
 def quarantine(job: JobArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Quarantine a submission that makes the controller crash; the service must be down."""
     check_live()
-    from skedge.live.control.journal import SqlJournal  # noqa: PLC0415 - imports the extra
-    from skedge.live.control.quarantine import put_aside  # noqa: PLC0415
-    from skedge.live.control.service import JOURNAL  # noqa: PLC0415
+    from skedge.live.controller.service import JOURNAL  # noqa: PLC0415
+    from skedge.live.journal.journal import SqlJournal  # noqa: PLC0415 - imports the extra
+    from skedge.live.journal.quarantine import put_aside  # noqa: PLC0415
 
     settings = read_settings(state)
     lock = lock_stopped(state)
-    journal = SqlJournal(settings.journal or f"sqlite:///{state / JOURNAL}", of=settings.id)
+    journal = SqlJournal(settings.journal or f"sqlite:///{state / JOURNAL}", run_id=settings.id)
     try:
         put_aside(journal, job)
         Audit(state / AUDIT, local_user).note("quarantine", {"job": job}, "done")

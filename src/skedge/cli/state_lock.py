@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from skedge.core.errors import InputError
-from skedge.live.control.settings import read_settings
+from skedge.live.controller.settings import read_settings
 
 from .client import address_in
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from skedge.live.control.states import ROLES
+from skedge.live.controller.states import ROLES
 
 from .console import print_answer, print_json, print_table
 from .lazy import command_group
@@ -28,7 +28,7 @@ def add(
     as_json: JsonOption = False,
 ) -> None:
     """Add a token, or replace that of the same name, and print it: it is kept nowhere."""
-    from skedge.live.control.tokens import add_token  # noqa: PLC0415 - takes time to import
+    from skedge.live.service.tokens import add_token  # noqa: PLC0415 - takes time to import
 
     # shown once: the file has only its hash
     text = add_token(state, name, role, tenant)
@@ -39,7 +39,7 @@ def add(
 @token.command("list")
 def list_tokens(state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """List the names, roles and tenants of the tokens."""
-    from skedge.live.control.tokens import read_tokens  # noqa: PLC0415 - takes time to import
+    from skedge.live.service.tokens import read_tokens  # noqa: PLC0415 - takes time to import
 
     tokens = read_tokens(state)
     if as_json:
@@ -51,7 +51,7 @@ def list_tokens(state: StateOption = STATE, as_json: JsonOption = False) -> None
 @token.command()
 def revoke(name: NameArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Revoke a token: requests with it are refused from now on."""
-    from skedge.live.control.tokens import revoke_token  # noqa: PLC0415 - takes time to import
+    from skedge.live.service.tokens import revoke_token  # noqa: PLC0415 - takes time to import
 
     revoke_token(state, name)
     print_answer({"name": name}, f"token {name!r} is revoked", as_json=as_json)

@@ -24,7 +24,7 @@ import yaml
 from skedge.core.errors import InputError
 from skedge.core.model.cluster import PS, WORKER, Server
 from skedge.core.model.scenario import Scenario
-from skedge.live.control.health import HEALTH
+from skedge.live.cluster.health_checks import HEALTH
 from skedge.scenario.save import cluster_fields
 
 RAY_VERSION = "2.60.0"

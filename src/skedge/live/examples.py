@@ -1,6 +1,6 @@
 """Training jobs that need no download: small image classifiers on data that are available offline.
 
-Each factory returns a :class:`~skedge.live.training.training.Training` whose data are divided into `chunks` equal
+Each factory returns a :class:`~skedge.live.training.Training` whose data are divided into `chunks` equal
 parts. The networks are small versions of those of the papers' Table II (LeNet, AlexNet, ResNet, GoogLeNet), scaled so
 that two cores can train them.
 """
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from skedge.live.training.training import Data, Training
+from skedge.live.training import Data, Training
 
 _TEST_SHARE = 0.2
 
@@ -165,14 +165,14 @@ def resnet(channels: int) -> nn.Module:
 
 
 class _Inception(nn.Module):
-    def __init__(self, channels: int, each: int) -> None:
+    def __init__(self, channels: int, width: int) -> None:
         super().__init__()
         self.paths = nn.ModuleList(
             [
-                nn.Conv2d(channels, each, 1),
-                nn.Conv2d(channels, each, 3, padding=1),
-                nn.Conv2d(channels, each, 5, padding=2),
-                nn.Sequential(nn.MaxPool2d(3, 1, 1), nn.Conv2d(channels, each, 1)),
+                nn.Conv2d(channels, width, 1),
+                nn.Conv2d(channels, width, 3, padding=1),
+                nn.Conv2d(channels, width, 5, padding=2),
+                nn.Sequential(nn.MaxPool2d(3, 1, 1), nn.Conv2d(channels, width, 1)),
             ]
         )
 

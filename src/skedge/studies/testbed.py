@@ -13,8 +13,8 @@ from typing import Any
 from skedge.core.errors import InputError, SkedgeError
 from skedge.core.model.cluster import Cluster
 from skedge.core.model.scenario import Scenario
-from skedge.live.control.session import LiveRun, programs, train
-from skedge.live.engine import Engine
+from skedge.live.cluster.engine import Engine
+from skedge.live.controller.session import LiveRun, programs, train
 from skedge.recorded_run import Run
 from skedge.runs.result_cache import ResultCache
 from skedge.runs.tasks import key_of

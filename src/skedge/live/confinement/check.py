@@ -10,7 +10,7 @@ import sys
 from skedge.core.errors import InputError
 
 from .confinement import Confinement
-from .keeper import Ends, keep
+from .keeper import ProcessFiles, keep
 
 _IN = b"in"
 _CHECK_S = 60.0
@@ -25,24 +25,24 @@ def check_platform() -> None:
         If they cannot.
     """
     command = [sys.executable, "-P", "-m", "skedge.live.confinement"]
-    asked = subprocess.run(command, capture_output=True, text=True, timeout=_CHECK_S, check=False)  # noqa: S603 - our own module
-    if asked.returncode:
-        lines = (asked.stdout or asked.stderr).strip().splitlines() or ["jobs cannot be confined here"]
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=_CHECK_S, check=False)  # noqa: S603 - our own module
+    if completed.returncode:
+        lines = (completed.stdout or completed.stderr).strip().splitlines() or ["jobs cannot be confined here"]
         raise InputError(lines[-1])
 
 
 def refusal(confinement: Confinement | None = None) -> str:
     """Why no process can be confined here; empty if one can. To be called in a process with one thread."""
-    ours, connection = socket.socketpair()
-    said, word = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    client_end, connection = socket.socketpair()
+    word_end, word = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
     if pid == 0:
-        ends = Ends(connection.fileno(), word.fileno(), os.open(os.devnull, os.O_WRONLY))
+        ends = ProcessFiles(connection.fileno(), word.fileno(), os.open(os.devnull, os.O_WRONLY))
         keep(confinement or Confinement(trusted=False), ends, lambda: _say_in(ends.connection))
     connection.close()
     word.close()
-    with ours, said:
-        inside, sentence = ours.recv(len(_IN)), said.recv(1 << 16).decode()
+    with client_end, word_end:
+        inside, sentence = client_end.recv(len(_IN)), word_end.recv(1 << 16).decode()
     os.waitpid(pid, 0)
     return "" if inside == _IN else sentence or "a confined process ends before it begins"
 

@@ -123,6 +123,8 @@ def from_json(content: bytes) -> Confinement:
 
 def confinement_of(values: Mapping[str, Any]) -> Confinement:
     """A confinement from its fields."""
-    of: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    of["usage"] = Usage(**values["usage"])
-    return Confinement(**of)
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+    }
+    fields["usage"] = Usage(**values["usage"])
+    return Confinement(**fields)

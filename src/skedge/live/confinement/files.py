@@ -105,17 +105,17 @@ def _too_much(confinement: Confinement) -> set[Path]:
 
 def _real(paths: Iterable[str]) -> list[tuple[str, str]]:
     """(path, place without links) of those that are there; outer places come first."""
-    found = {os.path.abspath(path): os.path.realpath(path) for path in paths if os.path.exists(path)}
-    return sorted(found.items(), key=lambda one: (len(one[1]), one[0] != one[1]))
+    real_paths = {os.path.abspath(path): os.path.realpath(path) for path in paths if os.path.exists(path)}
+    return sorted(real_paths.items(), key=lambda pair: (len(pair[1]), pair[0] != pair[1]))
 
 
-def _show_all(found: Sequence[tuple[str, str]]) -> None:
+def _show_all(pairs: Sequence[tuple[str, str]]) -> None:
     """Mount each outermost place read-only, and make links where there are some."""
-    shown = list[str]()
-    for path, place in found:
-        if not any(place == folder or place.startswith(f"{folder}/") for folder in shown):
+    mounted = list[str]()
+    for path, place in pairs:
+        if not any(place == folder or place.startswith(f"{folder}/") for folder in mounted):
             _show(place)
-            shown.append(place)
+            mounted.append(place)
         if path != place and not os.path.lexists(path):
             os.makedirs(os.path.dirname(path), exist_ok=True)
             os.symlink(place, path)

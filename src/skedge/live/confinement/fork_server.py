@@ -1,6 +1,6 @@
 """The process that jobs' processes are forked from, and what a client asks it.
 
-A client sends a :class:`.confinement.Confinement` and three open files (:class:`.keeper.Ends`).
+A client sends a :class:`.confinement.Confinement` and three open files (:class:`.keeper.ProcessFiles`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from . import kernel
+from .cgroups import JobGroup
 from .confinement import Confinement, from_json
-from .groups import JobGroup
-from .keeper import Ends, keep, reap
+from .keeper import ProcessFiles, keep, reap
 from .processes import children, descendants
-from .warden import Ward, end_above_limits
+from .usage_monitor import MonitoredProcess, end_above_limits
 
 _SIZE = 4
 """Bytes of a number in a message."""
@@ -31,7 +31,7 @@ LOOK_S = 0.25
 """How often the processes of jobs are counted [s]."""
 
 
-def ask_for(control: socket.socket, confinement: Confinement, ends: Ends) -> int:
+def ask_for(control: socket.socket, confinement: Confinement, ends: ProcessFiles) -> int:
     """Ask for a new process of a job; returns the process id of its keeper, 0 if there is none."""
     content = confinement.as_json()
     socket.send_fds(control, [len(content).to_bytes(_SIZE, "little")], list(ends))
@@ -57,7 +57,7 @@ class ForkServer:
     def __init__(self, listening: socket.socket, body: Callable[[int], None], alone_s: float) -> None:
         self.listening, self.body, self.alone_s = listening, body, alone_s
         self.ready = selectors.DefaultSelector()
-        self.watched: dict[int, Ward] = {}
+        self.watched: dict[int, MonitoredProcess] = {}
         self.orphans = False
 
     def run(self) -> None:
@@ -88,18 +88,18 @@ class ForkServer:
             self.ready.unregister(client)
             client.close()
             return
-        pid = self._forked(confinement, Ends(*files))
+        pid = self._forked(confinement, ProcessFiles(*files))
         with suppress(OSError):  # the client has ended, and the process's connection with it
             client.send(pid.to_bytes(_SIZE, "little"))
 
-    def _forked(self, confinement: Confinement, ends: Ends) -> int:
+    def _forked(self, confinement: Confinement, ends: ProcessFiles) -> int:
         """Process id of a new keeper; 0 if the machine has no room for one."""
         word = socket.socket(fileno=ends.word)
         try:
             pid = os.fork()
             if pid == 0:
                 keep(confinement, ends, lambda: self.body(ends.connection))
-            self._watch(Ward(pid, confinement, word))
+            self._watch(MonitoredProcess(pid, confinement, word))
         except OSError as error:  # no more processes, or no more open files
             ends.say(f"no process can be started for the job: {error.strerror}")
             word.close()
@@ -109,7 +109,7 @@ class ForkServer:
             os.close(ends.output)
         return pid
 
-    def _watch(self, process: Ward) -> None:
+    def _watch(self, process: MonitoredProcess) -> None:
         """Notice the end of a process; it is ended at once if that cannot be."""
         try:
             file = os.pidfd_open(process.keeper)
@@ -120,7 +120,7 @@ class ForkServer:
         self.watched[process.keeper] = process
         self.ready.register(file, selectors.EVENT_READ, lambda: self._ended(process, file))
 
-    def _ended(self, process: Ward, file: int) -> None:
+    def _ended(self, process: MonitoredProcess, file: int) -> None:
         del self.watched[process.keeper]
         self.ready.unregister(file)
         os.close(file)

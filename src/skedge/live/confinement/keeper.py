@@ -26,11 +26,11 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, NoReturn
 
-from . import calls, kernel
+from . import kernel, syscall_filter
+from .cgroups import JobGroup
 from .confinement import Confinement
 from .files import change_root, with_programs
-from .forward import Forwards
-from .groups import JobGroup
+from .forwarding import AllowedAddresses
 from .limits import limit
 from .processes import descendants
 
@@ -46,7 +46,7 @@ ENDED = "its process has ended"
 HINT = "`skedge up --trust-jobs` runs jobs' code as the service's user"
 
 
-class Ends(NamedTuple):
+class ProcessFiles(NamedTuple):
     """Open files of a process of a job, whose other ends its client has.
 
     Attributes
@@ -71,7 +71,7 @@ class Ends(NamedTuple):
                 word.send(sentence.encode())
 
 
-def keep(confinement: Confinement, ends: Ends, body: Callable[[], None]) -> NoReturn:
+def keep(confinement: Confinement, ends: ProcessFiles, body: Callable[[], None]) -> NoReturn:
     """Be the keeper of a new process of a job; returns in no process. `body` is what the job's process does."""
     try:
         signal.signal(signal.SIGTERM, _end_once)
@@ -113,20 +113,20 @@ def _fork() -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _refuse(ends: Ends, error: Exception) -> None:
+def _refuse(ends: ProcessFiles, error: Exception) -> None:
     """Tell the client that the job cannot be confined."""
     ends.say(f"jobs cannot be confined here: {error or type(error).__name__}; {HINT}")
 
 
-def _tell_end(ends: Ends, status: int) -> None:
+def _tell_end(ends: ProcessFiles, status: int) -> None:
     """Tell the client how the job's process has ended, as ``os.waitpid`` says."""
     code = os.waitstatus_to_exitcode(status)
     ends.say(f"{ENDED} with status {code}" if code >= 0 else f"{ENDED} by signal {-code}")
 
 
-def close_all_but(*kept: int) -> None:
+def close_all_but(*files: int) -> None:
     """Close all files of this process but these."""
-    bounds = [-1, *sorted(kept), os.sysconf("SC_OPEN_MAX")]
+    bounds = [-1, *sorted(files), os.sysconf("SC_OPEN_MAX")]
     for lower, upper in pairwise(bounds):
         if lower + 1 < upper:  # an empty range is taken for all files
             os.closerange(lower + 1, upper)
@@ -135,7 +135,7 @@ def close_all_but(*kept: int) -> None:
 # -- trusted ---------------------------------------------------------------------------------------------------------
 
 
-def _keep_trusted(confinement: Confinement, ends: Ends, body: Callable[[], None]) -> None:
+def _keep_trusted(confinement: Confinement, ends: ProcessFiles, body: Callable[[], None]) -> None:
     kernel.adopt_orphans()
     job = _fork()
     if job == 0:
@@ -162,12 +162,12 @@ def _end_descendants() -> None:
 # -- confined --------------------------------------------------------------------------------------------------------
 
 
-def _keep_confined(confinement: Confinement, ends: Ends, body: Callable[[], None]) -> None:
-    filtering = calls.refusing()
+def _keep_confined(confinement: Confinement, ends: ProcessFiles, body: Callable[[], None]) -> None:
+    filtering = syscall_filter.refusing()
     confinement = with_programs(confinement)
     uid = _FIRST_UID + os.getpid()
     as_root = os.geteuid() == 0 and _is_mapped(uid)
-    forwards = Forwards(confinement.connect)
+    forwards = AllowedAddresses(confinement.connect)
     _leave_namespaces(confinement, uid, as_root=as_root)
     forwards.listen()
     init = _fork()
@@ -203,7 +203,7 @@ def _be_init(
     uid: int,
     as_root: bool,
     names: Collection[tuple[str, str]],
-    ends: Ends,
+    ends: ProcessFiles,
     body: Callable[[], None],
 ) -> NoReturn:
     status = 1
@@ -220,9 +220,9 @@ def _be_init(
         close_all_but(0, 1, 2, ends.word)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         while True:  # as the first process of its namespace it is the parent of all orphans
-            ended, how = os.wait()
-            if ended == job:
-                _tell_end(ends, how)
+            pid, wait_status = os.wait()
+            if pid == job:
+                _tell_end(ends, wait_status)
                 status = 0
                 break
     except Exception as error:  # whatever it is, the client is told
@@ -252,19 +252,21 @@ def _watch(pid: int, connection: int) -> bool:
     waits = select.poll()
     waits.register(process, select.POLLIN)
     waits.register(connection, select.POLLRDHUP)
-    while not (ready := waits.poll(_REAP_S * 1000)):
+    while not (events := waits.poll(_REAP_S * 1000)):
         reap(pid)
-    return process in dict(ready)
+    return process in dict(events)
 
 
 def reap(*watched: int) -> None:
     """Reap orphans that have ended; `watched` children are waited for by their files."""
     with suppress(ChildProcessError):
-        while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) and ended.si_pid not in watched:
-            os.waitpid(ended.si_pid, 0)
+        while (
+            process := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        ) and process.si_pid not in watched:
+            os.waitpid(process.si_pid, 0)
 
 
-def _be_job(confinement: Confinement, ends: Ends, body: Callable[[], None]) -> NoReturn:
+def _be_job(confinement: Confinement, ends: ProcessFiles, body: Callable[[], None]) -> NoReturn:
     status = 1
     try:
         _print_into(ends.output)
@@ -281,11 +283,12 @@ def _be_job(confinement: Confinement, ends: Ends, body: Callable[[], None]) -> N
 
 def _print_into(number: int) -> None:
     """Have what this process prints go into an open file, line by line."""
-    for of in (1, 2):
-        os.dup2(number, of)
+    for output in (1, 2):
+        os.dup2(number, output)
     # new ones: those that there are may have been made for a file, and hold what was not written
     sys.stdout, sys.stderr = (
-        os.fdopen(of, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False) for of in (1, 2)
+        os.fdopen(output, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+        for output in (1, 2)
     )
 
 

@@ -46,57 +46,59 @@ def _libc() -> Any:
     return ctypes.CDLL(None, use_errno=True)
 
 
-def _call(name: str, *arguments: Any, said: str = "") -> int:
+def _call(name: str, *arguments: Any, description: str = "") -> int:
     """Call a function of libc."""
-    found: int = getattr(_libc(), name)(*arguments)
-    if found < 0:
-        raise RefusedError(said or name, ctypes.get_errno())
-    return found
+    result: int = getattr(_libc(), name)(*arguments)
+    if result < 0:
+        raise RefusedError(description or name, ctypes.get_errno())
+    return result
 
 
-def _system_call(said: str, number: int | None, *arguments: Any) -> None:
+def _system_call(description: str, number: int | None, *arguments: Any) -> None:
     if number is None:
-        raise RefusedError(f"{said} on {MACHINE}", errno.ENOSYS)
-    _call("syscall", ctypes.c_long(number), *arguments, said=said)
+        raise RefusedError(f"{description} on {MACHINE}", errno.ENOSYS)
+    _call("syscall", ctypes.c_long(number), *arguments, description=description)
 
 
 def unshare(flags: int) -> None:
     """Leave the namespaces of the parent."""
-    _call("unshare", flags, said=f"unshare {flags:#x}")
+    _call("unshare", flags, description=f"unshare {flags:#x}")
 
 
 def end_with_parent(number: int) -> None:
     """Have the kernel send this process a signal when its parent ends."""
-    _call("prctl", _SET_DEATH_SIGNAL, number, 0, 0, 0, said="prctl PR_SET_PDEATHSIG")
+    _call("prctl", _SET_DEATH_SIGNAL, number, 0, 0, 0, description="prctl PR_SET_PDEATHSIG")
 
 
 def adopt_orphans() -> None:
     """Become the parent of descendants whose parents end."""
-    _call("prctl", _SUBREAPER, 1, 0, 0, 0, said="prctl PR_SET_CHILD_SUBREAPER")
+    _call("prctl", _SUBREAPER, 1, 0, 0, 0, description="prctl PR_SET_CHILD_SUBREAPER")
 
 
 def set_dumpable(*, dumpable: bool) -> None:
     """Whether processes of the same user may look into this one."""
-    _call("prctl", _SET_DUMPABLE, int(dumpable), 0, 0, 0, said="prctl PR_SET_DUMPABLE")
+    _call("prctl", _SET_DUMPABLE, int(dumpable), 0, 0, 0, description="prctl PR_SET_DUMPABLE")
 
 
 def without_new_privileges() -> None:
     """Give up what programs with set-user-id bits would give."""
-    _call("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0, said="prctl PR_SET_NO_NEW_PRIVS")
+    _call("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0, description="prctl PR_SET_NO_NEW_PRIVS")
 
 
 def filter_calls(program: bytes) -> None:
     """Have a BPF program decide about each system call from now on."""
     code = ctypes.create_string_buffer(program, len(program))
     head = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(code))
-    _call("prctl", _SET_SECCOMP, 2, ctypes.create_string_buffer(head, len(head)), 0, 0, said="prctl PR_SET_SECCOMP")
+    _call(
+        "prctl", _SET_SECCOMP, 2, ctypes.create_string_buffer(head, len(head)), 0, 0, description="prctl PR_SET_SECCOMP"
+    )
 
 
 def drop_bounding_set() -> None:
     """Give up for good whatever capabilities a program could bring; needs the capability to do so."""
     for number in range(_CAPABILITIES):
         try:
-            _call("prctl", _DROP_BOUND, number, 0, 0, 0, said="prctl PR_CAPBSET_DROP")
+            _call("prctl", _DROP_BOUND, number, 0, 0, 0, description="prctl PR_CAPBSET_DROP")
         except RefusedError as error:
             if error.number == errno.EINVAL:  # the last capability that this kernel knows was before
                 return
@@ -105,8 +107,8 @@ def drop_bounding_set() -> None:
 
 def drop_capabilities() -> None:
     """Give up all capabilities."""
-    head, none = struct.pack("Ii", _CAPABILITY_VERSION, 0), bytes(24)
-    _system_call("capset", _CAPSET.get(MACHINE), ctypes.create_string_buffer(head, 8), ctypes.c_char_p(none))
+    head, no_capabilities = struct.pack("Ii", _CAPABILITY_VERSION, 0), bytes(24)
+    _system_call("capset", _CAPSET.get(MACHINE), ctypes.create_string_buffer(head, 8), ctypes.c_char_p(no_capabilities))
 
 
 def mount_private() -> None:
@@ -153,9 +155,11 @@ def restrict(path: str, *, recursive: bool, writable: bool = False, devices: boo
         False: device files cannot be opened.
     """
     attributes = _NOSUID | (0 if writable else _RDONLY) | (0 if devices else _NODEV)
-    wanted = ctypes.create_string_buffer(struct.pack("QQQQ", attributes, 0, 0, 0), 32)
+    settings = ctypes.create_string_buffer(struct.pack("QQQQ", attributes, 0, 0, 0), 32)
     flags = _AT_RECURSIVE if recursive else 0
-    _system_call(f"mount_setattr {path}", _MOUNT_SETATTR, _AT_FDCWD, path.encode(), flags, wanted, ctypes.c_size_t(32))
+    _system_call(
+        f"mount_setattr {path}", _MOUNT_SETATTR, _AT_FDCWD, path.encode(), flags, settings, ctypes.c_size_t(32)
+    )
 
 
 def pivot_root(path: str, old: str) -> None:
@@ -165,26 +169,26 @@ def pivot_root(path: str, old: str) -> None:
 
 def detach(path: str) -> None:
     """Unmount a tree of mounts."""
-    _call("umount2", path.encode(), _DETACH, said=f"umount2 {path}")
+    _call("umount2", path.encode(), _DETACH, description=f"umount2 {path}")
 
 
 def loopback_up() -> None:
     """Bring up the loopback device of this network namespace."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as device:
         request = struct.pack("16sh22x", b"lo", 0)
-        _, flags = struct.unpack("16sh22x", fcntl.ioctl(asked, _GET_FLAGS, request))
-        fcntl.ioctl(asked, _SET_FLAGS, struct.pack("16sh22x", b"lo", flags | _UP))
+        _, flags = struct.unpack("16sh22x", fcntl.ioctl(device, _GET_FLAGS, request))
+        fcntl.ioctl(device, _SET_FLAGS, struct.pack("16sh22x", b"lo", flags | _UP))
 
 
 def add_loopback_address(address: str, number: int) -> None:
     """Give the loopback device of this network namespace one more IPv4 address; `number` tells them apart."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as device:
         for request, value in ((_SET_ADDRESS, address), (_SET_NETMASK, "255.255.255.255")):
             place = struct.pack("=HH4s8x", socket.AF_INET, 0, socket.inet_aton(value))
-            fcntl.ioctl(asked, request, struct.pack("16s16s8x", f"lo:{number}".encode(), place))
+            fcntl.ioctl(device, request, struct.pack("16s16s8x", f"lo:{number}".encode(), place))
 
 
 def _mount(source: str, path: str, kind: str | None, flags: int, options: str | None = None) -> None:
     names = [None if name is None else name.encode() for name in (source, path, kind)]
     data = None if options is None else options.encode()
-    _call("mount", *names, ctypes.c_ulong(flags), data, said=f"mount {source} at {path}")
+    _call("mount", *names, ctypes.c_ulong(flags), data, description=f"mount {source} at {path}")

@@ -1,4 +1,4 @@
-"""The limits of a job that the kernel holds for each of its processes; :mod:`.warden` counts them together."""
+"""The limits of a job that the kernel holds for each of its processes; :mod:`.usage_monitor` counts them together."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def cpus_of(group: str, cpus: list[int], count: int) -> list[int]:
     return [*cpus[first:], *cpus[:first]][:count]
 
 
-def _set(what: int, most: int) -> None:
-    _, hard = resource.getrlimit(what)
-    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-    resource.setrlimit(what, (most, most))
+def _set(kind: int, limit: int) -> None:
+    _, hard = resource.getrlimit(kind)
+    limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+    resource.setrlimit(kind, (limit, limit))
 
 
 def _data_bytes() -> int:

@@ -15,21 +15,21 @@ _PARENT = 1
 def descendants(pid: int) -> list[int]:
     """Living processes below a process, parents first."""
     below = children()
-    found = list(below.get(pid, ()))
-    for child in found:  # grows while it is read
-        found += below.get(child, ())
-    return found
+    pids = list(below.get(pid, ()))
+    for child in pids:  # grows while it is read
+        pids += below.get(child, ())
+    return pids
 
 
 def children() -> dict[int, list[int]]:
     """Living processes of this machine by their parent."""
-    found: dict[int, list[int]] = {}
+    by_parent: dict[int, list[int]] = {}
     for pid in _processes():
         with suppress(OSError):  # it has ended meanwhile
             after_name = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
             if len(after_name) > _PARENT and after_name[0] != b"Z":
-                found.setdefault(int(after_name[_PARENT]), []).append(pid)
-    return found
+                by_parent.setdefault(int(after_name[_PARENT]), []).append(pid)
+    return by_parent
 
 
 def is_first(pid: int) -> bool:

@@ -168,8 +168,8 @@ def installed(host: object) -> Iterator[None]:
         If the host lacks a name; nothing is replaced then.
     """
     names = globals()
-    replaced, others = {name: names[name] for name in NAMES}, {name: getattr(host, name) for name in NAMES}
-    names.update(others)
+    replaced, provided = {name: names[name] for name in NAMES}, {name: getattr(host, name) for name in NAMES}
+    names.update(provided)
     try:
         yield
     finally:

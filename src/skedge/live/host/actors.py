@@ -186,7 +186,7 @@ def start_actor(kind: type, *args: Any, on: ActorOptions) -> Any:
         options["num_gpus"] = on.gpus
     if on.name:
         options |= {"name": on.name, "lifetime": "detached", "get_if_exists": True}
-    options |= {"label_selector": {"server": on.server}} if on.server else _here(lasting=bool(on.name))
+    options |= {"label_selector": {"server": on.server}} if on.server else _here(detached=bool(on.name))
     with _translated():
         actor = ray.remote(concurrency_groups=threads)(kind) if threads else ray.remote(kind)
         return actor.options(**options).remote(*args)
@@ -217,18 +217,18 @@ def end_actor(name: str) -> None:
         ray.kill(ray.get_actor(name))
 
 
-def _here(*, lasting: bool) -> dict[str, Any]:
-    """Options of an actor on this node; a lasting one may be started again on another if this one is lost.
+def _here(*, detached: bool) -> dict[str, Any]:
+    """Options of an actor on this node; a detached one may be started again on another if this one is lost.
 
-    On an embedded cluster the lasting ones are on Ray's head: a driver may be connected to any node of this machine,
+    On an embedded cluster the detached ones are on Ray's head: a driver may be connected to any node of this machine,
     and those of the servers can be lost.
     """
     ray = _ray()
-    here, alive = ray.get_runtime_context().get_node_id(), [node for node in nodes() if node.alive]
+    own_node, alive = ray.get_runtime_context().get_node_id(), [node for node in nodes() if node.alive]
     of_servers = {node.id for node in alive if "server" in node.labels}
-    if lasting and here in of_servers:
-        here = next((node.id for node in alive if node.id not in of_servers), here)
-    strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=lasting)
+    if detached and own_node in of_servers:
+        own_node = next((node.id for node in alive if node.id not in of_servers), own_node)
+    strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(own_node, soft=detached)
     return {"scheduling_strategy": strategy}
 
 
@@ -277,8 +277,8 @@ def ready(refs: Sequence[Any], timeout_s: float | None, number: int = 1) -> tupl
         If this process has lost the cluster.
     """
     with _translated():
-        there, others = _ray().wait(list(refs), num_returns=number, timeout=timeout_s)
-    return list(there), list(others)
+        arrived, pending = _ray().wait(list(refs), num_returns=number, timeout=timeout_s)
+    return list(arrived), list(pending)
 
 
 def answer(ref: Any, timeout_s: float | None = None) -> Any:
@@ -324,8 +324,8 @@ def call_error(error: Exception) -> CallError:
     if isinstance(error, exceptions.GetTimeoutError):
         return LateError(str(error))
     kind = GoneError if isinstance(error, exceptions.ObjectLostError) else LostError
-    what = str(error).partition("\n")[0]  # Ray adds advice and listings of processes
-    return kind(f"{type(error).__name__}: {what}")
+    message = str(error).partition("\n")[0]  # Ray adds advice and listings of processes
+    return kind(f"{type(error).__name__}: {message}")
 
 
 @contextmanager

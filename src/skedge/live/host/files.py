@@ -67,8 +67,8 @@ class Disk:
 
     def stamp(self, path: PathLike) -> tuple[int, int, int]:
         """What tells a file or folder from another of its name: device, number there, and time of the last change."""
-        found = os.stat(path)
-        return found.st_dev, found.st_ino, found.st_mtime_ns
+        status = os.stat(path)
+        return status.st_dev, status.st_ino, status.st_mtime_ns
 
     def free(self, path: PathLike) -> int:
         """Space that is left where a folder lies [bytes]."""

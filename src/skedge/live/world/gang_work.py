@@ -8,11 +8,11 @@ from skedge.core.colocation import colocated
 from skedge.core.events import Allocate, Event, Suspend, Upload
 from skedge.core.model.cluster import Placement
 from skedge.core.model.time import NEVER
-from skedge.live.training.team import Team
+from skedge.live.coordinator.report import Report
+from skedge.live.coordinator.teams import Team
 
-from .each_work import EachWork
-from .gang_board import GangBoard, HeldWorkers, shares
-from .inputs import Report
+from .elastic_work import ElasticWork
+from .gang_table import GangTable, HeldWorkers, shares
 from .uploads import Transport
 
 if TYPE_CHECKING:
@@ -23,23 +23,23 @@ class GangWork:
     """The gangs' board, and the trainers' teams of one server each."""
 
     def __init__(self, world: RayWorld) -> None:
-        self.world, self.board = world, GangBoard(kept=world.scenario.physics.data == "kept")
-        self.each = EachWork(world, self.board, self.bring)
+        self.world, self.table = world, GangTable(keeps_data=world.scenario.physics.data == "kept")
+        self.elastic = ElasticWork(world, self.table, self.bring)
 
     def allocate(self, order: Allocate) -> None:
         """Give a job the workers and the PS of an order."""
         world, job = self.world, order.job
         if not order.gang:
-            self.each.allocate(order)
+            self.elastic.allocate(order)
             return
-        if job in self.board.held:
+        if job in self.table.held:
             self.suspend(Suspend(job))
         zeta = colocated(world.scenario, order)
         world.trainers.paced(job, zeta)
         world.serve_from(job, order.ps)
-        given = self._bring_shares(job, order.where)
-        awaits = {transport.number for server in given for transport in world.uploads.to(job, server)}
-        self.board.held[job] = HeldWorkers(order.where, given, world.now(), bool(zeta), awaits)
+        chunk_shares = self._bring_shares(job, order.where)
+        awaits = {transport.number for server in chunk_shares for transport in world.uploads.to(job, server)}
+        self.table.held[job] = HeldWorkers(order.where, chunk_shares, world.now(), bool(zeta), awaits)
         self._start(job)
 
     def upload(self, order: Upload) -> None:
@@ -47,17 +47,17 @@ class GangWork:
         self.world.trainers.of(order.job)
         self._bring_shares(order.job, order.where, copies=order.copies)
 
-    def _bring_shares(self, job: int, where: Placement, *, copies: bool = False) -> dict[int, range]:
+    def _bring_shares(self, job: int, placement: Placement, *, copies: bool = False) -> dict[int, range]:
         """Bring each server of a gang the missing chunks of its share or, with `copies`, of the whole job.
 
         The upload delay applies to a server that has no data yet for some of its workers.
         """
         chunks = int(self.world.scenario.jobs.chunks[job])
-        given = {server: range(chunks) for server, _ in where} if copies else shares(chunks, where)
-        for server, n in where:
-            self.bring(job, server, n, given[server])
-        self.board.settle(job, where)
-        return given
+        chunk_shares = {server: range(chunks) for server, _ in placement} if copies else shares(chunks, placement)
+        for server, n in placement:
+            self.bring(job, server, n, chunk_shares[server])
+        self.table.settle(job, placement)
+        return chunk_shares
 
     def bring(self, job: int, server: int, workers: int, chunks: range) -> None:
         """Bring a server its missing chunks; the delay applies if some of its workers had no data brought before.
@@ -71,33 +71,33 @@ class GangWork:
         chunks
             Numbers of the chunks that they train; those that are there, or on their way, are not sent again.
         """
-        uploads, new = self.world.uploads, self.board.lacking(job, server, workers)
+        uploads, new = self.world.uploads, self.table.lacking(job, server, workers)
         missing = uploads.lacks(job, server, chunks)
         if missing or new:
             self.world.send(job, server, missing, charged=new > 0)
         if new:
             # all uploads under way to this server, since its chunks may be in an earlier one
-            self.board.supply(job, server, new, {transport.number for transport in uploads.to(job, server)})
+            self.table.supply(job, server, new, {transport.number for transport in uploads.to(job, server)})
 
-    def uploaded(self, done: Transport) -> None:
+    def uploaded(self, transport: Transport) -> None:
         """Process a complete upload; the gang that waits for it may start."""
-        for group in self.board.stock.get(done.job, {}).get(done.server, []):
-            group.awaits.discard(done.number)
-        if done.job in self.board.groups:
-            self.each.uploaded(done)
-        elif done.job in self.board.held:
-            self.board.held[done.job].awaits.discard(done.number)
-            self._start(done.job)
+        for group in self.table.stock.get(transport.job, {}).get(transport.server, []):
+            group.awaits.discard(transport.number)
+        if transport.job in self.table.groups:
+            self.elastic.uploaded(transport)
+        elif transport.job in self.table.held:
+            self.table.held[transport.job].awaits.discard(transport.number)
+            self._start(transport.job)
 
     def _start(self, job: int) -> None:
         """Start a gang once all its data have arrived."""
-        gang, world = self.board.held[job], self.world
+        gang, world = self.table.held[job], self.world
         # it may have started already: an upload that arrives later must not start it again
         if gang.awaits or gang.compute_from < NEVER:
             return
         gang.compute_from = world.now()
         for server, n in gang.where:
-            number = self.board.new_team(int(world.scenario.jobs.chunks[job]))
+            number = self.table.new_team(int(world.scenario.jobs.chunks[job]))
             gang.teams.append(number)
             world.trainers[job].put(
                 number, Team(server, tuple(gang.shares[server]), n), world.now(), world.inbox.lag_s()
@@ -106,7 +106,7 @@ class GangWork:
     def suspend(self, order: Suspend) -> None:
         """Take a job's workers and PS away; of a job that is no gang, data and uploads under way stay."""
         self.world.rest(order.job)
-        for number in self.board.held[order.job].teams:
+        for number in self.table.held[order.job].teams:
             self.world.trainers[order.job].take(number)
         self._close(order.job, preempted=True)
 
@@ -114,7 +114,7 @@ class GangWork:
         """Process a team that has left: its job was suspended, or all its chunks are trained."""
         world, job = self.world, report.job
         finished = report.what == "finished" and min(report.progress) >= world.program(job).steps
-        if finished and job in self.board.held:
+        if finished and job in self.table.held:
             self._close(job, preempted=False)
         world.log.settle(job, sum(world.facts.progress[job]), finished=finished)
         if not finished:
@@ -123,22 +123,22 @@ class GangWork:
         return Event(world.now(), finished=(job,))
 
     def _close(self, job: int, *, preempted: bool) -> None:
-        if job in self.board.groups:
-            self.each.close(job, preempted=preempted)
+        if job in self.table.groups:
+            self.elastic.close(job, preempted=preempted)
             return
-        gang, log = self.board.held.pop(job), self.world.log
+        gang, log = self.table.held.pop(job), self.world.log
         now, zeta = self.world.now(), gang.colocated
         log.gang(job, gang.where, gang.start, gang.compute_from, now, zeta=zeta, preempted=preempted)
 
     def lose(self, server: int) -> None:
         """A server is out of service: suspend, as the kernel does, the gangs with workers or the PS there."""
-        for job, gang in list(self.board.held.items()):
+        for job, gang in list(self.table.held.items()):
             if server in gang.shares or self.world.ps_site.get(job) == server:
                 self.suspend(Suspend(job))
-        self.board.lose(server)
+        self.table.lose(server)
 
     def drop(self, job: int) -> None:
         """Remove a job that has failed or was cancelled."""
-        if job in self.board.held:
+        if job in self.table.held:
             self._close(job, preempted=False)
         self.world.log.settle(job, sum(self.world.facts.progress[job]))

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from skedge.core.errors import SkedgeError
 from skedge.core.model.time import SECOND
 from skedge.live import host
-from skedge.live.control.journal import SqlJournal
+from skedge.live.coordinator.report import Report
+from skedge.live.journal.journal import SqlJournal
 
-from .inputs import Due, Input, Report, Resumed, from_json, to_json
+from .inputs import Due, Input, Resumed, from_json, to_json
 
 if TYPE_CHECKING:
     from .ray_world import RayWorld
@@ -51,7 +52,7 @@ class Inbox:
     away
         Total time in which no controller ran, or slots took longer than their length [µs]: the clock stops then.
     resumed
-        Number of controllers that the run had before this one, and of the times that the coach was lost.
+        Number of controllers that the run had before this one, and of the times that the coordinator was lost.
     lost
         How often of these training did not go on.
     told
@@ -87,40 +88,40 @@ class Inbox:
         """How long ago the event that is being answered was [s]: teams hold their lanes since then."""
         return 0.0 if self.rebuilding else max(self.elapsed() - self.clock, 0) / SECOND
 
-    def tell(self, given: Input) -> None:
+    def tell(self, fact: Input) -> None:
         """Queue a fact for the controller; ignored in a rebuild, where the journal already holds it."""
         if not self.rebuilding:
-            if isinstance(given, Report) and not given.since:
-                given = given.queued(host.monotonic())
-            self.waiting.put(given)
+            if isinstance(fact, Report) and not fact.since:
+                fact = fact.queued(host.monotonic())
+            self.waiting.put(fact)
 
     def take(self) -> Input:
         """The next input: from the journal while the run is rebuilt, then from trainers, uploads and the clock."""
         earlier = self.journal.again() if self.rebuilding and self.journal is not None else None
         if earlier is not None:
-            now, given = earlier[0], from_json(earlier[1])
+            now, received = earlier[0], from_json(earlier[1])
         # only reads the journal: at its end there is nothing to wait for
         elif not self.world.engine.acts:
             self.ending = True
             return Due()
         else:
-            now, given = self._new()
+            now, received = self._new()
             if self.journal is not None:
                 # in the journal first: what is acted on must be there if the controller dies in the middle
-                self.journal.take(now, to_json(given))
-        if isinstance(given, Report):
-            self.told = max(self.told, given.number)
-        if isinstance(given, Resumed):
-            self.away += given.away
+                self.journal.take(now, to_json(received))
+        if isinstance(received, Report):
+            self.told = max(self.told, received.number)
+        if isinstance(received, Resumed):
+            self.away += received.away
             self.resumed += 1
-            self.lost += given.lost
+            self.lost += received.lost
             if earlier is None:
                 self._resume()
         self.clock = now
-        return given
+        return received
 
     def _resume(self) -> None:
-        """Continue after the rebuild, or, at any other time, with a coach that was lost and is there again."""
+        """Continue after the rebuild, or, at any other time, with a coordinator that was lost and is there again."""
         rebuilt, self.rebuilding = self.rebuilding, False
         self._later.extend(self.world.trainers.go_on())  # before all that has come meanwhile: they are older
         if rebuilt:
@@ -133,13 +134,13 @@ class Inbox:
             trained_until = self.world.trainers.clock()
             away = self.elapsed() - max(trained_until or 0, self.clock)
             return self.clock, Resumed(away, lost=trained_until is None or away > SECOND)
-        given, at = self._wait(), self.world.real_now()
-        if not isinstance(given, Report) or not given.since:
-            return max(self.clock, at), given
-        made = self.elapsed() - int((host.monotonic() - given.since) * SECOND)
+        received, real_now = self._wait(), self.world.real_now()
+        if not isinstance(received, Report) or not received.since:
+            return max(self.clock, real_now), received
+        made_at = self.elapsed() - int((host.monotonic() - received.since) * SECOND)
         # one that was made while no controller was there has the time at which it was true
-        now = max(self.clock, min(at, made) if given.since < self.joined else at)
-        return now, given.taken(given.since + max(now - made, 0) / SECOND)
+        now = max(self.clock, min(real_now, made_at) if received.since < self.joined else real_now)
+        return now, received.taken(received.since + max(now - made_at, 0) / SECOND)
 
     def _wait(self) -> Input:
         """The next input from the queue, or :class:`Due` when an agenda entry is due; answers questions meanwhile."""

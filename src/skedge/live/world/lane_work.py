@@ -12,11 +12,11 @@ from skedge.core.events import CLOUD, Dispatch, Event, LaneFacts
 from skedge.core.model.cluster import Ints, Placement
 from skedge.core.model.network import upload_delay
 from skedge.core.model.time import SECOND
-from skedge.live.training.team import Team
+from skedge.live.coordinator.report import Report
+from skedge.live.coordinator.teams import Team
 from skedge.sim.what_if import InCloud
 
-from .board import Board, Chunk
-from .inputs import Report
+from .lane_table import Chunk, LaneTable
 from .uploads import Transport
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class LaneWork:
     """
 
     def __init__(self, world: RayWorld, *, preemptive: bool) -> None:
-        self.world, self.board = world, Board(preemptive)
+        self.world, self.table = world, LaneTable(preemptive)
         self.running: dict[int, int] = {}
         self.was_running: set[int] = set()
         self.in_cloud: set[int] = set()
@@ -61,22 +61,22 @@ class LaneWork:
     def dispatch(self, order: Dispatch) -> None:
         """Start the uploads of a job's chunks, or of its lost chunks that are dispatched again."""
         world = self.world
-        sent = self.board.dispatch(order, world.lane_server, world.scenario.cluster.cloud)
-        wholly = all(chunk.lane == CLOUD for chunk in self.board.chunks[order.job])
+        dispatched = self.table.dispatch(order, world.lane_server, world.scenario.cluster.cloud)
+        wholly = all(chunk.lane == CLOUD for chunk in self.table.chunks[order.job])
         (self.in_cloud.add if wholly else self.in_cloud.discard)(order.job)
         world.trainers.paced(order.job, int(order.job in self.in_cloud))
         self.sent_at[order.job] = world.now()
         by_server: dict[int, list[int]] = {}
-        for chunk in sent:
+        for chunk in dispatched:
             chunk.before = world.facts.progress[order.job][chunk.number]
             self.counted[order.job, chunk.team] = 0
             by_server.setdefault(chunk.server, []).append(chunk.number)
         for server, chunks in by_server.items():
             world.send(order.job, server, chunks)
 
-    def uploaded(self, done: Transport) -> None:
+    def uploaded(self, transport: Transport) -> None:
         """Note chunks that have reached their server; in the cloud each has its own worker and starts at once."""
-        for chunk in self.board.arrive(done.job, done.server, done.chunks):
+        for chunk in self.table.arrive(transport.job, transport.server, transport.chunks):
             if chunk.lane == CLOUD:
                 self._start(chunk)
 
@@ -84,14 +84,14 @@ class LaneWork:
         """Give every lane to its best chunk that has arrived; returns which jobs have started or paused."""
         world = self.world
         # a list: starting a chunk changes the holders, which `changes` reads
-        for holder, best in list(self.board.changes()):
-            if holder is None:
+        for occupant, best in list(self.table.changes()):
+            if occupant is None:
                 self._start(best)
             else:
                 # it leaves after its mini-batch and still holds the lane: the better team starts when that is reported
-                holder.leaving = True
+                occupant.leaving = True
                 self.displaced_at[best.job, best.team] = world.now()
-                world.trainers[holder.job].take(holder.team)
+                world.trainers[occupant.job].take(occupant.team)
         running = {job for job, count in self.running.items() if count > 0}
         # only what has changed over the whole instant: a job that moved lanes has neither started nor paused
         started, paused = sorted(running - self.was_running), sorted(self.was_running - running)
@@ -105,20 +105,20 @@ class LaneWork:
     def _start(self, best: Chunk) -> None:
         """Start a chunk and its team on their lane."""
         world, job = self.world, best.job
-        there = tuple(chunk.number for chunk in self.board.mates(best) if chunk.arrived)
-        self.board.hold(best)
-        self._begin(best, there)
+        arrived = tuple(chunk.number for chunk in self.table.team_members(best) if chunk.arrived)
+        self.table.hold(best)
+        self._begin(best, arrived)
         self.running[job] = self.running.get(job, 0) + 1
         if (job, best.team) in self.displaced_at:
             self.waited_s[job, best.team] = (world.now() - self.displaced_at.pop((job, best.team))) / SECOND
-        team = Team(best.server, there, 1, len(there) > 1, int(world.scenario.jobs.max_lag[job]))
+        team = Team(best.server, arrived, 1, len(arrived) > 1, int(world.scenario.jobs.max_lag[job]))
         world.trainers[job].put(best.team, team, world.now(), world.inbox.lag_s())
 
     def _begin(self, chunk: Chunk, team: Iterable[int]) -> None:
         """Begin a run of these chunks in the record."""
         world, job, lane = self.world, chunk.job, None if chunk.lane == CLOUD else chunk.lane
-        done, zeta = {number: world.facts.progress[job][number] for number in team}, job in self.in_cloud
-        world.log.begin(job, chunk.team, chunk.server, lane, world.now(), done, zeta=zeta)
+        progress, zeta = {number: world.facts.progress[job][number] for number in team}, job in self.in_cloud
+        world.log.begin(job, chunk.team, chunk.server, lane, world.now(), progress, zeta=zeta)
 
     def _end(self, job: int, team: int, *, preempted: bool = False) -> None:
         progress, steps = self.world.facts.progress[job], self.world.program(job).steps
@@ -127,32 +127,32 @@ class LaneWork:
     def teams_of(self, job: int) -> Placement:
         """(server, number) of the teams that train chunks of `job` now."""
         teams = self.world.log.running(job)
-        return tuple(Counter(self.board.chunks[job][team].server for team in teams).items())
+        return tuple(Counter(self.table.chunks[job][team].server for team in teams).items())
 
     def report(self, report: Report) -> Event | None:
         """Process a fact: a team has left its lane, may continue, or has trained one more chunk's worth."""
-        world, now, chunk = self.world, self.world.now(), self.board.chunks[report.job][report.team]
-        team = self.board.mates(chunk)
+        world, now, chunk = self.world, self.world.now(), self.table.chunks[report.job][report.team]
+        team = self.table.team_members(chunk)
         if report.what == "released":
             self._released(team)
             return None
-        chunk = self.board.holder.get(chunk.lane, chunk)
-        done, chunks = report.what == "finished", world.log.chunks(report.job, report.team)
+        chunk = self.table.occupant.get(chunk.lane, chunk)
+        is_trained, chunks = report.what == "finished", world.log.chunks(report.job, report.team)
         self._end(report.job, report.team, preempted=report.what == "stopped")
         if report.what == "trained":
             self._begin(chunk, chunks)
             return self._event(chunk, team)
         self.running[report.job] -= 1
-        self.board.leave(chunk, done=done)
+        self.table.leave(chunk, trained=is_trained)
         self._note_preemption(report)
-        if not done:
+        if not is_trained:
             if report.what == "held":
-                self.board.ahead.add((report.job, report.team))
+                self.table.ahead.add((report.job, report.team))
             lost = tuple(mate.number for mate in team if mate.lost)
             return self._event(chunk, team, lost=((report.job, lost),) if lost else ())
         # the team is done, so its last chunk counts too; else one is held back for this moment
         facts = self._worth(chunk, team, len(team))
-        finished = all(other.done for other in self.board.chunks[report.job])
+        finished = all(mate.done for mate in self.table.chunks[report.job])
         if finished and (lacking := world.facts.untrained(report.job, world.program(report.job).steps)):
             return world.fail(report.job, lacking)
         if finished:
@@ -162,8 +162,8 @@ class LaneWork:
     def _released(self, team: list[Chunk]) -> None:
         """The chunks of a team are no longer ahead (rule M39); in the cloud they continue at once."""
         for chunk in team:
-            waited = (chunk.job, chunk.team) in self.board.ahead
-            self.board.ahead.discard((chunk.job, chunk.team))
+            waited = (chunk.job, chunk.team) in self.table.ahead
+            self.table.ahead.discard((chunk.job, chunk.team))
             if waited and chunk.lane == CLOUD and not chunk.lost:
                 self._start(chunk)
 
@@ -177,12 +177,12 @@ class LaneWork:
         facts = self._worth(chunk, team, len(team) - 1)
         return Event(self.world.now(), lost=lost, chunks=facts) if lost or len(facts.time) else None
 
-    def _worth(self, chunk: Chunk, team: list[Chunk], most: int) -> LaneFacts:
-        """Completions for the kernel: one per chunk's worth of work done and not yet reported, up to `most` in all."""
+    def _worth(self, chunk: Chunk, team: list[Chunk], limit: int) -> LaneFacts:
+        """Completions for the kernel: one per chunk's worth of work done and not yet reported, up to `limit` in all."""
         progress, steps = self.world.facts.progress[chunk.job], self.world.program(chunk.job).steps
-        done = sum(progress[mate.number] - mate.before for mate in team)
-        due = np.cumsum([steps - mate.before for mate in team]) <= done
-        new = min(int(due.sum()), most) - self.counted[chunk.job, chunk.team]
+        n_trained = sum(progress[mate.number] - mate.before for mate in team)
+        due = np.cumsum([steps - mate.before for mate in team]) <= n_trained
+        new = min(int(due.sum()), limit) - self.counted[chunk.job, chunk.team]
         if chunk.lane == CLOUD or new <= 0:
             return LaneFacts()
         self.counted[chunk.job, chunk.team] += new
@@ -193,37 +193,37 @@ class LaneWork:
 
         Returns the chunks that were not in training.
         """
-        gone: dict[int, list[int]] = {}
-        for chunk in self.board.lose(server):
+        lost: dict[int, list[int]] = {}
+        for chunk in self.table.lose(server):
             if (chunk.job, chunk.team) in self.world.log.open:
                 self.world.trainers[chunk.job].take(chunk.team)
             else:
-                gone.setdefault(chunk.job, []).append(chunk.number)
-        return tuple((job, tuple(sorted(chunks))) for job, chunks in sorted(gone.items()))
+                lost.setdefault(chunk.job, []).append(chunk.number)
+        return tuple((job, tuple(sorted(chunks))) for job, chunks in sorted(lost.items()))
 
     def in_the_cloud(self, now: int, chunk_time: Ints) -> dict[int, InCloud]:
         """Untrained chunks in the cloud, by job: when they start and end [µs], given the chunk times p."""
-        world, found = self.world, {}
-        for job, chunks in self.board.chunks.items():
-            there = [chunk for chunk in chunks if chunk.lane == CLOUD and not (chunk.done or chunk.lost)]
-            if there:
+        world, by_job = self.world, {}
+        for job, chunks in self.table.chunks.items():
+            in_cloud = [chunk for chunk in chunks if chunk.lane == CLOUD and not (chunk.done or chunk.lost)]
+            if in_cloud:
                 zeta, steps = int(job in self.in_cloud), world.program(job).steps
-                whole, arrives = int(chunk_time[job, zeta]), self.sent_at[job]
-                arrives += int(upload_delay(world.scenario.delays, job, there[0].server))
-                delay = 0 if all(chunk.arrived for chunk in there) else max(arrives - now, 0)
-                done = min(world.trainers[job].teams.progress[chunk.number] for chunk in there)
-                found[job] = InCloud(len(there), now + delay, now + delay + whole * (steps - done) // steps)
-        return found
+                full_time, arrives = int(chunk_time[job, zeta]), self.sent_at[job]
+                arrives += int(upload_delay(world.scenario.delays, job, in_cloud[0].server))
+                delay = 0 if all(chunk.arrived for chunk in in_cloud) else max(arrives - now, 0)
+                least = min(world.trainers[job].teams.progress[chunk.number] for chunk in in_cloud)
+                by_job[job] = InCloud(len(in_cloud), now + delay, now + delay + full_time * (steps - least) // steps)
+        return by_job
 
     def drop(self, job: int) -> None:
         """Remove a job that has failed or was cancelled."""
         for team in self.world.log.running(job):
             self._end(job, team)
-        self.board.drop(job)
+        self.table.drop(job)
 
     def forget(self, job: int) -> None:
         """Forget a job that has left the system."""
-        self.board.chunks.pop(job, None)
+        self.table.chunks.pop(job, None)
         self.running.pop(job, None)
         self.counted = {team: n for team, n in self.counted.items() if team[0] != job}
         self.sent_at.pop(job, None)

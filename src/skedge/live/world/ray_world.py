@@ -1,7 +1,7 @@
 """The live world: performs orders on Ray in real time, and reports facts.
 
 The controller's state changes only in the thread that calls :meth:`RayWorld.next_event` and :meth:`RayWorld.perform`.
-The coach, which hosts the trainers, and uploads, which are threads, put what happened into a queue. Time is the
+The coordinator, which hosts the trainers, and uploads, which are threads, put what happened into a queue. Time is the
 controller's clock, from the start of the run [µs], and is read once per input.
 
 The world is therefore a state machine that depends on its inputs alone. Each input is journaled before it is processed.
@@ -35,23 +35,24 @@ from skedge.core.model.cluster import Placement
 from skedge.core.model.network import upload_delay
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND
+from skedge.live.cluster.engine import Engine
 from skedge.live.confinement.confinement import TRUSTED
-from skedge.live.control.journal import SqlJournal
-from skedge.live.engine import Engine
-from skedge.live.training.maker import Calls
-from skedge.live.training.program import Program
-from skedge.live.training.watch import WATCH
+from skedge.live.coordinator.report import Report
+from skedge.live.journal.journal import SqlJournal
+from skedge.live.worker.job_code_runner import JobCodeClient
+from skedge.live.worker.program import Program
+from skedge.live.worker.watchdog import WATCH
 from skedge.runs.meta import LIVE, live_tolerance
 
 from .agenda import Agenda
-from .carrier import Carrier
-from .facts import NEWS, Facts
 from .gang_work import GangWork
 from .inbox import Inbox
-from .inputs import ENDS, Cancelled, Input, Report, ServerChanged, Submitted, Uploaded
+from .inputs import ENDS, Cancelled, Input, ServerChanged, Submitted, Uploaded
 from .lane_work import LaneWork
 from .runs_log import RunsLog
 from .trainers import Trainers
+from .training_facts import NEWS, TrainingFacts
+from .upload_thread import UploadThread
 from .uploads import Transport, Uploads
 
 _RAY = -1
@@ -70,9 +71,9 @@ class NoEngine:
 
     def __init__(self, servers: int) -> None:
         self.agents: dict[int, Any] = dict.fromkeys(range(servers))
-        self.maker = Calls(None)
+        self.job_code = JobCodeClient(None)
 
-    def coach(self) -> None:
+    def coordinator(self) -> None:
         """None: nothing trains."""
 
     def forget(self, job: str) -> None:
@@ -117,7 +118,7 @@ class RayWorld:
         self.scenario, self.programs, self.engine = scenario, dict(programs), engine
         self.submit, self.job_log = submit, job_log
         self.lane_server: list[int] = scenario.cluster.lane_server.tolist()
-        self.inbox, self.facts, self.trainers = Inbox(self, journal, began), Facts(), Trainers(self)
+        self.inbox, self.facts, self.trainers = Inbox(self, journal, began), TrainingFacts(), Trainers(self)
         self.uploads, self.log = Uploads(), RunsLog(scenario.cluster.server_ids)
         self.lanes, self.gangs = LaneWork(self, preemptive=preemptive), GangWork(self)
         self.ps_site: dict[int, int] = {}
@@ -165,24 +166,24 @@ class RayWorld:
         """How long to wait for the next input [s]."""
         return max((self._next_due() - self.real_now()) / SECOND, 0.0)
 
-    def _take_in(self, given: Input) -> Event | None:
-        if isinstance(given, Uploaded) and (done := self.uploads.done(given.upload)) is not None:
-            self._uploaded(done)
-        if isinstance(given, Report):
-            return self._from_trainer(given)
-        if isinstance(given, ServerChanged):
-            return self._server(given)
-        if isinstance(given, Submitted):
-            self._submitted(given)
-        if isinstance(given, Cancelled) and given.job in self.in_system:
-            return self.fail(given.job, CANCELLED)
+    def _take_in(self, received: Input) -> Event | None:
+        if isinstance(received, Uploaded) and (transport := self.uploads.done(received.upload)) is not None:
+            self._uploaded(transport)
+        if isinstance(received, Report):
+            return self._from_trainer(received)
+        if isinstance(received, ServerChanged):
+            return self._server(received)
+        if isinstance(received, Submitted):
+            self._submitted(received)
+        if isinstance(received, Cancelled) and received.job in self.in_system:
+            return self.fail(received.job, CANCELLED)
         return None
 
-    def _uploaded(self, done: Transport) -> None:
+    def _uploaded(self, transport: Transport) -> None:
         """Report an upload to the work that waits for it."""
-        self._came(done)
-        self.gangs.uploaded(done)
-        self.lanes.uploaded(done)
+        self._came(transport)
+        self.gangs.uploaded(transport)
+        self.lanes.uploaded(transport)
 
     def _came(self, upload: Transport) -> None:
         """Note by how much an upload took longer than announced."""
@@ -190,12 +191,12 @@ class RayWorld:
 
     def go_on(self) -> None:
         """End the rebuild: the state is that at the end of the last controller; from now on orders take effect."""
-        for server, why in sorted(self.out.items()):
-            if "lost" in why and server not in self.engine.lost:
+        for server, causes in sorted(self.out.items()):
+            if "lost" in causes and server not in self.engine.lost:
                 self.inbox.waiting.put(ServerChanged(server, "back"))  # the engine has just started it
         # uploads that were under way begin anew: their delay runs from now
         for transport in self.uploads.pending.values():
-            Carrier(self, transport).start()
+            UploadThread(self, transport).start()
 
     def _next_due(self) -> int:
         agenda = self.agenda
@@ -203,8 +204,8 @@ class RayWorld:
 
     def _ended(self) -> Event | None:
         """The end of a job that has reached a limit of its time."""
-        ended = self.agenda.ended_by(self.now())
-        return self.fail(ended[0].job, ended[0].reason) if ended else None
+        overdue = self.agenda.ended_by(self.now())
+        return self.fail(overdue[0].job, overdue[0].reason) if overdue else None
 
     def _due(self) -> Event | None:
         """Arrivals and wakes that are due now."""
@@ -217,12 +218,12 @@ class RayWorld:
         self.in_system.update(arrived)
         return arrived, woke
 
-    def _submitted(self, given: Submitted) -> None:
+    def _submitted(self, submitted: Submitted) -> None:
         """Take in a submitted job: it arrives now, after all others."""
         assert self.submit is not None  # noqa: S101 - only a service takes jobs
         last = int(self.scenario.jobs.arrival[-1]) if len(self.scenario.jobs) else -1
         self.inbox.clock = max(self.inbox.clock, last + 1)
-        self.scenario, program = self.submit(given, self.inbox.clock)
+        self.scenario, program = self.submit(submitted, self.inbox.clock)
         self.programs[self.scenario.jobs.ids[-1]] = program
 
     def program(self, job: int) -> Program:
@@ -244,11 +245,11 @@ class RayWorld:
     def _progress(self, report: Report) -> Event | None:
         """What a trainer's report of rounds, chunks or speed changes."""
         if report.what == "measured":
-            held = self.gangs.board.held.get(report.job)
-            zeta = int(report.job in self.lanes.in_cloud or (held is not None and held.colocated))
+            allocation = self.gangs.table.held.get(report.job)
+            zeta = int(report.job in self.lanes.in_cloud or (allocation is not None and allocation.colocated))
             factor = report.round_s / self.trainers.announced(report.job, zeta)
             return Event(self.now(), measured=((report.job, factor),))
-        return self.gangs.report(report) if report.job in self.gangs.board.stock else self.lanes.report(report)
+        return self.gangs.report(report) if report.job in self.gangs.table.stock else self.lanes.report(report)
 
     def fail(self, job: int, reason: str) -> Event | None:
         """Remove a job that cannot be trained or was cancelled; the others continue."""
@@ -270,48 +271,48 @@ class RayWorld:
         self.agenda.ends.pop(job, None)
         self.uploads.drop(job)
         self.lanes.forget(job)
-        self.gangs.board.forget(job)
+        self.gangs.table.forget(job)
         self.ps_site.pop(job, None)
         if finished:
             self.trainers.unmeasured.add(job)
         self.trainers.retire(job)
         self.engine.forget(self.scenario.jobs.ids[job])
 
-    def _server_changed(self, server: int, what: str) -> None:
+    def _server_changed(self, server: int, change: str) -> None:
         """Callback of the engine, once per change; changes during a rebuild are processed after it."""
-        self.inbox.waiting.put(ServerChanged(server, what))
+        self.inbox.waiting.put(ServerChanged(server, change))
 
-    def _server(self, given: ServerChanged) -> Event | None:
+    def _server(self, change: ServerChanged) -> Event | None:
         """Process a change of a server; it is out of service while it is lost or cordoned."""
-        if given.server == _RAY:
+        if change.server == _RAY:
             raise SkedgeError("Ray's head no longer answers; continue from the run's state with --resume")
-        out = self.out.setdefault(given.server, set())
+        out = self.out.setdefault(change.server, set())
         was_out = bool(out)
-        if given.what in ENDS:
-            out.discard(ENDS[given.what])
+        if change.what in ENDS:
+            out.discard(ENDS[change.what])
         else:
-            out.add(given.what)
+            out.add(change.what)
         for trainer in self.trainers.values():
-            if given.what == "lost":
-                trainer.lose(given.server)
-            elif given.what == "back":
-                trainer.regain(given.server)
-        return self._changed(given, was_out=was_out, is_out=bool(out))
+            if change.what == "lost":
+                trainer.lose(change.server)
+            elif change.what == "back":
+                trainer.regain(change.server)
+        return self._changed(change, was_out=was_out, is_out=bool(out))
 
-    def _changed(self, given: ServerChanged, *, was_out: bool, is_out: bool) -> Event | None:
+    def _changed(self, change: ServerChanged, *, was_out: bool, is_out: bool) -> Event | None:
         """The event of a server that has left service or returned to it; None if neither."""
         # a server can be both lost and cordoned: only the first cause and the last end count
         if was_out == is_out:
             return None
-        return Event(self.now(), servers=((given.server, ""),)) if was_out else self._out_of_service(given)
+        return Event(self.now(), servers=((change.server, ""),)) if was_out else self._out_of_service(change)
 
-    def _out_of_service(self, given: ServerChanged) -> Event:
-        self.uploads.lose(given.server)
-        self.gangs.lose(given.server)
-        for job in [job for job, site in self.ps_site.items() if site == given.server]:
+    def _out_of_service(self, change: ServerChanged) -> Event:
+        self.uploads.lose(change.server)
+        self.gangs.lose(change.server)
+        for job in [job for job, site in self.ps_site.items() if site == change.server]:
             self.rest(job)
-        lost = self.lanes.lose(given.server)
-        return Event(self.now(), servers=((given.server, f"server_{given.what}"),), lost=lost)
+        lost = self.lanes.lose(change.server)
+        return Event(self.now(), servers=((change.server, f"server_{change.what}"),), lost=lost)
 
     def perform(self, order: Order) -> None:
         """Carry out an accepted order."""
@@ -336,7 +337,7 @@ class RayWorld:
         delay = int(upload_delay(self.scenario.delays, job, server)) / SECOND if charged else 0.0
         transport = self.uploads.add(job, server, tuple(chunks), delay, self.now(), source)
         if not self.inbox.rebuilding:
-            Carrier(self, transport).start()
+            UploadThread(self, transport).start()
 
     def _reject(self, order: Reject) -> None:
         self.in_system.discard(order.job)
@@ -358,9 +359,9 @@ class RayWorld:
 
     def servers_of(self, job: int, placed: Placement) -> set[int]:  # noqa: ARG002 - sites ask for it
         """Servers that train `job` now; `placed` are its workers in the kernel's books."""
-        held = self.gangs.board.held
-        teams = {self.lanes.board.chunks[job][team].server for team in self.log.running(job)}
-        return teams | set(held[job].shares if job in held else ())
+        allocations = self.gangs.table.held
+        teams = {self.lanes.table.chunks[job][team].server for team in self.log.running(job)}
+        return teams | set(allocations[job].shares if job in allocations else ())
 
     def meta(self) -> dict[str, Any]:
         """The metadata of a live run for ``run.json``: the tolerance of its times, delays, and training state."""

@@ -14,7 +14,7 @@ from skedge.core.record.schedule import schema
 
 
 @dataclass
-class _Open:
+class _OpenRun:
     """An open run: chunks that take turns on a lane, or one chunk on its own worker in the cloud."""
 
     server: int
@@ -29,7 +29,7 @@ class RunsLog:
 
     def __init__(self, servers: list[str]) -> None:
         self.servers = servers
-        self.open: dict[tuple[int, int], _Open] = {}
+        self.open: dict[tuple[int, int], _OpenRun] = {}
         self.rows: list[dict[str, Any]] = []
         self.newest: dict[tuple[int, int], dict[str, Any]] = {}
         self.recorded = Counter[tuple[int, int]]()  # mini-batches in the rows of a chunk
@@ -38,13 +38,13 @@ class RunsLog:
         self.last: dict[int, int] = {}  # end of a job's last allocation, whether its workers computed or not
 
     def begin(
-        self, job: int, team: int, server: int, lane: int | None, now: int, done: dict[int, int], *, zeta: bool
+        self, job: int, team: int, server: int, lane: int | None, now: int, progress: dict[int, int], *, zeta: bool
     ) -> None:  # fmt: skip
         """Open the run of a team.
 
-        If the coach was lost while the chunk's last run ended, that end was reported with too low a progress: by the
-        new coach, which knew only the last report. What is missing is added to that run, or else to the one that
-        begins.
+        If the coordinator was lost while the chunk's last run ended, that end was reported with too low a progress: by
+        the new coordinator, which knew only the last report. What is missing is added to that run, or else to the one
+        that begins.
 
         Parameters
         ----------
@@ -54,15 +54,17 @@ class RunsLog:
             Where it runs; the lane is None for a chunk on its own worker in the cloud.
         now
             The present [µs].
-        done
+        progress
             Mini-batches trained so far, by chunk of the team.
         zeta
             True: the job's workers and its PS share a server.
         """
-        for chunk, trained in done.items():
+        for chunk, trained in progress.items():
             if (job, chunk) in self.newest:
                 self._count(job, chunk, trained - self.recorded[job, chunk])
-        self.open[job, team] = _Open(server, lane, now, {chunk: self.recorded[job, chunk] for chunk in done}, zeta)
+        self.open[job, team] = _OpenRun(
+            server, lane, now, {chunk: self.recorded[job, chunk] for chunk in progress}, zeta
+        )
 
     def end(
         self, job: int, team: int, now: int, progress: Sequence[int], steps: int, *, preempted: bool
@@ -86,15 +88,15 @@ class RunsLog:
         preempted
             True: the team had to leave; the last row says so, unless its chunk is fully trained.
         """
-        run, at = self.open.pop((job, team)), 0
+        run, cumulated = self.open.pop((job, team)), 0
         work = {chunk: progress[chunk] - before for chunk, before in run.before.items()}
         chunks = sorted((c for c in work if work[c] > 0), key=lambda c: (progress[c] < steps, c)) or [min(work)]
-        start, whole = run.start, max(sum(work.values()), 1)
+        start, total = run.start, max(sum(work.values()), 1)
         for chunk in chunks:
-            at += work[chunk]
+            cumulated += work[chunk]
             last = chunk == chunks[-1]
             # from cumulated work, so that the rows join without gaps and the last one ends now
-            end = now if last else run.start + (now - run.start) * at // whole
+            end = now if last else run.start + (now - run.start) * cumulated // total
             if end <= start and work[chunk] > 0:
                 if (job, chunk) in self.newest:
                     self._count(job, chunk, work[chunk])
@@ -105,7 +107,7 @@ class RunsLog:
                 self._chunk(job, chunk, run, start, end, work[chunk], preempted=cut)
             start = max(start, end)
 
-    def _chunk(self, job: int, chunk: int, run: _Open, start: int, end: int, work: int, *, preempted: bool) -> None:
+    def _chunk(self, job: int, chunk: int, run: _OpenRun, start: int, end: int, work: int, *, preempted: bool) -> None:
         """Record a run of a chunk, merged with its last run if it continues that one."""
         last = self.newest.get((job, chunk))
         if last is not None and (last["end"], last["lane"], last["preempted"]) == (start, run.lane, False):
@@ -126,16 +128,16 @@ class RunsLog:
 
     def running(self, job: int) -> list[int]:
         """The running teams of a job."""
-        return [team for other, team in self.open if other == job]
+        return [team for owner, team in self.open if owner == job]
 
     def gang(
-        self, job: int, where: Placement, start: int, compute_from: int, now: int, *, zeta: bool, preempted: bool
+        self, job: int, placement: Placement, start: int, compute_from: int, now: int, *, zeta: bool, preempted: bool
     ) -> None:
         """Record an allocation that ends; one of zero length is dropped. :meth:`settle` fills in its work.
 
         Parameters
         ----------
-        job, where
+        job, placement
             The job, and (server, workers) pairs: a row each.
         start, compute_from, now
             When the workers were given to it, when they began to compute (NEVER: they have not), and the present [µs].
@@ -147,19 +149,19 @@ class RunsLog:
         if now == start:
             return
         self.last[job] = now
-        for server, n in where:
+        for server, n in placement:
             self._add(job, None, server, None, n, start, min(compute_from, now), now, 0.0, zeta, preempted)
             if compute_from <= now:
                 self.unsettled.setdefault(job, []).append(self.rows[-1])
 
     def site(
-        self, job: int, where: Placement, start: int, now: int, work: Mapping[int, int], *, preempted: bool
+        self, job: int, placement: Placement, start: int, now: int, work: Mapping[int, int], *, preempted: bool
     ) -> None:  # fmt: skip
         """Record an allocation at sites that ends; one of zero length is dropped.
 
         Parameters
         ----------
-        job, where
+        job, placement
             The job, and (site, workers) pairs: a row each.
         start, now
             When the workers were given to it, and the present [µs].
@@ -169,11 +171,11 @@ class RunsLog:
             False: it ends because the job has left the system.
         """
         if now > start:
-            for site, n in where:
+            for site, n in placement:
                 self._add(job, None, site, None, n, start, start, now, float(work.get(site, 0)), False, preempted)
 
-    def settle(self, job: int, done: int, *, finished: bool = False) -> None:
-        """Divide a gang's work since the last call (`done` is the total) among its workers by their time.
+    def settle(self, job: int, trained: int, *, finished: bool = False) -> None:
+        """Divide a gang's work since the last call (`trained` is the total) among its workers by their time.
 
         A gang suspended during its last mini-batch has finished all the same, so its rows are not preempted.
         """
@@ -183,8 +185,8 @@ class RunsLog:
         for row in rows:
             row["preempted"] &= not (finished and row["end"] == self.last[job])
         spent = [row["workers"] * max(row["end"] - row["compute_from"], 1) for row in rows]
-        work, total = done - self.settled.get(job, 0), sum(spent)
-        self.settled[job] = done
+        work, total = trained - self.settled.get(job, 0), sum(spent)
+        self.settled[job] = trained
         for row, part in zip(rows, spent, strict=True):
             row["work"] = work * part / total
 

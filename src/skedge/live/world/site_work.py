@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from skedge.core.events import Allocate, Event, Suspend, Transfer
 from skedge.core.model.cluster import Placement
 from skedge.core.model.speed import whole_chunks
-from skedge.live.training.team import Team
+from skedge.live.coordinator.report import Report
+from skedge.live.coordinator.teams import Team
 
-from .inputs import ENDS, Report, ServerChanged
+from .inputs import ENDS, ServerChanged
 from .uploads import Transport
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class _Held:
+class _SiteAllocation:
     """Workers of a job, the start of their allocation [µs], and the number of chunks trained by site."""
 
     where: Placement
@@ -33,7 +34,7 @@ class _Held:
 
 
 @dataclass
-class _Work:
+class _SlotWork:
     """What a team has to train in this slot, and the uploads that it waits for."""
 
     site: int
@@ -65,8 +66,8 @@ class SiteWork:
         self.world, self.slot = world, world.scenario.physics.slot
         self.end = self.overrun = 0
         self.there: dict[int, dict[int, list[int]]] = {}
-        self.held: dict[int, _Held] = {}
-        self.open: dict[tuple[int, int], _Work] = {}
+        self.held: dict[int, _SiteAllocation] = {}
+        self.open: dict[tuple[int, int], _SlotWork] = {}
         self.trained: dict[int, dict[int, int]] = {}
         self.failed: dict[int, str] = {}
         self.servers: dict[int, str] = {}
@@ -77,13 +78,13 @@ class SiteWork:
 
     def arrive(self, job: int) -> None:
         """Register the data of a job at its sites; chunks are numbered consecutively, site after site."""
-        first, there = 0, dict[int, list[int]]()
+        first, by_site = 0, dict[int, list[int]]()
         for site, chunks in enumerate(self.world.scenario.jobs.data[job].tolist()):
             if chunks:
-                there[site] = list(range(first, first + chunks))
+                by_site[site] = list(range(first, first + chunks))
                 first += chunks
-        self.there[job] = there
-        for site, listed in there.items():
+        self.there[job] = by_site
+        for site, listed in by_site.items():
             self.world.send(job, site, listed, charged=False)
 
     def allocate(self, order: Allocate) -> None:
@@ -93,7 +94,7 @@ class SiteWork:
             self._close(job, preempted=True)
         world.trainers.paced(job, 0)
         world.serve_from(job, order.ps)
-        self.held[job] = _Held(order.where, world.now())
+        self.held[job] = _SiteAllocation(order.where, world.now())
 
     def suspend(self, order: Suspend) -> None:
         """Take a job's workers and PS away."""
@@ -102,10 +103,10 @@ class SiteWork:
 
     def transfer(self, order: Transfer) -> None:
         """Move chunks from one site to another: their bytes are copied, then removed at the source."""
-        there = self.there[order.job]
-        moved = there[order.source][: order.chunks]
-        there[order.source] = there[order.source][order.chunks :]
-        there[order.target] = sorted([*there.get(order.target, []), *moved])
+        by_site = self.there[order.job]
+        moved = by_site[order.source][: order.chunks]
+        by_site[order.source] = by_site[order.source][order.chunks :]
+        by_site[order.target] = sorted([*by_site.get(order.target, []), *moved])
         self.world.send(order.job, order.target, moved, charged=False, source=order.source)
 
     def begin(self) -> None:
@@ -113,18 +114,20 @@ class SiteWork:
         if self.begun:
             return
         self.begun, world = True, self.world
-        for job, held in sorted(self.held.items()):
+        for job, allocation in sorted(self.held.items()):
             rate = float(world.scenario.slot_chunks[job])
-            for site, workers in held.where:
+            for site, workers in allocation.where:
                 chunks = tuple(self.there[job].get(site, [])[: whole_chunks(rate, workers)])
                 if not chunks:
                     continue
                 missing = world.uploads.lacks(job, site, chunks)
                 if missing:
                     world.send(job, site, missing, charged=False)
-                awaits = {one.number for one in world.uploads.to(job, site) if set(one.chunks) & set(chunks)}
+                awaits = {
+                    transport.number for transport in world.uploads.to(job, site) if set(transport.chunks) & set(chunks)
+                }
                 number = int(world.scenario.jobs.chunks[job]) + 1 + site
-                self.open[job, number] = _Work(site, chunks, workers, awaits)
+                self.open[job, number] = _SlotWork(site, chunks, workers, awaits)
                 self._start(job, number)
 
     def _start(self, job: int, number: int) -> None:
@@ -135,14 +138,18 @@ class SiteWork:
 
     # -- facts ---------------------------------------------------------------------------------------------------
 
-    def uploaded(self, done: Transport) -> None:
+    def uploaded(self, transport: Transport) -> None:
         """Process a complete upload: teams that wait for its chunks may start."""
-        if done.source is not None and not self.world.inbox.rebuilding and not self.world.out.get(done.source):
-            name = self.world.scenario.jobs.ids[done.job]
-            self.world.engine.drop(done.source, name, done.chunks)
+        if (
+            transport.source is not None
+            and not self.world.inbox.rebuilding
+            and not self.world.out.get(transport.source)
+        ):
+            name = self.world.scenario.jobs.ids[transport.job]
+            self.world.engine.drop(transport.source, name, transport.chunks)
         for (job, number), work in self.open.items():
-            if job == done.job and done.number in work.awaits:
-                work.awaits.discard(done.number)
+            if job == transport.job and transport.number in work.awaits:
+                work.awaits.discard(transport.number)
                 self._start(job, number)
 
     def report(self, report: Report) -> None:
@@ -150,8 +157,8 @@ class SiteWork:
         work = self.open.pop((report.job, report.team), None)
         if work is None or report.what != "finished":
             return
-        here = self.there[report.job]
-        here[work.site] = [chunk for chunk in here[work.site] if chunk not in work.chunks]
+        by_site = self.there[report.job]
+        by_site[work.site] = [chunk for chunk in by_site[work.site] if chunk not in work.chunks]
         for books in (self.trained.setdefault(report.job, {}), self.held[report.job].trained):
             books[work.site] = books.get(work.site, 0) + len(work.chunks)
 
@@ -160,47 +167,53 @@ class SiteWork:
         self.failed.setdefault(job, reason)
         self._stop(job)
 
-    def changed(self, given: ServerChanged, *, reported: bool) -> None:
+    def changed(self, change: ServerChanged, *, reported: bool) -> None:
         """Process a change of a server; `reported`: it leaves service or comes back, reported at the slot's end."""
-        if reported and given.what not in ENDS:
-            self.servers[given.server] = f"server_{given.what}"
+        if reported and change.what not in ENDS:
+            self.servers[change.server] = f"server_{change.what}"
         elif reported:
-            self.servers.setdefault(given.server, "")
-        if given.what == "lost":
-            self.world.uploads.lose(given.server)
+            self.servers.setdefault(change.server, "")
+        if change.what == "lost":
+            self.world.uploads.lose(change.server)
             for (job, number), work in list(self.open.items()):
-                if given.server in (work.site, self.world.ps_site.get(job)):
+                if change.server in (work.site, self.world.ps_site.get(job)):
                     del self.open[job, number]
                     self.world.trainers[job].take(number)
 
     def end_slot(self) -> Event | None:
         """The event of the slot that ends now; None if nothing happened."""
-        world, at = self.world, self.end
-        self.end, self.begun = at + self.slot, False
+        world, slot_end = self.world, self.end
+        self.end, self.begun = slot_end + self.slot, False
         trained = tuple((job, tuple(sorted(chunks.items()))) for job, chunks in sorted(self.trained.items()))
         self.trained = {}
         finished = [job for job, _ in trained if not any(self.there[job].values()) and job not in self.failed]
         lacking = {job: world.facts.untrained(job, world.program(job).steps) for job in finished}
-        self.failed |= {job: what for job, what in lacking.items() if what}
+        self.failed |= {job: missing for job, missing in lacking.items() if missing}
         finished = [job for job in finished if job not in self.failed]
-        for ended in world.agenda.ended_by(at):
-            if ended.job not in finished:
-                self.fail(ended.job, ended.reason)
+        for job_end in world.agenda.ended_by(slot_end):
+            if job_end.job not in finished:
+                self.fail(job_end.job, job_end.reason)
         failed = tuple(sorted(self.failed.items()))
         self.failed = {}
         for job in (*finished, *(job for job, _ in failed)):
             self._leave(job, finished=job in finished)
         servers = tuple(self._changes())
-        for server, why in servers:
-            if why:
+        for server, reason in servers:
+            if reason:
                 self._lose(server)
-        arrived, woke = world.due_by(at)
+        arrived, woke = world.due_by(slot_end)
         for job in arrived:
             self.arrive(job)
         if not (trained or finished or failed or servers or arrived or woke):
             return None
         return Event(
-            at, finished=tuple(finished), failed=failed, servers=servers, arrived=arrived, woke=woke, trained=trained
+            slot_end,
+            finished=tuple(finished),
+            failed=failed,
+            servers=servers,
+            arrived=arrived,
+            woke=woke,
+            trained=trained,
         )
 
     def _changes(self) -> Iterator[tuple[int, str]]:
@@ -209,11 +222,11 @@ class SiteWork:
         A server reported out that is still out is unchanged, whatever happened in between.
         """
         changed, self.servers = self.servers, {}
-        for server, why in sorted(changed.items()):
+        for server, reason in sorted(changed.items()):
             is_out = bool(self.world.out.get(server))
-            if server not in self.told_out and why:
+            if server not in self.told_out and reason:
                 self.told_out.add(server)
-                yield server, why
+                yield server, reason
                 if not is_out:
                     self.servers[server] = ""
             elif server in self.told_out and not is_out:
@@ -228,19 +241,19 @@ class SiteWork:
 
     def _lose(self, server: int) -> None:
         """Suspend, as the kernel does, the jobs with workers or the PS on a server out of service."""
-        for job, held in list(self.held.items()):
-            if self.world.ps_site.get(job) == server or any(site == server for site, _ in held.where):
+        for job, allocation in list(self.held.items()):
+            if self.world.ps_site.get(job) == server or any(site == server for site, _ in allocation.where):
                 self.suspend(Suspend(job))
 
     def _stop(self, job: int) -> None:
         """Stop all teams of the job."""
-        for other, number in [key for key in self.open if key[0] == job]:
-            del self.open[other, number]
+        for owner, number in [key for key in self.open if key[0] == job]:
+            del self.open[owner, number]
             self.world.trainers[job].take(number)
 
     def _close(self, job: int, *, preempted: bool) -> None:
         self._stop(job)
-        held = self.held.pop(job)
-        each = int(self.world.scenario.jobs.minibatches[job])
-        work = {site: chunks * each for site, chunks in held.trained.items()}
-        self.world.log.site(job, held.where, held.start, self.world.now(), work, preempted=preempted)
+        allocation = self.held.pop(job)
+        minibatches = int(self.world.scenario.jobs.minibatches[job])
+        work = {site: chunks * minibatches for site, chunks in allocation.trained.items()}
+        self.world.log.site(job, allocation.where, allocation.start, self.world.now(), work, preempted=preempted)

@@ -9,8 +9,9 @@ from skedge.core.model.cluster import Placement
 from skedge.core.model.job_fields import Kind
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND
+from skedge.live.coordinator.report import Report
 
-from .inputs import Report, ServerChanged
+from .inputs import ServerChanged
 from .ray_world import RayWorld
 from .site_work import SiteWork
 from .uploads import Transport
@@ -25,8 +26,8 @@ class SiteWorld(RayWorld):
     The clock stops at the end of a slot until the slot's work is done.
     """
 
-    def __init__(self, *given: Any, **more: Any) -> None:
-        super().__init__(*given, **more)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self.sites = SiteWork(self)
         self._performers |= {
             Allocate: self.sites.allocate,
@@ -52,9 +53,9 @@ class SiteWorld(RayWorld):
         self.sites.begin()
         if self.now() < self.sites.end or self.sites.open:
             return None
-        late = 0 if self.inbox.rebuilding else self.inbox.elapsed() - self.sites.end
-        self.inbox.away += late
-        self.sites.overrun += late
+        delay = 0 if self.inbox.rebuilding else self.inbox.elapsed() - self.sites.end
+        self.inbox.away += delay
+        self.sites.overrun += delay
         self.inbox.clock = self.sites.end
         return self.sites.end_slot()
 
@@ -66,12 +67,12 @@ class SiteWorld(RayWorld):
 
     def patience(self) -> float:
         """How long to wait for the next input [s]; a slot that is late is looked at again soon."""
-        late = self.sites.open and self.inbox.elapsed() >= self.sites.end
-        return _LATE_S if late else super().patience()
+        is_late = self.sites.open and self.inbox.elapsed() >= self.sites.end
+        return _LATE_S if is_late else super().patience()
 
-    def _uploaded(self, done: Transport) -> None:
-        super()._uploaded(done)
-        self.sites.uploaded(done)
+    def _uploaded(self, transport: Transport) -> None:
+        super()._uploaded(transport)
+        self.sites.uploaded(transport)
 
     def _progress(self, report: Report) -> None:
         self.sites.report(report)
@@ -80,8 +81,8 @@ class SiteWorld(RayWorld):
         """The job leaves at the end of the slot."""
         self.sites.fail(job, reason)
 
-    def _changed(self, given: ServerChanged, *, was_out: bool, is_out: bool) -> None:
-        self.sites.changed(given, reported=was_out != is_out)
+    def _changed(self, change: ServerChanged, *, was_out: bool, is_out: bool) -> None:
+        self.sites.changed(change, reported=was_out != is_out)
 
 
 _WORLDS: dict[Kind, type[RayWorld]] = {"slots": RayWorld, "resources": RayWorld, "sites": SiteWorld}

@@ -1,7 +1,7 @@
-"""The trainers of a live run as the controller sees them, and the measurement of jobs that the coach has not measured.
+"""The trainers of a live run as the controller sees them, and the results that the coordinator has not measured.
 
-The trainers themselves are hosted by the coach (:mod:`skedge.live.training.coach`). Here are their assignments, which
-follow from the journal, and the link over which they are sent.
+The trainers themselves are hosted by the coordinator (:mod:`skedge.live.coordinator.coordinator`). Here are their
+assignments, which follow from the journal, and the link over which they are sent.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from skedge.core.model.time import SECOND
 from skedge.live import host
-from skedge.live.training.assignment import Assignment, Attached, Command, Note
-from skedge.live.training.checkpoint import Checkpoints
-from skedge.live.training.child import Printed
-from skedge.live.training.team import Team, Teams
+from skedge.live.coordinator.client import CoordinatorClient, CoordinatorEndpoint, clock_of
+from skedge.live.coordinator.messages import Assignment, AttachReply, Command, ProgressNote
+from skedge.live.coordinator.report import Report
+from skedge.live.coordinator.teams import Team, Teams
+from skedge.live.worker.checkpoint import Checkpoints
+from skedge.live.worker.job_process import Printed
 
-from .coach_link import AskedCoach, CoachLink, clock_of
-from .inputs import Report, Resumed
+from .inputs import Resumed
 
 if TYPE_CHECKING:
-    from skedge.live.training.program import Program
+    from skedge.live.worker.program import Program
 
     from .ray_world import RayWorld
 
@@ -34,8 +35,8 @@ _GONE: dict[str, Any] = {"accuracy": None, "losses": [], "unmeasured": "there is
 """The result of a job whose last checkpoint cannot be had."""
 
 
-class Orders:
-    """Orders to the trainer of one job: its assignment is changed, and the change is sent to the coach."""
+class TrainerOrders:
+    """Orders to the trainer of one job: its assignment is changed, and the change is sent to the coordinator."""
 
     def __init__(self, assignment: Assignment, send: Callable[[str, int, tuple[Any, ...]], None]) -> None:
         self.assignment, self._send = assignment, send
@@ -104,11 +105,11 @@ class Orders:
             self.assignment.puts.pop(report.team, None)
             self.assignment.since.pop(report.team, None)
 
-    def _order(self, method: str, *given: Any) -> None:
-        self._send(method, self.assignment.job, given)
+    def _order(self, method: str, *arguments: Any) -> None:
+        self._send(method, self.assignment.job, arguments)
 
 
-class Trainers(dict[int, Orders]):
+class Trainers(dict[int, TrainerOrders]):
     """The orders to the trainer of each job in the system that has one.
 
     Attributes
@@ -120,7 +121,7 @@ class Trainers(dict[int, Orders]):
     unmeasured
         Jobs that have finished and have no result yet.
     found
-        What this controller has found at the coach.
+        What this controller has found at the coordinator.
     """
 
     def __init__(self, world: RayWorld) -> None:
@@ -129,39 +130,39 @@ class Trainers(dict[int, Orders]):
         self.last: dict[int, list[int]] = {}
         self.zeta: dict[int, int] = {}
         self.unmeasured: set[int] = set()
-        self.found = Attached()
+        self.found = AttachReply()
         self._seen: dict[int, tuple[int, ...]] = {}
         self._losses: dict[int, list[tuple[float, float]]] = {}
         self._noted: dict[int, tuple[int, float]] = {}
-        self._coach: AskedCoach | None = world.engine.coach()
-        self._link: CoachLink | None = None
+        self._coordinator: CoordinatorEndpoint | None = world.engine.coordinator()
+        self._link: CoordinatorClient | None = None
         self._measuring: list[host.Thread] = []
         self._closed = host.Event()
 
-    # -- the coach -----------------------------------------------------------------------------------------------
+    # -- the coordinator -----------------------------------------------------------------------------------------------
 
     def go_on(self) -> list[Report]:
-        """Attach to the coach: what trains already goes on undisturbed, and the rest is started.
+        """Attach to the coordinator: what trains already goes on undisturbed, and the rest is started.
 
-        At the start of a run, after a rebuild, and when the coach was lost. Returns the reports that were missed.
+        At the start of a run, after a rebuild, and when the coordinator was lost. Returns the reports that were missed.
         """
-        found, missed = (Attached(), []) if self._coach is None else self._attach(self._coach)
-        if found is None:
-            return []  # the coach was lost meanwhile: this is called again once it answers
-        self.found = found
+        reply, missed = (AttachReply(), []) if self._coordinator is None else self._attach(self._coordinator)
+        if reply is None:
+            return []  # the coordinator was lost meanwhile: this is called again once it answers
+        self.found = reply
         self._losses = {job: list(losses) for job, losses in self.found.losses.items()}
         for job in sorted(self.unmeasured - self.found.measuring):
             self.measure(job)
         return missed
 
-    def _attach(self, coach: AskedCoach) -> tuple[Attached | None, list[Report]]:
-        """Make a link to the coach, in place of an earlier one."""
+    def _attach(self, coordinator: CoordinatorEndpoint) -> tuple[AttachReply | None, list[Report]]:
+        """Make a link to the coordinator, in place of an earlier one."""
         world, silent_s = self.world, 0.0
         if self._link is not None:
             self._link.leave()
             silent_s = host.monotonic() - self._link.heard
-        link = self._link = CoachLink(
-            coach,
+        link = self._link = CoordinatorClient(
+            coordinator,
             world.inbox.resumed,
             tell=world.inbox.tell,
             note=self._note,
@@ -174,13 +175,13 @@ class Trainers(dict[int, Orders]):
         return link.attach({job: orders.assignment for job, orders in self.items()}, silent_s)
 
     def clock(self) -> int | None:
-        """The run's clock as the coach has kept it [µs]; None if it has not trained since the last controller."""
-        return None if self._coach is None else clock_of(self._coach)
+        """The run's clock as the coordinator has kept it [µs]; None if it has not trained since the last controller."""
+        return None if self._coordinator is None else clock_of(self._coordinator)
 
-    def _send(self, method: str, job: int, given: tuple[Any, ...]) -> None:
+    def _send(self, method: str, job: int, arguments: tuple[Any, ...]) -> None:
         """Send a command; in a rebuild there is no link yet, and attaching gives every trainer its assignment."""
         if self._link is not None:
-            self._link.send(Command(method, job, given))
+            self._link.send(Command(method, job, arguments))
 
     def _broken(self, error: Exception) -> None:
         def end() -> None:
@@ -188,7 +189,7 @@ class Trainers(dict[int, Orders]):
 
         self.world.inbox.waiting.put(end)
 
-    def _note(self, note: Note) -> None:
+    def _note(self, note: ProgressNote) -> None:
         """Show what a trainer notes, from the link's thread."""
         world = self.world
         if note.progress:
@@ -203,18 +204,18 @@ class Trainers(dict[int, Orders]):
 
     # -- jobs ----------------------------------------------------------------------------------------------------
 
-    def of(self, job: int) -> Orders:
+    def of(self, job: int) -> TrainerOrders:
         """The orders to the trainer of `job`, which is created on first use."""
         if job not in self:
             world = self.world
             name, program, pace = world.scenario.jobs.ids[job], world.program(job), self.pace(job, 0)
             world.facts.progress[job] = [0] * program.chunks
-            out = {server for server, why in world.out.items() if "lost" in why}
-            given = [Assignment(job, name, program, Teams(program), pace, out=set(out)) for _ in range(2)]
-            for each in given:
-                each.announced_s, each.watch = self.announced(job, 0), world.engine.limits
-            self[job] = Orders(given[0], self._send)
-            self._send("open", job, (given[1], world.now(), None))
+            out = {server for server, causes in world.out.items() if "lost" in causes}
+            assignments = [Assignment(job, name, program, Teams(program), pace, out=set(out)) for _ in range(2)]
+            for assignment in assignments:
+                assignment.announced_s, assignment.watch = self.announced(job, 0), world.engine.limits
+            self[job] = TrainerOrders(assignments[0], self._send)
+            self._send("open", job, (assignments[1], world.now(), None))
         return self[job]
 
     def assignments(self) -> dict[int, Assignment]:
@@ -225,9 +226,9 @@ class Trainers(dict[int, Orders]):
         """Take the assignments of a snapshot."""
         for job, assignment in assignments.items():
             assignment.watch = self.world.engine.limits
-            self[job] = Orders(assignment, self._send)
+            self[job] = TrainerOrders(assignment, self._send)
 
-    def paced(self, job: int, zeta: int) -> Orders:
+    def paced(self, job: int, zeta: int) -> TrainerOrders:
         """The orders to the trainer of `job`, now at the speed of colocated (`zeta` 1) or separate workers."""
         orders, self.zeta[job] = self.of(job), zeta
         orders.keep_pace(self.pace(job, zeta))
@@ -266,8 +267,8 @@ class Trainers(dict[int, Orders]):
         orders = self.get(job)
         if orders is None or not orders.teams.working:
             return {"idle_s": None, "usual_s": None}
-        at, usual_s = self._noted.get(job, (0, orders.assignment.announced_s))
-        since = max(at, *(orders.assignment.since.get(team, 0) for team in orders.teams.working))
+        last_noted, usual_s = self._noted.get(job, (0, orders.assignment.announced_s))
+        since = max(last_noted, *(orders.assignment.since.get(team, 0) for team in orders.teams.working))
         return {"idle_s": max(self.world.real_now() - since, 0) / SECOND, "usual_s": usual_s}
 
     def result(self, job: int) -> Mapping[str, Any]:
@@ -289,11 +290,11 @@ class Trainers(dict[int, Orders]):
         name, program = self.world.scenario.jobs.ids[job], self.world.program(job)
         thread = host.Thread(target=self._measure, args=(job, name, program), name=f"measure {name}", daemon=True)
         thread.start()
-        self._measuring = [*(other for other in self._measuring if other.is_alive()), thread]
+        self._measuring = [*(running for running in self._measuring if running.is_alive()), thread]
 
     def _measure(self, job: int, name: str, program: Program) -> None:
         """Measure a job, trying again while storage or Ray fail: a thread that ends silently leaves it unmeasured."""
-        world, told = self.world, False
+        world, is_reported = self.world, False
 
         def hear(printed: Printed) -> None:
             if printed:
@@ -302,12 +303,12 @@ class Trainers(dict[int, Orders]):
         while True:
             try:
                 saved = Checkpoints(world.engine.url).read(name)
-                result = world.engine.maker.outcome_of(program, saved, hear) if saved is not None else _GONE
+                result = world.engine.job_code.outcome_of(program, saved, hear) if saved is not None else _GONE
             except Exception as error:
-                if not told and world.job_log is not None:
+                if not is_reported and world.job_log is not None:
                     reason = f"{type(error).__name__}: {error}"
                     world.job_log(name, f"its result cannot be measured, which is tried again: {reason}")
-                told = True
+                is_reported = True
                 if self._closed.wait(_AGAIN_S):
                     return
             else:

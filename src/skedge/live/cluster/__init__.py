@@ -1,0 +1,1 @@
+"""Ray: the cluster, the actors on its servers, and how fast these are."""

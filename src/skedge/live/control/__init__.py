@@ -1,1 +1,0 @@
-"""The service: its API, state machine, journal, limits and audit log."""

@@ -1,0 +1,186 @@
+"""The process of a job's parameter server, as its trainer sees it: where it is, its state, and its checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from skedge.live import host
+from skedge.live.worker.checkpoint import DiskFullError, Life, OutlivedError, UnwrittenError
+
+from .replies import Replies
+from .round_clock import SLOW_S
+from .training_actors import TrainingActors
+
+_AGAIN_S, _TRIES = 1.0, 5
+"""Pause before a checkpoint that could not be written is tried again; how often, where the disk is not full, and how
+often a job is loaded anew because a later life has written one."""
+
+_CHECKPOINT_S = 2.0
+"""Least time between two checkpoints of a job in training [s]."""
+
+
+class PSProcess:
+    """The parameter server's process of one job.
+
+    Parameters
+    ----------
+    job
+        The job's name.
+    engine
+        Lends the process.
+    replies
+        Waits for the answers to calls.
+    controllers
+        Returns the number of controllers that the run had before this one.
+    adopt
+        Called with the progress of a checkpoint that was loaded.
+    closed
+        Set when the job's training ends: a checkpoint that cannot be written is then given up.
+
+    Attributes
+    ----------
+    server
+        The server that it is on; None if the job has no such process.
+    life
+        Of the last load: calls to a process that serves a job in another life have no effect.
+    saved
+        Mini-batches of each chunk in the last checkpoint that was written.
+    state
+        Reference to the parameters of the current `version`.
+    module
+        SHA-256 of the code in the process.
+    sent
+        Reference to the job's program.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        engine: TrainingActors,
+        replies: Replies,
+        controllers: Callable[[], int],
+        adopt: Callable[[list[int]], None],
+        closed: host.Event,
+    ) -> None:
+        self.job, self.engine, self.replies, self.controllers = job, engine, replies, controllers
+        self.adopt, self.closed = adopt, closed
+        self.server: int | None = None
+        self.actor: Any = None
+        self.state: Any = None
+        self.sent: Any = None
+        self.version = self.outlived = 0
+        self.life, self.saved = Life(), list[int]()
+        self.module = ""
+        self.saved_at = 0.0
+
+    def move(self, server: int) -> bool:
+        """Be on a server, with the newest checkpoint if it was not there; returns whether it is up."""
+        if self.server == server:
+            return True
+        self.give_up()
+        self.actor, self.server = self.engine.parameter_server(server), server
+        return self.load()
+
+    def give_up(self) -> None:
+        """Write a checkpoint and release the process."""
+        if self.server is not None:
+            self.save()
+            self.release()
+
+    def release(self) -> None:
+        """Release the process without a checkpoint."""
+        if self.server is not None:
+            self.engine.release(self.server, self.actor, self.life)
+            self.server = None
+
+    def load(self) -> bool:
+        """Load the job's newest checkpoint and adopt its progress; returns success."""
+        # a new life per load: what a process that was given up still writes counts as older
+        self.life = self.engine.life(self.controllers())
+        ack, self.state = host.call(self.actor, "load", self.job, self.sent, self.life, returns=2)
+        start = host.monotonic()
+        late_s = self.replies.blame.watch.prepare_s + SLOW_S
+        answer = self.replies.of(ack, self.server, start + late_s)
+        if answer is None:
+            if host.monotonic() - start > late_s:
+                host.kill(self.actor)  # it does not answer, and is started anew
+            self.release()
+            return False
+        self.replies.gone = False
+        self.module = answer["module"]
+        self.adopt(answer["progress"])
+        self.version = answer["version"]
+        return True
+
+    def apply(self, gradients: list[Any], deadline: float) -> list[int] | None:
+        """Update once; returns the progress of all chunks then, or None if the process is lost or late."""
+        ack, state = host.call(self.actor, "apply", self.job, self.life, self.version, *gradients, returns=2)
+        answer = self.replies.of(ack, self.server, deadline)
+        if answer is None:
+            return None
+        self.version, self.state = answer["version"], state
+        progress: list[int] = answer["progress"]
+        return progress
+
+    def save_or_load(self, progress: list[int]) -> bool:
+        """Write a checkpoint that must not be missed; whether it is there and holds this progress."""
+        if self.save() and self.saved == progress:
+            return True
+        if not self.closed.is_set():
+            self.load()
+        return False
+
+    def save(self) -> bool:
+        """Write a checkpoint, trying again while there is no space; False if the process is lost, or at the end.
+
+        Raises
+        ------
+        UnwrittenError
+            If it cannot be written for another reason than a full disk, several times in a row.
+        """
+        tries = 0
+        while not self.closed.is_set():
+            try:
+                return self._saved()
+            except UnwrittenError as error:
+                tries += 1
+                if tries == 1:
+                    self.replies.line(f"{error}; it is tried again")
+                if tries > _TRIES and not isinstance(error, DiskFullError):
+                    raise
+                self.closed.wait(_AGAIN_S)
+        return False
+
+    def save_sometimes(self) -> None:
+        """Write a checkpoint from time to time; one that cannot be written now is left out."""
+        if self.server is None or host.monotonic() - self.saved_at <= _CHECKPOINT_S:
+            return
+        try:
+            saved = self._saved()
+        except UnwrittenError as error:
+            self.replies.line(f"{error}; it is trained on without")
+            return
+        if not saved:
+            self.load()
+
+    def losses(self) -> Any:
+        """Losses of all updates; None if the process is lost."""
+        return self.replies.of(host.call(self.actor, "losses", self.job, self.life), self.server)
+
+    def _saved(self) -> bool:
+        """Have a checkpoint written; False if the process is lost, or the job was loaded in a later life elsewhere."""
+        # noted before the call: a disk that fails is not asked again at once
+        self.saved_at = host.monotonic()
+        try:
+            saved = self.replies.of(host.call(self.actor, "save", self.job, self.life), self.server)
+        except OutlivedError as error:
+            self.outlived += 1
+            if self.outlived > _TRIES:
+                raise
+            self.replies.line(f"{error}; the job is loaded from that")
+            return False
+        if saved is None:
+            return False
+        self.outlived, self.saved = 0, saved
+        return True

@@ -1,0 +1,151 @@
+"""The teams of a job: which of its chunks train on which server, and which of them wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from skedge.live.worker.program import Program
+
+from .report import Report
+
+
+@dataclass(frozen=True)
+class Team:
+    """`width` workers that a job holds on one server, for these chunks.
+
+    Attributes
+    ----------
+    turns
+        True if the chunks take turns on a lane; each chunk's worth of training is then reported.
+    max_lag
+        Most epochs by which a chunk may be ahead of the job's slowest chunk; 0: no limit. With a limit, chunks that
+        take turns also report each epoch.
+    """
+
+    server: int
+    chunks: tuple[int, ...]
+    width: int
+    turns: bool = False
+    max_lag: int = 0
+
+
+class Teams:
+    """The teams of one job by number, and the progress of its chunks.
+
+    Attributes
+    ----------
+    working, held
+        Teams that train, and teams that wait because all their chunks are ahead (rule M39).
+    leaving
+        Teams that were asked to leave after their mini-batch.
+    progress
+        Mini-batches of each chunk that are in the parameters.
+    reported
+        Chunks that were reported as trained.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.steps, self.minibatches = program.steps, program.minibatches
+        self.working: dict[int, Team] = {}
+        self.held: dict[int, Team] = {}
+        self.leaving: set[int] = set()
+        self.progress = [0] * program.chunks
+        self.reported: set[int] = set()
+        self._marks: dict[int, tuple[int, int]] = {}
+
+    def put(self, number: int, team: Team) -> None:
+        """Add a team, or replace it."""
+        self.working[number] = team
+        self.held.pop(number, None)
+        self._marks.pop(number, None)
+        self.reported.difference_update(team.chunks)
+        self.leaving.discard(number)
+
+    def let_go(self) -> Iterator[int]:
+        """Remove the teams that were asked to leave; yields the number of each that was at work."""
+        for number in sorted(self.leaving):
+            self.held.pop(number, None)
+            if self.working.pop(number, None) is not None:
+                yield number
+        self.leaving.clear()
+
+    def hold_back(self) -> Iterator[tuple[str, int]]:
+        """Hold back teams whose chunks are all ahead, and release those no longer ahead.
+
+        Yields (what, number) for each report: ``released``, ``held``, or ``trained`` for the work of turns.
+        """
+        for number in [number for number, team in self.held.items() if not self._is_ahead(team)]:
+            del self.held[number]
+            yield "released", number
+        for number in [number for number, team in self.working.items() if self._is_ahead(team)]:
+            self.held[number] = self.working.pop(number)
+            yield "held", number
+        for number, team in self.working.items():
+            if team.turns and self.next_chunks(team) and (mark := self._mark(team)) != self._marks.get(number, mark):
+                yield "trained", number
+            self._marks[number] = self._mark(team)
+
+    def next_chunks(self, team: Team) -> list[int]:
+        """The least trained unfinished chunks of a team, one per worker."""
+        left = [chunk for chunk in team.chunks if self.progress[chunk] < self.steps]
+        return sorted(left, key=lambda chunk: (self.progress[chunk], chunk))[: team.width]
+
+    def finished(self) -> dict[int, Team]:
+        """The teams at work whose chunks are all trained, by number."""
+        return {number: team for number, team in self.working.items() if self.trained(team, self.progress)}
+
+    def trained(self, team: Team, progress: Sequence[int]) -> bool:
+        """Whether all chunks of a team are trained, by a progress."""
+        return all(progress[chunk] >= self.steps for chunk in team.chunks)
+
+    def dismiss(self, number: int, team: Team) -> bool:
+        """Remove a team whose chunks are all trained; False if another has taken its place."""
+        if self.working.get(number) is not team:
+            return False
+        del self.working[number]
+        self.reported.update(team.chunks)
+        self.leaving.discard(number)
+        return True
+
+    def all_trained(self) -> bool:
+        """Whether every chunk of the job is trained."""
+        return all(steps >= self.steps for steps in self.progress)
+
+    def epochs(self) -> int:
+        """Epochs' worth of mini-batches trained, over all chunks together: one chunk may wait for its lane."""
+        return sum(self.progress) // (len(self.progress) * self.minibatches)
+
+    def recall(self, report: Report) -> None:
+        """Replay a report that was made before the controller was lost."""
+        self.progress = list(report.progress) or self.progress
+        if self.is_outdated(report):
+            return
+        if report.what == "released":
+            self.held.pop(report.team, None)
+        if report.what not in ("stopped", "finished", "held"):
+            return
+        team = self.working.pop(report.team, None)
+        self.leaving.discard(report.team)
+        if team is not None and report.what == "finished":
+            self.reported.update(team.chunks)
+        if team is not None and report.what == "held":
+            self.held[report.team] = team
+
+    def is_outdated(self, report: Report) -> bool:
+        """Whether a report says ``finished`` of a team in whose place another was put while it was on its way."""
+        team = self.working.get(report.team)
+        return report.what == "finished" and team is not None and not self.trained(team, report.progress)
+
+    def _mark(self, team: Team) -> tuple[int, int]:
+        """Chunks' worth of mini-batches that a team has trained, and, if its lag is bounded, its epochs."""
+        trained = [self.progress[chunk] for chunk in team.chunks]
+        return sum(trained) // self.steps, min(trained) // self.minibatches if team.max_lag else 0
+
+    def _is_ahead(self, team: Team) -> bool:
+        """Whether rule M39 keeps the team's least trained chunk from starting its next epoch."""
+        if not team.max_lag or not (left := self.next_chunks(team)):
+            return False
+        epoch, in_epoch = divmod(self.progress[left[0]], self.minibatches)
+        # only between two epochs: an epoch that is begun is trained to its end
+        return in_epoch == 0 and epoch >= min(self.progress) // self.minibatches + team.max_lag

@@ -1,0 +1,216 @@
+"""The agent: the Ray actor on every server.
+
+An agent stores the chunks uploaded to its server in a folder, so that they survive its process. Processes of the jobs
+compute the gradients of their mini-batches, one process for each lane that asks at the same time, each on its device:
+the CPU, or one of the server's GPUs. The agent does no scheduling: a worker is preempted by not asking it for its next
+mini-batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+from skedge.live import host
+from skedge.live.confinement.confinement import TRUSTED, Confinement
+from skedge.live.durable import make_folder, names_in, put_in_place, read, remove, write_piece
+
+from .framing import whole
+from .job_process import LIMIT_S, Ack
+from .job_processes import JobProcessPool
+from .watchdog import PREPARE_S
+
+GROUPS = {
+    "health": ("warm", "pid", "found"),
+    "data": ("store", "contents", "drop"),
+    "ends": ("forget", "end"),
+}
+"""Methods by the group of threads that runs them; the others are mini-batches, and hold up none of these."""
+
+
+class Agent:
+    """One server's agent.
+
+    Parameters
+    ----------
+    server, folder
+        Name of its server, and where it keeps chunks.
+    device
+        ``cpu``, or anything else to compute on the GPUs that the agent's processes can use, if there are some.
+    first
+        Number of the GPU of the first process; further processes take the next ones in turn.
+    confinement
+        That of the jobs' processes.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        folder: str,
+        device: str = "cpu",
+        first: int = 0,
+        confinement: Confinement = TRUSTED,
+    ) -> None:
+        self.server, self.folder = server, Path(folder)
+        self.pool = JobProcessPool(server, replace(confinement, group=server))
+        self.pool.fork_server.start()  # an agent that answers can train at once
+        self.gpus = 0 if device == "cpu" else self._gpus()
+        if self.gpus:
+            self.pool.devices = (f"cuda:{n % self.gpus}" for n in count(first))
+        self.lock = host.Lock()
+        self.computing: dict[tuple[str, int], _QueuedCall] = {}
+
+    def warm(self) -> str:
+        """Answer when the agent is up, and jobs can be confined here; returns the server's name."""
+        self._gpus()
+        return self.server
+
+    def found(self) -> int:
+        """Number of GPUs that it computes on."""
+        return self.gpus
+
+    def _gpus(self) -> int:
+        """Number of GPUs that the processes of jobs can use."""
+        child = self.pool.fork_server.fork()
+        try:
+            return int(child.ask("gpus")[0]["gpus"])
+        finally:
+            child.end()
+
+    def store(
+        self, job: str, chunk: int, offset: int, piece: bytes, *, last: bool, attempt: tuple[int, ...] = (0,)
+    ) -> int:
+        """Store a piece of a chunk; returns the number of bytes of the chunk that are stored.
+
+        Parameters
+        ----------
+        job, chunk
+            Id of the job, and the chunk's number within it.
+        offset
+            Where in the chunk the piece begins [bytes]; 0: a new file is begun.
+        piece
+            The bytes.
+        last
+            True: the piece completes the chunk.
+        attempt
+            Number of the controller, number of the upload, and how often it was begun: each attempt has its own file.
+        """
+        path = self._path(job, chunk)
+        make_folder(path.parent)
+        aside = path.with_suffix(f".{'-'.join(map(str, attempt))}.partial")
+        write_piece(aside, offset, piece)
+        if last:
+            whole(aside)
+            put_in_place(aside, path)
+            for name in names_in(path.parent):
+                if name.startswith(f"{path.stem}.") and name.endswith(".partial"):
+                    remove(path.with_name(name))  # of an attempt that was given up, or begins anew
+        return offset + len(piece)
+
+    def contents(self, job: str, chunks: tuple[int, ...]) -> list[bytes]:
+        """Chunks as stored, to be moved to another server.
+
+        Raises
+        ------
+        TrainingError
+            If one is missing or damaged.
+        """
+        paths = [self._path(job, chunk) for chunk in chunks]
+        for path in paths:
+            whole(path)
+        return [read(path) for path in paths]
+
+    def drop(self, job: str, chunks: tuple[int, ...]) -> None:
+        """Remove chunks that were moved to another server."""
+        for chunk in chunks:
+            remove(self._path(job, chunk))
+
+    def gradient(
+        self,
+        job: str,
+        program: bytes,
+        chunk: int,
+        step: int,
+        state: bytes,
+        limits: tuple[float, float, float] = (PREPARE_S, LIMIT_S, LIMIT_S),
+    ) -> tuple[Ack, bytes]:
+        """Facts about one mini-batch (time, loss, samples, device), and its gradients.
+
+        While a mini-batch of the chunk is computed, the answer to another request is ``computing``, at once: one that
+        is late and is asked for again takes no second thread.
+
+        Parameters
+        ----------
+        job
+            Id of the job.
+        program
+            The job's program (:func:`.job_processes.sent`).
+        chunk, step
+            The chunk, and the number of its mini-batch, counted over all epochs from 0.
+        state
+            Parameters and buffers to compute at, as bytes.
+        limits
+            Longest time in which a process becomes ready, of its first mini-batch, and of a further one [s].
+
+        Raises
+        ------
+        JobError
+            If the job's code fails, or takes longer: its process is then killed.
+        EndedError
+            If the job's code ends its process.
+        """
+        with self._turn(job, chunk) as turn:
+            if turn is None:
+                return {"computing": chunk}, b""
+            prepare_s, first_s, further_s = limits
+            with self.pool.of(job, program, chunk, (str(self.folder / job),)) as child:
+                if turn.left:  # before the process could be killed with those of its job
+                    return {"computing": chunk}, b""
+                limit_s = further_s if child.calls else first_s
+                arguments = (program, str(self._path(job, chunk)), chunk, step, state, child.device)
+                return child.ask("gradient", *arguments, limit_s=limit_s, prepare_s=prepare_s)
+
+    def end(self, job: str, chunks: tuple[int, ...]) -> None:
+        """Kill the processes that compute mini-batches of these chunks: they are not waited for any more."""
+        self.pool.kill(job, chunks)
+
+    def forget(self, job: str) -> None:
+        """End the processes and remove the chunks of a job that has left."""
+        with self.lock:
+            for key in [key for key in self.computing if key[0] == job]:
+                self.computing.pop(key).left = True
+        self.pool.forget(job)
+        for name in names_in(self.folder / job):
+            remove(self.folder / job / name)
+
+    def pid(self) -> int:
+        """Process id; an answer also shows that the agent is up."""
+        return host.getpid()
+
+    def _path(self, job: str, chunk: int) -> Path:
+        return self.folder / job / f"{chunk:06d}.pt"
+
+    @contextmanager
+    def _turn(self, job: str, chunk: int) -> Iterator[_QueuedCall | None]:
+        """The turn of this thread to compute a mini-batch of the chunk; None if another one does."""
+        own_call = _QueuedCall()
+        with self.lock:
+            alone = self.computing.setdefault((job, chunk), own_call) is own_call
+        try:
+            yield own_call if alone else None
+        finally:
+            with self.lock:
+                if self.computing.get((job, chunk)) is own_call:
+                    del self.computing[job, chunk]
+            if own_call.left:
+                self.pool.forget(job)  # it may have left just before this call took a process
+
+
+class _QueuedCall:
+    """A call for a chunk; `left`: its job has left."""
+
+    def __init__(self) -> None:
+        self.left = False

@@ -1,0 +1,274 @@
+"""A process that runs one job's code, as trusted code asks it: calls, their limits, and what the process prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from skedge.core.errors import TrainingError
+from skedge.core.model.escape import escaped, one_line_values
+from skedge.live.confinement.keeper import ENDED
+
+from .answer_schemas import checked
+from .print_pipe import PrintPipe
+from .watchdog import PREPARE_S
+
+Ack = dict[str, Any]
+"""Facts about a call in JSON types, small enough to be fetched while tensors stay where they are."""
+
+LIMIT_S = 300.0
+"""Longest duration of one call of a job's code [s]."""
+
+Printed = tuple[str, str] | tuple[()]
+"""A worker of a job, and what its process has printed in a call; empty if nothing."""
+
+MOST_DEATHS = 4
+"""Calls in which a process of a job ends, after which its code is blamed."""
+
+_LONGEST_WORD = 4096
+
+_FACTS, _CONTENT = 2**26, 2**32
+"""Most bytes of the facts of an answer, and of its content."""
+
+
+class JobError(TrainingError):
+    """A job's own code has failed, in a process of its own.
+
+    Attributes
+    ----------
+    printed
+        What its process has printed in the call.
+    traceback
+        Where the error was raised; empty if its code raised none.
+    """
+
+    printed: Printed = ()
+    traceback: str = ""
+
+
+class StalledError(JobError):
+    """A call has not returned in time; its process was killed."""
+
+
+class EndedError(Exception):
+    """A process of a job ended during a call.
+
+    Attributes
+    ----------
+    printed
+        What it has printed in the call.
+    """
+
+    printed: Printed = ()
+
+
+def with_output(error: EndedError | StalledError, message: str) -> JobError:
+    """The error that a job fails with, and what its process has printed."""
+    failed = JobError(message)
+    failed.printed = error.printed
+    return failed
+
+
+def repeated_death(calls: str, place: str, error: EndedError) -> JobError:
+    """The error of a job whose processes end again and again, with what the last one has printed."""
+    reason = f"its code ends the process that it runs in, or there is too little memory{place}"
+    return with_output(error, f"{reason}: {calls}; the last: {error}")
+
+
+class JobProcess:
+    """A process of one job; one call at a time.
+
+    Attributes
+    ----------
+    pid
+        Process id of its keeper (:mod:`skedge.live.confinement.keeper`).
+    worker
+        Its name among the processes of its job.
+    chunk
+        The chunk of the last call.
+    device
+        The device that it computes on.
+    calls
+        Number of calls that have returned.
+    """
+
+    def __init__(self, connection: Connection, word: socket.socket, pid: int, output: PrintPipe) -> None:
+        self.connection, self.word, self.pid, self.output = connection, word, pid, output
+        self.worker, self.chunk, self.device, self.calls = "", -1, "cpu", 0
+        self._ready = False
+        self._keeping, self._keeper = threading.Lock(), _file_of(pid)
+
+    def ask(
+        self, method: str, *arguments: Any, limit_s: float = LIMIT_S, prepare_s: float = PREPARE_S
+    ) -> tuple[Ack, bytes]:
+        """Call a method of :class:`.worker_main.JobWorker`; returns facts and bytes.
+
+        Text in the facts is escaped. What the process has printed is in ``printed`` of the facts, with the worker.
+
+        Parameters
+        ----------
+        method, arguments
+            Name of the method, and its arguments.
+        limit_s
+            Longest duration of the call [s], from when the process has its packages, code and factory.
+        prepare_s
+            Longest time until it has [s].
+
+        Raises
+        ------
+        JobError
+            If the job's code fails, or uses more than it may; :class:`StalledError` if it does not return in time. In
+            the last two cases the process is ended.
+        EndedError
+            If the job's code ends the process.
+        """
+        try:
+            facts, content = self._asked(method, arguments, limit_s, prepare_s)
+            if "failed" not in facts:
+                facts = _checked(method, facts)
+        except (JobError, EndedError) as error:
+            error.printed = self._printed()
+            self.end()
+            raise
+        self.calls += 1
+        printed = self._printed()
+        if "failed" in facts:
+            failed = JobError(str(facts["failed"]))
+            failed.printed, failed.traceback = printed, escaped(content.decode("utf-8", "replace"))
+            raise failed
+        return ({**facts, "printed": printed} if printed else facts), content
+
+    def _asked(self, method: str, arguments: tuple[Any, ...], limit_s: float, prepare_s: float) -> tuple[Ack, bytes]:
+        stalled = threading.Event()
+        try:
+            with self._killed_after(max(limit_s, prepare_s), stalled):  # it may stop to read
+                self.connection.send_bytes(pickle.dumps((method, arguments)))
+            facts = self._facts(limit_s, prepare_s, stalled)
+            with self._killed_after(limit_s, stalled):
+                return facts, self.connection.recv_bytes(_CONTENT)
+        except (OSError, EOFError, ValueError, RecursionError) as error:
+            if stalled.is_set():
+                raise StalledError(f"its code has not returned after {limit_s:.3g} s") from None
+            raise self._ended() from error
+
+    def _ended(self) -> JobError | EndedError:
+        """Why there is no answer: what the job may not do, or how its process has ended."""
+        words = list(self._words())
+        for word in words:
+            if not word.startswith(ENDED):
+                return JobError(escaped(word))
+        return EndedError(words[0] if words else "its code ends the process that it runs in")
+
+    def _words(self) -> Iterator[str]:
+        """What trusted code has said about the process."""
+        with suppress(OSError):  # there is no more
+            while content := self.word.recv(_LONGEST_WORD, socket.MSG_DONTWAIT):
+                yield content.decode(errors="replace")
+
+    def _facts(self, limit_s: float, prepare_s: float, stalled: threading.Event) -> Ack:
+        """The facts of the answer; what the process prints meanwhile is read."""
+        deadline = time.monotonic() + (limit_s if self._ready else prepare_s)
+        while True:
+            if not self._comes(deadline):
+                reason = "returned" if self._ready else "become ready (packages, imports, factory)"
+                self.kill()
+                raise StalledError(f"its code has not {reason} after {limit_s if self._ready else prepare_s:.3g} s")
+            with self._killed_after(limit_s, stalled):
+                facts = json.loads(self.connection.recv_bytes(_FACTS))
+            if not isinstance(facts, dict):
+                raise ValueError(facts)  # noqa: TRY004 - as any other answer that is none
+            if "ready" not in facts:
+                return dict(one_line_values(facts))
+            if not self._ready:  # the first time alone: the job's code could say so for ever
+                self._ready, deadline = True, time.monotonic() + limit_s
+
+    def _comes(self, deadline: float) -> bool:
+        """Whether an answer begins before the deadline."""
+        while (left := deadline - time.monotonic()) > 0:
+            printed = () if self.output.over else (self.output.number,)
+            readable = wait([self.connection, *printed], left)
+            if self.output.number in readable:
+                self.output.read()
+            if self.connection in readable:
+                return True
+        return False
+
+    @contextmanager
+    def _killed_after(self, limit_s: float, stalled: threading.Event) -> Iterator[None]:
+        """Kill the process if an answer that has begun does not end in time."""
+
+        def kill() -> None:
+            stalled.set()
+            self.kill()
+
+        timer = threading.Timer(limit_s, kill)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _printed(self) -> Printed:
+        """What the process has printed since the last call."""
+        text = self.output.take()
+        return (self.worker, text) if text else ()
+
+    def kill(self) -> None:
+        """Have its keeper kill the process and all that it has started; a call to it ends then."""
+        with self._keeping, suppress(ProcessLookupError):
+            if self._keeper is not None:
+                signal.pidfd_send_signal(self._keeper, signal.SIGTERM)
+
+    def wait(self, limit_s: float) -> None:
+        """Wait until its keeper has ended, and so all that it has started.
+
+        Raises
+        ------
+        TrainingError
+            If it has not after `limit_s` [s].
+        """
+        try:
+            file = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return
+        try:
+            if not wait([file], limit_s):
+                raise TrainingError(f"a process of a job has not ended after {limit_s:.3g} s")
+        finally:
+            os.close(file)
+
+    def end(self) -> None:
+        """Close the connection: the process is ended, with all that it has started."""
+        with self._keeping:
+            if self._keeper is not None:
+                os.close(self._keeper)
+            self._keeper = None
+        with suppress(OSError):
+            self.connection.close()
+        self.word.close()
+        self.output.close()
+
+
+def _checked(method: str, facts: Ack) -> Ack:
+    try:
+        return checked(method, facts)
+    except ValueError as error:
+        raise JobError(escaped(str(error))) from None
+
+
+def _file_of(pid: int) -> int | None:
+    """An open file that stands for a process, whatever has its number later; None if it has ended."""
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None

@@ -1,0 +1,247 @@
+"""The process of a job: gradients, updates, data and measurements, by the job's own code.
+
+:func:`main` is the process from which these are forked (:class:`.job_processes.ForkServerClient`): it has one thread,
+no tokens, and no code of any job.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from skedge.core.errors import TrainingError
+from skedge.live.confinement.fork_server import ForkServer
+
+from .chunk_data import ChunkData
+from .chunk_format import packed, unpacked
+from .code_archive import installed
+from .code_errors import told, whole
+from .device import CPU, gpus_here
+from .job_process import Ack
+from .loader_batches import seed_all
+from .pip_packages import folder_of, install
+from .program import Program
+from .sgd import Contribution, ParameterServer, Source, accuracies, gradient, source_of
+
+_EXAMPLES = "skedge.live.examples"
+
+_ALONE_S = 10.0
+"""Time without clients after which the process ends [s]."""
+
+
+def saved(content: Any) -> bytes:
+    """Tensors in plain containers as bytes."""
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    return buffer.getvalue()
+
+
+def loaded(content: bytes) -> Any:
+    """The inverse of :func:`saved`."""
+    return torch.load(io.BytesIO(content), weights_only=True)
+
+
+class JobWorker:
+    """Answers the calls to one process; each call returns facts and bytes.
+
+    Parameters
+    ----------
+    on_ready
+        Called when the process has the job's packages, has imported its code and called its factory.
+    """
+
+    def __init__(self, on_ready: Callable[[], None]) -> None:
+        self.ready = on_ready
+        self.program: Program | None = None
+        self.made: ChunkData | None = None
+        self.model: torch.nn.Module | None = None
+        self.server: ParameterServer | None = None
+        self.sources: dict[int, Source] = {}
+
+    def _made(self, program: bytes) -> ChunkData:
+        """The job's data and training, made once, as a process serves one job."""
+        if self.made is None:
+            self.program = pickle.loads(program)  # noqa: S301 - of the controller
+            self.made = ChunkData(self.program)
+            self.ready()
+        return self.made
+
+    def packages(self, requirements: Sequence[str]) -> tuple[Ack, bytes]:
+        """Name of the folder of packages for these requirements."""
+        return {"folder": folder_of(requirements)}, b""
+
+    def install(self, requirements: Sequence[str], folder: str, settings: Mapping[str, str]) -> tuple[Ack, bytes]:
+        """Install packages into a folder, with pip's settings in its environment, and the network."""
+        install(requirements, Path(folder), settings, only_wheels=True)
+        return {}, b""
+
+    def gpus(self) -> tuple[Ack, bytes]:
+        """Number of GPUs that the processes of jobs may use."""
+        return {"gpus": gpus_here()}, b""
+
+    def gradient(
+        self, program: bytes, path: str, chunk: int, step: int, state: bytes, device: str = CPU
+    ) -> tuple[Ack, bytes]:
+        """Gradients of one mini-batch of a chunk.
+
+        Parameters
+        ----------
+        program
+            The job's program (:func:`.job_processes.sent`), the same in all calls.
+        path
+            Where the chunk is stored; read at the first call for this chunk only.
+        chunk, step
+            The chunk, and the number of its mini-batch, counted over all epochs from 0.
+        state
+            Parameters and buffers to compute at, as bytes (:func:`saved`).
+        device
+            As PyTorch names it; the same in all calls, as the model stays there.
+        """
+        chunk_data = self._made(program)
+        if self.model is None:
+            self.model = chunk_data.training.model().to(device)
+        if chunk not in self.sources:
+            data, module = unpacked(path)
+            chunk_data.program.check_same(module)
+            self.sources[chunk] = source_of(chunk_data.training, chunk_data.program, chunk, data)
+        start = time.perf_counter()
+        brought = gradient(
+            self.model, chunk_data.training, chunk_data.program, self.sources[chunk], loaded(state), chunk, step, device
+        )  # fmt: skip
+        facts = {
+            "chunk": chunk,
+            "step": step,
+            "loss": brought.loss,
+            "samples": brought.samples,
+            "seconds": time.perf_counter() - start,
+            "module": chunk_data.module,
+            "device": device,
+        }
+        return facts, saved(vars(brought))
+
+    def load(self, program: bytes, checkpoint: bytes | None) -> tuple[Ack, bytes]:
+        """Become the parameter server, from a checkpoint or from the start."""
+        self.program = pickle.loads(program)  # noqa: S301 - of the controller
+        self.server = ParameterServer(self.program)
+        self.ready()
+        if checkpoint is not None:
+            self.server.restore(checkpoint)
+        return self._state(self.server)
+
+    def apply(self, version: int, contributions: Sequence[bytes]) -> tuple[Ack, bytes]:
+        """Update by the contributions of a round."""
+        server, start = self._server(), time.perf_counter()
+        brought = [Contribution(**loaded(contribution)) for contribution in contributions]
+        server.apply(version, brought)
+        first = brought[0]
+        size = sum(tensor.nbytes for part in (first.gradients, first.buffers) for tensor in part.values())
+        facts, state = self._state(server)
+        return {**facts, "seconds": time.perf_counter() - start, "bytes": size}, state
+
+    def dump(self) -> tuple[Ack, bytes]:
+        """A checkpoint."""
+        server = self._server()
+        return {"version": server.version, "progress": list(server.progress)}, server.dump()
+
+    def losses(self) -> tuple[Ack, bytes]:
+        """(version, mean loss) of every update."""
+        return {"losses": self._server().losses}, b""
+
+    def _server(self) -> ParameterServer:
+        assert self.server is not None  # noqa: S101 - it is loaded first
+        return self.server
+
+    def _state(self, server: ParameterServer) -> tuple[Ack, bytes]:
+        facts = {"version": server.version, "progress": list(server.progress), "module": server.module}
+        return facts, saved(server.state())
+
+    def contents(self, program: bytes, chunks: Sequence[int]) -> tuple[Ack, bytes]:
+        """Chunks in the form in which they are sent, concatenated."""
+        chunk_data = self._made(program)
+        try:
+            packed_chunks = [packed(chunk_data.counted(chunk), chunk_data.module) for chunk in chunks]
+        except (Exception, SystemExit) as error:  # the job's own code: whatever it raises is its reason to fail
+            raise TrainingError(f"its data cannot be made: {told(error)}") from error
+        labels = [(chunk, list(chunk_data.labels[chunk].items())) for chunk in chunks if chunk in chunk_data.labels]
+        return {"sizes": [len(content) for content in packed_chunks], "labels": labels}, b"".join(packed_chunks)
+
+    def accuracies(self, program: bytes, states: Sequence[bytes]) -> tuple[Ack, bytes]:
+        """The metric of each of several states."""
+        chunk_data = self._made(program)
+        try:
+            values = accuracies(chunk_data.program, map(loaded, states))
+        except TrainingError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise TrainingError(told(error)) from error
+        return {"accuracies": values, "metric": chunk_data.training.metric_name}, b""
+
+    def saved(self, program: bytes, checkpoint: bytes) -> tuple[Ack, bytes]:
+        """Losses and state of a checkpoint."""
+        self.load(program, checkpoint)
+        return self.losses()[0], saved(self._server().state())
+
+
+def serve(connection: Connection) -> None:
+    """Answer calls until the connection is closed."""
+    inside = JobWorker(lambda: _send(connection, {"ready": True}))
+    while True:
+        try:
+            method, arguments = pickle.loads(connection.recv_bytes())  # noqa: S301 - of this process's own parent
+        except EOFError:
+            return
+        facts: Ack
+        try:
+            facts, content = getattr(inside, method)(*arguments)
+        except Exception as error:  # whatever the job's code raises is its reason to fail
+            facts, content = _failed(error)
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):  # the job's code may have replaced or closed it
+                stream.flush()
+        _send(connection, facts)
+        connection.send_bytes(content)
+
+
+def _send(connection: Connection, facts: Ack) -> None:
+    connection.send_bytes(json.dumps(facts).encode())
+
+
+def _failed(error: Exception) -> tuple[Ack, bytes]:
+    """The answer to a call in which the job's code has failed: the reason, and the traceback, which is printed."""
+    trace = whole(error)
+    with suppress(Exception):
+        sys.stderr.write(trace)
+    reason = str(error) if isinstance(error, TrainingError) else told(error)
+    return {"failed": reason}, trace.encode("utf-8", "backslashreplace")
+
+
+def _warm() -> None:
+    """Import what a first mini-batch and a first update need, which takes seconds; must not start a thread."""
+    torch.set_num_threads(1)
+    installed(_EXAMPLES)
+    server = ParameterServer(Program(f"{_EXAMPLES}:images", {"samples": 20, "size": 8}, 4, 1, 1))
+    seed_all(0)
+    for parameter in server.model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    server.optimizer.step()  # of SGD; that of Adam asks CUDA for GPUs, which children could then not use
+    loaded(saved(server.state()))
+
+
+def main(number: int) -> None:
+    """Fork a process for each request at the open socket `number`; end when no client is left."""
+    listening = socket.socket(fileno=number)
+    _warm()
+    ForkServer(listening, lambda connection: serve(Connection(connection)), _ALONE_S).run()
+    os.unlink(listening.getsockname())

@@ -1,0 +1,123 @@
+"""What trainers and uploads have reported, by job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from skedge.live.coordinator.report import Report
+from skedge.view.training import block_means
+
+_LOSSES = 200
+"""Most points of a job's losses in ``run.json``."""
+
+
+NEWS = ("stalled", "restarted")
+"""Reports of what has happened to a job's processes, which change nothing."""
+
+
+def _ignored(*_: object) -> None:
+    """Ignores what happens to a job's processes."""
+
+
+class TrainingFacts:
+    """Everything measured about the jobs' training.
+
+    Attributes
+    ----------
+    progress
+        Mini-batches of each chunk as recorded: repeated mini-batches count once.
+    trained
+        Mini-batches of each chunk that the parameters hold.
+    results
+        Accuracy and losses of jobs whose result was measured.
+    modules
+        SHA-256 of the code that trains the job.
+    late_s, recovery_s
+        Delay of the job's teams, and duration of its rounds in which a process was lost [s].
+    devices
+        (server, device) of the job's workers.
+    freed_s
+        Time from each order to suspend until the device of the suspended worker was free [s].
+    stalled
+        By job, the mini-batches that its parameters held when it was last reported as stalled.
+    upload_late_s
+        Most by which an upload took longer than announced [s].
+    labels
+        By job and chunk, how often each label occurs, as far as this controller had the chunks made.
+    job_event
+        Called with (job, word, sentence) for what happens to a job's processes.
+    job_output
+        Called with (job id, worker, text) for what they print, from any thread.
+    """
+
+    def __init__(self) -> None:
+        self.progress: dict[int, list[int]] = {}
+        self.trained: dict[int, tuple[int, ...]] = {}
+        self.results: dict[int, Any] = {}
+        self.modules: dict[int, str] = {}
+        self.late_s: dict[int, float] = {}
+        self.recovery_s: dict[int, float] = {}
+        self.upload_late_s: dict[int, float] = {}
+        self.labels: dict[int, dict[int, dict[int, int]]] = {}
+        self.devices: dict[int, set[tuple[int, str]]] = {}
+        self.freed_s: list[float] = []
+        self.stalled: dict[int, int] = {}
+        self.job_event: Callable[[int, str, str], None] = _ignored
+        self.job_output: Callable[[str, str, str], None] = _ignored
+
+    def note(self, report: Report) -> None:
+        """Note the progress and the delays of a report."""
+        job = report.job
+        if report.what == "stalled":
+            self.stalled[job] = sum(report.progress)
+        if report.what in NEWS:
+            self.job_event(job, report.what, report.reason)
+        if report.progress:
+            self.trained[job] = report.progress
+            self.progress[job] = [max(pair) for pair in zip(self.progress[job], report.progress, strict=True)]
+        if report.module:
+            self.modules[job] = report.module
+        self.devices.setdefault(job, set()).update(report.devices)
+        if report.freed_s is not None:
+            self.freed_s.append(report.freed_s)
+        self.late_s[job] = self.late_s.get(job, 0.0) + report.late_s
+        self.recovery_s[job] = self.recovery_s.get(job, 0.0) + report.recovery_s
+
+    def note_upload(self, job: int, late_s: float) -> None:
+        """Note by how much an upload took longer than announced [s]."""
+        self.upload_late_s[job] = max(late_s, self.upload_late_s.get(job, 0.0))
+
+    def untrained(self, job: int, steps: int) -> str:
+        """What is missing in the parameters of a job reported as fully trained (rule M38); empty if nothing."""
+        progress = self.trained.get(job, (0,))
+        if min(progress) >= steps:
+            return ""
+        chunk = progress.index(min(progress))
+        return f"its parameters hold {progress[chunk]} of {steps} mini-batches of chunk {chunk}: they are not complete"
+
+    def devices_of(self, job: int, servers: Sequence[str]) -> dict[str, list[str]]:
+        """The devices that have trained a job, by server."""
+        by_server: dict[str, list[str]] = {}
+        for server, device in sorted(self.devices.get(job, ())):
+            by_server.setdefault(servers[server], []).append(device)
+        return by_server
+
+    def meta(self, ids: Sequence[str], servers: Sequence[str]) -> dict[str, Any]:
+        """The facts for ``run.json``, by the ids of the jobs and servers."""
+        jobs = sorted(self.late_s.keys() | self.upload_late_s.keys())
+        delays = {ids[job]: self.late_s.get(job, 0.0) + self.upload_late_s.get(job, 0.0) for job in jobs}
+        return {
+            "recovery_s": max(self.recovery_s.values(), default=0.0),
+            "late_s": delays,
+            "code": {ids[job]: module for job, module in sorted(self.modules.items())},
+            "devices": {ids[job]: self.devices_of(job, servers) for job in sorted(self.devices)},
+            "device_free_s": self.freed_s,
+            "trained": {ids[job]: list(progress) for job, progress in sorted(self.trained.items())},
+            "training": {ids[job]: _kept(result) for job, result in sorted(self.results.items()) if result},
+        }
+
+
+def _kept(result: dict[str, Any]) -> dict[str, Any]:
+    """The result of a job for ``run.json``, its losses as means of adjacent updates."""
+    return {**result, "losses": block_means(result["losses"], _LOSSES)}
