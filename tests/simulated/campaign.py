@@ -21,29 +21,29 @@ from types import MappingProxyType
 from typing import Any
 from unittest import mock
 
-from skedge.core.errors import InputError, PolicyError, ScenarioError, SkedgeError, StateError
-from skedge.core.events import Event, Order
+from skedge.core.errors import InputError, StateError
 from skedge.core.model.cluster import Cluster, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
 from skedge.live import host as seam
 from skedge.live.control.journal import SqlJournal
 from skedge.live.control.limits import Limits
-from skedge.live.control.service import Service, open_journal
+from skedge.live.control.service import Service
 from skedge.live.control.submissions import BusyError
-from skedge.live.engine import Engine, Hosting
+from skedge.live.engine import Engine
 from skedge.live.world.ray_world import NoEngine
 
 from . import host
 from .actors import HOME, RAY_KINDS, SimulatedRay
 from .children import SimulatedChild, children_of, simulated_children
-from .databases import SQL_KINDS, add_faults
+from .databases import SQL_KINDS, add_faults, close_databases
 from .disks import Disk, disk
 from .faults import Fault
+from .head import ID, PLAIN, STATE, STORAGE, Head, HeadPlan, head_plan_of
 from .history import History
-from .invariants import FILE, BrokenError, Invariants, watched
+from .invariants import BrokenError, Invariants, watched
 from .network import NETWORK_KINDS
-from .scheduler import DeadlockError, Process, World
+from .scheduler import DeadlockError, World
 
 POLICIES = ("fifo", "srtf", "aonline")
 """One is drawn per seed."""
@@ -56,11 +56,8 @@ SERVERS = (
     Server("cloud", "cloud"),
 )
 
-STATE, JOURNAL = Path("/state"), f"sqlite:///{FILE}"
-"""Folder of the state on the simulated disk, and the database of the journal."""
-
-STORAGE = "storage"
-"""The machine whose disk has the checkpoints."""
+CLIENTS = "clients"
+"""The machine of the clients."""
 
 FAULTS_S, LIMIT_S = 40.0, 400.0
 """Time in which faults happen, and that jobs may take on top of three times their announced time after the last [s]."""
@@ -70,9 +67,6 @@ ANSWER_S = 60.0
 
 SETTLES = 10
 """Seconds within which the books of the controller are those of the journal, once all jobs have left [s]."""
-
-QUICK = 5
-"""Controllers in a row that end before they answer, by no fault, after which the supervisor gives up."""
 
 KINDS: Mapping[str, tuple[float, float]] = MappingProxyType(
     {
@@ -127,6 +121,8 @@ class Plan:
         Numbers of the jobs that are cancelled after a while.
     cordons
         Number of times that a server is cordoned.
+    head
+        What is drawn for the head of the service.
     """
 
     seed: int
@@ -135,6 +131,7 @@ class Plan:
     faults: tuple[Fault, ...]
     cancelled: frozenset[int] = frozenset()
     cordons: int = 0
+    head: HeadPlan = PLAIN
 
 
 def plan_of(seed: int) -> Plan:
@@ -142,8 +139,9 @@ def plan_of(seed: int) -> Plan:
     random = Random(f"{seed} plan")  # noqa: S311 - no secret
     jobs = tuple(_spec(random, number) for number in range(random.randint(2, 8)))
     cancelled = frozenset(number for number in range(len(jobs)) if random.random() < 0.15)
-    faults = tuple(_faults(random, random.choice((2, 5, 10, 20))))
-    return Plan(seed, random.choice(POLICIES), jobs, faults, cancelled, random.choice((0, 0, 1)))
+    faults, head = tuple(_faults(random, random.choice((2, 5, 10, 20)))), head_plan_of(seed)
+    policy, cordons = random.choice(POLICIES), random.choice((0, 0, 1))
+    return Plan(seed, policy, jobs, faults + head.faults, cancelled, cordons, head)
 
 
 def _spec(random: Random, number: int) -> dict[str, Any]:
@@ -220,17 +218,6 @@ class Outcome:
     ended: dict[str, str] = field(default_factory=dict)
 
 
-class WatchedService(Service):
-    """A service whose jobs are looked at when they leave."""
-
-    invariants: Invariants
-
-    def _note(self, event: Event, orders: list[Order]) -> None:
-        super()._note(event, orders)
-        if not self.world.inbox.rebuilding and self.engine.acts:
-            self.invariants.noted(self, event)
-
-
 class Campaign:
     """One run: the world, the service's controllers, its clients and faults.
 
@@ -249,16 +236,14 @@ class Campaign:
         lanes = {number: server.capacity["worker:gpu"] for number, server in enumerate(SERVERS) if server.capacity}
         self.invariants = Invariants(world, self.storage, lanes)
         self.invariants.bad = {one["name"] for one in plan.jobs if "fails_at" in one["train"]["args"]}
-        self.service: WatchedService | None = None
-        self.controller: Process | None = None
+        self.head = Head(world, plan.head, plan.policy, empty_scenario(), LIMITS, self.invariants)
         self.journals: list[SqlJournal] = []
         self.accepted: dict[int, str] = {}
         self.done = 0
         self.calm_s = 0.0
-        self._quick, self._unbroken_s = 0, 0.0
-        self._several = False
+        self._unbroken_s = 0.0
         self._clients = len(plan.jobs) + plan.cordons
-        world.kinds |= {"second": self._second, "child": self._end_child}
+        world.kinds |= {"second": self.head.forsake, "child": self._end_child}
         world.kinds |= {kind: self._strike_storage for kind in KINDS if kind.startswith("storage")}
         add_faults(world)
         for server in SERVERS:
@@ -269,72 +254,12 @@ class Campaign:
     # --- the service
 
     def start(self) -> None:
-        """Start the first controller and the clients."""
-        self._control()
+        """Start the service and the clients."""
+        self.head.start()
         for number, spec in enumerate(self.plan.jobs):
-            self.world.process(f"client {number}", lambda n=number, s=spec: self._client(n, s), HOME)  # type: ignore[misc]
+            self.world.process(f"client {number}", lambda n=number, s=spec: self._client(n, s), CLIENTS)  # type: ignore[misc]
         if self.plan.cordons:
-            self.world.process("operator", self._operator, HOME)
-
-    def _control(self) -> None:
-        """Start a controller, which is replaced when it ends."""
-        process = self.controller = self.world.process("controller", self._serve, HOME)
-        self.service = None
-
-        def replace() -> None:
-            if self.controller is process:
-                self.world.after(self.ray.random.uniform(0.1, 1.0), self._replace_if(process))
-
-        process.on_death.append(replace)
-
-    def _replace_if(self, process: Process) -> Callable[[], None]:
-        def replace() -> None:
-            if self.controller is process:
-                self._control()
-
-        return replace
-
-    def _serve(self) -> None:
-        """What a controller does; see :func:`skedge.live.control.controller.control`."""
-        process = self.world.running().process
-        try:
-            self._served(process)
-        except SkedgeError as error:
-            self.world.note("controller", f"ends: {type(error).__name__}: {error}")
-            wrong = isinstance(error, StateError | PolicyError | ScenarioError)
-            if self.controller is process and wrong and not self._several:
-                self.invariants.broken("I8", f"the service ends: {error}")
-            self._count_quick(process, error)
-        except Exception as error:
-            self.world.note("controller", f"ends: {error!r}")
-            self._count_quick(process, error)
-
-    def _served(self, process: Process) -> None:
-        about = {"id": "simulated", "policy": self.plan.policy}
-        journal = open_journal(JOURNAL, about, own=True)
-        self.journals.append(journal)
-        hosting = Hosting(embedded=True, lasting="simulated", watch=LIMITS.watch())
-        engine = Engine(_cluster(), STATE, f"disk://{STORAGE}/checkpoints", "simulated", hosting=hosting)
-        try:
-            service = WatchedService(empty_scenario(), self.plan.policy, STATE, engine, journal, LIMITS)
-            service.invariants = self.invariants
-            service.foresight.start = service.notifier.start = lambda: None  # type: ignore[method-assign]
-            if self.controller is process:
-                self.service = service
-
-            def ready() -> None:
-                self._quick = 0
-
-            service.world.inbox.waiting.put(ready)
-            service.run()
-        finally:
-            engine.leave()
-
-    def _count_quick(self, process: Process, error: Exception | None = None) -> None:
-        """Give up if controllers end again and again before they answer, and no fault has happened to them."""
-        self._quick += 1
-        if self.controller is process and self._quick >= QUICK:
-            self.invariants.broken("I8", f"{QUICK} controllers in a row have ended: {error!r}")
+            self.world.process("operator", self._operator, CLIENTS)
 
     # --- clients
 
@@ -374,7 +299,7 @@ class Campaign:
             If the question is wrong.
         """
         while True:
-            service, process, answers = self.service, self.controller, list[Any]()
+            service, process, answers = self.head.service, self.head.controller, list[Any]()
             if service is not None and process is not None and process.alive:
                 answered = host.Event()
 
@@ -403,18 +328,10 @@ class Campaign:
 
         def struck(fault: Fault) -> None:
             self.calm_s = max(self.calm_s, self.world.now + max(fault.seconds, 0.0) * (fault.kind != "jump"))
-            self._quick = 0
+            self.head.quick = 0
             strike(fault)
 
         return struck
-
-    def _second(self, fault: Fault) -> None:
-        """Let the controller be frozen and thought dead: another one takes over, and both live afterwards."""
-        process = self.controller
-        if process is not None and process.alive:
-            self._several = True
-            self.world.freeze(process, fault.seconds)
-            self._control()
 
     def _end_child(self, fault: Fault) -> None:
         for victim in self.world.victims(fault):
@@ -432,7 +349,7 @@ class Campaign:
 
     def over(self) -> bool:
         """Whether all clients have been answered, all jobs have left, and a controller is up."""
-        service, process = self.service, self.controller
+        service, process = self.head.service, self.head.controller
         if service is None or process is None or not process.alive or self.world.now < self.calm_s:
             return False
         is_up = not service.world.inbox.rebuilding and service.kernel.arrived >= len(self.plan.jobs)
@@ -443,6 +360,7 @@ class Campaign:
         self.invariants.close()
         for journal in self.journals:
             journal.engine.dispose()
+        close_databases(self.world)
 
     def limit_s(self) -> float:
         """Time by which all must be over [s]."""
@@ -463,7 +381,7 @@ class Campaign:
         self._check_left()
         rebuilt = self._rebuilt()
         for _ in range(SETTLES):  # an input can be in the journal, and not be dealt with yet
-            service = self.service
+            service = self.head.service
             if service is not None and _books(rebuilt) == _books(service):
                 break
             host.sleep(1.0)
@@ -501,7 +419,7 @@ class Campaign:
                 yield f"a process of {child.worker} on {child.process.machine.name}, chunk {child.chunk}"
 
     def _rebuilt(self) -> Service:
-        journal = SqlJournal(JOURNAL, reading=True)
+        journal = SqlJournal(self.plan.head.journal, of=ID, reading=True)
         self.journals.append(journal)
         service = Service(empty_scenario(), self.plan.policy, STATE, NoEngine(len(SERVERS)), journal, LIMITS)
         try:
@@ -577,6 +495,7 @@ def run_plan(plan: Plan, prepare: Sequence[Callable[[], Any]] = ()) -> Outcome:
             with world:
                 campaign = Campaign(world, plan, children)
                 stack.enter_context(watched(campaign.invariants))
+                stack.enter_context(campaign.head.installed())
                 _run(world, campaign)
         except BrokenError as error:
             outcome.broken, outcome.what = error.number, str(error)

@@ -193,7 +193,7 @@ class Invariants:
     def state_of(self, job: str) -> Mapping[str, Any] | None:
         """The newest whole checkpoint of a job in the object store; None if there is none."""
         folder: File | Folder | None = self.storage.root
-        for part in ("checkpoints", job):
+        for part in ("service", job):
             folder = folder.entries.get(part) if isinstance(folder, Folder) else None
         if not isinstance(folder, Folder):
             return None

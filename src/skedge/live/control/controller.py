@@ -6,13 +6,11 @@ needs, and waits, as a standby, for a line on its standard input.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +29,7 @@ from skedge.live.stale import found_in
 from skedge.prepare import prepare_for_service
 from skedge.scenario.file import load_cluster_file
 
+from .address import Address
 from .api import V1, make_api
 from .daemon import GO, WRONG
 from .journal import AwayError, SqlJournal
@@ -38,7 +37,7 @@ from .journal_chain import DamagedError
 from .journal_version import VersionError
 from .local_socket import listen_at
 from .service import JOURNAL, Service, open_journal
-from .settings import ADDRESS, CLUSTER, SOCKET, STARTING, TOKEN, Settings, read_settings
+from .settings import CLUSTER, SOCKET, STARTING, TOKEN, Settings, read_settings
 from .snapshot import SNAPSHOT, Snapshots
 from .state_watch import StateWatch
 from .tracking import tracking
@@ -109,25 +108,25 @@ def control(state: Path) -> int:
 
 def _journal(settings: Settings, state: Path, about: dict[str, Any], say: Callable[[str], None]) -> SqlJournal:
     """The service's journal; waits for a database that is away."""
-    deadline = time.monotonic() + _DATABASE_S
+    deadline = machine.monotonic() + _DATABASE_S
     while True:
         try:
             return open_journal(settings.journal or f"sqlite:///{state / JOURNAL}", about, own=settings.journal is None)
         except AwayError as error:
-            if time.monotonic() > deadline:
+            if machine.monotonic() > deadline:
                 raise
             say(f"the database is away: {error}")
-            time.sleep(1.0)
+            machine.sleep(1.0)
 
 
 def _embedded_address(state: Path) -> str:
     """Address of the service's embedded Ray cluster; waits until its host has started it."""
-    deadline = time.monotonic() + _CLUSTER_S
-    while time.monotonic() < deadline:
+    deadline = machine.monotonic() + _CLUSTER_S
+    while machine.monotonic() < deadline:
         found = found_in(state)
         if found is not None and found.address and machine.runs(found.host):
             return found.address
-        time.sleep(0.05)
+        machine.sleep(0.05)
     raise SkedgeError(f"Ray has not started within {_CLUSTER_S:g} s")
 
 
@@ -165,17 +164,14 @@ def _serve(
         server.thread.start()
     scheme = "http" if settings.tls_cert is None else "https"
     url = f"{scheme}://{settings.host}:{port}{V1}"
-    address = {"url": url, "token": token, "pid": os.getpid(), "certificate": settings.tls_cert, "socket": SOCKET}
-    ready = threading.Event()
-
-    def tell(*, is_ready: bool) -> None:
-        write_aside(state / ADDRESS, json.dumps({**address, "ready": is_ready}) + "\n")
+    about = {"url": url, "token": token, "pid": os.getpid(), "certificate": settings.tls_cert, "socket": SOCKET}
+    address, ready = Address(state, about), threading.Event()
 
     def begin() -> None:
         ready.set()
-        tell(is_ready=True)
+        address.tell(is_ready=True)
 
-    tell(is_ready=False)
+    address.tell(is_ready=False)
     service.world.inbox.waiting.put(begin)  # which is read when the journal has been taken in again
     threading.Thread(target=_tell_progress, args=(service.journal, ready, say), name="progress", daemon=True).start()
     try:
@@ -183,8 +179,8 @@ def _serve(
             service.run()
     finally:
         ready.set()
-        for name in (ADDRESS, SOCKET):
-            remove(state / name)
+        address.remove()
+        remove(state / SOCKET)
         for server in servers:
             server.end()
 
@@ -213,6 +209,11 @@ def main(state: Path) -> int:
     _warm(state)
     if sys.stdin.buffer.readline() != GO:
         return 0  # the supervisor has ended: no controller is needed
+    return controlled(state)
+
+
+def controlled(state: Path) -> int:
+    """Run the controller; returns the exit status, which tells the supervisor whether to start another one."""
     try:
         return control(state)
     except SkedgeError as error:

@@ -50,6 +50,9 @@ _PAUSE_S = 1.0
 _BEGINS = "Resumed"
 """The input with which a controller begins."""
 
+_ANOTHER = "another controller writes this run's journal; this one ends"
+"""The error of a controller that has been replaced."""
+
 
 class NoRunError(InputError):
     """A database has no run to continue; `others`: it has other runs."""
@@ -345,8 +348,19 @@ class SqlJournal(StoredEntries):
         return True
 
     def _insert(self, entry: Entry) -> None:
+        """Insert an entry behind the one before it.
+
+        Raises
+        ------
+        StateError
+            If another controller has written that number and has archived it since: no key refuses it any more.
+        """
         with self.transaction() as at:
             at.execute(ENTRIES.insert(), {"run": self.run, **entry._asdict()})
+            before = (ENTRIES.c.run == self.run) & (ENTRIES.c.number == entry.number - 1)
+            # a journal's last entry is never archived
+            if entry.number and at.execute(sql.select(ENTRIES.c.number).where(before)).first() is None:
+                raise StateError(_ANOTHER)
 
     def _is_gone(self) -> bool:
         """Whether the journal's file is gone; `blocked` then says so."""
@@ -405,7 +419,7 @@ class SqlJournal(StoredEntries):
 def _overtaken(number: int, present: list[Entry]) -> SkedgeError:
     """The error of a controller that cannot write entry `number`, as another one has."""
     if any(entry.kind == INPUT and entry.value()["is"] == _BEGINS for entry in present):
-        return StateError("another controller writes this run's journal; this one ends")
+        return StateError(_ANOTHER)
     return LateEntryError(f"entry {number} of the journal was committed late, by the controller before; this one ends")
 
 
@@ -453,7 +467,9 @@ def _new(at: sql.Connection, about: dict[str, Any]) -> tuple[int, dict[str, Any]
 
 def _newest(at: sql.Connection, of: str | None) -> tuple[int, dict[str, Any]]:
     runs = [(int(run), dict(about)) for run, about in at.execute(sql.select(RUNS).order_by(RUNS.c.id.desc()))]
-    for number, about in runs:
-        if of is None or about.get("id") == of:
-            return number, about
-    raise NoRunError(others=bool(runs))
+    of_state = [(number, about) for number, about in runs if of is None or about.get("id") == of]
+    if not of_state:
+        raise NoRunError(others=bool(runs))
+    # a state has one run; a second one without entries was begun by a controller whose commit came late
+    begun = [] if of is None else [one for one in of_state if at.execute(last_of(one[0])).first() is not None]
+    return (begun or of_state)[0]
