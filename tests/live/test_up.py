@@ -13,7 +13,7 @@ from played import LIMITS, Played, Up, journal_in
 
 from skedge.cli import service as command
 from skedge.core.errors import SkedgeError, StateError
-from skedge.live.control import controller
+from skedge.live.control import address, controller
 from skedge.live.control.journal import AwayError, SqlJournal
 from skedge.live.control.journal_chain import DECISION
 from skedge.live.control.journal_tables import ENTRIES
@@ -68,14 +68,14 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def said(state: Path, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """What the controller says of being ready, in order."""
-    heard, write = list[bool](), controller.write_aside
+    heard, write = list[bool](), address.write_aside
 
     def heeded(path: Path, content: Any) -> None:
         if path.name == ADDRESS:
             heard.append(json.loads(content)["ready"])
         write(path, content)
 
-    monkeypatch.setattr(controller, "write_aside", heeded)
+    monkeypatch.setattr(address, "write_aside", heeded)
     return heard
 
 

@@ -29,6 +29,7 @@ from skedge.live import host as seam
 from skedge.live.control.journal import SqlJournal
 from skedge.live.control.limits import Limits
 from skedge.live.control.service import Service
+from skedge.live.control.snapshot import SNAPSHOT
 from skedge.live.control.submissions import BusyError
 from skedge.live.engine import Engine
 from skedge.live.world.ray_world import NoEngine
@@ -37,7 +38,7 @@ from . import host
 from .actors import HOME, RAY_KINDS, SimulatedRay
 from .children import SimulatedChild, children_of, simulated_children
 from .databases import SQL_KINDS, add_faults, close_databases
-from .disks import Disk, disk
+from .disks import Disk, Folder, disk
 from .faults import Fault
 from .head import ID, PLAIN, STATE, STORAGE, Head, HeadPlan, head_plan_of
 from .history import History
@@ -65,6 +66,12 @@ FAULTS_S, LIMIT_S = 40.0, 400.0
 ANSWER_S = 60.0
 """Time within which a controller answers once faults have stopped [s]."""
 
+SWEPT_S = 200.0
+"""Time within which servers have nothing of jobs any more, once all have left and faults have stopped [s]."""
+
+EMPTY = Folder()
+"""The content of a folder that is missing."""
+
 SETTLES = 10
 """Seconds within which the books of the controller are those of the journal, once all jobs have left [s]."""
 
@@ -73,7 +80,7 @@ KINDS: Mapping[str, tuple[float, float]] = MappingProxyType(
         "kill": (0.0, 0.0), "freeze": (0.1, 30.0), "jump": (-86_400.0, 86_400.0), **NETWORK_KINDS, **RAY_KINDS,
         "power": (0.0, 0.0), "full": (0.5, 20.0), "slow": (1.0, 20.0), **SQL_KINDS,
         "child": (0.0, 0.0), "second": (0.0, 20.0),
-        "storage full": (0.5, 8.0), "storage broken": (0.1, 3.0), "storage slow": (1.0, 10.0),
+        "storage full": (0.5, 8.0), "storage broken": (0.1, 60.0), "storage slow": (1.0, 10.0),
     }
 )  # fmt: skip
 """Kinds of fault, each with the range of its seconds. Besides those of the scheduler, the network, Ray, disks and
@@ -99,9 +106,6 @@ NEAR: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """Beginnings of the operations beside which a fault may change most, by that of the victim's name."""
-
-APART_S = 10.0
-"""Least time between two periods in which the storage is broken [s]."""
 
 MOST_CHILDREN = 2
 """Most faults of jobs' processes in a run: a job whose processes end four times is FAILED as it must be."""
@@ -241,7 +245,6 @@ class Campaign:
         self.accepted: dict[int, str] = {}
         self.done = 0
         self.calm_s = 0.0
-        self._unbroken_s = 0.0
         self._clients = len(plan.jobs) + plan.cordons
         world.kinds |= {"second": self.head.forsake, "child": self._end_child}
         world.kinds |= {kind: self._strike_storage for kind in KINDS if kind.startswith("storage")}
@@ -339,10 +342,6 @@ class Campaign:
                 child.kill()
 
     def _strike_storage(self, fault: Fault) -> None:
-        if fault.kind == "storage broken":  # a job is FAILED if its checkpoint cannot be written for 5 s
-            if self.world.now < self._unbroken_s:
-                return
-            self._unbroken_s = self.world.now + fault.seconds + APART_S
         self.storage.suffer(fault.kind.removeprefix("storage "), fault.seconds)
 
     # --- the end
@@ -389,6 +388,8 @@ class Campaign:
         else:
             live = None if service is None else _books(service)
             self.invariants.broken("I4", f"a replay has the books {_books(rebuilt)}, not {live}")
+        if (late := _books(self._rebuilt(STATE / SNAPSHOT))) != _books(rebuilt):
+            self.invariants.broken("I4", f"a replay from the snapshot has the books {late}, not {_books(rebuilt)}")
         run = rebuilt.record()
         for job in run.meta["trained"]:
             state = self.invariants.state_of(job)
@@ -399,30 +400,33 @@ class Campaign:
             self.invariants.broken("I10", "; ".join(map(str, violations)))
 
     def _check_left(self) -> None:
-        """I8: no process of a job that has left remains.
-
-        Chunks may: an agent that is away when a job leaves is not told again. So may processes if the message is lost,
-        as in a cut (seed 173).
-        """
-        if any(fault.kind == "cut" for fault in self.plan.faults):
-            return
-        for _ in range(SETTLES):
-            left = list(self._processes_left())
-            if not left:
-                return
+        """I8: no process and no chunk of a job that has left remains on a server."""
+        end_s = max(self.world.now, self.calm_s) + SWEPT_S
+        while left := list(self._left()):
+            if self.world.now > end_s:
+                self.invariants.broken("I8", f"all jobs have left, and there are still {left}")
             host.sleep(1.0)
-        self.invariants.broken("I8", f"all jobs have left, and there are still {left}")
 
-    def _processes_left(self) -> Iterator[str]:
+    def _left(self) -> Iterator[str]:
+        """What servers have of jobs."""
         for child in self.children:
-            if child.up and child.process.alive and child.process.name.startswith("agent"):
-                yield f"a process of {child.worker} on {child.process.machine.name}, chunk {child.chunk}"
+            if child.up and child.process.alive and child.process.name.startswith(("agent", "ps")):
+                yield f"a process of {child.worker} in {child.process.name}, chunk {child.chunk}"
+        for server in SERVERS:
+            folder: Any = disk(server.id).root
+            for name in (*STATE.parts[1:], "servers", server.id):
+                folder = folder.entries.get(name, EMPTY)
+            yield from (f"data of {job} on {server.id}" for job in folder.entries)
 
-    def _rebuilt(self) -> Service:
-        journal = SqlJournal(self.plan.head.journal, of=ID, reading=True)
-        self.journals.append(journal)
-        service = Service(empty_scenario(), self.plan.policy, STATE, NoEngine(len(SERVERS)), journal, LIMITS)
+    def _rebuilt(self, snapshot: Path | None = None) -> Service:
+        """A replay of the whole journal, or of what follows a snapshot."""
         try:
+            while self.world.now < self.calm_s:  # the disk fails, or is slow
+                host.sleep(1.0)
+            journal = SqlJournal(self.plan.head.journal, of=ID, reading=True)
+            self.journals.append(journal)
+            engine = NoEngine(len(SERVERS))
+            service = Service(empty_scenario(), self.plan.policy, STATE, engine, journal, LIMITS, snapshot)
             service.run()
         except StateError as error:
             self.invariants.broken("I4", str(error))

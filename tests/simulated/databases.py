@@ -139,7 +139,9 @@ class Database:
     def send(self, statements: list[str]) -> None:
         """Have a commit take effect after a while, whatever becomes of its process."""
         sent = [statement for statement in statements if statement.startswith(("INSERT", "DELETE", "UPDATE"))]
-        self.world.after(self._random.uniform(0.0, LATE_S), lambda: self._land(sent))
+        # who adds a run locks the table: all others wait until it is there
+        locks = any(statement.startswith("INSERT INTO runs") for statement in sent)
+        self.world.after(0.0 if locks else self._random.uniform(0.0, LATE_S), lambda: self._land(sent))
 
     def _land(self, statements: list[str]) -> None:
         """Execute the statements of a commit that was on its way, unless they cannot be any more."""

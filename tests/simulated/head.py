@@ -304,8 +304,10 @@ class Head:
     def _ended(self, process: Process, error: Exception) -> None:
         """Note a controller that ends; that may not happen again and again before one answers, without a fault."""
         self.world.note("controller", f"ends: {type(error).__name__}: {error}")
+        if self.controller is not process:
+            return
         self.quick += 1
-        if self.controller is process and self.quick >= QUICK:
+        if self.quick >= QUICK:
             self.invariants.broken("I8", f"{QUICK} controllers in a row have ended: {error!r}")
 
     # --- faults

@@ -102,7 +102,10 @@ class Invariants:
         """Read the entries that have been written since; a commit can take effect without an answer."""
         if self._connection is None:
             self._connection = sqlite3.connect(FILE)
-        rows = self._connection.execute(_READ, (self.entries,)).fetchall()
+        rows = self._connection.execute(_READ, (max(self.entries - 1, 0),)).fetchall()
+        if self.entries and not rows:
+            self.broken("I1", f"entry {self.entries - 1} of the journal was written, and is lost")
+        rows = rows[1:] if self.entries else rows
         for row in rows:
             self._written(Entry(*row))
 

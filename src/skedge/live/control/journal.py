@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import fields, is_dataclass
 from functools import cached_property
 from itertools import chain
@@ -32,7 +32,7 @@ from skedge.live import host
 from .journal_archive import JournalArchive
 from .journal_chain import ASIDE, DECISION, INPUT, MISSING, DamagedError, Entry, checked, start_of
 from .journal_place import Place, Tip, last_written
-from .journal_tables import ENTRIES, RUNS, connected, hindered, is_damaged, last_of, of_run, oldest_of, shown
+from .journal_tables import ENTRIES, RUNS, connected, hindered, is_damaged, last_of, lock_runs, of_run, oldest_of, shown
 from .journal_version import VersionError, check_version, create_tables
 
 ARCHIVE = ".archive"
@@ -348,7 +348,7 @@ class SqlJournal(StoredEntries):
         return True
 
     def _insert(self, entry: Entry) -> None:
-        """Insert an entry behind the one before it.
+        """Insert an entry behind all others.
 
         Raises
         ------
@@ -357,9 +357,8 @@ class SqlJournal(StoredEntries):
         """
         with self.transaction() as at:
             at.execute(ENTRIES.insert(), {"run": self.run, **entry._asdict()})
-            before = (ENTRIES.c.run == self.run) & (ENTRIES.c.number == entry.number - 1)
-            # a journal's last entry is never archived
-            if entry.number and at.execute(sql.select(ENTRIES.c.number).where(before)).first() is None:
+            last = sql.select(sql.func.max(ENTRIES.c.number)).where(ENTRIES.c.run == self.run)
+            if at.execute(last).scalar_one() > entry.number:
                 raise StateError(_ANOTHER)
 
     def _is_gone(self) -> bool:
@@ -412,8 +411,6 @@ class SqlJournal(StoredEntries):
     def close(self) -> None:
         """Close the connections to the database."""
         self.engine.dispose()
-        if self.place is not None:
-            self.place.close()
 
 
 def _overtaken(number: int, present: list[Entry]) -> SkedgeError:
@@ -461,15 +458,18 @@ def _plain(value: Any) -> Any:
 
 
 def _new(at: sql.Connection, about: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """A new run; if another controller has begun that of the same state meanwhile, this one."""
+    if "id" in about:
+        lock_runs(at)
+        with suppress(NoRunError):
+            return _newest(at, about["id"])
     made = at.execute(RUNS.insert().returning(RUNS.c.id), {"about": about})
     return int(made.scalar_one()), about
 
 
 def _newest(at: sql.Connection, of: str | None) -> tuple[int, dict[str, Any]]:
     runs = [(int(run), dict(about)) for run, about in at.execute(sql.select(RUNS).order_by(RUNS.c.id.desc()))]
-    of_state = [(number, about) for number, about in runs if of is None or about.get("id") == of]
-    if not of_state:
-        raise NoRunError(others=bool(runs))
-    # a state has one run; a second one without entries was begun by a controller whose commit came late
-    begun = [] if of is None else [one for one in of_state if at.execute(last_of(one[0])).first() is not None]
-    return (begun or of_state)[0]
+    for number, about in runs:
+        if of is None or about.get("id") == of:
+            return number, about
+    raise NoRunError(others=bool(runs))

@@ -39,7 +39,6 @@ class Place:
 
     def __init__(self, file: Path) -> None:
         self.file, self._identity = file, _identity(file)
-        self._open: io.RawIOBase | None = None
 
     def gone(self) -> str:
         """Why what is written now would be lost: the file was deleted, moved or replaced; empty if it is there."""
@@ -50,17 +49,8 @@ class Place:
     def note(self, tip: Tip) -> None:
         """Note the entry that was written last."""
         line = f"{tip.run:010} {tip.number:020} {tip.checksum:010}"
-        with suppress(OSError):  # the journal has the entry; a note that lags only notices less
-            if self._open is None:
-                self._open = _opened(tip_of(self.file))
-            self._open.seek(0)
-            self._open.write(f"{line} {zlib.crc32(line.encode()):010}\n".encode())
-
-    def close(self) -> None:
-        """Close the file of the last entry."""
-        if self._open is not None:
-            self._open.close()
-            self._open = None
+        with suppress(OSError), _opened(tip_of(self.file)) as at:  # a note that lags only notices less
+            at.write(f"{line} {zlib.crc32(line.encode()):010}\n".encode())
 
 
 def tip_of(file: Path) -> Path:

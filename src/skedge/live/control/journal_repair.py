@@ -245,8 +245,7 @@ def _cut(state: Path, journal: SqlJournal, entries: list[Entry], cut: int) -> Pa
         with suppress(FileNotFoundError):
             path.rename(aside / path.name)
     put_in_place(fresh, state / JOURNAL)
-    with closing(Place(state / JOURNAL)) as place:
-        place.note(Tip(journal.run, entries[-1].number, entries[-1].checksum))
+    Place(state / JOURNAL).note(Tip(journal.run, entries[-1].number, entries[-1].checksum))
     return aside
 
 

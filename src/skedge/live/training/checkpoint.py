@@ -57,6 +57,10 @@ class DiskFullError(UnwrittenError):
     """A checkpoint cannot be written while there is no space."""
 
 
+class UnreadError(Exception):
+    """The checkpoints of a job cannot be read now."""
+
+
 class OutlivedError(UnwrittenError):
     """A checkpoint is older than one that is there: another process has loaded the job since."""
 

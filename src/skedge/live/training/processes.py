@@ -69,6 +69,15 @@ class PSPlaces:
         return host.start_actor(PSActor, self.url, self.watch, replace(self.confinement, group=name), on=on)
 
 
+@dataclass(frozen=True, eq=False)
+class _Unload:
+    """A call to unload a parameter server's process, and the reference to its answer."""
+
+    actor: Any
+    life: Life
+    ref: Any
+
+
 class Processes:
     """Agents and maker, and the parameter servers' processes, which are lent to jobs.
 
@@ -88,6 +97,7 @@ class Processes:
         self.idle = {server: [places.start(server, n) for n in range(warm)] for server, warm in enumerate(places.warm)}
         self._numbers = {server: count(warm) for server, warm in enumerate(places.warm)}
         self._loads = count(1)
+        self._unloads = list[_Unload]()
 
     def life(self, controllers: int) -> Life:
         """A new life of a job, later than all before it; `controllers`: how many the run had before this one."""
@@ -103,12 +113,14 @@ class Processes:
             if server in self.places.slotted:
                 self.returned.wait_for(lambda: bool(self.idle[server]), timeout=_PATIENCE_S)
             if self.idle[server]:
-                return self.idle[server].pop()
+                actor = self.idle[server].pop()
+                self._unloads = [unload for unload in self._unloads if unload.actor is not actor]
+                return actor
             return self.places.start(server, next(self._numbers[server]))
 
     def release(self, server: int, actor: Any, life: Life) -> None:
         """Return the process of a parameter server, loaded in `life`; it stays warm for the next job."""
-        host.call(actor, "unload", life)
+        self._unload(actor, life)
         with self.returned:
             self.idle[server].append(actor)
             self.returned.notify_all()
@@ -116,4 +128,25 @@ class Processes:
     def clear(self, controllers: int) -> None:
         """Release what parameter servers still hold for jobs of a coach that was lost, of an earlier controller."""
         for actor in (actor for idle in self.idle.values() for actor in idle):
-            host.call(actor, "unload", Life(controllers))
+            self._unload(actor, Life(controllers))
+
+    def tidy(self) -> None:
+        """Unload processes anew whose answer was lost: they hold a job that has left, or was moved."""
+        with self.returned:
+            unloads = list(self._unloads)
+        for unload in unloads:
+            if not host.ready([unload.ref], 0)[0]:
+                continue
+            with self.returned:
+                if unload not in self._unloads:  # it serves the next job already
+                    continue
+                self._unloads.remove(unload)
+            try:
+                host.answer(unload.ref)
+            except host.CallError:
+                self._unload(unload.actor, unload.life)
+
+    def _unload(self, actor: Any, life: Life) -> None:
+        unload = _Unload(actor, life, host.call(actor, "unload", life))
+        with self.returned:
+            self._unloads.append(unload)

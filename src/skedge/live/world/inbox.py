@@ -137,8 +137,11 @@ class Inbox:
         if not isinstance(given, Report) or not given.since:
             return max(self.clock, at), given
         made = self.elapsed() - int((host.monotonic() - given.since) * SECOND)
-        # one that was made while no controller was there has the time at which it was true
-        now = max(self.clock, min(at, made) if given.since < self.joined else at)
+        now = max(self.clock, at)
+        if given.since < self.joined:
+            # one that was made while no controller was there has the time at which it was true, but comes after what
+            # was decided without it: a job that was given workers at an instant cannot have failed at the same one
+            now = max(self.clock + 1, min(at, made))
         return now, given.taken(given.since + max(now - made, 0) / SECOND)
 
     def _wait(self) -> Input:

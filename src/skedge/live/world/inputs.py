@@ -42,7 +42,8 @@ class Report:
         are ahead; ``released``: they may continue; ``failed``: the job cannot be trained; ``measured``: its rounds take
         `round_s`; ``result``: all chunks are trained, with this `result`; ``unmeasured``: the result could not be
         measured; ``stalled``: no mini-batch has come for long, and its process is started again; ``restarted``: a
-        process has ended, and is started again: `reason` is a sentence.
+        process has ended, and is started again: `reason` is a sentence; ``storage_away``: checkpoints cannot be written
+        or read, which the job waits for; ``storage_back``: they can.
     team
         Team number given by the world: that of its first chunk on a lane, above all chunks for a gang.
     progress

@@ -78,6 +78,9 @@ class NoEngine:
     def forget(self, job: str) -> None:
         """Does nothing: no agent keeps anything of a job."""
 
+    def sweep(self, has_left: Callable[[str], bool]) -> None:
+        """Does nothing: no agent keeps anything of a job."""
+
     def drop(self, server: int, job: str, chunks: tuple[int, ...]) -> None:
         """Does nothing: no agent keeps chunks."""
 
@@ -276,6 +279,11 @@ class RayWorld:
             self.trainers.unmeasured.add(job)
         self.trainers.retire(job)
         self.engine.forget(self.scenario.jobs.ids[job])
+
+    def has_left(self, name: str) -> bool:
+        """Whether a job of which a server has something has left; any thread may ask."""
+        number = self.scenario.jobs.index.get(name)
+        return not self.inbox.rebuilding and number is not None and number not in self.in_system
 
     def _server_changed(self, server: int, what: str) -> None:
         """Callback of the engine, once per change; changes during a rebuild are processed after it."""
