@@ -23,6 +23,10 @@ _PATIENCE_S = 2.0
 """How long a job waits for the process of a parameter server that the last job of the slot is still saving [s]."""
 
 
+_SWEEP_S = 60.0
+"""Interval at which processes that serve no job are unloaded again [s]."""
+
+
 @dataclass(frozen=True)
 class Lasting:
     """Names of actors, by which the next controller finds them; without a prefix they end with this process."""
@@ -97,7 +101,7 @@ class Processes:
         self.idle = {server: [places.start(server, n) for n in range(warm)] for server, warm in enumerate(places.warm)}
         self._numbers = {server: count(warm) for server, warm in enumerate(places.warm)}
         self._loads = count(1)
-        self._unloads = list[_Unload]()
+        self._unloads, self._swept = list[_Unload](), host.monotonic()
 
     def life(self, controllers: int) -> Life:
         """A new life of a job, later than all before it; `controllers`: how many the run had before this one."""
@@ -130,9 +134,13 @@ class Processes:
         for actor in (actor for idle in self.idle.values() for actor in idle):
             self._unload(actor, Life(controllers))
 
-    def tidy(self) -> None:
-        """Unload processes anew whose answer was lost: they hold a job that has left, or was moved."""
+    def tidy(self, controllers: int) -> None:
+        """Unload processes anew that serve no job: an answer was lost, or a coach that is gone has loaded one late."""
         with self.returned:
+            if host.monotonic() - self._swept > _SWEEP_S:
+                self._swept, life = host.monotonic(), self.life(controllers)
+                for actor in (actor for idle in self.idle.values() for actor in idle):
+                    self._unload(actor, life)
             unloads = list(self._unloads)
         for unload in unloads:
             if not host.ready([unload.ref], 0)[0]:
@@ -149,4 +157,4 @@ class Processes:
     def _unload(self, actor: Any, life: Life) -> None:
         unload = _Unload(actor, life, host.call(actor, "unload", life))
         with self.returned:
-            self._unloads.append(unload)
+            self._unloads = [*(other for other in self._unloads if other.actor is not actor), unload]
