@@ -18,7 +18,8 @@ from skedge.live.training.ps_process import PSProcess
 from skedge.live.world.coach_link import CoachLink
 from skedge.live.world.ray_world import RayWorld
 
-from .campaign import Plan, plan_of, run_plan
+from .campaign import run_plan
+from .plans import Plan, plan_of
 
 
 @dataclass(frozen=True)
