@@ -168,6 +168,8 @@ class SqlJournal(StoredEntries):
         True: nothing is written, as another controller may be writing.
     complete
         False: a journal that is damaged at its end is opened, too, to be looked at.
+    only
+        With `about`: another process may begin the same run; of several with the id in `about` the first counts.
 
     Attributes
     ----------
@@ -216,6 +218,7 @@ class SqlJournal(StoredEntries):
         of: str | None = None,
         reading: bool = False,
         complete: bool = True,
+        only: bool = False,
     ) -> None:
         self.url, self.reading, self._known = url, reading, dict[int, int]()
         self.blocked = self.unsound = self.damage = ""
@@ -229,7 +232,8 @@ class SqlJournal(StoredEntries):
             with self.transaction() as at:
                 (check_version if reading else create_tables)(at)
             with self.transaction() as at:
-                self.run, self.about = _new(at, about) if about is not None else _newest(at, of)
+                begin = _only if only else _new
+                self.run, self.about = begin(at, about) if about is not None else _newest(at, of)
         except (sql.exc.SQLAlchemyError, VersionError, ValueError, TypeError) as error:
             raise _unopened(url, error) from error
         self.archive = JournalArchive(Path(file).with_suffix(ARCHIVE), self.run) if file else None
@@ -449,6 +453,19 @@ def _plain(value: Any) -> Any:
 def _new(at: sql.Connection, about: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     made = at.execute(RUNS.insert().returning(RUNS.c.id), {"about": about})
     return int(made.scalar_one()), about
+
+
+def _only(at: sql.Connection, about: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """A new run, or the one with its id that another process has begun meanwhile."""
+    if at.dialect.name == "postgresql":
+        at.execute(sql.text("LOCK TABLE runs IN SHARE ROW EXCLUSIVE MODE"))
+    number, _ = _new(at, about)  # in SQLite this takes the lock for writing, so that nothing comes in between
+    earlier = sql.select(RUNS).where(RUNS.c.id < number).order_by(RUNS.c.id)
+    for run, present in at.execute(earlier).all():
+        if present.get("id") == about["id"]:
+            at.execute(RUNS.delete().where(RUNS.c.id == number))
+            return int(run), dict(present)
+    return number, about
 
 
 def _newest(at: sql.Connection, of: str | None) -> tuple[int, dict[str, Any]]:

@@ -426,7 +426,8 @@ def open_journal(url: str, about: dict[str, Any], *, own: bool = False) -> SqlJo
             raise StateError(
                 f"the journal has a run, and not that of this state, {about['id']}: it is damaged"
             ) from error
-        return SqlJournal(url, {**about, "began": host.time()})
+        # a controller that was frozen since it has looked finds the run of the one that has taken its place
+        kept = SqlJournal(url, {**about, "began": host.time()}, only=True)
     for key, value in about.items():
         if kept.about.get(key) != value:
             was, wanted = json.dumps(kept.about.get(key)), json.dumps(value)
