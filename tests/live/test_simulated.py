@@ -13,8 +13,8 @@ import pytest
 from builders.paths import ROOT
 from simulated.__main__ import main, shrunk
 from simulated.campaign import Outcome, run_plan
-from simulated.planted import PLANTED, Planted
 from simulated.plans import plan_of
+from simulated.planted import PLANTED, Planted
 
 SEEDS, BLOCK = 200, 25
 """Seeds with which the invariants must hold, and how many a test runs."""
