@@ -24,6 +24,7 @@ from skedge.core.policy import Policy, View
 from skedge.explanation.explain import explain
 from skedge.policies.dorm import policy as dorm_module
 from skedge.policies.dorm.applications import Partition, fair_shares, shares
+from skedge.policies.dorm.partition import partition
 from skedge.policies.dorm.policy import Dorm
 from skedge.policies.drf.policy import Drf
 from skedge.policies.fifo.policy import Fifo
@@ -320,7 +321,6 @@ def test_dorm_that_stops_at_the_horizon_decides_as_before_until_then_and_solves_
     scenario = replace(scenario, physics=replace(scenario.physics, horizon=8 * SLOT))
     horizon = 8 * SLOT
     solved = list[bool]()
-    partition = dorm_module.partition
 
     def counted(*arguments: Any, **options: Any) -> Partition | None:
         solved.append(True)
