@@ -81,6 +81,17 @@ def test_a_site_lost_and_back_within_a_slot_is_out_of_service_for_the_next() -> 
     assert told[2:] == [((0, "server_lost"),), (), ((0, ""),), ()], "never back while it is lost"
 
 
+def test_a_controller_at_sites_sleeps_until_the_slot_ends_when_a_job_has_arrived_within_it() -> None:
+    """Else it journals that time has passed, again and again, until the slot is over."""
+    cluster = Cluster([Server("m0", capacity={"gpu": 4.0})], np.array([[0.0]]))
+    job = Job("a", 0.25, 1, 2, 6, 0.1, worker_needs={"gpu": 1.0}, ps_needs={"gpu": 1.0}, data={"m0": 2}, latency=Linear(1.0))
+    table, listed = job_table([job])
+    scenario = Scenario(cluster, Jobs(table, cluster, listed), Physics(slot=SECOND, slotted=True))
+    world = SiteWorld(scenario, {"a": Program("m:f", {}, 2, 1, 6)}, NoEngine(1))
+    world.sites.end, world.real_now = SECOND, lambda: SECOND // 2  # type: ignore[method-assign]
+    assert world.patience() == 0.5
+
+
 def test_a_job_submitted_at_sites_is_read_from_the_journal_as_it_was_given(tmp_path: Path) -> None:
     """Its latency cost has fields that go with its kind alone: what is left out must stay so."""
     cluster = Cluster([Server(f"m{i}", capacity={"gpu": 4.0}) for i in range(2)], np.array([[0.0, 1.0], [1.0, 0.0]]))
