@@ -27,7 +27,7 @@ from skedge.live.journal.journal import SqlJournal, encode
 from skedge.live.worker.framing import unframed
 from skedge.live.worker.ps_actor import PSActor
 from skedge.live.world.inbox import Inbox
-from skedge.live.world.inputs import Input, Submitted, to_json
+from skedge.live.world.inputs import Input, ServerChanged, Submitted, to_json
 from skedge.live.world.ray_world import RayWorld
 
 from .children import SimulatedChild, job_of
@@ -82,6 +82,7 @@ class Invariants:
         self.bad: set[str] = set()
         self.left: dict[str, str] = {}
         self._steps: dict[str, tuple[int, int]] = {}
+        self._cordons: dict[int, str] = {}
         self._limits: dict[str, set[str]] = {}
         self._needs: dict[str, Mapping[str, float]] = {}
         self._names: list[str] = []
@@ -123,6 +124,8 @@ class Invariants:
         if value["is"] == Submitted.__name__:
             self._names.append(value["job"]["id"])
             self._submitted(value["job"])
+        if value["is"] == ServerChanged.__name__ and "cordoned" in value["what"]:
+            self._cordons[value["server"]] = value["what"]
         if value["is"] == Report.__name__ and value["number"]:
             if value["number"] != self._last_report + 1:
                 self.broken("I7", f"report {value['number']} is journaled after report {self._last_report}")
@@ -153,6 +156,12 @@ class Invariants:
         self.committed()
         if self._names.count(job) != 1:
             self.broken("I1", f"job {job!r} was accepted, and is {self._names.count(job)} times in the journal")
+
+    def changed(self, server: int, what: str) -> None:
+        """I1: a server that an operator was told to be ``cordoned`` or ``uncordoned`` is that in the journal."""
+        self.committed()
+        if self._cordons.get(server) != what:
+            self.broken("I1", f"server {server} was {what}, and is {self._cordons.get(server)} in the journal")
 
     # --- the coordinator
 
