@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, chdir, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -36,10 +36,12 @@ from .disks import Disk, disk
 from .faults import Fault
 from .history import History
 from .invariants import FILE, BrokenError, Invariants, watched
+from .misbehaving import reason_of
 from .plans import FAULTS_S, KINDS, Plan
 from .scheduler import DeadlockError, Process, World
 
-LIMITS = Limits(allow=("m",), free_mb=0.0)
+LIMITS = Limits(allow=("m",), free_mb=0.0, stall_s=8.0)
+"""A mini-batch that hangs is given up after 24 s, and then after 8 s."""
 
 STATE, JOURNAL = Path("/state"), f"sqlite:///{FILE}"
 """Folder of the state on the simulated disk, and the database of the journal."""
@@ -112,7 +114,7 @@ class Campaign:
         self.ray = SimulatedRay(world, [server.id for server in plan.setup.servers])
         self.storage: Disk = disk(STORAGE)
         self.invariants = Invariants(world, self.storage, plan.setup)
-        self.invariants.bad = {one["name"] for one in plan.jobs if "fails_at" in one["train"]["args"]}
+        self.invariants.bad = {one["name"]: reason for one in plan.jobs if (reason := reason_of(one))}
         self.service: WatchedService | None = None
         self.controller: Process | None = None
         self.journals: list[SqlJournal] = []
@@ -334,9 +336,13 @@ class Campaign:
             host.sleep(1.0)
             rebuilt = self._rebuilt()
         else:
-            live = None if service is None else _books(service)
-            self.invariants.broken("I4", f"a replay has the books {_books(rebuilt)}, not {live}")
+            books = None if service is None else _books(service)
+            self.invariants.broken("I4", f"a replay has the books {_books(rebuilt)}, not {books}")
         run = rebuilt.record()
+        if self.service is not None:  # for how long slots were late is known to controllers alone
+            live = self.service.world.meta()
+            known: dict[str, Any] = {key: live[key] for key in ("slot_overrun_s", "away_s") if key in live}
+            run = replace(run, meta={**run.meta, **known})
         for job in run.meta["trained"]:
             state = self.invariants.state_of(job)
             if state is not None:

@@ -69,7 +69,7 @@ class Invariants:
     entries
         Number of the journal's entries.
     bad
-        Jobs whose own code fails.
+        Part of the reason for which each job fails whose own code fails.
     left
         How each job has left that is not in the system any more: ``finished``, ``rejected``, ``cancelled`` or the
         reason of its failure.
@@ -79,7 +79,7 @@ class Invariants:
         self.world, self.storage, self.setup = world, storage, setup
         self.entries = 0
         self._connection: sqlite3.Connection | None = None
-        self.bad: set[str] = set()
+        self.bad: dict[str, str] = {}
         self.left: dict[str, str] = {}
         self._steps: dict[str, tuple[int, int]] = {}
         self._cordons: dict[int, str] = {}
@@ -270,8 +270,8 @@ class Invariants:
     def _failed(self, job: str, reason: str) -> None:
         """A job fails only for what its own code does, or because it has reached a limit of its time."""
         limited = reason.startswith(PREFIX) and self._limits[job]
-        if job not in self.bad and not limited:
-            self.broken("I9", f"job {job!r} has failed, and its code has not: {reason}")
+        if not limited and (job not in self.bad or self.bad[job] not in reason):
+            self.broken("I9", f"job {job!r} has failed for what its code has not done: {reason}")
 
     def check_trained(self, job: str) -> None:
         """I2: the parameters of a completed job hold each mini-batch once, in order."""

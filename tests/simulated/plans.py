@@ -12,6 +12,7 @@ from typing import Any
 from .actors import RAY_KINDS
 from .databases import SQL_KINDS
 from .faults import Fault
+from .misbehaving import misbehaving
 from .network import NETWORK_KINDS
 from .setups import Setup, setup_of
 
@@ -86,7 +87,9 @@ class Plan:
 def plan_of(seed: int) -> Plan:
     """The plan of a seed."""
     random, setup = Random(f"{seed} plan"), setup_of(seed)  # noqa: S311 - no secret
-    jobs = tuple(setup.spec(random, number) for number in range(random.randint(2, 8)))
+    misdeeds = Random(f"{seed} misdeeds")  # noqa: S311 - no secret
+    specs = [setup.spec(random, number) for number in range(random.randint(2, 8))]
+    jobs = tuple(misbehaving(misdeeds, spec) for spec in specs)
     cancelled = frozenset(number for number in range(len(jobs)) if random.random() < 0.15)
     faults = tuple(_faults(random, random.choice((2, 5, 10, 20)), setup.victims()))
     return Plan(seed, setup, random.choice(setup.policies), jobs, faults, cancelled, random.choice((0, 0, 1)))

@@ -126,7 +126,8 @@ def _job_on_lanes(random: Random, number: int) -> dict[str, Any]:
     chunks, epochs, minibatches = random.randint(1, 3), random.randint(1, 3), random.randint(2, 5)
     name, args = f"j{number}", dict[str, str]()
     if random.random() < 0.1:
-        args = {"fails_at": f"{random.randrange(chunks)} {random.randrange(epochs * minibatches)}"}
+        at = f"{random.randrange(chunks)} {random.randrange(epochs * minibatches)}"
+        args = {"misbehaves": "raises", "during": "gradient", "at": at}
     return {
         "name": name,
         "epochs": epochs,
