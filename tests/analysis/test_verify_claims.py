@@ -73,6 +73,28 @@ def test_time_that_slots_overran_counts_at_sites() -> None:
     assert broken(record, **said, slot_overrun_s=4.0) == ["M37"]
 
 
+def test_at_sites_time_in_which_no_controller_was_there_counts_as_well() -> None:
+    """It has the overrun before a controller that took over; on slots no time stands still while rounds are lost."""
+    for scenario, policy, rules in ((site_scenario(0), "okita", []), (small_scenario(0), "srtf", ["M37"])):
+        record = run(scenario, policy)
+        lost = record.schedule.runs["end"].max() / 1e6 + 5.0  # type: ignore[operator]
+        said = {**live(record), "tolerance": int((1.5 + lost) * 1e6), "recovery_s": lost}
+        assert broken(record, **said, away_s=6.0) == rules
+
+
+def test_a_limit_of_time_may_be_dealt_with_late_while_no_controller_decides() -> None:
+    """By as much as the run says, and not by more than it lasted."""
+    scenario = small_scenario(0)
+    table = scenario.jobs.frame.with_columns(max_run_time_s=pl.lit(1e-3))
+    record = run(scenario, "srtf")
+    limited = replace(record, scenario=scenario.of_rows(table, scenario.jobs.fixed_delays))
+    end_s = record.schedule.runs["end"].max() / 1e6  # type: ignore[operator]
+    said = {**live(record), "tolerance": 1_500_000}
+    assert broken(limited, **said) == ["M43"]
+    assert broken(limited, **said, decided_late_s=end_s) == []
+    assert broken(limited, **said, decided_late_s=2 * end_s) == ["M37"]
+
+
 def test_promises_that_are_left_out_are_missed() -> None:
     record = run(small_scenario(0), "aonline")
     meta = {key: value for key, value in record.meta.items() if key != "promises"}

@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from skedge.core.kernel.drive import drive_to_end
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.scenario import Scenario
 from skedge.live import host
+from skedge.live.controller.service import open_journal
 from skedge.live.journal.chain import DamagedError, Entry
 from skedge.live.journal.journal import LateEntryError, SqlJournal, encode
 from skedge.live.journal.tables import ENTRIES as _ENTRIES
@@ -418,3 +420,25 @@ def test_nothing_is_acknowledged_once_the_file_is_gone(own: str, tmp_path: Path)
     journal.take(2, {"is": "Due"})
     assert said == [f"the journal cannot be written: {file} is gone or was replaced while the service was up"]
     assert [time for time, _ in SqlJournal(own).inputs] == [1, 2]
+
+
+def test_of_controllers_that_begin_a_service_at_once_one_makes_its_run(
+    own: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was frozen after it had looked for the run finds that of the other, also if it has entries."""
+    about, begun = {"id": "mine", "policy": "fifo"}, list[SqlJournal]()
+
+    class Frozen(SqlJournal):
+        """A journal that another process begins after the first look, before this one does."""
+
+        def __init__(self, url: str, about: dict[str, Any] | None = None, **options: Any) -> None:
+            if about is not None:
+                begun.append(SqlJournal(url, about))
+                begun[0].take(1, {"is": "Due"})
+            super().__init__(url, about, **options)
+
+    monkeypatch.setattr("skedge.live.controller.service.SqlJournal", Frozen)
+    journal = open_journal(own, about, own=True)
+    assert (journal.run, journal.number, list(journal.inputs)) == (begun[0].run, 1, [(1, {"is": "Due"})])
+    with journal.engine.begin() as at:
+        assert at.execute(sql.select(sql.func.count()).select_from(_META.tables["runs"])).scalar_one() == 1

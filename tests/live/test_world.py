@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from conftest import SERVERS
-from skedge.core.events import Allocate, Suspend
+from skedge.core.events import Allocate, EndAt, Suspend, WakeAt
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.latency import Linear
 from skedge.core.model.scenario import Jobs, Scenario
@@ -23,6 +23,7 @@ from skedge.live.coordinator.teams import Team
 from skedge.live.coordinator.trainer import Trainer
 from skedge.live.journal.journal import SqlJournal
 from skedge.live.worker.program import Program
+from skedge.live.world.agenda import Agenda
 from skedge.live.world.inputs import Due, Resumed, ServerChanged, from_json, to_json
 from skedge.live.world.ray_world import NoEngine, RayWorld
 from skedge.live.world.site_world import SiteWorld
@@ -79,6 +80,30 @@ def test_a_site_lost_and_back_within_a_slot_is_out_of_service_for_the_next() -> 
         event = sites.end_slot()
         told += [event.servers if event is not None else ()]
     assert told[2:] == [((0, "server_lost"),), (), ((0, ""),), ()], "never back while it is lost"
+
+
+def test_the_record_says_how_late_wakes_and_ends_were_dealt_with() -> None:
+    """No controller could decide when they were due; the verifier allows for that."""
+    agenda = Agenda()
+    for order in (WakeAt(2 * SECOND), WakeAt(9 * SECOND)):
+        agenda.wake_at(order)
+    agenda.end_at(EndAt(0, 4 * SECOND, "its time limit"))
+    assert agenda.due_by(5 * SECOND, np.array([], np.int64)) == ((), True)
+    assert agenda.late == 3 * SECOND
+    assert [order.job for order in agenda.ended_by(9 * SECOND)] == [0]
+    assert agenda.late == 5 * SECOND
+
+
+def test_a_controller_at_sites_sleeps_until_the_slot_ends_when_a_job_has_arrived_within_it() -> None:
+    """Else it journals that time has passed, again and again, until the slot is over."""
+    cluster = Cluster([Server("m0", capacity={"gpu": 4.0})], np.array([[0.0]]))
+    needs = {"gpu": 1.0}
+    job = Job("a", 0.25, 1, 2, 6, 0.1, worker_needs=needs, ps_needs=needs, data={"m0": 2}, latency=Linear(1.0))
+    table, listed = job_table([job])
+    scenario = Scenario(cluster, Jobs(table, cluster, listed), Physics(slot=SECOND, slotted=True))
+    world = SiteWorld(scenario, {"a": Program("m:f", {}, 2, 1, 6)}, NoEngine(1))
+    world.sites.end, world.real_now = SECOND, lambda: SECOND // 2  # type: ignore[method-assign]
+    assert world.patience() == 0.5
 
 
 def test_a_job_submitted_at_sites_is_read_from_the_journal_as_it_was_given(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from skedge.live.journal.journal import SqlJournal
 from skedge.live.worker.checkpoint import Life
 from skedge.live.world.ray_world import RayWorld
 
-from .campaign import Plan, plan_of, run_plan
+from .campaign import run_plan
+from .plans import Plan, plan_of
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ _REQUIRED = {"policy": str, "params": dict, "lanes": dict, "seed": int, "version
 
 _OPTIONAL: dict[str, Any] = {
     "promises": dict, "scenario": str, "world": str, "tolerance": int, "resumed": int, "recovery_s": float | int,
-    "slot_overrun_s": float | int, "late_s": dict, "trained": dict, "training": dict, "devices": dict,
-    "device_free_s": list,
+    "slot_overrun_s": float | int, "away_s": float | int, "decided_late_s": float | int, "late_s": dict,
+    "trained": dict, "training": dict, "devices": dict, "device_free_s": list,
 }  # fmt: skip
 """Optional keys; those from the third on belong to live runs."""
 
@@ -59,7 +59,7 @@ def _wrong_keys(meta: Mapping[str, Any]) -> Iterator[str]:
     """Keys that are missing or have impossible values."""
     yield from (key for key, kind in _REQUIRED.items() if not isinstance(meta.get(key), kind))
     yield from (key for key, kind in _OPTIONAL.items() if key in meta and not isinstance(meta[key], kind))
-    for key in ("recovery_s", "slot_overrun_s"):
+    for key in ("recovery_s", "slot_overrun_s", "away_s", "decided_late_s"):
         if not 0 <= meta.get(key, 0) < math.inf:
             yield key
     delays = meta.get("late_s", {}).values()
@@ -159,9 +159,12 @@ def _broken_live(meta: Mapping[str, Any], scenario: Scenario, end: int) -> Itera
     if fault:
         yield f"run.json: {fault}"
         overrun = 0.0
+    elif scenario.physics.slotted:  # a controller that has taken over knows the overrun before it as time away alone
+        overrun = max(overrun, meta.get("away_s", 0.0))
     duration = end / SECOND + overrun
-    if recovery > duration:
-        yield f"run.json: recovery_s is {recovery:g} s; the run itself ends after {duration:g} s"
+    for key, value in (("recovery_s", recovery), ("decided_late_s", meta.get("decided_late_s", 0.0))):
+        if value > duration:
+            yield f"run.json: {key} is {value:g} s; the run itself ends after {duration:g} s"
 
 
 def _registered_fields(meta: Mapping[str, Any]) -> dict[str, Any] | None:

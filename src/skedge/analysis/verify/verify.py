@@ -15,6 +15,7 @@ from skedge.analysis.columns import Columns
 from skedge.analysis.parts import Steps, counting, parts_of
 from skedge.core.model.job_fields import Kind
 from skedge.core.model.scenario import Scenario
+from skedge.core.model.time import SECOND
 from skedge.core.record.schedule import Schedule
 
 from .alpha import check_cloud_alpha, check_lane_alpha, check_lemma_4
@@ -146,6 +147,8 @@ def check_jobs(
         Tolerance in comparisons of times [µs], >= 0.
     """
     live, lanes = _is_live(meta), meta.get("lanes") or {}
+    # what a policy has planned to do at a time waits while no controller can decide
+    planned_slack = slack + (int(meta.get("decided_late_s", 0.0) * SECOND) if live else 0)
     chunks = Chunks(c)
     lags = Lags(chunks, live=live)
     preempted = partial(check_preempted_flags, preemptive=lanes.get("preemptive", True), live=live)
@@ -155,14 +158,14 @@ def check_jobs(
         lambda findings: None if live else check_failures_caused(c, findings),
         lambda findings: check_completions(c, findings, slack),
         lambda findings: check_decision_times(c, findings, slack),
-        lambda findings: check_runs_in_plans(c, findings, slack),
-        lambda findings: check_plans(c, findings, slack),
+        lambda findings: check_runs_in_plans(c, findings, planned_slack),
+        lambda findings: check_plans(c, findings, planned_slack),
         lambda findings: check_slot_boundaries(c, findings, slack),
         lambda findings: check_minibatches(c, findings),
         lambda findings: check_lag(lags, findings, slack),
         lambda findings: check_chunks(chunks, lags, findings, slack, haprf=lanes.get("rank") == "haprf"),
         lambda findings: check_outages(c, findings, slack),
-        lambda findings: check_time_limits(c, findings, slack),
+        lambda findings: check_time_limits(c, findings, planned_slack),
         lambda findings: check_work(chunks, findings, measured=live),
         lambda findings: preempted(chunks, findings, lags.yielding_runs(slack)),
         lambda findings: check_uploads(c, findings, slack),

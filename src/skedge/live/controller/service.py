@@ -251,6 +251,8 @@ class Service:
         ------
         InputError
             If there is no server of that name, or it is cordoned already.
+        BusyError
+            If the journal cannot be written now.
         """
         self._cordon(server, back=False)
 
@@ -261,11 +263,15 @@ class Service:
         ------
         InputError
             If there is no server of that name, or it is not cordoned.
+        BusyError
+            If the journal cannot be written now.
         """
         self._cordon(server, back=True)
 
     def _cordon(self, server: str, *, back: bool) -> None:
         def put() -> None:
+            if self.journal.blocked:  # a request that waits would be done after one that was answered since
+                raise BusyError(f"{self.journal.blocked}; ask again in a while")
             names = self.kernel.scenario.cluster.server_ids
             if server not in names:
                 raise UnknownError(f"server {server!r} is unknown; there are {', '.join(names)}")
@@ -276,6 +282,9 @@ class Service:
             self.world.inbox.waiting.put(ServerChanged(number, "uncordoned" if back else "cordoned"))
 
         self.ask(put)
+        # answered after what was put before it, which is in the journal then: it outlives this controller
+        if blocked := self.ask(lambda: self.journal.blocked):
+            raise BusyError(f"{blocked}; that waits until it can be: look at the servers in a while")
 
     def down(self) -> None:
         """End the loop; jobs in the system continue when the service is started again."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import fields, is_dataclass
 from functools import cached_property
 from itertools import chain
@@ -32,7 +32,7 @@ from skedge.live import host
 from .archive import JournalArchive
 from .chain import ASIDE, DECISION, INPUT, MISSING, DamagedError, Entry, checked, start_of
 from .database_file import DatabaseFile, LastEntry, last_written
-from .tables import ENTRIES, RUNS, connected, hindered, is_damaged, last_of, of_run, oldest_of, shown
+from .tables import ENTRIES, RUNS, connected, hindered, is_damaged, last_of, lock_runs, of_run, oldest_of, shown
 from .version import VersionError, check_version, create_tables
 
 ARCHIVE = ".archive"
@@ -449,6 +449,11 @@ def _plain(value: Any) -> Any:
 
 
 def _new(connection: sql.Connection, about: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    """A new run; if another controller has begun that of the same state meanwhile, this one."""
+    if "id" in about:
+        lock_runs(connection)
+        with suppress(NoRunError):
+            return _newest(connection, about["id"])
     row = connection.execute(RUNS.insert().returning(RUNS.c.id), {"about": about})
     return int(row.scalar_one()), about
 

@@ -59,6 +59,14 @@ def last_of(run: int) -> Any:
     return own.order_by(ENTRIES.c.number.desc()).limit(1)
 
 
+def lock_runs(connection: sql.Connection) -> None:
+    """Let no other transaction add a run until the end of this one, which has not begun to read or write."""
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    elif connection.dialect.name == "postgresql":
+        connection.execute(sql.text(f"LOCK TABLE {RUNS.name} IN SHARE ROW EXCLUSIVE MODE"))
+
+
 def hindered(error: sql.exc.DBAPIError) -> str:
     """Why a database cannot be used now, though it may be later: full, busy, away; empty if it is another error."""
     code, state = getattr(error.orig, "sqlite_errorcode", None), getattr(error.orig, "sqlstate", None)

@@ -20,12 +20,15 @@ class Agenda:
         Times of wakes [µs], a heap.
     ends
         When and why jobs fail unless they leave before: the last order about each.
+    late
+        Most by which a wake or an end was dealt with late, as no controller could decide [µs].
     """
 
     def __init__(self) -> None:
         self.arrived = 0
         self.wakes: list[int] = []
         self.ends: dict[int, EndAt] = {}
+        self.late = 0
 
     def wake_at(self, order: WakeAt) -> None:
         """Add a wake."""
@@ -52,6 +55,7 @@ class Agenda:
     def ended_by(self, time: int) -> list[EndAt]:
         """The ends by `time` [µs], in order."""
         due = [order for order in self.ends.values() if order.time <= time]
+        self.late = max(self.late, *(time - order.time for order in due), 0)
         return sorted(due, key=lambda order: (order.time, order.job))
 
     def due_by(self, time: int, arrivals: Ints) -> tuple[tuple[int, ...], bool]:
@@ -60,6 +64,6 @@ class Agenda:
         while self.arrived < len(arrivals) and arrivals[self.arrived] <= time:
             self.arrived += 1
         while self.wakes and self.wakes[0] <= time:
-            heappop(self.wakes)
+            self.late = max(self.late, time - heappop(self.wakes))
             woke = True
         return tuple(range(first, self.arrived)), woke

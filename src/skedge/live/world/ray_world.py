@@ -371,6 +371,7 @@ class RayWorld:
             "tolerance": live_tolerance(self.inbox.lost, facts["recovery_s"]),
             "resumed": self.inbox.lost,
             "away_s": max(self.inbox.away, 0) / SECOND,
+            "decided_late_s": self.agenda.late / SECOND,
             **facts,
         }
 

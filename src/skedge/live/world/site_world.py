@@ -63,7 +63,8 @@ class SiteWorld(RayWorld):
         """Jobs reach the limits of their time at the ends of slots (:meth:`.site_work.SiteWork.end_slot`)."""
 
     def _next_due(self) -> int:
-        return min(self.agenda.next(self.scenario.jobs.arrival), self.sites.end)
+        # what the agenda has within the slot is reported at its end: to wake for it earlier would be in vain
+        return self.sites.end
 
     def patience(self) -> float:
         """How long to wait for the next input [s]; a slot that is late is looked at again soon."""
