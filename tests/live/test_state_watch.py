@@ -39,7 +39,7 @@ def test_a_sound_state_has_nothing_wrong(state: Path, journal: SqlJournal) -> No
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["deleted", "made again"])
-def test_a_folder_that_is_gone_or_another_is_noticed(state: Path, journal: SqlJournal, is_retry: bool) -> None:
+def test_a_folder_that_is_gone_or_another_is_noticed(state: Path, journal: SqlJournal, again: bool) -> None:
     watch = StateWatch(state, journal)
     shutil.move(state, state.with_name("elsewhere"))
     if again:
