@@ -6,20 +6,28 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from builders.paths import ROOT
 from simulated.__main__ import main, shrunk
-from simulated.campaign import Outcome, plan_of, run_plan
+from simulated.campaign import Outcome, Plan, plan_of, run_plan
+from simulated.faults import Fault
 from simulated.planted import PLANTED, Planted
+from skedge.live.world.facts import AWAY, BACK, Facts
+from skedge.live.world.inputs import Report
 
 SEEDS, BLOCK = 200, 25
 """Seeds with which the invariants must hold, and how many a test runs."""
 
 MOST = 2000
 """Seeds within which a planted bug must be found."""
+
+SEEDS_THAT_FAILED = (27, 59, 86, 128, 132, 163, 221, 279, 296, 302, 336)
+"""Seeds that have found bugs of the head, or of what a job leaves behind."""
 
 SAME = (3, 11, 19)
 """Seeds that are run in other processes as well."""
@@ -63,6 +71,35 @@ def test_the_invariants_hold(first: int) -> None:
 @pytest.mark.parametrize("planted", [pytest.param(planted, id=name) for name, planted in PLANTED.items()])
 def test_a_planted_bug_is_found(planted: Planted) -> None:
     assert planted.found_with(MOST) is not None
+
+
+@pytest.mark.parametrize("seed", SEEDS_THAT_FAILED)
+def test_a_seed_that_has_found_a_bug_of_the_head_finds_none(seed: int) -> None:
+    assert run_plan(plan_of(seed)).what == ""
+
+
+def test_a_job_waits_for_a_storage_that_is_away_and_its_status_says_so() -> None:
+    """Its checkpoints can neither be written nor read for a minute, from a time on at which it trains."""
+    spec = plan_of(3).jobs[0] | {"chunks": 2, "epochs": 3, "minibatches": 5}
+    spec["train"] = {"factory": "m:f", "args": {"job": spec["name"]}}
+    reasons = set[str]()
+    for seed in range(3):
+        plan = Plan(seed, "fifo", (spec,), (Fault("storage broken", "controller", 12.0, None, 60.0),))
+        outcome = run_plan(plan, [lambda: mock.patch.object(Facts, "note", noting(reasons))])
+        assert (outcome.what, set(outcome.ended.values())) == ("", {"finished"})
+    assert reasons == {AWAY, "running"}
+
+
+def noting(reasons: set[str]) -> Callable[[Facts, Report], None]:
+    """A method that notes whether a job waits for storage after each report that concerns that."""
+    shipped = Facts.note
+
+    def note(facts: Facts, report: Report) -> None:
+        shipped(facts, report)
+        if report.what in (AWAY, BACK):
+            reasons.add(AWAY if report.job in facts.without_storage else "running")
+
+    return note
 
 
 def test_a_plan_that_fails_is_shrunk_to_what_fails() -> None:

@@ -56,7 +56,7 @@ STATE = Path("/state")
 ID, STORAGE = "service", "storage"
 """Id of the service, and the machine whose disk has the checkpoints."""
 
-ON_DISK, ON_SERVER = f"sqlite:///{STATE / JOURNAL}", "sqlite://?server=journal"
+ON_DISK, ON_SERVER = f"sqlite:///{STATE / JOURNAL}", "sqlite://"
 """URLs of the journal: a file in the state folder, and a database with a server, as PostgreSQL is."""
 
 EVERY = (15, 25, 50)

@@ -173,10 +173,10 @@ PLANTED = {
     ),
     "uploads do not begin anew after a takeover": Planted(frozenset({"I8"}), _around(RayWorld, "go_on", _go_on), 5),
     "entries are deleted before the archive's file is flushed": Planted(
-        frozenset({"I3", "I4"}), _around(JournalArchive, "add", _add)
+        frozenset({"I3", "I4"}), _around(JournalArchive, "add", _add), 18
     ),
     "commits of the journal are not flushed": Planted(
-        frozenset({"I1", "I6"}), _around(journal_tables, "_prepare", _prepare)
+        frozenset({"I1", "I6"}), _around(journal_tables, "_prepare", _prepare), 12
     ),
-    "checkpoints of any life are written, and sorted by version alone": Planted(frozenset({"I3"}), _by_version),
+    "checkpoints of any life are written, and sorted by version alone": Planted(frozenset({"I3"}), _by_version, 104),
 }

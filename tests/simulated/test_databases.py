@@ -116,7 +116,7 @@ def test_a_power_cut_costs_what_was_not_flushed(synchronous: str, loses: bool, t
 
 def test_the_commit_of_a_dead_process_takes_effect_later_or_is_refused(tmp_path: Path) -> None:
     """Refused is one whose number another process has written meanwhile."""
-    url = "sqlite://?server=1"
+    url = "sqlite://"
 
     def program() -> None:
         world, journal = running_world(), SqlJournal(url, {"id": "1"})

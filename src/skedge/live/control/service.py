@@ -168,7 +168,10 @@ class Service:
             self.retention.note(self.kernel.scenario.jobs.ids[job], event.time)
 
     def _sweep_servers(self) -> None:
-        self.engine.sweep(self.world.has_left)
+        """Have servers forget jobs that have left; of a job that they know, being in no system says so."""
+        if not self.world.inbox.rebuilding:
+            index, in_system = self.world.scenario.jobs.index, self.world.in_system
+            self.engine.sweep(lambda name: name in index and index[name] not in in_system)
 
     def record(self) -> Run:
         """The record so far; complete when no job is in the system."""

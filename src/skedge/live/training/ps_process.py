@@ -8,7 +8,7 @@ from typing import Any
 from skedge.live import host
 
 from .answers import Answers
-from .checkpoint import Life, OutlivedError, UnwrittenError
+from .checkpoint import Life, OutlivedError, StorageAwayError, UnwrittenError
 from .processes import Processes
 from .round_clock import SLOW_S
 
@@ -137,17 +137,22 @@ class PSProcess:
 
         Raises
         ------
-        OutlivedError
-            If later lives have written some, several times in a row.
+        UnwrittenError
+            If something is in its way, or later lives have written some, several times in a row.
         """
+        tries = 0
         while not self.closed.is_set():
             try:
                 return self._saved()
-            except OutlivedError:
-                raise
-            except UnwrittenError as error:
+            except StorageAwayError as error:
                 self.answers.storage_is_away(f"{error}; it is tried again")
-                self.closed.wait(_AGAIN_S)
+            except UnwrittenError as error:
+                tries += 1
+                if tries == 1:
+                    self.answers.line(f"{error}; it is tried again")
+                if tries > _TRIES:
+                    raise
+            self.closed.wait(_AGAIN_S)
         return False
 
     def save_sometimes(self) -> None:

@@ -280,11 +280,6 @@ class RayWorld:
         self.trainers.retire(job)
         self.engine.forget(self.scenario.jobs.ids[job])
 
-    def has_left(self, name: str) -> bool:
-        """Whether a job of which a server has something has left; any thread may ask."""
-        number = self.scenario.jobs.index.get(name)
-        return not self.inbox.rebuilding and number is not None and number not in self.in_system
-
     def _server_changed(self, server: int, what: str) -> None:
         """Callback of the engine, once per change; changes during a rebuild are processed after it."""
         self.inbox.waiting.put(ServerChanged(server, what))
