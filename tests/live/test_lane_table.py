@@ -1,4 +1,4 @@
-"""The board: the best rank that has arrived holds its lane; a displaced chunk leaves when it says so."""
+"""The table of lanes: the best rank that has arrived holds its lane; a displaced chunk leaves when it says so."""
 
 from __future__ import annotations
 

@@ -313,11 +313,14 @@ def test_jobs_that_wait_for_dorm_are_told_why() -> None:
     assert set(told) <= {"no_part_for_it", "no_partition: none keeps the bounds of fairness and overhead"}
 
 
+@pytest.mark.parametrize("scenario", resource_scenarios(), ids=lambda scenario: scenario.name)
 def test_dorm_that_stops_at_the_horizon_decides_as_before_until_then_and_solves_nothing_later(
-    monkeypatch: pytest.MonkeyPatch,
+    scenario: Scenario, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All orders until T are the same; later no program is solved, and all jobs still complete."""
-    scenario = resource_scenario(1, jobs=20, servers=2)
+    """All orders until T are the same; later no program is solved, and all jobs still complete.
+
+    With slots and without, announced and mis-estimated.
+    """
     scenario = replace(scenario, physics=replace(scenario.physics, horizon=8 * SLOT))
     horizon = 8 * SLOT
     solved = list[bool]()

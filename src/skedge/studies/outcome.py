@@ -69,9 +69,9 @@ def caveats_of(rows: pl.DataFrame, metric: str) -> tuple[str, ...]:
         caveats.append(f"no policy completes more than {share:.0%} of the jobs by T in the mean")
     else:
         by_point = {at: _largest_share(point) for (at,), point in rows.group_by("at", maintain_order=True)}
-        few = {at: share for at, share in by_point.items() if share is not None and share < HARDLY_ANY}
-        if few:
-            points_text = ", ".join(f"{at} ({share:.0%})" for at, share in few.items())
+        low_shares = {at: share for at, share in by_point.items() if share is not None and share < HARDLY_ANY}
+        if low_shares:
+            points_text = ", ".join(f"{at} ({share:.0%})" for at, share in low_shares.items())
             caveats.append(
                 f"no policy completes more than {HARDLY_ANY:.0%} of the jobs by T in the mean at {points_text}"
             )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ElasticWork:
-    """The groups of workers of these jobs on the gangs' board, and their teams."""
+    """The groups of workers of these jobs in the gangs' table, and their teams."""
 
     def __init__(self, world: RayWorld, table: GangTable, bring: Callable[[int, int, int, range], None]) -> None:
         self.world, self.table, self.bring = world, table, bring

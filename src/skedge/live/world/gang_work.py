@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class GangWork:
-    """The gangs' board, and the trainers' teams of one server each."""
+    """The gangs' table, and the trainers' teams of one server each."""
 
     def __init__(self, world: RayWorld) -> None:
         self.world, self.table = world, GangTable(keeps_data=world.scenario.physics.data == "kept")

@@ -149,7 +149,7 @@ class LaneTable:
         return lost_chunks
 
     def drop(self, job: int) -> list[Chunk]:
-        """Take a job off the board; returns its chunks that held lanes."""
+        """Take a job out of the table; returns its chunks that held lanes."""
         removed = self.chunks.pop(job, [])
         self.ahead = {team for team in self.ahead if team[0] != job}
         running = [chunk for chunk in removed if self.occupant.get(chunk.lane) is chunk]

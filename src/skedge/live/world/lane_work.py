@@ -27,7 +27,7 @@ Lost = tuple[tuple[int, tuple[int, ...]], ...]
 
 
 class LaneWork:
-    """The board of lanes, and the trainers' teams.
+    """The table of lanes, and the trainers' teams.
 
     A team is the chunks of a job that were dispatched to one lane together and take turns there; its number is that of
     its first chunk. Completions are reported to the kernel as if the chunks ran one after another: the n-th when the

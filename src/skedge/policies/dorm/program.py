@@ -81,22 +81,22 @@ def program(problem: PartitionProblem, room: tuple[Floats, Floats]) -> Partition
     """The integer program of a problem; `room` as in :func:`solve`."""
     apps, fair, (n, machines), was_in = problem.apps, problem.fair, problem.apps.workers.shape, problem.apps.survivors
     per_ps = np.array([middle_ratio(*pair) for pair in zip(apps.ratio, apps.max_workers.tolist(), strict=True)])
-    rows, ones = _Rows(n, machines), np.ones(n)
+    rows, unit = _Rows(n, machines), np.ones(n)
     share_w, share_s = problem.share_of_piece
     rows.add(problem.capacity.T.ravel(), w=_by_resource(apps.worker, machines), s=_by_resource(apps.ps, machines))
     # a <= sum w <= n_i a: an application that is in has a worker, one that is out has none
-    rows.add(np.zeros(n), w=_sums(-ones, machines), a=_diagonal(ones))
-    rows.add(np.zeros(n), w=_sums(ones, machines), a=_diagonal(-apps.max_workers.astype(float)))
+    rows.add(np.zeros(n), w=_sums(-unit, machines), a=_diagonal(unit))
+    rows.add(np.zeros(n), w=_sums(unit, machines), a=_diagonal(-apps.max_workers.astype(float)))
     # a <= sum s, and w / gamma <= sum s <= w / gamma + a: see middle_ratio
-    rows.add(np.zeros(n), s=_sums(-ones, machines), a=_diagonal(ones))
-    rows.add(np.zeros(n), w=_sums(1 / per_ps, machines), s=_sums(-ones, machines))
-    rows.add(np.zeros(n), w=_sums(-1 / per_ps, machines), s=_sums(ones, machines), a=_diagonal(-ones))
+    rows.add(np.zeros(n), s=_sums(-unit, machines), a=_diagonal(unit))
+    rows.add(np.zeros(n), w=_sums(1 / per_ps, machines), s=_sums(-unit, machines))
+    rows.add(np.zeros(n), w=_sums(-1 / per_ps, machines), s=_sums(unit, machines), a=_diagonal(-unit))
     # the absolute value as two rows: s - shat <= l and shat - s <= l
-    rows.add(fair, w=_sums(share_w, machines), s=_sums(share_s, machines), l=_diagonal(-ones))
-    rows.add(-fair, w=_sums(-share_w, machines), s=_sums(-share_s, machines), l=_diagonal(-ones))
-    rows.add(np.array([problem.bounds.loss]), l=(np.zeros(n, int), np.arange(n), ones))
+    rows.add(fair, w=_sums(share_w, machines), s=_sums(share_s, machines), l=_diagonal(-unit))
+    rows.add(-fair, w=_sums(-share_w, machines), s=_sums(-share_s, machines), l=_diagonal(-unit))
+    rows.add(np.array([problem.bounds.loss]), l=(np.zeros(n, int), np.arange(n), unit))
     survivors = np.flatnonzero(was_in)
-    rows.add(np.array([float(problem.bounds.changed)]), r=(np.zeros_like(survivors), survivors, ones[survivors]))
+    rows.add(np.array([float(problem.bounds.changed)]), r=(np.zeros_like(survivors), survivors, unit[survivors]))
     for part, present, limit in zip("ws", (apps.workers, apps.servers), room, strict=True):
         _unless_changed(rows, part, present[was_in], limit[was_in], survivors)
     gains = [np.repeat(d @ problem.price, machines) for d in (apps.worker, apps.ps)]
