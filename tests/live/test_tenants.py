@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import threading
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -226,8 +227,8 @@ def test_describe_says_that_code_is_installed(halves: Halves) -> None:
 # -- a cancellation that waits, and retries without a key -----------------------------------------------------------
 
 
-def test_a_cancellation_that_waits_for_the_journal_says_so(halves: Halves, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The journal cannot be written: the answer is 202 with why; it takes effect when that is over."""
+def _blocking(halves: Halves, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """While this event is set, as it is at first, the journal cannot be written."""
     journal, blocked = halves.controller.journal, threading.Event()
     commit = journal._committed
     monkeypatch.setattr("skedge.live.journal.journal._PAUSE_S", 0.05)
@@ -240,6 +241,12 @@ def test_a_cancellation_that_waits_for_the_journal_says_so(halves: Halves, monke
 
     monkeypatch.setattr(journal, "_committed", refuse)
     blocked.set()
+    return blocked
+
+
+def test_a_cancellation_that_waits_for_the_journal_says_so(halves: Halves, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The journal cannot be written: the answer is 202 with why; it takes effect when that is over."""
+    blocked = _blocking(halves, monkeypatch)
     answer = halves.client.post("/jobs/ours/cancel")
     assert answer.status_code == 202
     assert answer.json()["waits"] == (
@@ -249,6 +256,26 @@ def test_a_cancellation_that_waits_for_the_journal_says_so(halves: Halves, monke
     blocked.clear()
     halves.controller.comes_to("ours", "CANCELLED")
     assert halves.controller.client.post("/jobs/theirs/cancel").status_code == 200
+
+
+def test_a_cordon_is_answered_once_it_is_in_the_journal_and_refused_while_that_cannot_be_written(
+    halves: Halves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was asked for before the journal was known to be blocked takes effect when that is over."""
+    client = halves.controller.client
+    server = client.get("/servers").json()[0]["server"]
+    blocked = _blocking(halves, monkeypatch)
+    for change, detail in (("cordon", "look at the servers in a while"), ("uncordon", "ask again in a while")):
+        answer = client.post(f"/servers/{server}/{change}")
+        assert answer.status_code == 503
+        assert "database or disk is full" in answer.json()["detail"]
+        assert detail in answer.json()["detail"]
+    blocked.clear()
+    deadline = time.monotonic() + 20
+    while client.get("/servers").json()[0]["state"] != "cordoned":
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert client.post(f"/servers/{server}/uncordon").status_code == 200
 
 
 def test_a_submission_without_a_key_that_is_not_taken_is_told_of_the_header(
