@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from skedge.core.errors import SolverError
 from skedge.core.model.speed import max_units, servers_for
 from skedge.policies.common.round_robin import round_robin
-from skedge.policies.dorm.applications import Applications, Bounds, Partition, fair_shares, shares
+from skedge.policies.dorm.applications import Applications, Bounds, Partition, fair_shares, problem, shares
 from skedge.policies.dorm.partition import partition, pools
 from skedge.policies.dorm.program import middle_ratio
 from skedge.policies.drf.progressive_filling import progressive_filling
@@ -271,3 +271,15 @@ def test_pieces_are_whole_and_never_negative() -> None:
     free = np.array([[1.0, 8.0], [0.3, 0.0], [-1e-12, 5.0]])
     assert max_units(free, np.array([0.1, 0.0])).tolist() == [10, 3, 0]
     assert max_units(free, np.array([0.5, 8.0])).tolist() == [1, 0, 0]
+
+
+def test_where_all_machines_are_out_of_service_nothing_is_placed_and_nothing_divided_by_zero() -> None:
+    apps, capacity = drawn(np.random.default_rng(0), 3, 2, 4)
+    nothing = np.zeros_like(apps.workers)
+    apps = apps._replace(workers=nothing, servers=nothing)
+    empty = problem(apps, np.zeros_like(capacity), Bounds(10.0, 3))
+    assert not empty.fair.any()
+    assert not empty.share_of_piece.any()
+    solution = optimal(apps, np.zeros_like(capacity), Bounds(10.0, 3))
+    assert solution is not None
+    assert not solution.workers.any()

@@ -74,7 +74,7 @@ class PartitionProblem(NamedTuple):
     def share_of_piece(self) -> Floats:
         """Share of its dominant resource that a worker and a PS of each application are, ``(2, applications)``."""
         rows, needs = np.arange(len(self.dominant)), np.stack([self.apps.worker, self.apps.ps])
-        return np.asarray(needs[:, rows, self.dominant] / self.capacity.sum(axis=0)[self.dominant])
+        return np.asarray(needs[:, rows, self.dominant] / _pooled(self.capacity)[self.dominant])
 
 
 class Partition(NamedTuple):
@@ -106,14 +106,19 @@ def fair_shares(apps: Applications, capacity: Floats) -> tuple[Ints, Floats]:
 
     The dominant resource is that of gamma workers and their PS.
     """
-    total = capacity.sum(axis=0)
-    safe = np.where(total > 0, total, np.inf)
+    total, safe = capacity.sum(axis=0), _pooled(capacity)
     # D3: fixed by gamma workers and their PS, as the dominant resource of the workers at hand is not linear in w and s
     dominant = ((apps.worker + apps.ps / apps.ratio[:, None]) / safe).argmax(axis=1)
     # DRF pools the machines: shat_i is a share, whether or not it can be placed
     pooled = total[None, :].copy()
     counts = progressive_filling(apps.worker, apps.ps, apps.ratio, apps.max_workers, pooled, safe)
-    return dominant, shares(apps, *counts, dominant, total)
+    return dominant, shares(apps, *counts, dominant, safe)
+
+
+def _pooled(capacity: Floats) -> Floats:
+    """C^r, shape ``(resources,)``; infinite for a resource that no machine has now, of which any share is 0."""
+    total = capacity.sum(axis=0)
+    return np.asarray(np.where(total > 0, total, np.inf))
 
 
 def shares(apps: Applications, workers: Ints, servers: Ints, dominant: Ints, total: Floats) -> Floats:
