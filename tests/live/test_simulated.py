@@ -12,8 +12,7 @@ import pytest
 
 from builders.paths import ROOT
 from simulated.__main__ import main, shrunk
-from simulated.campaign import Outcome, run_plan
-from simulated.plans import plan_of
+from simulated.campaign import Outcome, plan_of, run_plan
 from simulated.planted import PLANTED, Planted
 
 SEEDS, BLOCK = 200, 25
@@ -34,8 +33,7 @@ def test_a_seed_makes_the_same_history_in_other_processes() -> None:
     """Also where sets have another order."""
     code = f"""
 from simulated.__main__ import main, shrunk
-from simulated.campaign import run_plan
-from simulated.plans import plan_of
+from simulated.campaign import plan_of, run_plan
 for seed in {SAME}:
     outcome = run_plan(plan_of(seed))
     print(seed, outcome.broken, outcome.history.digest)

@@ -18,8 +18,7 @@ from skedge.live.journal.journal import SqlJournal
 from skedge.live.worker.checkpoint import Life
 from skedge.live.world.ray_world import RayWorld
 
-from .campaign import run_plan
-from .plans import Plan, plan_of
+from .campaign import Plan, plan_of, run_plan
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ PLANTED = {
         frozenset({"I7"}), _around(CoordinatorClient, "_news", _link_news)
     ),
     "the numbers of orders are ignored when a controller attaches": Planted(
-        frozenset({"I5"}), _around(TrainerThread, "follow", _follow), 106
+        frozenset({"I5"}), _around(TrainerThread, "follow", _follow), 859
     ),
     "a job is accepted before it is in the journal": Planted(
         frozenset({"I1"}), _around(Submissions, "_promise", _promise), 3
