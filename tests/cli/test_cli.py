@@ -382,7 +382,7 @@ DEFAULTS = {
         "T=300,F1=1.0,F2=1.0,price_norm=2TSU,literal_cost_d=false,cloud_capacity=none,"
         "order=arrival,tie=worker_slots,upload=copies"
     ),
-    "dorm": "theta1=0.2,theta2=0.1,whole=true,most_workers=30,nodes=100,gap=0.05,cells=200",
+    "dorm": "theta1=0.2,theta2=0.1,whole=true,most_workers=30,nodes=100,gap=0.05,cells=200,stop_at_horizon=false",
     "drf": "counts=dynamic",
     "fifo": "allow_cloud=false,sticky=false,placement=keep_running,rule=strict,backfill=false,most_workers=30",
     "oasis": "levels=auto,completion=end,price_source=trace,low=none,high=none,mu=none,split_sites=true",
