@@ -108,6 +108,34 @@ def test_quickly_there_is_one_seed_and_nothing_is_decided(few: list[Study], sked
     assert set(json.loads(Path("f/times.json").read_text())) == set(told["verdicts"])
 
 
+def test_what_a_folder_holds_is_judged_again_without_a_run(
+    few: list[Study], skedge: Skedge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same bytes; another claim's words are taken, runs of another setting are left as they are."""
+    skedge("reproduce", "all", "--simulated", "--out", "f")
+    before = contents(Path("f"))
+    (Path("f/pdors-fig8-plain/report.html")).unlink()
+    Path("f/index.md").unlink()
+    monkeypatch.setattr("skedge.cli.figures.findings", None)
+    told = skedge("reproduce", "all", "--judge", "--out", "f", "--json").json
+    assert told["verdicts"] == {"pdors-fig5": "holds", "pdors-fig8-plain": "does not hold"}
+    assert contents(Path("f")).keys() == before.keys()
+    changed = {path for path, content in contents(Path("f")).items() if content != before[path]}
+    assert changed <= {"index.md", "pdors.html"}, "why the third was not run is not said again"
+
+    few[1] = few[1].model_copy(update={"claim": "said otherwise"})
+    assert skedge("reproduce", "all", "--judge", "--out", "f", "--json").json["not_run"] == {}
+    assert "said otherwise" in Path("f/pdors-fig8-plain/report.html").read_text()
+    few[1] = few[1].model_copy(update={"settings": few[1].settings.model_copy(update={"values": [4]})})
+    told = skedge("reproduce", "all", "--judge", "--out", "f", "--json").json
+    assert told["verdicts"] == {"pdors-fig5": "holds"}
+    assert told["not_run"] == {"pdors-fig8-plain": "its setting has changed since"}
+    Path("f/pdors-fig5/results.json").write_text("{")
+    refused = skedge("reproduce", "all", "--judge", "--out", "f")
+    assert refused.code == 1
+    assert refused.words.startswith("skedge: f/pdors-fig5: its results cannot be read: ")
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -122,8 +150,9 @@ def test_quickly_there_is_one_seed_and_nothing_is_decided(few: list[Study], sked
         ),
         (
             ("pdors", "fig5", "--quick"),
-            "--quick and --simulated are for all figures: skedge reproduce all, or PAPER --readings",
+            "--quick, --simulated and --judge are for all figures: skedge reproduce all",
         ),
+        (("all", "--judge", "--out", "none"), "none: holds no figure; skedge reproduce all --out none makes them"),
     ],
 )
 def test_options_that_do_not_fit_are_one_sentence(skedge: Skedge, words: tuple[str, ...], says: str) -> None:

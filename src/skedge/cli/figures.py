@@ -25,7 +25,7 @@ from skedge.runs.tasks import Executor
 from skedge.studies.kinds.ratio import Ratio
 from skedge.studies.kinds.ratios import Ratios
 from skedge.studies.overview import finish, is_finished, key_of_study, write_overview
-from skedge.studies.page import write_findings
+from skedge.studies.page import judged_again, write_findings
 from skedge.studies.runner import RunContext, findings
 from skedge.studies.study import Study, all_studies
 
@@ -116,6 +116,30 @@ def run_all_figures(selection: FigureSelection, trace: Path | None, ray: str | N
     # nothing continues from them once every study is finished
     shutil.rmtree(selection.folder / ".points", ignore_errors=True)
     _show(selection.folder, selected_studies, missing, _StudyTimes(selection.folder).by_study, as_json=as_json)
+
+
+def judge_figures(folder: Path, *, as_json: bool) -> None:
+    """Judge again what a folder of figures holds, and write all its pages, without a run.
+
+    Raises
+    ------
+    InputError
+        If the folder has no figure, or one that cannot be read.
+    """
+    studies, missing, judged_studies = all_studies(), dict[str, str](), list[Study]()
+    for study in studies:
+        if not (folder / study.name / "results.json").is_file():
+            continue
+        results = judged_again(study, folder / study.name)
+        if results is None:
+            missing[study.name] = "its setting has changed since"
+        else:
+            write_findings(results, folder / study.name)
+            judged_studies.append(study)
+    if not judged_studies:
+        raise InputError(f"{folder}: holds no figure; skedge reproduce all --out {folder} makes them")
+    write_overview(folder, studies, missing)
+    _show(folder, judged_studies, missing, _StudyTimes(folder).by_study, as_json=as_json)
 
 
 def _run(

@@ -25,7 +25,7 @@ from skedge.studies.study import LiveSettings, Study, find_study, studies_of
 
 from .console import err, out, print_json, print_table
 from .extra import check_live
-from .figures import FigureSelection, create_folder, run_all_figures
+from .figures import FigureSelection, create_folder, judge_figures, run_all_figures
 from .options import JsonOption, RayOption, ResumeOption, with_groups
 from .progress import open_cache, progress
 from .readings import run_readings
@@ -43,6 +43,9 @@ class ExtentOptions:
             "--readings",
             help="Of a paper: search for its joint reading, then make all under both readings. Of a figure: both.",
         ),
+    ] = False
+    judge: Annotated[
+        bool, typer.Option("--judge", help="Of all: run nothing; judge again what --out holds, and write its pages.")
     ] = False
 
 
@@ -74,6 +77,9 @@ def reproduce(
     quick, readings = extent.quick, extent.readings
     if paper == "all" or (readings and figure is None):
         _check_whole(figure, resume, readings=readings)
+        if extent.judge:
+            judge_figures(folder or Path("figures"), as_json=as_json)
+            return
         selection = FigureSelection(
             folder or Path("figures"),
             1 if quick else seeds,
@@ -83,8 +89,8 @@ def reproduce(
         )
         (run_readings if readings else run_all_figures)(selection, trace, ray, as_json=as_json)
         return
-    if quick or extent.simulated:
-        raise InputError("--quick and --simulated are for all figures: skedge reproduce all, or PAPER --readings")
+    if quick or extent.simulated or extent.judge:
+        raise InputError("--quick, --simulated and --judge are for all figures: skedge reproduce all")
     if figure is None:
         _list(studies_of(paper), as_json=as_json)
         return

@@ -17,7 +17,7 @@ from typing import Any
 from .judge import Verdict, judge
 from .kinds.ratio import Ratio
 from .kinds.ratios import Ratios
-from .kinds.sweep import Gain, Sweep
+from .kinds.sweep import Sweep
 from .overview import key_of_study
 from .reading import Selection
 from .runner import RunContext, findings
@@ -98,7 +98,7 @@ def _is_thinned(settings: Sweep | Ratio) -> bool:
     """Whether the axis has more points than are needed, and no point that the claim names."""
     if isinstance(settings, Sweep) and (settings.cases or settings.largest_at is not None or settings.most_at):
         return False
-    return len(settings.values) > POINTS and not isinstance(settings.values[0], str) and not isinstance(settings, Gain)
+    return len(settings.values) > POINTS and not isinstance(settings.values[0], str)
 
 
 def _write(file: Path, verdicts: list[str]) -> None:

@@ -8,7 +8,7 @@ import subprocess
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
 from html import escape
 from importlib.metadata import PackageNotFoundError, version
@@ -18,6 +18,7 @@ from typing import Any
 import polars as pl
 
 from skedge.analysis.intervals import Estimate
+from skedge.core.errors import InputError
 from skedge.report.pictures import can_draw, write_pictures
 from skedge.report.write import write_report
 
@@ -38,6 +39,22 @@ _TESTS = (
 _OF_PARTS = {Verdict.HOLDS: "hold", Verdict.FAILS: "do not hold", Verdict.OPEN: "are not decided"}
 
 
+@cache
+def _versions() -> dict[str, str]:
+    """Versions of the installed libraries, as not every study needs the extras; in a checkout, the sources' commit."""
+    versions = {}
+    for name in _LIBRARIES:
+        # a simulated study needs neither torch nor ray
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    git_log = ["git", "-C", str(importlib.resources.files("skedge")), "log", "-1", "--format=%h", "--", "."]
+    with suppress(OSError):
+        # in a wheel there is no repository: git fails, and there is no commit
+        commit = subprocess.run(git_log, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603 - fixed
+        versions |= {"commit": commit} if commit else {}
+    return versions
+
+
 @dataclass(frozen=True)
 class StudyResults:
     """The results of a study.
@@ -54,6 +71,8 @@ class StudyResults:
         Number of runs.
     looks
         Numbers of seeds at which the claim could have been decided.
+    versions
+        Those of skedge and its libraries with which the runs were made.
     """
 
     study: Study
@@ -63,6 +82,7 @@ class StudyResults:
     violations: Mapping[str, Sequence[str]]
     runs: int
     looks: tuple[int, ...] = (1,)
+    versions: Mapping[str, str] = field(default_factory=_versions)
 
     @cached_property
     def judgements(self) -> list[Judgement]:
@@ -159,7 +179,8 @@ class StudyResults:
             "violations": {label: list(sentences) for label, sentences in self.violations.items()},
             "setting": self.study.model_dump(mode="json", exclude_defaults=True),
             "seeds": self.seed_numbers,
-            "versions": _versions(),
+            "looks": list(self.looks),
+            "versions": dict(self.versions),
             "command": self.command,
         }
 
@@ -177,6 +198,47 @@ def write_findings(results: StudyResults, folder: Path) -> None:
     _points(results.figure).write_csv(folder / "figure.csv")
     write_pictures(svg(results.figure) + "\n", folder / "figure")
     write_report(folder / "report.html", page(results))
+
+
+def judged_again(study: Study, folder: Path) -> StudyResults | None:
+    """The results in a study's folder, judged again; None if the runs are of another setting.
+
+    Raises
+    ------
+    InputError
+        If a file of the folder cannot be read.
+    """
+    try:
+        stored = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+        if _setting_of_runs(stored["setting"]) != _setting_of_runs(
+            study.model_dump(mode="json", exclude_defaults=True)
+        ):
+            return None
+        rows = pl.read_parquet(folder / "results.parquet")
+        numbers = stored["violations"], stored["runs"], tuple(stored["looks"]), stored["versions"]
+        return StudyResults(study, len(stored["seeds"]), rows, study.settings.outcome(rows), *numbers)
+    except (OSError, ValueError, KeyError, pl.exceptions.PolarsError) as error:
+        raise InputError(f"{folder}: its results cannot be read: {error}; remove it to run the study again") from error
+
+
+_WORDS_OF_STUDIES = {
+    "also",
+    "title",
+    "claim",
+    "ours",
+    "printed",
+    "seeds",
+    "cap",
+    "runs_of",
+    "minutes",
+    "easier",
+    "scaled",
+}
+"""Fields of a study that no run depends on."""
+
+
+def _setting_of_runs(setting: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in setting.items() if name not in _WORDS_OF_STUDIES}
 
 
 def _points(figure: Figure) -> pl.DataFrame:
@@ -258,22 +320,6 @@ def _versions_text(results: StudyResults) -> str:
     versions = escape(", ".join(f"{name} {number}" for name, number in plain["versions"].items()))
     text = f"{versions}; about {results.study.minutes:g} minutes on 2 cores"
     return f"<p>{text}</p><details><summary>The setting</summary><pre><code>{setting}</code></pre></details>"
-
-
-@cache
-def _versions() -> dict[str, str]:
-    """Versions of the installed libraries, as not every study needs the extras; in a checkout, the sources' commit."""
-    versions = {}
-    for name in _LIBRARIES:
-        # a simulated study needs neither torch nor ray
-        with suppress(PackageNotFoundError):
-            versions[name] = version(name)
-    git_log = ["git", "-C", str(importlib.resources.files("skedge")), "log", "-1", "--format=%h", "--", "."]
-    with suppress(OSError):
-        # in a wheel there is no repository: git fails, and there is no commit
-        commit = subprocess.run(git_log, capture_output=True, text=True, check=False).stdout.strip()  # noqa: S603 - fixed
-        versions |= {"commit": commit} if commit else {}
-    return versions
 
 
 def _plain_judgement(judgement: Judgement) -> dict[str, object]:

@@ -70,16 +70,14 @@ class Oasis(Admission):
         # level 0 takes nothing, not even the PS that max(1, .) would give it
         workers = np.array([0, *(max(1, ceil_almost(w)) for w in needs[1:].tolist())], np.int64)
         self._counts = np.stack([workers, [0, *(servers_for(w, job.ratio) for w in workers[1:].tolist())]])
-        slots, max_level = self.horizon - job.arrival, len(workers) - 1
-        theta = np.zeros((slots, max_level + 1))
+        slots = self.horizon - job.arrival
+        theta = np.zeros((slots, len(workers)))
         hosts = split(len(self.ledger.capacity))
         self._sides = (hosts, np.setdiff1d(np.arange(len(self.ledger.capacity)), hosts))
         for t in range(slots):
             # workers and PSs are on different machines: the cost of a slot is the sum of two independent ones
             for kind, side in enumerate(self._sides):
-                cheap, room, price = self._offers(job, job.arrival + t, kind, side)
-                for v in range(1, max_level + 1):
-                    theta[t, v] += fill(int(self._counts[kind, v]), cheap, room, price, np.empty(0, np.int64))
+                add_costs(self._counts[kind], *self._offers(job, job.arrival + t, kind, side), theta[t])
         return theta
 
     def placement(self, job: TrainingJob, slot: int, step: int, cost: float) -> SlotPlan:
@@ -152,3 +150,21 @@ def fill(count: int, order: Ints, room: Ints, price: Floats, placed: Ints) -> fl
         if count == 0:
             return cost
     return np.inf
+
+
+@compiled
+def add_costs(counts: Ints, order: Ints, room: Ints, price: Floats, theta: Floats) -> None:
+    """Add the cost of each work level's workers or PSs on the cheapest machines.
+
+    Parameters
+    ----------
+    counts
+        Workers or PSs by work level, shape ``(levels + 1,)``; level 0 has none.
+    order, room, price
+        As in :func:`fill`.
+    theta
+        theta(t, .), shape ``(levels + 1,)``; changed from level 1 on.
+    """
+    unplaced = np.empty(0, np.int64)
+    for v in range(1, len(counts)):
+        theta[v] += fill(counts[v], order, room, price, unplaced)
