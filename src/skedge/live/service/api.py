@@ -29,7 +29,7 @@ from skedge.live.controller.submissions import BusyError, UnknownError
 from skedge.scenario.schema import JobForm
 
 from .audit import AUDIT, Audit
-from .guard import Guard
+from .guard import ROLE, Guard
 from .page import PageData, add_page
 from .problem import problem
 from .tenant_view import TenantView, tenant_view_of
@@ -88,7 +88,8 @@ def make_api(service: Service, token: str) -> FastAPI:
     ``GET /openapi.json``     all of this for programs (OpenAPI 3)
     ========================= =======================================
 
-    A token of a tenant sees the tenant's jobs alone (:mod:`.tenant_view`).
+    The role that each needs is in the table of routes and, as ``x-role``, in ``/openapi.json``. A token of a tenant
+    sees the tenant's jobs alone (:mod:`.tenant_view`).
     """
 
     def submit(
@@ -136,30 +137,36 @@ def make_api(service: Service, token: str) -> FastAPI:
     api = FastAPI(title="skedge", docs_url=None, redoc_url=None, openapi_url=f"{V1}/openapi.json")
     limits = service.limits
     api.add_middleware(
-        Guard, tokens=Tokens(service.folder, token), max_bytes=int(limits.body_mb * 1e6), rate=limits.per_minute
+        Guard,
+        tokens=Tokens(service.folder, token),
+        max_bytes=int(limits.body_mb * 1e6),
+        rate=limits.per_minute,
+        routes=api.routes,
     )
-    routes: tuple[tuple[str, str, Callable[..., Any]], ...] = (
-        ("GET", "/health", lambda: tenant_view_of(service).health()),
-        ("POST", "/jobs", audit.of("submit", submit)),
-        ("PUT", "/code/{name}", audit.of("code", keep_code)),
-        ("GET", "/jobs", queue),
-        ("GET", "/jobs/{job}", _describe(service)),
-        ("GET", "/jobs/{job}/workers", _workers_of(service)),
-        ("POST", "/jobs/{job}/cancel", cancel),
-        ("POST", "/jobs/{job}/resubmit", audit.of("resubmit", resubmit)),
-        ("GET", "/events", events),
-        ("POST", "/whatif", ask_what_if),
-        ("GET", "/servers", lambda: tenant_view_of(service).servers()),
-        ("POST", "/servers/{server}/cordon", audit.of("cordon", service.cordon)),
-        ("POST", "/servers/{server}/uncordon", audit.of("uncordon", service.uncordon)),
-        ("POST", "/down", audit.of("down", service.down)),
+    text, unlisted = {"response_class": PlainTextResponse}, {"include_in_schema": False}
+    # method, path, the least role that may ask, what answers, and FastAPI's options
+    routes: tuple[tuple[str, str, str, Callable[..., Any], dict[str, Any]], ...] = (
+        ("GET", "/health", "read", lambda: tenant_view_of(service).health(), {}),
+        ("POST", "/jobs", "submit", audit.of("submit", submit), {}),
+        ("PUT", "/code/{name}", "submit", audit.of("code", keep_code), {}),
+        ("GET", "/jobs", "read", queue, {}),
+        ("GET", "/jobs/{job}", "read", _describe(service), {}),
+        ("GET", "/jobs/{job}/workers", "read", _workers_of(service), {}),
+        ("GET", "/jobs/{job}/logs", "read", logs, text),
+        ("POST", "/jobs/{job}/cancel", "submit", cancel, {}),
+        ("POST", "/jobs/{job}/resubmit", "submit", audit.of("resubmit", resubmit), {}),
+        ("GET", "/events", "read", events, {}),
+        ("GET", "/events/stream", "read", stream, unlisted),  # it has no end, which OpenAPI cannot say
+        ("POST", "/whatif", "read", ask_what_if, {}),
+        ("GET", "/record", "read", record, {"response_class": FileResponse}),
+        ("GET", "/metrics", "read", lambda: tenant_view_of(service).metrics(), text),
+        ("GET", "/servers", "read", lambda: tenant_view_of(service).servers(), {}),
+        ("POST", "/servers/{server}/cordon", "operate", audit.of("cordon", service.cordon), {}),
+        ("POST", "/servers/{server}/uncordon", "operate", audit.of("uncordon", service.uncordon), {}),
+        ("POST", "/down", "operate", audit.of("down", service.down), {}),
     )
-    for method, path, answer in routes:
-        api.add_api_route(V1 + path, answer, methods=[method])
-    api.add_api_route(f"{V1}/jobs/{{job}}/logs", logs, response_class=PlainTextResponse)
-    api.add_api_route(f"{V1}/record", record, response_class=FileResponse)
-    api.add_api_route(f"{V1}/metrics", lambda: tenant_view_of(service).metrics(), response_class=PlainTextResponse)
-    api.add_api_route(f"{V1}/events/stream", stream, include_in_schema=False)  # it has no end, which OpenAPI cannot say
+    for method, path, role, answer, options in routes:
+        api.add_api_route(V1 + path, answer, methods=[method], openapi_extra={ROLE: role}, **options)
     add_page(api, page_data, V1)
     api.add_exception_handler(InputError, _refused)
     api.add_exception_handler(RequestValidationError, _malformed)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
+from fastapi.routing import APIRoute
 from limits import RateLimitItemPerMinute
 from limits.storage import MemoryStorage
 from limits.strategies import FixedWindowRateLimiter
+from starlette.routing import BaseRoute, Match
 
 from skedge.live import host
 
@@ -16,8 +19,8 @@ from .tokens import Token, Tokens, who
 
 _BEARER = b"bearer "
 
-_SUBMIT = ("/jobs", "/code/")
-"""Beginnings of the paths below ``/v1`` where a request that is no question needs the role *submit*."""
+ROLE = "x-role"
+"""The key of a route's ``openapi_extra`` that has the least role that may ask it; None: no token is needed."""
 
 
 class Guard:
@@ -37,10 +40,12 @@ class Guard:
         Largest body of a request [bytes].
     rate
         Most requests with the same token [1/min].
+    routes
+        Of the application, each with its role.
     """
 
-    def __init__(self, app: Any, tokens: Tokens, max_bytes: int, rate: int) -> None:
-        self.app, self.tokens, self.most = app, tokens, max_bytes
+    def __init__(self, app: Any, tokens: Tokens, max_bytes: int, rate: int, routes: Sequence[BaseRoute]) -> None:
+        self.app, self.tokens, self.most, self.routes = app, tokens, max_bytes, routes
         self.rate, self.counted = RateLimitItemPerMinute(rate), FixedWindowRateLimiter(MemoryStorage())
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -48,11 +53,12 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        if _is_page(scope["method"], scope["path"]):
+        needed = _role(self.routes, scope)
+        if needed is None:
             await self.app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        token, needed = self._token_in(headers.get(b"authorization", b"")), _role(scope["method"], scope["path"])
+        token = self._token_in(headers.get(b"authorization", b""))
         if token is None:
             await problem(401, "the token is missing or wrong")(scope, receive, send)
             return
@@ -94,17 +100,11 @@ class Guard:
                 return b"".join(parts)
 
 
-def _is_page(method: str, path: str) -> bool:
-    """Whether a file of the page is asked for: that is the same for everybody, and its questions need a token."""
-    return method in ("GET", "HEAD") and (path == "/" or path.startswith("/view/"))
-
-
-def _role(method: str, path: str) -> str:
-    """The role that a request needs."""
-    below = path.removeprefix("/v1")
-    if method in ("GET", "HEAD") or below == "/whatif":
-        return "read"
-    return "submit" if below.startswith(_SUBMIT) else "operate"
+def _role(routes: Sequence[BaseRoute], scope: Any) -> str | None:
+    """The least role that may ask what is asked; None: no token is needed."""
+    route = next((route for route in routes if route.matches(scope)[0] is Match.FULL), None)
+    # what is not there, and the description of the API, may be asked with any token
+    return route.openapi_extra[ROLE] if isinstance(route, APIRoute) and route.openapi_extra else "read"
 
 
 def _given(body: bytes, receive: Any) -> Any:

@@ -21,6 +21,7 @@ from skedge.view.assets import HEADERS, PAGE, page_file
 from skedge.view.shapes import lanes, site_map
 from skedge.view.training import training
 
+from .guard import ROLE
 from .record_archive import archived, archived_part
 from .tenant_view import TenantView, tenant_view_of
 
@@ -141,13 +142,16 @@ def add_page(api: FastAPI, page_data: PageData, below: str) -> None:
     def page_part(name: str) -> Response:
         return _file(name)
 
-    api.add_api_route("/", index, include_in_schema=False)
-    api.add_api_route("/view/{name}", page_part, include_in_schema=False)
-    api.add_api_route(f"{below}/view", page_data.overview)
-    api.add_api_route(f"{below}/view/lanes", page_data.lanes)
-    api.add_api_route(f"{below}/view/map", page_data.map)
-    api.add_api_route(f"{below}/view/jobs/{{job}}", page_data.why)
-    api.add_api_route(f"{below}/view/training/{{job}}", page_data.training)
+    for path, file in (("/", index), ("/view/{name}", page_part)):
+        api.add_api_route(path, file, include_in_schema=False, openapi_extra={ROLE: None})
+    for path, answer in (
+        ("/view", page_data.overview),
+        ("/view/lanes", page_data.lanes),
+        ("/view/map", page_data.map),
+        ("/view/jobs/{job}", page_data.why),
+        ("/view/training/{job}", page_data.training),
+    ):
+        api.add_api_route(below + path, answer, openapi_extra={ROLE: "read"})
 
 
 def _file(name: str) -> Response:
