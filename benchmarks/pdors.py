@@ -38,7 +38,7 @@ from skedge.policies.pdors.alg4 import (
 )
 from skedge.policies.pdors.job import TrainingJob, levels_of
 from skedge.policies.pdors.parametric_lp import sweep
-from skedge.policies.pdors.prices import Ledger, pdors_prices
+from skedge.policies.pdors.prices import PricedLoads, pdors_prices
 from skedge.policies.pdors.rounding import (
     Relaxation,
     Subproblem,
@@ -111,7 +111,7 @@ def row(policy: str, machines: int, jobs: int, slots: int, levels: int | None, a
 def bounds(args: argparse.Namespace, delta: float = 0.1, draws: int = 10) -> None:
     """Frequencies of single roundings over the jobs and levels of an instance, in an empty slot, by G."""
     listed, capacity = draw(args.machines, args.jobs, args.slots, args.levels, args.seed, fitting=True)
-    prices = Ledger(capacity, args.slots, pdors_prices(listed, capacity, args.slots)).price[0]
+    prices = PricedLoads(capacity, args.slots, pdors_prices(listed, capacity, args.slots)).price[0]
     rng, rows = np.random.default_rng(args.seed), capacity.size + 1
     print(f"delta = {delta}; shares of roundings that satisfy the packing rows, the cover rows, all")
     print(f"{'G':>5} {'mean G':>7} {'problems':>8} {'pack':>6} {'cover':>6} {'all':>6}  cover bound, packing bound")

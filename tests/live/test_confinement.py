@@ -147,7 +147,7 @@ from types import SimpleNamespace
 from attacked import NOBODY, become
 from skedge.live.confinement import kernel
 from skedge.live.confinement.confinement import CONFINED
-from skedge.live.confinement.keeper import Ends, keep
+from skedge.live.confinement.keeper import ProcessFiles, keep
 from skedge.live.secret_files import private_folder
 become(NOBODY)
 kernel.set_dumpable(dumpable=True)  # as after a program is executed
@@ -158,7 +158,7 @@ ours, theirs = socket.socketpair()
 said, word = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 look = lambda: os.write(theirs.fileno(), " ".join(sorted(os.listdir("{tmp_path}"))).encode())
 if os.fork() == 0:
-    keep(CONFINED, Ends(theirs.fileno(), word.fileno(), 1), look)
+    keep(CONFINED, ProcessFiles(theirs.fileno(), word.fileno(), 1), look)
 word.close()
 theirs.close()
 print(ours.recv(1000).decode(), said.recv(1000).decode(), sep=";")
@@ -250,12 +250,12 @@ def test_a_job_reaches_an_address_that_it_names_by_its_number(tmp_path: Path) ->
     """192.0.2.7 is nobody's: what answers here is the machine's side, told another target for it."""
     script = """
 import os, socket
-from skedge.live.confinement import forward, keeper
+from skedge.live.confinement import forwarding, keeper
 from skedge.live.confinement.confinement import Confinement
-from skedge.live.confinement.keeper import Ends, keep
+from skedge.live.confinement.keeper import ProcessFiles, keep
 listening = socket.create_server(("127.0.0.1", 0))
 reach, place = socket.create_connection, listening.getsockname()
-forward._accept.__globals__["socket"].create_connection = lambda target, timeout: (
+forwarding._accept.__globals__["socket"].create_connection = lambda target, timeout: (
     reach(place if target == ("192.0.2.7", 443) else target)
 )
 ours, theirs = socket.socketpair()
@@ -266,7 +266,7 @@ def ask():
         os.write(theirs.fileno(), one.recv(100))
 
 if os.fork() == 0:
-    keep(Confinement(trusted=False, connect=("192.0.2.7:443",)), Ends(theirs.fileno(), word.fileno(), 1), ask)
+    keep(Confinement(trusted=False, connect=("192.0.2.7:443",)), ProcessFiles(theirs.fileno(), word.fileno(), 1), ask)
 word.close()
 theirs.close()
 listening.settimeout(10)
@@ -407,7 +407,7 @@ said, word = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 pid = os.fork()
 if pid == 0:
     signal.signal = told
-    keeper.keep(Confinement(), keeper.Ends(theirs.fileno(), word.fileno(), os.dup(2)), leave)
+    keeper.keep(Confinement(), keeper.ProcessFiles(theirs.fileno(), word.fileno(), os.dup(2)), leave)
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
     path = os.pathsep.join(filter(None, sys.path))

@@ -170,7 +170,7 @@ def trainer(facts: list[Report]) -> Trainer:
 def test_the_devices_of_a_job_are_reported_recorded_and_journaled(monkeypatch: pytest.MonkeyPatch) -> None:
     of = trainer([])
     answers = iter([{"device": "cuda:1"}, {"device": "cuda:0"}, None])
-    monkeypatch.setattr(of.answers, "of", lambda *_: next(answers))
+    monkeypatch.setattr(of.replies, "of", lambda *_: next(answers))
     monkeypatch.setattr(MinibatchCall, "comes", lambda _: False)
     for server in (1, 0, 0):
         of._answer(MinibatchCall(0, server, 0, 0, 0, None, None), 0.0)

@@ -53,7 +53,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def child(home: Path) -> Callable[[], JobProcess]:
     fork_server = ForkServerClient()
     fork_server.start()
-    return fork_server.child
+    return fork_server.fork
 
 
 def folders(home: Path) -> set[Path]:

@@ -338,14 +338,14 @@ def pids(operator: Operator, title: str) -> list[int]:
     return found
 
 
-def test_a_killed_coach_is_started_again_and_its_jobs_continue_from_their_checkpoints(operator: Operator) -> None:
+def test_a_killed_coordinator_is_started_again_and_its_jobs_continue_from_their_checkpoints(operator: Operator) -> None:
     job = operator.submits(name="coached", epochs=14)
     operator.waits(lambda: operator.job(job)["progress"] > 0.1)
-    (victim,) = pids(operator, "ray::CoachActor")
+    (victim,) = pids(operator, "ray::CoordinatorActor")
     os.kill(victim, signal.SIGKILL)
     operator.waits(lambda: operator.state_of(job) == "COMPLETED")
     assert operator.job(job)["progress_by_chunk"] == [84, 84]
-    assert pids(operator, "ray::CoachActor") != [victim]
+    assert pids(operator, "ray::CoordinatorActor") != [victim]
 
 
 def test_a_killed_controller_is_started_again_and_its_jobs_go_on(operator: Operator) -> None:
@@ -357,12 +357,12 @@ def test_a_killed_controller_is_started_again_and_its_jobs_go_on(operator: Opera
     before = operator.address()["pid"]
     os.kill(before, signal.SIGKILL)
     operator.waits(lambda: (operator.state / "service.json").exists() and operator.address()["pid"] != before, 150)
-    coordinator = pids(operator, "ray::CoachActor")
+    coordinator = pids(operator, "ray::CoordinatorActor")
     assert operator.asks("/health")["attached"]["updates"] > 0, "the rounds went on"
     operator.waits(lambda: operator.state_of(job) == "COMPLETED")
     assert operator.job(job)["progress_by_chunk"] == [144, 144]
     assert "goes back by" not in operator.types("logs", job), "no checkpoint was loaded"
-    assert pids(operator, "ray::CoachActor") == coordinator
+    assert pids(operator, "ray::CoordinatorActor") == coordinator
     operator.types("down")
     assert not Path(f"/proc/{coordinator[0]}").exists()
     assert not (operator.state / "service.json").exists()
