@@ -240,7 +240,7 @@ def test_an_error_of_a_command_ends_the_controller_and_not_the_sender_alone(coor
     assert [type(error) for error in heard.errors] == [AttributeError]
 
 
-class WithCoordinator(NoEngine):
+class Coordinated(NoEngine):
     """An engine whose servers do nothing, with a coordinator."""
 
     acts = True
@@ -274,7 +274,7 @@ def scenario() -> Scenario:
 def test_a_coach_lost_before_its_first_news_is_attached_to_again(
     coordinator: TrainingCoordinator, asked: Callable[[TrainingCoordinator], LocalCoordinator]
 ) -> None:
-    world = RayWorld(scenario(), {"a": OF}, WithCoordinator(asked(coordinator)))
+    world = RayWorld(scenario(), {"a": OF}, Coordinated(asked(coordinator)))
     given = world.inbox.take()
     assert isinstance(given, Resumed), "a new coordinator gets all assignments under a new number"
     assert coordinator.who is not None
@@ -290,7 +290,7 @@ def test_a_coach_that_is_lost_when_it_is_asked_for_its_clock_is_asked_again(
     url = f"sqlite:///{tmp_path}/journal.db"
     SqlJournal(url, {"began": 0.0}).take(5 * SECOND, to_json(Due()))
     coordinator.attach(FIRST, 0, 5 * SECOND, {}, 0.0)
-    world = RayWorld(scenario(), {"a": OF}, WithCoordinator(Late(coordinator, ("clock", False))), journal=SqlJournal(url))
+    world = RayWorld(scenario(), {"a": OF}, Coordinated(Late(coordinator, ("clock", False))), journal=SqlJournal(url))
     assert isinstance(world.inbox.take(), Due)
     assert isinstance(world.inbox.take(), Resumed)
     world.trainers.leave()
@@ -363,7 +363,7 @@ def test_a_measurement_that_fails_is_told_and_tried_again(
         return found
 
     world = RayWorld(
-        scenario(), {"a": OF}, WithCoordinator(LocalCoordinator(coordinator)), job_log=lambda _, line: lines.append(line)
+        scenario(), {"a": OF}, Coordinated(LocalCoordinator(coordinator)), job_log=lambda _, line: lines.append(line)
     )
     monkeypatch.setattr(trainers, "_AGAIN_S", 0.0)
     monkeypatch.setattr(trainers.Checkpoints, "read", lambda *_: outcome())
@@ -391,7 +391,7 @@ def test_trainers_that_close_do_not_wait_for_storage_that_is_away(
         raise OSError
 
     monkeypatch.setattr(trainers.Checkpoints, "read", read)
-    world = RayWorld(scenario(), {"a": OF}, WithCoordinator(LocalCoordinator(coordinator)))
+    world = RayWorld(scenario(), {"a": OF}, Coordinated(LocalCoordinator(coordinator)))
     world.trainers.measure(0)
     assert asked.wait(LONG_S)
     (thread,) = world.trainers._measuring
