@@ -147,10 +147,12 @@ def test_the_kernel_hears_of_a_chunk_s_worth_and_the_record_of_each_chunk_s_work
 def test_a_team_that_is_displaced_comes_back_whole() -> None:
     """The last share is cut short; a chunk that goes on where its run ended has one run."""
     of = world()
+    of.trainers[0].take(0)
     tell(of, 1.5, "stopped", 0, 2, 1, 0)
     of.lanes.settle()
     assert of.trainers[0].teams.working[0].chunks == (0, 1)
     tell(of, 3, "trained", 0, 2, 4, 0)
+    of.trainers[0].take(0)
     tell(of, 5, "stopped", 0, 2, 6, 0)
     found = [(c, s / SECOND, e / SECOND, w, p) for c, lane, s, e, w, p in runs(of) if lane == 0]
     assert found == [(0, 0, 1, 2, False), (1, 1, 1.5, 1, True), (1, 1.5, 5, 5, False)], "chunk 1 is trained"

@@ -94,14 +94,19 @@ def test_the_record_says_how_late_wakes_and_ends_were_dealt_with() -> None:
     assert agenda.late == 5 * SECOND
 
 
-def test_a_controller_at_sites_sleeps_until_the_slot_ends_when_a_job_has_arrived_within_it() -> None:
-    """Else it journals that time has passed, again and again, until the slot is over."""
+def at_one_site() -> SiteWorld:
+    """A job of two chunks, which arrives within the first slot."""
     cluster = Cluster([Server("m0", capacity={"gpu": 4.0})], np.array([[0.0]]))
     needs = {"gpu": 1.0}
     job = Job("a", 0.25, 1, 2, 6, 0.1, worker_needs=needs, ps_needs=needs, data={"m0": 2}, latency=Linear(1.0))
     table, listed = job_table([job])
     scenario = Scenario(cluster, Jobs(table, cluster, listed), Physics(slot=SECOND, slotted=True))
-    world = SiteWorld(scenario, {"a": Program("m:f", {}, 2, 1, 6)}, NoEngine(1))
+    return SiteWorld(scenario, {"a": Program("m:f", {}, 2, 1, 6)}, NoEngine(1))
+
+
+def test_a_controller_at_sites_sleeps_until_the_slot_ends_when_a_job_has_arrived_within_it() -> None:
+    """Else it journals that time has passed, again and again, until the slot is over."""
+    world = at_one_site()
     world.sites.end, world.real_now = SECOND, lambda: SECOND // 2  # type: ignore[method-assign]
     assert world.patience() == 0.5
 
@@ -215,3 +220,58 @@ def test_a_clock_that_is_set_back_before_the_first_controller_begins_does_not_st
     following = RayWorld(scenario, {}, Up(len(SERVERS)), journal=SqlJournal(url), began=began)
     assert isinstance(following.inbox.take(), Resumed)
     assert 0 <= following.real_now() < SECOND
+
+
+def test_a_team_of_a_site_that_stopped_in_the_slot_before_does_not_end_that_of_this_slot() -> None:
+    """Both have the number of the site; the first was asked to stop, and says so late (simulation, seed 71)."""
+    world = at_one_site()
+    world.sites.end = world.inbox.clock = SECOND
+    assert world._timed() is not None
+    world.perform(Allocate(0, ((0, 2),), ((0, 1),)))
+    assert world._timed() is None
+    for upload in list(world.uploads.pending.values()):
+        world.sites.uploaded(upload)
+    (key,) = world.sites.open
+    world.perform(Suspend(0))
+    world.perform(Allocate(0, ((0, 2),), ((0, 1),)))
+    world.sites.begun = False
+    assert world._timed() is None
+    assert world._take_in(Report("stopped", *key, progress=(0, 0))) is None
+    assert list(world.sites.open) == [key], "the slot waits for it"
+    assert world._take_in(Report("finished", *key, progress=(6, 6))) is None
+    assert world.sites.open == {}
+
+
+def test_what_is_due_comes_before_what_happens_later_and_each_at_an_instant_of_its_own() -> None:
+    """Two events at one instant would be one to the policy and the verifier (simulation, seeds 74 and 320)."""
+    cluster = Cluster(SERVERS)
+    table, listed = job_table([Job(name, 0.0, 1, 2, 6, 0.1) for name in "ab"])
+    scenario = Scenario(cluster, Jobs(table, cluster, listed), Physics(slot=SECOND), 0, "world test")
+    world = RayWorld(scenario, dict.fromkeys("ab", Program("m:f", {}, 2, 1, 6)), NoEngine(len(SERVERS)))
+    now = 0
+    world.real_now = lambda: now  # type: ignore[method-assign]
+    world.engine.acts = True  # inputs are new ones
+    event = world.next_event()
+    assert event is not None
+    assert (event.time, event.arrived) == (0, (0, 1))
+    for order in (WakeAt(0), EndAt(0, 5 * SECOND, "its time limit")):
+        world.perform(order)
+    assert (event := world.next_event()) is not None
+    assert (event.time, event.woke) == (1, True), "not at the instant of the arrival"
+    now = 6 * SECOND
+    for server in (0, 1):
+        world.inbox.waiting.put(ServerChanged(server, "lost"))
+    told = [world.next_event() for _ in range(3)]
+    assert [(e.time, e.failed, e.servers) for e in told if e is not None] == [
+        (now, ((0, "its time limit"),), ()), (now + 1, (), ((0, "server_lost"),)), (now + 2, (), ((1, "server_lost"),)),
+    ]  # fmt: skip
+
+
+def test_the_clock_of_a_run_begins_with_its_first_controller() -> None:
+    """Whatever has become of the machine's clock since the run was made, hours either way (simulation, seed 315)."""
+    cluster = Cluster(SERVERS)
+    for jump_s in (-3600.0, 3600.0):
+        table, listed = job_table([])
+        scenario = Scenario(cluster, Jobs(table, cluster, listed), Physics(slot=SECOND))
+        world = RayWorld(scenario, {}, NoEngine(len(SERVERS)), began=time.time() - jump_s)
+        assert 0 <= world.real_now() < SECOND

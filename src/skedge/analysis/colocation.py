@@ -39,7 +39,7 @@ class Colocation:
         return colocated
 
     def always(self, job: Array, start: Array, end: Array, value: Array | int) -> Bools:
-        """Whether zeta of each job is `value` at each start and each end [µs]; times in between are not checked.
+        """Whether zeta of each job is `value` from each start to each end [µs].
 
         Parameters
         ----------
@@ -50,7 +50,14 @@ class Colocation:
         value
             0 or 1, of each row or of all.
         """
-        same: Bools = (self.at(job, start) == value) & (self.at(job, end) == value)
+        values = np.broadcast_to(value, job.shape)
+        same: Bools = self.last[job] == values
+        for changed_job, (times, colocated) in self._changes.items():
+            rows = np.flatnonzero(job == changed_job)
+            first, last = (np.maximum(np.searchsorted(times, time[rows], side="right") - 1, 0) for time in (start, end))
+            # periods with zeta = 1 before each change
+            n_ones = np.concatenate([[0], np.cumsum(colocated)])
+            same[rows] = n_ones[last + 1] - n_ones[first] == values[rows] * (last + 1 - first)
         return same
 
     def changed_jobs(self) -> list[int]:

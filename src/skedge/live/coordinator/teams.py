@@ -133,9 +133,13 @@ class Teams:
             self.held[report.team] = team
 
     def is_outdated(self, report: Report) -> bool:
-        """Whether a report says ``finished`` of a team in whose place another was put while it was on its way."""
+        """Whether a team was put in the place of the one that has ``stopped`` or ``finished`` while it was reported."""
         team = self.working.get(report.team)
-        return report.what == "finished" and team is not None and not self.trained(team, report.progress)
+        if team is None:
+            return False
+        if report.what == "stopped":  # as it was asked to: the team in its place was not
+            return report.team not in self.leaving
+        return report.what == "finished" and not self.trained(team, report.progress)
 
     def _mark(self, team: Team) -> tuple[int, int]:
         """Chunks' worth of mini-batches that a team has trained, and, if its lag is bounded, its epochs."""

@@ -73,8 +73,8 @@ class Inbox:
 
     def begin(self) -> None:
         """Begin as the first controller; that is journaled before it attaches, so the next one has a higher number."""
-        # the machine's clock may have been set back since the run was begun: that of the run would stand still so long
-        self.away = min(self.elapsed(), 0)
+        # the run's clock begins now: the machine's may have been set, either way, since the run was made
+        self.away = self.elapsed()
         if self.journal is not None and self.world.engine.acts:
             self.journal.take(0, to_json(Resumed(self.away, lost=False)))
             self.resumed += 1
@@ -134,13 +134,23 @@ class Inbox:
             trained_until = self.world.trainers.clock()
             away = self.elapsed() - max(trained_until or 0, self.clock)
             return self.clock, Resumed(away, lost=trained_until is None or away > SECOND)
-        received, real_now = self._wait(), self.world.real_now()
+        received = self._wait()
+        now, made_at = self._time_of(received)
+        if self.world.is_overdue(now) and not isinstance(received, Due):
+            self._later.appendleft(received)
+            return now, Due()
+        if isinstance(received, Report) and received.since:
+            received = received.taken(received.since + max(now - made_at, 0) / SECOND)
+        return now, received
+
+    def _time_of(self, received: Input) -> tuple[int, int]:
+        """The time of an input on the run's clock, and when it was made [µs]."""
+        earliest, real_now = self.clock + self.world.TICK, self.world.real_now()
         if not isinstance(received, Report) or not received.since:
-            return max(self.clock, real_now), received
+            return max(earliest, real_now), real_now
         made_at = self.elapsed() - int((host.monotonic() - received.since) * SECOND)
         # one that was made while no controller was there has the time at which it was true
-        now = max(self.clock, min(real_now, made_at) if received.since < self.joined else real_now)
-        return now, received.taken(received.since + max(now - made_at, 0) / SECOND)
+        return max(earliest, min(real_now, made_at) if received.since < self.joined else real_now), made_at
 
     def _wait(self) -> Input:
         """The next input from the queue, or :class:`Due` when an agenda entry is due; answers questions meanwhile."""

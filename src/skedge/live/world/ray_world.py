@@ -11,7 +11,7 @@ A controller that was killed replays the inputs of the journal without side effe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 
@@ -103,6 +103,9 @@ class RayWorld:
         Called with (job id, line).
     """
 
+    TICK: ClassVar[int] = 1
+    """Least time between two inputs [µs]: what happens at one instant is one event to a policy and to the verifier."""
+
     def __init__(
         self,
         scenario: Scenario,
@@ -136,6 +139,7 @@ class RayWorld:
             WakeAt: self.agenda.wake_at,
             EndAt: self.agenda.end_at,
         }
+        self._last_event = -1
         engine.watch(self._server_changed)
         if not self.inbox.rebuilding:
             self.inbox.begin()
@@ -152,14 +156,14 @@ class RayWorld:
         """The next event; waits for it. None once all jobs have left and no arrival is left."""
         while True:
             # before the next input is taken: it is journaled at a time when this one is dealt with
-            event = self.lanes.settle() or self._ended() or self._due()
+            event = self.lanes.settle() or self._timed()
+            if event is None:
+                over = self.submit is None and not self.in_system and self.agenda.arrived == len(self.scenario.jobs)
+                if over or self.inbox.ending:
+                    return None
+                event = self._take_in(self.inbox.take())
             if event is not None:
-                return event
-            over = self.submit is None and not self.in_system and self.agenda.arrived == len(self.scenario.jobs)
-            if over or self.inbox.ending:
-                return None
-            event = self._take_in(self.inbox.take())
-            if event is not None:
+                self._last_event = event.time
                 return event
 
     def patience(self) -> float:
@@ -198,9 +202,17 @@ class RayWorld:
         for transport in self.uploads.pending.values():
             UploadThread(self, transport).start()
 
+    def is_overdue(self, now: int) -> bool:
+        """Whether the agenda has something for before `now` [µs], which comes before what happens then."""
+        return min(self.agenda.next(self.scenario.jobs.arrival), self.agenda.next_end()) <= now
+
     def _next_due(self) -> int:
         agenda = self.agenda
         return min(agenda.next(self.scenario.jobs.arrival), agenda.next_end(), self.real_now() + 3600 * SECOND)
+
+    def _timed(self) -> Event | None:
+        """What the agenda has for now, unless something has happened at this instant already: then it waits."""
+        return None if self.now() == self._last_event else self._ended() or self._due()
 
     def _ended(self) -> Event | None:
         """The end of a job that has reached a limit of its time."""
@@ -236,8 +248,8 @@ class RayWorld:
         self.facts.note(report)
         if report.what in NEWS:
             return None
-        if report.job in self.trainers:
-            self.trainers[report.job].recall(report)
+        if report.job in self.trainers and not self.trainers[report.job].recall(report):
+            return None
         if report.what == "failed":
             return self.fail(report.job, report.reason)
         return self._progress(report)

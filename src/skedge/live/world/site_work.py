@@ -153,10 +153,15 @@ class SiteWork:
                 self._start(job, number)
 
     def report(self, report: Report) -> None:
-        """Process a fact: a team has trained its chunks of the slot, or has left."""
-        work = self.open.pop((report.job, report.team), None)
-        if work is None or report.what != "finished":
+        """Process a fact: a team has trained its chunks of the slot.
+
+        A team that has stopped was closed when it was asked to; that of the next slot has the same number.
+        """
+        key, steps = (report.job, report.team), self.world.program(report.job).steps
+        work = self.open.get(key)
+        if report.what != "finished" or work is None or any(report.progress[chunk] < steps for chunk in work.chunks):
             return
+        del self.open[key]
         by_site = self.there[report.job]
         by_site[work.site] = [chunk for chunk in by_site[work.site] if chunk not in work.chunks]
         for books in (self.trained.setdefault(report.job, {}), self.held[report.job].trained):

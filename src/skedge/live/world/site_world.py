@@ -26,6 +26,8 @@ class SiteWorld(RayWorld):
     The clock stops at the end of a slot until the slot's work is done.
     """
 
+    TICK = 0  # all that happens in a slot is one event, at its end
+
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.sites = SiteWork(self)
@@ -48,8 +50,11 @@ class SiteWorld(RayWorld):
         """The metadata of a live run, with the time by which slots took longer than their length."""
         return {**super().meta(), "slot_overrun_s": self.sites.overrun / SECOND}
 
-    def _due(self) -> Event | None:
-        """All events are reported at slot boundaries, from which the clock then continues."""
+    def _timed(self) -> Event | None:
+        """All events are reported at slot boundaries, from which the clock then continues.
+
+        Jobs reach the limits of their time there, too (:meth:`.site_work.SiteWork.end_slot`).
+        """
         self.sites.begin()
         if self.now() < self.sites.end or self.sites.open:
             return None
@@ -59,8 +64,9 @@ class SiteWorld(RayWorld):
         self.inbox.clock = self.sites.end
         return self.sites.end_slot()
 
-    def _ended(self) -> None:
-        """Jobs reach the limits of their time at the ends of slots (:meth:`.site_work.SiteWork.end_slot`)."""
+    def is_overdue(self, now: int) -> bool:  # noqa: ARG002 - as of any world
+        """What happens within a slot is reported at its end, in whatever order it comes."""
+        return False
 
     def _next_due(self) -> int:
         # what the agenda has within the slot is reported at its end: to wake for it earlier would be in vain

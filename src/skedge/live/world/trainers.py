@@ -97,13 +97,14 @@ class TrainerOrders:
         self.assignment.pace = pace
         self._order("keep_pace", pace)
 
-    def recall(self, report: Report) -> None:
-        """Take in a report of the trainer."""
-        outdated = self.teams.is_outdated(report)
+    def recall(self, report: Report) -> bool:
+        """Take in a report of the trainer; false if it is of a team in whose place another was put meanwhile."""
+        is_outdated = self.teams.is_outdated(report)
         self.teams.recall(report)
-        if report.what in ("stopped", "finished") and not outdated:
+        if report.what in ("stopped", "finished") and not is_outdated:
             self.assignment.puts.pop(report.team, None)
             self.assignment.since.pop(report.team, None)
+        return not is_outdated
 
     def _order(self, method: str, *arguments: Any) -> None:
         self._send(method, self.assignment.job, arguments)
