@@ -13,7 +13,7 @@ from skedge.analysis.colocation import Colocation
 @pytest.mark.parametrize("seed", range(20))
 def test_zeta_is_looked_at_between_the_ends_of_an_interval_too(seed: int) -> None:
     """A job that is wholly in the cloud for a moment of it is not "never there" (simulation, seed 526)."""
-    random = Random(seed)
+    random = Random(seed)  # noqa: S311 - no secret
     times = np.array(sorted(random.sample(range(1, 40), random.randint(1, 6))))
     zeta = np.array([random.randint(0, 1) for _ in times])
     colocation = Colocation.__new__(Colocation)

@@ -17,9 +17,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .campaign import Outcome, Plan, plan_of, run_plan
+from .campaign import Outcome, run_plan
 from .faults import shrink, without
 from .history import History
+from .plans import Plan, plan_of
 
 _LINES = 40
 """Steps that are shown of a run that has failed."""

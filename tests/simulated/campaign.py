@@ -8,24 +8,18 @@ and cordon servers; faults are drawn from the seed.
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, chdir, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from random import Random
-from types import MappingProxyType
 from typing import Any
 from unittest import mock
 
 from skedge.core.errors import InputError, PolicyError, ScenarioError, SkedgeError, StateError
 from skedge.core.events import Event, Order
-from skedge.core.model.cluster import Cluster, Physics, Server, job_table
-from skedge.core.model.scenario import Jobs, Scenario
-from skedge.core.model.time import SECOND
 from skedge.live import host as seam
 from skedge.live.cluster.engine import Engine, Hosting
 from skedge.live.controller.limits import Limits
@@ -35,26 +29,19 @@ from skedge.live.journal.journal import SqlJournal
 from skedge.live.world.ray_world import NoEngine
 
 from . import host
-from .actors import HOME, RAY_KINDS, SimulatedRay
+from .actors import HOME, SimulatedRay
 from .children import SimulatedChild, children_of, simulated_children
-from .databases import SQL_KINDS, add_faults
+from .databases import add_faults
 from .disks import Disk, disk
 from .faults import Fault
 from .history import History
 from .invariants import FILE, BrokenError, Invariants, watched
-from .network import NETWORK_KINDS
+from .misbehaving import reason_of
+from .plans import FAULTS_S, KINDS, Plan
 from .scheduler import DeadlockError, Process, World
 
-POLICIES = ("fifo", "srtf", "aonline")
-"""One is drawn per seed."""
-
-LIMITS = Limits(allow=("m",), free_mb=0.0)
-
-SERVERS = (
-    Server("e0", capacity={"worker:gpu": 2, "ps:cpu": 2}),
-    Server("e1", capacity={"worker:gpu": 2, "ps:cpu": 1}),
-    Server("cloud", "cloud"),
-)
+LIMITS = Limits(allow=("m",), free_mb=0.0, stall_s=8.0)
+"""A mini-batch that hangs is given up after 24 s, and then after 8 s."""
 
 STATE, JOURNAL = Path("/state"), f"sqlite:///{FILE}"
 """Folder of the state on the simulated disk, and the database of the journal."""
@@ -62,8 +49,8 @@ STATE, JOURNAL = Path("/state"), f"sqlite:///{FILE}"
 STORAGE = "storage"
 """The machine whose disk has the checkpoints."""
 
-FAULTS_S, LIMIT_S = 40.0, 400.0
-"""Time in which faults happen, and that jobs may take on top of three times their announced time after the last [s]."""
+LIMIT_S = 400.0
+"""Time that jobs may take on top of three times their announced time after the last fault [s]."""
 
 ANSWER_S = 60.0
 """Time within which a controller answers once faults have stopped [s]."""
@@ -74,145 +61,8 @@ SETTLES = 10
 QUICK = 5
 """Controllers in a row that end before they answer, by no fault, after which the supervisor gives up."""
 
-KINDS: Mapping[str, tuple[float, float]] = MappingProxyType(
-    {
-        "kill": (0.0, 0.0), "freeze": (0.1, 30.0), "jump": (-86_400.0, 86_400.0), **NETWORK_KINDS, **RAY_KINDS,
-        "power": (0.0, 0.0), "full": (0.5, 20.0), "slow": (1.0, 20.0), **SQL_KINDS,
-        "child": (0.0, 0.0), "second": (0.0, 20.0),
-        "storage full": (0.5, 8.0), "storage broken": (0.1, 3.0), "storage slow": (1.0, 10.0),
-    }
-)  # fmt: skip
-"""Kinds of fault, each with the range of its seconds. Besides those of the scheduler, the network, Ray, disks and
-databases: a job's process dies; the controller is thought dead, and goes on after a while; and what can happen to the
-storage of checkpoints."""
-
-OF_CONTROLLERS, OF_SERVERS = ("second", *SQL_KINDS, "storage"), ("child", "power", "full", "slow")
-"""Beginnings of the kinds that happen to controllers alone, and of those that happen to processes on servers alone."""
-
-VICTIMS = (
-    "controller",
-    "coordinator",
-    "job_code",
-    "agent/e0",
-    "agent/e1",
-    "agent/cloud",
-    "ps/e0/0",
-    "ps/e0/1",
-    "ps/e1/0",
-)
-"""Processes to which faults happen."""
-
-EARLY, EARLY_NEAR = (10, 1500), (1, 30)
-"""First and last operation of a process at which a fault happens, and the same of those beside which one does."""
-
-NEAR: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "controller": (
-            "begin",
-            "committed",
-            "call coordinator attach",
-            "call coordinator order",
-            "call coordinator news",
-            "call agent",
-        ),
-        "coordinator": ("call ps", "call agent", "notify", "answers attach", "answers order", "answers news"),
-        "job_code": ("ask", "answers"),
-        "agent": ("ask", "flushed", "replaced", "answers store", "answers gradient"),
-        "ps": ("ask", "flushed", "replaced", "answers load", "answers save", "answers apply"),
-    }
-)
-"""Beginnings of the operations beside which a fault may change most, by that of the victim's name."""
-
 APART_S = 10.0
 """Least time between two periods in which the storage is broken [s]."""
-
-MOST_CHILDREN = 2
-"""Most faults of jobs' processes in a run: a job whose processes end four times is FAILED as it must be."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a seed draws before its run.
-
-    Attributes
-    ----------
-    seed
-        Of the schedule.
-    policy, jobs, faults
-        The policy, the specs of the jobs, and the faults.
-    cancelled
-        Numbers of the jobs that are cancelled after a while.
-    cordons
-        Number of times that a server is cordoned.
-    """
-
-    seed: int
-    policy: str
-    jobs: tuple[dict[str, Any], ...]
-    faults: tuple[Fault, ...]
-    cancelled: frozenset[int] = frozenset()
-    cordons: int = 0
-
-
-def plan_of(seed: int) -> Plan:
-    """The plan of a seed."""
-    random = Random(f"{seed} plan")  # noqa: S311 - no secret
-    jobs = tuple(_spec(random, number) for number in range(random.randint(2, 8)))
-    cancelled = frozenset(number for number in range(len(jobs)) if random.random() < 0.15)
-    faults = tuple(_faults(random, random.choice((2, 5, 10, 20))))
-    return Plan(seed, random.choice(POLICIES), jobs, faults, cancelled, random.choice((0, 0, 1)))
-
-
-def _spec(random: Random, number: int) -> dict[str, Any]:
-    chunks, epochs, minibatches = random.randint(1, 3), random.randint(1, 3), random.randint(2, 5)
-    name, args = f"j{number}", dict[str, str]()
-    if random.random() < 0.1:
-        args = {"fails_at": f"{random.randrange(chunks)} {random.randrange(epochs * minibatches)}"}
-    return {
-        "name": name,
-        "epochs": epochs,
-        "minibatches": minibatches,
-        "chunks": chunks,
-        "minibatch_s": 0.1,
-        "upload_edge_s": [0.2, 0.5],
-        "upload_cloud_s": [5, 9],
-        "resources": {"workers": min(chunks, 2), "worker_type": "gpu", "ps_type": "cpu"},
-        "utility": {"height": 9, "steepness": 0.1, "target": 40},
-        "train": {"factory": "m:f", "args": {"job": name, **args}},
-    }
-
-
-def _faults(random: Random, n: int) -> Iterator[Fault]:
-    """Faults of some kinds: few kinds and many of each find other things than all of them.
-
-    A third of them happen by time, a third at operations that are rather early, as processes begin again and again, and
-    a third beside an operation of :data:`NEAR`.
-    """
-    kinds, children = random.sample(list(KINDS), random.choice((2, 4, 8, len(KINDS)))), 0
-    for _ in range(n):
-        kind, victim = (
-            random.choice(kinds),
-            random.choice(VICTIMS if random.random() < 0.6 else ("controller", "coordinator")),
-        )
-        if kind.startswith(OF_CONTROLLERS):
-            victim = "controller"
-        elif kind.startswith(OF_SERVERS):
-            victim = random.choice([name for name in VICTIMS if name.startswith(("agent", "ps"))])
-            children += kind == "child"
-        seconds, time_s = random.uniform(*KINDS[kind]), random.uniform(0.0, FAULTS_S)
-        when, near = random.choice(("time", "operation", "near")), random.choice(_near(victim))
-        first, last = EARLY_NEAR if when == "near" else EARLY
-        operation = int(math.exp(random.uniform(math.log(first), math.log(last))))
-        if kind == "child" and children > MOST_CHILDREN:
-            continue
-        if when == "time":
-            yield Fault(kind, victim, time_s, None, seconds)
-        else:
-            yield Fault(kind, victim, None, operation, seconds, near if when == "near" else "")
-
-
-def _near(victim: str) -> tuple[str, ...]:
-    return next(operations for beginning, operations in NEAR.items() if victim.startswith(beginning))
 
 
 @dataclass
@@ -245,7 +95,7 @@ class WatchedService(Service):
     def _note(self, event: Event, orders: list[Order]) -> None:
         super()._note(event, orders)
         if not self.world.inbox.rebuilding and self.engine.acts:
-            self.invariants.noted(self, event)
+            self.invariants.noted(self, event, orders)
 
 
 class Campaign:
@@ -261,11 +111,10 @@ class Campaign:
 
     def __init__(self, world: World, plan: Plan, children: list[SimulatedChild]) -> None:
         self.world, self.plan, self.children = world, plan, children
-        self.ray = SimulatedRay(world, [server.id for server in SERVERS])
+        self.ray = SimulatedRay(world, [server.id for server in plan.setup.servers])
         self.storage: Disk = disk(STORAGE)
-        lanes = {number: server.capacity["worker:gpu"] for number, server in enumerate(SERVERS) if server.capacity}
-        self.invariants = Invariants(world, self.storage, lanes)
-        self.invariants.bad = {one["name"] for one in plan.jobs if "fails_at" in one["train"]["args"]}
+        self.invariants = Invariants(world, self.storage, plan.setup)
+        self.invariants.bad = {one["name"]: reason for one in plan.jobs if (reason := reason_of(one))}
         self.service: WatchedService | None = None
         self.controller: Process | None = None
         self.journals: list[SqlJournal] = []
@@ -278,7 +127,7 @@ class Campaign:
         world.kinds |= {"second": self._second, "child": self._end_child}
         world.kinds |= {kind: self._strike_storage for kind in KINDS if kind.startswith("storage")}
         add_faults(world)
-        for server in SERVERS:
+        for server in plan.setup.servers:
             disk(server.id)
         for kind in list(world.kinds):
             world.kinds[kind] = self._noting(world.kinds[kind])
@@ -331,9 +180,9 @@ class Campaign:
         journal = open_journal(JOURNAL, about, own=True)
         self.journals.append(journal)
         hosting = Hosting(embedded=True, detached_id="simulated", watch=LIMITS.watch())
-        engine = Engine(_cluster(), STATE, f"disk://{STORAGE}/checkpoints", "simulated", hosting=hosting)
+        engine = Engine(self.plan.setup.cluster(), STATE, f"disk://{STORAGE}/checkpoints", "simulated", hosting=hosting)
         try:
-            service = WatchedService(empty_scenario(), self.plan.policy, STATE, engine, journal, LIMITS)
+            service = WatchedService(self.plan.setup.scenario(), self.plan.policy, STATE, engine, journal, LIMITS)
             service.invariants = self.invariants
             service.forecaster.start = service.notifier.start = lambda: None  # type: ignore[method-assign]
             if self.controller is process:
@@ -374,12 +223,15 @@ class Campaign:
     def _operator(self) -> None:
         random = self.world.random("operator")
         host.sleep(random.uniform(0.0, 30.0))
-        server = random.choice(SERVERS[:2]).id
+        server = random.choice(self.plan.setup.edge()).id
+        number = self.plan.setup.cluster().server_ids.index(server)
         with suppress(InputError):
             self._asked(lambda service: service.cordon(server))
+            self.invariants.changed(number, "cordoned")
         host.sleep(random.uniform(1.0, 20.0))
         with suppress(InputError):
             self._asked(lambda service: service.uncordon(server))
+            self.invariants.changed(number, "uncordoned")
         self.done += 1
 
     def _asked(self, question: Callable[[Service], Any]) -> Any:
@@ -463,9 +315,7 @@ class Campaign:
 
     def limit_s(self) -> float:
         """Time by which all must be over [s]."""
-        announced = sum(
-            job["chunks"] * job["epochs"] * job["minibatches"] * job["minibatch_s"] + 9.0 for job in self.plan.jobs
-        )
+        announced = sum(_announced_s(job) + 9.0 for job in self.plan.jobs)
         return FAULTS_S + 40.0 + 3 * announced + LIMIT_S
 
     def check_end(self) -> None:
@@ -486,9 +336,13 @@ class Campaign:
             host.sleep(1.0)
             rebuilt = self._rebuilt()
         else:
-            live = None if service is None else _books(service)
-            self.invariants.broken("I4", f"a replay has the books {_books(rebuilt)}, not {live}")
+            books = None if service is None else _books(service)
+            self.invariants.broken("I4", f"a replay has the books {_books(rebuilt)}, not {books}")
         run = rebuilt.record()
+        if self.service is not None:  # for how long slots were late is known to controllers alone
+            live = self.service.world.meta()
+            known: dict[str, Any] = {key: live[key] for key in ("slot_overrun_s", "away_s") if key in live}
+            run = replace(run, meta={**run.meta, **known})
         for job in run.meta["trained"]:
             state = self.invariants.state_of(job)
             if state is not None:
@@ -520,7 +374,8 @@ class Campaign:
     def _rebuilt(self) -> Service:
         journal = SqlJournal(JOURNAL, reading=True)
         self.journals.append(journal)
-        service = Service(empty_scenario(), self.plan.policy, STATE, NoEngine(len(SERVERS)), journal, LIMITS)
+        setup = self.plan.setup
+        service = Service(setup.scenario(), self.plan.policy, STATE, NoEngine(len(setup.servers)), journal, LIMITS)
         try:
             service.run()
         except StateError as error:
@@ -536,6 +391,12 @@ trained
 again if its last checkpoint could not be written (seed 281)."""
 
 
+def _announced_s(job: dict[str, Any]) -> float:
+    """Time that a job takes on one worker [s]."""
+    chunks = job.get("chunks") or sum(job["data"].values())
+    return float(chunks * job["epochs"] * job["minibatches"] * job["minibatch_s"])
+
+
 def _books(service: Service) -> dict[str, Any]:
     """What a replay must have as the service has it."""
     ids, world = service.kernel.scenario.jobs.ids, service.world
@@ -545,17 +406,6 @@ def _books(service: Service) -> dict[str, Any]:
         "ps": dict(world.ps_site),
         "trained": {ids[job]: done for job, done in world.facts.trained.items()},
     }
-
-
-def _cluster() -> Cluster:
-    return Cluster(list(SERVERS), None)
-
-
-def empty_scenario() -> Scenario:
-    """The servers, without jobs."""
-    cluster = _cluster()
-    table, listed = job_table([])
-    return Scenario(cluster, Jobs(table, cluster, listed), Physics(slot=SECOND))
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Processes of jobs without PyTorch: the parameters of a job are the list of the mini-batches that they hold.
 
-A gradient is the name of its mini-batch. The parameter server counts by the shipped rule
+A gradient is the name of its mini-batch, and jobs misbehave (:mod:`simulated.misbehaving`). The parameter server
+counts by the shipped rule
 (:class:`skedge.live.worker.minibatch_ledger.MinibatchLedger`). Each content is checked where it is used, so that none
 of another job or chunk gets into the parameters unnoticed.
 """
@@ -9,10 +10,11 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from unittest import mock
 
@@ -27,6 +29,7 @@ from skedge.live.worker.program import Program
 from skedge.live.worker.watchdog import PREPARE_S
 
 from .actors import STORED
+from .misbehaving import ENDS, RAISES, STALLS, Misdeeds
 from .scheduler import Process, Waiters, running_world
 
 MODULE = "m"
@@ -34,6 +37,15 @@ MODULE = "m"
 
 MINIBATCH_S, OTHER_S = (0.01, 0.2), (0.001, 0.02)
 """Time of a mini-batch, and of other calls [s]."""
+
+
+WRONG: Mapping[str, dict[str, Any]] = MappingProxyType(
+    {
+        "nan": {"loss": float("nan")},
+        "garbage": dict.fromkeys(("samples", "version", "sizes", "module", "progress", "losses"), "garbage"),
+    }
+)
+"""Facts that are in the place of right ones, by the effect of a misdeed."""
 
 
 @dataclass(frozen=True)
@@ -75,15 +87,15 @@ class SimulatedChild:
 
     Attributes
     ----------
-    hangs_s
-        How much longer its next call takes [s].
+    misdeeds
+        What jobs have done so far in other processes.
     """
 
-    def __init__(self) -> None:
-        self.world = running_world()
+    def __init__(self, misdeeds: Misdeeds) -> None:
+        self.world, self.misdeeds = running_world(), misdeeds
         self.process = self.world.running().process
         self.worker, self.chunk, self.device, self.calls, self.pid = "", -1, "cpu", 0, 0
-        self.up, self.hangs_s = True, 0.0
+        self.up = True
         self.parameters: HeldParameters | None = None
         self._working = Waiters(self.world, "a job's process")
         self._random = self.world.random(f"child {self.world.name('child')}")
@@ -94,18 +106,47 @@ class SimulatedChild:
         """Call a method: facts and bytes, after some time."""
         del prepare_s
         self.world.point(f"ask {method}")
-        took = self._random.uniform(*(MINIBATCH_S if method == "gradient" else OTHER_S)) + self.hangs_s
-        self.hangs_s = 0.0
+        took = self._random.uniform(*(MINIBATCH_S if method == "gradient" else OTHER_S))
+        effect = self._misdeed(method, given)
         if self.up:
-            self._working.wait(min(took, limit_s))
+            self._working.wait(limit_s if effect == "hang" else min(took, limit_s))
         if not self.up:
             raise EndedError("its process was killed")
-        if took > limit_s:
+        if effect == "hang" or took > limit_s:
             self.end()
-            raise StalledError(f"its code has not returned after {limit_s:.3g} s")
+            raise StalledError(f"its code {STALLS} {limit_s:.3g} s")
+        if effect in ("end", "memory"):
+            self.end()
+            if effect == "end":
+                raise EndedError(f"{ENDS} that it runs in")
+            raise JobError("it uses more memory than it may")
+        if effect == "raise":
+            raise JobError(f"{RAISES} in {method!r}")
         facts, content = getattr(self, f"_{method}")(*given)
+        if effect == "shape":
+            content = padded(b'{"gradient": [1, 2, 3]}')
         self.calls += 1
-        return checked(method, facts), content
+        return self._checked(method, facts | WRONG.get(effect, {})), content
+
+    def _misdeed(self, method: str, given: tuple[Any, ...]) -> str:
+        """What the job does in a call; empty if it behaves."""
+        if method == "gradient":
+            program, _, chunk, step, *_ = given
+            return self.misdeeds.effect(unpickled(program).args, method, [f"{chunk} {step}"])
+        if method in ("load", "contents", "accuracies"):
+            return self.misdeeds.effect(unpickled(given[0]).args, method, [])
+        if method == "apply":
+            brought = [f"{one.get('chunk')} {one.get('step')}" for one in map(json.loads, given[1])]
+            return self.misdeeds.effect(self._loaded.program.args, method, brought)
+        return "" if self.parameters is None else self.misdeeds.effect(self.parameters.program.args, method, [])
+
+    def _checked(self, method: str, facts: Ack) -> Ack:
+        """The facts of an answer; of a process that answers what is none it is the end."""
+        try:
+            return checked(method, facts)
+        except ValueError as error:
+            self.end()
+            raise JobError(str(error)) from None
 
     def kill(self) -> None:
         """End the process; a call to it fails."""
@@ -128,8 +169,6 @@ class SimulatedChild:
         same(json.loads(state)["job"], job, "the parameters")
         if json.loads(state)["held"].count([chunk, step]):
             raise TrainingError(f"mini-batch {step} of chunk {chunk} is in the parameters already")
-        if unpickled(program).args.get("fails_at") == f"{chunk} {step}":
-            raise JobError("its code fails")
         facts = {"chunk": chunk, "step": step, "loss": 1.0, "samples": 1, "seconds": 0.1}
         content = json.dumps({"job": job, "chunk": chunk, "step": step}).encode()
         return {**facts, "module": MODULE, "device": device}, padded(content)
@@ -142,6 +181,8 @@ class SimulatedChild:
 
     def _apply(self, version: int, contributions: Sequence[bytes]) -> tuple[Ack, bytes]:
         brought = [json.loads(content) for content in contributions]
+        if any("step" not in one for one in brought):
+            raise JobError("a gradient does not fit the parameters")
         for one in brought:
             same(one["job"], job_of(self._loaded.program), "a gradient")
         self._loaded.apply(version, [Minibatch(one["chunk"], one["step"]) for one in brought])
@@ -180,8 +221,8 @@ class SimulatedChild:
 class SimulatedNursery:
     """Starts such processes; `children` gets each of them."""
 
-    def __init__(self, children: list[SimulatedChild], confinement: Confinement) -> None:
-        self.children, self.confinement = children, confinement
+    def __init__(self, children: list[SimulatedChild], misdeeds: Misdeeds, confinement: Confinement) -> None:
+        self.children, self.misdeeds, self.confinement = children, misdeeds, confinement
 
     def start(self) -> None:
         """It needs no start."""
@@ -191,7 +232,7 @@ class SimulatedNursery:
 
     def fork(self, confinement: Confinement | None = None) -> SimulatedChild:
         """A new process."""
-        child = SimulatedChild()
+        child = SimulatedChild(self.misdeeds)
         self.children.append(child)
         return child
 
@@ -199,10 +240,10 @@ class SimulatedNursery:
 @contextmanager
 def simulated_children() -> Iterator[list[SimulatedChild]]:
     """Have agents, parameter servers and the job code runner start simulated processes, which are in the list."""
-    children: list[SimulatedChild] = []
+    children, misdeeds = list[SimulatedChild](), Misdeeds()
 
     def fork_server(confinement: Confinement = TRUSTED) -> SimulatedNursery:
-        return SimulatedNursery(children, confinement)
+        return SimulatedNursery(children, misdeeds, confinement)
 
     with (
         mock.patch.object(job_processes, "ForkServerClient", fork_server),

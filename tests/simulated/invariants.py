@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import Any
 from unittest import mock
 
-from skedge.core.events import CANCELLED, Event, Order
+from skedge.core.events import CANCELLED, Event, Order, Reject
+from skedge.core.model.time_limits import MAX_RUN_TIME, MAX_WAIT, PREFIX
 from skedge.live.controller.service import Service
 from skedge.live.coordinator.coordinator import TrainingCoordinator
 from skedge.live.coordinator.messages import Who
@@ -26,13 +27,14 @@ from skedge.live.journal.journal import SqlJournal, encode
 from skedge.live.worker.framing import unframed
 from skedge.live.worker.ps_actor import PSActor
 from skedge.live.world.inbox import Inbox
-from skedge.live.world.inputs import Input, Submitted, to_json
+from skedge.live.world.inputs import Input, ServerChanged, Submitted, to_json
 from skedge.live.world.ray_world import RayWorld
 
 from .children import SimulatedChild, job_of
 from .disks import Disk, File, Folder
 from .object_store import DiskFileSystem
 from .scheduler import World
+from .setups import REJECTING, Setup
 
 FILE = "journal.db"
 """The file of the journal, in the current folder."""
@@ -59,27 +61,30 @@ class Invariants:
         A broken invariant ends its run.
     storage
         The disk of the checkpoints.
-    lanes
-        Number of workers of the servers with slots.
+    setup
+        The cluster, whose servers have room for so many workers.
 
     Attributes
     ----------
     entries
         Number of the journal's entries.
     bad
-        Jobs whose own code fails.
+        Part of the reason for which each job fails whose own code fails.
     left
-        How each job has left that is not in the system any more: ``finished``, ``cancelled`` or the reason of its
-        failure.
+        How each job has left that is not in the system any more: ``finished``, ``rejected``, ``cancelled`` or the
+        reason of its failure.
     """
 
-    def __init__(self, world: World, storage: Disk, lanes: Mapping[int, float]) -> None:
-        self.world, self.storage, self.lanes = world, storage, lanes
+    def __init__(self, world: World, storage: Disk, setup: Setup) -> None:
+        self.world, self.storage, self.setup = world, storage, setup
         self.entries = 0
         self._connection: sqlite3.Connection | None = None
-        self.bad: set[str] = set()
+        self.bad: dict[str, str] = {}
         self.left: dict[str, str] = {}
         self._steps: dict[str, tuple[int, int]] = {}
+        self._cordons: dict[int, str] = {}
+        self._limits: dict[str, set[str]] = {}
+        self._needs: dict[str, Mapping[str, float]] = {}
         self._names: list[str] = []
         self._inputs: set[str] = set()
         self._orders: set[str] = set()
@@ -118,12 +123,21 @@ class Invariants:
         self._inputs.add(_text(value))
         if value["is"] == Submitted.__name__:
             self._names.append(value["job"]["id"])
-            of = value["job"]
-            self._steps[of["id"]] = of["chunks"], of["epochs"] * of["minibatches"]
+            self._submitted(value["job"])
+        if value["is"] == ServerChanged.__name__ and "cordoned" in value["what"]:
+            self._cordons[value["server"]] = value["what"]
         if value["is"] == Report.__name__ and value["number"]:
             if value["number"] != self._last_report + 1:
                 self.broken("I7", f"report {value['number']} is journaled after report {self._last_report}")
             self._last_report = value["number"]
+
+    def _submitted(self, job: dict[str, Any]) -> None:
+        """Note what is needed of a job."""
+        name, chunks = job["id"], job.get("chunks") or sum(job["data"].values())
+        self._steps[name] = chunks, job["epochs"] * job["minibatches"]
+        self._limits[name] = {limit for limit in (MAX_WAIT, MAX_RUN_TIME) if job.get(limit)}
+        slot = {f"worker:{job['worker_type']}": 1} if "worker_type" in job else {}
+        self._needs[name] = job.get("worker_needs") or slot
 
     def taken(self, given: Input) -> None:
         """I6: an input is acted on once it is in the journal."""
@@ -143,6 +157,12 @@ class Invariants:
         if self._names.count(job) != 1:
             self.broken("I1", f"job {job!r} was accepted, and is {self._names.count(job)} times in the journal")
 
+    def changed(self, server: int, what: str) -> None:
+        """I1: a server that an operator was told to be ``cordoned`` or ``uncordoned`` is that in the journal."""
+        self.committed()
+        if self._cordons.get(server) != what:
+            self.broken("I1", f"server {server} was {what}, and is {self._cordons.get(server)} in the journal")
+
     # --- the coordinator
 
     def attached(self, coordinator: TrainingCoordinator, who: Who) -> None:
@@ -151,26 +171,26 @@ class Invariants:
         if who != before and who[0] <= before[0]:
             self.broken("I5", f"controller {who} attaches after controller {before}")
         self._attached[coordinator] = who
-        self._check_lanes(coordinator)
+        self._check_room(coordinator)
 
     def commanded(self, coordinator: TrainingCoordinator, who: Who) -> None:
         """I5: no command of a controller is carried out after another one has attached."""
         latest = self._attached.get(coordinator, who)
         if who != latest:
             self.broken("I5", f"a command of controller {who} is carried out after controller {latest} has attached")
-        self._check_lanes(coordinator)
+        self._check_room(coordinator)
 
-    def _check_lanes(self, coordinator: TrainingCoordinator) -> None:
-        """I5: the teams at work on a server have no more workers than it has lanes, but those that are to leave."""
-        for server, lanes in self.lanes.items():
-            at_work = {
-                (trainer.job_name, number): team.width
-                for trainer in coordinator.trainers.values()
-                for number, team in trainer.teams.working.items()
-                if team.server == server and number not in trainer.teams.leaving
-            }
-            if sum(at_work.values()) > lanes:
-                self.broken("I5", f"server {server} has {lanes} lanes, and the workers of (job, team) {at_work}")
+    def _check_room(self, coordinator: TrainingCoordinator) -> None:
+        """I5: the teams at work on a server, but those that are to leave, have no more workers than there is room."""
+        at_work: dict[int, dict[tuple[str, int], int]] = {}
+        for trainer in coordinator.trainers.values():
+            for number, team in trainer.teams.working.items():
+                if number not in trainer.teams.leaving:
+                    at_work.setdefault(team.server, {})[trainer.job_name, number] = team.width
+        for server, teams in at_work.items():
+            for resource, amount in self.setup.servers[server].capacity.items():
+                if sum(width * self._needs[job].get(resource, 0) for (job, _), width in teams.items()) > amount:
+                    self.broken("I5", f"server {server} has {amount:g} of {resource}, and the workers {teams}")
 
     def told(self, coordinator: TrainingCoordinator, report: Report) -> None:
         """I3: chunks are reported as trained once a checkpoint in the object store holds them."""
@@ -226,16 +246,32 @@ class Invariants:
 
     # --- jobs
 
-    def noted(self, service: Service, event: Event) -> None:
+    def noted(self, service: Service, event: Event, orders: Sequence[Order]) -> None:
         """I2 and I9, when jobs leave."""
-        ids = service.kernel.scenario.jobs.ids
+        ids, policy = service.kernel.scenario.jobs.ids, service.kernel.policy.name
         for job in event.finished:
-            self.left[ids[job]] = "finished"
-            self.check_trained(ids[job])
+            self._finished(ids[job])
         for job, reason in event.failed:
             self.left[ids[job]] = "cancelled" if reason == CANCELLED else reason
-            if reason != CANCELLED and ids[job] not in self.bad:
-                self.broken("I9", f"job {ids[job]!r} has failed, and its code has not: {reason}")
+            if reason != CANCELLED:
+                self._failed(ids[job], reason)
+        for order in orders:
+            if isinstance(order, Reject):
+                self.left[ids[order.job]] = "rejected"
+                if policy not in REJECTING:
+                    self.broken("I9", f"job {ids[order.job]!r} is rejected: {order.reason}")
+
+    def _finished(self, job: str) -> None:
+        self.left[job] = "finished"
+        self.check_trained(job)
+        if job in self.bad:
+            self.broken("I9", f"job {job!r} is COMPLETED, and its code fails")
+
+    def _failed(self, job: str, reason: str) -> None:
+        """A job fails only for what its own code does, or because it has reached a limit of its time."""
+        limited = reason.startswith(PREFIX) and self._limits[job]
+        if not limited and (job not in self.bad or self.bad[job] not in reason):
+            self.broken("I9", f"job {job!r} has failed for what its code has not done: {reason}")
 
     def check_trained(self, job: str) -> None:
         """I2: the parameters of a completed job hold each mini-batch once, in order."""
