@@ -98,6 +98,9 @@ class Played(Service):
 
     def _next(self) -> Input:
         """The next input; time passes before it."""
+        if self.world.inbox._later:  # what was due came before it
+            self.passed = 0
+            return self.world.inbox._later.popleft()
         self.left -= 1
         if self.left < 0:
             self.world.inbox.ending = True

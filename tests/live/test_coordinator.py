@@ -38,6 +38,9 @@ class Nothing(TrainingActors):
     def clear(self, controllers: int) -> None:
         """Do nothing."""
 
+    def tidy(self, controllers: int) -> None:
+        """Do nothing."""
+
 
 @pytest.fixture(autouse=True)
 def _nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,9 @@ class NoProcesses(TrainingActors):
     def clear(self, controllers: int) -> None:
         """Do nothing: there are none."""
 
+    def tidy(self, controllers: int) -> None:
+        """Do nothing: there are none."""
+
 
 @pytest.fixture(autouse=True)
 def _nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:

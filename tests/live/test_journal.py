@@ -442,3 +442,34 @@ def test_of_controllers_that_begin_a_service_at_once_one_makes_its_run(
     assert (journal.run, journal.number, list(journal.inputs)) == (begun[0].run, 1, [(1, {"is": "Due"})])
     with journal.engine.begin() as at:
         assert at.execute(sql.select(sql.func.count()).select_from(_META.tables["runs"])).scalar_one() == 1
+
+
+def test_a_controller_that_was_replaced_cannot_write_a_number_that_has_been_archived(tmp_path: Path) -> None:
+    """Its own number is free again in the database, so that no key refuses it."""
+    url = f"sqlite:///{tmp_path / 'journal.db'}"
+    first = SqlJournal(url, {"id": "s"})
+    frozen = SqlJournal(url, run_id="s")
+    first.take(0, {"is": "Resumed"})
+    late = SqlJournal(url, run_id="s")
+    for time in range(1, 6):
+        first.take(time, {"is": "Due"})
+    first.shrink(5)
+    for other in (frozen, late):
+        with pytest.raises(StateError, match="another controller"):
+            other.take(9, {"is": "Due"})
+        other.close()
+    again = SqlJournal(url, run_id="s")
+    assert [time for time, _ in again.inputs] == list(range(6))
+    first.close()
+    again.close()
+
+
+def test_two_controllers_that_begin_at_once_have_one_run(tmp_path: Path) -> None:
+    """The one that comes later, as it was frozen before it began the run, takes that of the other."""
+    url = f"sqlite:///{tmp_path / 'journal.db'}"
+    first, second = SqlJournal(url, {"id": "s", "began": 1.0}), SqlJournal(url, {"id": "s", "began": 2.0})
+    assert (first.run, second.about) == (second.run, first.about)
+    other = SqlJournal(url, {"id": "t", "began": 2.0})
+    assert other.run != first.run
+    for journal in (first, second, other):
+        journal.close()

@@ -110,7 +110,7 @@ def world(lag: int | None = None, lanes: tuple[int, ...] = (0, 0, 2)) -> RayWorl
     scenario = Scenario(cluster, Jobs(job_table([job])[0], cluster), Physics(slot=SECOND), 0, "turns")
     made = RayWorld(scenario, {"a": Program("m:f", {}, 3, EPOCHS, BATCHES)}, NoEngine(len(SERVERS)))
     made.inbox.rebuilding = True  # no thread is started
-    assert made._due() is not None
+    assert made._timed() is not None
     zeros = np.zeros(3)
     made.perform(Dispatch(0, np.array(lanes), 9, zeros, zeros.astype(np.int64)))
     for upload in list(made.uploads.pending.values()):

@@ -13,6 +13,7 @@ from played import LIMITS, Played, Up, journal_in
 
 from skedge.cli import service as command
 from skedge.core.errors import SkedgeError, StateError
+from skedge.live.controller import address
 from skedge.live.controller.service import JOURNAL
 from skedge.live.controller.settings import ADDRESS, CLUSTER, Settings, save_settings
 from skedge.live.coordinator.trainer import Trainer
@@ -68,14 +69,14 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def said(state: Path, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """What the controller says of being ready, in order."""
-    heard, write = list[bool](), controller_process.write_aside
+    heard, write = list[bool](), address.write_aside
 
     def heeded(path: Path, content: Any) -> None:
         if path.name == ADDRESS:
             heard.append(json.loads(content)["ready"])
         write(path, content)
 
-    monkeypatch.setattr(controller_process, "write_aside", heeded)
+    monkeypatch.setattr(address, "write_aside", heeded)
     return heard
 
 
@@ -135,7 +136,7 @@ def test_a_controller_waits_for_a_database_that_is_away(
         return opened(*given, **more)
 
     monkeypatch.setattr(controller_process, "open_journal", open_later)
-    monkeypatch.setattr(controller_process.time, "sleep", lambda _: None)
+    monkeypatch.setattr(controller_process.machine, "sleep", lambda _: None)
     about = {"id": "played", "policy": "srtf", "cluster": ["e0", "e1", "cloud"], "seed": 0}
     controller_process._journal(Settings("srtf", id="played"), state, about, steps.append).close()
     assert steps == ["the database is away: it is away"] * 20

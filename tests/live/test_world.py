@@ -35,7 +35,7 @@ def test_a_result_that_comes_before_the_last_chunk_is_told_waits_for_it() -> Non
     made = [Job("a", 0.0, 1, 2, 6, 0.1)]
     scenario = Scenario(cluster, Jobs(job_table(made)[0], cluster), Physics(slot=SECOND), 0, "world test")
     world = RayWorld(scenario, {"a": Program("m:f", {}, 2, 1, 6)}, NoEngine(len(SERVERS)))
-    assert world._due() is not None
+    assert world._timed() is not None
     assert world._take_in(Report("result", 0, result={"accuracy": 1.0})) is None
     assert world.facts.results[0] == {"accuracy": 1.0}
     assert world.in_system == {0}
@@ -49,7 +49,7 @@ def test_one_process_stands_for_the_pss_of_a_job_on_the_first_server_that_has_so
     job = Job("a", 0.0, 1, 2, 6, 0.1, batch=2, worker_needs=needs, ps_needs=needs)
     scenario = Scenario(cluster, Jobs(job_table([job])[0], cluster), Physics(slot=SECOND))
     world = RayWorld(scenario, {"a": Program("m:f", {}, 2, 1, 6)}, NoEngine(3))
-    assert world._due() is not None
+    assert world._timed() is not None
     world.perform(Allocate(0, ((0, 2),), ((1, 2), (2, 1))))
     assert world.ps_site == {0: 1}
     world.perform(Suspend(0))

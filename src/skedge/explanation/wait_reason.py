@@ -20,6 +20,7 @@ from skedge.core.model.time import SECOND
 TOKENS = {
     "running": "it runs",
     "stalled": "it runs, but no mini-batch has come for long; its process was started again",
+    "storage_away": "it runs, but its checkpoints cannot be written or read now; it goes on when they can be",
     "uploading": "its data are on their way",
     "lane_busy": "chunks of better rank hold its lanes",
     "no_workers": "fewer workers of its type are free than it needs",

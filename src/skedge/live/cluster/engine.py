@@ -240,6 +240,14 @@ class Engine:
         for agent in self.agents.values():
             host.call(agent, "forget", job)
 
+    def sweep(self, has_left: Callable[[str], bool]) -> None:
+        """Have agents forget jobs that have left: an agent that was away was not told, and a late upload may come."""
+        for server in [server for server in self.agents if server not in self.lost]:
+            with suppress(host.CallError):  # it is asked again at the next sweep
+                jobs: list[str] = host.answer(host.call(self.agents[server], "jobs"), _ANSWER_S)
+                for job in filter(has_left, jobs):
+                    host.call(self.agents[server], "forget", job)
+
     def drop(self, server: int, job: str, chunks: tuple[int, ...]) -> None:
         """Have an agent remove chunks that were moved to another server."""
         host.call(self.agents[server], "drop", job, chunks)

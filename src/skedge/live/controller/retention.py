@@ -1,4 +1,8 @@
-"""Retention of the checkpoints of jobs that have left: the newest whole one is kept for some days of service time."""
+"""What is kept of jobs that have left: of their checkpoints the newest whole one, for some days of service time.
+
+Servers keep nothing of them; each is told so when a job leaves, and is asked at each sweep what it has, as it may have
+been away.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +31,18 @@ class Retention:
         Returns the run's time [µs].
     keep_days
         How long checkpoints are kept [days]; inf: for ever.
+    sweep_servers
+        Removes what servers still have of such jobs.
     """
 
-    def __init__(self, checkpoints: Checkpoints, now: Callable[[], int], keep_days: float) -> None:
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        now: Callable[[], int],
+        keep_days: float,
+        sweep_servers: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.sweep_servers = sweep_servers
         self.checkpoints, self.now, self.keep = checkpoints, now, keep_days * _DAY_S * SECOND
         self.left: dict[str, int] = {}
         self.thinned: set[str] = set()
@@ -52,6 +65,7 @@ class Retention:
 
     def _look(self) -> None:
         while not self.ended.wait(_LOOK_S):
+            self.sweep_servers()
             with suppress(OSError):  # storage that does not answer is tried again at the next sweep
                 self.sweep()
 

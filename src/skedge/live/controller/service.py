@@ -46,6 +46,9 @@ from .submissions import BusyError, Submissions, UnknownError
 
 JOURNAL, LOGS = "journal.db", "logs"
 
+RESTARTS = ("stalled", "restarted")
+"""What happens to a job's processes when they are started again."""
+
 PAGE = 1000
 """Most rows of one answer, unless another number is asked for."""
 
@@ -130,7 +133,9 @@ class Service:
         self.status = Status(self.kernel, self.world, self.logs.line)
         self.notifier = Notifier(folder)
         self.forecaster = Forecaster(self._present, self.metrics.off.observe)
-        self.retention = Retention(Checkpoints(engine.url), self.world.real_now, self.limits.keep_days)
+        self.retention = Retention(
+            Checkpoints(engine.url), self.world.real_now, self.limits.keep_days, self._sweep_servers
+        )
         if before is not None:
             before.restore(self)
         self.submissions.look_ahead()
@@ -162,6 +167,12 @@ class Service:
             self.forecaster.left(job)
             self.retention.note(self.kernel.scenario.jobs.ids[job], event.time)
 
+    def _sweep_servers(self) -> None:
+        """Have servers forget jobs that have left; of a job that they know, being in no system says so."""
+        if not self.world.inbox.rebuilding:
+            index, in_system = self.world.scenario.jobs.index, self.world.in_system
+            self.engine.sweep(lambda name: name in index and index[name] not in in_system)
+
     def record(self) -> Run:
         """The record so far; complete when no job is in the system."""
         meta = {**meta_of(self.kernel.scenario, self.kernel.policy), **self.world.meta()}
@@ -171,7 +182,8 @@ class Service:
         """Note what has happened to a process of a job."""
         self.status.tell(job, kind, sentence)
         if not self.world.inbox.rebuilding:
-            self.metrics.restarted.labels(kind).inc()
+            if kind in RESTARTS:
+                self.metrics.restarted.labels(kind).inc()
             self.notifier.tell(kind, self.kernel.scenario.jobs.ids[job], sentence)
 
     # -- from other threads --------------------------------------------------------------------------------------

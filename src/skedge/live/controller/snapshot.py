@@ -58,7 +58,7 @@ _NO_STATE: Mapping[str, frozenset[str]] = {
     "inbox": frozenset({"waiting", "rebuilding", "ending", "joined", "_later", "_began"}),
     "trainers": frozenset({"found", "_coordinator", "_seen", "_noted", "_losses", "_link", "_measuring", "_closed"}),
     "submissions": frozenset({"folder", "limits", "codes", "_waiting", "_promised", "_before", "_checked_jobs"}),
-    "retention": frozenset({"checkpoints", "keep", "ended", "thread"}),
+    "retention": frozenset({"checkpoints", "keep", "sweep_servers", "ended", "thread"}),
 }
 """Attributes that are not saved, by part of the service: they belong to its process."""
 
@@ -241,8 +241,8 @@ class Snapshots(host.Thread):
 
     def _shrink(self) -> None:
         """Archive what is before the snapshot; what hinders that now is tried again with the next one."""
-        head = read(self.state / SNAPSHOT).partition(b"\n")[0]
         try:
+            head = read(self.state / SNAPSHOT).partition(b"\n")[0]
             self.journal.shrink(json.loads(head)["next"][0])
         except DamagedError as error:
             self.journal.damage = f"the journal: {error}"

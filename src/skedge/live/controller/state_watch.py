@@ -52,7 +52,9 @@ class StateWatch(host.Thread):
 
     def _wrong(self) -> str:
         """What is wrong with the folder; empty if nothing is."""
-        if _identity(self.state) != self._identity:
+        now = _identity(self.state)
+        self._identity = self._identity or now  # a disk that failed at the start did not say
+        if now is None or now != self._identity:
             return f"{self.state} is gone or was replaced while the service was up"
         try:
             _write(self.state / _PROBE)

@@ -306,6 +306,8 @@ class Status:
 
     def _reason(self, job: int, now: int) -> WaitReason:
         """Why a job that runs makes no progress, or that it runs."""
+        if job in self.world.facts.without_storage:
+            return WaitReason("storage_away")
         if self._is_stalled(job):
             return WaitReason("stalled")
         return wait_reason(self.kernel, job, now, self.world.uploads.behind(job, now))

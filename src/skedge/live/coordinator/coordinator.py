@@ -284,8 +284,9 @@ class TrainingCoordinator:
             self._pause(paused=False)
 
     def _watch(self) -> None:
-        """Have the trainers pause once no controller was heard for a while."""
+        """Have the trainers pause once no controller was heard for a while, and idle processes be unloaded."""
         while not self._over.wait(_LOOK_S):
+            self.processes.tidy(self._controllers())
             # decided and done under one lock: a controller that is heard meanwhile ends the pause after it has begun
             with self._commanded:
                 with self._changed:

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from skedge.live import host
-from skedge.live.worker.checkpoint import DiskFullError, Life, OutlivedError, UnwrittenError
+from skedge.live.worker.checkpoint import Life, OutlivedError, StorageAwayError, UnwrittenError
 
 from .replies import Replies
 from .round_clock import SLOW_S
 from .training_actors import TrainingActors
 
 _AGAIN_S, _TRIES = 1.0, 5
-"""Pause before a checkpoint that could not be written is tried again; how often, where the disk is not full, and how
-often a job is loaded anew because a later life has written one."""
+"""Pause before a checkpoint that could not be written is tried again [s]; how often a job is loaded anew because a
+later life has written one."""
 
 _CHECKPOINT_S = 2.0
 """Least time between two checkpoints of a job in training [s]."""
@@ -108,6 +108,7 @@ class PSProcess:
             self.release()
             return False
         self.replies.gone = False
+        self.replies.storage_answers()
         self.module = answer["module"]
         self.adopt(answer["progress"])
         self.version = answer["version"]
@@ -132,24 +133,26 @@ class PSProcess:
         return False
 
     def save(self) -> bool:
-        """Write a checkpoint, trying again while there is no space; False if the process is lost, or at the end.
+        """Write a checkpoint, waiting while the storage is full or away; False if the process is lost, or at the end.
 
         Raises
         ------
         UnwrittenError
-            If it cannot be written for another reason than a full disk, several times in a row.
+            If something is in its way, or later lives have written some, several times in a row.
         """
         tries = 0
         while not self.closed.is_set():
             try:
                 return self._saved()
+            except StorageAwayError as error:
+                self.replies.storage_is_away(f"{error}; it is tried again")
             except UnwrittenError as error:
                 tries += 1
                 if tries == 1:
                     self.replies.line(f"{error}; it is tried again")
-                if tries > _TRIES and not isinstance(error, DiskFullError):
+                if tries > _TRIES:
                     raise
-                self.closed.wait(_AGAIN_S)
+            self.closed.wait(_AGAIN_S)
         return False
 
     def save_sometimes(self) -> None:
@@ -183,4 +186,5 @@ class PSProcess:
         if saved is None:
             return False
         self.outlived, self.saved = 0, saved
+        self.replies.storage_answers()
         return True

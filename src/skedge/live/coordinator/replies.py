@@ -9,6 +9,7 @@ from typing import Any
 
 from skedge.core.errors import TrainingError
 from skedge.live import host
+from skedge.live.worker.checkpoint import UnreadError
 from skedge.live.worker.job_process import (
     MOST_DEATHS,
     EndedError,
@@ -29,7 +30,7 @@ PS = -1
 """What stands for the parameter server where others are numbers of chunks."""
 
 _TROUBLES = 60
-"""Consecutive calls that fail by no fault of the job, as storage is away, after which the job is given up."""
+"""Consecutive calls that fail by no fault of the job, as no process can be forked, after which the job is given up."""
 
 _LOOK_S = 0.2
 """Interval at which a pending call checks whether its server is out of service [s]."""
@@ -143,6 +144,8 @@ class Replies:
         Calls in a row, without an update in between, that failed for another reason than the job's code.
     gone
         Whether an object that a call needed has gone since the last load of the parameter server.
+    away
+        Whether the job waits for the storage of checkpoints.
     """
 
     def __init__(
@@ -156,7 +159,7 @@ class Replies:
         self.servers, self.line, self.event, self.hear = servers, line, event, hear
         self.blame = FailureCount()
         self.out: set[int] = set()
-        self.usual_s, self.troubles, self.gone = 0.0, 0, False
+        self.usual_s, self.troubles, self.gone, self.away = 0.0, 0, False, False
 
     def updated(self, chunks: Collection[int]) -> None:
         """Note an update of the parameters, with mini-batches of these chunks."""
@@ -221,6 +224,8 @@ class Replies:
         match cause:
             case NotLoadedError():
                 return
+            case UnreadError():
+                self.storage_is_away(f"{cause}; it is loaded once they can be")
             case EndedError():
                 self.event("restarted", self.blame.ended(cause, place))
             case StalledError():
@@ -230,8 +235,20 @@ class Replies:
             case _:
                 self._trouble(cause, place)
 
+    def storage_is_away(self, sentence: str) -> None:
+        """Report, once, that the job waits for the storage of checkpoints."""
+        if not self.away:
+            self.away = True
+            self.event("storage_away", sentence)
+
+    def storage_answers(self) -> None:
+        """Report that the storage answers again, if the job has waited for it."""
+        if self.away:
+            self.away = False
+            self.event("storage_back", "its checkpoints can be written and read again")
+
     def _trouble(self, cause: BaseException, place: str) -> None:
-        """Count a call that failed by no fault of the job: storage is away, or no process can be forked."""
+        """Count a call that failed by no fault of the job: no process can be forked, say."""
         self.troubles += 1
         reason = f"{type(cause).__name__}: {cause}"
         if self.troubles >= _TROUBLES:

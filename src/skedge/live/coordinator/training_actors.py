@@ -22,6 +22,10 @@ _PATIENCE_S = 2.0
 """How long a job waits for the process of a parameter server that the last job of the slot is still saving [s]."""
 
 
+_SWEEP_S = 60.0
+"""Interval at which processes that serve no job are unloaded again [s]."""
+
+
 @dataclass(frozen=True)
 class ActorNames:
     """Names of actors, by which the next controller finds them; without a prefix they end with this process."""
@@ -68,6 +72,15 @@ class PSPlacement:
         return host.start_actor(PSActor, self.url, self.watch, replace(self.confinement, group=name), on=on)
 
 
+@dataclass(frozen=True, eq=False)
+class _Unload:
+    """A call to unload a parameter server's process, and the reference to its answer."""
+
+    actor: Any
+    life: Life
+    ref: Any
+
+
 class TrainingActors:
     """Agents and job_code, and the parameter servers' processes, which are lent to jobs.
 
@@ -89,6 +102,7 @@ class TrainingActors:
         }
         self._numbers = {server: count(warm) for server, warm in enumerate(placement.warm)}
         self._loads = count(1)
+        self._unloads, self._swept = list[_Unload](), host.monotonic()
 
     def life(self, controllers: int) -> Life:
         """A new life of a job, later than all before it; `controllers`: how many the run had before this one."""
@@ -104,12 +118,14 @@ class TrainingActors:
             if server in self.placement.slotted:
                 self.returned.wait_for(lambda: bool(self.idle[server]), timeout=_PATIENCE_S)
             if self.idle[server]:
-                return self.idle[server].pop()
+                actor = self.idle[server].pop()
+                self._unloads = [unload for unload in self._unloads if unload.actor is not actor]
+                return actor
             return self.placement.start(server, next(self._numbers[server]))
 
     def release(self, server: int, actor: Any, life: Life) -> None:
         """Return the process of a parameter server, loaded in `life`; it stays warm for the next job."""
-        host.call(actor, "unload", life)
+        self._unload(actor, life)
         with self.returned:
             self.idle[server].append(actor)
             self.returned.notify_all()
@@ -117,4 +133,29 @@ class TrainingActors:
     def clear(self, controllers: int) -> None:
         """Release what parameter servers still hold for jobs of a lost coordinator, of an earlier controller."""
         for actor in (actor for idle in self.idle.values() for actor in idle):
-            host.call(actor, "unload", Life(controllers))
+            self._unload(actor, Life(controllers))
+
+    def tidy(self, controllers: int) -> None:
+        """Unload processes anew that serve no job: an answer was lost, or a coach that is gone has loaded one late."""
+        with self.returned:
+            if host.monotonic() - self._swept > _SWEEP_S:
+                self._swept, life = host.monotonic(), self.life(controllers)
+                for actor in (actor for idle in self.idle.values() for actor in idle):
+                    self._unload(actor, life)
+            unloads = list(self._unloads)
+        for unload in unloads:
+            if not host.ready([unload.ref], 0)[0]:
+                continue
+            with self.returned:
+                if unload not in self._unloads:  # it serves the next job already
+                    continue
+                self._unloads.remove(unload)
+            try:
+                host.answer(unload.ref)
+            except host.CallError:
+                self._unload(unload.actor, unload.life)
+
+    def _unload(self, actor: Any, life: Life) -> None:
+        unload = _Unload(actor, life, host.call(actor, "unload", life))
+        with self.returned:
+            self._unloads = [*(other for other in self._unloads if other.actor is not actor), unload]

@@ -42,7 +42,9 @@ class DatabaseFile:
 
     def gone(self) -> str:
         """Why what is written now would be lost: the file was deleted, moved or replaced; empty if it is there."""
-        if _identity(self.file) == self._identity:
+        now = _identity(self.file)
+        self._identity = self._identity or now  # a disk that failed at the start did not say
+        if now is not None and now == self._identity:
             return ""
         return f"{self.file} is gone or was replaced while the service was up"
 

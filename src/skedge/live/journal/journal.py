@@ -50,6 +50,9 @@ _PAUSE_S = 1.0
 _BEGINS = "Resumed"
 """The input with which a controller begins."""
 
+_ANOTHER = "another controller writes this run's journal; this one ends"
+"""The error of a controller that has been replaced."""
+
 
 class NoRunError(InputError):
     """A database has no run to continue; `has_others`: it has other runs."""
@@ -347,8 +350,18 @@ class SqlJournal(StoredEntries):
         return True
 
     def _insert(self, entry: Entry) -> None:
+        """Insert an entry behind all others.
+
+        Raises
+        ------
+        StateError
+            If another controller has written that number and has archived it since: no key refuses it any more.
+        """
         with self.transaction() as connection:
             connection.execute(ENTRIES.insert(), {"run": self.run, **entry._asdict()})
+            last = sql.select(sql.func.max(ENTRIES.c.number)).where(ENTRIES.c.run == self.run)
+            if connection.execute(last).scalar_one() > entry.number:
+                raise StateError(_ANOTHER)
 
     def _is_gone(self) -> bool:
         """Whether the journal's file is gone; `blocked` then says so."""
@@ -407,7 +420,7 @@ class SqlJournal(StoredEntries):
 def _overtaken(number: int, present: list[Entry]) -> SkedgeError:
     """The error of a controller that cannot write entry `number`, as another one has."""
     if any(entry.kind == INPUT and entry.value()["is"] == _BEGINS for entry in present):
-        return StateError("another controller writes this run's journal; this one ends")
+        return StateError(_ANOTHER)
     return LateEntryError(f"entry {number} of the journal was committed late, by the controller before; this one ends")
 
 

@@ -7,13 +7,11 @@ a line on its standard input.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -27,8 +25,9 @@ from skedge.core.errors import InputError, PolicyError, ScenarioError, SkedgeErr
 from skedge.live import host as machine
 from skedge.live.cluster.embedded_state import found_in
 from skedge.live.cluster.engine import Engine, Hosting
+from skedge.live.controller.address import Address
 from skedge.live.controller.service import JOURNAL, Service, open_journal
-from skedge.live.controller.settings import ADDRESS, CLUSTER, SOCKET, STARTING, TOKEN, Settings, read_settings
+from skedge.live.controller.settings import CLUSTER, SOCKET, STARTING, TOKEN, Settings, read_settings
 from skedge.live.controller.snapshot import SNAPSHOT, Snapshots
 from skedge.live.controller.state_watch import StateWatch
 from skedge.live.controller.tracking import tracking
@@ -110,25 +109,25 @@ def control(state: Path) -> int:
 
 def _journal(settings: Settings, state: Path, about: dict[str, Any], say: Callable[[str], None]) -> SqlJournal:
     """The service's journal; waits for a database that is away."""
-    deadline = time.monotonic() + _DATABASE_S
+    deadline = machine.monotonic() + _DATABASE_S
     while True:
         try:
             return open_journal(settings.journal or f"sqlite:///{state / JOURNAL}", about, own=settings.journal is None)
         except UnreachableError as error:
-            if time.monotonic() > deadline:
+            if machine.monotonic() > deadline:
                 raise
             say(f"the database is away: {error}")
-            time.sleep(1.0)
+            machine.sleep(1.0)
 
 
 def _embedded_address(state: Path) -> str:
     """Address of the service's embedded Ray cluster; waits until its host has started it."""
-    deadline = time.monotonic() + _CLUSTER_S
-    while time.monotonic() < deadline:
+    deadline = machine.monotonic() + _CLUSTER_S
+    while machine.monotonic() < deadline:
         cluster = found_in(state)
         if cluster is not None and cluster.address and machine.runs(cluster.host):
             return cluster.address
-        time.sleep(0.05)
+        machine.sleep(0.05)
     raise SkedgeError(f"Ray has not started within {_CLUSTER_S:g} s")
 
 
@@ -166,17 +165,14 @@ def _serve(
         server.thread.start()
     scheme = "http" if settings.tls_cert is None else "https"
     url = f"{scheme}://{settings.host}:{port}{V1}"
-    address = {"url": url, "token": token, "pid": os.getpid(), "certificate": settings.tls_cert, "socket": SOCKET}
-    ready_event = threading.Event()
-
-    def tell(*, is_ready: bool) -> None:
-        write_aside(state / ADDRESS, json.dumps({**address, "ready": is_ready}) + "\n")
+    about = {"url": url, "token": token, "pid": os.getpid(), "certificate": settings.tls_cert, "socket": SOCKET}
+    address, ready_event = Address(state, about), threading.Event()
 
     def begin() -> None:
         ready_event.set()
-        tell(is_ready=True)
+        address.tell(is_ready=True)
 
-    tell(is_ready=False)
+    address.tell(is_ready=False)
     service.world.inbox.waiting.put(begin)  # which is read when the journal has been taken in again
     threading.Thread(
         target=_tell_progress, args=(service.journal, ready_event, say), name="progress", daemon=True
@@ -186,8 +182,8 @@ def _serve(
             service.run()
     finally:
         ready_event.set()
-        for name in (ADDRESS, SOCKET):
-            remove(state / name)
+        address.remove()
+        remove(state / SOCKET)
         for server in servers:
             server.end()
 
@@ -216,6 +212,11 @@ def main(state: Path) -> int:
     _warm(state)
     if sys.stdin.buffer.readline() != GO:
         return 0  # the supervisor has ended: no controller is needed
+    return controlled(state)
+
+
+def controlled(state: Path) -> int:
+    """Run the controller; returns the exit status, which tells the supervisor whether to start another one."""
     try:
         return control(state)
     except SkedgeError as error:

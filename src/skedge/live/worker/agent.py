@@ -9,7 +9,7 @@ mini-batch.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -26,7 +26,7 @@ from .watchdog import PREPARE_S
 GROUPS = {
     "health": ("warm", "pid", "found"),
     "data": ("store", "contents", "drop"),
-    "ends": ("forget", "end"),
+    "ends": ("forget", "end", "jobs"),
 }
 """Methods by the group of threads that runs them; the others are mini-batches, and hold up none of these."""
 
@@ -185,6 +185,12 @@ class Agent:
         self.pool.forget(job)
         for name in names_in(self.folder / job):
             remove(self.folder / job / name)
+        with suppress(OSError):  # a late piece of an upload has come meanwhile: it is asked again
+            remove(self.folder / job)
+
+    def jobs(self) -> list[str]:
+        """The jobs of which it has chunks or processes: some may have left while it was away."""
+        return sorted({*names_in(self.folder), *self.pool.jobs()})
 
     def pid(self) -> int:
         """Process id; an answer also shows that the agent is up."""

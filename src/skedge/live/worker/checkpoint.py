@@ -27,6 +27,9 @@ from .framing import framed, unframed
 _KEPT, _LISTS = 2, 5
 """Checkpoints of a job that are kept, and how often they are listed anew as one was removed before it was read."""
 
+_IN_THE_WAY = (FileExistsError, NotADirectoryError, IsADirectoryError)
+"""Errors of a job's own folder, which waiting does not mend."""
+
 _NAME = re.compile(r"(?:(\d+)-(\d+)-)?(\d+)\.ckpt")
 """``controller-load-version.ckpt``; an older format has the version only, and sorts before all others."""
 
@@ -53,8 +56,12 @@ class UnwrittenError(TrainingError):
     """A checkpoint cannot be written."""
 
 
-class DiskFullError(UnwrittenError):
-    """A checkpoint cannot be written while there is no space."""
+class StorageAwayError(UnwrittenError):
+    """A checkpoint cannot be written now, as the storage is full or does not answer."""
+
+
+class UnreadError(Exception):
+    """The checkpoints of a job cannot be read now."""
 
 
 class OutlivedError(UnwrittenError):
@@ -104,7 +111,7 @@ class Checkpoints:
         OutlivedError
             If a later one is there.
         UnwrittenError
-            If it cannot be written (a full disk); earlier checkpoints stay.
+            If it cannot be written; earlier checkpoints stay. :class:`StorageAwayError` if that may pass.
         """
         folder, age = self._folder(job), (*life, version)
         path = f"{folder}/{life.controller:06d}-{life.load:06d}-{version:012d}.ckpt"
@@ -124,7 +131,7 @@ class Checkpoints:
                 self._remove(old)
             self._tidy(job, age)
         except OSError as error:
-            kind = DiskFullError if is_full(error) else UnwrittenError
+            kind = UnwrittenError if isinstance(error, _IN_THE_WAY) else StorageAwayError
             raise kind(f"checkpoint {path}: cannot be written: {error.strerror or error}") from error
 
     def read(self, job: str) -> bytes | None:

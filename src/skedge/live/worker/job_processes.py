@@ -275,6 +275,11 @@ class JobProcessPool:
             if not self.busy[job]:
                 del self.busy[job]
 
+    def jobs(self) -> set[str]:
+        """The jobs that have processes."""
+        with self.lock:
+            return {job for processes in (self.idle, self.busy) for job, children in processes.items() if children}
+
     def forget(self, job: str) -> None:
         """End the processes of a job that has left; those in a call are killed."""
         with self.lock:

@@ -7,7 +7,7 @@ from typing import Any
 from skedge.live import host
 from skedge.live.confinement.confinement import TRUSTED, Confinement
 
-from .checkpoint import Checkpoints, Life
+from .checkpoint import Checkpoints, Life, UnreadError
 from .job_confinement import confined
 from .job_process import LIMIT_S, Ack, EndedError, JobProcess, StalledError
 from .job_processes import ForkServerClient
@@ -47,6 +47,8 @@ class PSActor:
         ------
         NotLoadedError
             If a job is loaded in a later life.
+        UnreadError
+            If the storage cannot be read now.
         """
         if life < self.life:
             raise NotLoadedError
@@ -54,7 +56,11 @@ class PSActor:
         self.job, self.life = job, life
         self.child = self.fork_server.fork(confined(self.fork_server, job, program))
         self.child.worker, self.usual_s = "ps", 0.0
-        return self._ask(job, life, "load", program, self.checkpoints.read(job))
+        try:
+            saved = self.checkpoints.read(job)
+        except OSError as error:
+            raise UnreadError(f"the checkpoints of {job} cannot be read: {error.strerror or error}") from error
+        return self._ask(job, life, "load", program, saved)
 
     def unload(self, life: Life) -> None:
         """End the process of the current job, if its life is `life` or earlier, to make room for the next job."""

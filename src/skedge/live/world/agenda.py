@@ -39,14 +39,11 @@ class Agenda:
         heappush(self.wakes, order.start)
         heappush(self.wakes, order.end)
 
-    def next(self, arrivals: Ints) -> int:
-        """Time of the next arrival or wake [µs]."""
+    def next_due(self, arrivals: Ints) -> int:
+        """Time of the next arrival, wake or end [µs]; NEVER if there is none."""
         arrival = int(arrivals[self.arrived]) if self.arrived < len(arrivals) else NEVER
-        return min(arrival, self.wakes[0] if self.wakes else NEVER)
-
-    def next_end(self) -> int:
-        """Time of the next end [µs]."""
-        return min((order.time for order in self.ends.values()), default=NEVER)
+        end = min((order.time for order in self.ends.values()), default=NEVER)
+        return min(arrival, end, self.wakes[0] if self.wakes else NEVER)
 
     def end_at(self, order: EndAt) -> None:
         """Have a job fail at a time, and at none that was said before."""

@@ -136,7 +136,7 @@ class Inbox:
             return self.clock, Resumed(away, lost=trained_until is None or away > SECOND)
         received = self._wait()
         now, made_at = self._time_of(received)
-        if self.world.is_overdue(now) and not isinstance(received, Due):
+        if self.world.TICK and self.world.next_due() <= now and not isinstance(received, Due):
             self._later.appendleft(received)
             return now, Due()
         if isinstance(received, Report) and received.since:

@@ -79,6 +79,9 @@ class NoEngine:
     def forget(self, job: str) -> None:
         """Does nothing: no agent keeps anything of a job."""
 
+    def sweep(self, has_left: Callable[[str], bool]) -> None:
+        """Does nothing: no agent keeps anything of a job."""
+
     def drop(self, server: int, job: str, chunks: tuple[int, ...]) -> None:
         """Does nothing: no agent keeps chunks."""
 
@@ -168,7 +171,7 @@ class RayWorld:
 
     def patience(self) -> float:
         """How long to wait for the next input [s]."""
-        return max((self._next_due() - self.real_now()) / SECOND, 0.0)
+        return min(max((self.next_due() - self.real_now()) / SECOND, 0.0), 3600.0)
 
     def _take_in(self, received: Input) -> Event | None:
         if isinstance(received, Uploaded) and (transport := self.uploads.done(received.upload)) is not None:
@@ -184,14 +187,10 @@ class RayWorld:
         return None
 
     def _uploaded(self, transport: Transport) -> None:
-        """Report an upload to the work that waits for it."""
-        self._came(transport)
+        """Note by how much an upload took longer than announced; report it to the work that waits for it."""
+        self.facts.note_upload(transport.job, (self.now() - transport.due) / SECOND)
         self.gangs.uploaded(transport)
         self.lanes.uploaded(transport)
-
-    def _came(self, upload: Transport) -> None:
-        """Note by how much an upload took longer than announced."""
-        self.facts.note_upload(upload.job, (self.now() - upload.due) / SECOND)
 
     def go_on(self) -> None:
         """End the rebuild: the state is that at the end of the last controller; from now on orders take effect."""
@@ -202,27 +201,19 @@ class RayWorld:
         for transport in self.uploads.pending.values():
             UploadThread(self, transport).start()
 
-    def is_overdue(self, now: int) -> bool:
-        """Whether the agenda has something for before `now` [µs], which comes before what happens then."""
-        return min(self.agenda.next(self.scenario.jobs.arrival), self.agenda.next_end()) <= now
-
-    def _next_due(self) -> int:
-        agenda = self.agenda
-        return min(agenda.next(self.scenario.jobs.arrival), agenda.next_end(), self.real_now() + 3600 * SECOND)
+    def next_due(self) -> int:
+        """When the agenda has something next [µs]."""
+        return self.agenda.next_due(self.scenario.jobs.arrival)
 
     def _timed(self) -> Event | None:
         """What the agenda has for now, unless something has happened at this instant already: then it waits."""
-        return None if self.now() == self._last_event else self._ended() or self._due()
-
-    def _ended(self) -> Event | None:
-        """The end of a job that has reached a limit of its time."""
-        overdue = self.agenda.ended_by(self.now())
-        return self.fail(overdue[0].job, overdue[0].reason) if overdue else None
-
-    def _due(self) -> Event | None:
-        """Arrivals and wakes that are due now."""
-        arrived, woke = self.due_by(self.now())
-        return Event(self.now(), arrived=arrived, woke=woke) if arrived or woke else None
+        now = self.now()
+        if now == self._last_event:
+            return None
+        if overdue := self.agenda.ended_by(now):
+            return self.fail(overdue[0].job, overdue[0].reason)
+        arrived, woke = self.due_by(now)
+        return Event(now, arrived=arrived, woke=woke) if arrived or woke else None
 
     def due_by(self, time: int) -> tuple[tuple[int, ...], bool]:
         """The jobs that have arrived by `time` [µs], and whether a wake is due; each is reported once."""

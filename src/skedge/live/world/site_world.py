@@ -64,11 +64,8 @@ class SiteWorld(RayWorld):
         self.inbox.clock = self.sites.end
         return self.sites.end_slot()
 
-    def is_overdue(self, now: int) -> bool:  # noqa: ARG002 - as of any world
-        """What happens within a slot is reported at its end, in whatever order it comes."""
-        return False
-
-    def _next_due(self) -> int:
+    def next_due(self) -> int:
+        """The end of the slot [µs]."""
         # what the agenda has within the slot is reported at its end: to wake for it earlier would be in vain
         return self.sites.end
 

@@ -12,8 +12,11 @@ _LOSSES = 200
 """Most points of a job's losses in ``run.json``."""
 
 
-NEWS = ("stalled", "restarted")
-"""Reports of what has happened to a job's processes, which change nothing."""
+AWAY, BACK = "storage_away", "storage_back"
+"""Reports that a job waits for the storage of checkpoints, and that it does no more."""
+
+NEWS = ("stalled", "restarted", AWAY, BACK)
+"""Reports of what has happened to a job's processes, or to what they need, which change nothing."""
 
 
 def _ignored(*_: object) -> None:
@@ -41,6 +44,8 @@ class TrainingFacts:
         Time from each order to suspend until the device of the suspended worker was free [s].
     stalled
         By job, the mini-batches that its parameters held when it was last reported as stalled.
+    without_storage
+        Jobs that wait for the storage of checkpoints.
     upload_late_s
         Most by which an upload took longer than announced [s].
     labels
@@ -63,6 +68,7 @@ class TrainingFacts:
         self.devices: dict[int, set[tuple[int, str]]] = {}
         self.freed_s: list[float] = []
         self.stalled: dict[int, int] = {}
+        self.without_storage: set[int] = set()
         self.job_event: Callable[[int, str, str], None] = _ignored
         self.job_output: Callable[[str, str, str], None] = _ignored
 
@@ -71,6 +77,10 @@ class TrainingFacts:
         job = report.job
         if report.what == "stalled":
             self.stalled[job] = sum(report.progress)
+        if report.what == AWAY:
+            self.without_storage.add(job)
+        elif report.what not in NEWS or report.what == BACK:  # a mini-batch has been counted
+            self.without_storage.discard(job)
         if report.what in NEWS:
             self.job_event(job, report.what, report.reason)
         if report.progress:
