@@ -258,7 +258,7 @@ class RayWorld:
         """Remove a job that cannot be trained or was cancelled; the others continue."""
         for upload in self.uploads.pending.values():
             if upload.job == job:
-                self._came(upload)
+                self.facts.note_upload(upload.job, (self.now() - upload.due) / SECOND)
         return self._failed(job, reason)
 
     def _failed(self, job: int, reason: str) -> Event | None:
