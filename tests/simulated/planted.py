@@ -119,7 +119,7 @@ PLANTED = {
     "lives do not have the controller's number": Planted(
         frozenset({"I3", "I8", "I9"}),
         _around(TrainingActors, "life", lambda shipped, lent, _: Life(0, shipped(lent, 0).load)),
-        25,
+        405,
     ),
     "reports are dropped when they are handed out": Planted(
         frozenset({"I7"}), _around(TrainingCoordinator, "news", _news), 281
@@ -128,7 +128,7 @@ PLANTED = {
         frozenset({"I7"}), _around(CoordinatorClient, "_news", _link_news)
     ),
     "the numbers of orders are ignored when a controller attaches": Planted(
-        frozenset({"I5"}), _around(TrainerThread, "follow", _follow), 106
+        frozenset({"I5"}), _around(TrainerThread, "follow", _follow), 859
     ),
     "a job is accepted before it is in the journal": Planted(
         frozenset({"I1"}), _around(Submissions, "_promise", _promise), 3
