@@ -6,15 +6,20 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from builders.paths import ROOT
 from simulated.__main__ import main, shrunk
 from simulated.campaign import Outcome, run_plan
+from simulated.faults import Fault
 from simulated.plans import plan_of
 from simulated.planted import PLANTED, Planted
+from skedge.live.coordinator.report import Report
+from skedge.live.world.training_facts import AWAY, BACK, TrainingFacts
 
 SEEDS, BLOCK = 200, 25
 """Seeds with which the invariants must hold, and how many a test runs."""
@@ -73,6 +78,27 @@ def test_the_invariants_hold_with_seeds_that_have_found_bugs(seed: int) -> None:
 @pytest.mark.parametrize("planted", [pytest.param(planted, id=name) for name, planted in PLANTED.items()])
 def test_a_planted_bug_is_found(planted: Planted) -> None:
     assert planted.found_with(MOST) is not None
+
+
+def test_a_job_waits_for_a_storage_that_is_away_and_its_status_says_so() -> None:
+    """Its checkpoints can neither be written nor read for a minute, from a time on at which it trains."""
+    plan = plan_of(3, "lanes")
+    job = plan.jobs[0] | {"chunks": 2, "epochs": 3, "minibatches": 5}
+    job["train"] = {"factory": "m:f", "args": {"job": job["name"]}}
+    away = Fault("storage broken", "controller", 12.0, None, 60.0)
+    plan = replace(plan, policy="fifo", jobs=(job,), faults=(away,), cancelled=frozenset(), cordons=0)
+    states = set[bool]()
+    shipped = TrainingFacts.note
+
+    def note(facts: TrainingFacts, report: Report) -> None:
+        shipped(facts, report)
+        if report.what in (AWAY, BACK):
+            states.add(report.job in facts.without_storage)
+
+    for seed in range(3):
+        outcome = run_plan(replace(plan, seed=seed), [lambda: mock.patch.object(TrainingFacts, "note", note)])
+        assert (outcome.what, set(outcome.ended.values())) == ("", {"finished"})
+    assert states == {True, False}
 
 
 def test_a_plan_that_fails_is_shrunk_to_what_fails() -> None:

@@ -136,7 +136,7 @@ class TrainingActors:
             self._unload(actor, Life(controllers))
 
     def tidy(self, controllers: int) -> None:
-        """Unload processes anew that serve no job: an answer was lost, or a coach that is gone has loaded one late."""
+        """Unload processes anew that serve no job: an answer was lost, or a coordinator that is gone loaded late."""
         with self.returned:
             if host.monotonic() - self._swept > _SWEEP_S:
                 self._swept, life = host.monotonic(), self.life(controllers)
