@@ -29,7 +29,7 @@ live-demo: $(VENV)/.live ## real training on Ray, on this machine: three edge se
 	$(BIN)/skedge live live-demo --out skedge-live --replace
 
 test-live: $(VENV)/.live $(VENV)/.dev ## what must hold of real training; warnings are shown there, as Ray and PyTorch have some of their own
-	$(BIN)/pytest -W default -p no:randomly --override-ini addopts="--strict-markers --strict-config -q" -n 2 --dist loadfile tests/live
+	POLARS_MAX_THREADS=1 $(BIN)/pytest -W default -p no:randomly --override-ini addopts="--strict-markers --strict-config -q" -n 2 --dist loadfile tests/live
 
 faults: $(VENV)/.live $(VENV)/.dev ## the live part in simulation, with faults; SEEDS=1000 of them on both cores, continued where it stopped
 	POLARS_MAX_THREADS=1 PYTHONPATH=tests $(BIN)/python -m simulated 0:$(or $(SEEDS),1000) --jobs 2 --progress faults.jsonl
