@@ -16,7 +16,7 @@ from skedge.loops.which import loop_for
 from skedge.prepare import prepare_policy
 from skedge.simulate import run
 
-INSTANCES = 20
+INSTANCES = 10
 """Of each cell, on seeds of their own."""
 
 FIRST = 70_000

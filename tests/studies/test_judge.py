@@ -179,14 +179,14 @@ def test_doubling_looks_by_chance() -> None:
 
 
 def test_verdicts_are_wrong_at_most_as_often_as_they_say() -> None:
-    """Means of 0, three parts, looks after 8, 16 and 32 seeds: a verdict on 5 % of 200 studies, and two sigma."""
+    """Means of 0, three parts, looks after 8, 16 and 32 seeds: a verdict on 5 % of 100 studies, and two sigma."""
     rng, wrong = default_rng(7), 0
-    for _ in range(200):
+    for _ in range(100):
         values = rng.standard_normal((3, 32))
         for look in (8, 16, 32):
             verdicts = {found.verdict for found in judge([of(*row[:look]) for row in values], looks=(8, 16, 32))}
             if verdicts != {OPEN}:
                 wrong += 1
                 break
-    assert wrong <= 0.05 * 200 + 2 * (0.05 * 0.95 * 200) ** 0.5
+    assert wrong <= 0.05 * 100 + 2 * (0.05 * 0.95 * 100) ** 0.5
     assert wrong > 0, "otherwise the test would say nothing"
