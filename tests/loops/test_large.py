@@ -105,7 +105,7 @@ def test_a_record_written_as_it_grows_is_the_record_of_the_run(
     """With room for the chunks of one or two jobs, which are also read one or two at a time."""
     monkeypatch.setattr("skedge.loops.streamed.ROWS", 8)
     different = list[int]()
-    for seed in range(25):
+    for seed in range(12):
         scenario = instance(seed)
         if not covers(scenario, prepare_policy(policy, scenario)):
             continue
@@ -252,7 +252,7 @@ def corrupted(policy: str, count: int, tmp_path: Path) -> list[tuple[Run, Schedu
 def test_parts_break_the_rules_that_the_whole_breaks(policy: str, tmp_path: Path) -> None:
     """Of records that are corrupt at random, cut after every second job, with about three lanes a part."""
     broken, most = set[str](), 10**6
-    for whole, changed in corrupted(policy, 15, tmp_path):
+    for whole, changed in corrupted(policy, 10, tmp_path):
         meta, stored = registered_meta(whole.meta), in_file(whole.scenario, tmp_path)
         together = verify(whole.scenario, changed, meta, limit=most)
         parts = verify(stored, kept(changed, stored, tmp_path), meta, limit=most)
@@ -263,7 +263,7 @@ def test_parts_break_the_rules_that_the_whole_breaks(policy: str, tmp_path: Path
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_records_in_parts_have_the_metrics_of_the_whole(policy: str, tmp_path: Path) -> None:
-    for seed in range(20):
+    for seed in range(10):
         scenario = instance(seed)
         try:
             whole = run(scenario, policy)

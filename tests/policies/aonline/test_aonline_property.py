@@ -30,7 +30,7 @@ from skedge.core.model.cluster import Physics
 from skedge.core.model.time import SECOND
 
 bounded = settings(
-    max_examples=50, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=30, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
 NO_LIMITS = Kind(storage=False)
 

@@ -53,7 +53,7 @@ from skedge.scenario.file import load_scenario
 from skedge.sim.world import SimulatedWorld
 
 bounded = settings(
-    max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )
 
 
