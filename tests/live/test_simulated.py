@@ -21,7 +21,7 @@ from simulated.planted import PLANTED, Planted
 from skedge.live.coordinator.report import Report
 from skedge.live.world.training_facts import AWAY, BACK, TrainingFacts
 
-SEEDS, BLOCK = 200, 25
+SEEDS, BLOCK = 200, 5
 """Seeds with which the invariants must hold, and how many a test runs."""
 
 MOST = 2000
