@@ -381,7 +381,8 @@ REFUSALS = {
 def test_an_entry_waits_until_the_database_is_there_again_and_is_written_once(
     url: str, what: str, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal = SqlJournal(url, {"id": "away"})
+    name = f"{what}, {after}"  # the runs of other tests stay in a database of PostgreSQL
+    journal = SqlJournal(url, {"id": name})
     said = list[str]()
     journal.meanwhile = lambda: said.append(journal.blocked)
     hindering(monkeypatch, sql.exc.OperationalError("INSERT", {}, REFUSALS[what]), after=after)
@@ -389,7 +390,7 @@ def test_an_entry_waits_until_the_database_is_there_again_and_is_written_once(
     journal.take(2, {"is": "Due"})
     assert said == ["the journal cannot be written: it is away"]
     assert journal.blocked == ""
-    assert [time for time, _ in SqlJournal(url, run_id="away").inputs] == [1, 2]
+    assert [time for time, _ in SqlJournal(url, run_id=name).inputs] == [1, 2]
 
 
 def test_a_question_is_never_answered_in_the_middle_of_an_event(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
