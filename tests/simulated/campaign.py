@@ -55,6 +55,9 @@ LIMIT_S = 400.0
 ANSWER_S = 60.0
 """Time within which a controller answers once faults have stopped [s]."""
 
+SWEPT_S = 70
+"""Seconds within which servers have been asked what they have of jobs that have left (each minute) [s]."""
+
 SETTLES = 10
 """Seconds within which the books of the controller are those of the journal, once all jobs have left [s]."""
 
@@ -359,7 +362,7 @@ class Campaign:
         """
         if any(fault.kind == "cut" for fault in self.plan.faults):
             return
-        for _ in range(SETTLES):
+        for _ in range(SWEPT_S):
             left = list(self._processes_left())
             if not left:
                 return
