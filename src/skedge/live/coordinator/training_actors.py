@@ -158,4 +158,4 @@ class TrainingActors:
     def _unload(self, actor: Any, life: Life) -> None:
         unload = _Unload(actor, life, host.call(actor, "unload", life))
         with self.returned:
-            self._unloads = [*(other for other in self._unloads if other.actor is not actor), unload]
+            self._unloads = [*(pending for pending in self._unloads if pending.actor is not actor), unload]
