@@ -208,9 +208,10 @@ def test_a_script_that_states_its_spec_is_submitted_as_it_is(operator: Operator)
 
 
 def test_what_waits_says_why_with_numbers_and_can_be_cancelled(operator: Operator) -> None:
-    """The first takes all three lanes for 36 s; the second would be 90 s on its way to the cloud, so it waits."""
+    """The first takes all three lanes for 36 s, on a busy machine minutes; the way to the cloud is longer: it waits."""
     images = {"factory": SPEC["train"]["factory"], "args": {**SPEC["train"]["args"], "chunks": 3, "samples": 180}}
-    long = [operator.submits(name="long", epochs=60, chunks=3, train=images) for _ in range(2)]
+    long_job = {"name": "long", "epochs": 60, "chunks": 3, "train": images, "upload_cloud_s": [3600, 3600]}
+    long = [operator.submits(**long_job) for _ in range(2)]
     operator.waits(lambda: operator.job(long[1])["reason"]["token"] == "lane_busy")
     reason = operator.sees("describe", long[1])["reason"]
     assert (reason["resource"], reason["need"], reason["free"], reason["blocker"]) == ("worker:gpu", 3, 0, long[0])
