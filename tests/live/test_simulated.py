@@ -16,6 +16,7 @@ from builders.paths import ROOT
 from simulated.__main__ import main, shrunk
 from simulated.campaign import Outcome, run_plan
 from simulated.faults import Fault
+from simulated.head import PLAIN
 from simulated.plans import plan_of
 from simulated.planted import PLANTED, Planted
 from skedge.live.coordinator.report import Report
@@ -86,7 +87,7 @@ def test_a_job_waits_for_a_storage_that_is_away_and_its_status_says_so() -> None
     job = plan.jobs[0] | {"chunks": 2, "epochs": 3, "minibatches": 5}
     job["train"] = {"factory": "m:f", "args": {"job": job["name"]}}
     away = Fault("storage broken", "controller", 12.0, None, 60.0)
-    plan = replace(plan, policy="fifo", jobs=(job,), faults=(away,), cancelled=frozenset(), cordons=0)
+    plan = replace(plan, policy="fifo", jobs=(job,), faults=(away,), cancelled=frozenset(), cordons=0, head=PLAIN)
     states = set[bool]()
     shipped = TrainingFacts.note
 

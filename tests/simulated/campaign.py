@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from skedge.core.errors import InputError, PolicyError, ScenarioError, SkedgeError, StateError
-from skedge.core.events import Event, Order
+from skedge.core.errors import InputError, StateError
 from skedge.live import host as seam
-from skedge.live.cluster.engine import Engine, Hosting
+from skedge.live.cluster.engine import Engine
 from skedge.live.controller.limits import Limits
-from skedge.live.controller.service import Service, open_journal
+from skedge.live.controller.service import Service
+from skedge.live.controller.snapshot import SNAPSHOT
 from skedge.live.controller.submissions import BusyError
 from skedge.live.journal.journal import SqlJournal
 from skedge.live.world.ray_world import NoEngine
@@ -31,23 +31,21 @@ from skedge.live.world.ray_world import NoEngine
 from . import host
 from .actors import HOME, SimulatedRay
 from .children import SimulatedChild, children_of, simulated_children
-from .databases import add_faults
-from .disks import Disk, disk
+from .databases import add_faults, close_databases
+from .disks import Disk, Folder, disk
 from .faults import Fault
+from .head import ID, STATE, STORAGE, Head
 from .history import History
-from .invariants import FILE, BrokenError, Invariants, watched
+from .invariants import BrokenError, Invariants, watched
 from .misbehaving import reason_of
 from .plans import FAULTS_S, KINDS, Plan
-from .scheduler import DeadlockError, Process, World
+from .scheduler import DeadlockError, World
 
 LIMITS = Limits(allow=("m",), free_mb=0.0, stall_s=8.0)
 """A mini-batch that hangs is given up after 24 s, and then after 8 s."""
 
-STATE, JOURNAL = Path("/state"), f"sqlite:///{FILE}"
-"""Folder of the state on the simulated disk, and the database of the journal."""
-
-STORAGE = "storage"
-"""The machine whose disk has the checkpoints."""
+CLIENTS = "clients"
+"""The machine of the clients."""
 
 LIMIT_S = 400.0
 """Time that jobs may take on top of three times their announced time after the last fault [s]."""
@@ -55,17 +53,14 @@ LIMIT_S = 400.0
 ANSWER_S = 60.0
 """Time within which a controller answers once faults have stopped [s]."""
 
-SWEPT_S = 70
-"""Seconds within which servers have been asked what they have of jobs that have left (each minute) [s]."""
+SWEPT_S = 200.0
+"""Time within which servers have nothing of jobs any more, once all have left and faults have stopped [s]."""
+
+EMPTY = Folder()
+"""The content of a folder that is missing."""
 
 SETTLES = 10
 """Seconds within which the books of the controller are those of the journal, once all jobs have left [s]."""
-
-QUICK = 5
-"""Controllers in a row that end before they answer, by no fault, after which the supervisor gives up."""
-
-APART_S = 10.0
-"""Least time between two periods in which the storage is broken [s]."""
 
 
 @dataclass
@@ -90,17 +85,6 @@ class Outcome:
     ended: dict[str, str] = field(default_factory=dict)
 
 
-class WatchedService(Service):
-    """A service whose jobs are looked at when they leave."""
-
-    invariants: Invariants
-
-    def _note(self, event: Event, orders: list[Order]) -> None:
-        super()._note(event, orders)
-        if not self.world.inbox.rebuilding and self.engine.acts:
-            self.invariants.noted(self, event, orders)
-
-
 class Campaign:
     """One run: the world, the service's controllers, its clients and faults.
 
@@ -118,16 +102,13 @@ class Campaign:
         self.storage: Disk = disk(STORAGE)
         self.invariants = Invariants(world, self.storage, plan.setup)
         self.invariants.bad = {one["name"]: reason for one in plan.jobs if (reason := reason_of(one))}
-        self.service: WatchedService | None = None
-        self.controller: Process | None = None
+        self.head = Head(world, plan.head, plan.policy, plan.setup.scenario(), LIMITS, self.invariants)
         self.journals: list[SqlJournal] = []
         self.accepted: dict[int, str] = {}
         self.done = 0
         self.calm_s = 0.0
-        self._quick, self._unbroken_s = 0, 0.0
-        self._several = False
         self._clients = len(plan.jobs) + plan.cordons
-        world.kinds |= {"second": self._second, "child": self._end_child}
+        world.kinds |= {"second": self.head.forsake, "child": self._end_child}
         world.kinds |= {kind: self._strike_storage for kind in KINDS if kind.startswith("storage")}
         add_faults(world)
         for server in plan.setup.servers:
@@ -138,72 +119,12 @@ class Campaign:
     # --- the service
 
     def start(self) -> None:
-        """Start the first controller and the clients."""
-        self._control()
+        """Start the service and the clients."""
+        self.head.start()
         for number, spec in enumerate(self.plan.jobs):
-            self.world.process(f"client {number}", lambda n=number, s=spec: self._client(n, s), HOME)  # type: ignore[misc]
+            self.world.process(f"client {number}", lambda n=number, s=spec: self._client(n, s), CLIENTS)  # type: ignore[misc]
         if self.plan.cordons:
-            self.world.process("operator", self._operator, HOME)
-
-    def _control(self) -> None:
-        """Start a controller, which is replaced when it ends."""
-        process = self.controller = self.world.process("controller", self._serve, HOME)
-        self.service = None
-
-        def replace() -> None:
-            if self.controller is process:
-                self.world.after(self.ray.random.uniform(0.1, 1.0), self._replace_if(process))
-
-        process.on_death.append(replace)
-
-    def _replace_if(self, process: Process) -> Callable[[], None]:
-        def replace() -> None:
-            if self.controller is process:
-                self._control()
-
-        return replace
-
-    def _serve(self) -> None:
-        """What a controller does; see :func:`skedge.live.service.controller_process.control`."""
-        process = self.world.running().process
-        try:
-            self._served(process)
-        except SkedgeError as error:
-            self.world.note("controller", f"ends: {type(error).__name__}: {error}")
-            wrong = isinstance(error, StateError | PolicyError | ScenarioError)
-            if self.controller is process and wrong and not self._several:
-                self.invariants.broken("I8", f"the service ends: {error}")
-            self._count_quick(process, error)
-        except Exception as error:
-            self.world.note("controller", f"ends: {error!r}")
-            self._count_quick(process, error)
-
-    def _served(self, process: Process) -> None:
-        about = {"id": "simulated", "policy": self.plan.policy}
-        journal = open_journal(JOURNAL, about, own=True)
-        self.journals.append(journal)
-        hosting = Hosting(embedded=True, detached_id="simulated", watch=LIMITS.watch())
-        engine = Engine(self.plan.setup.cluster(), STATE, f"disk://{STORAGE}/checkpoints", "simulated", hosting=hosting)
-        try:
-            service = WatchedService(self.plan.setup.scenario(), self.plan.policy, STATE, engine, journal, LIMITS)
-            service.invariants = self.invariants
-            service.forecaster.start = service.notifier.start = lambda: None  # type: ignore[method-assign]
-            if self.controller is process:
-                self.service = service
-
-            def ready() -> None:
-                self._quick = 0
-
-            service.world.inbox.waiting.put(ready)
-            service.run()
-        finally:
-            engine.leave()
-
-    def _count_quick(self, process: Process, error: Exception | None = None) -> None:
-        """Give up if controllers end again and again before they answer, and no fault has happened to them."""
-        self._quick += 1
-        if self.controller is process and self._quick >= QUICK:
-            self.invariants.broken("I8", f"{QUICK} controllers in a row have ended: {error!r}")
+            self.world.process("operator", self._operator, CLIENTS)
 
     # --- clients
 
@@ -246,7 +167,7 @@ class Campaign:
             If the question is wrong.
         """
         while True:
-            service, process, answers = self.service, self.controller, list[Any]()
+            service, process, answers = self.head.service, self.head.controller, list[Any]()
             if service is not None and process is not None and process.alive:
                 answered = host.Event()
 
@@ -275,18 +196,10 @@ class Campaign:
 
         def struck(fault: Fault) -> None:
             self.calm_s = max(self.calm_s, self.world.now + max(fault.seconds, 0.0) * (fault.kind != "jump"))
-            self._quick = 0
+            self.head.quick = 0
             strike(fault)
 
         return struck
-
-    def _second(self, fault: Fault) -> None:
-        """Let the controller be frozen and thought dead: another one takes over, and both live afterwards."""
-        process = self.controller
-        if process is not None and process.alive:
-            self._several = True
-            self.world.freeze(process, fault.seconds)
-            self._control()
 
     def _end_child(self, fault: Fault) -> None:
         for victim in self.world.victims(fault):
@@ -294,17 +207,13 @@ class Campaign:
                 child.kill()
 
     def _strike_storage(self, fault: Fault) -> None:
-        if fault.kind == "storage broken":  # a job is FAILED if its checkpoint cannot be written for 5 s
-            if self.world.now < self._unbroken_s:
-                return
-            self._unbroken_s = self.world.now + fault.seconds + APART_S
         self.storage.suffer(fault.kind.removeprefix("storage "), fault.seconds)
 
     # --- the end
 
     def over(self) -> bool:
         """Whether all clients have been answered, all jobs have left, and a controller is up."""
-        service, process = self.service, self.controller
+        service, process = self.head.service, self.head.controller
         if service is None or process is None or not process.alive or self.world.now < self.calm_s:
             return False
         is_up = not service.world.inbox.rebuilding and service.kernel.arrived >= len(self.plan.jobs)
@@ -315,6 +224,7 @@ class Campaign:
         self.invariants.close()
         for journal in self.journals:
             journal.engine.dispose()
+        close_databases(self.world)
 
     def limit_s(self) -> float:
         """Time by which all must be over [s]."""
@@ -333,7 +243,7 @@ class Campaign:
         self._check_left()
         rebuilt = self._rebuilt()
         for _ in range(SETTLES):  # an input can be in the journal, and not be dealt with yet
-            service = self.service
+            service = self.head.service
             if service is not None and _books(rebuilt) == _books(service):
                 break
             host.sleep(1.0)
@@ -341,9 +251,11 @@ class Campaign:
         else:
             books = None if service is None else _books(service)
             self.invariants.broken("I4", f"a replay has the books {_books(rebuilt)}, not {books}")
+        if (late := _books(self._rebuilt(STATE / SNAPSHOT))) != _books(rebuilt):
+            self.invariants.broken("I4", f"a replay from the snapshot has the books {late}, not {_books(rebuilt)}")
         run = rebuilt.record()
-        if self.service is not None:  # for how long slots were late is known to controllers alone
-            live = self.service.world.meta()
+        if self.head.service is not None:  # for how long slots were late is known to controllers alone
+            live = self.head.service.world.meta()
             known: dict[str, Any] = {key: live[key] for key in ("slot_overrun_s", "away_s") if key in live}
             run = replace(run, meta={**run.meta, **known})
         for job in run.meta["trained"]:
@@ -355,31 +267,34 @@ class Campaign:
             self.invariants.broken("I10", "; ".join(map(str, violations)))
 
     def _check_left(self) -> None:
-        """I8: no process of a job that has left remains.
-
-        Chunks may: an agent that is away when a job leaves is not told again. So may processes if the message is lost,
-        as in a cut (seed 173).
-        """
-        if any(fault.kind == "cut" for fault in self.plan.faults):
-            return
-        for _ in range(SWEPT_S):
-            left = list(self._processes_left())
-            if not left:
-                return
+        """I8: no process and no chunk of a job that has left remains on a server."""
+        end_s = max(self.world.now, self.calm_s) + SWEPT_S
+        while left := list(self._left()):
+            if self.world.now > end_s:
+                self.invariants.broken("I8", f"all jobs have left, and there are still {left}")
             host.sleep(1.0)
-        self.invariants.broken("I8", f"all jobs have left, and there are still {left}")
 
-    def _processes_left(self) -> Iterator[str]:
+    def _left(self) -> Iterator[str]:
+        """What servers have of jobs."""
         for child in self.children:
-            if child.up and child.process.alive and child.process.name.startswith("agent"):
-                yield f"a process of {child.worker} on {child.process.machine.name}, chunk {child.chunk}"
+            if child.up and child.process.alive and child.process.name.startswith(("agent", "ps")):
+                yield f"a process of {child.worker} in {child.process.name}, chunk {child.chunk}"
+        for server in self.plan.setup.servers:
+            folder: Any = disk(server.id).root
+            for name in (*STATE.parts[1:], "servers", server.id):
+                folder = folder.entries.get(name, EMPTY)
+            yield from (f"data of {job} on {server.id}" for job in folder.entries)
 
-    def _rebuilt(self) -> Service:
-        journal = SqlJournal(JOURNAL, reading=True)
-        self.journals.append(journal)
-        setup = self.plan.setup
-        service = Service(setup.scenario(), self.plan.policy, STATE, NoEngine(len(setup.servers)), journal, LIMITS)
+    def _rebuilt(self, snapshot: Path | None = None) -> Service:
+        """A replay of the whole journal, or of what follows a snapshot."""
         try:
+            while self.world.now < self.calm_s:  # the disk fails, or is slow
+                host.sleep(1.0)
+            journal = SqlJournal(self.plan.head.journal, run_id=ID, reading=True)
+            self.journals.append(journal)
+            setup = self.plan.setup
+            engine = NoEngine(len(setup.servers))
+            service = Service(setup.scenario(), self.plan.policy, STATE, engine, journal, LIMITS, snapshot)
             service.run()
         except StateError as error:
             self.invariants.broken("I4", str(error))
@@ -448,6 +363,7 @@ def run_plan(plan: Plan, prepare: Sequence[Callable[[], Any]] = ()) -> Outcome:
             with world:
                 campaign = Campaign(world, plan, children)
                 stack.enter_context(watched(campaign.invariants))
+                stack.enter_context(campaign.head.installed())
                 _run(world, campaign)
         except BrokenError as error:
             outcome.broken, outcome.what = error.number, str(error)

@@ -316,10 +316,18 @@ class Disk:
     def operate(self, operation: str, path: PathLike) -> None:
         """Switch point of an operation, which may be slow or fail."""
         self.world.point(f"{operation} {self.name}:{path}")
+        self.dawdle()
+        if self.is_broken():
+            raise _error(errno.EIO, path)
+
+    def dawdle(self) -> None:
+        """Let the running thread wait, if the disk is slow."""
         if self.world.now < self._until["slow"]:
             self.world.sleepers.wait(self._random.expovariate(1 / SLOW_S))
-        if self.world.now < self._until["broken"]:
-            raise _error(errno.EIO, path)
+
+    def is_broken(self) -> bool:
+        """Whether operations fail; no operation."""
+        return self.world.now < self._until["broken"]
 
     def space(self) -> int:
         """Space that is left [bytes]; no operation."""

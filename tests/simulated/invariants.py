@@ -108,7 +108,10 @@ class Invariants:
         """Read the entries that have been written since; a commit can take effect without an answer."""
         if self._connection is None:
             self._connection = sqlite3.connect(FILE)
-        rows = self._connection.execute(_READ, (self.entries,)).fetchall()
+        rows = self._connection.execute(_READ, (max(self.entries - 1, 0),)).fetchall()
+        if self.entries and not rows:
+            self.broken("I1", f"entry {self.entries - 1} of the journal was written, and is lost")
+        rows = rows[1:] if self.entries else rows
         for row in rows:
             self._written(Entry(*row))
 
@@ -214,7 +217,7 @@ class Invariants:
     def state_of(self, job: str) -> Mapping[str, Any] | None:
         """The newest whole checkpoint of a job in the object store; None if there is none."""
         folder: File | Folder | None = self.storage.root
-        for part in ("checkpoints", job):
+        for part in ("service", job):
             folder = folder.entries.get(part) if isinstance(folder, Folder) else None
         if not isinstance(folder, Folder):
             return None

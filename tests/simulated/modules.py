@@ -39,6 +39,8 @@ class Child:
         Called when it is terminated; None: it ends.
     status
         Its exit status.
+    forsaken
+        Whether it is thought dead although it lives on.
     """
 
     parent: scheduler.Process
@@ -48,6 +50,7 @@ class Child:
     closed: bool = False
     on_terminate: Callable[[], object] | None = None
     status: int | None = None
+    forsaken: bool = False
 
 
 class Process:
@@ -60,11 +63,12 @@ class Process:
         child = Child(parent, " ".join((module, *arguments)), Waiters(world, world.name("process")))
 
         def main() -> None:
+            status = 1
             try:
-                child.status = program(*arguments)
-            except Exception:
-                child.status = 1
-                raise
+                status = program(*arguments)
+            finally:
+                if child.status is None:
+                    child.status = status
 
         self._child, self._world = child, world
         self._process = world.process(module.rpartition(".")[2], main, parent.machine.name)
@@ -77,11 +81,11 @@ class Process:
     def poll(self) -> int | None:
         """Its exit status; None if it runs."""
         self._world.point(f"poll {self.pid}")
-        return None if self._process.alive else self._child.status
+        return None if self._is_up() else self._child.status
 
     def wait(self, timeout_s: float | None = None) -> int | None:
         """Wait until it has ended, at most some time [s]; its exit status, or None if it runs."""
-        self._child.changed.wait_until(lambda: not self._process.alive, timeout_s)
+        self._child.changed.wait_until(lambda: not self._is_up(), timeout_s)
         return self.poll()
 
     def tell(self, line: bytes) -> None:
@@ -93,7 +97,7 @@ class Process:
     def end(self, within_s: float) -> int:
         """Terminate it, and kill it if it has not ended within some time [s]; its exit status."""
         self._world.point(f"terminate {self.pid}")
-        if self._process.alive:
+        if self._is_up():
             if self._child.on_terminate is None:
                 self._kill(signal.SIGTERM)
             else:
@@ -101,6 +105,9 @@ class Process:
         if self.wait(within_s) is None:
             self._kill(signal.SIGKILL)
         return self._child.status or 0
+
+    def _is_up(self) -> bool:
+        return self._process.alive and not self._child.forsaken
 
     def _kill(self, number: int) -> None:
         self._child.status = -number
@@ -115,6 +122,18 @@ def add_program(world: World, module: str, program: Program) -> None:
 def on_terminate(handler: Callable[[], object]) -> None:
     """Have a function called when the running process is terminated."""
     _CHILDREN[running_world().running().process].on_terminate = handler
+
+
+def forsake(process: scheduler.Process) -> None:
+    """Let the process that has started another one think it dead, as on a machine that is cut off."""
+    child = _CHILDREN[process]
+    child.status, child.forsaken = -signal.SIGKILL, True
+    child.changed.wake()
+
+
+def is_forsaken(process: scheduler.Process) -> bool:
+    """Whether a process lives on although it is thought dead."""
+    return process in _CHILDREN and _CHILDREN[process].forsaken
 
 
 def read_line() -> bytes:

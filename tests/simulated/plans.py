@@ -12,6 +12,7 @@ from typing import Any
 from .actors import RAY_KINDS
 from .databases import SQL_KINDS
 from .faults import Fault
+from .head import PLAIN, HeadPlan, head_plan_of
 from .misbehaving import misbehaving
 from .network import NETWORK_KINDS
 from .setups import Setup, setup_of
@@ -24,7 +25,7 @@ KINDS: Mapping[str, tuple[float, float]] = MappingProxyType(
         "kill": (0.0, 0.0), "freeze": (0.1, 30.0), "jump": (-86_400.0, 86_400.0), **NETWORK_KINDS, **RAY_KINDS,
         "power": (0.0, 0.0), "full": (0.5, 20.0), "slow": (1.0, 20.0), **SQL_KINDS,
         "child": (0.0, 0.0), "second": (0.0, 20.0),
-        "storage full": (0.5, 8.0), "storage broken": (0.1, 3.0), "storage slow": (1.0, 10.0),
+        "storage full": (0.5, 8.0), "storage broken": (0.1, 60.0), "storage slow": (1.0, 10.0),
     }
 )  # fmt: skip
 """Kinds of fault, each with the range of its seconds. Besides those of the scheduler, the network, Ray, disks and
@@ -73,6 +74,8 @@ class Plan:
         Numbers of the jobs that are cancelled after a while.
     cordons
         Number of times that a server is cordoned.
+    head
+        What is drawn for the head of the service.
     """
 
     seed: int
@@ -82,6 +85,7 @@ class Plan:
     faults: tuple[Fault, ...]
     cancelled: frozenset[int] = frozenset()
     cordons: int = 0
+    head: HeadPlan = PLAIN
 
 
 def plan_of(seed: int, kind: str | None = None) -> Plan:
@@ -91,8 +95,9 @@ def plan_of(seed: int, kind: str | None = None) -> Plan:
     specs = [setup.spec(random, number) for number in range(random.randint(2, 8))]
     jobs = tuple(misbehaving(misdeeds, spec) for spec in specs)
     cancelled = frozenset(number for number in range(len(jobs)) if random.random() < 0.15)
-    faults = tuple(_faults(random, random.choice((2, 5, 10, 20)), setup.victims()))
-    return Plan(seed, setup, random.choice(setup.policies), jobs, faults, cancelled, random.choice((0, 0, 1)))
+    faults, head = tuple(_faults(random, random.choice((2, 5, 10, 20)), setup.victims())), head_plan_of(seed)
+    policy, cordons = random.choice(setup.policies), random.choice((0, 0, 1))
+    return Plan(seed, setup, policy, jobs, faults + head.faults, cancelled, cordons, head)
 
 
 def _faults(random: Random, n: int, victims: Sequence[str]) -> Iterator[Fault]:

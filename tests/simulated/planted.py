@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from skedge.live import host
 from skedge.live.controller.submissions import Submissions
 from skedge.live.coordinator.client import CoordinatorClient
 from skedge.live.coordinator.coordinator import TrainingCoordinator
 from skedge.live.coordinator.ps_process import PSProcess
 from skedge.live.coordinator.trainer_thread import TrainerThread
 from skedge.live.coordinator.training_actors import TrainingActors
+from skedge.live.journal import archive as journal_archive
+from skedge.live.journal import tables as journal_tables
+from skedge.live.journal.archive import JournalArchive
+from skedge.live.journal.chain import Entry
 from skedge.live.journal.journal import SqlJournal
-from skedge.live.worker.checkpoint import Life
+from skedge.live.worker import checkpoint
+from skedge.live.worker.checkpoint import Checkpoints, Life
+from skedge.live.worker.framing import framed
 from skedge.live.world.ray_world import RayWorld
 
 from .campaign import run_plan
@@ -52,7 +61,7 @@ class Planted:
         return run_plan(plan, [self.plant]).broken in self.invariants and not run_plan(plan).broken
 
 
-def _around(kind: type, method: str, replacement: Callable[..., Any]) -> Callable[[], Any]:
+def _around(kind: Any, method: str, replacement: Callable[..., Any]) -> Callable[[], Any]:
     """A context in which a method is called through another function, which gets it first."""
     shipped = getattr(kind, method)
 
@@ -100,6 +109,42 @@ def _take(shipped: Callable[..., Any], journal: SqlJournal, time: int, content: 
         shipped(journal, time, content)
 
 
+def _add(shipped: Callable[..., Any], archive: JournalArchive, entries: Sequence[Entry]) -> None:
+    with mock.patch.object(journal_archive, "write_whole", _write_unflushed):
+        shipped(archive, entries)
+
+
+def _write_unflushed(path: Path, content: bytes) -> None:
+    with host.disk.open(path, "w") as file:
+        written = 0
+        while written < len(content):
+            written += file.write(content[written:]) or 0
+
+
+def _prepare(shipped: Callable[..., Any], connection: Any, record: object) -> None:
+    shipped(connection, record)
+    connection.execute("PRAGMA synchronous=NORMAL")
+
+
+def _write_any(_: Callable[..., Any], kept: Checkpoints, job: str, life: Life, version: int, content: bytes) -> None:
+    folder = f"{kept.base}/{job}"
+    kept.files.makedirs(folder, exist_ok=True)
+    kept.files.pipe_file(f"{folder}/{life.controller:06d}-{life.load:06d}-{version:012d}.ckpt", framed(content))
+    for old in kept._paths(job)[:-2]:
+        kept._remove(old)
+
+
+@contextmanager
+def _by_version() -> Iterator[None]:
+    """Checkpoints of any life are written, and the newest is that of the highest version."""
+    age = checkpoint._age
+    with (
+        mock.patch.object(checkpoint, "_age", lambda name: (0, 0, age(name)[2])),
+        _around(Checkpoints, "write", _write_any)(),
+    ):
+        yield
+
+
 def _go_on(shipped: Callable[..., Any], world: RayWorld) -> None:
     pending, world.uploads.pending = world.uploads.pending, {}
     shipped(world)
@@ -137,4 +182,11 @@ PLANTED = {
         frozenset({"I6"}), _around(SqlJournal, "take", _take), 2
     ),
     "uploads do not begin anew after a takeover": Planted(frozenset({"I8"}), _around(RayWorld, "go_on", _go_on), 5),
+    "entries are deleted before the archive's file is flushed": Planted(
+        frozenset({"I3", "I4"}), _around(JournalArchive, "add", _add), 18
+    ),
+    "commits of the journal are not flushed": Planted(
+        frozenset({"I1", "I6"}), _around(journal_tables, "_prepare", _prepare), 12
+    ),
+    "checkpoints of any life are written, and sorted by version alone": Planted(frozenset({"I3"}), _by_version, 104),
 }

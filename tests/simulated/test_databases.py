@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
+import sqlalchemy as sql
 
 from skedge.live import host as seam
-from skedge.live.journal.journal import SqlJournal
+from skedge.live.journal import tables
+from skedge.live.journal.journal import LateEntryError, SqlJournal
 
 from . import host
-from .databases import add_faults
+from .databases import Database, add_faults, create_engine
+from .disks import disk
 from .faults import Fault
-from .scheduler import World
+from .scheduler import World, running_world
 
 ENTRIES = 4
 
@@ -78,3 +86,72 @@ def test_a_lost_commit_has_taken_effect_or_not(tmp_path: Path, monkeypatch: pyte
     ):
         monkeypatch.setattr(SqlJournal, "_committed", planted)
         assert any(breaks(seed) for seed in range(start, start + 10))
+
+
+@pytest.mark.parametrize(("synchronous", "loses"), [("FULL", False), ("NORMAL", True)])
+def test_a_power_cut_costs_what_was_not_flushed(synchronous: str, loses: bool, tmp_path: Path) -> None:
+    """The last entries are lost, as many as chance wants, and never one in the middle."""
+    left = set[int]()
+    for seed in range(10):
+        file = tmp_path / f"{seed}.db"
+        with seam.installed(host), World(seed) as world, simulated_engines(synchronous):
+            database = Database(world, "sqlite:////j.db", str(file), disk("machine"), "/j.db")
+
+            def program() -> None:
+                journal = SqlJournal("sqlite:////j.db", {"id": "1"})
+                for number in range(ENTRIES):
+                    journal.take(number, {"is": "Due"})
+                host.sleep(1e3)
+
+            world.process("p", program)
+            world.run(lambda: world.now > 1.0)
+            world.cut_power(world.machine("machine"))
+            database.close()
+        with closing(sqlite3.connect(file)) as at:
+            numbers = [number for (number,) in at.execute("SELECT number FROM entries ORDER BY number")]
+        assert numbers == list(range(len(numbers)))
+        left.add(len(numbers))
+    assert (left != {ENTRIES}) == loses
+
+
+def test_the_commit_of_a_dead_process_takes_effect_later_or_is_refused(tmp_path: Path) -> None:
+    """Refused is one whose number another process has written meanwhile."""
+    url = "sqlite://"
+
+    def program() -> None:
+        world, journal = running_world(), SqlJournal(url, {"id": "1"})
+        journal.take(0, {"is": "Due"})
+        host.sleep(3.0)
+        journal.meanwhile = lambda: world.kill(world.running().process)
+        journal.take(1, {"is": "Due"})
+
+    def successor() -> None:
+        host.sleep(6.0)
+        with suppress(LateEntryError):
+            SqlJournal(url, run_id="1").take(2, {"is": "Due"})
+
+    outcomes, faults = set[str](), [Fault("sql late", "p", 2.0, None, 5.0)]
+    for seed in range(20):
+        with seam.installed(host), World(seed, faults) as world, simulated_engines("FULL"):
+            Database(world, url, str(tmp_path / f"{seed}.db"))
+            add_faults(world)
+            world.process("p", program)
+            world.process("q", successor)
+            world.run()
+            outcomes |= {step.operation for step in world.history if step.process == "database"}
+    assert outcomes == {"a late commit takes effect", "a late commit is refused"}
+
+
+@contextmanager
+def simulated_engines(synchronous: str) -> Iterator[None]:
+    """SQLAlchemy makes engines of simulated databases, whose connections flush as is said."""
+
+    def prepare(connection: Any, record: object) -> None:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute(f"PRAGMA synchronous={synchronous}")
+
+    with (
+        mock.patch.object(sql, "create_engine", create_engine),
+        mock.patch.object(tables, "_prepare", prepare),
+    ):
+        yield

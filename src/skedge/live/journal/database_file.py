@@ -7,13 +7,14 @@ entries, as when its write-ahead log is damaged, of which SQLite drops the rest 
 
 from __future__ import annotations
 
-import os
+import io
 import zlib
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from skedge.live.durable import PRIVATE
+from skedge.live import host
+from skedge.live.durable import PRIVATE, read
 
 TIP = ".tip"
 """Suffix of the file with the last entry's number."""
@@ -38,7 +39,6 @@ class DatabaseFile:
 
     def __init__(self, file: Path) -> None:
         self.file, self._identity = file, _identity(file)
-        self._handle: int | None = None
 
     def gone(self) -> str:
         """Why what is written now would be lost: the file was deleted, moved or replaced; empty if it is there."""
@@ -50,17 +50,9 @@ class DatabaseFile:
 
     def note(self, tip: LastEntry) -> None:
         """Note the entry that was written last."""
-        if self._handle is None:
-            self._handle = os.open(tip_of(self.file), os.O_WRONLY | os.O_CREAT, PRIVATE)
         line = f"{tip.run:010} {tip.number:020} {tip.checksum:010}"
-        with suppress(OSError):  # the journal has the entry; a note that lags only notices less
-            os.pwrite(self._handle, f"{line} {zlib.crc32(line.encode()):010}\n".encode(), 0)
-
-    def close(self) -> None:
-        """Close the file of the last entry."""
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
+        with suppress(OSError), _opened(tip_of(self.file)) as at:  # a note that lags only notices less
+            at.write(f"{line} {zlib.crc32(line.encode()):010}\n".encode())
 
 
 def tip_of(file: Path) -> Path:
@@ -71,7 +63,7 @@ def tip_of(file: Path) -> Path:
 def last_written(file: Path) -> LastEntry | None:
     """The last entry that was written to a journal; None if that is not known."""
     with suppress(OSError, ValueError):  # a damaged note is none
-        line, _, check = tip_of(file).read_text(encoding="ascii").strip().rpartition(" ")
+        line, _, check = read(tip_of(file)).decode("ascii").strip().rpartition(" ")
         if zlib.crc32(line.encode()) == int(check):
             return LastEntry(*map(int, line.split()))
     return None
@@ -79,6 +71,13 @@ def last_written(file: Path) -> LastEntry | None:
 
 def _identity(file: Path) -> tuple[int, int] | None:
     with suppress(OSError):
-        status = os.stat(file)
-        return status.st_dev, status.st_ino
+        return host.disk.stamp(file)[:2]
     return None
+
+
+def _opened(file: Path) -> io.RawIOBase:
+    """A file that is written in place, made if it is missing."""
+    try:
+        return host.disk.open(file, "r+")
+    except FileNotFoundError:
+        return host.disk.open(file, "x", PRIVATE)

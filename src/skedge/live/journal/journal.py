@@ -413,8 +413,6 @@ class SqlJournal(StoredEntries):
     def close(self) -> None:
         """Close the connections to the database."""
         self.engine.dispose()
-        if self.place is not None:
-            self.place.close()
 
 
 def _overtaken(number: int, present: list[Entry]) -> SkedgeError:

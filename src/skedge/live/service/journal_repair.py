@@ -245,8 +245,7 @@ def _cut(state: Path, journal: SqlJournal, entries: list[Entry], cut: int) -> Pa
         with suppress(FileNotFoundError):
             path.rename(aside / path.name)
     put_in_place(fresh, state / JOURNAL)
-    with closing(DatabaseFile(state / JOURNAL)) as place:
-        place.note(LastEntry(journal.run, entries[-1].number, entries[-1].checksum))
+    DatabaseFile(state / JOURNAL).note(LastEntry(journal.run, entries[-1].number, entries[-1].checksum))
     return aside
 
 
