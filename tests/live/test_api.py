@@ -14,6 +14,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Iterator
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -257,13 +258,19 @@ def test_a_role_may_what_those_before_it_may(controller: Controller, tmp_path: P
             assert (answer.status_code == 403) == (ROLES.index(role) < ROLES.index(needed)), (method, path)
             if answer.status_code == 403:
                 assert answer.json()["detail"] == f"token 'somebody' has the role {role}; this needs {needed}"
-    paths = {
-        (method.upper(), path) for path, of in client.get("/openapi.json").json()["paths"].items() for method in of
+    listed = {
+        (method.upper(), path): operation["x-role"]
+        for path, operations in client.get("/openapi.json").json()["paths"].items()
+        for method, operation in operations.items()
     }
-    assert {path for _, path in paths} - {f"{V1}/down"} <= {
-        V1 + path.replace("/x", "/{job}", 1).replace("code/{job}", "code/{name}").replace("edge-0", "{server}")
-        for requests in ASKED.values() for _, path in requests
-    }  # fmt: skip
+    assert listed.pop(("POST", f"{V1}/down")) == "operate"
+    names = {"/jobs/x": "/jobs/{job}", "/training/x": "/training/{job}", "code/x": "code/{name}", "edge-0": "{server}"}
+    asked = dict[tuple[str, str], str]()
+    for needed, requests in ASKED.items():
+        for method, path in requests:
+            template = reduce(lambda template, name: template.replace(*name), names.items(), V1 + path)
+            asked[method, template] = needed
+    assert listed == {request: asked[request] for request in listed}, "programs are told the role that each needs"
 
 
 def test_tokens_change_while_the_service_runs(controller: Controller, tmp_path: Path) -> None:

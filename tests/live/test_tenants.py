@@ -258,18 +258,26 @@ def test_a_cancellation_that_waits_for_the_journal_says_so(halves: Halves, monke
     assert halves.controller.client.post("/jobs/theirs/cancel").status_code == 200
 
 
-def test_a_cordon_is_answered_once_it_is_in_the_journal_and_refused_while_that_cannot_be_written(
+def test_a_cordon_that_waits_for_the_journal_says_so_and_others_are_refused_meanwhile(
     halves: Halves, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that was asked for before the journal was known to be blocked takes effect when that is over."""
+    """One that was asked for before the journal was known to be blocked takes effect when that is over (202).
+
+    Later ones are refused (503): they would wait behind it, and nobody could know what the server is in the end.
+    """
     client = halves.controller.client
     server = client.get("/servers").json()[0]["server"]
     blocked = _blocking(halves, monkeypatch)
-    for change, detail in (("cordon", "look at the servers in a while"), ("uncordon", "ask again in a while")):
-        answer = client.post(f"/servers/{server}/{change}")
-        assert answer.status_code == 503
-        assert "database or disk is full" in answer.json()["detail"]
-        assert detail in answer.json()["detail"]
+    answer = client.post(f"/servers/{server}/cordon")
+    assert answer.status_code == 202
+    waits = (
+        f"server {server!r} will be cordoned: that waits, as the journal cannot be written: database or disk is full"
+    )
+    assert answer.json()["waits"] == waits
+    answer = client.post(f"/servers/{server}/uncordon")
+    assert answer.status_code == 503
+    assert "database or disk is full" in answer.json()["detail"]
+    assert "ask again in a while" in answer.json()["detail"]
     blocked.clear()
     deadline = time.monotonic() + 20
     while client.get("/servers").json()[0]["state"] != "cordoned":

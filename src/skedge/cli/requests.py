@@ -307,11 +307,11 @@ def _server_cells(row: Mapping[str, Any]) -> Sequence[str]:
 
 def cordon(server: ServerArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Take a server out of service: its work moves elsewhere after the mini-batches under way."""
-    ask(state, "POST", f"/servers/{server}/cordon")
-    print_answer({"server": server}, f"{server} cordoned", as_json=as_json)
+    answer = ask(state, "POST", f"/servers/{server}/cordon") or {}
+    print_answer({"server": server, **answer}, answer.get("waits", f"{server} cordoned"), as_json=as_json)
 
 
 def uncordon(server: ServerArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Put a cordoned server back into service."""
-    ask(state, "POST", f"/servers/{server}/uncordon")
-    print_answer({"server": server}, f"{server} back in service", as_json=as_json)
+    answer = ask(state, "POST", f"/servers/{server}/uncordon") or {}
+    print_answer({"server": server, **answer}, answer.get("waits", f"{server} back in service"), as_json=as_json)

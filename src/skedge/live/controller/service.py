@@ -250,37 +250,35 @@ class Service:
             self.world.inbox.waiting.put(Cancelled(number))
 
         self.ask(put)
-        try:
-            # answered after what was put before it: the job has left then, unless the journal could not be written
-            return self.ask(lambda: self.journal.blocked)
-        except BusyError as error:
-            return str(error)
+        return self._why_that_waits()
 
-    def cordon(self, server: str) -> None:
+    def cordon(self, server: str) -> str:
         """Take a server out of service; its work moves elsewhere after the mini-batches under way.
+
+        Returns why that waits, or an empty text if it is done.
 
         Raises
         ------
         InputError
             If there is no server of that name, or it is cordoned already.
         BusyError
-            If the journal cannot be written now.
+            If the journal cannot be written now: nothing is changed.
         """
-        self._cordon(server, back=False)
+        return self._cordon(server, back=False)
 
-    def uncordon(self, server: str) -> None:
-        """Put a cordoned server back into service.
+    def uncordon(self, server: str) -> str:
+        """Put a cordoned server back into service; returns why that waits, or an empty text if it is done.
 
         Raises
         ------
         InputError
             If there is no server of that name, or it is not cordoned.
         BusyError
-            If the journal cannot be written now.
+            If the journal cannot be written now: nothing is changed.
         """
-        self._cordon(server, back=True)
+        return self._cordon(server, back=True)
 
-    def _cordon(self, server: str, *, back: bool) -> None:
+    def _cordon(self, server: str, *, back: bool) -> str:
         def put() -> None:
             if self.journal.blocked:  # a request that waits would be done after one that was answered since
                 raise BusyError(f"{self.journal.blocked}; ask again in a while")
@@ -294,9 +292,14 @@ class Service:
             self.world.inbox.waiting.put(ServerChanged(number, "uncordoned" if back else "cordoned"))
 
         self.ask(put)
-        # answered after what was put before it, which is in the journal then: it outlives this controller
-        if blocked := self.ask(lambda: self.journal.blocked):
-            raise BusyError(f"{blocked}; that waits until it can be: look at the servers in a while")
+        return self._why_that_waits()
+
+    def _why_that_waits(self) -> str:
+        """Why an input that was put just now is not in the journal yet; empty if it is: it outlives this controller."""
+        try:
+            return self.ask(lambda: self.journal.blocked)  # answered after what was put before it
+        except BusyError as error:
+            return str(error)
 
     def down(self) -> None:
         """End the loop; jobs in the system continue when the service is started again."""

@@ -99,8 +99,7 @@ def make_api(service: Service, token: str) -> FastAPI:
         return _told_of_keys(idempotency_key, lambda: service.submit(spec, idempotency_key))
 
     def cancel(job: str) -> JSONResponse:
-        waits = audit.of("cancel", partial(_cancelled, service))(job=job)
-        return JSONResponse({"waits": waits}, 202) if waits else JSONResponse(None)
+        return _taken(audit.of("cancel", partial(_cancelled, service))(job=job))
 
     def resubmit(job: str, idempotency_key: Annotated[str, Header()] = "") -> str:
         tenant_view_of(service).check(job)
@@ -161,8 +160,8 @@ def make_api(service: Service, token: str) -> FastAPI:
         ("GET", "/record", "read", record, {"response_class": FileResponse}),
         ("GET", "/metrics", "read", lambda: tenant_view_of(service).metrics(), text),
         ("GET", "/servers", "read", lambda: tenant_view_of(service).servers(), {}),
-        ("POST", "/servers/{server}/cordon", "operate", audit.of("cordon", service.cordon), {}),
-        ("POST", "/servers/{server}/uncordon", "operate", audit.of("uncordon", service.uncordon), {}),
+        ("POST", "/servers/{server}/cordon", "operate", _server_change(audit, "cordon", service.cordon), {}),
+        ("POST", "/servers/{server}/uncordon", "operate", _server_change(audit, "uncordon", service.uncordon), {}),
         ("POST", "/down", "operate", audit.of("down", service.down), {}),
     )
     for method, path, role, answer, options in routes:
@@ -242,8 +241,29 @@ def _no_such(request: Request, error: Exception) -> JSONResponse:
 def _cancelled(service: Service, job: str) -> str | None:
     """Cancel a job; returns a sentence if that waits until the journal can be written."""
     tenant_view_of(service).check(job)
-    waits = service.cancel(job)
-    return f"job {job!r} will be cancelled: that waits, as {waits}" if waits else None
+    return _waiting(f"job {job!r} will be cancelled", service.cancel(job))
+
+
+def _server_change(audit: Audit, action: str, change: Callable[[str], str]) -> Callable[[str], JSONResponse]:
+    """The endpoint of a change of a server, which may wait until the journal can be written."""
+
+    def changed(server: str) -> str | None:
+        return _waiting(f"server {server!r} will be {action}ed", change(server))
+
+    def answer(server: str) -> JSONResponse:
+        return _taken(audited(server=server))
+
+    audited = audit.of(action, changed)
+    return answer
+
+
+def _waiting(what: str, why: str) -> str | None:
+    return f"{what}: that waits, as {why}" if why else None
+
+
+def _taken(waits: str | None) -> JSONResponse:
+    """The answer to a change that is in the journal, or that waits until it can be."""
+    return JSONResponse({"waits": waits}, 202) if waits else JSONResponse(None)
 
 
 def _told_of_keys(key: str, submit: Callable[[], str]) -> str:
