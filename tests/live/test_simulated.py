@@ -111,13 +111,29 @@ def test_a_plan_that_fails_is_shrunk_to_what_fails() -> None:
     assert len(small.jobs) <= len(plan.jobs)
 
 
+def test_a_seed_is_run_with_the_source_code_of_a_commit(capfd: pytest.CaptureFixture[str]) -> None:
+    if subprocess.run(["git", "rev-parse"], cwd=ROOT, capture_output=True, check=False).returncode:  # noqa: S607
+        pytest.skip("this is no checkout")
+    assert main(["3", "--at", "HEAD"]) == 0
+    assert capfd.readouterr().out.endswith("all invariants hold\n")
+    assert main(["3", "--at", "no-such-commit"]) == 2
+    assert "no-such-commit" in capfd.readouterr().err
+
+
 def test_the_command_says_what_holds_and_notes_the_seeds_that_were_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     chrome, progress = tmp_path / "trace.json", tmp_path / "progress"
     assert main(["3", "--without", "0,1", "--chrome", str(chrome)]) == 0
     assert capsys.readouterr().out.endswith("all invariants hold\n")
-    rows = {(event["pid"], event["tid"]) for event in json.loads(chrome.read_text(encoding="utf-8"))}
+    events = json.loads(chrome.read_text(encoding="utf-8"))
+    rows = {(event["pid"], event["tid"]) for event in events}
+    begun, ended = ({event["id"]: event for event in events if event["ph"] == phase} for phase in ("s", "f"))
+    assert len(ended) > 100
+    assert all(begun[number]["ts"] < end["ts"] for number, end in ended.items()), "a message comes after it is sent"
+    assert {(begun[number]["pid"], end["pid"]) for number, end in ended.items()} >= {
+        ("controller", "coordinator"), ("coordinator", "controller"), ("coordinator", "ps/e0/0")
+    }  # fmt: skip
     assert {("controller", "main"), ("coordinator", "news"), ("ps/e0/0", "load")} <= rows
     assert main(["3:4", "--progress", str(progress)]) == 0
     assert "1 of 1 seeds" in capsys.readouterr().out

@@ -3,13 +3,20 @@
 ``--history`` prints all steps, ``--chrome FILE`` writes them as a trace with a row for each process; ``--without 3,7``
 leaves out faults by their numbers, ``--shrink`` all those that are not needed, and the jobs. With several seeds
 ``--progress FILE`` notes the seeds that have been run, which are then not run again; ``--jobs 2`` uses two processes.
+``--at COMMIT`` does all that with the product and the simulation as they were at a commit.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import os
+import re
+import subprocess
 import sys
+import tarfile
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -19,11 +26,19 @@ from typing import Any
 
 from .campaign import Outcome, run_plan
 from .faults import shrink, without
-from .history import History
+from .history import History, Step
 from .plans import Plan, plan_of
 
 _LINES = 40
 """Steps that are shown of a run that has failed."""
+
+_MESSAGE = re.compile(r"(called|gets|answers|has the answer) .*?#(\d+)")
+"""A step at which a message is sent or has come, with the number of the call."""
+
+_ARROWS = {
+    "called": ("request", "s"), "gets": ("request", "f"), "answers": ("reply", "s"), "has the answer": ("reply", "f")
+}  # fmt: skip
+"""What each such step is: what is sent, and whether its arrow starts (``s``) or finishes (``f``)."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     of.add_argument("--shrink", action="store_true", help="leave out faults and jobs while the run still fails")
     of.add_argument("--progress", type=Path, help="note the seeds that have been run, and do not run them again")
     of.add_argument("--jobs", type=int, default=1, help="processes that run seeds")
-    given = of.parse_args(arguments)
+    of.add_argument("--at", metavar="COMMIT", help="run the source code of a commit")
+    given, others = of.parse_args(arguments), sys.argv[1:] if arguments is None else list(arguments)
+    if given.at:
+        return _run_at(given.at, [word for word in others if word not in ("--at", given.at, f"--at={given.at}")])
     first, _, end = given.seeds.partition(":")
     if end:
         return _run_many(range(int(first), int(end)), given.progress, given.jobs)
@@ -52,6 +70,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given.chrome.write_text(json.dumps(trace(outcome.history)), encoding="utf-8")
     sys.stdout.write(_told(outcome, whole=not given.history))
     return bool(outcome.broken)
+
+
+def _run_at(commit: str, arguments: Sequence[str]) -> int:
+    """Run the command of another commit, in a copy of its source code; its exit status."""
+    top = Path(__file__).parents[2]
+    with tempfile.TemporaryDirectory(prefix="skedge-at-") as folder:
+        packed = subprocess.run(["git", "archive", commit, "src", "tests"], cwd=top, capture_output=True, check=False)  # noqa: S607
+        if packed.returncode:
+            sys.stderr.write(f"--at {commit}: {packed.stderr.decode().strip()}\n")
+            return 2
+        with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
+            archive.extractall(folder, filter="data")
+        path = os.pathsep.join(str(Path(folder, name)) for name in ("src", "tests"))
+        command = [sys.executable, "-m", "simulated", *arguments]
+        return subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=False).returncode
 
 
 def shrunk(plan: Plan, prepare: Sequence[Callable[[], Any]] = ()) -> Plan:
@@ -73,11 +106,18 @@ def shrunk(plan: Plan, prepare: Sequence[Callable[[], Any]] = ()) -> Plan:
 
 
 def trace(history: History) -> list[dict[str, object]]:
-    """The steps as events of Chrome's trace format: a row for each process and thread."""
-    return [
-        {"name": step.operation, "ph": "i", "s": "t", "ts": step.time_s * 1e6, "pid": step.process, "tid": step.thread}
-        for step in history
-    ]
+    """The steps as events of Chrome's trace format: a row for each process and thread, and arrows for messages."""
+    return [event for step in history for event in _events(step)]
+
+
+def _events(step: Step) -> Iterator[dict[str, object]]:
+    """A step, and the beginning or end of the arrow of a message that is sent or has come."""
+    when: dict[str, object] = {"ts": step.time_s * 1e6, "pid": step.process, "tid": step.thread}
+    yield {"name": step.operation, "ph": "X", "dur": 1, **when}  # arrows are drawn between what lasts
+    if message := _MESSAGE.match(step.operation):
+        what, number = message.groups()
+        name, phase = _ARROWS[what]
+        yield {"name": name, "cat": "message", "ph": phase, "id": f"{name} {number}", "bp": "e", **when}
 
 
 def _told(outcome: Outcome, *, whole: bool) -> str:

@@ -341,6 +341,7 @@ class Actor:
     ) -> None:
         if self.process is process:
             self.under_way.pop(request, None)
+        self.cluster.world.note(request.caller.name, f"has the answer {request.refs[0]} of {self.label}")
         for place, ref in enumerate(request.refs):
             content = b"" if error else contents[place]
             ref.finish(content, error, node if len(content) > STORED else None)
