@@ -64,7 +64,7 @@ def assigned(job: int = 0) -> Assignment:
 def attach(
     coordinator: TrainingCoordinator, who: tuple[int, str], *assignments: Assignment, after: int = 0, now: int = 0
 ) -> Any:
-    return coordinator.attach(who, after, now, {one.job: one for one in assignments}, 0.0)
+    return coordinator.attach(who, after, now, {one.job: one for one in assignments})
 
 
 def told(coordinator: TrainingCoordinator, who: tuple[int, str], after: int = 0, journaled: int = 0) -> list[str]:
@@ -124,7 +124,7 @@ def test_what_trains_goes_on_and_what_was_never_sent_takes_effect(coordinator: T
     """The first controller dies after two orders are journaled; of the second only the journal knows."""
     attach(coordinator, FIRST)
     given, team = assigned(), Team(0, (0,), 1)
-    coordinator.order(FIRST, 1, [Command("open", 0, (assigned(), 0, None)), Command("put", 0, (0, team, 0.0, 1))])
+    coordinator.order(FIRST, 1, [Command("open", 0, (assigned(),)), Command("put", 0, (0, team, 0, 1))])
     trainer = coordinator.trainers[0]
     trainer.teams.progress = [3, 0]
     put_at = trainer.put_at[0]
@@ -235,10 +235,10 @@ class Heard:
 
 def test_of_two_controllers_one_acts(coordinator: TrainingCoordinator) -> None:
     one, other = (Heard(LocalCoordinator(coordinator), number) for number in (0, 1))
-    one.link.attach({0: assigned()}, 0.0)
+    one.link.attach({0: assigned()})
     coordinator.tell(Report("trained", 0))
     comes(lambda: one.reports)
-    _, missed = other.link.attach({0: assigned()}, 0.0)
+    _, missed = other.link.attach({0: assigned()})
     assert [report.what for report in missed] == ["trained"], "the first has not journaled it"
     one.link.send(Command("close", 0))
     comes(lambda: one.fenced)

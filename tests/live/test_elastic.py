@@ -24,7 +24,7 @@ class FakeTrainer:
     def __init__(self) -> None:
         self.teams: dict[int, tuple[tuple[int, ...], int]] = {}
 
-    def put(self, number: int, team: Team, now: int, lag_s: float) -> None:
+    def put(self, number: int, team: Team, now: int) -> None:
         self.teams[team.server] = team.chunks, team.width
         assert number in (5 + team.server, *range(5, 9))
 
@@ -49,7 +49,6 @@ class FakeWorld:
         self.scenario = Scenario(cluster, Jobs(frame, cluster, given), physics or Physics())
         self.uploads, self.log = Uploads(), RunsLog(cluster.server_ids)
         self.trainers = FakeTrainers()
-        self.inbox = SimpleNamespace(lag_s=lambda: 0.0)
         self.facts = SimpleNamespace(progress={0: [0, 0, 0, 0]})
         self.ps_site: dict[int, int] = {}
         self.clock = 0

@@ -71,7 +71,7 @@ def assigned(number: int = 0) -> Assignment:
 
 def attached(coordinator: TrainingCoordinator) -> Trainer:
     """The trainer of a job, of which the first controller has told the coordinator."""
-    coordinator.attach(FIRST, 0, 0, {0: assigned()}, 0.0)
+    coordinator.attach(FIRST, 0, 0, {0: assigned()})
     return coordinator.trainers[0]
 
 
@@ -150,7 +150,7 @@ def test_a_job_that_is_new_while_trainers_pause_pauses_too(coordinator: Training
     pause = Gate(attached(coordinator), "pause", lambda paused: paused)
     pause.opened.set()
     assert pause.over.wait(LONG_S)
-    coordinator.order(FIRST, 1, [Command("open", 1, (assigned(1), 0, None))])
+    coordinator.order(FIRST, 1, [Command("open", 1, (assigned(1),))])
     assert coordinator.trainers[1].paused
 
 
@@ -162,7 +162,7 @@ def test_an_attach_that_was_late_does_not_undo_later_orders(coordinator: Trainin
     coordinator.order(
         FIRST, 1, [Command("serve_from", 0, (1,)), Command("lose", 0, (0,)), Command("keep_pace", 0, (0.5,))]
     )
-    again = coordinator.attach(FIRST, 0, 0, {0: assigned()}, 0.0)
+    again = coordinator.attach(FIRST, 0, 0, {0: assigned()})
     trainer = coordinator.trainers[0]
     assert (trainer.site, trainer.replies.out, trainer.clock.pace) == (1, {0}, 0.5)
     assert again == coordinator._attached, "its answer is that of the first call"
@@ -173,7 +173,7 @@ def test_an_order_that_was_late_is_carried_out_once(coordinator: TrainingCoordin
     for number, site in ((1, 1), (2, 0), (1, 1)):
         coordinator.order(FIRST, number, [Command("serve_from", 0, (site,))])
     assert trainer.site == 0
-    coordinator.attach((1, "second"), 0, 0, {0: assigned()}, 0.0)
+    coordinator.attach((1, "second"), 0, 0, {0: assigned()})
     coordinator.order((1, "second"), 1, [Command("serve_from", 0, (1,))])
     assert trainer.site == 1, "each controller counts its own"
 
@@ -222,7 +222,7 @@ def test_an_order_whose_answer_is_late_is_sent_again_and_so_are_those_after_it(
     coordinator: TrainingCoordinator, *, carried_out: bool
 ) -> None:
     heard = Heard(Late(coordinator, ("order", carried_out), ("order", carried_out)))
-    heard.link.attach({0: assigned()}, 0.0)
+    heard.link.attach({0: assigned()})
     paces, last = list[float](), threading.Event()
     coordinator.trainers[0].keep_pace = lambda pace: (paces.append(pace), pace == 3 and last.set())  # type: ignore[assignment]
     for pace in (1, 2, 3):
@@ -236,7 +236,7 @@ def test_an_order_whose_answer_is_late_is_sent_again_and_so_are_those_after_it(
 def test_an_error_of_a_command_ends_the_controller_and_not_the_sender_alone(coordinator: TrainingCoordinator) -> None:
     heard, ended = Heard(LocalCoordinator(coordinator)), threading.Event()
     heard.link.broken = lambda error: (heard.errors.append(error), ended.set())  # type: ignore[assignment]
-    heard.link.attach({0: assigned()}, 0.0)
+    heard.link.attach({0: assigned()})
     heard.link.send(Command("no_method", 0))
     assert ended.wait(LONG_S)
     heard.link.leave()
@@ -292,7 +292,7 @@ def test_a_coach_that_is_lost_when_it_is_asked_for_its_clock_is_asked_again(
 ) -> None:
     url = f"sqlite:///{tmp_path}/journal.db"
     SqlJournal(url, {"began": 0.0}).take(5 * SECOND, to_json(Due()))
-    coordinator.attach(FIRST, 0, 5 * SECOND, {}, 0.0)
+    coordinator.attach(FIRST, 0, 5 * SECOND, {})
     world = RayWorld(scenario(), {"a": OF}, Coordinated(Late(coordinator, ("clock", False))), journal=SqlJournal(url))
     assert isinstance(world.inbox.take(), Due)
     assert isinstance(world.inbox.take(), Resumed)

@@ -131,12 +131,11 @@ class CoordinatorClient:
         self.tell, self.note, self.lost, self.broken = tell, note, lost, broken
         self.journaled, self.now = journaled, now
         self.after = journaled()
-        self.heard = host.monotonic()
         self.ended = host.Event()
         self._commands: host.SimpleQueue[Command | None] = host.SimpleQueue()
         self._threads = [self._thread(run) for run in (self._send, self._receive)]
 
-    def attach(self, assignments: Mapping[int, Assignment], silent_s: float) -> tuple[AttachReply | None, list[Report]]:
+    def attach(self, assignments: Mapping[int, Assignment]) -> tuple[AttachReply | None, list[Report]]:
         """Attach to the coordinator; returns also the reports that were missed.
 
         If the coordinator is lost or late before the first news are here, (None, []): `lost` is called once it answers.
@@ -148,7 +147,7 @@ class CoordinatorClient:
             If a later controller is attached.
         """
         try:
-            reply: AttachReply = self.coordinator.ask("attach", self.who, self.after, self.now(), assignments, silent_s)
+            reply: AttachReply = self.coordinator.ask("attach", self.who, self.after, self.now(), assignments)
             missed = self._news(0.0)
         except (CoordinatorLostError, UnattachedError):
             self._thread(self._wait_for_coordinator).start()
@@ -228,12 +227,12 @@ class CoordinatorClient:
     def _news(self, wait_s: float) -> list[Report]:
         """Reports that have come, with the time by this machine's clock; notes are passed on."""
         news: Backlog = self.coordinator.ask("news", self.who, self.after, self.journaled(), self.now(), wait_s)
-        self.heard = host.monotonic()
+        received = host.monotonic()
         for note in news.notes:
             self.note(note)
         if news.reports:
             self.after = news.reports[-1].number
-        return [replace(report, since=self.heard - report.since) for report in news.reports]
+        return [replace(report, since=received - report.since) for report in news.reports]
 
     def _wait_for_coordinator(self, within_s: float = _START_S) -> None:
         """Wait until a coordinator that was lost answers again, and report that."""

@@ -76,13 +76,13 @@ class TrainingCoordinator:
     def clock(self) -> int | None:
         """The run's clock [µs], which stands still while trainers pause; None if no controller has attached yet."""
         with self._changed:
-            if self.who is None:
-                return None
-            return self._clock + int(((self._paused_at or host.monotonic()) - self._heard) * SECOND)
+            return None if self.who is None else self._now()
 
-    def attach(
-        self, controller: Who, after: int, now: int, assignments: Mapping[int, Assignment], silent_s: float
-    ) -> AttachReply:
+    def _now(self) -> int:
+        """The run's clock [µs], as it was when a controller was heard, and the time since then. It is locked."""
+        return self._clock + int(((self._paused_at or host.monotonic()) - self._heard) * SECOND)
+
+    def attach(self, controller: Who, after: int, now: int, assignments: Mapping[int, Assignment]) -> AttachReply:
         """Take commands of this controller from now on, and of none before it; a repeated call changes nothing.
 
         Parameters
@@ -95,8 +95,6 @@ class TrainingCoordinator:
             The run's clock [µs].
         assignments
             Of all jobs that train; what their trainers do already goes on undisturbed.
-        silent_s
-            Delay of the teams if the coordinator has lost them [s].
 
         Raises
         ------
@@ -118,11 +116,12 @@ class TrainingCoordinator:
                 self._changed.notify_all()
             if anew:
                 self.processes.clear(controller[0])
+                self._clock, self._heard = now, host.monotonic()
             self._hear(now)
             for job in self.trainers.keys() - assignments.keys():
                 self._close(job)
             for assignment in assignments.values():
-                self._open(assignment, now, silent_s if anew else None)
+                self._open(assignment)
             losses = {job: list(trainer.losses) for job, trainer in self.trainers.items()}
             self._attached = AttachReply(self._measuring(), losses, alone_s, updates)
             return self._attached
@@ -147,6 +146,9 @@ class TrainingCoordinator:
                     self._open(*command.given)
                 elif command.method == "close":
                     self._close(command.job)
+                elif command.method == "put" and command.job in self.trainers:
+                    number, team, since, order = command.given
+                    self.trainers[command.job].put(number, team, self._lag_s(since), order)
                 elif command.job in self.trainers:
                     getattr(self.trainers[command.job], command.method)(*command.given)
 
@@ -228,7 +230,7 @@ class TrainingCoordinator:
 
     # -- trainers ------------------------------------------------------------------------------------------------
 
-    def _open(self, assignment: Assignment, now: int, silent_s: float | None) -> None:
+    def _open(self, assignment: Assignment) -> None:
         """Give a trainer its assignment; it is created if there is none."""
         trainer = self.trainers.get(assignment.job)
         if trainer is None:
@@ -244,9 +246,14 @@ class TrainingCoordinator:
                 controllers=self._controllers,
             )
             trainer.pause(paused=bool(self._paused_at))
-        trainer.follow(assignment, now, silent_s)
+        trainer.follow(assignment, self._lag_s)
         if trainer.ident is None:
             trainer.start()
+
+    def _lag_s(self, since: int) -> float:
+        """How long ago a time of the run's clock [µs] was [s]: commands may have been late."""
+        with self._changed:
+            return max(self._now() - since, 0) / SECOND
 
     def _close(self, job: int) -> None:
         trainer = self.trainers.pop(job, None)
@@ -276,8 +283,12 @@ class TrainingCoordinator:
         self._reports = [report for report in self._reports if report.number > number]
 
     def _hear(self, now: int) -> None:
-        """Note the run's clock of the controller; trainers that have paused continue. Commands are locked."""
+        """Note the run's clock of the controller; trainers that have paused continue. Commands are locked.
+
+        What it says was sent a while ago: the clock does not go back by that.
+        """
         with self._changed:
+            now = max(now, self._now())
             self._clock, self._heard, self._updates_heard = now, host.monotonic(), self._updates
             paused, self._paused_at = self._paused_at, 0.0
         if paused:

@@ -67,6 +67,7 @@ class RoundClock:
 
     def write_off(self) -> None:
         """Drop the accumulated delay: a chunk that joins must not train faster to make up for earlier slow rounds."""
+        self._look()
         self.late_s, self.behind_s, self.due = self.late_s + self.behind_s, 0.0, 0.0
 
     def postpone(self, by_s: float) -> None:
@@ -75,10 +76,16 @@ class RoundClock:
 
     def report(self) -> tuple[float, float]:
         """(delay, recovery) since the last report [s]."""
+        self._look()
         delay_s, lost = self.late_s + self.behind_s, self.recovery_s
         # what is behind is reported now; if later rounds make up for it, the next report takes it back
         self.late_s, self.recovery_s = -self.behind_s, 0.0
         return delay_s, lost
+
+    def _look(self) -> None:
+        """Note how far behind a round is that was due and has not been kept, as while storage is away."""
+        if self.due:
+            self.behind_s = max(self.behind_s, host.monotonic() - self.due)
 
     def fail(self, took_s: float) -> None:
         """Note a round in which a process was lost or late; the next one waits longer."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from skedge.core.model.time import SECOND
 from skedge.live import host
 from skedge.live.worker.job_process import Printed
 from skedge.live.worker.program import Program
@@ -102,17 +101,16 @@ class TrainerThread(host.Thread):
             self.received[number], self.put_at[number] = order, host.monotonic() - lag_s
             self.change.notify()
 
-    def follow(self, assignment: Assignment, now: int, silent_s: float | None = None) -> None:
+    def follow(self, assignment: Assignment, lag_s: Callable[[int], float]) -> None:
         """Do what an assignment says, and go on with what of it is done already.
 
         Parameters
         ----------
         assignment
             The assignment.
-        now
-            The run's clock [µs]: teams of orders that were not received hold their lanes since an earlier time.
-        silent_s
-            If the teams were lost with the coordinator: their delay [s].
+        lag_s
+            Returns how long ago a time of the run's clock [µs] was [s]: teams of orders that were not received, or were
+            lost with the coordinator, hold their lanes since then.
         """
         with self.change:
             if not self.received:
@@ -126,8 +124,7 @@ class TrainerThread(host.Thread):
                 if number in assignment.teams.held:
                     self.teams.held[number], self.received[number] = assignment.teams.held[number], order
                 elif number in assignment.teams.working:
-                    lag_s = (now - assignment.since[number]) / SECOND if silent_s is None else silent_s
-                    self.put(number, assignment.teams.working[number], lag_s, order)
+                    self.put(number, assignment.teams.working[number], lag_s(assignment.since[number]), order)
             for number in assignment.teams.leaving & assignment.teams.working.keys():
                 self.take(number)
             self.replies.out = set(assignment.out)

@@ -65,10 +65,13 @@ class PSPlacement:
     watch: WatchdogLimits = WATCH
     confinement: Confinement = TRUSTED
 
-    def start(self, server: int, number: int) -> Any:
-        """The process of a server with this number, which is started if there is none."""
+    def start(self, server: int, number: int | None = None) -> Any:
+        """The warm process of a server with this number, which is started if there is none.
+
+        Without a number: a further one, which ends with the coordinator, as the next one would not know of it.
+        """
         name = self.servers[server]
-        on = host.ActorOptions(name, self.names.name("ps", name, number))
+        on = host.ActorOptions(name, "" if number is None else self.names.name("ps", name, number))
         return host.start_actor(PSActor, self.url, self.watch, replace(self.confinement, group=name), on=on)
 
 
@@ -100,7 +103,6 @@ class TrainingActors:
         self.idle = {
             server: [placement.start(server, n) for n in range(warm)] for server, warm in enumerate(placement.warm)
         }
-        self._numbers = {server: count(warm) for server, warm in enumerate(placement.warm)}
         self._loads = count(1)
         self._unloads, self._swept = list[_Unload](), host.monotonic()
 
@@ -121,7 +123,7 @@ class TrainingActors:
                 actor = self.idle[server].pop()
                 self._unloads = [unload for unload in self._unloads if unload.actor is not actor]
                 return actor
-            return self.placement.start(server, next(self._numbers[server]))
+            return self.placement.start(server)
 
     def release(self, server: int, actor: Any, life: Life) -> None:
         """Return the process of a parameter server, loaded in `life`; it stays warm for the next job."""

@@ -76,7 +76,7 @@ class ElasticWork:
         if number not in allocation.teams:
             allocation.teams.append(number)
         if width and chunks:
-            world.trainers[job].put(number, Team(server, chunks, width), world.now(), world.inbox.lag_s())
+            world.trainers[job].put(number, Team(server, chunks, width), world.now())
         else:
             world.trainers[job].take(number)
 

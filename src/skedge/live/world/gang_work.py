@@ -99,9 +99,7 @@ class GangWork:
         for server, n in gang.where:
             number = self.table.new_team(int(world.scenario.jobs.chunks[job]))
             gang.teams.append(number)
-            world.trainers[job].put(
-                number, Team(server, tuple(gang.shares[server]), n), world.now(), world.inbox.lag_s()
-            )
+            world.trainers[job].put(number, Team(server, tuple(gang.shares[server]), n), world.now())
 
     def suspend(self, order: Suspend) -> None:
         """Take a job's workers and PS away; of a job that is no gang, data and uploads under way stay."""

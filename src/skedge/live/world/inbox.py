@@ -84,10 +84,6 @@ class Inbox:
         """Time since the start, by the machine's clock, without the time in which the run's clock stopped [µs]."""
         return int((host.monotonic() - self._began) * SECOND) - self.away
 
-    def lag_s(self) -> float:
-        """How long ago the event that is being answered was [s]: teams hold their lanes since then."""
-        return 0.0 if self.rebuilding else max(self.elapsed() - self.clock, 0) / SECOND
-
     def tell(self, fact: Input) -> None:
         """Queue a fact for the controller; ignored in a rebuild, where the journal already holds it."""
         if not self.rebuilding:

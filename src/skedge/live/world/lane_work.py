@@ -112,7 +112,7 @@ class LaneWork:
         if (job, best.team) in self.displaced_at:
             self.waited_s[job, best.team] = (world.now() - self.displaced_at.pop((job, best.team))) / SECOND
         team = Team(best.server, arrived, 1, len(arrived) > 1, int(world.scenario.jobs.max_lag[job]))
-        world.trainers[job].put(best.team, team, world.now(), world.inbox.lag_s())
+        world.trainers[job].put(best.team, team, world.now())
 
     def _begin(self, chunk: Chunk, team: Iterable[int]) -> None:
         """Begin a run of these chunks in the record."""

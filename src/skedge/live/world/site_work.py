@@ -134,7 +134,7 @@ class SiteWork:
         work = self.open[job, number]
         if not work.awaits:
             team = Team(work.site, work.chunks, work.workers)
-            self.world.trainers[job].put(number, team, self.world.now(), self.world.inbox.lag_s())
+            self.world.trainers[job].put(number, team, self.world.now())
 
     # -- facts ---------------------------------------------------------------------------------------------------
 

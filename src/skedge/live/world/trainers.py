@@ -51,19 +51,9 @@ class TrainerOrders:
         """Server that the parameter server is assigned to; None if the job is paused."""
         return self.assignment.site
 
-    def put(self, number: int, team: Team, now: int, lag_s: float = 0.0) -> None:
-        """Add a team, or replace it.
-
-        Parameters
-        ----------
-        number, team
-            The team, and its number within the job.
-        now
-            The run's clock [µs].
-        lag_s
-            For how long it has held its lanes already [s].
-        """
-        self._order("put", number, team, lag_s, self.assignment.put(number, team, now))
+    def put(self, number: int, team: Team, now: int) -> None:
+        """Add a team, or replace it; by the run's clock it holds its lanes since `now` [µs]."""
+        self._order("put", number, team, now, self.assignment.put(number, team, now))
 
     def take(self, number: int) -> None:
         """Let a team leave after its mini-batch; ``stopped`` is reported then."""
@@ -158,10 +148,9 @@ class Trainers(dict[int, TrainerOrders]):
 
     def _attach(self, coordinator: CoordinatorEndpoint) -> tuple[AttachReply | None, list[Report]]:
         """Make a link to the coordinator, in place of an earlier one."""
-        world, silent_s = self.world, 0.0
+        world = self.world
         if self._link is not None:
             self._link.leave()
-            silent_s = host.monotonic() - self._link.heard
         link = self._link = CoordinatorClient(
             coordinator,
             world.inbox.resumed,
@@ -172,8 +161,7 @@ class Trainers(dict[int, TrainerOrders]):
             journaled=lambda: world.inbox.told,
             now=world.inbox.elapsed,
         )
-        link.heard -= silent_s  # if this link is lost before it hears anything, the silence goes on
-        return link.attach({job: orders.assignment for job, orders in self.items()}, silent_s)
+        return link.attach({job: orders.assignment for job, orders in self.items()})
 
     def clock(self) -> int | None:
         """The run's clock as the coordinator has kept it [µs]; None if it has not trained since the last controller."""
@@ -216,7 +204,7 @@ class Trainers(dict[int, TrainerOrders]):
             for assignment in assignments:
                 assignment.announced_s, assignment.watch = self.announced(job, 0), world.engine.limits
             self[job] = TrainerOrders(assignments[0], self._send)
-            self._send("open", job, (assignments[1], world.now(), None))
+            self._send("open", job, (assignments[1],))
         return self[job]
 
     def assignments(self) -> dict[int, Assignment]:
