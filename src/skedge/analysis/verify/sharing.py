@@ -57,7 +57,12 @@ def _holding_spans(c: Columns, slack: int) -> Iterator[HoldingSpan]:
     """When jobs hold workers of the edge; a job that is moved at an instant goes on holding."""
     cloud = c.scenario.cluster.cloud
     # an outage suspends jobs as well, which its server tells from a decision of the policy
-    orders = c.decisions.frame.filter(pl.col("verb") == "suspend", pl.col("server").is_null())
+    decisions = c.decisions.frame
+    orders = decisions.filter(pl.col("verb") == "suspend", pl.col("server").is_null())
+    # one that is allocated at the same instant is moved, which a tolerance would take for what ends its holding later
+    orders = orders.join(
+        decisions.filter(pl.col("verb").is_in(["allocate", "allocate_each"])), on=["job", "time"], how="anti"
+    )
     suspended = dict(orders.group_by("job").agg("time").iter_rows())
     rows = gang_intervals(c).filter(pl.col("server").ne_missing(cloud))
     job, start, end = (rows[name].to_numpy() for name in ("job", "start", "end"))
