@@ -2,6 +2,7 @@
 
     python benchmarks/faults.py --count 50 --seed 0 --kind agent,ps,raylet,controller
     python benchmarks/faults.py --count 25 --seed 0 --kind checkpoint,disk,clock,poison
+    python benchmarks/faults.py --count 10 --seed 0 --kind freeze,cut,torn,journal,hung,controller+freeze,cut+agent
 
 A service is brought up in a temporary folder and given small jobs, so that some are always in the system. At seeded
 random instants it suffers a fault; the next one comes when it is whole again:
@@ -13,10 +14,25 @@ checkpoint
     The newest checkpoint of a job, or all of them, are deleted, cut short or changed, and all parameter servers killed.
 disk
     The disk of the state is filled to the last byte for some seconds. The state then lies on a small tmpfs: needs root.
+freeze
+    A process of one of these kinds is stopped (SIGSTOP) for up to half a minute.
+cut
+    No message passes between the service's processes for some seconds: they are in a network namespace of their own,
+    whose loopback device is down. Needs root.
+torn
+    All processes are ended at once; half-written files and a torn end of the journal's log are left; it is brought up
+    again, as after a power cut.
+journal
+    All processes are ended, and a byte of the journal is changed: ``skedge journal check`` must name the entry, or the
+    content be as it was. The journal is put back, and the service brought up again.
 clock
     The controller is killed, and the next one finds the clock up to a day ahead of the last one's or behind it.
 poison
     A job is submitted that no service should take, or whose code ends its process, raises, or gives no number.
+hung
+    A job is submitted whose mini-batch never ends.
+A+B
+    Both at once, up to a second apart.
 
 At the end every job must be COMPLETED, with all epochs of every chunk in its last checkpoint, or FAILED with its
 sentence; without poison and lost checkpoints none may be FAILED. Every decision is taken again from the journal and
@@ -31,14 +47,17 @@ import os
 import random
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -77,6 +96,9 @@ POISONS: dict[str, dict[str, Any]] = {
 }
 """Poisonous jobs: what is other in them than in a good one."""
 
+HUNG = {"train": {**JOB["train"], "factory": "poison:hangs"}}  # type: ignore[dict-item]
+"""What is other in a job that never comes to the end of a mini-batch."""
+
 IN_SYSTEM = 3
 """Jobs that are kept in the system."""
 
@@ -86,11 +108,18 @@ TITLES = {
 }  # fmt: skip
 WHOLE_S = 180.0
 DISK_MB = 300
+IP = "/usr/sbin/ip"
 DAY_S = 86400.0
+FREEZE_S, CUT_S = (0.5, 30.0), (0.5, 8.0)
+"""For how long a process is stopped, and the network is down [s]."""
+
+STALL_S = 5.0
+"""Time after which a mini-batch is stalled [s]."""
 
 
 POISON = """
 import os
+import time
 
 from skedge.live.examples import images
 
@@ -106,6 +135,12 @@ def raises(**given):
 def no_number(**given):
     training = images(**given)
     training.loss = lambda outputs, targets: outputs.sum() * float("nan")
+    return training
+
+
+def hangs(**given):
+    training = images(**given)
+    training.loss = lambda outputs, targets: time.sleep(1e6)
     return training
 """
 """Factories of poisonous jobs."""
@@ -145,8 +180,14 @@ class Campaign:
 class Client:
     """The service, asked over its API; its address is read anew each time: a controller that died has another one."""
 
-    def __init__(self, state: Path) -> None:
-        self.state = state
+    def __init__(self, state: Path, network: str = "") -> None:
+        self.state, self.network = state, network
+        self.up: Callable[[], object] = lambda: None
+
+    @property
+    def in_network(self) -> list[str]:
+        """What runs a command in the network of the service."""
+        return [IP, "netns", "exec", self.network] if self.network else []
 
     @property
     def clock(self) -> Path:
@@ -155,9 +196,8 @@ class Client:
 
     def ask(self, method: str, path: str, **given: Any) -> Any:
         """The answer to a request."""
-        at = json.loads((self.state / "service.json").read_text(encoding="utf-8"))
-        headers = {"Authorization": f"Bearer {at['token']}"}
-        answer = httpx.request(method, at["url"] + path, headers=headers, timeout=60, **given)
+        with self.connected() as client:
+            answer = client.request(method, path, **given)
         answer.raise_for_status()
         return answer.json()
 
@@ -170,7 +210,10 @@ class Client:
     def connected(self) -> httpx.Client:
         """A connection that stays open, with the token, to the controller that there is now."""
         at = json.loads((self.state / "service.json").read_text(encoding="utf-8"))
-        return httpx.Client(base_url=at["url"], headers={"Authorization": f"Bearer {at['token']}"}, timeout=60)
+        # its socket in the state's folder: the service may be in a network of its own
+        way = httpx.HTTPTransport(uds=str(self.state / at["socket"]))
+        headers = {"Authorization": f"Bearer {at['token']}"}
+        return httpx.Client(base_url=at["url"], headers=headers, timeout=60, transport=way)
 
     def memory_mb(self) -> float:
         """Memory that the controller holds."""
@@ -184,9 +227,9 @@ class Client:
         return False
 
 
-def skedge(*arguments: str, env: dict[str, str] | None = None) -> str:
-    """Run a command; what it printed."""
-    command = [sys.executable, "-m", "skedge", *arguments]
+def skedge(*arguments: str, env: dict[str, str] | None = None, within: Sequence[str] = ()) -> str:
+    """Run a command, `within` another one; what it printed."""
+    command = [*within, sys.executable, "-m", "skedge", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     if done.returncode:
         raise SystemExit(f"skedge {' '.join(arguments)}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
@@ -195,15 +238,19 @@ def skedge(*arguments: str, env: dict[str, str] | None = None) -> str:
 
 @contextmanager
 def service(policy: str, kind: str) -> Iterator[Client]:
-    """A service in a temporary folder, on a small disk of its own for faults of the disk."""
-    with tempfile.TemporaryDirectory(prefix="skedge-faults-") as folder, small_disk(folder, kind):
+    """A service in a temporary folder, on a small disk and in a network of its own for faults of these."""
+    with (
+        tempfile.TemporaryDirectory(prefix="skedge-faults-") as folder,
+        small_disk(folder, kind),
+        own_network(kind) as network,
+    ):
         state, cluster = Path(folder) / "state", Path(folder) / "cluster.yaml"
         cluster.write_text(CLUSTER, encoding="utf-8")
         code = Path(folder) / "code"
         code.mkdir()
         (code / "poison.py").write_text(POISON, encoding="utf-8")
         (code / "sitecustomize.py").write_text(SHIFTED, encoding="utf-8")
-        client = Client(state)
+        client = Client(state, network)
         paths = os.pathsep.join(filter(None, (str(code), os.environ.get("PYTHONPATH"))))
         env = {**os.environ, "PYTHONPATH": paths, "FAULTS_CLOCK": str(client.clock)}
         allowed = [
@@ -213,10 +260,16 @@ def service(policy: str, kind: str) -> Iterator[Client]:
             "poison",
             "--min-free-mb",
             "1",
+            "--stall-s",
+            str(STALL_S),
             "--readable",
             str(code),
         ]
-        skedge("up", str(cluster), "--state", str(state), "--policy", policy, *allowed, env=env)
+        client.up = partial(
+            skedge, "up", str(cluster), "--state", str(state), "--policy", policy, *allowed, env=env,
+            within=client.in_network,
+        )  # fmt: skip
+        client.up()
         try:
             yield client
         finally:
@@ -227,7 +280,7 @@ def service(policy: str, kind: str) -> Iterator[Client]:
 @contextmanager
 def small_disk(folder: str, kind: str) -> Iterator[None]:
     """For faults of the disk: `folder` on a tmpfs of its own."""
-    if kind != "disk":
+    if "disk" not in kind.split("+"):
         yield
         return
     mounted = subprocess.run(["/bin/mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", folder], check=False)
@@ -237,6 +290,24 @@ def small_disk(folder: str, kind: str) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["/bin/umount", "--lazy", folder], check=True)
+
+
+@contextmanager
+def own_network(kind: str) -> Iterator[str]:
+    """For faults of the network: the name of one that has a loopback device alone; empty for others."""
+    if "cut" not in kind.split("+"):
+        yield ""
+        return
+    name = f"skedge-faults-{os.getpid()}"
+    if subprocess.run([IP, "netns", "add", name], check=False).returncode:
+        raise SystemExit(
+            "faults of the network need one of their own: adding a network namespace is allowed to root alone"
+        )
+    try:
+        subprocess.run([IP, "-n", name, "link", "set", "lo", "up"], check=True)
+        yield name
+    finally:
+        subprocess.run([IP, "netns", "del", name], check=True)
 
 
 def keep_busy(client: Client) -> None:
@@ -354,12 +425,127 @@ def poison(client: Client, rng: random.Random) -> str:
     return what
 
 
+def hang(client: Client, rng: random.Random) -> str:
+    """Submit a job whose mini-batch never ends, and wait until it has failed."""
+    del rng
+    name = client.ask("POST", "/jobs", content=json.dumps({**JOB, "name": "hung", **HUNG}))
+    began = time.monotonic()
+    while (job := client.ask("GET", f"/jobs/{name}"))["ended_s"] is None:
+        if time.monotonic() - began > WHOLE_S:
+            raise SystemExit(f"{name} hangs, and is {job['state']} after {WHOLE_S:g} s")
+        time.sleep(0.5)
+    return "failed" if job["state"] == "FAILED" else job["state"]
+
+
+def freeze(client: Client, rng: random.Random) -> str:
+    """Stop one process for a while."""
+    victim = rng.choice(("agent", "ps", "coordinator", "raylet", "controller"))
+    candidates = processes(client, victim)
+    if not candidates:
+        return ""
+    pid = rng.choice(candidates)
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(rng.uniform(*FREEZE_S))
+        os.kill(pid, signal.SIGCONT)
+    time.sleep(1.0)
+    wait_whole(client)
+    return f"{victim} stopped"
+
+
+def cut(client: Client, rng: random.Random) -> str:
+    """Let no message pass for a while."""
+    link = [IP, "-n", client.network, "link", "set", "lo"]
+    subprocess.run([*link, "down"], check=True)
+    time.sleep(rng.uniform(*CUT_S))
+    subprocess.run([*link, "up"], check=True)
+    time.sleep(1.0)
+    wait_whole(client)
+    return "cut"
+
+
+def end_all(client: Client) -> None:
+    """End all processes of the service at once, as a power cut does."""
+    ours = [int((client.state / "supervisor.pid").read_text(encoding="utf-8"))]
+    ours += json.loads((client.state / "ray.json").read_text(encoding="utf-8"))["processes"]
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                line = (entry / "cmdline").read_bytes().decode(errors="replace")
+                if str(client.state) in line or line.startswith("ray::"):
+                    ours.append(int(entry.name))
+    for pid in ours:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    while any(Path(f"/proc/{pid}/exe").exists() for pid in ours):
+        time.sleep(0.1)
+
+
+def tear(client: Client, rng: random.Random) -> str:
+    """End all processes, leave what was being written torn, and bring the service up again."""
+    end_all(client)
+    log = client.state / "journal.db-wal"
+    if log.exists():
+        with log.open("ab") as file:  # a page that was on its way: SQLite finds by its checksum that it is none
+            file.write(rng.randbytes(rng.randrange(1, 5000)))
+    for path in (client.state / "settings.json", client.state / "service.json", client.state / "journal.db"):
+        path.with_name(f".{path.name}.1-1.partial").write_bytes(rng.randbytes(rng.randrange(1, 5000)))
+    client.up()
+    wait_whole(client)
+    return "torn"
+
+
+def change_journal(client: Client, rng: random.Random) -> str:
+    """End all processes and change a byte of the journal, which must be noticed; put it back, and begin again."""
+    end_all(client)
+    check = [sys.executable, "-m", "skedge", "journal", "check", str(client.state)]
+    # what is in the log is written into the database first, so that all entries are in one file
+    with closing(sqlite3.connect(client.state / "journal.db")) as at:
+        at.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        entries = at.execute("SELECT * FROM entries").fetchall()
+    file = client.state / "journal.db"
+    content = file.read_bytes()
+    at_byte = rng.randrange(len(content))
+    changed = content[:at_byte] + bytes([content[at_byte] ^ (1 << rng.randrange(8))]) + content[at_byte + 1 :]
+    file.write_bytes(changed)
+    noticed = subprocess.run(check, capture_output=True, text=True, check=False)
+    if "Traceback" in noticed.stderr:
+        raise SystemExit(f"a changed byte {at_byte} of the journal: {noticed.stderr}")
+    if not noticed.returncode:
+        with closing(sqlite3.connect(file)) as at:
+            if at.execute("SELECT * FROM entries").fetchall() != entries:
+                raise SystemExit(f"a changed byte {at_byte} of the journal was not noticed")
+    for suffix in ("-wal", "-shm"):
+        file.with_name(file.name + suffix).unlink(missing_ok=True)
+    file.write_bytes(content)
+    client.up()
+    wait_whole(client)
+    return "noticed" if noticed.returncode else "without effect"
+
+
 FAULTS: dict[str, Fault] = {
     **{victim: kill(victim) for victim in (*TITLES, "controller")},
-    "checkpoint": damage, "disk": fill, "clock": shift, "poison": poison,
+    "checkpoint": damage, "disk": fill, "clock": shift, "poison": poison, "hung": hang,
+    "freeze": freeze, "cut": cut, "torn": tear, "journal": change_journal,
 }  # fmt: skip
-MAY_FAIL = {"checkpoint": "lost", "poison": ""}
+MAY_FAIL = {"checkpoint": "lost", "poison": "", "hung": "no mini-batch"}
 """Kinds after which a job may be FAILED, and what its sentence then has."""
+
+
+def suffer(client: Client, kind: str, rng: random.Random) -> str:
+    """Do harm of a kind, or of two at once; what was done, empty if there was nothing to harm."""
+    kinds = kind.split("+")
+    if len(kinds) == 1:
+        return FAULTS[kind](client, rng)
+    seeds = [rng.random() for _ in kinds]
+
+    def harm(kind: str, seed: float) -> str:
+        own = random.Random(seed)  # noqa: S311 - instants, not secrets
+        time.sleep(own.uniform(0.0, 1.0))
+        return FAULTS[kind](client, own)
+
+    with ThreadPoolExecutor(len(kinds)) as pool:
+        return " and ".join(filter(None, pool.map(harm, kinds, seeds)))
 
 
 def in_system(client: Client) -> list[str]:
@@ -374,7 +560,7 @@ def campaign(client: Client, kind: str, count: int, rng: random.Random) -> Campa
         keep_busy(client)
         time.sleep(rng.uniform(0.0, 3.0))
         began = time.monotonic()
-        what = FAULTS[kind](client, rng)
+        what = suffer(client, kind, rng)
         if what:
             campaign.done.append(what)
             campaign.recovery_s.append(time.monotonic() - began)
@@ -405,7 +591,7 @@ def recorded(client: Client) -> dict[str, Any]:
 def judged(done: Campaign, jobs: list[dict[str, Any]], said: dict[str, Any]) -> tuple[str, bool]:
     """The line of a kind, and whether anything is wrong."""
     failed = [job for job in jobs if job["state"] == "FAILED"]
-    right = MAY_FAIL.get(done.kind)
+    right = next((MAY_FAIL[kind] for kind in done.kind.split("+") if kind in MAY_FAIL), None)
     without = [job["job"] for job in failed if right is None or right not in job["message"] or not job["message"]]
     lost = [job["job"] for job in jobs if job["state"] not in {"FAILED", "COMPLETED"}] + without
     whole = [EPOCHS * MINIBATCHES] * CHUNKS
@@ -429,7 +615,9 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=50, help="faults of each kind")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--policy", default="aonline")
-    parser.add_argument("--kind", default="agent,ps,raylet,controller", help=f"of {', '.join(FAULTS)}")
+    parser.add_argument(
+        "--kind", default="agent,ps,raylet,controller", help=f"of {', '.join(FAULTS)}; A+B: both at once"
+    )
     given = parser.parse_args()
     rng = random.Random(given.seed)  # noqa: S311 - instants, not secrets
     wrong = False
