@@ -259,7 +259,8 @@ class Campaign:
             known: dict[str, Any] = {key: live[key] for key in ("slot_overrun_s", "away_s") if key in live}
             run = replace(run, meta={**run.meta, **known})
         for job in run.meta["trained"]:
-            state = self.invariants.state_of(job)
+            # what has left in another way may have trained what was not reported any more (seed 561)
+            state = self.invariants.state_of(job) if self.invariants.left.get(job) == "finished" else None
             if state is not None:
                 run.meta["trained"][job] = state["progress"]
         violations = [one for one in run.verify() if one.rule not in OF_TIMES]
