@@ -97,11 +97,11 @@ def _follow(shipped: Callable[..., Any], trainer: TrainerThread, *given: Any) ->
 
 
 def _promise(shipped: Callable[..., Any], submissions: Submissions, *given: Any) -> Any:
-    future = shipped(submissions, *given)
-    for name in [name for name, waiting in submissions._waiting.items() if waiting is future]:
-        del submissions._waiting[name]
-        future.set_result(name)
-    return future
+    submitted = shipped(submissions, *given)
+    if submitted is not None:
+        for answer in submissions._waiting.pop(submitted.job["id"]):
+            answer.set_result(submitted.job["id"])
+    return submitted
 
 
 def _take(shipped: Callable[..., Any], journal: SqlJournal, time: int, content: dict[str, Any]) -> None:
