@@ -6,6 +6,7 @@ The same seed gives the same inputs. Time is a counter that inputs advance.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from concurrent.futures import Future
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -137,8 +138,7 @@ class Played(Service):
     def _submitted(self) -> Input | None:
         scenario = self.world.scenario
         job = spec(self.rng, f"j{len(scenario.jobs)}", scenario.cluster.kind)
-        self.submissions.promise(job, f"key {len(scenario.jobs)}")
-        return self.world.inbox.waiting.get()  # type: ignore[return-value]
+        return self.submissions.submitted(job, f"key {len(scenario.jobs)}", Future())
 
     def _cancelled(self) -> Input | None:
         jobs = self.world.in_system

@@ -104,7 +104,7 @@ def test_a_job_waits_for_a_storage_that_is_away_and_its_status_says_so() -> None
 
 def test_a_plan_that_fails_is_shrunk_to_what_fails() -> None:
     planted = PLANTED["a job is accepted before it is in the journal"]
-    plan = plan_of(planted.seed, "lanes")
+    plan = planted.plan(planted.seed)
     small = shrunk(plan, [planted.plant])
     assert planted.finds(small)
     assert 1 <= len(small.faults) < len(plan.faults)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -123,10 +124,13 @@ def test_a_job_submitted_at_sites_is_read_from_the_journal_as_it_was_given(tmp_p
         "worker_needs": {"gpu": 1}, "ps_needs": {"gpu": 1}, "data": {"m0": 3, "m1": 1},
         "latency": {"kind": "linear", "tau": 9}, "train": {"factory": "m:f"},
     }  # fmt: skip
-    service.submissions.promise(spec)
-    submitted = from_json(to_json(service.world.inbox.waiting.get()))
+    answer = Future[str]()
+    submitted = service.submissions.submitted(spec, "", answer)
+    assert submitted is not None
+    submitted = from_json(to_json(submitted))
     service.world._take_in(submitted)
     jobs = service.kernel.scenario.jobs
+    assert answer.result(timeout=0) == "a"
     assert (jobs.ids, jobs.data[0].tolist(), jobs.latency[0]) == (["a"], [3, 1], Linear(9.0))
     journal.close()
 

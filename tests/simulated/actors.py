@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 from itertools import count
 from types import MappingProxyType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from skedge.live.host.actors import ActorOptions, CallError, FailedError, GoneError, LateError, LostError, Node
 
@@ -373,7 +372,7 @@ class SimulatedRay:
         for node in self.nodes:
             self._follow(node)
         world.kinds.update({"node": self._strike_node, "ghost": self._strike_ghost})
-        _CLUSTERS[world] = self
+        world.extras["ray"] = self
 
     def node_of(self, server: str) -> SimulatedNode | None:
         """The living node with a label; None if there is none."""
@@ -433,11 +432,9 @@ class SimulatedRay:
             self.forsake(victim, fault.seconds)
 
 
-_CLUSTERS: WeakKeyDictionary[World, SimulatedRay] = WeakKeyDictionary()
-
-
 def _here() -> SimulatedRay:
-    return _CLUSTERS[running_world()]
+    cluster: SimulatedRay = running_world().extras["ray"]
+    return cluster
 
 
 def _ref(number: int) -> Ref:

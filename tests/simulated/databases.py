@@ -19,7 +19,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from types import MappingProxyType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import sqlalchemy as sql
 
@@ -46,9 +45,6 @@ EVEN = 0.5
 
 FULL = 2
 """What ``PRAGMA synchronous`` says of a connection that flushes the log at each commit."""
-
-_UNTIL: WeakKeyDictionary[Process, dict[str, float]] = WeakKeyDictionary()
-_DATABASES: WeakKeyDictionary[World, dict[str, Database]] = WeakKeyDictionary()
 
 _create_engine = sql.create_engine
 
@@ -81,7 +77,7 @@ class Database:
         self.world, self.file, self.disk, self.path = world, file, disk, path
         self._unflushed: list[sqlite3.Connection] = []
         self._random = world.random(f"database {url}")
-        _DATABASES.setdefault(world, {})[url] = self
+        world.extras.setdefault("databases", {})[url] = self
         if disk is not None:
             world.machine(disk.name).on_power_cut.append(self.cut_power)
 
@@ -179,7 +175,7 @@ def create_engine(url: str, **options: Any) -> sql.Engine:
 
 def close_databases(world: World) -> None:
     """Forget what is kept of a world's databases."""
-    for database in _DATABASES.pop(world, {}).values():
+    for database in world.extras.pop("databases", {}).values():
         database.close()
 
 
@@ -241,7 +237,7 @@ def add_faults(world: World) -> None:
 
     def strike(fault: Fault) -> None:
         for process in world.victims(fault):
-            until = _UNTIL.setdefault(process, {})
+            until = process.extras.setdefault("sql", {})
             until[fault.kind] = max(until.get(fault.kind, 0.0), world.now + fault.seconds)
 
     world.kinds.update(dict.fromkeys((*SQL_KINDS, *SERVER_KINDS), strike))
@@ -250,7 +246,7 @@ def add_faults(world: World) -> None:
 def _of(url: str) -> Database | None:
     """The database of the running world that has this URL; None if it has none."""
     world = World.current
-    return None if world is None else _DATABASES.get(world, {}).get(str(url))
+    return None if world is None else world.extras.get("databases", {}).get(str(url))
 
 
 def _flushes(connection: sqlite3.Connection) -> bool:
@@ -260,7 +256,7 @@ def _flushes(connection: sqlite3.Connection) -> bool:
 
 def _left_s(world: World, process: Process, kind: str) -> float:
     """How long a fault lasts [s], to the microsecond: a wait until its end ends it."""
-    return round(_UNTIL.get(process, {}).get(kind, 0.0) - world.now, 6)
+    return round(float(process.extras.get("sql", {}).get(kind, 0.0)) - world.now, 6)
 
 
 def _error(message: str, sqlite_errorcode: int | None = None) -> sql.exc.OperationalError:

@@ -19,7 +19,6 @@ from itertools import count
 from random import Random
 from types import MappingProxyType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from skedge.live.host.files import PathLike
 
@@ -441,13 +440,10 @@ class OpenFile(io.RawIOBase):
         self._disk.operate(operation, self._path)
 
 
-_DISKS: WeakKeyDictionary[World, dict[str, Disk]] = WeakKeyDictionary()
-
-
 def disk(name: str) -> Disk:
     """The disk of a machine of the running world, made at its first mention, when faults of disks are made known."""
     world = running_world()
-    disks = _DISKS.setdefault(world, {})
+    disks: dict[str, Disk] = world.extras.setdefault("disks", {})
 
     def strike(fault: Fault) -> None:
         for process in world.victims(fault):

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import IO
-from weakref import WeakKeyDictionary
 
 from . import scheduler
 from .scheduler import Waiters, World, running_world
@@ -20,9 +19,6 @@ Program = Callable[..., int]
 
 _INIT = 1
 """The number of what takes the place of a parent that has ended; the processes of a world have the next ones."""
-
-_PROGRAMS: WeakKeyDictionary[World, dict[str, Program]] = WeakKeyDictionary()
-_CHILDREN: WeakKeyDictionary[scheduler.Process, Child] = WeakKeyDictionary()
 
 
 @dataclass(eq=False)
@@ -59,7 +55,7 @@ class Process:
     def __init__(self, module: str, *arguments: str, log: IO[bytes] | None = None, files: Sequence[int] = ()) -> None:
         world = running_world()
         world.point(f"start {module}")
-        parent, program = world.running().process, _PROGRAMS[world][module]
+        parent, program = world.running().process, world.extras["programs"][module]
         child = Child(parent, " ".join((module, *arguments)), Waiters(world, world.name("process")))
 
         def main() -> None:
@@ -73,7 +69,7 @@ class Process:
         self._child, self._world = child, world
         self._process = world.process(module.rpartition(".")[2], main, parent.machine.name)
         self.pid = _number(world, self._process)
-        _CHILDREN[self._process] = child
+        self._process.extras["child"] = child
         self._process.on_death.append(partial(_end, child))
         parent.on_death.append(partial(_close, child))
         world.point(f"started {module}")
@@ -116,31 +112,31 @@ class Process:
 
 def add_program(world: World, module: str, program: Program) -> None:
     """Have a world run a program wherever a module is run."""
-    _PROGRAMS.setdefault(world, {})[module] = program
+    world.extras.setdefault("programs", {})[module] = program
 
 
 def on_terminate(handler: Callable[[], object]) -> None:
     """Have a function called when the running process is terminated."""
-    _CHILDREN[running_world().running().process].on_terminate = handler
+    running_world().running().process.extras["child"].on_terminate = handler
 
 
 def forsake(process: scheduler.Process) -> None:
     """Let the process that has started another one think it dead, as on a machine that is cut off."""
-    child = _CHILDREN[process]
+    child: Child = process.extras["child"]
     child.status, child.forsaken = -signal.SIGKILL, True
     child.changed.wake()
 
 
 def is_forsaken(process: scheduler.Process) -> bool:
     """Whether a process lives on although it is thought dead."""
-    return process in _CHILDREN and _CHILDREN[process].forsaken
+    return "child" in process.extras and bool(process.extras["child"].forsaken)
 
 
 def read_line() -> bytes:
     """The next line of the running process's standard input; empty at its end."""
     world = running_world()
     world.point("read a line")
-    child = _CHILDREN[world.running().process]
+    child: Child = world.running().process.extras["child"]
     child.changed.wait_until(lambda: bool(child.lines) or child.closed)
     return child.lines.pop(0) if child.lines else b""
 
@@ -155,7 +151,7 @@ def getppid() -> int:
     """The number of the process that has started the running one; 1 if there is none any more."""
     world = running_world()
     world.point("getppid")
-    child = _CHILDREN.get(world.running().process)
+    child: Child | None = world.running().process.extras.get("child")
     return _number(world, child.parent) if child is not None and child.parent.alive else _INIT
 
 
@@ -171,7 +167,7 @@ def kill_named(pid: int, name: bytes) -> None:
     """Kill a process, if its module and arguments have this part."""
     world = running_world()
     if runs(pid) and (process := _process(world, pid)) is not None:
-        child = _CHILDREN.get(process)
+        child: Child | None = process.extras.get("child")
         if child is not None and name in child.command.encode():
             world.kill(process)
 

@@ -88,25 +88,25 @@ class Plan:
     head: HeadPlan = PLAIN
 
 
-def plan_of(seed: int, kind: str | None = None) -> Plan:
-    """The plan of a seed, with a set-up of a kind, or of any."""
+def plan_of(seed: int, kind: str | None = None, faults: Sequence[str] = ()) -> Plan:
+    """The plan of a seed, with a set-up of a kind, or of any, and `faults` of these kinds alone, or of some drawn."""
     random, setup = Random(f"{seed} plan"), setup_of(seed, kind)  # noqa: S311 - no secret
     misdeeds = Random(f"{seed} misdeeds")  # noqa: S311 - no secret
     specs = [setup.spec(random, number) for number in range(random.randint(2, 8))]
     jobs = tuple(misbehaving(misdeeds, spec) for spec in specs)
     cancelled = frozenset(number for number in range(len(jobs)) if random.random() < 0.15)
-    faults, head = tuple(_faults(random, random.choice((2, 5, 10, 20)), setup.victims())), head_plan_of(seed)
+    drawn, head = tuple(_faults(random, random.choice((2, 5, 10, 20)), setup.victims(), faults)), head_plan_of(seed)
     policy, cordons = random.choice(setup.policies), random.choice((0, 0, 1))
-    return Plan(seed, setup, policy, jobs, faults + head.faults, cancelled, cordons, head)
+    return Plan(seed, setup, policy, jobs, drawn + head.faults, cancelled, cordons, head)
 
 
-def _faults(random: Random, n: int, victims: Sequence[str]) -> Iterator[Fault]:
+def _faults(random: Random, n: int, victims: Sequence[str], only: Sequence[str]) -> Iterator[Fault]:
     """Faults of some kinds: few kinds and many of each find other things than all of them.
 
     A third of them happen by time, a third at operations that are rather early, as processes begin again and again, and
     a third beside an operation of :data:`NEAR`.
     """
-    kinds, children = random.sample(list(KINDS), random.choice((2, 4, 8, len(KINDS)))), 0
+    kinds, children = list(only) or random.sample(list(KINDS), random.choice((2, 4, 8, len(KINDS)))), 0
     for _ in range(n):
         kind, victim = (
             random.choice(kinds),

@@ -85,6 +85,8 @@ class Process:
         Those that have not ended, in the order in which they were started.
     on_death
         Called when it ends, by itself or killed.
+    extras
+        What other modules keep of it.
     """
 
     def __init__(self, name: str, machine: Machine, clock_s: float, speed: float) -> None:
@@ -92,6 +94,7 @@ class Process:
         self.alive, self.frozen, self.lasting, self.operations = True, False, False, 0
         self.threads: list[Task] = []
         self.on_death: list[Callable[[], None]] = []
+        self.extras: dict[str, Any] = {}
 
 
 class Timer:
@@ -231,6 +234,8 @@ class World:
         What each kind of fault does; callers add their own.
     sleepers, marks
         The threads that sleep, and random numbers for marks.
+    extras
+        What other modules keep of it.
     """
 
     current: World | None = None
@@ -239,6 +244,7 @@ class World:
         self.seed, self.speed = seed, speed
         self.now, self.switches, self.over = 0.0, 0, False
         self.task: Task | None = None
+        self.extras: dict[str, Any] = {}
         self.history = History()
         self.crashes: list[Crash] = []
         self.processes: list[Process] = []

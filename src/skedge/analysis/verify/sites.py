@@ -198,7 +198,8 @@ def _follow_job(
             return
     rows = np.flatnonzero(c.jobs["job"] == job)
     state = c.jobs.frame["state"][int(rows[0])] if len(rows) else None
-    if left.any() == (state == "finished"):
+    # a cancellation may come in the slot in which the last chunks are trained
+    if left.any() if state == "finished" else not left.any() and state != "cancelled":
         text = f"is {state}; {int(left.sum())} of its chunks are untrained"
         findings.add("M33", job, None, text)
 

@@ -13,6 +13,9 @@ from .submissions import BusyError
 
 Answer = TypeVar("Answer")
 
+BUSY = "the controller is busy taking its journal in again"
+"""Why a question is not answered, if the journal does not say."""
+
 ANSWER_S, LOOK_S = 60.0, 0.2
 """How long a caller waits for the controller's thread, and how often it checks whether the journal is full [s]."""
 
@@ -41,6 +44,5 @@ def ask(inbox: Inbox, journal: SqlJournal, question: Callable[[], Answer]) -> An
     while not future.done() and host.monotonic() < deadline and not journal.midway:
         host.wait([future], timeout=LOOK_S)
     if future.cancel():
-        reason = journal.blocked or "the controller is busy taking its journal in again"
-        raise BusyError(f"{reason}; ask again in a while")
+        raise BusyError(f"{journal.blocked or BUSY}; ask again in a while")
     return future.result()

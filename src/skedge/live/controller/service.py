@@ -18,13 +18,12 @@ from skedge.core.events import Event, Order
 from skedge.core.kernel.drive import drive
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.scenario import Scenario
-from skedge.core.model.time import SECOND
 from skedge.explanation.what_if import find_remedies
 from skedge.live import host
 from skedge.live.cluster.engine import Engine
 from skedge.live.journal.journal import NoRunError, SqlJournal
 from skedge.live.worker.checkpoint import Checkpoints
-from skedge.live.world.inputs import Cancelled, ServerChanged
+from skedge.live.world.inputs import Cancelled, ServerChanged, Submitted
 from skedge.live.world.ray_world import NoEngine
 from skedge.live.world.site_world import world_of
 from skedge.prepare import prepare_for_service
@@ -37,7 +36,7 @@ from .job_logs import JobLogs, LogPiece
 from .limits import Limits
 from .metrics import Metrics, Read
 from .notify import Notifier
-from .questions import ANSWER_S, LOOK_S, Answer, ask
+from .questions import ANSWER_S, BUSY, LOOK_S, Answer, ask
 from .retention import Retention
 from .snapshot import newest
 from .states import WAITING
@@ -114,7 +113,6 @@ class Service:
         self.folder, self.engine, self.journal = folder, engine, journal
         prepared = prepare_for_service(policy, scenario)
         before = None if snapshot is None else newest(snapshot, scenario, prepared, journal)
-        self.logs = JobLogs(folder / LOGS, self.limits.output_mb, lambda: self.world.inbox.rebuilding)
         self.world = world_of(scenario)(
             scenario,
             {},
@@ -122,14 +120,16 @@ class Service:
             preemptive=prepared.lanes.preemptive,
             journal=journal,
             began=float(journal.about["began"]),
-            submit=lambda submitted, now: self.submissions.take(submitted, now / SECOND),
-            job_log=self.logs.line,
         )
+        inbox = self.world.inbox
+        self.logs = JobLogs(folder / LOGS, self.limits.output_mb, lambda: inbox.rebuilding)
+        self.world.job_log = self.logs.line
         self.world.facts.job_event, self.world.facts.job_output = self._job_event, self.logs.printed
         self.metrics = Metrics(self._read)
         self.kernel = _TimedKernel(scenario, prepared, journal)
         self.kernel.took = self.metrics.decided.observe
         self.submissions = Submissions(folder, self.limits, self.kernel, self.world, journal)
+        self.world.submit = self.submissions.take
         self.status = Status(self.kernel, self.world, self.logs.line)
         self.notifier = Notifier(folder)
         self.forecaster = Forecaster(self._present, self.metrics.off.observe)
@@ -212,7 +212,7 @@ class Service:
         BusyError
             If the journal cannot be written now.
         """
-        return self._accepted(lambda: self.submissions.promise(spec, key))
+        return self._accepted(lambda answer: self.submissions.submitted(spec, key, answer))
 
     def resubmit(self, job: str, key: str = "") -> str:
         """Accept a job again, as it was submitted; returns the new job's id. Otherwise as :meth:`submit`.
@@ -223,16 +223,32 @@ class Service:
             If there is no job of that name.
         """
         self.ask(lambda: self.number_of(job))
-        return self._accepted(lambda: self.submissions.again(job, key))
+        return self._accepted(lambda answer: self.submissions.again(job, key, answer))
 
-    def _accepted(self, promise: Callable[[], host.Future[str]]) -> str:
-        promised, deadline = self.ask(promise), host.monotonic() + ANSWER_S
-        while not promised.done() and not self.journal.blocked and host.monotonic() < deadline:
-            host.wait([promised], timeout=LOOK_S)
-        if not promised.done():
+    def _accepted(self, submitted: Callable[[host.Future[str]], Submitted | None]) -> str:
+        """Have a job be the next input, if nothing is wrong with it; returns its id once it is in the journal."""
+        answer, deadline = host.Future[str](), host.monotonic() + ANSWER_S
+
+        def take() -> Submitted | None:
+            if not answer.set_running_or_notify_cancel():
+                return None  # the client has stopped waiting
+            try:
+                return submitted(answer)
+            except BaseException as error:
+                answer.set_exception(error)
+                return None
+
+        self.world.inbox.waiting.put(take)
+        while not answer.done() and host.monotonic() < deadline:
+            if self.journal.midway or (answer.running() and self.journal.blocked):
+                break
+            host.wait([answer], timeout=LOOK_S)
+        if answer.cancel():
+            raise BusyError(f"{self.journal.blocked or BUSY}; ask again in a while")
+        if not answer.done():
             reason = self.journal.blocked or "the controller is busy"
             raise BusyError(f"{reason}; the job may be taken later: ask again with the same idempotency key")
-        return promised.result()
+        return answer.result()
 
     def cancel(self, job: str) -> str:
         """Cancel a job; returns why that waits, or an empty text if it is done.

@@ -57,7 +57,7 @@ class Submissions:
     def __init__(self, folder: Path, limits: Limits, kernel: Kernel, world: RayWorld, journal: SqlJournal) -> None:
         self.folder, self.limits, self.kernel, self.world, self.journal = folder, limits, kernel, world, journal
         self.codes = Codes(folder / CODE)
-        self._waiting: dict[str, host.Future[str]] = {}
+        self._waiting: dict[str, list[host.Future[str]]] = {}
         self._promised: set[str] = set()
         self._checked_jobs: dict[str, Scenario] = {}
         self._numbers: dict[str, int] = {}
@@ -75,39 +75,59 @@ class Submissions:
             if code is not None:
                 world.programs[name] = replace(world.programs[name], code=self._code(code))
 
-    def promise(self, spec: Mapping[str, Any], key: str = "") -> host.Future[str]:
-        """Check a job and queue it; the future gives its id once it is in the journal."""
-        owner_key = _tenant(spec), key
-        return self._promise(lambda: job_from_spec(spec, "job spec"), _digest(spec), owner_key)
+    def submitted(self, spec: Mapping[str, Any], key: str, answer: host.Future[str]) -> Submitted | None:
+        """Check a job; returns the input that it is, None if it is an earlier submission again.
 
-    def again(self, job: str, key: str = "") -> host.Future[str]:
-        """Queue a job with the spec of an earlier one, as :meth:`promise` does."""
+        Parameters
+        ----------
+        spec, key
+            The job's spec, and the submission's idempotency key; empty: it has none.
+        answer
+            Gives the job's id once it is in the journal.
+
+        Raises
+        ------
+        InputError
+            If the spec is wrong, or the key was used for another one.
+        BusyError
+            If no jobs are taken now.
+        """
+        owner_key = _tenant(spec), key
+        return self._promise(lambda: job_from_spec(spec, "job spec"), _digest(spec), owner_key, answer)
+
+    def again(self, job: str, key: str, answer: host.Future[str]) -> Submitted | None:
+        """The same as :meth:`submitted` for a job with the spec of an earlier one."""
         base, _, number = job.rpartition("-")
         owner_key, of_spec = (_tenant(self._fields[job]), key), _digest({"again": job})
         name = base if number.isdigit() and base in self._fields else job  # not digits-2-2 after digits-2
-        return self._promise(lambda: _arrived({**self._fields[job], "id": name}, 0.0), of_spec, owner_key)
+        return self._promise(lambda: _arrived({**self._fields[job], "id": name}, 0.0), of_spec, owner_key, answer)
 
-    def _promise(self, form: Callable[[], JobForm], of_spec: str, owner_key: tuple[str, str]) -> host.Future[str]:
-        """As :meth:`promise`; `owner_key` are the tenant and the key: other tenants may use the same one."""
+    def _promise(
+        self, form: Callable[[], JobForm], of_spec: str, owner_key: tuple[str, str], answer: host.Future[str]
+    ) -> Submitted | None:
+        """As :meth:`submitted`; `owner_key` are the tenant and the key: other tenants may use the same one."""
         key = owner_key[1]
         if owner_key in self._keys:
-            return self._as_before(owner_key, of_spec)
+            self._answer_as_before(owner_key, of_spec, answer)
+            return None
         if len(key) > _LONGEST_KEY:
             raise InputError(f"idempotency key: has {len(key)} characters; it must have at most {_LONGEST_KEY}")
         self.check_space()
         fields = self._checked(form())
         name = fields["id"]
+        # the name is taken before the entry is in the journal, so two jobs that wait for it cannot share it
         self._promised.add(name)
-        future = self._waiting[name] = host.Future()
+        self._waiting[name] = [answer]
         if key:
             self._keys[owner_key] = name, of_spec
-        # the name is taken before the entry is in the journal, so two jobs in the queue cannot share it
-        self.world.inbox.waiting.put(Submitted(fields, key, of_spec if key else ""))
-        return future
+        return Submitted(fields, key, of_spec if key else "")
 
-    def take(self, submitted: Submitted, arrival_s: float) -> tuple[Scenario, Program]:
-        """Append a job whose entry is in the journal to the scenario; returns the scenario and the job's program."""
-        form = _arrived(submitted.job, arrival_s)
+    def take(self, submitted: Submitted, now: int) -> tuple[Scenario, Program]:
+        """Append a job to the scenario whose entry is in the journal, at a time [µs].
+
+        Returns the scenario and the job's program.
+        """
+        form = _arrived(submitted.job, now / SECOND)
         self._fields[form.id] = submitted.job
         if submitted.key:
             self._keys[_tenant(submitted.job), submitted.key] = form.id, submitted.spec
@@ -116,9 +136,8 @@ class Submissions:
         self._promised.discard(form.id)
         train = form.train
         assert train is not None  # noqa: S101 - a job spec has been checked for it
-        waiting = self._waiting.pop(form.id, None)
-        if waiting is not None:
-            waiting.set_result(form.id)
+        for answer in self._waiting.pop(form.id, ()):
+            answer.set_result(form.id)
         code = self._code(train.code) if train.code and self.world.engine.acts else b""
         return scenario, program_of(train, form.chunks, form.epochs, form.minibatches, scenario.cluster, code)
 
@@ -222,16 +241,15 @@ class Submissions:
         except InputError:
             return lost()
 
-    def _as_before(self, owner_key: tuple[str, str], of_spec: str) -> host.Future[str]:
-        """The job of an earlier submission of this tenant with this key."""
+    def _answer_as_before(self, owner_key: tuple[str, str], of_spec: str, answer: host.Future[str]) -> None:
+        """Answer with the job of an earlier submission of this tenant with this key, once it is in the journal."""
         key, (job, before) = owner_key[1], self._keys[owner_key]
         if of_spec != before:
             raise InputError(f"idempotency key {key!r}: was used for another spec, job {job!r}; give a new key")
         if job in self._waiting:
-            return self._waiting[job]
-        future: host.Future[str] = host.Future()
-        future.set_result(job)
-        return future
+            self._waiting[job].append(answer)
+        else:
+            answer.set_result(job)
 
     def _free_name(self, name: str) -> str:
         """`name`, or the first free of name-2, name-3 …, as ids are unique."""

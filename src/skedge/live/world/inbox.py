@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 _BLOCKED_S = 1.0
 """Pause before a journal write that failed on a full disk is repeated [s]."""
 
-Ask = Callable[[], None]
-"""A read-only question to the controller, answered between two inputs."""
+Ask = Callable[[], Input | None]
+"""A question to the controller, answered between two inputs; what it returns is an input itself."""
 
 
 class Inbox:
@@ -157,9 +157,9 @@ class Inbox:
                 item = self.waiting.get(timeout=self.world.patience())
             except host.Empty:
                 break
-            if not callable(item):
-                return item
-            item()
+            received = item() if callable(item) else item
+            if received is not None:
+                return received
         return Due()
 
     def _answer(self) -> None:
@@ -174,11 +174,10 @@ class Inbox:
         with suppress(host.Empty):
             while True:
                 item = self.waiting.get(timeout=max(until - host.monotonic(), 0.0))
-                if callable(item):
-                    item()
-                else:
+                received = item() if callable(item) else item
+                if received is not None:
                     # inputs cannot be acted on before they are written: they keep their order until then
-                    self._later.append(item)
+                    self._later.append(received)
         self._check_end()
 
     def end(self) -> None:

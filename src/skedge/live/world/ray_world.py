@@ -118,11 +118,11 @@ class RayWorld:
         preemptive: bool = True,
         journal: SqlJournal | None = None,
         began: float | None = None,
-        submit: Callable[[Submitted, int], tuple[Scenario, Program]] | None = None,
         job_log: Callable[[str, str], None] | None = None,
     ) -> None:
         self.scenario, self.programs, self.engine = scenario, dict(programs), engine
-        self.submit, self.job_log = submit, job_log
+        self.submit: Callable[[Submitted, int], tuple[Scenario, Program]] | None = None
+        self.job_log = job_log
         self.lane_server: list[int] = scenario.cluster.lane_server.tolist()
         self.inbox, self.facts, self.trainers = Inbox(self, journal, began), TrainingFacts(), Trainers(self)
         self.uploads, self.log = Uploads(), RunsLog(scenario.cluster.server_ids)

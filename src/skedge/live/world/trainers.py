@@ -7,6 +7,7 @@ assignments, which follow from the journal, and the link over which they are sen
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from skedge.core.model.time import SECOND
@@ -200,11 +201,10 @@ class Trainers(dict[int, TrainerOrders]):
             name, program, pace = world.scenario.jobs.ids[job], world.program(job), self.pace(job, 0)
             world.facts.progress[job] = [0] * program.chunks
             out = {server for server, causes in world.out.items() if "lost" in causes}
-            assignments = [Assignment(job, name, program, Teams(program), pace, out=set(out)) for _ in range(2)]
-            for assignment in assignments:
-                assignment.announced_s, assignment.watch = self.announced(job, 0), world.engine.limits
-            self[job] = TrainerOrders(assignments[0], self._send)
-            self._send("open", job, (assignments[1],))
+            assignment = Assignment(job, name, program, Teams(program), pace, out=out)
+            assignment.announced_s, assignment.watch = self.announced(job, 0), world.engine.limits
+            self[job] = TrainerOrders(assignment, self._send)
+            self._send("open", job, (deepcopy(assignment),))  # what is ordered later changes it here and there
         return self[job]
 
     def assignments(self) -> dict[int, Assignment]:
