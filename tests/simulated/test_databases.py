@@ -17,7 +17,7 @@ from skedge.live.journal import tables
 from skedge.live.journal.journal import LateEntryError, SqlJournal
 
 from . import host
-from .databases import Database, add_faults, create_engine
+from .databases import LATE_S, Database, add_faults, create_engine
 from .disks import disk
 from .faults import Fault
 from .scheduler import World, running_world
@@ -25,9 +25,9 @@ from .scheduler import World, running_world
 ENTRIES = 4
 
 
-def written(url: str, seed: int, fault: Fault) -> tuple[list[int], set[str]]:
-    """The entries of a journal whose controller suffers a fault, and the reasons for which it had to wait."""
-    reasons: set[str] = set()
+def written(file: Path, seed: int, fault: Fault) -> tuple[list[int], set[str]]:
+    """The entries of a journal on a server, whose controller suffers a fault, and the reasons for which it waited."""
+    url, reasons = "sqlite://", set[str]()
 
     def program() -> None:
         journal = SqlJournal(url, {"id": str(seed)})
@@ -42,13 +42,14 @@ def written(url: str, seed: int, fault: Fault) -> tuple[list[int], set[str]]:
             host.sleep(0.3)
         journal.close()
 
-    with seam.installed(host), World(seed, [fault]) as world:
+    with seam.installed(host), World(seed, [fault]) as world, simulated_engines("FULL"):
+        Database(world, url, str(file))
         add_faults(world)
         world.process("p", program)
         world.run()
         for crash in world.crashes:
             raise crash.error
-    journal = SqlJournal(url, run_id=str(seed))
+    journal = SqlJournal(f"sqlite:///{file}", run_id=str(seed))
     journal.close()
     return [time for time, _ in journal.inputs], reasons
 
@@ -58,31 +59,31 @@ def written(url: str, seed: int, fault: Fault) -> tuple[list[int], set[str]]:
     [("full", "database or disk is full"), ("busy", "database is locked"), ("lost", "the connection is lost")],
 )
 def test_each_entry_is_written_once(kind: str, reason: str, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'journal.db'}"
+    file = tmp_path / "journal.db"
     for seed in range(8):
         fault = Fault(f"sql {kind}", "p", time_s=0.1 + 0.1 * seed, seconds=7.0)
-        assert written(url, seed, fault) == (list(range(ENTRIES)), {reason})
+        assert written(file, seed, fault) == (list(range(ENTRIES)), {reason})
 
 
 def test_a_lock_that_is_soon_free_is_waited_for(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'journal.db'}"
-    assert written(url, 0, Fault("sql busy", "p", time_s=0.1, seconds=3.0)) == (list(range(ENTRIES)), set())
+    file = tmp_path / "journal.db"
+    assert written(file, 0, Fault("sql busy", "p", time_s=0.1, seconds=3.0)) == (list(range(ENTRIES)), set())
 
 
 def test_a_lost_commit_has_taken_effect_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A journal that takes each lost commit for one without effect breaks, and so does one that takes none for it."""
-    url = f"sqlite:///{tmp_path / 'journal.db'}"
+    file = tmp_path / "journal.db"
     committed = SqlJournal._committed
 
     def breaks(seed: int) -> bool:
         try:
-            return written(url, seed, Fault("sql lost", "p", time_s=0.1, seconds=7.0))[0] != list(range(ENTRIES))
+            return written(file, seed, Fault("sql lost", "p", time_s=0.1, seconds=7.0))[0] != list(range(ENTRIES))
         except Exception:
             return True
 
     for start, planted in (
-        (0, lambda journal, entry, *, again: committed(journal, entry, is_retry=False)),
-        (10, lambda journal, entry, *, again: committed(journal, entry, is_retry=again) or True),
+        (0, lambda journal, entry, *, is_retry: committed(journal, entry, is_retry=False)),
+        (10, lambda journal, entry, *, is_retry: committed(journal, entry, is_retry=is_retry) or True),
     ):
         monkeypatch.setattr(SqlJournal, "_committed", planted)
         assert any(breaks(seed) for seed in range(start, start + 10))
@@ -107,7 +108,8 @@ def test_a_power_cut_costs_what_was_not_flushed(synchronous: str, loses: bool, t
             world.run(lambda: world.now > 1.0)
             world.cut_power(world.machine("machine"))
             database.close()
-        with closing(sqlite3.connect(file)) as at:
+        numbers = list[int]()
+        with closing(sqlite3.connect(file)) as at, suppress(sqlite3.OperationalError):  # not even the tables are left
             numbers = [number for (number,) in at.execute("SELECT number FROM entries ORDER BY number")]
         assert numbers == list(range(len(numbers)))
         left.add(len(numbers))
@@ -129,6 +131,7 @@ def test_the_commit_of_a_dead_process_takes_effect_later_or_is_refused(tmp_path:
         host.sleep(6.0)
         with suppress(LateEntryError):
             SqlJournal(url, run_id="1").take(2, {"is": "Due"})
+        host.sleep(LATE_S)
 
     outcomes, faults = set[str](), [Fault("sql late", "p", 2.0, None, 5.0)]
     for seed in range(20):

@@ -8,6 +8,7 @@ from typing import TypeVar
 from skedge.live import host
 from skedge.live.journal.journal import SqlJournal
 from skedge.live.world.inbox import Inbox
+from skedge.live.world.inputs import Submitted
 
 from .submissions import BusyError
 
@@ -46,3 +47,43 @@ def ask(inbox: Inbox, journal: SqlJournal, question: Callable[[], Answer]) -> An
     if future.cancel():
         raise BusyError(f"{journal.blocked or BUSY}; ask again in a while")
     return future.result()
+
+
+def accept(inbox: Inbox, journal: SqlJournal, submitted: Callable[[host.Future[str]], Submitted | None]) -> str:
+    """Have a job be the next input, if nothing is wrong with it; returns its id once it is in the journal.
+
+    Parameters
+    ----------
+    inbox, journal
+        Those of the controller.
+    submitted
+        Checks the job, in the controller's thread; returns the input that it is, if it is one. The future that it is
+        given has the id later, or soon.
+
+    Raises
+    ------
+    BusyError
+        If it does not come to that, or the job cannot be written into the journal now.
+    """
+    answer, deadline = host.Future[str](), host.monotonic() + ANSWER_S
+
+    def take() -> Submitted | None:
+        if not answer.set_running_or_notify_cancel():
+            return None  # the client has stopped waiting
+        try:
+            return submitted(answer)
+        except BaseException as error:
+            answer.set_exception(error)
+            return None
+
+    inbox.waiting.put(take)
+    while not answer.done() and host.monotonic() < deadline:
+        if journal.midway or (answer.running() and journal.blocked):
+            break
+        host.wait([answer], timeout=LOOK_S)
+    if answer.cancel():
+        raise BusyError(f"{journal.blocked or BUSY}; ask again in a while")
+    if not answer.done():
+        reason = journal.blocked or "the controller is busy"
+        raise BusyError(f"{reason}; the job may be taken later: ask again with the same idempotency key")
+    return answer.result()

@@ -23,7 +23,7 @@ from skedge.live import host
 from skedge.live.cluster.engine import Engine
 from skedge.live.journal.journal import NoRunError, SqlJournal
 from skedge.live.worker.checkpoint import Checkpoints
-from skedge.live.world.inputs import Cancelled, ServerChanged, Submitted
+from skedge.live.world.inputs import Cancelled, ServerChanged
 from skedge.live.world.ray_world import NoEngine
 from skedge.live.world.site_world import world_of
 from skedge.prepare import prepare_for_service
@@ -36,7 +36,7 @@ from .job_logs import JobLogs, LogPiece
 from .limits import Limits
 from .metrics import Metrics, Read
 from .notify import Notifier
-from .questions import ANSWER_S, BUSY, LOOK_S, Answer, ask
+from .questions import Answer, accept, ask
 from .retention import Retention
 from .snapshot import newest
 from .states import WAITING
@@ -212,7 +212,7 @@ class Service:
         BusyError
             If the journal cannot be written now.
         """
-        return self._accepted(lambda answer: self.submissions.submitted(spec, key, answer))
+        return accept(self.world.inbox, self.journal, lambda answer: self.submissions.submitted(spec, key, answer))
 
     def resubmit(self, job: str, key: str = "") -> str:
         """Accept a job again, as it was submitted; returns the new job's id. Otherwise as :meth:`submit`.
@@ -223,32 +223,7 @@ class Service:
             If there is no job of that name.
         """
         self.ask(lambda: self.number_of(job))
-        return self._accepted(lambda answer: self.submissions.again(job, key, answer))
-
-    def _accepted(self, submitted: Callable[[host.Future[str]], Submitted | None]) -> str:
-        """Have a job be the next input, if nothing is wrong with it; returns its id once it is in the journal."""
-        answer, deadline = host.Future[str](), host.monotonic() + ANSWER_S
-
-        def take() -> Submitted | None:
-            if not answer.set_running_or_notify_cancel():
-                return None  # the client has stopped waiting
-            try:
-                return submitted(answer)
-            except BaseException as error:
-                answer.set_exception(error)
-                return None
-
-        self.world.inbox.waiting.put(take)
-        while not answer.done() and host.monotonic() < deadline:
-            if self.journal.midway or (answer.running() and self.journal.blocked):
-                break
-            host.wait([answer], timeout=LOOK_S)
-        if answer.cancel():
-            raise BusyError(f"{self.journal.blocked or BUSY}; ask again in a while")
-        if not answer.done():
-            reason = self.journal.blocked or "the controller is busy"
-            raise BusyError(f"{reason}; the job may be taken later: ask again with the same idempotency key")
-        return answer.result()
+        return accept(self.world.inbox, self.journal, lambda answer: self.submissions.again(job, key, answer))
 
     def cancel(self, job: str) -> str:
         """Cancel a job; returns why that waits, or an empty text if it is done.

@@ -86,6 +86,11 @@ class Teams:
                 yield "trained", number
             self._marks[number] = self._mark(team)
 
+    def rounds_until(self, progress: list[int]) -> int:
+        """The rounds after which all chunks at work have this progress at most, which is further than theirs."""
+        chunks = [chunk for team in self.working.values() for chunk in team.chunks]
+        return min((progress[chunk] - self.progress[chunk] for chunk in chunks), default=0)
+
     def next_chunks(self, team: Team) -> list[int]:
         """The least trained unfinished chunks of a team, one per worker."""
         left = [chunk for chunk in team.chunks if self.progress[chunk] < self.steps]

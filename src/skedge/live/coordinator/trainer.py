@@ -189,16 +189,11 @@ class Trainer(TrainerThread):
                 )
         repeated = max(before - now for before, now in zip(self.teams.progress, progress, strict=True))
         if repeated < 0:  # trained by a coordinator that was lost: all the time since the teams were put is no delay
-            self.clock.late_s -= self._rounds_since(progress) * self.clock.announced_s
+            self.clock.late_s -= self.teams.rounds_until(progress) * self.clock.announced_s
         if repeated > 0:
             self.line(f"goes back by {repeated} mini-batches a chunk: that is what its newest whole checkpoint lacks")
             self.clock.late_s += repeated * max(self.clock.round_s, self.clock.pace)
         self.teams.progress = progress
-
-    def _rounds_since(self, progress: list[int]) -> int:
-        """The rounds by which all the chunks at work are further in a checkpoint than was known."""
-        chunks = [chunk for team in self.teams.working.values() for chunk in team.chunks]
-        return min((progress[chunk] - self.teams.progress[chunk] for chunk in chunks), default=0)
 
     def _round(self, teams: dict[int, Team]) -> None:
         started = host.monotonic()
