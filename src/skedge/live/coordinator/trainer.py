@@ -188,7 +188,7 @@ class Trainer(TrainerThread):
                     f"{self.program.steps} mini-batches of chunk {chunk}, which was reported as trained"
                 )
         repeated = max(before - now for before, now in zip(self.teams.progress, progress, strict=True))
-        if repeated < 0:  # trained by a coordinator that was lost: all the time since the teams were put is no delay
+        if repeated < 0:  # trained by a coordinator that was lost
             self.clock.late_s -= self.teams.rounds_until(progress) * self.clock.announced_s
         if repeated > 0:
             self.line(f"goes back by {repeated} mini-batches a chunk: that is what its newest whole checkpoint lacks")
@@ -220,8 +220,7 @@ class Trainer(TrainerThread):
                 self.ps.load()  # the parameters themselves: only their server can give them again
         took = host.monotonic() - started
         if not complete or len(contributions) < len(calls):
-            # a round that lost a worker says nothing about how long rounds take
-            self.clock.fail(took)
+            self.clock.fail(took)  # it says nothing about how long rounds take
         elif self.late:
             self.clock.recovery_s += took
         elif (mean := self.clock.measure(took)) is not None:

@@ -68,6 +68,12 @@ class AdmittedJob:
     overdue: bool = False
     reserved_until: int = 0
 
+    def outlive_plan(self) -> None:
+        """Continue by D12: one that could not begin in its slots, with the last allocation of its plan."""
+        if self.last_allocation is None and self.plan:
+            self.last_allocation = self.plan[max(self.plan)]
+        self.overdue, self.plan = True, {}
+
 
 class PrimalDual(BasePolicy):
     """Base of PD-ORS and OASiS on servers with resources."""
@@ -155,7 +161,7 @@ class PrimalDual(BasePolicy):
             self.jobs[job].allocation = None
         # work has outlived its plan, or a server of it is out of service: the rest continues by D12
         for job in (*event.broken, *event.interrupted):
-            self.jobs[job].overdue, self.jobs[job].plan = True, {}
+            self.jobs[job].outlive_plan()
         for job in event.arrived:
             yield from self._offer(job, view)
         yield from self._carry_out(view)
