@@ -116,7 +116,6 @@ class TrainingCoordinator:
                 self._changed.notify_all()
             if anew:
                 self.processes.clear(controller[0])
-                self._clock, self._heard = now, host.monotonic()
             self._hear(now)
             for job in self.trainers.keys() - assignments.keys():
                 self._close(job)
@@ -283,12 +282,8 @@ class TrainingCoordinator:
         self._reports = [report for report in self._reports if report.number > number]
 
     def _hear(self, now: int) -> None:
-        """Note the run's clock of the controller; trainers that have paused continue. Commands are locked.
-
-        What it says was sent a while ago: the clock does not go back by that.
-        """
+        """Note the run's clock of the controller; trainers that have paused continue. Commands are locked."""
         with self._changed:
-            now = max(now, self._now())
             self._clock, self._heard, self._updates_heard = now, host.monotonic(), self._updates
             paused, self._paused_at = self._paused_at, 0.0
         if paused:
