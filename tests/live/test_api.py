@@ -707,8 +707,7 @@ def test_a_submission_that_the_controller_dies_of_is_put_aside(tmp_path: Path, m
 
     monkeypatch.setattr(Submissions, "take", dies)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    for module in ("service", "questions"):
-        monkeypatch.setattr(f"skedge.live.controller.{module}.ANSWER_S", 1.0)
+    monkeypatch.setattr("skedge.live.controller.questions.ANSWER_S", 1.0)
     first = Controller(tmp_path)
     assert first.submit("k1").json() == "net"
     assert first.submit(name="poison").status_code == 503
