@@ -466,13 +466,14 @@ def cut(client: Client, rng: random.Random) -> str:
 
 def end_all(client: Client) -> None:
     """End all processes of the service at once, as a power cut does."""
-    ours = [int((client.state / "supervisor.pid").read_text(encoding="utf-8"))]
-    ours += json.loads((client.state / "ray.json").read_text(encoding="utf-8"))["processes"]
+    of_ray = set(json.loads((client.state / "ray.json").read_text(encoding="utf-8"))["processes"])
+    ours = [int((client.state / "supervisor.pid").read_text(encoding="utf-8")), *of_ray]
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError):
                 line = (entry / "cmdline").read_bytes().decode(errors="replace")
-                if str(client.state) in line or line.startswith("ray::"):
+                parent = int((entry / "stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[1])
+                if str(client.state) in line or parent in of_ray:  # others may run Ray on this machine, too
                     ours.append(int(entry.name))
     for pid in ours:
         with suppress(ProcessLookupError):

@@ -51,8 +51,8 @@ class DatabaseFile:
     def note(self, tip: LastEntry) -> None:
         """Note the entry that was written last."""
         line = f"{tip.run:010} {tip.number:020} {tip.checksum:010}"
-        with suppress(OSError), _opened(tip_of(self.file)) as at:  # a note that lags only notices less
-            at.write(f"{line} {zlib.crc32(line.encode()):010}\n".encode())
+        with suppress(OSError), _opened(tip_of(self.file)) as file:  # a note that lags only notices less
+            file.write(f"{line} {zlib.crc32(line.encode()):010}\n".encode())
 
 
 def tip_of(file: Path) -> Path:

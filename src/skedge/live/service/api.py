@@ -241,14 +241,14 @@ def _no_such(request: Request, error: Exception) -> JSONResponse:
 def _cancelled(service: Service, job: str) -> str | None:
     """Cancel a job; returns a sentence if that waits until the journal can be written."""
     tenant_view_of(service).check(job)
-    return _waiting(f"job {job!r} will be cancelled", service.cancel(job))
+    return _told_if_late(f"job {job!r} will be cancelled", service.cancel(job))
 
 
 def _server_change(audit: Audit, action: str, change: Callable[[str], str]) -> Callable[[str], JSONResponse]:
     """The endpoint of a change of a server, which may wait until the journal can be written."""
 
     def changed(server: str) -> str | None:
-        return _waiting(f"server {server!r} will be {action}ed", change(server))
+        return _told_if_late(f"server {server!r} will be {action}ed", change(server))
 
     def answer(server: str) -> JSONResponse:
         return _taken(audited(server=server))
@@ -257,8 +257,9 @@ def _server_change(audit: Audit, action: str, change: Callable[[str], str]) -> C
     return answer
 
 
-def _waiting(what: str, why: str) -> str | None:
-    return f"{what}: that waits, as {why}" if why else None
+def _told_if_late(change: str, reason: str) -> str | None:
+    """What is told of a change that waits for a reason; None if it does not."""
+    return f"{change}: that waits, as {reason}" if reason else None
 
 
 def _taken(waits: str | None) -> JSONResponse:
