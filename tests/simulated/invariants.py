@@ -204,7 +204,13 @@ class Invariants:
         done = {chunk for chunk, at in enumerate(report.progress) if at >= steps}
         chunks = {chunk for chunk in trainer.teams.reported if chunk in done}
         self._check_saved(name, chunks, steps, "are reported as trained")
-        self._reported.setdefault(name, set()).update(chunks)
+        if not self._is_lost():  # no controller takes a report of a lost coordinator: its successor trains them again
+            self._reported.setdefault(name, set()).update(chunks)
+
+    def _is_lost(self) -> bool:
+        """Whether Ray thinks the process dead that is running, and has another in its place."""
+        cluster, task = self.world.extras["ray"], self.world.task
+        return task is not None and cluster.of_process[task.process].process is not task.process
 
     # --- checkpoints
 
