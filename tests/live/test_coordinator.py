@@ -16,7 +16,7 @@ from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
 from skedge.live.coordinator.client import CoordinatorClient, CoordinatorLostError, LocalCoordinator
 from skedge.live.coordinator.coordinator import TrainingCoordinator
-from skedge.live.coordinator.messages import Assignment, Command, FencedError, ProgressNote, UnattachedError
+from skedge.live.coordinator.messages import Assignment, Command, FencedError, LastReport, ProgressNote, UnattachedError
 from skedge.live.coordinator.report import Report
 from skedge.live.coordinator.teams import Team, Teams
 from skedge.live.coordinator.trainer import Trainer
@@ -64,7 +64,7 @@ def assigned(job: int = 0) -> Assignment:
 def attach(
     coordinator: TrainingCoordinator, who: tuple[int, str], *assignments: Assignment, after: int = 0, now: int = 0
 ) -> Any:
-    return coordinator.attach(who, after, now, {one.job: one for one in assignments})
+    return coordinator.attach(who, LastReport(after, FIRST[0]), now, {one.job: one for one in assignments})
 
 
 def told(coordinator: TrainingCoordinator, who: tuple[int, str], after: int = 0, journaled: int = 0) -> list[str]:
@@ -89,7 +89,7 @@ def test_reports_are_kept_until_they_are_journaled_and_the_next_controller_gets_
     attach(coordinator, SECOND_ONE, after=1)
     assert told(coordinator, SECOND_ONE, after=1, journaled=1) == ["measured", "finished"], "those that no journal has"
     assert told(coordinator, SECOND_ONE, after=3, journaled=3) == []
-    assert coordinator._reports == []
+    assert coordinator.attachment.reports == []
 
 
 def test_numbers_continue_above_those_of_a_coordinator_that_was_lost(coordinator: TrainingCoordinator) -> None:
@@ -225,7 +225,7 @@ class Heard:
             note=lambda _: None,
             lost=self._lose,
             broken=self.fenced.append,
-            journaled=lambda: 0,
+            journaled=LastReport,
             now=lambda: 0,
         )
 
@@ -307,11 +307,11 @@ def test_a_new_controller_takes_in_what_it_missed_at_the_times_at_which_it_happe
     assert (report.what, report.number, report.since) == ("finished", 1, 0.0)
     assert world.inbox.clock == pytest.approx(5.3 * SECOND, abs=0.15 * SECOND)
     assert report.late_s == pytest.approx(0.25), "nothing has waited for it at that time"
-    assert (world.inbox.told, world.inbox.resumed) == (1, 1)
+    assert (world.inbox.told, world.inbox.resumed) == ((1, 1), 1)
     world.trainers.leave()
     again = RayWorld(scenario, {"a": OF}, NoEngine(len(SERVERS)), journal=SqlJournal(url), began=began)
     assert [type(again.inbox.take()).__name__ for _ in range(3)] == ["Due", "Resumed", "Report"]
-    assert again.inbox.told == 1
+    assert again.inbox.told.number == 1
 
 
 def test_an_idle_service_survives_the_death_of_its_controller(tmp_path: Path, coordinator: TrainingCoordinator) -> None:
@@ -328,8 +328,8 @@ def test_an_idle_service_survives_the_death_of_its_controller(tmp_path: Path, co
         assert journal.number == before, "each has journaled that it begins, and nothing else"
         world = RayWorld(scenario, {"a": OF}, WithCoordinator(coordinator), journal=journal, began=began)
         assert [type(world.inbox.take()) for _ in range(before + 1)] == [Resumed] * (before + 1)
-        assert coordinator.who is not None
-        assert (coordinator.who[0], world.inbox.resumed, world.inbox.lost) == (before + 1, before + 1, 0)
+        assert coordinator.attachment.who is not None
+        assert (coordinator.attachment.who[0], world.inbox.resumed, world.inbox.lost) == (before + 1, before + 1, 0)
         world.trainers.leave()
 
 

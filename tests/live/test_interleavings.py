@@ -16,7 +16,7 @@ from skedge.core.model.time import SECOND
 from skedge.live import host
 from skedge.live.coordinator.client import CoordinatorClient, CoordinatorLostError, LocalCoordinator
 from skedge.live.coordinator.coordinator import TrainingCoordinator
-from skedge.live.coordinator.messages import Assignment, Command, UnattachedError
+from skedge.live.coordinator.messages import Assignment, Command, LastReport, UnattachedError
 from skedge.live.coordinator.report import Report
 from skedge.live.coordinator.teams import Team, Teams
 from skedge.live.coordinator.trainer import Trainer
@@ -71,7 +71,7 @@ def assigned(number: int = 0) -> Assignment:
 
 def attached(coordinator: TrainingCoordinator) -> Trainer:
     """The trainer of a job, of which the first controller has told the coordinator."""
-    coordinator.attach(FIRST, 0, 0, {0: assigned()})
+    coordinator.attach(FIRST, LastReport(), 0, {0: assigned()})
     return coordinator.trainers[0]
 
 
@@ -127,7 +127,7 @@ def test_news_end_a_pause_while_a_trainer_tells_of_its_team(coordinator: Trainin
     assert ends(in_thread(coordinator.clock))
     trainer.close()
     assert ends(tells)
-    assert [report.what for report in coordinator._reports] == ["stopped"]
+    assert [report.what for report in coordinator.attachment.reports] == ["stopped"]
 
 
 def test_a_controller_that_is_heard_while_trainers_begin_to_pause_ends_the_pause(
@@ -136,14 +136,14 @@ def test_a_controller_that_is_heard_while_trainers_begin_to_pause_ends_the_pause
     trainer = attached(coordinator)
     pause = Gate(trainer, "pause", lambda paused: paused)
     assert pause.reached.wait(LONG_S)
-    coordinator.alone_s = 1e9
+    coordinator.attachment.alone_s = 1e9
     news = in_thread(lambda: coordinator.news(FIRST, 0, 0, 0, 0.0))
     news.join(0.5)  # it is heard now, or once the pause has begun
     pause.opened.set()
     assert pause.over.wait(LONG_S)
     assert ends(news)
     assert not trainer.paused
-    assert coordinator._paused_at == 0
+    assert coordinator.attachment.paused_at == 0
 
 
 def test_a_job_that_is_new_while_trainers_pause_pauses_too(coordinator: TrainingCoordinator) -> None:
@@ -162,7 +162,7 @@ def test_an_attach_that_was_late_does_not_undo_later_orders(coordinator: Trainin
     coordinator.order(
         FIRST, 1, [Command("serve_from", 0, (1,)), Command("lose", 0, (0,)), Command("keep_pace", 0, (0.5,))]
     )
-    again = coordinator.attach(FIRST, 0, 0, {0: assigned()})
+    again = coordinator.attach(FIRST, LastReport(), 0, {0: assigned()})
     trainer = coordinator.trainers[0]
     assert (trainer.site, trainer.replies.out, trainer.clock.pace) == (1, {0}, 0.5)
     assert again == coordinator._attached, "its answer is that of the first call"
@@ -173,7 +173,7 @@ def test_an_order_that_was_late_is_carried_out_once(coordinator: TrainingCoordin
     for number, site in ((1, 1), (2, 0), (1, 1)):
         coordinator.order(FIRST, number, [Command("serve_from", 0, (site,))])
     assert trainer.site == 0
-    coordinator.attach((1, "second"), 0, 0, {0: assigned()})
+    coordinator.attach((1, "second"), LastReport(), 0, {0: assigned()})
     coordinator.order((1, "second"), 1, [Command("serve_from", 0, (1,))])
     assert trainer.site == 1, "each controller counts its own"
 
@@ -202,7 +202,7 @@ class Forgetful(LocalCoordinator):
         """Call a method."""
         found = super().ask(method, *given)
         if method == "attach" and given[0][0] == 0:
-            self.coordinator.who = None
+            self.coordinator.attachment.who = None
         return found
 
 
@@ -213,7 +213,7 @@ class Heard:
         self.lost, self.errors = threading.Event(), list[Exception]()
         self.link = CoordinatorClient(
             coordinator, 0, tell=lambda _: None, note=lambda _: None, lost=self.lost.set, broken=self.errors.append,
-            journaled=lambda: 0, now=lambda: 0,
+            journaled=LastReport, now=lambda: 0,
         )  # fmt: skip
 
 
@@ -280,8 +280,8 @@ def test_a_coach_lost_before_its_first_news_is_attached_to_again(
     world = RayWorld(scenario(), {"a": OF}, Coordinated(asked(coordinator)))
     given = world.inbox.take()
     assert isinstance(given, Resumed), "a new coordinator gets all assignments under a new number"
-    assert coordinator.who is not None
-    assert coordinator.who[0] == 1
+    assert coordinator.attachment.who is not None
+    assert coordinator.attachment.who[0] == 1
     coordinator.tell(Report("stopped", 0, 0))
     assert isinstance(world.inbox.take(), Report)
     world.trainers.leave()
@@ -292,7 +292,7 @@ def test_a_coach_that_is_lost_when_it_is_asked_for_its_clock_is_asked_again(
 ) -> None:
     url = f"sqlite:///{tmp_path}/journal.db"
     SqlJournal(url, {"began": 0.0}).take(5 * SECOND, to_json(Due()))
-    coordinator.attach(FIRST, 0, 5 * SECOND, {})
+    coordinator.attach(FIRST, LastReport(), 5 * SECOND, {})
     world = RayWorld(scenario(), {"a": OF}, Coordinated(Late(coordinator, ("clock", False))), journal=SqlJournal(url))
     assert isinstance(world.inbox.take(), Due)
     assert isinstance(world.inbox.take(), Resumed)

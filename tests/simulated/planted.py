@@ -78,8 +78,9 @@ def _around(kind: Any, method: str, replacement: Callable[..., Any]) -> Callable
 
 
 def _attach(shipped: Callable[..., Any], coordinator: TrainingCoordinator, who: Any, *given: Any) -> Any:
-    if coordinator.who is not None and who != coordinator.who:
-        coordinator.who = (who[0] - 1, "")
+    attachment = coordinator.attachment
+    if attachment.who is not None and who != attachment.who:
+        attachment.who = (who[0] - 1, "")
     return shipped(coordinator, who, *given)
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from skedge.core.errors import SkedgeError
 from skedge.live import host
 
-from .messages import Assignment, AttachReply, Backlog, Command, FencedError, ProgressNote, UnattachedError
+from .messages import Assignment, AttachReply, Backlog, Command, FencedError, LastReport, ProgressNote, UnattachedError
 from .report import Report
 
 _WAIT_S = 0.5
@@ -110,7 +110,7 @@ class CoordinatorClient:
         Called, from a thread, with the error that ends the controller: another one has attached, or the coordinator
         does not answer at all.
     journaled
-        Returns the number of the last report in the journal.
+        Returns the last report in the journal.
     now
         Returns the run's clock [µs].
     """
@@ -124,13 +124,14 @@ class CoordinatorClient:
         note: Callable[[ProgressNote], None],
         lost: Callable[[], None],
         broken: Callable[[Exception], None],
-        journaled: Callable[[], int],
+        journaled: Callable[[], LastReport],
         now: Callable[[], int],
     ) -> None:
         self.coordinator, self.who = coordinator, (number, host.mark())
         self.tell, self.note, self.lost, self.broken = tell, note, lost, broken
         self.journaled, self.now = journaled, now
-        self.after = journaled()
+        self._joined_after = journaled()
+        self.after = self._joined_after.number
         self.ended = host.Event()
         self._commands: host.SimpleQueue[Command | None] = host.SimpleQueue()
         self._threads = [self._thread(run) for run in (self._send, self._receive)]
@@ -147,7 +148,7 @@ class CoordinatorClient:
             If a later controller is attached.
         """
         try:
-            reply: AttachReply = self.coordinator.ask("attach", self.who, self.after, self.now(), assignments)
+            reply: AttachReply = self.coordinator.ask("attach", self.who, self._joined_after, self.now(), assignments)
             missed = self._news(0.0)
         except (CoordinatorLostError, UnattachedError):
             self._thread(self._wait_for_coordinator).start()
@@ -226,7 +227,7 @@ class CoordinatorClient:
 
     def _news(self, wait_s: float) -> list[Report]:
         """Reports that have come, with the time by this machine's clock; notes are passed on."""
-        news: Backlog = self.coordinator.ask("news", self.who, self.after, self.journaled(), self.now(), wait_s)
+        news: Backlog = self.coordinator.ask("news", self.who, self.after, self.journaled().number, self.now(), wait_s)
         received = host.monotonic()
         for note in news.notes:
             self.note(note)

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from skedge.core.model.time import SECOND
 from skedge.live import host
 from skedge.live.worker.job_code_runner import JobCodeClient
 
-from .messages import Assignment, AttachReply, Backlog, Command, FencedError, ProgressNote, UnattachedError, Who
+from .attachment import Attachment
+from .messages import Assignment, AttachReply, Backlog, Command, LastReport, ProgressNote, Who
 from .report import Report
 from .trainer import Trainer
 from .training_actors import PSPlacement, TrainingActors
@@ -51,23 +51,19 @@ class TrainingCoordinator:
     ----------
     trainers
         Trainers by job.
-    who
-        The controller that attached last; None if none ever has.
+    attachment
+        The controller that is attached, and what it is owed; locked by `_changed`.
     """
 
     def __init__(self, processes: TrainingActors, servers: Sequence[str], alone_s: float = ALONE_S) -> None:
-        self.processes, self.servers, self.alone_s = processes, servers, alone_s
+        self.processes, self.servers = processes, servers
         self.trainers: dict[int, Trainer] = {}
-        self.who: Who | None = None
+        self.attachment, self._attached = Attachment(alone_s, host.monotonic()), AttachReply()
         self._ending: dict[int, Trainer] = {}
         self._commanded, self._changed = host.Lock(), host.Condition()
-        self._ordered, self._attached = 0, AttachReply()
-        self._reports: list[Report] = []
         self._lines: deque[ProgressNote] = deque(maxlen=_LINES)
         self._printed: deque[ProgressNote] = deque(maxlen=_PRINTED)
         self._shown: dict[int, ProgressNote] = {}
-        self._number = self._updates = self._updates_heard = 0
-        self._clock, self._heard, self._paused_at = 0, host.monotonic(), 0.0
         self._over = host.Event()
         host.Thread(target=self._watch, name="coordinator", daemon=True).start()
 
@@ -76,21 +72,19 @@ class TrainingCoordinator:
     def clock(self) -> int | None:
         """The run's clock [µs], which stands still while trainers pause; None if no controller has attached yet."""
         with self._changed:
-            return None if self.who is None else self._now()
+            return None if self.attachment.who is None else self.attachment.clock(host.monotonic())
 
-    def _now(self) -> int:
-        """The run's clock [µs], as it was when a controller was heard, and the time since then. It is locked."""
-        return self._clock + int(((self._paused_at or host.monotonic()) - self._heard) * SECOND)
-
-    def attach(self, controller: Who, after: int, now: int, assignments: Mapping[int, Assignment]) -> AttachReply:
+    def attach(
+        self, controller: Who, journaled: LastReport, now: int, assignments: Mapping[int, Assignment]
+    ) -> AttachReply:
         """Take commands of this controller from now on, and of none before it; a repeated call changes nothing.
 
         Parameters
         ----------
         controller
             The controller.
-        after
-            Number of the last report in its journal.
+        journaled
+            The last report in its journal.
         now
             The run's clock [µs].
         assignments
@@ -102,19 +96,12 @@ class TrainingCoordinator:
             If a later controller is attached.
         """
         with self._commanded:
-            if (
-                controller == self.who
-            ):  # a call that was late: since then the assignments may have been changed by orders
-                return self._attached
-            if self.who is not None and controller[0] <= self.who[0]:
-                raise FencedError
-            anew = self.who is None
             with self._changed:
-                self.who, self._number, self._ordered = controller, max(self._number, after), 0
-                self._acknowledge(after)
-                alone_s, updates = host.monotonic() - self._heard, self._updates - self._updates_heard
+                take_over = self.attachment.attach(controller, journaled, host.monotonic())
                 self._changed.notify_all()
-            if anew:
+            if take_over is None:  # a call that was late: since then orders may have changed the assignments
+                return self._attached
+            if take_over.is_first:
                 self.processes.clear(controller[0])
             self._hear(now)
             for job in self.trainers.keys() - assignments.keys():
@@ -122,7 +109,7 @@ class TrainingCoordinator:
             for assignment in assignments.values():
                 self._open(assignment)
             losses = {job: list(trainer.losses) for job, trainer in self.trainers.items()}
-            self._attached = AttachReply(self._measuring(), losses, alone_s, updates)
+            self._attached = AttachReply(self._measuring(), losses, take_over.alone_s, take_over.updates)
             return self._attached
 
     def order(self, controller: Who, number: int, commands: Sequence[Command]) -> None:
@@ -136,10 +123,8 @@ class TrainingCoordinator:
             If none is.
         """
         with self._commanded:
-            self._check(controller)
-            if number <= self._ordered:
+            if not self.attachment.takes(controller, number):
                 return
-            self._ordered = number
             for command in commands:
                 if command.method == "open":
                     self._open(*command.given)
@@ -175,20 +160,16 @@ class TrainingCoordinator:
             If none is.
         """
         with self._commanded:
-            self._check(controller)
+            self.attachment.check(controller)
             self._hear(now)
         with self._changed:
-            self._check(controller)
-            self._acknowledge(journaled)
-            self._changed.wait_for(lambda: self.who != controller or self._number > after, timeout=wait_s)
-            self._check(controller)
-            self._updates_heard = self._updates
-            reports = [report for report in self._reports if report.number > after]
+            self.attachment.journaled(controller, journaled)
+            self._changed.wait_for(lambda: self.attachment.has_news(controller, after), timeout=wait_s)
+            reports = self.attachment.news(controller, after, host.monotonic())
             notes = [*self._lines, *self._printed, *self._shown.values()]
             for messages in (self._lines, self._printed, self._shown):
                 messages.clear()
-            now_s = host.monotonic()
-            return Backlog([replace(report, since=now_s - report.since) for report in reports], notes)
+            return Backlog(reports, notes)
 
     def close(self, controller: Who, wait_s: float) -> None:
         """End all trainers, and wait for them for a while: they may measure results.
@@ -199,7 +180,7 @@ class TrainingCoordinator:
             If another controller is attached.
         """
         with self._commanded:
-            self._check(controller)
+            self.attachment.check(controller)
             for job in list(self.trainers):
                 self._close(job)
         self._over.set()
@@ -212,14 +193,13 @@ class TrainingCoordinator:
     def tell(self, report: Report) -> None:
         """Keep a report for the controller."""
         with self._changed:
-            self._number += 1
-            self._reports.append(replace(report, number=self._number).queued(host.monotonic()))
+            self.attachment.tell(report, host.monotonic())
             self._changed.notify_all()
 
     def note(self, note: ProgressNote) -> None:
         """Keep a line of a job's log, and its latest progress."""
         with self._changed:
-            self._updates += bool(note.progress)
+            self.attachment.updates += bool(note.progress)
             if note.printed:
                 self._printed.append(note)
             elif note.line or note.loss:
@@ -244,7 +224,7 @@ class TrainingCoordinator:
                 servers=self.servers,
                 controllers=self._controllers,
             )
-            trainer.pause(paused=bool(self._paused_at))
+            trainer.pause(paused=self.attachment.paused_at > 0)
         trainer.follow(assignment, self._lag_s)
         if trainer.ident is None:
             trainer.start()
@@ -252,7 +232,7 @@ class TrainingCoordinator:
     def _lag_s(self, since: int) -> float:
         """How long ago a time of the run's clock [µs] was [s]: commands may have been late."""
         with self._changed:
-            return max(self._now() - since, 0) / SECOND
+            return max(self.attachment.clock(host.monotonic()) - since, 0) / SECOND
 
     def _close(self, job: int) -> None:
         trainer = self.trainers.pop(job, None)
@@ -263,30 +243,20 @@ class TrainingCoordinator:
             }
 
     def _controllers(self) -> int:
-        return 0 if self.who is None else self.who[0]
+        return 0 if self.attachment.who is None else self.attachment.who[0]
 
     def _measuring(self) -> frozenset[int]:
         """Jobs that have left and whose result is being measured, or is among the reports."""
-        reported = {report.job for report in self._reports if report.what in ("result", "unmeasured")}
+        reported = {report.job for report in self.attachment.reports if report.what in ("result", "unmeasured")}
         return frozenset(reported | {job for job, trainer in self._ending.items() if trainer.is_alive()})
 
     # -- controllers ---------------------------------------------------------------------------------------------
 
-    def _check(self, controller: Who) -> None:
-        if self.who is None:
-            raise UnattachedError
-        if controller != self.who:
-            raise FencedError
-
-    def _acknowledge(self, number: int) -> None:
-        self._reports = [report for report in self._reports if report.number > number]
-
     def _hear(self, now: int) -> None:
         """Note the run's clock of the controller; trainers that have paused continue. Commands are locked."""
         with self._changed:
-            self._clock, self._heard, self._updates_heard = now, host.monotonic(), self._updates
-            paused, self._paused_at = self._paused_at, 0.0
-        if paused:
+            were_paused = self.attachment.hear(now, host.monotonic())
+        if were_paused:
             self._pause(paused=False)
 
     def _watch(self) -> None:
@@ -296,11 +266,9 @@ class TrainingCoordinator:
             # decided and done under one lock: a controller that is heard meanwhile ends the pause after it has begun
             with self._commanded:
                 with self._changed:
-                    alone = self.who is not None and host.monotonic() - self._heard > self.alone_s
-                    if not alone or self._paused_at:
-                        continue
-                    self._paused_at = host.monotonic()
-                self._pause(paused=True)
+                    pauses = self.attachment.pauses(host.monotonic())
+                if pauses:
+                    self._pause(paused=True)
 
     def _pause(self, *, paused: bool) -> None:
         for trainer in self.trainers.values():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from skedge.core.errors import StateError
 from skedge.live.worker.job_process import Printed
@@ -16,6 +16,13 @@ from .teams import Team, Teams
 
 Who = tuple[int, str]
 """A controller: the number of controllers that the run had before it, and a mark of its own."""
+
+
+class LastReport(NamedTuple):
+    """The last report in a journal: its number, and the controller that took it from the coordinator."""
+
+    number: int = 0
+    controller: int = 0
 
 
 class FencedError(StateError):

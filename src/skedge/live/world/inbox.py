@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from skedge.core.errors import SkedgeError
 from skedge.core.model.time import SECOND
 from skedge.live import host
+from skedge.live.coordinator.messages import LastReport
 from skedge.live.coordinator.report import Report
 from skedge.live.journal.journal import SqlJournal
 
@@ -62,7 +63,8 @@ class Inbox:
     def __init__(self, world: RayWorld, journal: SqlJournal | None, began: float | None) -> None:
         self.world, self.journal = world, journal
         self.rebuilding = journal is not None and len(journal.inputs) > 0
-        self.clock = self.away = self.resumed = self.lost = self.told = 0
+        self.clock = self.away = self.resumed = self.lost = 0
+        self.told = LastReport()
         self.joined = host.monotonic()
         self.ending = False
         self.waiting: host.SimpleQueue[Input | Ask] = host.SimpleQueue()  # safe in signal handlers
@@ -105,8 +107,8 @@ class Inbox:
             if self.journal is not None:
                 # in the journal first: what is acted on must be there if the controller dies in the middle
                 self.journal.take(now, to_json(received))
-        if isinstance(received, Report):
-            self.told = max(self.told, received.number)
+        if isinstance(received, Report) and received.number > self.told.number:
+            self.told = LastReport(received.number, self.resumed)
         if isinstance(received, Resumed):
             self.away += received.away
             self.resumed += 1
