@@ -17,6 +17,7 @@ import pytest
 from skedge.live import host
 from skedge.live.controller.settings import ADDRESS
 from skedge.live.service import supervisor
+from skedge.live.service.keeping import Role
 
 SERVES = (
     "import json, os, sys, time; sys.stdin.read(); "
@@ -67,20 +68,20 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def replaced(one: supervisor.Supervisor, name: str) -> None:
+def replaced(one: supervisor.Supervisor, role: Role) -> None:
     """Kill a process of the supervisor's, and wait until there is another."""
-    process = getattr(one, name)
+    process = one.processes[role]
     os.kill(process.pid, signal.SIGKILL)
-    until(lambda: getattr(one, name) is not process)
+    until(lambda: one.processes[role] is not process)
 
 
 def test_a_host_that_dies_now_and_then_is_replaced_without_end(tmp_path: Path) -> None:
     """More often than a host may die that no controller came to use."""
     with supervised(tmp_path) as (one, status):
         for _ in range(supervisor._TRIES + 2):
-            until(lambda: one.controller is not None and supervisor._served(tmp_path, one.controller.pid))
-            replaced(one, "host")
-            replaced(one, "controller")  # it ends when it has lost Ray
+            until(one._serves)
+            replaced(one, Role.HOST)
+            replaced(one, Role.CONTROLLER)  # it ends when it has lost Ray
         assert status == []
     assert status == [-signal.SIGTERM]
 

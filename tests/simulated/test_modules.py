@@ -13,7 +13,7 @@ import pytest
 from skedge.live import durable
 from skedge.live import host as seam
 from skedge.live.controller.settings import ADDRESS
-from skedge.live.service import supervisor
+from skedge.live.service import keeping, supervisor
 
 from . import host
 from .faults import Fault
@@ -158,6 +158,6 @@ def test_controllers_that_die_before_they_answer_are_given_up() -> None:
 
 
 def test_a_controller_whose_settings_are_wrong_is_not_started_again() -> None:
-    status, world, _ = supervised(lambda _: supervisor.WRONG, 0)
-    assert status == [supervisor.WRONG]
+    status, world, _ = supervised(lambda _: keeping.WRONG, 0)
+    assert status == [keeping.WRONG]
     assert sum(process.name == "controller_process" for process in world.processes) == 1

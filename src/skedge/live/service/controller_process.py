@@ -40,8 +40,9 @@ from skedge.prepare import prepare_for_service
 from skedge.scenario.file import load_cluster_file
 
 from .api import V1, make_api
+from .keeping import WRONG
 from .local_socket import listen_at
-from .supervisor import GO, WRONG
+from .supervisor import GO
 
 _CLUSTER_S = 300.0
 """How long the embedded Ray cluster may take to start [s]."""

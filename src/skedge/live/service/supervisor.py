@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -20,6 +21,18 @@ from skedge.live.confinement.cgroups import move_into_tree
 from skedge.live.controller.settings import ADDRESS, LOG, SOCKET, STARTING, SUPERVISOR, read_settings
 from skedge.live.durable import read_text, remove
 from skedge.live.secret_files import write_aside
+
+from .keeping import (
+    WRONG,
+    EndService,
+    Keeping,
+    KeepingInstruction,
+    LogDeath,
+    PauseService,
+    Role,
+    StartProcess,
+    TakeOver,
+)
 
 _RAY_HOST, _CONTROLLER, _END_ACTORS = (
     f"skedge.live.service.{module}" for module in ("ray_host", "controller_process", "end_orphaned_actors")
@@ -34,9 +47,6 @@ _LOOK_S, _END_S = 0.1, 30.0
 
 _PAUSE_S = 1.0
 """Pause before a process that did not get far is started again [s]."""
-
-WRONG = 2
-"""Exit status of a controller that must not be restarted: its settings are wrong."""
 
 GO = b"go\n"
 """What a standby reads when it is to take over."""
@@ -73,6 +83,8 @@ def supervise(state: Path, lock: int) -> int:
 class Supervisor:
     """The processes of a service: Ray's host, a controller, and a standby.
 
+    It reports what it sees of them to :class:`.keeping.Keeping`, and carries out what that decides.
+
     Parameters
     ----------
     state, log
@@ -83,63 +95,72 @@ class Supervisor:
         The state's lock, which controllers hold as well.
     embedded
         True if the service has a Ray cluster of its own, which needs a host.
+
+    Attributes
+    ----------
+    processes
+        The last process of each role; it may have ended.
     """
 
     def __init__(self, state: Path, log: IO[bytes], is_over: host.Event, lock: int, *, embedded: bool) -> None:
-        self.state, self.log, self.ended, self.lock, self.embedded = state, log, is_over, lock, embedded
-        self.host: host.Process | None = None
-        self.controller: host.Process | None = None
-        self.standby: host.Process | None = None
-        self.quick = {"the host of Ray": 0, "the controller": 0}
+        self.state, self.log, self.is_over, self.lock = state, log, is_over, lock
+        self.keeping = Keeping(embedded=embedded, tries=_TRIES)
+        self.processes: dict[Role, host.Process] = {}
 
     def run(self) -> int:
         """Keep the processes up until all have to end, or one cannot be kept up; returns the controller's status."""
         try:
-            while True:
+            status = self._perform(self.keeping.begin())
+            while status is None:
+                if self.is_over.wait(_LOOK_S):
+                    return self.processes[Role.CONTROLLER].end(_END_S)
                 status = self._look()
-                if status is not None:
-                    return status
-                if self.ended.wait(_LOOK_S):
-                    return 0 if self.controller is None else self.controller.end(_END_S)
+            return status
         finally:
-            for process in (self.standby, self.controller, self.host):
-                if process is not None:
-                    process.end(_END_S)
+            for role in reversed(Role):  # the host last
+                if role in self.processes:
+                    self.processes[role].end(_END_S)
 
     def _look(self) -> int | None:
-        """Replace processes that have ended; the exit status if the service has to end, else None."""
-        if self.embedded and (self.host is None or self.host.poll() is not None):
-            served = self.controller is not None and _served(self.state, self.controller.pid)
-            if self.host is not None and self._gives_up("the host of Ray", self.host, got_far=served):
-                return self.host.poll()
-            self.host = self._started(_RAY_HOST)
-        if self.controller is None or (status := self.controller.poll()) is not None:
-            if self.controller is not None:
-                served = _served(self.state, self.controller.pid)
-                if status in (0, WRONG) or self._gives_up("the controller", self.controller, got_far=served):
+        """Report what is seen, and do what is to be done; the exit status if the service has to end, else None."""
+        for role in Role:
+            if role in self.keeping.up and (status := self.processes[role].poll()) is not None:
+                instructions = self.keeping.ended(role, status, serves=self._serves())
+                if (final := self._perform(instructions)) is not None:
+                    return final
+        return self._perform(self.keeping.look(serves=self.keeping.lacks_standby and self._serves()))
+
+    def _perform(self, instructions: Sequence[KeepingInstruction]) -> int | None:
+        """Carry out instructions in order; the exit status if the service has to end, else None."""
+        for instruction in instructions:
+            match instruction:
+                case StartProcess(role):
+                    self.processes[role] = self._started(role)
+                case TakeOver():
+                    controller = self.processes[Role.CONTROLLER] = self.processes.pop(Role.STANDBY)
+                    controller.tell(GO)  # if it has ended meanwhile, that is seen next
+                case LogDeath(role):
+                    self._log_death(role, self.processes[role])
+                case PauseService(status):
+                    if self.is_over.wait(_PAUSE_S):
+                        return status
+                case EndService(status):
                     return status
-            self._take_over()
-        elif (self.standby is None or self.standby.poll() is not None) and _served(self.state, self.controller.pid):
-            self.standby = self._started(_CONTROLLER)
         return None
 
-    def _take_over(self) -> None:
-        """Let the standby, or a new process, be the controller."""
-        standby = self.standby if self.standby is not None and self.standby.poll() is None else None
-        self.controller, self.standby = standby or self._started(_CONTROLLER), None
-        self.controller.tell(GO)  # if it has ended meanwhile, that is seen next
-
-    def _started(self, module: str) -> host.Process:
-        files = [self.lock] if module == _CONTROLLER else []
+    def _started(self, role: Role) -> host.Process:
+        module, files = (_RAY_HOST, []) if role is Role.HOST else (_CONTROLLER, [self.lock])
         return host.Process(module, str(self.state), log=self.log, files=files)
 
-    def _gives_up(self, name: str, process: host.Process, *, got_far: bool) -> bool:
-        """Log that a process has ended; whether it has too often, each time before it got far."""
-        self.quick[name] = 0 if got_far else self.quick[name] + 1
+    def _log_death(self, role: Role, process: host.Process) -> None:
         with suppress(OSError):  # a full disk costs the line, not the supervisor
-            self.log.write(f"{name}, process {process.pid}, ended with status {process.poll()}\n".encode())
+            self.log.write(f"{role}, process {process.pid}, ended with status {process.poll()}\n".encode())
             self.log.flush()
-        return self.quick[name] >= _TRIES or (not got_far and self.ended.wait(_PAUSE_S))
+
+    def _serves(self) -> bool:
+        """Whether the controller, which may have ended since, has got far enough to answer."""
+        controller = self.processes.get(Role.CONTROLLER)
+        return controller is not None and _served(self.state, controller.pid)
 
 
 def _served(state: Path, pid: int) -> bool:

@@ -12,6 +12,16 @@ from skedge.live.worker.job_process import Printed
 from skedge.live.worker.labels import warning
 
 from .inputs import Uploaded
+from .sending import (
+    EndUpload,
+    FailUpload,
+    KeepPace,
+    MakeData,
+    Sending,
+    SendingInstruction,
+    SendPiece,
+    WaitForServer,
+)
 from .uploads import Transport
 
 if TYPE_CHECKING:
@@ -33,16 +43,17 @@ _FAILURES = 5
 class UploadThread(host.Thread):
     """Sends an upload to its agent, and reports when it has arrived whole.
 
-    The upload restarts if the agent is lost, as long as it is under way; while the agent's disk is full, it waits. If
-    its chunks do not come from a server, or that server cannot provide them, they are made.
+    It carries out what :class:`.sending.Sending` decides. If its chunks do not come from a server, or that server
+    cannot provide them, they are made.
     """
 
     def __init__(self, world: RayWorld, upload: Transport) -> None:
         self.job = world.scenario.jobs.ids[upload.job]
         super().__init__(name=f"upload {self.job}", daemon=True)
         self.upload, self.uploads, self.tell, self.log = upload, world.uploads, world.inbox.tell, world.job_log
-        self.controller, self.attempts, self.failures = world.inbox.resumed, 0, 0
-        self.waits, self.output = False, world.facts.job_output
+        self.sending, self.controller = Sending(_PIECE, _FAILURES), world.inbox.resumed
+        self.contents, self.attempt_began = dict[int, bytes](), 0.0
+        self.output = world.facts.job_output
         self.labels = world.facts.labels.setdefault(upload.job, {})
         self.program, self.job_code = world.program(upload.job), world.engine.job_code
         self.agent = world.engine.agents[upload.server]
@@ -52,8 +63,9 @@ class UploadThread(host.Thread):
     def run(self) -> None:
         """Send the upload, and report its arrival or why it has failed."""
         try:
-            while self._wanted() and not self._copy():
-                host.sleep(_PATIENCE_S)
+            instruction = self._waited()
+            while not isinstance(instruction, EndUpload):
+                instruction = self._perform(instruction)
             if self.log is not None and (sentence := warning(self.program, self.labels)):
                 self.labels.clear()  # told once
                 self.log(self.job, sentence)
@@ -72,35 +84,41 @@ class UploadThread(host.Thread):
         if printed:
             self.output(self.job, *printed)
 
-    def _wanted(self) -> bool:
-        return self.upload.number in self.uploads.pending
+    def _waited(self) -> SendingInstruction:
+        return self.sending.waited(is_wanted=self.upload.number in self.uploads.pending)
 
-    def _copy(self) -> bool:
-        """Send the bytes piece by piece; False if the agent was lost, or the upload is no longer wanted.
-
-        True means that the chunks have arrived whole and were checked.
+    def _perform(self, instruction: SendingInstruction) -> SendingInstruction:
+        """Carry out an instruction, and return the next one.
 
         Raises
         ------
         TrainingError
             If the job's data cannot be made, or the server's disk refuses them.
         """
-        self.attempts += 1
-        start, delay_s = host.monotonic(), self.upload.delay_s
+        match instruction:
+            case MakeData():
+                return self._make_data()
+            case SendPiece():
+                return self._send(instruction)
+            case KeepPace(share):
+                host.sleep(max(self.attempt_began + self.upload.delay_s * share - host.monotonic(), 0.0))
+            case WaitForServer(line, is_full):
+                if line and self.log is not None:
+                    self.log(self.job, line)
+                host.sleep(_FULL_S if is_full else _PATIENCE_S)
+            case FailUpload(reason):
+                raise TrainingError(reason)
+            case EndUpload():
+                return instruction
+        return self._waited()
+
+    def _make_data(self) -> SendingInstruction:
+        self.attempt_began, self.contents = host.monotonic(), {}  # those of the last attempt take memory
         contents = self._from_source() or self.job_code.contents(
             self.program, self.upload.chunks, self._hear, self.labels
         )
-        total, n_sent = sum(len(content) for _, content in contents), 0
-        for chunk, content in contents:
-            for offset in range(0, len(content), _PIECE):
-                piece = content[offset : offset + _PIECE]
-                last = offset + len(piece) == len(content)
-                if not self._stored(chunk, offset, piece, last=last):
-                    return False
-                n_sent += len(piece)
-                host.sleep(max(start + delay_s * n_sent / total - host.monotonic(), 0.0))
-        host.sleep(max(start + delay_s - host.monotonic(), 0.0))
-        return True
+        self.contents = dict(contents)
+        return self.sending.made((chunk, len(content)) for chunk, content in contents)
 
     def _from_source(self) -> list[tuple[int, bytes]]:
         """The chunks as stored on the server that they come from; empty if it lacks one or does not answer."""
@@ -114,46 +132,18 @@ class UploadThread(host.Thread):
         except host.CallError:
             return []
 
-    def _stored(self, chunk: int, offset: int, piece: bytes, *, last: bool) -> bool:
-        """Have a piece stored, waiting while the agent's disk is full; False if this attempt is to end.
-
-        Raises
-        ------
-        TrainingError
-            If the disk refuses several attempts in a row for another reason.
-        """
-        while self._wanted():
-            try:
-                self._store(chunk, offset, piece, last=last)
-            except host.FailedError as error:
-                if not is_full(error.cause):
-                    return self._refused(chunk, error)
-                self._say(f"chunk {chunk} waits for its server, whose disk is full")
-                host.sleep(_FULL_S)
-            except host.CallError:
-                return False
-            else:
-                self.waits = False
-                self.failures = 0 if last else self.failures
-                return True
-        return False
-
-    def _store(self, chunk: int, offset: int, piece: bytes, *, last: bool) -> None:
+    def _send(self, piece: SendPiece) -> SendingInstruction:
+        """Have a piece stored, and report what has come of it."""
+        content = self.contents[piece.chunk][piece.start : piece.stop]
         # a writer that was late, or a controller that was frozen, may still write: each attempt has a file of its own
-        attempt = (self.controller, self.upload.number, self.attempts)
-        stored = host.call(self.agent, "store", self.job, chunk, offset, piece, last=last, attempt=attempt)
-        host.answer(stored, _PIECE_S)
-
-    def _refused(self, chunk: int, error: host.FailedError) -> bool:
-        """Note an attempt that the server's disk has refused: False."""
-        self.failures += 1
-        if self.failures > _FAILURES:
-            raise TrainingError(f"chunk {chunk} cannot be brought to its server: {error.cause}") from error
-        self._say(f"chunk {chunk} is brought to its server again: {error}")
-        return False
-
-    def _say(self, line: str) -> None:
-        """Write a line to the job's log, once until a piece is stored."""
-        if self.log is not None and not self.waits:
-            self.log(self.job, line)
-        self.waits = True
+        attempt = (self.controller, self.upload.number, self.sending.attempts)
+        try:
+            stored = host.call(
+                self.agent, "store", self.job, piece.chunk, piece.start, content, last=piece.last, attempt=attempt
+            )
+            host.answer(stored, _PIECE_S)
+        except host.FailedError as error:
+            return self.sending.full() if is_full(error.cause) else self.sending.refused(error.cause)
+        except host.CallError:
+            return self.sending.lost()
+        return self.sending.stored()
