@@ -73,6 +73,15 @@ def test_it_gives_up_after_deaths_in_a_row(role: Role) -> None:
     assert keeping.ended(role, 3, serves=False) == [LogDeath(role), EndService(3)]
 
 
+def test_a_controller_that_has_served_and_takes_its_address_away_as_it_ends_got_far() -> None:
+    keeping = begun()
+    for _ in range(2 * TRIES):
+        keeping.look(serves=True)
+        assert keeping.ended(CONTROLLER, RAISED, serves=False) == [LogDeath(CONTROLLER)]
+        assert keeping.look(serves=False) == [TakeOver()]
+    assert keeping.ended(CONTROLLER, RAISED, serves=False) == [LogDeath(CONTROLLER), PauseService(RAISED)]
+
+
 @pytest.mark.parametrize("status", [0, WRONG])
 def test_a_controller_that_must_not_be_restarted_ends_the_service(status: int) -> None:
     assert begun().ended(CONTROLLER, status, serves=True) == [EndService(status)]
@@ -83,11 +92,12 @@ def test_a_controller_that_must_not_be_restarted_ends_the_service(status: int) -
 
 @dataclass
 class Child:
-    """A process: its exit status once it has ended, whether it is a controller, and whether one sees that it serves."""
+    """A process: its exit status once it has ended; of a controller whether it serves, and was seen to."""
 
     status: int | None = None
     is_controller: bool = False
     serves: bool = False
+    has_served: bool = False
 
 
 class Service:
@@ -125,6 +135,7 @@ class Service:
             self.polled += 1
         else:
             self.instructions += self.keeping.look(serves=self.serves)
+            self.processes[CONTROLLER].has_served |= self.serves
             self.polled = 0
 
     def _poll(self, role: Role) -> None:
@@ -134,7 +145,8 @@ class Service:
         if role is not STANDBY:
             self.last_status = status
             self.is_final = role is CONTROLLER and status in (0, WRONG)
-            self.reported[role] = (*self.reported[role], self.serves)[-TRIES:]
+            has_served = role is CONTROLLER and self.processes[CONTROLLER].has_served
+            self.reported[role] = (*self.reported[role], self.serves or has_served)[-TRIES:]
 
     def _perform(self, instruction: KeepingInstruction) -> None:
         match instruction:

@@ -74,11 +74,13 @@ class Keeping:
         Processes that have been started and not been reported to have ended.
     deaths
         Deaths in a row so far.
+    has_served
+        Whether the present controller was seen to serve; one that ends takes its address away.
     """
 
     def __init__(self, *, embedded: bool, tries: int) -> None:
         self.embedded, self.tries = embedded, tries
-        self.up = set[Role]()
+        self.up, self.has_served = set[Role](), False
         self.deaths = {Role.HOST: 0, Role.CONTROLLER: 0}
 
     def begin(self) -> Sequence[KeepingInstruction]:
@@ -101,6 +103,7 @@ class Keeping:
             return []
         if role is Role.CONTROLLER and status in (0, WRONG):
             return [EndService(status)]
+        serves = serves or (role is Role.CONTROLLER and self.has_served)
         self.deaths[role] = 0 if serves else self.deaths[role] + 1
         if self.deaths[role] >= self.tries:
             return [LogDeath(role), EndService(status)]
@@ -120,7 +123,9 @@ class Keeping:
             start = [] if Role.STANDBY in self.up else [self._start(Role.STANDBY)]
             self.up.remove(Role.STANDBY)
             self.up.add(Role.CONTROLLER)
+            self.has_served = False
             return [*start, TakeOver()]
+        self.has_served = self.has_served or serves
         return [self._start(Role.STANDBY)] if serves and self.lacks_standby else []
 
     @property
