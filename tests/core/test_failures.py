@@ -35,7 +35,7 @@ PHYSICS = [
     Physics(mtbf=30 * SECOND, mttr=5 * SECOND),
     Physics(slotted=True, slot=2 * SECOND, mtbf=40 * SECOND, mttr=4 * SECOND),
     Physics(estimate_error=1.0, checkpoint_overhead=SECOND // 2, mtbf=30 * SECOND, mttr=5 * SECOND),
-    Physics(data="last_place", colocation="one_server", mtbf=20 * SECOND, mttr=20 * SECOND),
+    Physics(data="last_place", colocation="one_server", mtbf=20 * SECOND, mttr=8 * SECOND),
 ]
 
 
