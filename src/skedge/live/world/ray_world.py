@@ -360,12 +360,6 @@ class RayWorld:
         self.ps_site.pop(job, None)
         self.trainers[job].rest()
 
-    def servers_of(self, job: int, placed: Placement) -> set[int]:  # noqa: ARG002 - sites ask for it
-        """Servers that train `job` now; `placed` are its workers in the kernel's books."""
-        allocations = self.gangs.table.held
-        teams = {self.lanes.table.chunks[job][team].server for team in self.log.running(job)}
-        return teams | set(allocations[job].shares if job in allocations else ())
-
     def meta(self) -> dict[str, Any]:
         """The metadata of a live run for ``run.json``: the tolerance of its times, delays, and training state."""
         facts = self.facts.meta(self.scenario.jobs.ids, self.scenario.cluster.server_ids)
