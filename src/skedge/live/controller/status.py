@@ -243,7 +243,7 @@ class Status:
     def present(self) -> Present:
         """A copy of the present state, which forecasts are made from in other threads."""
         now = max(self.world.real_now(), self.kernel.now)
-        in_cloud = self.world.lanes.in_the_cloud(now, self.kernel.chunk_time)
+        in_cloud = self.world.lanes.in_the_cloud(now)
         present = Present(self.kernel, now, in_cloud, self.world.agenda.wakes).copy()
         believe_trained(present.kernel, {job: self._trained_shares(job) for job in self.world.in_system}, now)
         return present

@@ -31,6 +31,7 @@ from skedge.core.events import (
     WakeAt,
     ps_in,
 )
+from skedge.core.kernel.state import State
 from skedge.core.model.cluster import Placement
 from skedge.core.model.network import upload_delay
 from skedge.core.model.scenario import Scenario
@@ -90,18 +91,21 @@ class NoEngine:
 
 
 class RayWorld:
-    """One live run of `scenario`; give it with a kernel to :func:`skedge.core.kernel.drive.drive`.
+    """One live run; give it with its kernel to :func:`skedge.core.kernel.drive.drive`.
+
+    Whenever an input is processed or a question answered, the kernel's state has all events and orders before it, and
+    is read for what it holds. While the orders of an event are carried out it is ahead of the world: it has them all.
 
     Parameters
     ----------
-    scenario, programs
-        Cluster and jobs, for a service no jobs yet; and what each job trains, by job id.
+    state, programs
+        The kernel's state, for a service without jobs; and what each job trains, by job id.
     engine
         The Ray cluster, or :class:`NoEngine` to rebuild a run from its journal without side effects.
-    preemptive, journal, began
-        Whether lanes preempt; where inputs are written, None: nowhere; start of the run by ``host.time()``, None: now.
+    journal, began
+        Where inputs are written, None: nowhere; start of the run by ``host.time()``, None: now.
     submit
-        For a service: called with a submitted job and the time [µs]; returns the scenario with it, and its program.
+        For a service: called with a submitted job and the time [µs]; adds it to the scenario and returns its program.
     job_log
         Called with (job id, line).
     """
@@ -111,22 +115,21 @@ class RayWorld:
 
     def __init__(
         self,
-        scenario: Scenario,
+        state: State,
         programs: Mapping[str, Program],
         engine: Engine | NoEngine,
         *,
-        preemptive: bool = True,
         journal: SqlJournal | None = None,
         began: float | None = None,
         job_log: Callable[[str, str], None] | None = None,
     ) -> None:
-        self.scenario, self.programs, self.engine = scenario, dict(programs), engine
-        self.submit: Callable[[Submitted, int], tuple[Scenario, Program]] | None = None
+        self.state, self.programs, self.engine = state, dict(programs), engine
+        self.submit: Callable[[Submitted, int], Program] | None = None
         self.job_log = job_log
-        self.lane_server: list[int] = scenario.cluster.lane_server.tolist()
+        self.lane_server: list[int] = self.scenario.cluster.lane_server.tolist()
         self.inbox, self.facts, self.trainers = Inbox(self, journal, began), TrainingFacts(), Trainers(self)
-        self.uploads, self.log = Uploads(), RunsLog(scenario.cluster.server_ids)
-        self.lanes, self.gangs = LaneWork(self, preemptive=preemptive), GangWork(self)
+        self.uploads, self.log = Uploads(), RunsLog(self.scenario.cluster.server_ids)
+        self.lanes, self.gangs = LaneWork(self), GangWork(self)
         self.ps_site: dict[int, int] = {}
         self.out: dict[int, set[str]] = {}
         self.agenda = Agenda()
@@ -146,6 +149,11 @@ class RayWorld:
         engine.watch(self._server_changed)
         if not self.inbox.rebuilding:
             self.inbox.begin()
+
+    @property
+    def scenario(self) -> Scenario:
+        """The cluster, and all jobs so far."""
+        return self.state.scenario
 
     def now(self) -> int:
         """Time of the last input [µs]."""
@@ -226,7 +234,7 @@ class RayWorld:
         assert self.submit is not None  # noqa: S101 - only a service takes jobs
         last = int(self.scenario.jobs.arrival[-1]) if len(self.scenario.jobs) else -1
         self.inbox.clock = max(self.inbox.clock, last + 1)
-        self.scenario, program = self.submit(submitted, self.inbox.clock)
+        program = self.submit(submitted, self.inbox.clock)
         self.programs[self.scenario.jobs.ids[-1]] = program
 
     def program(self, job: int) -> Program:
@@ -249,7 +257,7 @@ class RayWorld:
         """What a trainer's report of rounds, chunks or speed changes."""
         if report.what == "measured":
             allocation = self.gangs.table.held.get(report.job)
-            zeta = int(report.job in self.lanes.in_cloud or (allocation is not None and allocation.colocated))
+            zeta = int(self.state.wholly_in_cloud(report.job) or (allocation is not None and allocation.colocated))
             factor = report.round_s / self.trainers.announced(report.job, zeta)
             return Event(self.now(), measured=((report.job, factor),))
         return self.gangs.report(report) if report.job in self.gangs.table.stock else self.lanes.report(report)
