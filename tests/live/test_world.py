@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from conftest import SERVERS
-from skedge.core.events import Allocate, EndAt, Suspend, WakeAt
+from skedge.core.events import Allocate, EndAt, Event, Suspend, WakeAt
+from skedge.core.kernel.absorb import absorb
+from skedge.core.kernel.accept import accept
 from skedge.core.kernel.state import State
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.latency import Linear
@@ -51,11 +53,19 @@ def test_one_process_stands_for_the_pss_of_a_job_on_the_first_server_that_has_so
     job = Job("a", 0.0, 1, 2, 6, 0.1, batch=2, worker_needs=needs, ps_needs=needs)
     scenario = Scenario(cluster, Jobs(job_table([job])[0], cluster), Physics(slot=SECOND))
     world = RayWorld(State(scenario, preemptive=True), {"a": Program("m:f", {}, 2, 1, 6)}, NoEngine(3))
-    assert world._timed() is not None
-    world.perform(Allocate(0, ((0, 2),), ((1, 2), (2, 1))))
-    assert world.ps_site == {0: 1}
-    world.perform(Suspend(0))
-    assert world.ps_site == {}
+    hear(world, world._timed())
+    for order, site in ((Allocate(0, ((0, 2),), ((1, 2), (2, 1))), 1), (Suspend(0), None)):
+        accept(world.state, order)
+        world.perform(order)
+        assert (world.ps_site(0), world.trainers[0].site) == (site, site)
+
+
+def hear(world: RayWorld, event: Event | None) -> tuple[tuple[int, str], ...]:
+    """Have the kernel's state take in an event, if there is one; returns its changes of servers."""
+    if event is None:
+        return ()
+    absorb(world.state, event)
+    return event.servers
 
 
 def test_a_site_lost_and_back_within_a_slot_is_out_of_service_for_the_next() -> None:
@@ -73,14 +83,13 @@ def test_a_site_lost_and_back_within_a_slot_is_out_of_service_for_the_next() -> 
     assert sites is not None
     for what in ("cordoned", "lost", "uncordoned", "back"):
         world._take_in(ServerChanged(0, what))
-    told = [event.servers for event in (sites.end_slot() for _ in range(3)) if event is not None]
-    assert told == [((0, "server_cordoned"),), ((0, ""),)]
+    told = [hear(world, sites.end_slot()) for _ in range(3)]
+    assert told == [((0, "server_cordoned"),), ((0, ""),), ()]
     for slot in (("lost",), ("back", "lost"), ("back", "lost", "back"), ()):
         for what in slot:
             world._take_in(ServerChanged(0, what))
-        event = sites.end_slot()
-        told += [event.servers if event is not None else ()]
-    assert told[2:] == [((0, "server_lost"),), (), ((0, ""),), ()], "never back while it is lost"
+        told += [hear(world, sites.end_slot())]
+    assert told[3:] == [((0, "server_lost"),), (), ((0, ""),), ()], "never back while it is lost"
 
 
 def test_the_record_says_how_late_wakes_and_ends_were_dealt_with() -> None:

@@ -45,6 +45,7 @@ class LaneWork:
 
     def __init__(self, world: RayWorld) -> None:
         self.world, self.table = world, LaneTable(bool(world.state.belief.preemptive))
+        self.lane_server: list[int] = world.scenario.cluster.lane_server.tolist()
         self.sent_at: dict[int, int] = {}
         self.counted: dict[tuple[int, int], int] = {}
         self.displaced_at: dict[tuple[int, int], int] = {}
@@ -54,7 +55,7 @@ class LaneWork:
     def dispatch(self, order: Dispatch) -> None:
         """Start the uploads of a job's chunks, or of its lost chunks that are dispatched again."""
         world = self.world
-        dispatched = self.table.dispatch(order, world.lane_server, world.scenario.cluster.cloud)
+        dispatched = self.table.dispatch(order, self.lane_server, world.scenario.cluster.cloud)
         world.trainers.paced(order.job, int(world.state.wholly_in_cloud(order.job)))
         self.sent_at[order.job] = world.now()
         by_server: dict[int, list[int]] = {}

@@ -126,11 +126,9 @@ class RayWorld:
         self.state, self.programs, self.engine = state, dict(programs), engine
         self.submit: Callable[[Submitted, int], Program] | None = None
         self.job_log = job_log
-        self.lane_server: list[int] = self.scenario.cluster.lane_server.tolist()
         self.inbox, self.facts, self.trainers = Inbox(self, journal, began), TrainingFacts(), Trainers(self)
         self.uploads, self.log = Uploads(), RunsLog(self.scenario.cluster.server_ids)
         self.lanes, self.gangs = LaneWork(self), GangWork(self)
-        self.ps_site: dict[int, int] = {}
         self.out: dict[int, set[str]] = {}
         self.agenda = Agenda()
         self.in_system: set[int] = set()
@@ -283,7 +281,6 @@ class RayWorld:
         self.uploads.drop(job)
         self.lanes.forget(job)
         self.gangs.table.forget(job)
-        self.ps_site.pop(job, None)
         if finished:
             self.trainers.unmeasured.add(job)
         self.trainers.retire(job)
@@ -320,8 +317,9 @@ class RayWorld:
     def _out_of_service(self, change: ServerChanged) -> Event:
         self.uploads.lose(change.server)
         self.gangs.lose(change.server)
-        for job in [job for job, site in self.ps_site.items() if site == change.server]:
-            self.rest(job)
+        for job in self.state.books.with_ps():
+            if self.ps_site(job) == change.server and not self.state.engine.holds(job):  # a gang is suspended by now
+                self.rest(job)
         lost = self.lanes.lose(change.server)
         return Event(self.now(), servers=((change.server, f"server_{change.what}"),), lost=lost)
 
@@ -359,13 +357,14 @@ class RayWorld:
 
     def serve_from(self, job: int, ps: Placement) -> None:
         """Place the job's PS: one process on the server of the first of its PSs stands for all."""
-        site = int(self.scenario.cluster.ps_places[ps[0][0]])
-        self.ps_site[job] = site
-        self.trainers[job].serve_from(site)
+        self.trainers[job].serve_from(int(self.scenario.cluster.ps_places[ps[0][0]]))
+
+    def ps_site(self, job: int) -> int | None:
+        """Server of the job's PS; None if it has none."""
+        return next(iter(self.state.books.ps_servers(job)), None)
 
     def rest(self, job: int) -> None:
         """Remove the job's PS."""
-        self.ps_site.pop(job, None)
         self.trainers[job].rest()
 
     def meta(self) -> dict[str, Any]:
