@@ -11,6 +11,7 @@ import pytest
 
 from conftest import SERVERS
 from skedge.core.errors import StateError
+from skedge.core.kernel.state import State
 from skedge.core.model.cluster import Cluster, Job, Physics, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
@@ -296,7 +297,13 @@ def test_a_new_controller_takes_in_what_it_missed_at_the_times_at_which_it_happe
     time.sleep(0.3)
     coordinator.tell(Report("finished", 0, 0, late_s=0.25))
     time.sleep(0.3)
-    world = RayWorld(scenario, {"a": OF}, WithCoordinator(coordinator), journal=SqlJournal(url), began=began - 3600)
+    world = RayWorld(
+        State(scenario, preemptive=True),
+        {"a": OF},
+        WithCoordinator(coordinator),
+        journal=SqlJournal(url),
+        began=began - 3600,
+    )
     assert isinstance(world.inbox.take(), Due)
     resumed = world.inbox.take()
     assert isinstance(resumed, Resumed)
@@ -309,7 +316,9 @@ def test_a_new_controller_takes_in_what_it_missed_at_the_times_at_which_it_happe
     assert report.late_s == pytest.approx(0.25), "nothing has waited for it at that time"
     assert (world.inbox.told, world.inbox.resumed) == ((1, 1), 1)
     world.trainers.leave()
-    again = RayWorld(scenario, {"a": OF}, NoEngine(len(SERVERS)), journal=SqlJournal(url), began=began)
+    again = RayWorld(
+        State(scenario, preemptive=True), {"a": OF}, NoEngine(len(SERVERS)), journal=SqlJournal(url), began=began
+    )
     assert [type(again.inbox.take()).__name__ for _ in range(3)] == ["Due", "Resumed", "Report"]
     assert again.inbox.told.number == 1
 
@@ -320,13 +329,19 @@ def test_an_idle_service_survives_the_death_of_its_controller(tmp_path: Path, co
     scenario = Scenario(cluster, Jobs(job_table([Job("a", 1e6, 1, 2, 6, 0.1)])[0], cluster), Physics(slot=SECOND))
     url, began = f"sqlite:///{tmp_path}/journal.db", time.time()
     first = RayWorld(
-        scenario, {"a": OF}, WithCoordinator(coordinator), journal=SqlJournal(url, {"began": began}), began=began
+        State(scenario, preemptive=True),
+        {"a": OF},
+        WithCoordinator(coordinator),
+        journal=SqlJournal(url, {"began": began}),
+        began=began,
     )
     first.trainers.leave()
     for before in (1, 2):
         journal = SqlJournal(url)
         assert journal.number == before, "each has journaled that it begins, and nothing else"
-        world = RayWorld(scenario, {"a": OF}, WithCoordinator(coordinator), journal=journal, began=began)
+        world = RayWorld(
+            State(scenario, preemptive=True), {"a": OF}, WithCoordinator(coordinator), journal=journal, began=began
+        )
         assert [type(world.inbox.take()) for _ in range(before + 1)] == [Resumed] * (before + 1)
         assert coordinator.attachment.who is not None
         assert (coordinator.attachment.who[0], world.inbox.resumed, world.inbox.lost) == (before + 1, before + 1, 0)
@@ -354,7 +369,7 @@ def test_what_a_new_coordinator_reports_while_it_is_attached_to_is_taken_in(coor
     """The coordinator was lost: the first news of the one after it are inputs, too."""
     cluster = Cluster(SERVERS)
     scenario = Scenario(cluster, Jobs(job_table([Job("a", 1e6, 1, 2, 6, 0.1)])[0], cluster), Physics(slot=SECOND))
-    world = RayWorld(scenario, {"a": OF}, WithHasty(coordinator))
+    world = RayWorld(State(scenario, preemptive=True), {"a": OF}, WithHasty(coordinator))
     world.inbox.waiting.put(Resumed())
     assert isinstance(world.inbox.take(), Resumed)
     world.inbox.waiting.put(Due())

@@ -50,7 +50,7 @@ class FakeWorld:
         self.uploads, self.log = Uploads(), RunsLog(cluster.server_ids)
         self.trainers = FakeTrainers()
         self.facts = SimpleNamespace(progress={0: [0, 0, 0, 0]})
-        self.ps_site: dict[int, int] = {}
+        self.ps: dict[int, int] = {}
         self.clock = 0
         self.sent: list[tuple[int, tuple[int, ...], bool]] = []
 
@@ -58,10 +58,13 @@ class FakeWorld:
         return self.clock
 
     def serve_from(self, job: int, ps: int) -> None:
-        self.ps_site[job] = ps
+        self.ps[job] = ps
 
     def rest(self, job: int) -> None:
-        self.ps_site.pop(job, None)
+        self.ps.pop(job, None)
+
+    def ps_site(self, job: int) -> int | None:
+        return self.ps.get(job)
 
     def send(self, job: int, server: int, chunks: tuple[int, ...], *, charged: bool = True) -> None:
         self.sent.append((server, chunks, charged))

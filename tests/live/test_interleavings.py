@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from conftest import SERVERS
+from skedge.core.kernel.state import State
 from skedge.core.model.cluster import Cluster, Job, Physics, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
@@ -277,7 +278,7 @@ def scenario() -> Scenario:
 def test_a_coach_lost_before_its_first_news_is_attached_to_again(
     coordinator: TrainingCoordinator, asked: Callable[[TrainingCoordinator], LocalCoordinator]
 ) -> None:
-    world = RayWorld(scenario(), {"a": OF}, Coordinated(asked(coordinator)))
+    world = RayWorld(State(scenario(), preemptive=True), {"a": OF}, Coordinated(asked(coordinator)))
     given = world.inbox.take()
     assert isinstance(given, Resumed), "a new coordinator gets all assignments under a new number"
     assert coordinator.attachment.who is not None
@@ -293,7 +294,12 @@ def test_a_coach_that_is_lost_when_it_is_asked_for_its_clock_is_asked_again(
     url = f"sqlite:///{tmp_path}/journal.db"
     SqlJournal(url, {"began": 0.0}).take(5 * SECOND, to_json(Due()))
     coordinator.attach(FIRST, LastReport(), 5 * SECOND, {})
-    world = RayWorld(scenario(), {"a": OF}, Coordinated(Late(coordinator, ("clock", False))), journal=SqlJournal(url))
+    world = RayWorld(
+        State(scenario(), preemptive=True),
+        {"a": OF},
+        Coordinated(Late(coordinator, ("clock", False))),
+        journal=SqlJournal(url),
+    )
     assert isinstance(world.inbox.take(), Due)
     assert isinstance(world.inbox.take(), Resumed)
     world.trainers.leave()
@@ -366,7 +372,10 @@ def test_a_measurement_that_fails_is_told_and_tried_again(
         return found
 
     world = RayWorld(
-        scenario(), {"a": OF}, Coordinated(LocalCoordinator(coordinator)), job_log=lambda _, line: lines.append(line)
+        State(scenario(), preemptive=True),
+        {"a": OF},
+        Coordinated(LocalCoordinator(coordinator)),
+        job_log=lambda _, line: lines.append(line),
     )
     monkeypatch.setattr(trainers, "_AGAIN_S", 0.0)
     monkeypatch.setattr(trainers.Checkpoints, "read", lambda *_: outcome())
@@ -394,7 +403,7 @@ def test_trainers_that_close_do_not_wait_for_storage_that_is_away(
         raise OSError
 
     monkeypatch.setattr(trainers.Checkpoints, "read", read)
-    world = RayWorld(scenario(), {"a": OF}, Coordinated(LocalCoordinator(coordinator)))
+    world = RayWorld(State(scenario(), preemptive=True), {"a": OF}, Coordinated(LocalCoordinator(coordinator)))
     world.trainers.measure(0)
     assert asked.wait(LONG_S)
     (thread,) = world.trainers._measuring

@@ -9,6 +9,9 @@ import pytest
 
 from conftest import SERVERS
 from skedge.core.events import CLOUD, Dispatch, Event
+from skedge.core.kernel.absorb import absorb
+from skedge.core.kernel.accept import accept
+from skedge.core.kernel.state import State
 from skedge.core.model.cluster import Cluster, Job, Physics, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
@@ -108,15 +111,25 @@ def world(lag: int | None = None, lanes: tuple[int, ...] = (0, 0, 2)) -> RayWorl
     cluster = Cluster(SERVERS)
     job = Job("a", 0.0, EPOCHS, 3, BATCHES, 0.1, max_lag=lag)
     scenario = Scenario(cluster, Jobs(job_table([job])[0], cluster), Physics(slot=SECOND), 0, "turns")
-    made = RayWorld(scenario, {"a": Program("m:f", {}, 3, EPOCHS, BATCHES)}, NoEngine(len(SERVERS)))
+    made = RayWorld(
+        State(scenario, preemptive=True), {"a": Program("m:f", {}, 3, EPOCHS, BATCHES)}, NoEngine(len(SERVERS))
+    )
     made.inbox.rebuilding = True  # no thread is started
-    assert made._timed() is not None
+    hear(made, made._timed())
     zeros = np.zeros(3)
-    made.perform(Dispatch(0, np.array(lanes), 9, zeros, zeros.astype(np.int64)))
+    order = Dispatch(0, np.array(lanes), 9, zeros, zeros.astype(np.int64))
+    accept(made.state, order)
+    made.perform(order)
     for upload in list(made.uploads.pending.values()):
         made.lanes.uploaded(upload)
-    made.lanes.settle()
+    hear(made, made.lanes.settle())
     return made
+
+
+def hear(of: RayWorld, event: Event | None) -> None:
+    """Have the kernel's state take in an event, which has to be there."""
+    assert event is not None
+    absorb(of.state, event)
 
 
 def tell(to: RayWorld, at: float, what: str, number: int, *progress: int) -> Event | None:

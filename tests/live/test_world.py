@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 from conftest import SERVERS
-from skedge.core.events import Allocate, EndAt, Suspend, WakeAt
+from skedge.core.events import Allocate, EndAt, Event, Suspend, WakeAt
+from skedge.core.kernel.absorb import absorb
+from skedge.core.kernel.accept import accept
+from skedge.core.kernel.state import State
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.latency import Linear
 from skedge.core.model.scenario import Jobs, Scenario
@@ -35,7 +38,7 @@ def test_a_result_that_comes_before_the_last_chunk_is_told_waits_for_it() -> Non
     cluster = Cluster(SERVERS)
     made = [Job("a", 0.0, 1, 2, 6, 0.1)]
     scenario = Scenario(cluster, Jobs(job_table(made)[0], cluster), Physics(slot=SECOND), 0, "world test")
-    world = RayWorld(scenario, {"a": Program("m:f", {}, 2, 1, 6)}, NoEngine(len(SERVERS)))
+    world = RayWorld(State(scenario, preemptive=True), {"a": Program("m:f", {}, 2, 1, 6)}, NoEngine(len(SERVERS)))
     assert world._timed() is not None
     assert world._take_in(Report("result", 0, result={"accuracy": 1.0})) is None
     assert world.facts.results[0] == {"accuracy": 1.0}
@@ -49,12 +52,20 @@ def test_one_process_stands_for_the_pss_of_a_job_on_the_first_server_that_has_so
     needs = {"gpu": 1.0}
     job = Job("a", 0.0, 1, 2, 6, 0.1, batch=2, worker_needs=needs, ps_needs=needs)
     scenario = Scenario(cluster, Jobs(job_table([job])[0], cluster), Physics(slot=SECOND))
-    world = RayWorld(scenario, {"a": Program("m:f", {}, 2, 1, 6)}, NoEngine(3))
-    assert world._timed() is not None
-    world.perform(Allocate(0, ((0, 2),), ((1, 2), (2, 1))))
-    assert world.ps_site == {0: 1}
-    world.perform(Suspend(0))
-    assert world.ps_site == {}
+    world = RayWorld(State(scenario, preemptive=True), {"a": Program("m:f", {}, 2, 1, 6)}, NoEngine(3))
+    hear(world, world._timed())
+    for order, site in ((Allocate(0, ((0, 2),), ((1, 2), (2, 1))), 1), (Suspend(0), None)):
+        accept(world.state, order)
+        world.perform(order)
+        assert (world.ps_site(0), world.trainers[0].site) == (site, site)
+
+
+def hear(world: RayWorld, event: Event | None) -> tuple[tuple[int, str], ...]:
+    """Have the kernel's state take in an event, if there is one; returns its changes of servers."""
+    if event is None:
+        return ()
+    absorb(world.state, event)
+    return event.servers
 
 
 def test_a_site_lost_and_back_within_a_slot_is_out_of_service_for_the_next() -> None:
@@ -66,21 +77,19 @@ def test_a_site_lost_and_back_within_a_slot_is_out_of_service_for_the_next() -> 
     )  # fmt: skip
     table, given = job_table([job])
     physics = Physics(slot=SECOND, slotted=True, horizon=10 * SECOND)
-    world = SiteWorld(
-        Scenario(cluster, Jobs(table, cluster, given), physics), {"a": Program("m:f", {}, 2, 1, 6)}, NoEngine(2)
-    )
+    scenario = Scenario(cluster, Jobs(table, cluster, given), physics)
+    world = SiteWorld(State(scenario, preemptive=True), {"a": Program("m:f", {}, 2, 1, 6)}, NoEngine(2))
     sites = world.sites
     assert sites is not None
     for what in ("cordoned", "lost", "uncordoned", "back"):
         world._take_in(ServerChanged(0, what))
-    told = [event.servers for event in (sites.end_slot() for _ in range(3)) if event is not None]
-    assert told == [((0, "server_cordoned"),), ((0, ""),)]
+    told = [hear(world, sites.end_slot()) for _ in range(3)]
+    assert told == [((0, "server_cordoned"),), ((0, ""),), ()]
     for slot in (("lost",), ("back", "lost"), ("back", "lost", "back"), ()):
         for what in slot:
             world._take_in(ServerChanged(0, what))
-        event = sites.end_slot()
-        told += [event.servers if event is not None else ()]
-    assert told[2:] == [((0, "server_lost"),), (), ((0, ""),), ()], "never back while it is lost"
+        told += [hear(world, sites.end_slot())]
+    assert told[3:] == [((0, "server_lost"),), (), ((0, ""),), ()], "never back while it is lost"
 
 
 def test_the_record_says_how_late_wakes_and_ends_were_dealt_with() -> None:
@@ -102,7 +111,7 @@ def at_one_site() -> SiteWorld:
     job = Job("a", 0.25, 1, 2, 6, 0.1, worker_needs=needs, ps_needs=needs, data={"m0": 2}, latency=Linear(1.0))
     table, listed = job_table([job])
     scenario = Scenario(cluster, Jobs(table, cluster, listed), Physics(slot=SECOND, slotted=True))
-    return SiteWorld(scenario, {"a": Program("m:f", {}, 2, 1, 6)}, NoEngine(1))
+    return SiteWorld(State(scenario, preemptive=True), {"a": Program("m:f", {}, 2, 1, 6)}, NoEngine(1))
 
 
 def test_a_controller_at_sites_sleeps_until_the_slot_ends_when_a_job_has_arrived_within_it() -> None:
@@ -203,7 +212,7 @@ def test_a_run_goes_on_where_it_was_however_the_clock_was_set_meanwhile(tmp_path
     url = f"sqlite:///{tmp_path}/journal.db"
     began = time.time() - 5.0 - shift_s
     SqlJournal(url, {"began": began}).take(5 * SECOND, to_json(Due()))
-    world = RayWorld(scenario, {}, Up(len(SERVERS)), journal=SqlJournal(url), began=began)
+    world = RayWorld(State(scenario, preemptive=True), {}, Up(len(SERVERS)), journal=SqlJournal(url), began=began)
     assert isinstance(world.inbox.take(), Due)
     assert isinstance(world.inbox.take(), Resumed)
     before = world.real_now()
@@ -219,9 +228,11 @@ def test_a_clock_that_is_set_back_before_the_first_controller_begins_does_not_st
     cluster = Cluster(SERVERS)
     scenario = Scenario(cluster, Jobs(job_table([Job("a", 1e6, 1, 2, 6, 0.1)])[0], cluster), Physics(slot=SECOND))
     url, began = f"sqlite:///{tmp_path}/journal.db", time.time() + 3600.0
-    world = RayWorld(scenario, {}, Up(len(SERVERS)), journal=SqlJournal(url, {"began": began}), began=began)
+    world = RayWorld(
+        State(scenario, preemptive=True), {}, Up(len(SERVERS)), journal=SqlJournal(url, {"began": began}), began=began
+    )
     assert 0 <= world.real_now() < SECOND
-    following = RayWorld(scenario, {}, Up(len(SERVERS)), journal=SqlJournal(url), began=began)
+    following = RayWorld(State(scenario, preemptive=True), {}, Up(len(SERVERS)), journal=SqlJournal(url), began=began)
     assert isinstance(following.inbox.take(), Resumed)
     assert 0 <= following.real_now() < SECOND
 
@@ -251,7 +262,9 @@ def test_what_is_due_comes_before_what_happens_later_and_each_at_an_instant_of_i
     cluster = Cluster(SERVERS)
     table, listed = job_table([Job(name, 0.0, 1, 2, 6, 0.1) for name in "ab"])
     scenario = Scenario(cluster, Jobs(table, cluster, listed), Physics(slot=SECOND), 0, "world test")
-    world = RayWorld(scenario, dict.fromkeys("ab", Program("m:f", {}, 2, 1, 6)), NoEngine(len(SERVERS)))
+    world = RayWorld(
+        State(scenario, preemptive=True), dict.fromkeys("ab", Program("m:f", {}, 2, 1, 6)), NoEngine(len(SERVERS))
+    )
     now = 0
     world.real_now = lambda: now  # type: ignore[method-assign]
     world.engine.acts = True  # inputs are new ones
@@ -277,5 +290,5 @@ def test_the_clock_of_a_run_begins_with_its_first_controller() -> None:
     for jump_s in (-3600.0, 3600.0):
         table, listed = job_table([])
         scenario = Scenario(cluster, Jobs(table, cluster, listed), Physics(slot=SECOND))
-        world = RayWorld(scenario, {}, NoEngine(len(SERVERS)), began=time.time() - jump_s)
+        world = RayWorld(State(scenario, preemptive=True), {}, NoEngine(len(SERVERS)), began=time.time() - jump_s)
         assert 0 <= world.real_now() < SECOND

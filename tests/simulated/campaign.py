@@ -322,7 +322,7 @@ def _books(service: Service) -> dict[str, Any]:
     return {
         "states": {ids[job]: service.status.state(job) for job in range(service.kernel.arrived)},
         "out": {server: sorted(why) for server, why in world.out.items() if why},
-        "ps": dict(world.ps_site),
+        "ps": {job: world.ps_site(job) for job in service.kernel.books.with_ps()},
         "trained": {ids[job]: done for job, done in world.facts.trained.items()},
     }
 

@@ -113,20 +113,14 @@ class Service:
         self.folder, self.engine, self.journal = folder, engine, journal
         prepared = prepare_for_service(policy, scenario)
         before = None if snapshot is None else newest(snapshot, scenario, prepared, journal)
-        self.world = world_of(scenario)(
-            scenario,
-            {},
-            engine,
-            preemptive=prepared.lanes.preemptive,
-            journal=journal,
-            began=float(journal.about["began"]),
-        )
+        self.kernel = _TimedKernel(scenario, prepared, journal)
+        began = float(journal.about["began"])
+        self.world = world_of(scenario)(self.kernel, {}, engine, journal=journal, began=began)
         inbox = self.world.inbox
         self.logs = JobLogs(folder / LOGS, self.limits.output_mb, lambda: inbox.rebuilding)
         self.world.job_log = self.logs.line
         self.world.facts.job_event, self.world.facts.job_output = self._job_event, self.logs.printed
         self.metrics = Metrics(self._read)
-        self.kernel = _TimedKernel(scenario, prepared, journal)
         self.kernel.took = self.metrics.decided.observe
         self.submissions = Submissions(folder, self.limits, self.kernel, self.world, journal)
         self.world.submit = self.submissions.take

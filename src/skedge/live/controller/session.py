@@ -250,16 +250,10 @@ def train(
         be continued.
     """
     prepared = prepare_policy(expected.policy, scenario)
-    world = world_of(scenario)(
-        scenario,
-        works,
-        engine,
-        preemptive=prepared.lanes.preemptive,
-        journal=journal,
-        began=None if journal is None else float(journal.about["began"]),
-    )
+    kernel = Kernel(scenario, prepared, journal)
+    began = None if journal is None else float(journal.about["began"])
+    world = world_of(scenario)(kernel, works, engine, journal=journal, began=began)
     try:
-        kernel = Kernel(scenario, prepared, journal)
         drive_to_end(kernel, world, None if progress is None else lambda event, _: progress(event))
         kernel.validate_state()
     finally:

@@ -12,7 +12,7 @@ import numpy as np
 from skedge.core.engine.ledger import REJECTED
 from skedge.core.events import CANCELLED, CLOUD, EndAt, Event, Order, Transfer
 from skedge.core.kernel.kernel import Kernel
-from skedge.core.model.cluster import Floats
+from skedge.core.model.cluster import Floats, Placement
 from skedge.core.model.escape import one_line
 from skedge.core.model.sharing import share_of
 from skedge.core.model.time import SECOND
@@ -175,8 +175,11 @@ class Status:
         )
 
     def _workers(self, job: int) -> int:
-        placed = self.kernel.engine.placement(job)
-        return sum(n for _, n in (placed if self.kernel.engine.holds(job) else self.world.lanes.teams_of(job)))
+        return sum(n for _, n in self._placed(job))
+
+    def _placed(self, job: int) -> Placement:
+        """(server, workers) pairs that train a job now: its allocation, or its teams on lanes and in the cloud."""
+        return self.kernel.engine.placement(job) or self.world.lanes.teams_of(job)
 
     def servers(self) -> list[dict[str, Any]]:
         """One row per server."""
@@ -186,7 +189,7 @@ class Status:
             workers[server] += n
         jobs = [set[str]() for _ in cluster.servers]
         for job in self.world.in_system:
-            for server in self._on(job):
+            for server, _ in self._placed(job):
                 jobs[server].add(kernel.scenario.jobs.ids[job])
         return [
             {
@@ -230,22 +233,17 @@ class Status:
         kernel, cluster = self.kernel, self.kernel.scenario.cluster
         lanes, used = np.bincount(cluster.lane_server, minlength=len(cluster.servers)), np.zeros(len(cluster.servers))
         for job in self.world.in_system:
-            placed = kernel.engine.placement(job)
-            for server, n in placed if kernel.engine.holds(job) else self.world.lanes.teams_of(job):
+            for server, n in self._placed(job):
                 used[server] += n
         slots = np.divide(used, lanes, out=np.zeros(len(used)), where=lanes > 0)
         amounts, free = kernel.books.amounts, kernel.books.free
         shares = np.divide(amounts - free, amounts, out=np.zeros(amounts.shape), where=amounts > 0)
         return [float(share) for share in np.maximum(slots, shares.max(axis=1, initial=0.0))]
 
-    def _on(self, job: int) -> set[int]:
-        """Servers that train a job now."""
-        return self.world.servers_of(job, self.kernel.engine.placement(job))
-
     def present(self) -> Present:
         """A copy of the present state, which forecasts are made from in other threads."""
         now = max(self.world.real_now(), self.kernel.now)
-        in_cloud = self.world.lanes.in_the_cloud(now, self.kernel.chunk_time)
+        in_cloud = self.world.lanes.in_the_cloud(now)
         present = Present(self.kernel, now, in_cloud, self.world.agenda.wakes).copy()
         believe_trained(present.kernel, {job: self._trained_shares(job) for job in self.world.in_system}, now)
         return present
@@ -273,7 +271,7 @@ class Status:
             "submitted_s": int(kernel.scenario.jobs.arrival[job]) / SECOND,
             "ended_s": history[-1]["time_s"] if history and not in_system else None,
             "progress": n_trained / (program.steps * program.chunks),
-            "servers": sorted(kernel.scenario.cluster.server_ids[server] for server in self._on(job)),
+            "servers": sorted(kernel.scenario.cluster.server_ids[server] for server, _ in self._placed(job)),
             **self._times(job, forecast),
             "never_completes": in_system and job in forecast.never,
             "now_s": world.real_now() / SECOND,

@@ -122,11 +122,8 @@ class Submissions:
             self._keys[owner_key] = name, of_spec
         return Submitted(fields, key, of_spec if key else "")
 
-    def take(self, submitted: Submitted, now: int) -> tuple[Scenario, Program]:
-        """Append a job to the scenario whose entry is in the journal, at a time [µs].
-
-        Returns the scenario and the job's program.
-        """
+    def take(self, submitted: Submitted, now: int) -> Program:
+        """Append a job to the scenario whose entry is in the journal, at a time [µs]; returns its program."""
         form = _arrived(submitted.job, now / SECOND)
         self._fields[form.id] = submitted.job
         if submitted.key:
@@ -139,7 +136,7 @@ class Submissions:
         for answer in self._waiting.pop(form.id, ()):
             answer.set_result(form.id)
         code = self._code(train.code) if train.code and self.world.engine.acts else b""
-        return scenario, program_of(train, form.chunks, form.epochs, form.minibatches, scenario.cluster, code)
+        return program_of(train, form.chunks, form.epochs, form.minibatches, scenario.cluster, code)
 
     def _with(self, form: JobForm) -> Scenario:
         """The scenario with one more job: it was checked when it was promised, or by a restart with all others."""

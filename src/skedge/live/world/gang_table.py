@@ -29,6 +29,9 @@ class WorkerGroup:
 class HeldWorkers:
     """The workers that a job holds.
 
+    Placement, start and colocation are written to the record when it ends; the engine then has the job's next one, if
+    the job is moved.
+
     Attributes
     ----------
     shares
@@ -64,7 +67,8 @@ class GangTable:
     kept
         True if data stay where they were brought, as ``Case.kept`` of :mod:`skedge.core.engine.ledger`.
     stock
-        Workers whose data were brought, with the uploads that they wait for, by job and server.
+        Workers whose data were brought, with the uploads that they wait for, by job and server. The engine has their
+        numbers, but counts the workers of an order in before the order is carried out, which brings what they lack.
     groups
         The last groups of each job that is no gang, by job and server.
     """

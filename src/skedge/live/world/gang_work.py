@@ -129,9 +129,9 @@ class GangWork:
         log.gang(job, gang.where, gang.start, gang.compute_from, now, zeta=zeta, preempted=preempted)
 
     def lose(self, server: int) -> None:
-        """A server is out of service: suspend, as the kernel does, the gangs with workers or the PS there."""
+        """Suspend the gangs with workers or the PS on a server out of service, as the kernel does on the event."""
         for job, gang in list(self.table.held.items()):
-            if server in gang.shares or self.world.ps_site.get(job) == server:
+            if server in gang.shares or self.world.ps_site(job) == server:
                 self.suspend(Suspend(job))
         self.table.lose(server)
 

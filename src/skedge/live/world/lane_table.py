@@ -4,6 +4,9 @@ The rule is that of :mod:`skedge.core.engine.lanes`: of the chunks that have arr
 difference is that a displaced chunk leaves only when its mini-batch is finished, so it *holds* its lane until the
 trainer reports that. If lanes preempt, the chunks of a job that were dispatched to a lane together hold it together:
 they are a *team*, and take turns.
+
+The kernel's belief of the lanes does not say this: there chunks arrive when announced, are lost once reported, and a
+completion counts for the group of its job that is believed in service.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ class Chunk:
     leaving
         True if it was asked to leave its lane.
     lost
-        True if its server went out of service: the chunk waits for a new dispatch, which replaces this object.
+        True if its server went out of service: the chunk waits for a new dispatch, which replaces this object. The
+        kernel has it as lost once it is reported, after the mini-batch under way.
     """
 
     job: int
@@ -57,12 +61,14 @@ class LaneTable:
     ----------
     queue
         Unfinished chunks by lane, best first.
-    holder
+    occupant
         Chunk that holds the lane, by lane; any one of its team.
     chunks
         All chunks by dispatched job.
     ahead
         (job, team) of teams that wait until their job's slowest chunk has caught up (``max_lag``).
+    dispatches
+        Number of dispatches carried out; the kernel's counts those of the same event that are to follow, too.
     """
 
     preemptive: bool

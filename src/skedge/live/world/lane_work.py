@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from skedge.core.events import CLOUD, Dispatch, Event, LaneFacts
-from skedge.core.model.cluster import Ints, Placement
+from skedge.core.model.cluster import Placement
 from skedge.core.model.network import upload_delay
 from skedge.core.model.time import SECOND
 from skedge.live.coordinator.report import Report
@@ -35,10 +35,6 @@ class LaneWork:
 
     Attributes
     ----------
-    running
-        Number of chunks in service, by job.
-    in_cloud
-        Jobs whose chunks were all last dispatched to the cloud, where communication is free (zeta = 1).
     counted
         Number of completions reported to the kernel, by (job, team).
     displaced_at, waited_s
@@ -47,11 +43,9 @@ class LaneWork:
         Time from each decision to displace a chunk to the displacing job's first update with its own chunk [s].
     """
 
-    def __init__(self, world: RayWorld, *, preemptive: bool) -> None:
-        self.world, self.table = world, LaneTable(preemptive)
-        self.running: dict[int, int] = {}
-        self.was_running: set[int] = set()
-        self.in_cloud: set[int] = set()
+    def __init__(self, world: RayWorld) -> None:
+        self.world, self.table = world, LaneTable(bool(world.state.belief.preemptive))
+        self.lane_server: list[int] = world.scenario.cluster.lane_server.tolist()
         self.sent_at: dict[int, int] = {}
         self.counted: dict[tuple[int, int], int] = {}
         self.displaced_at: dict[tuple[int, int], int] = {}
@@ -61,10 +55,8 @@ class LaneWork:
     def dispatch(self, order: Dispatch) -> None:
         """Start the uploads of a job's chunks, or of its lost chunks that are dispatched again."""
         world = self.world
-        dispatched = self.table.dispatch(order, world.lane_server, world.scenario.cluster.cloud)
-        wholly = all(chunk.lane == CLOUD for chunk in self.table.chunks[order.job])
-        (self.in_cloud.add if wholly else self.in_cloud.discard)(order.job)
-        world.trainers.paced(order.job, int(order.job in self.in_cloud))
+        dispatched = self.table.dispatch(order, self.lane_server, world.scenario.cluster.cloud)
+        world.trainers.paced(order.job, int(world.state.wholly_in_cloud(order.job)))
         self.sent_at[order.job] = world.now()
         by_server: dict[int, list[int]] = {}
         for chunk in dispatched:
@@ -92,15 +84,14 @@ class LaneWork:
                 occupant.leaving = True
                 self.displaced_at[best.job, best.team] = world.now()
                 world.trainers[occupant.job].take(occupant.team)
-        running = {job for job, count in self.running.items() if count > 0}
+        running, served = {job for job, _ in world.log.open}, world.state.served
         # only what has changed over the whole instant: a job that moved lanes has neither started nor paused
-        started, paused = sorted(running - self.was_running), sorted(self.was_running - running)
-        self.was_running = running
+        started, paused = sorted(running - served), sorted(served - running)
         for job in paused:
             world.rest(job)
         if not started and not paused:
             return None
-        return Event(world.now(), started=tuple(started), paused=tuple(p for p in paused if p in world.in_system))
+        return Event(world.now(), started=tuple(started), paused=tuple(paused))
 
     def _start(self, best: Chunk) -> None:
         """Start a chunk and its team on their lane."""
@@ -108,7 +99,6 @@ class LaneWork:
         arrived = tuple(chunk.number for chunk in self.table.team_members(best) if chunk.arrived)
         self.table.hold(best)
         self._begin(best, arrived)
-        self.running[job] = self.running.get(job, 0) + 1
         if (job, best.team) in self.displaced_at:
             self.waited_s[job, best.team] = (world.now() - self.displaced_at.pop((job, best.team))) / SECOND
         team = Team(best.server, arrived, 1, len(arrived) > 1, int(world.scenario.jobs.max_lag[job]))
@@ -117,7 +107,8 @@ class LaneWork:
     def _begin(self, chunk: Chunk, team: Iterable[int]) -> None:
         """Begin a run of these chunks in the record."""
         world, job, lane = self.world, chunk.job, None if chunk.lane == CLOUD else chunk.lane
-        progress, zeta = {number: world.facts.progress[job][number] for number in team}, job in self.in_cloud
+        progress = {number: world.facts.progress[job][number] for number in team}
+        zeta = world.state.wholly_in_cloud(job)
         world.log.begin(job, chunk.team, chunk.server, lane, world.now(), progress, zeta=zeta)
 
     def _end(self, job: int, team: int, *, preempted: bool = False) -> None:
@@ -142,7 +133,6 @@ class LaneWork:
         if report.what == "trained":
             self._begin(chunk, chunks)
             return self._event(chunk, team)
-        self.running[report.job] -= 1
         self.table.leave(chunk, trained=is_trained)
         self._note_preemption(report)
         if not is_trained:
@@ -201,14 +191,14 @@ class LaneWork:
                 lost.setdefault(chunk.job, []).append(chunk.number)
         return tuple((job, tuple(sorted(chunks))) for job, chunks in sorted(lost.items()))
 
-    def in_the_cloud(self, now: int, chunk_time: Ints) -> dict[int, InCloud]:
-        """Untrained chunks in the cloud, by job: when they start and end [µs], given the chunk times p."""
+    def in_the_cloud(self, now: int) -> dict[int, InCloud]:
+        """Untrained chunks in the cloud, by job: when they start and end [µs]."""
         world, by_job = self.world, {}
         for job, chunks in self.table.chunks.items():
             in_cloud = [chunk for chunk in chunks if chunk.lane == CLOUD and not (chunk.done or chunk.lost)]
             if in_cloud:
-                zeta, steps = int(job in self.in_cloud), world.program(job).steps
-                full_time, arrives = int(chunk_time[job, zeta]), self.sent_at[job]
+                zeta, steps = int(world.state.wholly_in_cloud(job)), world.program(job).steps
+                full_time, arrives = int(world.state.chunk_time[job, zeta]), self.sent_at[job]
                 arrives += int(upload_delay(world.scenario.delays, job, in_cloud[0].server))
                 delay = 0 if all(chunk.arrived for chunk in in_cloud) else max(arrives - now, 0)
                 least = min(world.trainers[job].teams.progress[chunk.number] for chunk in in_cloud)
@@ -224,8 +214,5 @@ class LaneWork:
     def forget(self, job: int) -> None:
         """Forget a job that has left the system."""
         self.table.chunks.pop(job, None)
-        self.running.pop(job, None)
         self.counted = {team: n for team, n in self.counted.items() if team[0] != job}
         self.sent_at.pop(job, None)
-        self.was_running.discard(job)
-        self.in_cloud.discard(job)

@@ -31,6 +31,7 @@ from skedge.core.events import (
     WakeAt,
     ps_in,
 )
+from skedge.core.kernel.state import State
 from skedge.core.model.cluster import Placement
 from skedge.core.model.network import upload_delay
 from skedge.core.model.scenario import Scenario
@@ -90,18 +91,21 @@ class NoEngine:
 
 
 class RayWorld:
-    """One live run of `scenario`; give it with a kernel to :func:`skedge.core.kernel.drive.drive`.
+    """One live run; give it with its kernel to :func:`skedge.core.kernel.drive.drive`.
+
+    Whenever an input is processed or a question answered, the kernel's state has all events and orders before it, and
+    is read for what it holds. While the orders of an event are carried out it is ahead of the world: it has them all.
 
     Parameters
     ----------
-    scenario, programs
-        Cluster and jobs, for a service no jobs yet; and what each job trains, by job id.
+    state, programs
+        The kernel's state, for a service without jobs; and what each job trains, by job id.
     engine
         The Ray cluster, or :class:`NoEngine` to rebuild a run from its journal without side effects.
-    preemptive, journal, began
-        Whether lanes preempt; where inputs are written, None: nowhere; start of the run by ``host.time()``, None: now.
+    journal, began
+        Where inputs are written, None: nowhere; start of the run by ``host.time()``, None: now.
     submit
-        For a service: called with a submitted job and the time [µs]; returns the scenario with it, and its program.
+        For a service: called with a submitted job and the time [µs]; adds it to the scenario and returns its program.
     job_log
         Called with (job id, line).
     """
@@ -111,23 +115,20 @@ class RayWorld:
 
     def __init__(
         self,
-        scenario: Scenario,
+        state: State,
         programs: Mapping[str, Program],
         engine: Engine | NoEngine,
         *,
-        preemptive: bool = True,
         journal: SqlJournal | None = None,
         began: float | None = None,
         job_log: Callable[[str, str], None] | None = None,
     ) -> None:
-        self.scenario, self.programs, self.engine = scenario, dict(programs), engine
-        self.submit: Callable[[Submitted, int], tuple[Scenario, Program]] | None = None
+        self.state, self.programs, self.engine = state, dict(programs), engine
+        self.submit: Callable[[Submitted, int], Program] | None = None
         self.job_log = job_log
-        self.lane_server: list[int] = scenario.cluster.lane_server.tolist()
         self.inbox, self.facts, self.trainers = Inbox(self, journal, began), TrainingFacts(), Trainers(self)
-        self.uploads, self.log = Uploads(), RunsLog(scenario.cluster.server_ids)
-        self.lanes, self.gangs = LaneWork(self, preemptive=preemptive), GangWork(self)
-        self.ps_site: dict[int, int] = {}
+        self.uploads, self.log = Uploads(), RunsLog(self.scenario.cluster.server_ids)
+        self.lanes, self.gangs = LaneWork(self), GangWork(self)
         self.out: dict[int, set[str]] = {}
         self.agenda = Agenda()
         self.in_system: set[int] = set()
@@ -146,6 +147,11 @@ class RayWorld:
         engine.watch(self._server_changed)
         if not self.inbox.rebuilding:
             self.inbox.begin()
+
+    @property
+    def scenario(self) -> Scenario:
+        """The cluster, and all jobs so far."""
+        return self.state.scenario
 
     def now(self) -> int:
         """Time of the last input [µs]."""
@@ -226,7 +232,7 @@ class RayWorld:
         assert self.submit is not None  # noqa: S101 - only a service takes jobs
         last = int(self.scenario.jobs.arrival[-1]) if len(self.scenario.jobs) else -1
         self.inbox.clock = max(self.inbox.clock, last + 1)
-        self.scenario, program = self.submit(submitted, self.inbox.clock)
+        program = self.submit(submitted, self.inbox.clock)
         self.programs[self.scenario.jobs.ids[-1]] = program
 
     def program(self, job: int) -> Program:
@@ -249,7 +255,7 @@ class RayWorld:
         """What a trainer's report of rounds, chunks or speed changes."""
         if report.what == "measured":
             allocation = self.gangs.table.held.get(report.job)
-            zeta = int(report.job in self.lanes.in_cloud or (allocation is not None and allocation.colocated))
+            zeta = int(self.state.wholly_in_cloud(report.job) or (allocation is not None and allocation.colocated))
             factor = report.round_s / self.trainers.announced(report.job, zeta)
             return Event(self.now(), measured=((report.job, factor),))
         return self.gangs.report(report) if report.job in self.gangs.table.stock else self.lanes.report(report)
@@ -275,7 +281,6 @@ class RayWorld:
         self.uploads.drop(job)
         self.lanes.forget(job)
         self.gangs.table.forget(job)
-        self.ps_site.pop(job, None)
         if finished:
             self.trainers.unmeasured.add(job)
         self.trainers.retire(job)
@@ -312,8 +317,9 @@ class RayWorld:
     def _out_of_service(self, change: ServerChanged) -> Event:
         self.uploads.lose(change.server)
         self.gangs.lose(change.server)
-        for job in [job for job, site in self.ps_site.items() if site == change.server]:
-            self.rest(job)
+        for job in self.state.books.with_ps():
+            if self.ps_site(job) == change.server and not self.state.engine.holds(job):  # a gang is suspended by now
+                self.rest(job)
         lost = self.lanes.lose(change.server)
         return Event(self.now(), servers=((change.server, f"server_{change.what}"),), lost=lost)
 
@@ -351,20 +357,15 @@ class RayWorld:
 
     def serve_from(self, job: int, ps: Placement) -> None:
         """Place the job's PS: one process on the server of the first of its PSs stands for all."""
-        site = int(self.scenario.cluster.ps_places[ps[0][0]])
-        self.ps_site[job] = site
-        self.trainers[job].serve_from(site)
+        self.trainers[job].serve_from(int(self.scenario.cluster.ps_places[ps[0][0]]))
+
+    def ps_site(self, job: int) -> int | None:
+        """Server of the job's PS; None if it has none."""
+        return next(iter(self.state.books.ps_servers(job)), None)
 
     def rest(self, job: int) -> None:
         """Remove the job's PS."""
-        self.ps_site.pop(job, None)
         self.trainers[job].rest()
-
-    def servers_of(self, job: int, placed: Placement) -> set[int]:  # noqa: ARG002 - sites ask for it
-        """Servers that train `job` now; `placed` are its workers in the kernel's books."""
-        allocations = self.gangs.table.held
-        teams = {self.lanes.table.chunks[job][team].server for team in self.log.running(job)}
-        return teams | set(allocations[job].shares if job in allocations else ())
 
     def meta(self) -> dict[str, Any]:
         """The metadata of a live run for ``run.json``: the tolerance of its times, delays, and training state."""

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class _SiteAllocation:
-    """Workers of a job, the start of their allocation [µs], and the number of chunks trained by site."""
+    """Workers of a job, the start of their allocation [µs], and the number of chunks trained by site.
+
+    They are written to the record when it ends; the kernel's books then have the job's next one, if it is moved.
+    """
 
     where: Placement
     start: int
@@ -51,13 +54,11 @@ class SiteWork:
     end
         End of the current slot [µs].
     there
-        Chunks not trained yet, by job and site.
+        Chunks not trained yet, by job and site; the kernel's books have their number as of the slot's beginning.
     open
         Teams still at work in this slot, by (job, team number).
     servers
         Reason of each server that changed in this slot: why it went out of service; empty if it came back.
-    told_out
-        Servers last reported out of service.
     overrun
         Total time by which slots took longer than their length [µs].
     """
@@ -71,7 +72,6 @@ class SiteWork:
         self.trained: dict[int, dict[int, int]] = {}
         self.failed: dict[int, str] = {}
         self.servers: dict[int, str] = {}
-        self.told_out: set[int] = set()
         self.begun = True
 
     # -- orders --------------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ class SiteWork:
         if change.what == "lost":
             self.world.uploads.lose(change.server)
             for (job, number), work in list(self.open.items()):
-                if change.server in (work.site, self.world.ps_site.get(job)):
+                if change.server in (work.site, self.world.ps_site(job)):
                     del self.open[job, number]
                     self.world.trainers[job].take(number)
 
@@ -228,14 +228,12 @@ class SiteWork:
         """
         changed, self.servers = self.servers, {}
         for server, reason in sorted(changed.items()):
-            is_out = bool(self.world.out.get(server))
-            if server not in self.told_out and reason:
-                self.told_out.add(server)
+            is_out, reported_out = bool(self.world.out.get(server)), not self.world.state.in_service[server]
+            if reason and not reported_out:
                 yield server, reason
                 if not is_out:
                     self.servers[server] = ""
-            elif server in self.told_out and not is_out:
-                self.told_out.remove(server)
+            elif reported_out and not is_out:
                 yield server, ""
 
     def _leave(self, job: int, *, finished: bool) -> None:
@@ -245,9 +243,9 @@ class SiteWork:
         self.world.leave(job, finished=finished)
 
     def _lose(self, server: int) -> None:
-        """Suspend, as the kernel does, the jobs with workers or the PS on a server out of service."""
+        """Suspend the jobs with workers or the PS on a server out of service, as the kernel does on the event."""
         for job, allocation in list(self.held.items()):
-            if self.world.ps_site.get(job) == server or any(site == server for site, _ in allocation.where):
+            if self.world.ps_site(job) == server or any(site == server for site, _ in allocation.where):
                 self.suspend(Suspend(job))
 
     def _stop(self, job: int) -> None:

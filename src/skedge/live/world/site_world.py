@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from skedge.core.events import Allocate, Event, Suspend, Transfer
-from skedge.core.model.cluster import Placement
 from skedge.core.model.job_fields import Kind
 from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND
@@ -41,10 +40,6 @@ class SiteWorld(RayWorld):
         """Time since the start [µs], at most the end of a slot whose work is not done."""
         now = super().real_now()
         return min(now, self.sites.end) if self.sites.open else now
-
-    def servers_of(self, job: int, placed: Placement) -> set[int]:  # noqa: ARG002 - books without sites have teams
-        """The sites of its workers."""
-        return {site for site, _ in placed}
 
     def meta(self) -> dict[str, Any]:
         """The metadata of a live run, with the time by which slots took longer than their length."""

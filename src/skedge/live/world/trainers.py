@@ -108,8 +108,6 @@ class Trainers(dict[int, TrainerOrders]):
     ----------
     last
         Mini-batches of each chunk that were in the parameters when a job left.
-    zeta
-        1 if the job's workers are colocated, else 0: their announced speed.
     unmeasured
         Jobs that have finished and have no result yet.
     found
@@ -120,7 +118,6 @@ class Trainers(dict[int, TrainerOrders]):
         super().__init__()
         self.world = world
         self.last: dict[int, list[int]] = {}
-        self.zeta: dict[int, int] = {}
         self.unmeasured: set[int] = set()
         self.found = AttachReply()
         self._seen: dict[int, tuple[int, ...]] = {}
@@ -219,7 +216,7 @@ class Trainers(dict[int, TrainerOrders]):
 
     def paced(self, job: int, zeta: int) -> TrainerOrders:
         """The orders to the trainer of `job`, now at the speed of colocated (`zeta` 1) or separate workers."""
-        orders, self.zeta[job] = self.of(job), zeta
+        orders = self.of(job)
         orders.keep_pace(self.pace(job, zeta))
         return orders
 
@@ -237,7 +234,6 @@ class Trainers(dict[int, TrainerOrders]):
         orders = self.pop(job, None)
         if orders is not None:
             self.last[job] = orders.teams.progress
-            self.zeta.pop(job, None)
             self._seen.pop(job, None)
             self._noted.pop(job, None)
             self._send("close", job, ())
