@@ -18,6 +18,7 @@ import pytest
 from builders.paths import ROOT
 from skedge.live import host
 from skedge.live.coordinator.client import CoordinatorClient
+from skedge.live.coordinator.messages import LastReport
 from skedge.live.coordinator.round_clock import RoundClock
 
 LIVE = ROOT / "src" / "skedge" / "live"
@@ -123,7 +124,7 @@ def mark_of_new_link() -> tuple[int, str]:
         return 0
 
     return CoordinatorClient(
-        SimpleNamespace(), 7, tell=unused, note=unused, lost=unused, broken=unused, journaled=unused, now=unused
+        SimpleNamespace(), 7, tell=unused, note=unused, lost=unused, broken=unused, journaled=LastReport, now=unused
     ).who
 
 

@@ -11,6 +11,7 @@ from unittest import mock
 
 from skedge.live import host
 from skedge.live.controller.submissions import Submissions
+from skedge.live.coordinator.attachment import Attachment
 from skedge.live.coordinator.client import CoordinatorClient
 from skedge.live.coordinator.coordinator import TrainingCoordinator
 from skedge.live.coordinator.ps_process import PSProcess
@@ -143,7 +144,7 @@ PLANTED = {
         frozenset({"I5"}), _around(TrainingCoordinator, "attach", _attach), 16
     ),
     "the coordinator takes commands of any controller": Planted(
-        frozenset({"I5"}), _around(TrainingCoordinator, "_check", lambda *_: None)
+        frozenset({"I5"}), _around(Attachment, "check", lambda *_: None)
     ),
     "a team is told finished before its checkpoint is written": Planted(
         frozenset({"I3"}), _around(PSProcess, "save_or_load", lambda *_: True)
@@ -151,7 +152,7 @@ PLANTED = {
     "lives do not have the controller's number": Planted(
         frozenset({"I3", "I8", "I9"}),
         _around(TrainingActors, "life", lambda shipped, lent, _: Life(0, shipped(lent, 0).load)),
-        43,
+        29,
         ("node", "ghost", "kill"),
     ),
     "reports are dropped when they are handed out": Planted(
@@ -169,7 +170,7 @@ PLANTED = {
     "reports of teams that have left are not journaled": Planted(
         frozenset({"I6"}), _around(SqlJournal, "take", _take), 2
     ),
-    "uploads do not begin anew after a takeover": Planted(frozenset({"I8"}), _around(RayWorld, "go_on", _go_on), 2),
+    "uploads do not begin anew after a takeover": Planted(frozenset({"I8"}), _around(RayWorld, "go_on", _go_on), 18),
     "entries are deleted before the archive's file is flushed": Planted(
         frozenset({"I3", "I4"}), _around(JournalArchive, "add", _add), 83
     ),

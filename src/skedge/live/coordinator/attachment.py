@@ -92,8 +92,9 @@ class Attachment:
         take_over = TakeOver(self.who is None, now_s - self._heard, self.updates - self._updates_heard)
         if journaled.controller in self._attached:
             self._drop(journaled.number)
-        self.reports = [replace(report, number=n) for n, report in enumerate(self.reports, journaled.number + 1)]
-        self.number = journaled.number + len(self.reports)
+        else:
+            self.reports = [replace(report, number=n) for n, report in enumerate(self.reports, journaled.number + 1)]
+            self.number = journaled.number + len(self.reports)
         self.who, self._ordered = controller, 0
         self._attached.add(controller[0])
         return take_over
