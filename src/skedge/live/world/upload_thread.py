@@ -102,10 +102,10 @@ class UploadThread(host.Thread):
                 return self._send(instruction)
             case KeepPace(share):
                 host.sleep(max(self.attempt_began + self.upload.delay_s * share - host.monotonic(), 0.0))
-            case WaitForServer(line, is_full):
+            case WaitForServer(line, disk_is_full):
                 if line and self.log is not None:
                     self.log(self.job, line)
-                host.sleep(_FULL_S if is_full else _PATIENCE_S)
+                host.sleep(_FULL_S if disk_is_full else _PATIENCE_S)
             case FailUpload(reason):
                 raise TrainingError(reason)
             case EndUpload():
