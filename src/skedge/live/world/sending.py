@@ -1,7 +1,7 @@
 """The decisions of an upload: which piece is sent next, when it waits, begins anew, fails or ends.
 
 It has neither threads nor clocks nor actors: :class:`Sending` receives what has come of its last instruction and
-returns the next one. ``tests/live/test_sending.py`` goes through all outcomes of the calls of a small upload, up to a depth.
+returns the next one. ``tests/live/test_sending.py`` goes through all outcomes of a small one's calls, 24 events deep.
 """
 
 from __future__ import annotations
