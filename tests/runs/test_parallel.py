@@ -30,6 +30,11 @@ def fail() -> None:
     raise ValueError("a piece of work fails")
 
 
+def threads_and_files() -> tuple[int, int]:
+    """How many threads and open files this process has."""
+    return threading.active_count(), len(os.listdir("/proc/self/fd"))
+
+
 def work(function: Callable[[], object]) -> list[object]:
     return [delayed(function)() for _ in range(FEW)]
 
@@ -58,12 +63,15 @@ def test_work_that_is_abandoned_ends() -> None:
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="open files are looked up in /proc")
 def test_work_that_is_abandoned_leaves_no_threads_and_no_files() -> None:
     """Whenever that is: loky's thread must not find its queue emptied while work is still handed out."""
-    before = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    before, deadline = threads_and_files(), time.monotonic() + 20.0
     for number in range(10):
         for _ in parallel([delayed(time.sleep)(0.004) for _ in range(100)], 2):
             if number % 2:
                 break
-    assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) <= before
+    # the thread that feeds loky's queue is told to end, but not waited for
+    while threads_and_files() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threads_and_files() <= before
 
 
 def test_two_pieces_are_done_side_by_side() -> None:

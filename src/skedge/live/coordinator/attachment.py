@@ -15,7 +15,7 @@ from .messages import FencedError, LastReport, UnattachedError, Who
 from .report import Report
 
 
-class TakeOver(NamedTuple):
+class NewController(NamedTuple):
     """A controller has attached.
 
     Attributes
@@ -67,7 +67,7 @@ class Attachment:
 
     # -- controllers ---------------------------------------------------------------------------------------------
 
-    def attach(self, controller: Who, journaled: LastReport, now_s: float) -> TakeOver | None:
+    def attach(self, controller: Who, journaled: LastReport, now_s: float) -> NewController | None:
         """Take orders of this controller from now on, and of none before it; None if the call is a repeated one.
 
         Parameters
@@ -89,7 +89,7 @@ class Attachment:
             return None
         if self.who is not None and controller[0] <= self.who[0]:
             raise FencedError
-        take_over = TakeOver(self.who is None, now_s - self._heard, self.updates - self._updates_heard)
+        change = NewController(self.who is None, now_s - self._heard, self.updates - self._updates_heard)
         if journaled.controller in self._attached:
             self._drop(journaled.number)
         else:
@@ -97,7 +97,7 @@ class Attachment:
             self.number = journaled.number + len(self.reports)
         self.who, self._ordered = controller, 0
         self._attached.add(controller[0])
-        return take_over
+        return change
 
     def check(self, controller: Who) -> None:
         """Refuse a controller that is not the one attached.

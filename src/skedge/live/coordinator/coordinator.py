@@ -97,11 +97,11 @@ class TrainingCoordinator:
         """
         with self._commanded:
             with self._changed:
-                take_over = self.attachment.attach(controller, journaled, host.monotonic())
+                change = self.attachment.attach(controller, journaled, host.monotonic())
                 self._changed.notify_all()
-            if take_over is None:  # a call that was late: since then orders may have changed the assignments
+            if change is None:  # a call that was late: since then orders may have changed the assignments
                 return self._attached
-            if take_over.is_first:
+            if change.is_first:
                 self.processes.clear(controller[0])
             self._hear(now)
             for job in self.trainers.keys() - assignments.keys():
@@ -109,7 +109,7 @@ class TrainingCoordinator:
             for assignment in assignments.values():
                 self._open(assignment)
             losses = {job: list(trainer.losses) for job, trainer in self.trainers.items()}
-            self._attached = AttachReply(self._measuring(), losses, take_over.alone_s, take_over.updates)
+            self._attached = AttachReply(self._measuring(), losses, change.alone_s, change.updates)
             return self._attached
 
     def order(self, controller: Who, number: int, commands: Sequence[Command]) -> None:
