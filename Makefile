@@ -2,13 +2,16 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint coverage bench reproduce live-demo test-live faults docs pictures release clean
+.PHONY: demo test thorough lint coverage bench reproduce live-demo test-live faults docs pictures release clean
 
 demo: $(VENV)/.run ## the main job: set up, then six policies side by side, a table and report.html
 	$(BIN)/skedge demo
 
-test: $(VENV)/.dev lint ## everything that must hold: lint, types, layers, tests
+test: $(VENV)/.dev lint ## what must hold of every change: lint, types, layers, tests
 	POLARS_MAX_THREADS=1 $(BIN)/pytest -n 2
+
+thorough: $(VENV)/.dev ## the tests that `make test` leaves out, before a release: more cases of what its own show by fewer, and slow ones
+	POLARS_MAX_THREADS=1 $(BIN)/pytest -n 2 -m thorough
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -16,8 +19,8 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-coverage: $(VENV)/.dev ## which lines and branches the tests run, on the screen and as pages in coverage/; compiled kernels are not measured
-	POLARS_MAX_THREADS=1 $(BIN)/pytest -n 2 --cov --cov-report=term --cov-report=html:coverage
+coverage: $(VENV)/.dev ## which lines and branches all tests run, on the screen and as pages in coverage/; compiled kernels are not measured
+	POLARS_MAX_THREADS=1 $(BIN)/pytest -n 2 -m "" --cov --cov-report=term --cov-report=html:coverage
 
 bench: $(VENV)/.live ## all measures of speed, into docs/bench.md; TRACE=, MACHINES= (Philly's files), PEER= (Tiresias's simulator) if there
 	$(BIN)/python benchmarks/bench.py $(TRACE) $(MACHINES) $(if $(PEER),--peer $(PEER)) $(if $(PEER_PYTHON),--peer-python $(PEER_PYTHON))
@@ -42,7 +45,7 @@ pictures: $(VENV)/.dev ## the pictures and tables of README and docs again; phot
 	$(BIN)/python docs/tools/fields.py
 	$(BIN)/python docs/tools/screenshots.py
 
-release: $(VENV)/.dev ## wheel and sdist of a tagged commit into dist/, tried in a new environment
+release: $(VENV)/.dev ## after `make thorough`: wheel and sdist of a tagged commit into dist/, tried in a new environment
 	$(BIN)/python docs/tools/release.py
 
 $(VENV)/bin/pip:

@@ -1,6 +1,6 @@
 """A pytest plugin: CPU time of each test, and the functions of `core` and `policies` that it calls, as JSON lines.
 
-    CALLS=FILE CALLS_LIMIT=4 pytest -p calls
+    CALLS=FILE CALLS_LIMIT=4 pytest -m "" -p calls
 
 Only tests that pass, and take at most `CALLS_LIMIT` seconds of CPU, are written. Calls of compiled functions are not
 seen. :mod:`mutants` chooses tests by this file.

@@ -1,6 +1,6 @@
 """Mutation testing of `core` and `policies`: whether the tests notice small changes of the code.
 
-    CALLS=calls.jsonl CALLS_LIMIT=5 PYTHONPATH=benchmarks pytest -p calls -p no:cacheprovider tests
+    CALLS=calls.jsonl CALLS_LIMIT=5 PYTHONPATH=benchmarks pytest -m "" -p calls -p no:cacheprovider tests
     NUMBA_DISABLE_JIT=1 CALLS=plain.jsonl CALLS_LIMIT=2 PYTHONPATH=benchmarks pytest -p calls -p no:cacheprovider FILES
     python benchmarks/mutants.py --calls calls.jsonl [--plain plain.jsonl] [--count 200] [--seed 0] [--out mutants.json]
     python benchmarks/mutants.py --show mutants.json
@@ -214,7 +214,18 @@ class Tree:
         try:
             import pytest  # noqa: PLC0415 - loaded before the fork
 
-            options = ["-x", "-q", "--tb=line", "-p", "no:cacheprovider", "-W", "ignore", "--hypothesis-seed=0"]
+            options = [
+                "-m",
+                "",
+                "-x",
+                "-q",
+                "--tb=line",
+                "-p",
+                "no:cacheprovider",
+                "-W",
+                "ignore",
+                "--hypothesis-seed=0",
+            ]
             code = int(pytest.main([*options, *names], plugins=[first]))
         except BaseException as error:
             first.name, code = f"{type(error).__name__} when tests are collected", 1

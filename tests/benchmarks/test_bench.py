@@ -45,6 +45,7 @@ def peer(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 def test_the_command_writes_its_file_and_calls_the_peer(tmp_path: Path, peer: Path) -> None:
     found = bench(tmp_path, "--only", "gangs", "--peer", str(peer), "--peer-python", sys.executable)
     names = ["gangs fifo", "gangs fifo peer", "gangs tiresias", "gangs tiresias peer"]
@@ -81,6 +82,7 @@ def test_both_simulators_have_the_same_jobs(tmp_path: Path, peer: Path, monkeypa
     }
 
 
+@pytest.mark.thorough
 def test_one_part_measured_again_keeps_the_others(tmp_path: Path) -> None:
     first = bench(tmp_path, "--only", "dorm")
     by_hand = "\n\n## What single changes were worth\n\nMuch.\n"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import cycle, product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders.corruptions import corrupt
+from builders.thorough import thorough_except
 from reference import elastic
 from reference.supplies import supplies as supplies_by_columns
 from skedge.analysis.columns import Columns, columns, elastic_jobs
@@ -29,6 +32,12 @@ bounded = settings(max_examples=200, deadline=None, derandomize=True, database=N
 TIMES = st.lists(st.integers(0, 6), max_size=12)
 
 
+def cells(*policies: str) -> list[Any]:
+    """Each policy with both settings of `data`, one of which is thorough."""
+    data = ("kept", "last_place")
+    return thorough_except(zip(policies, cycle(data), strict=False), product(policies, data))
+
+
 def records(policy: str, data: str) -> list[Run]:
     """Runs on three small scenarios where data are `kept`, or only in the last place."""
     made = (small_scenario(seed) for seed in range(3))
@@ -45,8 +54,7 @@ def with_changes(of: Run, count: int) -> list[Columns]:
     return found
 
 
-@pytest.mark.parametrize("data", ["kept", "last_place"])
-@pytest.mark.parametrize("policy", ["preemptive", "drf"])
+@pytest.mark.parametrize(("policy", "data"), cells("preemptive", "drf"))
 def test_workers_that_begin_one_by_one_are_checked_in_one_pass(policy: str, data: str) -> None:
     """The same violations as following every job, worker by worker; some changes are found."""
     seen = 0
@@ -64,8 +72,7 @@ def test_workers_that_begin_one_by_one_are_checked_in_one_pass(policy: str, data
     assert seen > 10
 
 
-@pytest.mark.parametrize("data", ["kept", "last_place"])
-@pytest.mark.parametrize("policy", ["preemptive", "batch", "srtf"])
+@pytest.mark.parametrize(("policy", "data"), cells("preemptive", "batch", "srtf"))
 def test_supplies_are_those_of_whole_columns(policy: str, data: str) -> None:
     """Row by row, also where a record is changed."""
     for of in records(policy, data):

@@ -92,6 +92,7 @@ def test_intervals_hold_what_they_promise_of_500_jobs_whatever_the_errors(seed: 
     assert 0.7 <= np.mean(held) <= 0.9
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("policy", ["fifo", "drf"])
 def test_four_of_five_completions_are_in_their_interval(policy: str) -> None:
     """Six traces of Philly's shape with durations wrong by up to 30 %: the share is between 70 and 90 % in the mean.

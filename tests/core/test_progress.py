@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from builders.paths import CASES
+from builders.thorough import thorough_except
 from skedge.core.engine.ledger import ARRIVED
 from skedge.core.errors import StuckError
 from skedge.core.events import Event, Order, Postpone, WakeAt
@@ -97,7 +98,7 @@ def test_a_policy_that_only_sleeps_ends_with_the_names_of_its_jobs(monkeypatch: 
 
 
 @pytest.mark.usefixtures("driver")
-@pytest.mark.parametrize("policy", ["srtf", "preemptive", "aonline"])
+@pytest.mark.parametrize("policy", thorough_except(["preemptive"], ["srtf", "preemptive", "aonline"]))
 def test_servers_that_fail_before_a_checkpoint_is_restored_are_told(policy: str) -> None:
     """A server lasts 1 s in the mean; to restore takes 300 s."""
     with pytest.raises(StuckError, match="'A', 'B'"):

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from builders.aonline_instances import Pick, one_of
+from builders.thorough import thorough_after
 from reference.aonline import calculate_q, completions, timeline
 from reference.aonline_model import Chunk, Cost, Mode
 from skedge.core.engine.ahead import cost_ahead, look_ahead
@@ -249,7 +250,7 @@ def test_delayed_is_the_number_of_chunks_that_complete_later(situation: Situatio
     assert_delayed(situation)
 
 
-@pytest.mark.parametrize("seeds", [range(500), range(500, 1000)], ids=str)
+@pytest.mark.parametrize("seeds", thorough_after(1, [range(500), range(500, 1000)]), ids=str)
 def test_costs_equal_two_simulations_in_volume(seeds: range) -> None:
     """1,000 seeded lanes: all readings and the number of postponed chunks."""
     for seed in seeds:
@@ -267,7 +268,7 @@ def test_cost_ahead_is_the_cost(situation: Situation) -> None:
     assert_foreseen(replace(situation, preempt=True))
 
 
-@pytest.mark.parametrize("seeds", [range(1000), range(1000, 2000)], ids=str)
+@pytest.mark.parametrize("seeds", thorough_after(1, [range(1000), range(1000, 2000)]), ids=str)
 def test_cost_ahead_is_the_cost_in_volume(seeds: range) -> None:
     """2,000 seeded lanes, ranks of all kinds, a tenth of up to 25 groups."""
     for seed in seeds:

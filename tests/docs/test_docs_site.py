@@ -13,9 +13,12 @@ import pytest
 
 from builders.paths import ROOT
 
-pytestmark = pytest.mark.skipif(
-    not (find_spec("material") and find_spec("mkdocstrings")), reason="the extra docs is not installed"
-)
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(
+        not (find_spec("material") and find_spec("mkdocstrings")), reason="the extra docs is not installed"
+    ),
+]
 
 
 def build(folder: Path, root: Path = ROOT) -> subprocess.CompletedProcess[str]:

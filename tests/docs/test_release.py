@@ -18,6 +18,8 @@ from builders.paths import ROOT
 
 PACKAGE = ROOT / "src" / "skedge"
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:

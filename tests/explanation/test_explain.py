@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from builders.gang_policies import job as gang
 from builders.gang_policies import scenario as of_gangs
+from builders.thorough import thorough_except
 from skedge.core.errors import InputError
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
@@ -47,6 +49,7 @@ SCENARIOS = {
 }
 MODES = ["marginal", "eq5", "fractional"]
 OTHERS = ["aonline:preempt_running=false", "aonline:cloud=false"]
+CELLS = list(product([f"aonline:q_mode={mode}" for mode in MODES] + OTHERS, SCENARIOS))
 
 
 def explained(result: Run) -> list[tuple[int, Mapping[str, Any], pl.DataFrame]]:
@@ -61,8 +64,7 @@ def explained(result: Run) -> list[tuple[int, Mapping[str, Any], pl.DataFrame]]:
     return found
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
-@pytest.mark.parametrize("policy", [f"aonline:q_mode={mode}" for mode in MODES] + OTHERS)
+@pytest.mark.parametrize(("policy", "scenario"), thorough_except(CELLS[::3], CELLS))
 def test_the_chosen_q_is_the_alpha_on_record_and_its_lane_the_one_on_record(policy: str, scenario: str) -> None:
     """For every chunk; from a chunk sent to the cloud on, all have its alpha and the cloud."""
     dispatched = 0

@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 
 from builders.chunks import instance
+from builders.thorough import thorough_after
 from skedge.core.engine import lanes
 from skedge.core.engine import truth as truth_of
 from skedge.core.errors import PolicyError
@@ -58,7 +59,7 @@ def equal(scenario: Scenario, policy: str) -> bool:
     return quick == outcome(lambda: run(scenario, policy).schedule)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", thorough_after(2, POLICIES))
 def test_random_runs_are_equal(policy: str) -> None:
     different = [seed for seed in range(60) if not equal(instance(seed), policy)]
     assert different == []

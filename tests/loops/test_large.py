@@ -16,6 +16,7 @@ import pytest
 
 from builders.chunks import instance
 from builders.corruptions import corrupt
+from builders.thorough import thorough_after
 from skedge.analysis.metrics.metrics import metrics
 from skedge.analysis.verify.parts import ranges_of
 from skedge.analysis.verify.verify import Violation, verify
@@ -98,7 +99,7 @@ def said(violations: list[Violation]) -> Counter[Violation]:
     )
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", thorough_after(1, POLICIES))
 def test_a_record_written_as_it_grows_is_the_record_of_the_run(
     policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,7 +249,7 @@ def corrupted(policy: str, count: int, tmp_path: Path) -> list[tuple[Run, Schedu
     return found
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", thorough_after(1, POLICIES))
 def test_parts_break_the_rules_that_the_whole_breaks(policy: str, tmp_path: Path) -> None:
     """Of records that are corrupt at random, cut after every second job, with about three lanes a part."""
     broken, most = set[str](), 10**6
@@ -261,7 +262,7 @@ def test_parts_break_the_rules_that_the_whole_breaks(policy: str, tmp_path: Path
     assert broken >= {"M1", "M2", "M4", "M6", "M8", "M9", "M12", "M16", "M18", "M21", "M22", "M34"}
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", thorough_after(1, POLICIES))
 def test_records_in_parts_have_the_metrics_of_the_whole(policy: str, tmp_path: Path) -> None:
     for seed in range(10):
         scenario = instance(seed)
@@ -278,6 +279,7 @@ def test_records_in_parts_have_the_metrics_of_the_whole(policy: str, tmp_path: P
         assert [parts[key] for key in given] == pytest.approx([together[key] for key in given], rel=1e-12)
 
 
+@pytest.mark.thorough
 def test_parts_are_counted_as_they_are_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Verified are parts of the jobs, and then of the lanes."""
     whole, told = run(scenario_of("demo-divisible"), "aonline"), list[tuple[str, int, int]]()

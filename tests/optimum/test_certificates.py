@@ -7,6 +7,7 @@ import pytest
 
 from builders.chunk_instances import plain, tiny_scenario
 from builders.optimum import tiny_utility
+from builders.thorough import thorough_except
 from reference.optimum_of_chunks import least_total
 from reference.optimum_of_utility import most_utility
 from skedge.core.model.cluster import Cluster, Job, Server, job_table
@@ -43,7 +44,7 @@ def test_no_certificate_is_above_the_least_total(seed: int) -> None:
     assert found.value <= least_total(plain(scenario))
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+@pytest.mark.parametrize("seed", thorough_except([2, 3], [1, 2, 3, 4]))
 def test_no_certificate_is_below_the_most_utility(seed: int) -> None:
     scenario = tiny_utility(seed)
     for policy in ("pdors", "oasis"):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from builders.chunk_instances import plain, tiny_scenario
+from builders.thorough import thorough_after
 from reference.optimum_of_chunks import least_total
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
@@ -137,7 +138,7 @@ def test_any_prices_give_a_bound(seed: int) -> None:
 POLICIES = ("aonline", "aonline:q_mode=fractional", "srtf", "tiresias", "fifo", "drf", "batch", "preemptive")
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", thorough_after(2, range(4)))
 @pytest.mark.parametrize("physics", ["continuous", "slotted", "one_server", "overhead"])
 def test_no_run_beats_a_bound(seed: int, physics: str) -> None:
     """Runs that dispatch are held to both families, the others to that of all schedules."""

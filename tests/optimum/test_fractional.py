@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from builders.chunk_instances import plain, tiny_scenario
+from builders.thorough import thorough_after
 from reference.fractional_flow import least_fractional_flow
 from reference.optimum_of_chunks import least_total
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
@@ -64,7 +65,7 @@ def test_communication_is_left_out() -> None:
     assert bound(scenario_of(1, job("a", 0, 1, 2, **apart))) == pytest.approx((1 + 2) / 2)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", thorough_after(12, range(40)))
 def test_it_is_the_optimum_of_the_integer_program(seed: int) -> None:
     """Trying every y of ILP (4), whole chunks in whole slots, finds nothing better and nothing worse."""
     scenario = tiny_scenario(seed, most_jobs=2)

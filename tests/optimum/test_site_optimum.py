@@ -14,6 +14,7 @@ import pytest
 from builders.optimum import without
 from builders.site_optimum import SLOT, tiny
 from builders.sites import scenario_of
+from builders.thorough import thorough_after
 from golden import okita_cases
 from reference.optimum_of_sites import least_cost
 from skedge.comparison.compare import compare
@@ -41,7 +42,7 @@ pytest.importorskip("ortools")
 pytest.importorskip("highspy")
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", thorough_after(10, range(20)))
 def test_trying_everything_and_both_solvers_find_the_same_cost(seed: int) -> None:
     scenario = tiny(seed)
     least = least_cost(scenario)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from builders.thorough import thorough_except
 from skedge.core.events import CLOUD, Allocate, AssignPS, Dispatch, Event, Order, ps_in
 from skedge.core.model.scenario import Scenario
 from skedge.core.policy import BasePolicy, LaneRule, Policy, View
@@ -71,8 +72,11 @@ SPECS = [
     "okita:colocate=true,normalise=true",
 ]
 
+QUICK = [spec for spec in SPECS if ":" not in spec] + ["dorm:cells=1"]
+"""Each policy without parameters, and Dorm, of which SPECS has variants only, in its quicker one."""
 
-@pytest.mark.parametrize("spec", SPECS)
+
+@pytest.mark.parametrize("spec", thorough_except(QUICK, SPECS))
 def test_every_policy_keeps_the_contract_however_it_is_parameterised(spec: str) -> None:
     """check_policy finds nothing to say: of a policy on all scenarios, of its variants on the first and last."""
     offered = scenarios_for(make_policy(spec))

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from builders.resource_scenarios import SLOT, resource_scenario, resource_scenarios
+from builders.thorough import thorough_after, thorough_except
 from skedge.core.errors import PolicyError, SolverError
 from skedge.core.events import Event, Order
 from skedge.core.kernel.drive import drive_to_end
@@ -87,7 +88,7 @@ def arrays(scenario: Scenario, holds: dict[int, Any], jobs: list[int]) -> tuple[
 # --- the contract
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", thorough_except([name for name in MAKERS if "dorm" not in name], MAKERS))
 def test_the_contract_is_kept(name: str) -> None:
     """Valid orders, every arrival answered, the record's rules, repeatable, not anticipating, rebuilt by replay."""
     check_policy(MAKERS[name], resource_scenarios()[1::2])
@@ -135,7 +136,7 @@ def test_a_job_that_fits_on_no_empty_server_is_rejected_and_holds_up_nobody(name
 # --- each one's promise
 
 
-@pytest.mark.parametrize("cells", [1, 200])
+@pytest.mark.parametrize("cells", thorough_after(1, [1, 200]))
 def test_dorm_keeps_both_bounds_in_every_solution(cells: int) -> None:
     """Whenever a job ran before: changed survivors, and that they stay in; by pools of servers or not."""
     checked = 0

@@ -344,6 +344,7 @@ def test_a_small_run_takes_a_compiled_loop_only_from_the_cache(
     assert (run(scenario_of(name), policy).decisions_s is None) == cached
 
 
+@pytest.mark.thorough
 def test_without_a_place_for_numbas_cache_a_run_is_the_same(tmp_path: Path) -> None:
     """In a process of its own whose every cached function is refused its cache, as on a read-only installation.
 

@@ -76,6 +76,7 @@ def test_what_was_ended_half_way_gives_the_same_bytes(
     assert contents(Path("f")) == contents(Path("whole"))
 
 
+@pytest.mark.thorough
 def test_simulated_figures_are_made_while_others_train(
     few: list[Study], skedge: Skedge, monkeypatch: pytest.MonkeyPatch
 ) -> None:

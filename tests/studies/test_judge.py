@@ -178,6 +178,7 @@ def test_doubling_looks_by_chance() -> None:
     assert 1e-18 <= over_looks(1e-18, looks) <= 4e-18
 
 
+@pytest.mark.thorough
 def test_verdicts_are_wrong_at_most_as_often_as_they_say() -> None:
     """Means of 0, three parts, looks after 8, 16 and 32 seeds: a verdict on 5 % of 100 studies, and two sigma."""
     rng, wrong = default_rng(7), 0

@@ -23,6 +23,7 @@ from builders.product import (
     completions_of_plain,
     completions_of_run,
 )
+from builders.thorough import thorough_after
 from reference.aonline import a_online, calculate_q, fractional_beta, fractional_flow
 from reference.aonline_model import CLOUD, Chunk, Instance, Job, Mode, Result, Server
 from skedge.core.errors import PolicyError
@@ -51,8 +52,9 @@ def seeded(seed: int, kind: Kind = ANY, readings: tuple[str, ...] = ("marginal",
 
 
 def blocks(count: int, size: int) -> Any:
-    """`count` seeds in blocks of `size`, so that a block is a test."""
-    return pytest.mark.parametrize("seeds", [range(a, a + size) for a in range(0, count, size)], ids=str)
+    """`count` seeds in blocks of `size`, so that a block is a test; those after the second are thorough."""
+    ranges = [range(first, first + size) for first in range(0, count, size)]
+    return pytest.mark.parametrize("seeds", thorough_after(2, ranges), ids=str)
 
 
 def one_server(*jobs: Job, workers: int = 1, **options: Any) -> Instance:

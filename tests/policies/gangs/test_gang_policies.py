@@ -27,6 +27,7 @@ from builders.gang_policies import (
 )
 from builders.paths import CASES
 from builders.product import Run, play
+from builders.thorough import thorough_after, thorough_except
 from reference.gang_policies import default_limit
 from skedge.core.engine.ledger import HELD
 from skedge.core.events import Event
@@ -199,7 +200,7 @@ def test_a_job_that_returns_leaves_its_last_place_to_those_that_run_there() -> N
     assert where(kept, "a") == [("s0", 1, 0, 0, 2), ("s1", 1, 2, 2, 8)]
 
 
-@pytest.mark.parametrize("policy", ["srtf", "tiresias:limit_s=3", "tiresias:limit_s=2,knob=1"])
+@pytest.mark.parametrize("policy", thorough_after(1, ["srtf", "tiresias:limit_s=3", "tiresias:limit_s=2,knob=1"]))
 def test_keep_running_displaces_no_job_while_unheld_workers_would_have_done(policy: str) -> None:
     """150 seeded scenarios, after every event: no job takes a worker that another held while enough others were free.
 
@@ -312,6 +313,7 @@ def before(played: Run, time_us: int) -> list[tuple[Any, ...]]:
     return sorted((*row[:4], min(row[4], time_us)) for row in rows)
 
 
+@pytest.mark.thorough
 def test_tiresias_knows_no_durations() -> None:
     """Permuting the lengths of the jobs changes nothing before the first completion; 40 seeded sets of jobs."""
     rng = np.random.default_rng(3)
@@ -612,7 +614,7 @@ def _first_gap(
     raise AssertionError("after the last reservation everything is free")
 
 
-@pytest.mark.parametrize("seeds", [range(60), range(60, 120)], ids=str)
+@pytest.mark.parametrize("seeds", thorough_after(1, [range(60), range(60, 120)]), ids=str)
 def test_earliest_server_is_the_earliest_of_all_servers(seeds: range) -> None:
     """120 seeded scenarios: every plan is that of trying all starts on all servers, and is carried out as made."""
     for seed in seeds:
@@ -685,13 +687,16 @@ POLICIES = [
     "preemptive",
 ]
 
+QUICK = ["srtf", "tiresias:limit_s=4", "fifo", "fifo:rule=earliest_server", "drf", "preemptive"]
+"""Each policy once, FIFO with both of its rules."""
+
 
 def ending(s: Scenario, policy: str) -> Scenario:
     """Promotions and overheads together may never end: see the test on that."""
     return replace(s, physics=replace(s.physics, checkpoint_overhead=0)) if "knob" in policy else s
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", thorough_except(QUICK, POLICIES))
 def test_random_runs_keep_every_rule(policy: str) -> None:
     """30 seeded scenarios a policy: slots, overheads, wrong estimates, with and without a cloud; each is verified."""
     for s in random_scenarios(range(30)):

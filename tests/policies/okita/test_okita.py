@@ -68,6 +68,7 @@ def test_the_fast_path_decides_as_the_plain_one(seed: int, chosen: dict[str, Any
     the_fast_path_decides_as_the_plain_one(seed, chosen)
 
 
+@pytest.mark.thorough
 @FEW
 @given(seeds, options)
 def test_the_bounded_search_is_the_enumeration(seed: int, chosen: dict[str, Any]) -> None:

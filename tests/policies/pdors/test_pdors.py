@@ -128,6 +128,7 @@ def test_the_quick_path_is_the_plain_path(seed: int, gain: float, repair: bool) 
     the_quick_path_is_the_plain_path(seed, gain, repair=repair)
 
 
+@pytest.mark.thorough
 @FEW
 @given(seeds, st.booleans())
 def test_all_jobs_are_offered_as_by_the_plain_path(seed: int, repair: bool) -> None:
@@ -163,6 +164,7 @@ def exhausted(job: TrainingJob, free: Any, prices: Any, v: int, gain: float, lik
     return best
 
 
+@pytest.mark.thorough
 @FEW
 @given(seeds, st.sampled_from([1.0, 1.2, 1.35]))
 def test_theta_and_the_total_are_those_of_exhaustive_rounding_on_three_machines_and_slots(

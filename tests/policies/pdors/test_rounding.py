@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from builders.thorough import thorough_after
 from skedge.core.errors import PolicyError
 from skedge.core.model.cluster import Floats, Ints
 from skedge.policies.pdors.alg4 import cover_bound, cover_gain, packing_bound, packing_gain
@@ -52,7 +53,7 @@ def test_whole_numbers_draw_nothing() -> None:
     assert rng.random() == np.random.default_rng(1).random()
 
 
-@pytest.mark.parametrize("least", [50, 150, 500])
+@pytest.mark.parametrize("least", thorough_after(2, [50, 150, 500]))
 @pytest.mark.parametrize("rows", [1, 4])
 def test_lemma_1_on_instances_where_it_says_something(least: int, rows: int) -> None:
     """With G of (29): packing rows break, cover rows fall to the bound, each in at most delta/3 of the draws (P18).
@@ -71,7 +72,7 @@ def test_lemma_1_on_instances_where_it_says_something(least: int, rows: int) -> 
     assert (plain > least).any(axis=1).mean() > DELTA / 3
 
 
-@pytest.mark.parametrize("least", [50, 150, 500])
+@pytest.mark.parametrize("least", thorough_after(2, [50, 150, 500]))
 @pytest.mark.parametrize("rows", [1, 4])
 def test_lemma_2_on_instances_where_it_says_something(least: int, rows: int) -> None:
     """With G of (30): cover rows break, packing rows exceed the bound, each in at most delta/3 of the draws (P18)."""

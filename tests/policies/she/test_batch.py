@@ -14,6 +14,7 @@ import pytest
 from builders.batch import SETTINGS, decisions_of, plain_terms, plain_to_compare, played
 from builders.product import Run, play
 from builders.she_instances import small
+from builders.thorough import thorough_after
 from golden.she_cases import CASES, HOUR, H, job, scenario
 from reference.batch import Decision, Plan, Setting, System, a_online
 from skedge.core.errors import PolicyError
@@ -238,7 +239,7 @@ def test_a_book_with_room_takes_two_steps_more_in_its_fullest_row() -> None:
         assert book.starts.shape[1] >= book.size[0] + 2
 
 
-@pytest.mark.parametrize("options", SETTINGS)
+@pytest.mark.parametrize("options", thorough_after(2, SETTINGS))
 def test_the_invariants_of_the_batch_scheduler_hold(options: str) -> None:
     """60 random instances; what the verifier checks (capacity, one PS, types) is checked by playing them."""
     for seed in SEEDS:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from builders.gang_policies import job, random_scenarios, scenario
+from builders.thorough import thorough_except
 from skedge.core.errors import PolicyError
 from skedge.core.events import Event
 from skedge.core.model.scenario import Scenario
@@ -26,6 +27,8 @@ POLICIES = (
     "batch:tie=printed,cloud_capacity=2",
     "batchsche:tie=printed,upload=where_placed",
 )
+QUICK = ("batch", "batch:cloud_capacity=2,order=shortest", "batchsche", "batchsche:tie=earliest,cloud_capacity=0")
+"""Each policy as it is, and with a bounded cloud."""
 
 
 def different(scenario: Scenario, policy: str) -> list[str]:
@@ -37,7 +40,7 @@ def different(scenario: Scenario, policy: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", thorough_except(QUICK, POLICIES))
 def test_random_runs_are_equal(policy: str) -> None:
     covered = [s for s in random_scenarios(range(60)) if covers(s, prepare_policy(policy, s))]
     assert len(covered) > 20

@@ -217,6 +217,7 @@ def changes(case: Case, ledger: Ledger, state: ElasticState) -> dict[int, list[t
     return dict(zip(jobs, rows, strict=True))
 
 
+@pytest.mark.thorough
 def test_the_compiled_scan_is_the_plain_one() -> None:
     """900 seeded clusters of up to four servers and jobs that hold some of them, up to all that they can use."""
     rng = np.random.default_rng(11)
