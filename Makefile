@@ -1,6 +1,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+LIVE_TESTS := POLARS_MAX_THREADS=1 $(BIN)/pytest -W default -p no:randomly --override-ini addopts="--strict-markers --strict-config -q" -n 2 --dist loadfile tests/live
 
 .PHONY: demo test thorough lint coverage bench reproduce live-demo test-live faults docs pictures release clean
 
@@ -10,8 +11,9 @@ demo: $(VENV)/.run ## the main job: set up, then six policies side by side, a ta
 test: $(VENV)/.dev lint ## what must hold of every change: lint, types, layers, tests
 	POLARS_MAX_THREADS=1 $(BIN)/pytest -n 2
 
-thorough: $(VENV)/.dev ## the tests that `make test` leaves out, before a release: more cases of what its own show by fewer, and slow ones
+thorough: $(VENV)/.live $(VENV)/.dev ## the tests that `make test` and `make test-live` leave out, before a release: more cases of what its own show by fewer, and slow ones
 	POLARS_MAX_THREADS=1 $(BIN)/pytest -n 2 -m thorough
+	$(LIVE_TESTS) -m thorough
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -32,7 +34,7 @@ live-demo: $(VENV)/.live ## real training on Ray, on this machine: three edge se
 	$(BIN)/skedge live live-demo --out skedge-live --replace
 
 test-live: $(VENV)/.live $(VENV)/.dev ## what must hold of real training; warnings are shown there, as Ray and PyTorch have some of their own
-	POLARS_MAX_THREADS=1 $(BIN)/pytest -W default -p no:randomly --override-ini addopts="--strict-markers --strict-config -q" -n 2 --dist loadfile tests/live
+	$(LIVE_TESTS) -m "not thorough"
 
 faults: $(VENV)/.live $(VENV)/.dev ## the live part in simulation, with faults; SEEDS=1000 of them on both cores, continued where it stopped
 	POLARS_MAX_THREADS=1 PYTHONPATH=tests $(BIN)/python -m simulated 0:$(or $(SEEDS),1000) --jobs 2 --progress faults.jsonl

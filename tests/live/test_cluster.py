@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from builders.thorough import thorough_after, thorough_except
 from conftest import SERVERS
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.latency import Exponential
@@ -85,7 +86,10 @@ def test_a_preempted_job_is_trained_to_its_end_and_the_record_keeps_the_rules(en
 
 @pytest.mark.parametrize(
     "policy",
-    ["srtf", "tiresias", "fifo", "fifo:rule=earliest_server", "drf", "preemptive", "batch", "batchsche"],
+    thorough_except(
+        ["srtf", "drf", "batch"],
+        ["srtf", "tiresias", "fifo", "fifo:rule=earliest_server", "drf", "preemptive", "batch", "batchsche"],
+    ),
 )
 def test_gangs_train_too(engine: Engine, policy: str) -> None:
     fast = {"minibatch_s": 0.05, "upload_edge_s": (0.1, 0.2)}
@@ -95,7 +99,7 @@ def test_gangs_train_too(engine: Engine, policy: str) -> None:
     assert done.run.metrics["jct_mean_s"] >= 0.95 * done.simulated.metrics["jct_mean_s"], "none is sooner than foreseen"
 
 
-@pytest.mark.parametrize("policy", ["pdors", "oasis", "optimus", "dorm", "drf", "fifo"])
+@pytest.mark.parametrize("policy", thorough_after(3, ["pdors", "dorm", "drf", "oasis", "optimus", "fifo"]))
 def test_policies_on_servers_with_resources_train_too(engine: Engine, policy: str) -> None:
     """Workers and PSs by resource, changed at slot boundaries; the embedded servers are those of the other tests."""
     servers = [Server(name, "edge", {"gpu": 3, "cpu": 6}) for name in ("edge-0", "edge-1")]
@@ -131,7 +135,7 @@ def sited(count: int = 3) -> tuple[Scenario, dict[str, Program]]:
     return scenario, programs(jobs, {}, {i: {"samples": 300} for i in range(count)})
 
 
-@pytest.mark.parametrize("policy", ["okita", "fifo", "drf", "oasis"])
+@pytest.mark.parametrize("policy", thorough_after(2, ["okita", "oasis", "fifo", "drf"]))
 def test_policies_at_sites_train_too(engine: Engine, tmp_path: Path, policy: str) -> None:
     """Workers, PS and data change place slot by slot; the record is that of the simulation, and so is the journal's."""
     scenario, of = sited()
@@ -262,8 +266,10 @@ def _soon(do: Callable[[], None], after_s: float) -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-@pytest.mark.parametrize("how", ["killed", "frozen"])
-@pytest.mark.parametrize("policy", ["aonline", "srtf"])
+@pytest.mark.parametrize(
+    ("how", "policy"),
+    thorough_after(2, [("killed", "srtf"), ("frozen", "aonline"), ("killed", "aonline"), ("frozen", "srtf")]),
+)
 def test_a_lost_server_is_recorded_and_its_work_goes_on_elsewhere(
     engine: Engine, how: str, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ import sqlalchemy as sql
 from numpy.random import Generator, default_rng
 from played import LIMITS, Played, journal_in
 
+from builders.thorough import thorough_after
 from skedge.cli.state_lock import try_lock
 from skedge.core.errors import InputError, StateError
 from skedge.live.controller.service import JOURNAL, open_journal
@@ -109,7 +110,7 @@ def damaged(state: Path, rng: Generator) -> str:
     return file.name
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", thorough_after(50, range(100)))
 def test_a_damaged_journal_never_decides_differently_in_silence(
     lived: Path, entries: list[Entry], tmp_path: Path, seed: int
 ) -> None:

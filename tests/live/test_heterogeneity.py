@@ -101,6 +101,7 @@ def in_situation(name: str) -> list[list[int]]:
     return rounds(lanes, others, max_lag, turns=turns)
 
 
+@pytest.mark.thorough
 def test_preempted_a_model_is_as_good_as_undisturbed_by_shuffling_or_by_a_bounded_lag() -> None:
     """Data sorted by label: within 2 points by default and with ``max_lag: 1``, far below with neither."""
     alone, preempted, bounded = (in_situation(name) for name in ("undisturbed", "preempted", "max_lag 1"))

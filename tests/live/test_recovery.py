@@ -66,8 +66,10 @@ def decisions(journal: Path) -> int:
 
 @pytest.mark.parametrize(
     ("head", "job", "policy", "after"),
-    [(TEXT, JOB, "aonline", 5), (SITES, SITE_JOB, "okita", 2)],
-    ids=["lanes", "sites"],
+    [
+        pytest.param(TEXT, JOB, "aonline", 5, id="lanes"),
+        pytest.param(SITES, SITE_JOB, "okita", 2, id="sites", marks=pytest.mark.thorough),
+    ],
 )
 def test_a_killed_controller_is_followed_by_one_that_goes_on(
     tmp_path: Path, head: str, job: str, policy: str, after: int

@@ -13,6 +13,7 @@ import pytest
 from numpy.random import default_rng
 from played import LIMITS, Played, empty, journal_in
 
+from builders.thorough import thorough_except
 from skedge.core.model.cluster import Cluster, Server
 from skedge.core.model.scenario import Scenario
 from skedge.live.controller.record_parts import RECORD, add_part
@@ -62,7 +63,12 @@ def answers(service: Played) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("kind", "policy"), [(kind, policy) for kind, of in POLICIES.items() for policy in of])
+QUICK = [("slots", "aonline"), ("slots", "srtf"), ("slots", "batch"), ("resources", "drf"), ("sites", "okita")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "policy"), thorough_except(QUICK, [(kind, policy) for kind, of in POLICIES.items() for policy in of])
+)
 def test_what_follows_a_snapshot_is_decided_as_after_the_whole_journal(tmp_path: Path, kind: str, policy: str) -> None:
     """Controllers begin at snapshots of several entries, and what is before the first two is archived.
 

@@ -6,10 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from builders.paths import ROOT
 from builders.tutorials import carried_out
 
 
+@pytest.mark.thorough
 def test_the_live_tutorial_does_what_it_says(tmp_path: Path) -> None:
     """Up, a job, a killed server, the whole record: every command succeeds and prints what the page shows."""
     try:
