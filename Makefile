@@ -11,7 +11,7 @@ demo: $(VENV)/.run ## the main job: set up, then six policies side by side, a ta
 test: $(VENV)/.dev lint ## what must hold of every change: lint, types, layers, tests
 	POLARS_MAX_THREADS=1 $(BIN)/pytest -n 2
 
-thorough: $(VENV)/.live $(VENV)/.dev ## the tests that `make test` and `make test-live` leave out, before a release: more cases of what its own show by fewer, and slow ones
+thorough: $(VENV)/.live $(VENV)/.dev ## the tests that `make test` and `make test-live` leave out, before a release: slow ones, and more cases of what others show
 	POLARS_MAX_THREADS=1 $(BIN)/pytest -n 2 -m thorough
 	$(LIVE_TESTS) -m thorough
 
