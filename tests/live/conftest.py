@@ -25,6 +25,19 @@ SERVERS = [
 ]
 
 
+LONGEST = (
+    "test_service.py",
+    "test_simulated.py",
+    "test_cluster.py",
+)
+"""The files that take minutes, the longest first: one that began last would run alone at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest files."""
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _ended_by_sigterm() -> None:
     """Whoever ends the tests ends what they have started: fixtures are torn down."""
