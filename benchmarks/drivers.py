@@ -9,6 +9,7 @@ the median and range of CPU seconds of the whole run, record included, and the m
 - stepped: Python calls the same loop for each event; no objects are made.
 - kernel: the kernel asks the policy event by event, with objects for events and orders.
 - objects: as kernel, of a policy in Python that yields the orders which SRTF has made: engine and adapter alone.
+- rows: as objects, but the orders of an event are a batch of rows.
 - ranks: as kernel, of a policy that ranks the jobs by NumPy and has the compiled part fill the cluster.
 """
 
@@ -25,7 +26,7 @@ import numpy as np
 import yaml
 
 from skedge.core.engine.step import PAUSED
-from skedge.core.events import Event, Order
+from skedge.core.events import VERBS, Allocate, Batch, Event, Order, Suspend, batch_of
 from skedge.core.kernel.drive import drive_to_end
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.scenario import Scenario
@@ -59,17 +60,45 @@ class Replayed(BasePolicy):
         yield from next(self.recorded)
 
 
+class Batched(Replayed):
+    """The same as rows, made beforehand."""
+
+    name = "batched"
+
+    def __init__(self, orders: list[list[Order]]) -> None:
+        super().__init__(orders)
+        reasons = dict[str, int]()
+        self.recorded = iter([[_batch(of_event, reasons)] if of_event else [] for of_event in orders])  # type: ignore[list-item]
+
+
+def _batch(orders: list[Order], reasons: dict[str, int]) -> Batch:
+    """The orders of an event as rows."""
+    rows, places = list[tuple[int, ...]](), list[tuple[int, int]]()
+    for order in orders:
+        if not isinstance(order, Allocate | Suspend):
+            raise TypeError(f"{order!r}")
+        reason = reasons.setdefault(order.reason, len(reasons))
+        if isinstance(order, Suspend):
+            rows.append((VERBS.index("suspend"), order.job, -1, reason, 0, 0))
+        else:
+            verb = VERBS.index("allocate")
+            rows.append((verb, order.job, order.ps[0][0], reason, len(places), len(order.where)))
+            places += sorted(order.where)
+    table, places_table = np.array(rows, np.int64), np.array(places, np.int64).reshape(-1, 2)
+    return batch_of(table, places_table, tuple(reasons))
+
+
 class Ranked(GangPolicy):
     """SRTF that ranks by NumPy."""
 
     name = "ranked"
 
-    def decide(self, event: Event, view: View) -> Iterator[Order]:
+    def decide(self, event: Event, view: View) -> Iterator[Order | Batch]:  # type: ignore[override]
         """Take in what has happened, and fill the cluster by remaining time."""
-        yield from self.admit(event, view)
+        yield self.admit(event, view)
         active = self.active
         left = -(-view.remaining(active) // view.jobs.workers[active])
-        yield from self.fill(active[np.lexsort((active, left))], view, "shortest_remaining_time")
+        yield self.fill(active[np.lexsort((active, left))], view, "shortest_remaining_time")
 
 
 def scenario(jobs: int) -> Scenario:
@@ -104,11 +133,19 @@ def drivers(of: Scenario) -> dict[str, Callable[[], Any]]:
     """A run of `of` by each driver."""
     orders: list[list[Order]] = []
     driven(of, prepare_policy(Srtf(), of), orders)
+    batched = Batched(orders)
+    made = list(batched.recorded)
+
+    def rows() -> Any:
+        batched.recorded = iter(made)
+        return driven(of, prepare_policy(batched, of))
+
     return {
         "compiled": lambda: looped(of, step=False),
         "stepped": lambda: looped(of, step=True),
         "kernel": lambda: driven(of, prepare_policy("srtf", of)),
         "objects": lambda: driven(of, prepare_policy(Replayed(orders), of)),
+        "rows": rows,
         "ranks": lambda: driven(of, prepare_policy(Ranked(), of)),
     }
 
@@ -125,7 +162,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=20_000)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--drivers", default="compiled;stepped;kernel;objects;ranks", help="separated by semicolons")
+    parser.add_argument(
+        "--drivers", default="compiled;stepped;kernel;objects;rows;ranks", help="separated by semicolons"
+    )
     asked = parser.parse_args()
     names = asked.drivers.split(";")
     for name, run in drivers(scenario(WARM_JOBS)).items():

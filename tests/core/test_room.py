@@ -55,7 +55,7 @@ def no_spare_room(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Arrays get the room that is asked for, and Python's own functions refuse an index behind their ends."""
 
     def room(case: ledger.Case, rows: ledger.Ledger, _: int) -> int:
-        return room_for_event(case, rows, n_arrivals(rows))
+        return room_for_event(case, rows, n_arrivals(rows, len(rows.jobs)))
 
     monkeypatch.setattr(ledger, "longer", exact)
     monkeypatch.setattr(arrays, "room_for_event", room)

@@ -241,7 +241,7 @@ def carried_through(kernel: Kernel, outages: dict[int, tuple[tuple[int, str], ..
         event = Event(
             slot * SLOT, finished=tuple(finished), arrived=arrived, trained=facts, servers=outages.get(slot, ())
         )
-        orders += kernel.handle(replace(event, woke=True))
+        orders += kernel.handle(event._replace(woke=True))
         arrived = ()
         if kernel.status[0] in (FINISHED, REJECTED):
             return orders

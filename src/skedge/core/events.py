@@ -7,6 +7,7 @@ a job. Jobs, servers, lanes and PS slots are numbers: see :class:`~skedge.core.m
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -76,8 +77,11 @@ class LaneFacts:
     job: Ints = field(default_factory=_none)
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+NO_FACTS = LaneFacts()
+"""No chunk is complete."""
+
+
+class Event(NamedTuple):
     """What happened at one instant; the order of the fields is the order of simultaneous facts.
 
     Attributes
@@ -133,7 +137,7 @@ class Event:
     paused: tuple[int, ...] = ()
     trained: tuple[tuple[int, Placement], ...] = ()
     settling: bool = False
-    chunks: LaneFacts = field(default_factory=LaneFacts)
+    chunks: LaneFacts = NO_FACTS
 
     @property
     def left(self) -> tuple[int, ...]:
@@ -327,3 +331,74 @@ Decision = Dispatch | Allocate | Suspend | AssignPS | Upload | Transfer | Reserv
 """The orders of policies."""
 
 Order = Decision | EndAt
+"""All orders; a policy's can be several at once, a :class:`Batch`."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Several orders as rows of numbers: iterated over it gives them one by one.
+
+    A policy that yields or returns the batch itself has them checked and applied together, which costs less and means
+    the same. :func:`batch_of` makes one of allocations and suspensions.
+
+    Attributes
+    ----------
+    rows
+        A row for each order: the number of its verb in :data:`VERBS`, the job, the PS slot or CLOUD, a number of its
+        reason from 0 to 255, and in which rows of `places` its placement is: the first, and how many. Shape
+        ``(orders, 6)``.
+    places
+        (server, workers) rows; those of an order are ascending by server. Shape ``(any, 2)``.
+    order_of
+        Returns the order that a row, given as a list, stands for; raises IndexError if it stands for none.
+    wording
+        What the numbers of reasons mean: in two batches with the same one they mean the same to allocations and
+        suspensions, whatever the job.
+    """
+
+    rows: Ints
+    places: Ints
+    order_of: Callable[[list[int]], Order]
+    wording: Hashable
+
+    def __len__(self) -> int:
+        """The number of orders."""
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Order]:
+        """The orders one by one."""
+        return map(self.order_of, self.rows.tolist())
+
+
+def batch_of(rows: Ints, places: Ints, reasons: tuple[str, ...]) -> Batch:
+    """Allocations and suspensions as a batch.
+
+    Parameters
+    ----------
+    rows, places
+        As :class:`Batch` has them.
+    reasons
+        The reasons by their numbers.
+    """
+
+    def order_of(row: list[int]) -> Order:
+        number, job, ps, reason, first, size = row
+        verb = VERBS[number] if number >= 0 else ""
+        if verb == "suspend":
+            return Suspend(job, reasons[reason])
+        pairs = places[first : first + size].tolist() if first >= 0 else []
+        where = tuple((server, workers) for server, workers in pairs)
+        if verb not in {"allocate", "allocate_each"} or len(where) != size:
+            raise IndexError(row)
+        return Allocate(job, where, ps_in(ps), reasons[reason], gang=verb == "allocate")
+
+    return Batch(rows, places, order_of, reasons)
+
+
+def single_orders(orders: Iterable[Order | Batch]) -> Iterator[Order]:
+    """The orders one by one, those of batches too."""
+    for order in orders:
+        if isinstance(order, Batch):
+            yield from order
+        else:
+            yield order

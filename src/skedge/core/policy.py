@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, run
 
 from pydantic import BaseModel, ConfigDict
 
-from .events import Event, Order
+from .events import Batch, Event, Order
 from .model.cluster import Cluster, Floats, Ints, Physics
 from .model.job_fields import JobColumns
 from .model.latency import LatencyCost
@@ -136,8 +136,8 @@ class Policy(Protocol):
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run; create all state here."""
 
-    def decide(self, event: Event, view: View) -> Iterable[Order]:
-        """The orders for `event`. May be a generator: each order is checked and applied before the next is drawn."""
+    def decide(self, event: Event, view: View) -> Iterable[Order | Batch]:
+        """The orders for `event`. May be a generator: it sees the effect of each order once it looks at its view."""
 
     def terms(self, job: int, view: View) -> Mapping[str, Any] | None:
         """The terms behind the decision on `job`, for ``skedge explain``; None if it reports none.
@@ -203,7 +203,7 @@ class BasePolicy:
         """Store the cluster, the physics and the generator of the run."""
         self.cluster, self.physics, self.rng = cluster, physics, rng
 
-    def decide(self, event: Event, view: View) -> Iterable[Order]:
+    def decide(self, event: Event, view: View) -> Iterable[Order | Batch]:
         """The orders for `event`."""
         raise NotImplementedError
 
@@ -215,7 +215,7 @@ class BasePolicy:
 class ActivePolicy(Protocol):
     """A policy's algorithm for one kind of cluster, started for a run; the parts of :class:`Policy` that a run uses."""
 
-    def decide(self, event: Event, view: View) -> Iterable[Order]:
+    def decide(self, event: Event, view: View) -> Iterable[Order | Batch]:
         """As :meth:`Policy.decide`."""
 
     def terms(self, job: int, view: View) -> Mapping[str, Any] | None:
@@ -255,7 +255,7 @@ class PolicyByKind(BasePolicy):
         begin = self.of_kind(cluster, slots=self.on_slots, resources=self.on_resources, sites=self.at_sites)
         self.started = begin(cluster, physics, rng)
 
-    def decide(self, event: Event, view: View) -> Iterable[Order]:
+    def decide(self, event: Event, view: View) -> Iterable[Order | Batch]:
         """The orders of the algorithm."""
         return self.started.decide(event, view)
 
@@ -271,7 +271,15 @@ class View:
     """
 
     def __init__(self, state: State) -> None:
-        self._state = state
+        self._of = state
+
+    @property
+    def _state(self) -> State:
+        """What the kernel knows, with the orders so far."""
+        state = self._of
+        if state.pending.orders:
+            state.pending.apply()
+        return state
 
     @property
     def engine(self) -> AllocationEngine:
@@ -388,9 +396,8 @@ class View:
 
     def remaining(self, jobs: Ints) -> Ints:
         """Announced remaining gang work of `jobs` [worker-µs], at least 1."""
-        if len(jobs) and not 0 <= jobs.min() <= jobs.max() < self.arrived:
-            raise IndexError(f"not all jobs have arrived; jobs 0 to {self.arrived - 1} have")
-        return self._state.engine.remaining(jobs, self.now)
+        state = self._state
+        return state.engine.remaining(jobs, state.now, state.arrived)
 
     def share_left(self, jobs: Ints) -> Floats:
         """Fraction of the announced gang work of `jobs` that remains, in (0, 1]."""

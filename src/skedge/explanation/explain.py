@@ -13,7 +13,18 @@ from typing import Any
 import polars as pl
 
 from skedge.core.errors import InputError
-from skedge.core.events import Allocate, Dispatch, Event, Order, Postpone, Reject, Reserve, Suspend, Transfer
+from skedge.core.events import (
+    Allocate,
+    Dispatch,
+    Event,
+    Order,
+    Postpone,
+    Reject,
+    Reserve,
+    Suspend,
+    Transfer,
+    single_orders,
+)
 from skedge.core.kernel.drive import drive_to_end
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.cluster import Cluster
@@ -64,7 +75,7 @@ class _TermsRecorder:
         return getattr(self.policy, name)
 
     def decide(self, event: Event, view: View) -> Iterator[Order]:
-        for order in self.policy.decide(event, view):
+        for order in single_orders(self.policy.decide(event, view)):
             if self._is_target(event.time, order):
                 # before the order is applied: the view is still the one that the policy decided on
                 raise _DecisionReached(event.time, order, self.policy.terms(self.job, view))

@@ -103,7 +103,7 @@ class InteractiveKernel(Kernel):
             else:
                 accept(self, item)
                 orders.append(item)
-        return orders + self._completed(event, orders)
+        return [*orders, *self._completed(event, orders)]
 
 
 def squash(ratio: NDArray[np.float64]) -> NDArray[np.float64]:

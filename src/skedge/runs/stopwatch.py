@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from skedge.core.events import Event, Order
+from skedge.core.events import Batch, Event, Order
 from skedge.core.kernel.drive import World
 from skedge.core.policy import Policy, View
 from skedge.platform.jit import watchers
@@ -142,11 +142,12 @@ class WatchedPolicy:
         """Forward all other attributes to the policy."""
         return getattr(self.policy, name)
 
-    def decide(self, event: Event, view: View) -> Iterator[Order]:
+    def decide(self, event: Event, view: View) -> Iterator[Order | Batch]:
         """Decide as the policy does."""
         switch = self.watch.switch
         before = switch("decide")
-        orders = iter(self.policy.decide(event, view) or ())
+        decided = self.policy.decide(event, view) or ()
+        orders = iter((decided,) if isinstance(decided, Batch) else decided)
         while (order := next(orders, None)) is not None:
             switch(before)
             yield order

@@ -20,6 +20,7 @@ from skedge.core.errors import StateError
 from skedge.core.events import FAILED, Event, Order
 from skedge.core.kernel.accept import accept
 from skedge.core.kernel.kernel import Kernel
+from skedge.core.model.cluster import Ints
 from skedge.core.model.time import NEVER
 from skedge.core.model.time_limits import has_time_limits
 from skedge.core.policy import View
@@ -57,8 +58,8 @@ class CompiledPolicy(Protocol):
             When to stop, as something happens then that is not the engine's [µs].
         """
 
-    def orders(self, rows: list[list[int]], view: View) -> list[Order]:
-        """The orders in these rows."""
+    def order_of(self, row: list[int], places: Ints, view: View) -> Order:
+        """The order in a row."""
 
     def reason(self, code: int, job: int, view: View) -> str:
         """The words of a reason."""
@@ -192,6 +193,5 @@ class EventLoop:
         """Raise the error of the order that broke a rule."""
         orders = self.kernel.engine.orders
         row = orders.rows[orders.counters[WRONG]].tolist()
-        for order in self.policy.orders([row], self.kernel.view):
-            accept(self.kernel, order)
+        accept(self.kernel, self.policy.order_of(row, orders.places, self.kernel.view))
         raise StateError(f"the compiled loop refused an order that breaks no rule: {row}")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from heapq import heapify, heapreplace
 
 import numpy as np
@@ -18,6 +17,7 @@ from numpy.random import Generator
 
 from skedge.core.engine import truth as truth_of
 from skedge.core.engine.agenda import CLOUD_ENDS, CLOUD_STARTS
+from skedge.core.engine.engine import Instant
 from skedge.core.engine.lanes import HEAD, JOB, LEFT, UNKNOWN, group_of
 from skedge.core.engine.truth import Truth, arrive_now, close, touch
 from skedge.core.errors import SkedgeError
@@ -126,24 +126,24 @@ class FailingWorld(SimulatedWorld):
             self.engine.set_changes(self.failures.draw())
         return self.failures.next
 
-    def _next_on_agenda(self) -> int:
+    def _next_change(self) -> int:
         self.known_until()
-        return min(super()._next_on_agenda(), self.engine.next_change)
+        return self.engine.next_change
 
-    def _present_event(self) -> Event | None:
+    def _present_event(self, instant: Instant) -> Event | None:
         changes = self.engine.take_changes(self.now)
         failed = [server for _, server, fails in changes if fails]
         # first, as this advances the lanes to now: a chunk that ends at this instant is complete, and reported
         lost = self._remove_chunks(failed)
-        event = super()._present_event()
+        event = super()._present_event(instant)
         if not changes:
             return event
         event = event or Event(self.now, chunks=self._chunk_facts())
         self.settling = bool(failed) and self.dispatches > 0
         servers = tuple((server, FAILED if fails else "") for _, server, fails in changes)
         left = {job: chunks for job, chunks in lost.items() if job not in event.left}
-        event = replace(event, servers=servers, settling=self.settling)
-        return replace(event, lost=tuple((job, tuple(sorted(left[job]))) for job in sorted(left)))
+        event = event._replace(servers=servers, settling=self.settling)
+        return event._replace(lost=tuple((job, tuple(sorted(left[job]))) for job in sorted(left)))
 
     def _remove_chunks(self, servers: list[int]) -> dict[int, list[int]]:
         """Take the chunks off the lanes of these servers; returns them by job."""

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 class OnServers:
     """Gangs and elastic allocations: the engine knows when each ends."""
 
+    notes = False
+    """Whether allocations are noted here, too."""
+
     def __init__(self, world: SimulatedWorld) -> None:
         self.world = world
 
@@ -44,6 +47,8 @@ class OnServers:
 
 class OnSites(OnServers):
     """Workers at sites, which train whole chunks slot by slot."""
+
+    notes = True
 
     def __init__(self, world: SimulatedWorld) -> None:
         super().__init__(world)

@@ -17,7 +17,7 @@ import numpy as np
 
 from skedge.core.engine.lanes import COUNT, EACH, JOB, LEFT, Lanes
 from skedge.core.errors import StuckError
-from skedge.core.events import Allocate, Dispatch, Event, Order, Postpone, Reserve, Suspend, Transfer, Upload
+from skedge.core.events import Allocate, Dispatch, Event, Postpone, Reserve, Suspend, Transfer, Upload
 from skedge.core.model.cluster import Ints
 from skedge.core.model.network import upload_row
 from skedge.core.model.time import SECOND
@@ -37,8 +37,10 @@ MOST_BOUNDED = 20_000
 EVENTS = 100_000
 """Events from one look at what is left to the next, if there are not as many orders."""
 
-_COUNTED = (Allocate, Dispatch, Suspend, Reserve, Postpone, Transfer, Upload)
+COUNTED = frozenset({Allocate, Dispatch, Suspend, Reserve, Postpone, Transfer, Upload})
 """Orders that decide something about a job, without which nothing else of it would be taken away or put off."""
+
+_NOTHING: Ints = np.zeros(0, np.int64)
 
 _NAMED = 5
 """Most jobs that the error names."""
@@ -56,7 +58,7 @@ class ProgressWatchdog:
     def __init__(self, world: SimulatedWorld) -> None:
         self.world, self.since, self.last = world, world.now, world.now
         self.trainings = world.engine.trainings
-        self.orders, self.events, self.left = 0, 0, np.zeros(0, np.int64)
+        self.orders, self.events, self.left = 0, 0, _NOTHING
         sharing = world.scenario.cluster.sharing
         # a job that may be preempted so often and no more may lose its workers as often without training
         self.bound = 0 if sharing is None else sharing.most_preemptions or 0
@@ -69,13 +71,15 @@ class ProgressWatchdog:
         StuckError
             Names the jobs in the system.
         """
+        if event.arrived or event.finished or event.failed or event.trained or len(event.chunks.time):
+            self.last = event.time
+            self.further(event.time)
+            return
         if self.world.engine.trainings != self.trainings:
             # by the event before and its orders
             self.further(self.last)
         self.events, self.last = self.events + 1, event.time
-        if event.arrived or event.left or event.trained or len(event.chunks.time):
-            self.further(event.time)
-        elif self.orders > self._patience() or self.events > EVENTS:
+        if self.orders > self._patience() or self.events > EVENTS:
             self._look(event.time)
 
     def _patience(self) -> int:
@@ -83,15 +87,10 @@ class ProgressWatchdog:
         jobs = self.world.engine.n_in_system
         return min(ORDERS * jobs, MOST_ORDERS) + min(4 * self.bound * jobs, MOST_BOUNDED)
 
-    def order(self, order: Order) -> None:
-        """Process an order that is carried out."""
-        if isinstance(order, _COUNTED):
-            self.orders += 1
-
     def further(self, now: int) -> None:
         """A job got further at `now` [µs]."""
         self.orders, self.events, self.since = 0, 0, now
-        self.left, self.trainings = self.left[:0], self.world.engine.trainings
+        self.left, self.trainings = _NOTHING, self.world.engine.trainings
 
     def _look(self, now: int) -> None:
         """Compare what is left with the look before."""

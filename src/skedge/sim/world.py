@@ -8,13 +8,16 @@ import numpy as np
 import polars as pl
 
 from skedge.core.engine import truth as truth_of
-from skedge.core.engine.agenda import CLOUD_ENDS, CLOUD_STARTS, GANG_ENDS, JOB_FAILS, SLOT_ENDS, WAKE
+from skedge.core.engine.agenda import CLOUD_ENDS, CLOUD_STARTS, JOB_FAILS, SLOT_ENDS, WAKE
+from skedge.core.engine.engine import Instant
 from skedge.core.engine.lag import make_lag
 from skedge.core.engine.lanes import ARRIVE, COUNT, HEAD, JOB, NO_LINKS, group_of, send, send_chunks, with_room
 from skedge.core.engine.ledger import ARRIVED
 from skedge.core.events import (
     CLOUD,
+    NO_FACTS,
     Allocate,
+    Batch,
     Dispatch,
     EndAt,
     Event,
@@ -34,10 +37,8 @@ from skedge.core.model.time import NEVER, whole_slots
 from .compiled import EventLoop
 from .ends import JobEnds
 from .holding import holding_of
-from .progress import ProgressWatchdog, lane_work
+from .progress import COUNTED, ProgressWatchdog, lane_work
 from .runs import RunLog
-
-_NO_FACTS = LaneFacts()
 
 _change_in_cloud: Any = truth_of.change_in_cloud.py_func  # type: ignore[attr-defined]
 
@@ -63,6 +64,7 @@ class SimulatedWorld:
         )  # fmt: skip
         self.log = RunLog(scenario, self.engine)
         self.holding = holding_of(self)
+        self.takes_batches = not self.holding.notes
         # a job is seen at the first slot boundary at or after its arrival
         self.arrivals: Ints = whole_slots(jobs.arrival, physics.step)
         self.dispatches = 0
@@ -71,10 +73,14 @@ class SimulatedWorld:
         self.ends = JobEnds(self)
         self.progress = ProgressWatchdog(self)
         self.loop: EventLoop | None = None
+        if self.holding.notes:
+            holds: dict[type, Any] = {Allocate: self._allocate, Suspend: self._suspend}
+        else:
+            holds = {}
         self._performers: dict[type, Any] = {
+            **holds,
             Dispatch: self._dispatch,
-            Allocate: self._allocate,
-            Suspend: self._suspend,
+            Batch: self._batch,
             Reserve: self._reserve,
             WakeAt: self._wake_at,
             Transfer: self.holding.transfer,
@@ -112,31 +118,31 @@ class SimulatedWorld:
 
     def _next_event(self) -> Event | None:
         while True:
-            limit = self._next_on_agenda()
-            reason, now = truth_of.QUIET, limit
+            until = self._next_change()
             if self.dispatches:
-                reason, now = truth_of.run(self.truth, self.now if self.unsettled else -1, limit)
-            self.unsettled = False
-            # the buffers are emptied into the log, and the same instant is run again
-            if reason == truth_of.FULL:
-                self.drain()
-                continue
-            if reason == truth_of.QUIET and now == NEVER:
+                limit = min(until, self.engine.next_time(len(self.arrivals)))
+                reason, until = truth_of.run(self.truth, self.now if self.unsettled else -1, limit)
+                self.unsettled = False
+                # the buffers are emptied into the log, and the same instant is run again
+                if reason == truth_of.FULL:
+                    self.drain()
+                    continue
+                if reason == truth_of.SETTLED:
+                    self.now = until
+                    return self._start_stop_event()
+            instant = self.engine.take_instant(until, len(self.arrivals))
+            if instant is None:
                 self.drain()
                 return None
-            self.now = now
-            if reason == truth_of.SETTLED:
-                return self._start_stop_event()
-            self.unsettled = True
+            self.now, self.unsettled = instant.time, True
             # nothing to report: the loop settles the instant and continues
-            event = self._present_event()
+            event = self._present_event(instant)
             if event is not None:
                 return event
 
-    def _next_on_agenda(self) -> int:
-        arrived = self.arrived
-        arrival = int(self.arrivals[arrived]) if arrived < len(self.arrivals) else NEVER
-        return min(arrival, self.engine.next_due)
+    def _next_change(self) -> int:
+        """When something happens that the engine does not know of [µs]."""
+        return NEVER
 
     def _start_stop_event(self) -> Event:
         """The jobs that have started or paused at this instant."""
@@ -146,28 +152,34 @@ class SimulatedWorld:
         paused = tuple(job for job, running in switches if not running)
         return Event(self.now, started=started, paused=paused, chunks=self._chunk_facts())
 
-    def _present_event(self) -> Event | None:
+    def _present_event(self, instant: Instant) -> Event | None:
         """Completions, arrivals and wake-ups of this instant; None if there are none."""
-        finished = self.truth.done[: self.truth.size[truth_of.DONE]].tolist()
-        self.truth.size[truth_of.DONE] = 0
-        woke, trained = False, tuple[tuple[int, Placement], ...]()
-        for kind, job, number in self.engine.take_due(self.now):
-            if kind == WAKE:
-                woke = True
-            elif kind == SLOT_ENDS:
+        _, finished, woke, entries, n_arrived = instant
+        trained: tuple[tuple[int, Placement], ...] = ()
+        failed: tuple[tuple[int, str], ...] = ()
+        arrived: tuple[int, ...] = ()
+        chunks = NO_FACTS
+        if self.dispatches:
+            finished += self.truth.done[: self.truth.size[truth_of.DONE]].tolist()
+            self.truth.size[truth_of.DONE] = 0
+        for kind, job, number in entries:
+            if kind == SLOT_ENDS:
                 trained = self._slot_ends(finished)
             elif kind == JOB_FAILS:
                 self.ends.due.append(job)
-            elif kind == GANG_ENDS or self._cloud(kind, job, number):
+            elif self._cloud(kind, job, number):
                 finished.append(job)
-        arrived = self._arrivals_now()
-        failed = self.ends.happen(finished)
-        if not (finished or failed or arrived or woke or trained):
+        if self.ends.orders:
+            failed = self.ends.happen(finished)
+        if not (finished or failed or n_arrived or woke or trained):
             return None
-        return Event(
-            self.now, finished=tuple(sorted(finished)), failed=failed, arrived=arrived, woke=woke, trained=trained,
-            chunks=self._chunk_facts(),
-        )  # fmt: skip
+        if self.dispatches:
+            chunks = self._chunk_facts()
+        if n_arrived:
+            first = self.arrived
+            arrived = tuple(range(first, first + n_arrived))
+        done = tuple(sorted(finished)) if len(finished) > 1 else tuple(finished)
+        return Event(self.now, done, failed, arrived=arrived, woke=woke, trained=trained, chunks=chunks)
 
     def _slot_ends(self, finished: list[int]) -> tuple[tuple[int, Placement], ...]:
         """The chunks trained at sites; completed jobs are added to `finished`."""
@@ -183,16 +195,10 @@ class SimulatedWorld:
             self.slot_noted = end
             self.note_at(end, SLOT_ENDS, -1)
 
-    def _arrivals_now(self) -> tuple[int, ...]:
-        first = last = self.arrived
-        while last < len(self.arrivals) and self.arrivals[last] <= self.now:
-            last += 1
-        return tuple(range(first, last))
-
     def _chunk_facts(self) -> LaneFacts:
         """Chunk completions since the last event."""
         if not self.facts and self.truth.size[truth_of.FACTS] == 0:
-            return _NO_FACTS
+            return NO_FACTS
         self._drain_facts()
         table = self.facts[0] if len(self.facts) == 1 else np.concatenate(self.facts)
         self.facts = []
@@ -212,8 +218,10 @@ class SimulatedWorld:
 
     def perform(self, order: Order) -> None:
         """Carry out an accepted order now; ``AssignPS`` and others concern only the kernel's books."""
-        self.progress.order(order)
-        perform = self._performers.get(type(order))
+        kind = type(order)
+        if kind in COUNTED:
+            self.progress.orders += 1
+        perform = self._performers.get(kind)
         if perform is not None:
             perform(order)
 
@@ -303,6 +311,9 @@ class SimulatedWorld:
 
     def _suspend(self, order: Suspend) -> None:
         self.holding.stop(order.job)
+
+    def _batch(self, batch: Batch) -> None:
+        self.progress.orders += len(batch.rows)
 
     def _reject(self, order: Reject) -> None:
         self.progress.further(self.now)

@@ -211,6 +211,8 @@ def _comparable(value: object) -> object:
     """An order or an event in a comparable form: arrays as lists."""
     if isinstance(value, np.ndarray):
         return value.tolist()
+    if isinstance(value, tuple):
+        return tuple(map(_comparable, value))
     if not is_dataclass(value):
         return value
     return (type(value).__name__, *(_comparable(getattr(value, field.name)) for field in fields(value)))

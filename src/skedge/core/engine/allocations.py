@@ -461,6 +461,16 @@ def finish(case: Case, ledger: Ledger, job: int) -> None:
     forget(ledger.data, job)
 
 
+@lean
+def finish_without(ledger: Ledger, job: int) -> None:
+    """`job`, which holds no workers, has done its work or has failed; it is forgotten."""
+    job_row = ledger.jobs[job]
+    job_row[LEFT] = job_row[TRUE_LEFT] = job_row[SIZE] = 0
+    job_row[STOPPED] = -1
+    leave(ledger, job, FINISHED)
+    forget(ledger.data, job)
+
+
 @inlined
 def leave(ledger: Ledger, job: int, status: int) -> None:
     """`job` leaves the system: FINISHED or REJECTED."""

@@ -48,8 +48,6 @@ from .orders import (
     N_LEFT,
     N_LOST,
     N_ORDERS,
-    ORDER_FIRST,
-    ORDER_SIZE,
     UNTIL,
     make_facts,
     make_orders,
@@ -76,7 +74,6 @@ class EngineArrays:
     def __init__(self, scenario: Scenario) -> None:
         self.case, self.ledger = make_case(scenario)._replace(simulated=0), make_ledger(scenario)
         self._placement = np.zeros((len(scenario.cluster.servers) + 1, 2), np.int64)
-        self._due = np.zeros((64, 3), np.int64)
         self._make_room_for_orders(len(scenario.jobs))
         self._handle: Any = None
         self._calls: Any = None
@@ -188,7 +185,7 @@ class EngineArrays:
 
     # -- decisions that are compiled -----------------------------------------------------------------------------
 
-    def decided(self, decide: Callable[..., object], state: tuple[Any, ...], event: Event) -> list[list[int]]:
+    def decided(self, decide: Callable[..., object], state: tuple[Any, ...], event: Event) -> Ints:
         """The orders of a compiled decision on `event`, as rows of :mod:`.orders`.
 
         Parameters
@@ -203,26 +200,29 @@ class EngineArrays:
         self._set_facts(event)
         return self.ordered(decide, state)
 
-    def ordered(self, decide: Callable[..., object], *arguments: Any) -> list[list[int]]:
-        """The rows that a compiled function writes, given the handle and these arguments, of the same types always."""
+    def ordered(self, decide: Callable[..., object], *arguments: Any) -> Ints:
+        """The rows that a compiled function writes, given the handle and these arguments, of the same types always.
+
+        They stay until the next decision.
+        """
         if self._handle is None:
             self._make_handle()
-        self.orders.counters[:] = 0
+        orders = self.orders
+        orders.counters.fill(0)
         self._call_form(decide, *arguments)
-        rows: list[list[int]] = self.orders.rows[: self.orders.counters[N_ORDERS]].tolist()
-        return rows
+        return orders.rows[: orders.counters[N_ORDERS]]
 
     def _set_facts(self, event: Event) -> None:
-        facts, left = self.facts, (*event.finished, *(job for job, _ in event.failed))
-        lost = [server for server, reason in event.servers if reason]
-        facts.left[: len(left)] = left
-        facts.interrupted[: len(event.interrupted)] = event.interrupted
-        facts.lost[: len(lost)] = lost
+        facts, left = self.facts, event.left
+        lost = [server for server, reason in event.servers if reason] if event.servers else []
+        for array, values in ((facts.left, left), (facts.interrupted, event.interrupted), (facts.lost, lost)):
+            if values:
+                array[: len(values)] = values
+        first_arrived = int(self.ledger.counters[ARRIVED]) - len(event.arrived)
         counters = facts.counters
         counters[N_FINISHED], counters[N_LEFT] = len(event.finished), len(left)
         counters[N_INTERRUPTED], counters[N_LOST] = len(event.interrupted), len(lost)
-        counters[FIRST_ARRIVED] = self.ledger.counters[ARRIVED] - len(event.arrived)
-        counters[MEASURED] = len(event.measured) > 0
+        counters[FIRST_ARRIVED], counters[MEASURED] = first_arrived, len(event.measured) > 0
 
     def advance(self, loop: Callable[..., int], state: tuple[Any, ...], events: int, until: int) -> int:
         """Run events of a compiled loop.
@@ -251,11 +251,6 @@ class EngineArrays:
             self.ledger = with_room(self.ledger, room_for_event(self.case, self.ledger, len(self.ledger.jobs)))
             self._refresh()
         return outcome
-
-    def placement_of(self, row: list[int]) -> Placement:
-        """The placement of an order that a decision has written."""
-        first = row[ORDER_FIRST]
-        return tuple((server, n) for server, n in self.orders.places[first : first + row[ORDER_SIZE]].tolist())
 
     @property
     def now(self) -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from skedge.core.model.cluster import Ints, Placement
+from skedge.core.model.cluster import Floats, Ints, Placement
 from skedge.core.model.time import NEVER
 
 from .agenda import ENTRY_JOB, ENTRY_KIND, ENTRY_TIME, GANG_ENDS, put
@@ -26,7 +26,6 @@ from .ledger import (
     LEFT,
     NO_PS,
     NO_VALUE,
-    NOW,
     NUMBER,
     PS,
     PS_ROWS,
@@ -38,15 +37,26 @@ from .ledger import (
     TRUE_LEFT,
     VERSION,
 )
-from .orders import FINISH, N_INTERRUPTED, N_LOST, N_WITHOUT_PS, STOP, SUSPEND
+from .orders import FINISH, N_ARRIVED, N_DUE, N_FINISHED, N_INTERRUPTED, N_LOST, N_WITHOUT_PS, STOP, SUSPEND, WOKE
 from .outages import next_change
-from .step import take_all_due
+from .step import next_time
 
 _take_ps: Any = take_ps.py_func  # type: ignore[attr-defined]
 _release_ps: Any = release_ps.py_func  # type: ignore[attr-defined]
 _forget: Any = forget.py_func  # type: ignore[attr-defined]
 _leave: Any = leave.py_func  # type: ignore[attr-defined]
 _next_change: Any = next_change.py_func  # type: ignore[attr-defined]
+_next_time: Any = next_time.py_func  # type: ignore[attr-defined]
+
+
+class Instant(NamedTuple):
+    """What is due at a `time` [µs]."""
+
+    time: int
+    finished: list[int]
+    woke: bool
+    entries: list[list[int]]
+    n_arrived: int
 
 
 class AllocationEngine(EngineArrays):
@@ -103,15 +113,60 @@ class AllocationEngine(EngineArrays):
             self._grow(1)
         put(self.ledger.agenda, ledger.counters, -(-time // step) * step, kind, job, number)
 
-    def take_due(self, now: int) -> list[list[int]]:
-        """Take the entries that are due at `now` from the agenda: (kind, job, number) of each, in order."""
-        entries = list[list[int]]()
-        while self.next_due <= now:
-            ledger = self.ledger
-            ledger.counters[NOW] = now
-            n = take_all_due(ledger.agenda, ledger.counters, ledger.jobs, self._due)
-            entries += self._due[:n].tolist()
-        return entries
+    def next_time(self, n_jobs: int) -> int:
+        """The time of the next arrival of the first `n_jobs`, or entry of the agenda [µs]; NEVER if there is none."""
+        return int(_next_time(self.ledger, n_jobs))
+
+    def take_instant(self, until: int, n_jobs: int) -> Instant | None:
+        """Go to the next arrival of the first `n_jobs`, or entry of the agenda, or `until` [µs] if that is earlier.
+
+        None if nothing comes.
+        """
+        if self._handle is None:
+            self._make_handle()
+        time = self._call_form(self._calls.take_instant, until, n_jobs)
+        if time == NEVER:
+            return None
+        facts = self.facts
+        numbers = facts.counters.tolist()
+        n_finished, n_due = numbers[N_FINISHED], numbers[N_DUE]
+        finished = facts.left[:n_finished].tolist() if n_finished else []
+        entries = facts.due[:n_due].tolist() if n_due else []
+        instant = Instant(time, finished, numbers[WOKE] > 0, entries, numbers[N_ARRIVED])
+        while n_due == len(facts.due):  # there may be more
+            self._call_form(self._calls.take_instant, time, n_jobs)
+            numbers = facts.counters.tolist()
+            n_due = numbers[N_DUE]
+            instant.entries.extend(facts.due[:n_due].tolist())
+            instant.finished.extend(facts.left[: numbers[N_FINISHED]].tolist())
+            instant = instant._replace(woke=instant.woke or numbers[WOKE] > 0)
+        return instant
+
+    def absorb(self, finished: tuple[int, ...], n_arrived: int) -> int:
+        """These jobs have done their work, and the next jobs arrive; returns one that was not in the system, or -1."""
+        n_finished = len(finished)
+        if n_finished == 1:
+            self.facts.left[0] = finished[0]
+        elif n_finished:
+            self.facts.left[:n_finished] = finished
+        return self._call("absorb", n_finished, n_arrived) - 1
+
+    def apply_rows(self, rows: Ints, places: Ints, values: Floats, reasons: Ints, first: int, n: int) -> int:
+        """Check and carry out allocations and suspensions (:func:`.handle.apply_rows`); returns where that ended.
+
+        Parameters
+        ----------
+        rows, places, values, reasons, first, n
+            As :func:`.handle.apply_rows` has them.
+        """
+        if self._handle is None:
+            self._make_handle()
+        while True:
+            done: int = self._call_form(self._calls.apply_rows, rows, places, values, reasons, first, n)
+            if done >= 0:
+                return done
+            first = -1 - done
+            self._grow(2 * len(self.orders.places))
 
     def entries(self, *kinds: int) -> Ints:
         """The jobs of the agenda's entries of these kinds."""
@@ -286,10 +341,17 @@ class AllocationEngine(EngineArrays):
         """A column of ``ledger.jobs``."""
         return self.ledger.jobs[:, name]
 
-    def remaining(self, jobs: Ints, now: int) -> Ints:
-        """Announced remaining work of `jobs` at `now` [worker-µs], as they are co-located now, at least 1."""
-        left = np.empty(len(jobs), np.int64)
-        self._call("remaining", np.ascontiguousarray(jobs, np.int64), now, left)
+    def remaining(self, jobs: Ints, now: int, n_jobs: int | None = None) -> Ints:
+        """Announced remaining work of `jobs` at `now` [worker-µs], as they are co-located now, at least 1.
+
+        Raises
+        ------
+        IndexError
+            If one of them is not among the first `n_jobs`; None: all.
+        """
+        left, n = np.empty(len(jobs), np.int64), len(self.ledger.jobs) if n_jobs is None else n_jobs
+        if self._call("remaining", np.ascontiguousarray(jobs, np.int64), now, left, n):
+            raise IndexError(f"not all jobs have arrived; jobs 0 to {n - 1} have")
         return left
 
     def left_of(self, job: int, now: int) -> int:

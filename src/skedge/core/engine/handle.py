@@ -11,11 +11,12 @@ from typing import Any
 from numba import types
 from numba.experimental import structref
 
-from skedge.core.model.cluster import Ints
+from skedge.core.model.cluster import Floats, Ints
 from skedge.platform.jit import compiled, lean
 
-from . import allocations, apply, outages
-from .ledger import HELD, NO_PS, PS, SIZE, Ledger, has_room
+from . import allocations, apply, outages, step
+from .ledger import ARRIVED, FINISHED, HELD, NO_PS, NO_VALUE, PS, SIZE, STATUS, WAITING, Ledger, has_room
+from .orders import ALLOCATE, ALLOCATE_EACH, SUSPEND
 
 
 @structref.register
@@ -134,8 +135,91 @@ def change_servers(handle: Any, changes: Ints, elsewhere: Ints) -> int:
 
 
 @compiled
-def remaining(handle: Any, jobs: Ints, now: int, left: Ints) -> None:
-    """:func:`.allocations.remaining`.
+def take_instant(handle: Any, until: int, n_jobs: int) -> int:
+    """:func:`.step.take_instant`."""
+    return step.take_instant(handle.ledger, handle.facts, until, n_jobs)
+
+
+@compiled
+def absorb(handle: Any, n_finished: int, n_arrived: int) -> int:
+    """Take in that the first jobs of ``facts.left`` have done their work, and that the next jobs arrive.
+
+    Parameters
+    ----------
+    handle
+        A :class:`Handle`.
+    n_finished, n_arrived
+        How many.
+
+    Returns
+    -------
+    1 + the number of a job that was not in the system, minus the room needed if there is too little, or 0.
+    """
+    ledger, room = handle.ledger, 0
+    for i in range(n_finished):
+        job = handle.facts.left[i]
+        if job < 0 or job >= ledger.counters[ARRIVED] or ledger.jobs[job, STATUS] >= FINISHED:
+            return 1 + job
+        room += ledger.jobs[job, SIZE] + 2
+    if not has_room(ledger, room):
+        return -room
+    for i in range(n_finished):
+        job = handle.facts.left[i]
+        if ledger.jobs[job, HELD] > 0:
+            allocations.finish(handle.case, ledger, job)
+        else:
+            allocations.release_ps(ledger, job)
+            allocations.finish_without(ledger, job)
+    for _ in range(n_arrived):
+        ledger.jobs[ledger.counters[ARRIVED], STATUS] = WAITING
+        ledger.counters[ARRIVED] += 1
+    return 0
+
+
+@compiled
+def apply_rows(handle: Any, rows: Ints, places: Ints, values: Floats, reasons: Ints, first: int, n: int) -> int:
+    """Check and carry out allocations and suspensions, until one is something else, breaks a rule, or has a new reason.
+
+    Parameters
+    ----------
+    handle
+        A :class:`Handle`.
+    rows, places
+        As of a :class:`~skedge.core.events.Batch`.
+    values
+        By row; fewer: the others have none.
+    reasons
+        The record's number of each reason, -1 if it has none yet.
+    first, n
+        The first row, and the end.
+
+    Returns
+    -------
+    The number of the first that was not carried out, `n` if all were; -1 - its number if there is too little room.
+    """
+    ledger = handle.ledger
+    for i in range(first, n):
+        verb, job, ps, number, begin, end = rows[i, 0], rows[i, 1], rows[i, 2], rows[i, 3], rows[i, 4], rows[i, 5]
+        end += begin
+        if not (0 <= number < len(reasons) and 0 <= begin <= end <= len(places)) or reasons[number] < 0:
+            return i
+        if verb not in (ALLOCATE, ALLOCATE_EACH, SUSPEND):
+            return i
+        if job < 0 or job >= ledger.counters[ARRIVED] or ledger.jobs[job, STATUS] != WAITING:
+            return i
+        placement = places[begin:end]
+        if apply.broken_rule(handle.case, ledger, verb, job, placement, ps) > 0:
+            return i
+        if not has_room(ledger, _room_for(ledger, job, placement)):
+            return -1 - i
+        value = values[i] if i < len(values) else NO_VALUE
+        apply.change(handle.case, ledger, verb, job, placement, ps, 0, reasons[number], value)
+    return n
+
+
+@compiled
+def remaining(handle: Any, jobs: Ints, now: int, left: Ints, n_jobs: int) -> int:
+    """:func:`.allocations.remaining`; 1 and nothing else if one of the jobs is not among the first `n_jobs`.
 
     Parameters
     ----------
@@ -143,8 +227,14 @@ def remaining(handle: Any, jobs: Ints, now: int, left: Ints) -> None:
         A :class:`Handle`.
     jobs, now, left
         As :func:`.allocations.remaining` has them.
+    n_jobs
+        Number of jobs that may be asked for.
     """
+    for job in jobs:
+        if not 0 <= job < n_jobs:
+            return 1
     allocations.remaining(handle.ledger, jobs, now, left)
+    return 0
 
 
 @compiled

@@ -28,10 +28,12 @@ ORDER_VERB, ORDER_JOB, ORDER_PS, ORDER_REASON, ORDER_FIRST, ORDER_SIZE = range(6
 N_ORDERS, N_PLACES, WRONG = range(3)
 """Numbers of ``OrderRows.counters``: orders, rows of their placements, and the order that broke a rule."""
 
-N_FINISHED, N_LEFT, N_INTERRUPTED, N_WITHOUT_PS, N_LOST, FIRST_ARRIVED, MEASURED, UNTIL = range(8)
+N_FINISHED, N_LEFT, N_INTERRUPTED, N_WITHOUT_PS, N_LOST, FIRST_ARRIVED, MEASURED, UNTIL, WOKE, N_DUE, N_ARRIVED = range(
+    11
+)
 """Numbers of ``EventFacts.counters``: jobs that have completed; lengths of the four lists; the first of the jobs that
-arrive now, which end at ``ledger.counters[ARRIVED]``; 1 if the speed of a job was corrected; and when a compiled loop
-stops, as something else happens then [µs]."""
+arrive now, which end at ``ledger.counters[ARRIVED]``; 1 if the speed of a job was corrected; when a compiled loop
+stops, as something else happens then [µs]; 1 if a time asked for has come; rows of `due`; and jobs that arrive."""
 
 
 class EventFacts(NamedTuple):
@@ -47,6 +49,8 @@ class EventFacts(NamedTuple):
         Dispatched jobs that lost their PS with a server, ascending.
     lost
         Servers that are out of service from now on.
+    due
+        (kind, job, number) of entries of the agenda that are due, but for wake-ups and ends of allocations.
     counters
         Numbers; see above.
     """
@@ -55,6 +59,7 @@ class EventFacts(NamedTuple):
     interrupted: Ints
     without_ps: Ints
     lost: Ints
+    due: Ints
     counters: Ints
 
 
@@ -78,7 +83,9 @@ class OrderRows(NamedTuple):
 
 def make_facts(n_jobs: int, n_servers: int) -> EventFacts:
     """Room for the facts of an event, if there are at most so many jobs."""
-    facts = EventFacts(*(np.zeros(n, np.int64) for n in (n_jobs, n_jobs, n_jobs, n_servers, UNTIL + 1)))
+    left, interrupted, without_ps, lost = (np.zeros(n, np.int64) for n in (n_jobs, n_jobs, n_jobs, n_servers))
+    due, counters = np.zeros((64, 3), np.int64), np.zeros(N_ARRIVED + 1, np.int64)
+    facts = EventFacts(left, interrupted, without_ps, lost, due, counters)
     facts.counters[UNTIL] = NEVER
     return facts
 

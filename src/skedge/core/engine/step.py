@@ -9,24 +9,37 @@ from skedge.platform.jit import inlined, lean
 from .agenda import ENTRY_JOB, ENTRY_KIND, ENTRY_NUMBER, ENTRY_TIME, GANG_ENDS, WAKE, drop, is_stale
 from .allocations import finish
 from .ledger import AGENDA, ARRIVAL, ARRIVED, NOW, STALE, STATUS, WAITING, Case, Ledger, has_room
-from .orders import FIRST_ARRIVED, MEASURED, N_FINISHED, N_INTERRUPTED, N_LEFT, N_LOST, N_WITHOUT_PS, UNTIL, EventFacts
+from .orders import (
+    FIRST_ARRIVED,
+    MEASURED,
+    N_ARRIVED,
+    N_DUE,
+    N_FINISHED,
+    N_INTERRUPTED,
+    N_LEFT,
+    N_LOST,
+    N_WITHOUT_PS,
+    UNTIL,
+    WOKE,
+    EventFacts,
+)
 from .outages import make_changes, next_change, take_changes
 
 
 @lean
-def next_time(ledger: Ledger) -> int:
-    """The time of the next arrival or entry of the agenda [µs]; NEVER at the end."""
+def next_time(ledger: Ledger, n_jobs: int) -> int:
+    """The time of the next arrival of the first `n_jobs`, or entry of the agenda [µs]; NEVER at the end."""
     counters, time = ledger.counters, NEVER
-    if counters[ARRIVED] < len(ledger.jobs):
+    if counters[ARRIVED] < n_jobs:
         time = ledger.jobs[counters[ARRIVED], ARRIVAL]
     return min(time, ledger.agenda[0, ENTRY_TIME]) if counters[AGENDA] > 0 else time
 
 
 @lean
-def n_arrivals(ledger: Ledger) -> int:
-    """The number of jobs that arrive now."""
+def n_arrivals(ledger: Ledger, n_jobs: int) -> int:
+    """The number of jobs among the first `n_jobs` that arrive now."""
     counters, last = ledger.counters, ledger.counters[ARRIVED]
-    while last < len(ledger.jobs) and ledger.jobs[last, ARRIVAL] <= counters[NOW]:
+    while last < n_jobs and ledger.jobs[last, ARRIVAL] <= counters[NOW]:
         last += 1
     return last - counters[ARRIVED]
 
@@ -75,11 +88,11 @@ def step(case: Case, ledger: Ledger, facts: EventFacts) -> int:
     -------
     OVER, FULL, QUIET, EVENT or OUTSIDE.
     """
-    counters, time = ledger.counters, min(next_time(ledger), next_change(ledger, ledger.changes))
+    counters, time = ledger.counters, min(next_time(ledger, len(ledger.jobs)), next_change(ledger, ledger.changes))
     if time >= facts.counters[UNTIL]:
         return OVER if time == NEVER else OUTSIDE
     counters[NOW] = time
-    arrivals = n_arrivals(ledger)
+    arrivals = n_arrivals(ledger, len(ledger.jobs))
     if not has_room(ledger, room_for_event(case, ledger, arrivals)):
         return FULL
     # before jobs leave: once all have, no server fails any more
@@ -95,6 +108,55 @@ def step(case: Case, ledger: Ledger, facts: EventFacts) -> int:
         ledger.jobs[counters[ARRIVED], STATUS] = WAITING
         counters[ARRIVED] += 1
     return EVENT if woke or n_left > 0 or arrivals > 0 or n_changes > 0 else QUIET
+
+
+@lean
+def take_instant(ledger: Ledger, facts: EventFacts, until: int, n_jobs: int) -> int:
+    """Go to the next arrival or entry of the agenda, or `until` if that is earlier; take what is due from the agenda.
+
+    Parameters
+    ----------
+    ledger
+        Of the run.
+    facts
+        Out: the jobs whose allocations end, ascending, whether there is a wake-up, other entries as far as there is
+        room, and the number of jobs that arrive.
+    until
+        [µs]; NEVER for no limit.
+    n_jobs
+        Jobs that are to arrive, those that have included.
+
+    Returns
+    -------
+    The time; NEVER if nothing comes any more.
+    """
+    counters, agenda, n, n_due, woke = ledger.counters, ledger.agenda, 0, 0, 0
+    time = min(next_time(ledger, n_jobs), until)
+    if time == NEVER:
+        return NEVER
+    counters[NOW] = time
+    while counters[AGENDA] > 0 and agenda[0, ENTRY_TIME] <= time and n_due < len(facts.due):
+        kind, job, number = agenda[0, ENTRY_KIND], agenda[0, ENTRY_JOB], agenda[0, ENTRY_NUMBER]
+        stale = is_stale(agenda, ledger.jobs, 0)
+        drop(agenda, counters)
+        counters[STALE] -= stale
+        if stale:
+            continue
+        if kind == WAKE:
+            woke = 1
+        elif kind == GANG_ENDS:
+            k = n
+            while k > 0 and facts.left[k - 1] > job:
+                facts.left[k] = facts.left[k - 1]
+                k -= 1
+            facts.left[k] = job
+            n += 1
+        else:
+            facts.due[n_due, 0], facts.due[n_due, 1], facts.due[n_due, 2] = kind, job, number
+            n_due += 1
+    facts.counters[N_FINISHED], facts.counters[WOKE], facts.counters[N_DUE] = n, woke, n_due
+    facts.counters[N_ARRIVED] = n_arrivals(ledger, n_jobs)
+    return time
 
 
 @lean

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from skedge.core.engine.lanes import believe_failed, believe_finished, believe_lost, believe_slower
-from skedge.core.engine.ledger import ARRIVED, DISPATCHED, WAITING
+from skedge.core.engine.ledger import DISPATCHED, WAITING
 from skedge.core.errors import StateError
-from skedge.core.events import CLOUD, Event
+from skedge.core.events import CLOUD, NO_FACTS, Event, LaneFacts
 
 from .state import State
 
@@ -26,25 +24,18 @@ def absorb(state: State, event: Event) -> Event:
         raise StateError(f"a fact of {event.time} µs came after {state.now} µs")
     state.now = event.time
     state.engine.set_now(event.time)
-    chunks = event.chunks
-    impossible = believe_finished(state.belief, chunks.time, chunks.lane, chunks.job) if len(chunks.time) else -1
-    if impossible >= 0:
-        raise StateError(f"lane {chunks.lane[impossible]} cannot have finished a chunk of job {chunks.job[impossible]}")
+    if event.chunks is not NO_FACTS:
+        _chunks_finished(state, event.chunks)
     # what was trained before who completed: a completion is checked against the chunks that are left
     for job, chunks_trained in event.trained:
         state.books.trained(job, chunks_trained)
-    for job in event.finished:
-        _finish(state, job)
+    if event.finished or event.arrived:
+        _take_in(state, event)
     for job, reason in event.failed:
         if state.status[job] == DISPATCHED:
             believe_failed(state.belief, job, state.now)
         _finish(state, job, completed=False)
         state.record.fail(job, reason)
-    for job in event.arrived:
-        if job != state.arrived:
-            raise StateError(f"job {job} arrived before job {state.arrived}")
-        state.status[job] = WAITING
-        state.engine.ledger.counters[ARRIVED] += 1
     # a job whose last chunk in service was displaced returns its PS before the orders of this event take PSs
     for job in event.paused:
         state.served.discard(job)
@@ -54,7 +45,36 @@ def absorb(state: State, event: Event) -> Event:
         _measure(state, job, factor)
     if event.servers or event.lost:
         event = _servers_changed(state, event)
-    return _with_broken_plans(state, event)
+    return _with_broken_plans(state, event) if state.plans.rows else event
+
+
+def _chunks_finished(state: State, chunks: LaneFacts) -> None:
+    """Take the chunks that were completed off the lanes."""
+    impossible = believe_finished(state.belief, chunks.time, chunks.lane, chunks.job) if len(chunks.time) else -1
+    if impossible >= 0:
+        raise StateError(f"lane {chunks.lane[impossible]} cannot have finished a chunk of job {chunks.job[impossible]}")
+
+
+def _take_in(state: State, event: Event) -> None:
+    """Take in completions and arrivals: what jobs hold in slots, and their states, are in the engine."""
+    if event.arrived and event.arrived != tuple(range(state.arrived, state.arrived + len(event.arrived))):
+        raise StateError(f"jobs {event.arrived} arrived before job {state.arrived}")
+    for job in event.finished:
+        state.books.finish(job)
+    stranger = state.engine.absorb(event.finished, len(event.arrived))
+    if stranger >= 0:
+        raise StateError(f"job {stranger} finished, but it is not in the system")
+    if state.dispatches:
+        for job in event.finished:
+            _forget(state, job)
+
+
+def _forget(state: State, job: int) -> None:
+    """Forget the chunks of a job that has left."""
+    state.served.discard(job)
+    state.sent.pop(job, None)
+    state.lost.pop(job, None)
+    state.books.storage.forget(job)
 
 
 def _measure(state: State, job: int, factor: float) -> None:
@@ -83,7 +103,7 @@ def _servers_changed(state: State, event: Event) -> Event:
     state.record.suspended({server: reason for server, reason in event.servers if reason}, len(interrupted))
     for job, chunks in event.lost:
         _lose(state, job, chunks)
-    return replace(event, interrupted=tuple(interrupted), without_ps=tuple(without_ps))
+    return event._replace(interrupted=tuple(interrupted), without_ps=tuple(without_ps))
 
 
 def _check_servers(state: State, event: Event) -> None:
@@ -114,15 +134,12 @@ def _finish(state: State, job: int, *, completed: bool = True) -> None:
         if not completed:
             state.engine.stop(job)
     state.engine.finish(job)
-    state.served.discard(job)
-    state.sent.pop(job, None)
-    state.lost.pop(job, None)
+    _forget(state, job)
     state.release_ps(job)
-    state.books.storage.forget(job)
 
 
 def _with_broken_plans(state: State, event: Event) -> Event:
     broken = [job for job in state.plans.take_ended(state.now) if state.status[job] == WAITING]
     for job in broken:
         state.plans.mark_broken(job, state.now)
-    return replace(event, broken=tuple(broken)) if broken else event
+    return event._replace(broken=tuple(broken)) if broken else event

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,7 +27,8 @@ from skedge.core.events import (
 from skedge.core.model.time import NEVER
 from skedge.core.record.schedule import COPIES, SHARES
 
-from .state import State
+if TYPE_CHECKING:
+    from .state import State
 
 
 def accept(state: State, order: Order) -> None:

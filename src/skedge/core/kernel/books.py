@@ -120,6 +120,9 @@ class Books:
     def release(self, job: int) -> None:
         """Release what `job` holds beside its workers in slots."""
 
+    def finish(self, job: int) -> None:
+        """`job` completes: release what it holds beside workers and a PS in slots."""
+
     def begins(self, job: int) -> int:
         """When workers held by `job` begin to compute [µs]."""
         return int(self.engine.column(COMPUTE_FROM)[job])
@@ -311,6 +314,12 @@ class ResourceBooks(Books):
     def _begin(self, order: Allocate, reason: int) -> None:
         verb, free = ALLOCATE if order.gang else ALLOCATE_EACH, colocated(self.scenario, order)
         self.engine.allocate(order.job, order.where, NO_PS, verb, reason, order.value, free)
+
+    def finish(self, job: int) -> None:
+        """`job` completes: release all that it holds."""
+        if self.engine.holds(job):
+            self.release(job)
+        self.release_ps(job)
 
     def release(self, job: int) -> None:
         """Release the resources of `job`, and its PSs."""

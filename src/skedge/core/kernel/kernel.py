@@ -22,10 +22,11 @@ Step 1 is in ``absorb.py``, steps 3 and 4 are in ``accept.py``; both change the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from skedge.core.errors import OrderError
-from skedge.core.events import Event, Order, WakeAt
+from skedge.core.events import Batch, Event, Order, WakeAt
 from skedge.core.model.scenario import Scenario
 from skedge.core.policy import Policy, View
 
@@ -49,7 +50,7 @@ class Kernel(State):
 
     def __init__(self, scenario: Scenario, policy: Policy, journal: Journal | None = None) -> None:
         super().__init__(scenario, preemptive=policy.lanes.preemptive)
-        self.policy, self.journal, self.idle = policy, journal, 0
+        self.policy, self.journal, self.idle, self.expands = policy, journal, 0, True
         self.view = View(self)
         policy.start(scenario.cluster, scenario.physics, scenario.rng("policy"))
 
@@ -65,24 +66,47 @@ class Kernel(State):
         """
         event = absorb(self, event)  # 1
         orders: list[Order] = []
-        for order in self.policy.decide(event, self.view) or ():  # 2: the policy sees the effect of each order
-            accept(self, order)  # 3 and 4
-            orders.append(order)
+        decided = self.policy.decide(event, self.view) or ()  # 2
+        for order in (decided,) if isinstance(decided, Batch) else decided:
+            if isinstance(order, Batch):
+                self._take_batch(order, orders)
+            else:  # the policy sees the effect of each order
+                self._take(order, orders)
+        self.pending.apply()
         orders += self._completed(event, orders)
         if self.journal is not None:
             self.journal.append(event, orders)  # 5
         return orders
 
+    def _take(self, order: Order, orders: list[Order]) -> None:
+        """Check and apply an order, now or before the policy looks again, and add it to `orders`."""
+        if not self.pending.add(order):
+            self.pending.apply()
+            accept(self, order)  # 3 and 4
+        orders.append(order)
+
+    def _take_batch(self, batch: Batch, orders: list[Any]) -> None:
+        """The same for a batch, one order at a time where somebody is to see each."""
+        if self.expands or not self.pending.on_slots or self.journal is not None or self.limits.limits:
+            for order in batch:
+                self._take(order, orders)
+        else:
+            orders += batch, *self.pending.take(batch)
+
     def __getstate__(self) -> dict[str, Any]:
         """For copies, which forecasts are made on: without the journal and with an empty record, as both grow."""
         return {**vars(self), "journal": None, "record": self.record.continuation(self.plans)}
 
-    def _completed(self, event: Event, orders: list[Order]) -> list[Order]:
+    def _completed(self, event: Event, orders: list[Order]) -> Iterable[Order]:
         """Check the conditions on all orders of one event together; returns the kernel's own orders that follow."""
         # not in `accept`: the PS of a job that has started may come with any order of the event
-        self._check_ps(event)
-        self._check_idle(event, orders)
-        return list(self.limits.orders(self, event, orders))
+        if event.started:
+            self._check_ps(event)
+        if event.woke:
+            self._check_idle(event, orders)
+        else:
+            self.idle = 0
+        return self.limits.orders(self, event, orders) if self.limits.limits else ()
 
     def _check_idle(self, event: Event, orders: list[Order]) -> None:
         """Reject a policy that keeps waking without ordering anything: the run would not end."""

@@ -17,6 +17,7 @@ from skedge.core.record.plans import Plans
 from skedge.core.record.record import Record
 
 from .books import books_for
+from .pending import PendingOrders
 from .time_limits import TimeLimits
 
 
@@ -51,6 +52,8 @@ class State:
         The tables of the run that the kernel makes: decisions, PSs, plans.
     limits
         How much of their limited time the jobs have used.
+    pending
+        Orders that wait until the policy looks at its view or has made all.
     """
 
     def __init__(self, scenario: Scenario, *, preemptive: bool) -> None:
@@ -71,6 +74,7 @@ class State:
         self.record = Record(scenario, self.plans, self.engine)
         self.now = 0
         self.limits = TimeLimits(scenario)
+        self.pending = PendingOrders(self)
 
     def extend(self, scenario: Scenario) -> None:
         """Add jobs submitted during the run: `scenario` lists them after the present jobs."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -24,6 +24,7 @@ _MOST_PAIRS = 2**22
 """Most pairs of a dispatch and a server that are looked at together."""
 
 _SPARSE = 16
+_CODED_REASONS = 256
 """From this many such pairs a chunk on, those that occur are found by sorting."""
 
 _CODES = {verb: code for code, verb in enumerate(VERBS)}
@@ -86,6 +87,7 @@ class Record:
         self.failed: dict[int, str] = {}
         self.outages: list[list[Any]] = []
         self._out: dict[int, list[Any]] = {}
+        self._numbers: dict[Hashable, Ints] = {}
 
     def extend(self, scenario: Scenario) -> None:
         """Add the jobs that follow the present ones."""
@@ -99,6 +101,12 @@ class Record:
         """The number of a reason."""
         # by first use: a compiled run, which numbers its reasons at the end, keeps to the same order
         return self.decisions.reasons.setdefault(text, len(self.decisions.reasons))
+
+    def numbers(self, wording: Hashable) -> Ints:
+        """The numbers of the reasons of batches with this wording, -1 where there is none yet."""
+        if wording not in self._numbers:
+            self._numbers[wording] = np.full(_CODED_REASONS, -1)
+        return self._numbers[wording]
 
     def decide(
         self, job: int, verb: str, reason: str, server: int | None = None, value: float | None = None

@@ -445,8 +445,9 @@ def _pause() -> None:
 
 
 def encode(item: Any) -> dict[str, Any]:
-    """An event, an order or another dataclass as plain JSON types."""
-    return {part.name: _plain(getattr(item, part.name)) for part in fields(item)}
+    """An event, an order or another object of named fields as plain JSON types."""
+    names = [part.name for part in fields(item)] if is_dataclass(item) else item._fields
+    return {name: _plain(getattr(item, name)) for name in names}
 
 
 def _plain(value: Any) -> Any:

@@ -88,7 +88,12 @@ def _answer(case: LaneCase, books: LaneBooks) -> bool:
 @inlined
 def _next_event(case: LaneCase, books: LaneBooks) -> int:
     """Run the lanes up to the next event and carry it out; PAUSED if the run may go on."""
-    counters, times, why, now = books.counters, books.ledger.counters, truth_of.QUIET, next_time(books.ledger)
+    counters, times, why, now = (
+        books.counters,
+        books.ledger.counters,
+        truth_of.QUIET,
+        next_time(books.ledger, len(books.ledger.jobs)),
+    )
     if counters[DISPATCHES] > 0:
         why, now = truth_of.run(books.truth, times[NOW] if counters[UNSETTLED] else -1, now)
     counters[UNSETTLED] = 0
@@ -118,7 +123,7 @@ def _happening(books: LaneBooks) -> None:
     for i in range(truth.size[truth_of.DONE]):
         _finish(books, truth.done[i])
     truth.size[truth_of.DONE] = 0
-    ledger.counters[ARRIVED] += n_arrivals(ledger)
+    ledger.counters[ARRIVED] += n_arrivals(ledger, len(ledger.jobs))
 
 
 @inlined

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from skedge.core.engine.ledger import DEMAND, FIRST, HELD, PS_TYPE, SIZE, STOPPED, Case, Ledger
 from skedge.core.engine.orders import N_INTERRUPTED, N_PLACES, EventFacts, OrderRows
-from skedge.core.events import Event, Order
+from skedge.core.events import Batch, Event
 from skedge.core.model.cluster import Cluster, Ints, Physics
 from skedge.core.policy import Params, View
 from skedge.platform.jit import compiled, inlined, lean
@@ -371,7 +370,10 @@ class GangParams(Params):
 
 
 class GangPolicy(EdgePolicy):
-    """Base of SRTF, Tiresias-L and FIFO; a policy that ranks in Python yields the orders of :meth:`fill`."""
+    """Base of SRTF, Tiresias-L and FIFO.
+
+    A policy that ranks in Python yields what :meth:`admit` and :meth:`fill` return.
+    """
 
     name: ClassVar[str] = ""
     Parameters: ClassVar[type[Params]] = GangParams
@@ -403,12 +405,12 @@ class GangPolicy(EdgePolicy):
             self.edge.lists[ABOVE_QUOTA, new] = jobs.workers[new] > limits
             self.known = n_jobs
 
-    def admit(self, event: Event, view: View) -> Iterator[Order]:
+    def admit(self, event: Event, view: View) -> Batch:
         """As in the base; jobs that lost their workers with a server have no place to return to."""
         self.take_in(view.arrived, view)
         return self.orders(view.engine.decided(_admit, self.state(), event), view)
 
-    def fill(self, order: Ints, view: View, reason: str, *, running_stay: bool = False) -> Iterator[Order]:
+    def fill(self, order: Ints, view: View, reason: str, *, running_stay: bool = False) -> Batch:
         """Orders that run as many jobs of `order` as fit, for policies that rank in Python.
 
         Parameters

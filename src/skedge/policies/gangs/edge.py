@@ -6,7 +6,7 @@ ledger and the facts of the event, and writes its orders (:mod:`skedge.core.engi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -36,6 +36,7 @@ from skedge.core.engine.orders import (
     ORDER_JOB,
     ORDER_PS,
     ORDER_REASON,
+    ORDER_SIZE,
     ORDER_VERB,
     REJECT,
     SUSPEND,
@@ -44,7 +45,7 @@ from skedge.core.engine.orders import (
     OrderRows,
     add_order,
 )
-from skedge.core.events import Allocate, Event, Order, Reject, Suspend, WakeAt, ps_in
+from skedge.core.events import Allocate, Batch, Event, Order, Reject, Suspend, WakeAt, ps_in
 from skedge.core.model.cluster import Cluster, Ints, Physics
 from skedge.core.model.size import UNLIMITED
 from skedge.core.model.time import SECOND
@@ -389,7 +390,7 @@ class EdgePolicy(BasePolicy):
         self.take_in(view.arrived, view)
         return self.orders(view.engine.decided(self.decision, self.state(), event), view)
 
-    def admit(self, event: Event, view: View) -> Iterator[Order]:
+    def admit(self, event: Event, view: View) -> Batch:
         """Take in arrivals, let finished jobs go; what can never fit on the edge goes to the cloud or is rejected.
 
         Jobs that can go only to the cloud wait while it is out of service.
@@ -402,20 +403,34 @@ class EdgePolicy(BasePolicy):
         """Jobs in the system that the edge can hold."""
         return self.edge.lists[ACTIVE, : self.edge.lengths[ACTIVE]].copy()
 
-    def orders(self, rows: list[list[int]], view: View, rank: str = "") -> Iterator[Order]:
+    def orders(self, rows: Ints, view: View, rank: str = "") -> Batch:
         """The orders that a compiled function has written; `rank`: the reason of allocations, if not the policy's."""
-        for row in rows:
-            verb, job = row[ORDER_VERB], row[ORDER_JOB]
-            if verb == WAKE_AT:
-                yield WakeAt(row[ORDER_FIRST])
-                continue
-            reason = rank if rank and row[ORDER_REASON] == RANK else self.reason(row[ORDER_REASON], job, view)
-            if verb == SUSPEND:
-                yield Suspend(job, reason)
-            elif verb == REJECT:
-                yield Reject(job, reason)
-            else:
-                yield Allocate(job, view.engine.placement_of(row), ps_in(row[ORDER_PS]), reason, gang=verb == ALLOCATE)
+        written = view.engine.orders
+        places, wording = written.places[: written.counters[N_PLACES]].copy(), (self.name, self.rank, rank)
+        return Batch(rows.copy(), places, lambda row: self.order_of(row, places, view, rank), wording)
+
+    def order_of(self, row: list[int], places: Ints, view: View, rank: str = "") -> Order:
+        """The order in a row that a compiled function has written.
+
+        Parameters
+        ----------
+        row, places
+            As of :mod:`skedge.core.engine.orders`.
+        view
+            Of the run.
+        rank
+            The reason of allocations, if not the policy's.
+        """
+        verb, job = row[ORDER_VERB], row[ORDER_JOB]
+        if verb == WAKE_AT:
+            return WakeAt(row[ORDER_FIRST])
+        reason = rank if rank and row[ORDER_REASON] == RANK else self.reason(row[ORDER_REASON], job, view)
+        if verb == SUSPEND:
+            return Suspend(job, reason)
+        if verb == REJECT:
+            return Reject(job, reason)
+        where = places[row[ORDER_FIRST] : row[ORDER_FIRST] + row[ORDER_SIZE]].tolist()
+        return Allocate(job, tuple(map(tuple, where)), ps_in(row[ORDER_PS]), reason, gang=verb == ALLOCATE)
 
     def reason(self, code: int, job: int, view: View) -> str:
         """The words of a reason."""
