@@ -16,7 +16,7 @@ from builders.primal_dual import SLOT, one, system
 from builders.thorough import thorough_except
 from conftest import Said
 from skedge.core.errors import PolicyError, ScenarioError, SolverError
-from skedge.core.events import Event, Order, Reject
+from skedge.core.events import Event, Order, Reject, Reserve
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.scenario import Jobs
 from skedge.core.model.value import Sigmoid
@@ -98,6 +98,23 @@ def test_a_server_that_goes_out_of_service_breaks_the_plans_on_it() -> None:
     assert stood == {0}
     kernel.handle(Event(SLOT // 2, servers=((0, "lost"),)))
     assert {server for server, _ in kernel.view.placement(0)} == {1}
+    kernel.validate_state()
+
+
+@pytest.mark.parametrize("policy", BOTH)
+def test_a_plan_that_has_passed_before_the_job_could_begin_is_outlived(policy: str) -> None:
+    """As where a live service could not decide: it begins with the last allocation of its plan, and is worked off."""
+    scenario = system(one(utility=Sigmoid(10.0, 4.0, 6.0)))
+    kernel = Kernel(scenario, prepare_policy(policy, scenario))
+    planned = [order for order in kernel.handle(Event(SLOT // 2, arrived=(0,))) if isinstance(order, Reserve)]
+    end, now = max(order.end for order in planned), 9 * SLOT
+    assert end < now
+    assert not kernel.view.placement(0)
+    extended = [order for order in kernel.handle(Event(now, woke=True)) if isinstance(order, Reserve)]
+    assert {(order.reason, order.start) for order in extended} == {("extended", now)}
+    last = {(order.server, order.workers, order.ps) for order in planned if order.end == end}
+    assert {(order.server, order.workers, order.ps) for order in extended} == last
+    assert set(kernel.view.placement(0)) == {(server, workers) for server, workers, _ in last if workers}
     kernel.validate_state()
 
 
