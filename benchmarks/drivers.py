@@ -26,7 +26,7 @@ import numpy as np
 import yaml
 
 from skedge.core.engine.step import PAUSED
-from skedge.core.events import VERBS, Allocate, Batch, Event, Order, Suspend, batch_of
+from skedge.core.events import VERBS, Allocate, Event, Order, OrderBatch, Suspend, batch_of
 from skedge.core.kernel.drive import drive_to_end
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.model.scenario import Scenario
@@ -71,7 +71,7 @@ class Batched(Replayed):
         self.recorded = iter([[_batch(of_event, reasons)] if of_event else [] for of_event in orders])  # type: ignore[list-item]
 
 
-def _batch(orders: list[Order], reasons: dict[str, int]) -> Batch:
+def _batch(orders: list[Order], reasons: dict[str, int]) -> OrderBatch:
     """The orders of an event as rows."""
     rows, places = list[tuple[int, ...]](), list[tuple[int, int]]()
     for order in orders:
@@ -93,7 +93,7 @@ class Ranked(GangPolicy):
 
     name = "ranked"
 
-    def decide(self, event: Event, view: View) -> Iterator[Order | Batch]:  # type: ignore[override]
+    def decide(self, event: Event, view: View) -> Iterator[Order | OrderBatch]:  # type: ignore[override]
         """Take in what has happened, and fill the cluster by remaining time."""
         yield self.admit(event, view)
         active = self.active

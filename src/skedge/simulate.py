@@ -27,7 +27,7 @@ LARGE = 5_000
 :mod:`skedge.loops`): smaller runs do not earn back its compilation. The record is the same either way."""
 
 SMALL = 500
-"""Jobs from which on it is used if its kernels are in the cache."""
+"""Jobs from which on it is used if its compiled functions are in the cache."""
 
 
 def run(
@@ -39,7 +39,7 @@ def run(
     profile: Stopwatch | None = None,
     folder: Path | None = None,
 ) -> Run:
-    """Simulate `policy` on `scenario`.
+    """Simulate `policy` on `scenario`; :meth:`~skedge.recorded_run.Run.verify` then checks every rule.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def run(
     policy
         ``name`` or ``name:key=value,...``, a policy object, or its class.
     progress
-        Called with each event after its orders were carried out; where a compiled loop runs the events now and then,
+        Called with each event after its orders were carried out. A compiled loop of events calls it only now and then,
         with the jobs that have completed since the last call.
     journal
         Where to write events and orders; not needed for the tables of the run.
@@ -72,7 +72,7 @@ def run(
     watch = profile or Stopwatch()
     if folder is not None and scenario.unread is not None and _is_streamed(scenario, instance):
         return _streamed(scenario, instance, progress, folder, watch)
-    # a compiled loop writes no journal
+    # a compiled loop writes no journal; a test may set LARGE to 0, and has it used whatever is in the cache
     if journal is None and len(scenario.jobs) >= min(SMALL, LARGE):
         from .loops.which import loop_for  # noqa: PLC0415 - it imports the policies that it covers
 

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from skedge.core.errors import ScenarioError
-from skedge.core.events import Batch, Event, Order
+from skedge.core.events import Event, Order, OrderBatch
 from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.policy import View
@@ -54,7 +54,7 @@ def test_a_policy_sees_users_and_gpu_types_of_the_jobs_that_have_arrived() -> No
     seen: list[tuple[list[int], list[str], str]] = []
 
     class Watching(Fifo):
-        def decide(self, event: Event, view: View) -> Iterable[Order | Batch]:
+        def decide(self, event: Event, view: View) -> Iterable[Order | OrderBatch]:
             if event.arrived:
                 users = [view.user(one) for one in range(view.arrived)]
                 seen.append((view.jobs.user.tolist(), users, view.gpu_type(view.arrived - 1)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from builders.gang_policies import random_scenarios
 from builders.kernel import A, B, Script, allocate, arrival, handled, scenario
 from builders.thorough import thorough_after
 from skedge.core.errors import OrderError
-from skedge.core.events import VERBS, Allocate, Batch, Event, Order, Suspend, batch_of
+from skedge.core.events import VERBS, Allocate, Event, Order, OrderBatch, Suspend, batch_of
 from skedge.core.kernel.drive import drive_to_end
 from skedge.core.kernel.kernel import Kernel
 from skedge.core.policy import BasePolicy, View
@@ -27,14 +28,14 @@ def row(verb: int, job: int, reason: int, first: int = 0, size: int = 0) -> list
     return [verb, job, -1, reason, first, size]
 
 
-def rows(*lines: list[int], places: Any = ((0, 1), (1, 1), (0, 1), (1, 1))) -> Batch:
+def rows(*lines: list[int], places: Any = ((0, 1), (1, 1), (0, 1), (1, 1))) -> OrderBatch:
     return batch_of(np.array(lines, np.int64), np.array(places, np.int64), REASONS)
 
 
-def after_a_batch(batch: Batch, *, singly: bool) -> tuple[list[Any], list[Any]]:
+def after_a_batch(batch: OrderBatch, *, singly: bool) -> tuple[list[Any], list[Any]]:
     """The decisions on record and the workers held after a batch that answers the arrival of B, and its error."""
     kernel = Kernel(scenario(), Script((), [batch]))
-    kernel.expands = singly
+    kernel.splits_batches = singly
     handled(kernel, arrival(A))
     error = ""
     try:
@@ -122,20 +123,42 @@ def test_a_batch_means_what_its_orders_mean(lines: list[list[int]]) -> None:
     ],
     ids=str,
 )
-def test_a_row_that_stands_for_no_order_is_refused(line: list[int]) -> None:
+@pytest.mark.parametrize("singly", [False, True])
+def test_a_row_that_stands_for_no_order_is_refused(line: list[int], singly: bool) -> None:
     kernel = Kernel(scenario(), Script([rows(line)]))
-    kernel.expands = False
+    kernel.splits_batches = singly
     with pytest.raises(OrderError, match=r"M1.*row 0 of a batch"):
         kernel.handle(arrival(A))
 
 
-def test_a_batch_of_another_shape_or_type_is_refused() -> None:
-    good = rows(row(ALLOCATE, A, 0, 0, 2))
-    for table, places in ((good.rows[:, :5], good.places), (good.rows * 1.0, good.places), (good.rows, good.places[0])):
-        kernel = Kernel(scenario(), Script([batch_of(table, places, REASONS)]))  # type: ignore[arg-type]
-        kernel.expands = False
-        with pytest.raises(OrderError, match=r"M1.*int64"):
-            kernel.handle(arrival(A))
+GOOD = rows(row(ALLOCATE, A, 0, 0, 2))
+OF_ANOTHER_FORM = {
+    "five columns": batch_of(GOOD.rows[:, :5], GOOD.places, REASONS),
+    "not whole": batch_of(GOOD.rows * 1.0, GOOD.places, REASONS),  # type: ignore[arg-type]
+    "one dimension": batch_of(GOOD.rows, GOOD.places[0], REASONS),
+    "lists": replace(GOOD, rows=GOOD.rows.tolist()),
+}
+
+
+@pytest.mark.parametrize("singly", [False, True])
+@pytest.mark.parametrize("batch", OF_ANOTHER_FORM.values(), ids=OF_ANOTHER_FORM)
+def test_a_batch_of_another_form_is_refused(batch: OrderBatch, singly: bool) -> None:
+    kernel = Kernel(scenario(), Script([batch]))
+    kernel.splits_batches = singly
+    with pytest.raises(OrderError, match=r"M1.*int64"):
+        kernel.handle(arrival(A))
+
+
+@pytest.mark.parametrize("singly", [False, True])
+def test_a_batch_is_made_of_whole_numbers_of_any_kind_or_of_none(singly: bool) -> None:
+    for made, expected in (
+        (batch_of(GOOD.rows.astype(np.int32), GOOD.places.tolist(), REASONS), 2),  # type: ignore[arg-type]
+        (batch_of(np.array([]), np.array([]), REASONS), 0),
+    ):
+        kernel = Kernel(scenario(), Script([made]))
+        kernel.splits_batches = singly
+        kernel.handle(arrival(A))
+        assert len(kernel.record.decisions_table()) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Facts, which worlds report to policies, and orders, which policies return.
 
-Both are batches: one :class:`Event` holds everything that happened at one instant, one :class:`Dispatch` all chunks of
-a job. Jobs, servers, lanes and PS slots are numbers: see :class:`~skedge.core.model.scenario.Jobs` and
+One :class:`Event` holds everything that happened at one instant, one :class:`Dispatch` all chunks of a job. Jobs,
+servers, lanes and PS slots are numbers: see :class:`~skedge.core.model.scenario.Jobs` and
 :class:`~skedge.core.model.cluster.Cluster`.
 """
 
@@ -82,7 +82,7 @@ NO_FACTS = LaneFacts()
 
 
 class Event(NamedTuple):
-    """What happened at one instant; the order of the fields is the order of simultaneous facts.
+    """What happened at one instant: everything before it is complete before a policy is asked.
 
     Attributes
     ----------
@@ -331,11 +331,11 @@ Decision = Dispatch | Allocate | Suspend | AssignPS | Upload | Transfer | Reserv
 """The orders of policies."""
 
 Order = Decision | EndAt
-"""All orders; a policy's can be several at once, a :class:`Batch`."""
+"""All orders; a policy's can be several at once, an :class:`OrderBatch`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch:
+class OrderBatch:
     """Several orders as rows of numbers: iterated over it gives them one by one.
 
     A policy that yields or returns the batch itself has them checked and applied together, which costs less and means
@@ -370,16 +370,17 @@ class Batch:
         return map(self.order_of, self.rows.tolist())
 
 
-def batch_of(rows: Ints, places: Ints, reasons: tuple[str, ...]) -> Batch:
+def batch_of(rows: Ints, places: Ints, reasons: tuple[str, ...]) -> OrderBatch:
     """Allocations and suspensions as a batch.
 
     Parameters
     ----------
     rows, places
-        As :class:`Batch` has them.
+        As :class:`OrderBatch` has them, or what NumPy makes such a table of; both may be empty.
     reasons
         The reasons by their numbers.
     """
+    rows, places = _table(rows, 6), _table(places, 2)
 
     def order_of(row: list[int]) -> Order:
         number, job, ps, reason, first, size = row
@@ -392,13 +393,21 @@ def batch_of(rows: Ints, places: Ints, reasons: tuple[str, ...]) -> Batch:
             raise IndexError(row)
         return Allocate(job, where, ps_in(ps), reasons[reason], gang=verb == "allocate")
 
-    return Batch(rows, places, order_of, reasons)
+    return OrderBatch(rows, places, order_of, reasons)
 
 
-def single_orders(orders: Iterable[Order | Batch]) -> Iterator[Order]:
+def _table(numbers: Ints, columns: int) -> Ints:
+    """Whole numbers as a table of int64; others as they are, which is refused when the batch is carried out."""
+    table = np.asarray(numbers)
+    if not table.size:
+        return np.zeros((0, columns), np.int64)
+    return np.ascontiguousarray(table, np.int64) if np.issubdtype(table.dtype, np.integer) else table
+
+
+def single_orders(orders: Iterable[Order | OrderBatch]) -> Iterator[Order]:
     """The orders one by one, those of batches too."""
     for order in orders:
-        if isinstance(order, Batch):
+        if isinstance(order, OrderBatch):
             yield from order
         else:
             yield order

@@ -1,4 +1,6 @@
-"""The interface of policies: what a policy is and what it sees. A policy author reads only this file.
+"""The interface of policies: what a policy is and what it sees.
+
+A policy author reads this file and ``events.py``.
 
 A policy receives what just happened (:class:`~skedge.core.events.Event`), sees what a scheduler may see (:class:`View`)
 and returns orders. It does no I/O, reads no clock, draws only from the generator that it is given, and never sees
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, run
 
 from pydantic import BaseModel, ConfigDict
 
-from .events import Batch, Event, Order
+from .events import Event, Order, OrderBatch
 from .model.cluster import Cluster, Floats, Ints, Physics
 from .model.job_fields import JobColumns
 from .model.latency import LatencyCost
@@ -136,7 +138,7 @@ class Policy(Protocol):
     def start(self, cluster: Cluster, physics: Physics, rng: Generator) -> None:
         """Begin a run; create all state here."""
 
-    def decide(self, event: Event, view: View) -> Iterable[Order | Batch]:
+    def decide(self, event: Event, view: View) -> Iterable[Order | OrderBatch]:
         """The orders for `event`. May be a generator: it sees the effect of each order once it looks at its view."""
 
     def terms(self, job: int, view: View) -> Mapping[str, Any] | None:
@@ -203,7 +205,7 @@ class BasePolicy:
         """Store the cluster, the physics and the generator of the run."""
         self.cluster, self.physics, self.rng = cluster, physics, rng
 
-    def decide(self, event: Event, view: View) -> Iterable[Order | Batch]:
+    def decide(self, event: Event, view: View) -> Iterable[Order | OrderBatch]:
         """The orders for `event`."""
         raise NotImplementedError
 
@@ -215,7 +217,7 @@ class BasePolicy:
 class ActivePolicy(Protocol):
     """A policy's algorithm for one kind of cluster, started for a run; the parts of :class:`Policy` that a run uses."""
 
-    def decide(self, event: Event, view: View) -> Iterable[Order | Batch]:
+    def decide(self, event: Event, view: View) -> Iterable[Order | OrderBatch]:
         """As :meth:`Policy.decide`."""
 
     def terms(self, job: int, view: View) -> Mapping[str, Any] | None:
@@ -255,7 +257,7 @@ class PolicyByKind(BasePolicy):
         begin = self.of_kind(cluster, slots=self.on_slots, resources=self.on_resources, sites=self.at_sites)
         self.started = begin(cluster, physics, rng)
 
-    def decide(self, event: Event, view: View) -> Iterable[Order | Batch]:
+    def decide(self, event: Event, view: View) -> Iterable[Order | OrderBatch]:
         """The orders of the algorithm."""
         return self.started.decide(event, view)
 
@@ -415,7 +417,7 @@ class View:
 
     @property
     def free_workers(self) -> Ints:
-        """Workers of the servers in service not held by any gang, shape ``(servers, worker types)``."""
+        """Workers of the servers in service not held by any job, shape ``(servers, worker types)``."""
         return _read_only(self._state.engine.ledger.free)
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from skedge.core.events import Batch, Event, Order
+from skedge.core.events import Event, Order, OrderBatch
 from skedge.core.kernel.drive import World
 from skedge.core.policy import Policy, View
 from skedge.platform.jit import watchers
@@ -142,12 +142,12 @@ class WatchedPolicy:
         """Forward all other attributes to the policy."""
         return getattr(self.policy, name)
 
-    def decide(self, event: Event, view: View) -> Iterator[Order | Batch]:
+    def decide(self, event: Event, view: View) -> Iterator[Order | OrderBatch]:
         """Decide as the policy does."""
         switch = self.watch.switch
         before = switch("decide")
         decided = self.policy.decide(event, view) or ()
-        orders = iter((decided,) if isinstance(decided, Batch) else decided)
+        orders = iter((decided,) if isinstance(decided, OrderBatch) else decided)
         while (order := next(orders, None)) is not None:
             switch(before)
             yield order

@@ -152,7 +152,7 @@ def load_cluster_file(path: Path | str, seed: int | None = None) -> Scenario:
 def default_scenario(kind: str = "demo", seed: int | None = None) -> Scenario:
     """Load a shipped scenario: ``demo`` (Philly-like, queues build up), or the setting of a paper's simulation.
 
-    The settings are ``s1`` (JSAC'22), ``s2`` (She et al.) and ``s4`` (PD-ORS).
+    The settings are ``s1`` (JSAC'22), ``s2`` (She et al.), ``s3`` (Okita) and ``s4`` (PD-ORS).
 
     Raises
     ------

@@ -17,8 +17,8 @@ from numpy.random import Generator
 
 from skedge.core.engine import truth as truth_of
 from skedge.core.engine.agenda import CLOUD_ENDS, CLOUD_STARTS
-from skedge.core.engine.engine import Instant
 from skedge.core.engine.lanes import HEAD, JOB, LEFT, UNKNOWN, group_of
+from skedge.core.engine.timeline import Instant
 from skedge.core.engine.truth import Truth, arrive_now, close, touch
 from skedge.core.errors import SkedgeError
 from skedge.core.events import CLOUD, FAILED, Dispatch, Event

@@ -9,20 +9,20 @@ import polars as pl
 
 from skedge.core.engine import truth as truth_of
 from skedge.core.engine.agenda import CLOUD_ENDS, CLOUD_STARTS, JOB_FAILS, SLOT_ENDS, WAKE
-from skedge.core.engine.engine import Instant
 from skedge.core.engine.lag import make_lag
 from skedge.core.engine.lanes import ARRIVE, COUNT, HEAD, JOB, NO_LINKS, group_of, send, send_chunks, with_room
 from skedge.core.engine.ledger import ARRIVED
+from skedge.core.engine.timeline import Instant
 from skedge.core.events import (
     CLOUD,
     NO_FACTS,
     Allocate,
-    Batch,
     Dispatch,
     EndAt,
     Event,
     LaneFacts,
     Order,
+    OrderBatch,
     Reject,
     Reserve,
     Suspend,
@@ -80,7 +80,7 @@ class SimulatedWorld:
         self._performers: dict[type, Any] = {
             **holds,
             Dispatch: self._dispatch,
-            Batch: self._batch,
+            OrderBatch: self._batch,
             Reserve: self._reserve,
             WakeAt: self._wake_at,
             Transfer: self.holding.transfer,
@@ -156,9 +156,6 @@ class SimulatedWorld:
         """Completions, arrivals and wake-ups of this instant; None if there are none."""
         _, finished, woke, entries, n_arrived = instant
         trained: tuple[tuple[int, Placement], ...] = ()
-        failed: tuple[tuple[int, str], ...] = ()
-        arrived: tuple[int, ...] = ()
-        chunks = NO_FACTS
         if self.dispatches:
             finished += self.truth.done[: self.truth.size[truth_of.DONE]].tolist()
             self.truth.size[truth_of.DONE] = 0
@@ -169,15 +166,11 @@ class SimulatedWorld:
                 self.ends.due.append(job)
             elif self._cloud(kind, job, number):
                 finished.append(job)
-        if self.ends.orders:
-            failed = self.ends.happen(finished)
+        failed = self.ends.happen(finished) if self.ends.orders else ()
         if not (finished or failed or n_arrived or woke or trained):
             return None
-        if self.dispatches:
-            chunks = self._chunk_facts()
-        if n_arrived:
-            first = self.arrived
-            arrived = tuple(range(first, first + n_arrived))
+        chunks = self._chunk_facts() if self.dispatches else NO_FACTS
+        arrived = tuple(range(self.arrived, self.arrived + n_arrived)) if n_arrived else ()
         done = tuple(sorted(finished)) if len(finished) > 1 else tuple(finished)
         return Event(self.now, done, failed, arrived=arrived, woke=woke, trained=trained, chunks=chunks)
 
@@ -312,7 +305,7 @@ class SimulatedWorld:
     def _suspend(self, order: Suspend) -> None:
         self.holding.stop(order.job)
 
-    def _batch(self, batch: Batch) -> None:
+    def _batch(self, batch: OrderBatch) -> None:
         self.progress.orders += len(batch.rows)
 
     def _reject(self, order: Reject) -> None:

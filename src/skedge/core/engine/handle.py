@@ -185,7 +185,7 @@ def apply_rows(handle: Any, rows: Ints, places: Ints, values: Floats, reasons: I
     handle
         A :class:`Handle`.
     rows, places
-        As of a :class:`~skedge.core.events.Batch`.
+        As of an :class:`~skedge.core.events.OrderBatch`.
     values
         By row; fewer: the others have none.
     reasons

@@ -49,8 +49,11 @@ class Books:
         Free resources; None if servers have slots.
     work
         Chunks left to train by site, in a cluster of sites; otherwise None.
+    in_rows
+        Whether several orders about workers are checked and carried out together, as rows.
     """
 
+    in_rows: ClassVar[bool] = True
     pool: Pool | None = None
     work: UntrainedChunks | None = None
 
@@ -280,6 +283,7 @@ class ResourceBooks(Books):
     """
 
     ledger: ClassVar[type[Pool]] = Pool
+    in_rows = False
 
     def __init__(self, scenario: Scenario, engine: AllocationEngine) -> None:
         super().__init__(scenario, engine)

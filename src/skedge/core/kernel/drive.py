@@ -32,7 +32,7 @@ def drive(kernel: Kernel, world: World, watch: Watch | None = None) -> None:
     OrderError
         If the policy breaks a rule.
     """
-    kernel.expands = watch is not None or not getattr(world, "takes_batches", False)
+    kernel.splits_batches = watch is not None or not getattr(world, "takes_batches", False)
     while (event := world.next_event()) is not None:
         orders = kernel.handle(event)
         # only once all orders of the event are accepted: a refused one ends the run before the world sees any of them

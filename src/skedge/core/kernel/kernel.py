@@ -26,12 +26,13 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from skedge.core.errors import OrderError
-from skedge.core.events import Batch, Event, Order, WakeAt
+from skedge.core.events import Event, Order, OrderBatch, WakeAt
 from skedge.core.model.scenario import Scenario
 from skedge.core.policy import Policy, View
 
 from .absorb import absorb
 from .accept import accept
+from .pending import check_tables, order_of
 from .state import State
 
 LONGEST_IDLE = 1_000_000
@@ -50,7 +51,9 @@ class Kernel(State):
 
     def __init__(self, scenario: Scenario, policy: Policy, journal: Journal | None = None) -> None:
         super().__init__(scenario, preemptive=policy.lanes.preemptive)
-        self.policy, self.journal, self.idle, self.expands = policy, journal, 0, True
+        self.policy, self.journal, self.idle = policy, journal, 0
+        self.splits_batches = True
+        """Whether somebody is to see each order of a batch."""
         self.view = View(self)
         policy.start(scenario.cluster, scenario.physics, scenario.rng("policy"))
 
@@ -67,8 +70,8 @@ class Kernel(State):
         event = absorb(self, event)  # 1
         orders: list[Order] = []
         decided = self.policy.decide(event, self.view) or ()  # 2
-        for order in (decided,) if isinstance(decided, Batch) else decided:
-            if isinstance(order, Batch):
+        for order in (decided,) if isinstance(decided, OrderBatch) else decided:
+            if isinstance(order, OrderBatch):
                 self._take_batch(order, orders)
             else:  # the policy sees the effect of each order
                 self._take(order, orders)
@@ -85,11 +88,13 @@ class Kernel(State):
             accept(self, order)  # 3 and 4
         orders.append(order)
 
-    def _take_batch(self, batch: Batch, orders: list[Any]) -> None:
+    def _take_batch(self, batch: OrderBatch, orders: list[Any]) -> None:
         """The same for a batch, one order at a time where somebody is to see each."""
-        if self.expands or not self.pending.on_slots or self.journal is not None or self.limits.limits:
-            for order in batch:
-                self._take(order, orders)
+        check_tables(batch)
+        seen_singly = self.splits_batches or self.journal is not None or self.limits.limits
+        if seen_singly or not self.pending.in_rows:
+            for number in range(len(batch)):
+                self._take(order_of(batch, number), orders)
         else:
             orders += batch, *self.pending.take(batch)
 

@@ -6,6 +6,7 @@ looks at its view again, or has made all orders of the event.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from struct import error as NotInt64Error  # noqa: N812 - it is raised for what is no whole number of 64 bits
 from struct import pack_into
 from typing import TYPE_CHECKING
@@ -14,8 +15,9 @@ import numpy as np
 
 from skedge.core.engine.orders import ALLOCATE, ALLOCATE_EACH, ORDER_REASON, SUSPEND
 from skedge.core.errors import OrderError, StateError
-from skedge.core.events import Allocate, Batch, Order, Suspend
+from skedge.core.events import Allocate, Order, OrderBatch, Suspend
 from skedge.core.model.cluster import Floats, Ints
+from skedge.core.record.record import REASONS_OF_BATCHES
 
 from .accept import accept
 
@@ -35,8 +37,8 @@ class PendingOrders:
 
     Attributes
     ----------
-    on_slots
-        Whether there are slots; elsewhere no order waits.
+    in_rows
+        Whether orders wait: on servers with slots.
     orders
         Those that wait, in order.
     refused
@@ -45,7 +47,7 @@ class PendingOrders:
     """
 
     def __init__(self, state: State) -> None:
-        self.state, self.on_slots = state, state.scenario.cluster.kind == "slots"
+        self.state, self.in_rows = state, state.books.in_rows
         self.orders: list[Order] = []
         self.refused: OrderError | None = None
         self._rows: list[int] = []
@@ -60,7 +62,7 @@ class PendingOrders:
 
     def add(self, order: Order) -> bool:
         """Have an order wait; False if it is none that can."""
-        if not self.on_slots:
+        if not self.in_rows:
             return False
         if isinstance(order, Suspend):
             self._rows += SUSPEND, order.job, -1, self.state.record.reason(order.reason), 0, 0
@@ -121,8 +123,8 @@ class PendingOrders:
             self.refused = error
             raise
 
-    def take(self, batch: Batch) -> list[Order]:
-        """Check and apply the orders of a batch; returns those that are no allocations and suspensions.
+    def take(self, batch: OrderBatch) -> list[Order]:
+        """Check and apply the orders of a batch of tables; returns those that are no allocations and suspensions.
 
         Raises
         ------
@@ -130,20 +132,13 @@ class PendingOrders:
             If one breaks a rule; those before it are applied.
         """
         self.apply()
-        if not (_is_table(batch.rows, 6) and _is_table(batch.places, 2)):
-            raise OrderError("M1", "a batch needs tables of int64: six columns of rows, two of places")
         record, rows, others, first = self.state.record, batch.rows, list[Order](), 0
         reasons = record.numbers(batch.wording)
         while first < len(rows):
             first = self.state.engine.apply_rows(rows, batch.places, _NO_VALUES, reasons, first, len(rows))
             if first == len(rows):
                 break
-            row = rows[first].tolist()
-            order, number = _order_of(batch, row), row[ORDER_REASON]
-            has_number = isinstance(order, Allocate | Suspend)
-            if order is None or (has_number and not 0 <= number < len(reasons)):
-                text = f"row {first} of a batch, {row}, stands for no order: its verb, reason or places do not exist"
-                raise OrderError("M1", text)
+            order, number = order_of(batch, first), rows[first, ORDER_REASON]
             if isinstance(order, Allocate | Suspend) and reasons[number] < 0:
                 reasons[number] = record.reason(order.reason)
                 continue
@@ -153,13 +148,36 @@ class PendingOrders:
         return others
 
 
-def _order_of(batch: Batch, row: list[int]) -> Order | None:
-    """The order that a row stands for; None if there is none."""
-    try:
-        return batch.order_of(row)
-    except IndexError:
-        return None
+def check_tables(batch: OrderBatch) -> None:
+    """Check that a batch is made of tables of numbers.
+
+    Raises
+    ------
+    OrderError
+        If it is not.
+    """
+    if not (_is_table(batch.rows, 6) and _is_table(batch.places, 2)):
+        raise OrderError("M1", "a batch needs tables of int64: six columns of rows, two of places")
 
 
 def _is_table(array: Ints, columns: int) -> bool:
-    return array.dtype == np.int64 and array.ndim == 2 and array.shape[1] == columns and array.flags.c_contiguous
+    if not isinstance(array, np.ndarray) or array.dtype != np.int64 or array.ndim != 2:
+        return False
+    return array.shape[1] == columns and array.flags.c_contiguous
+
+
+def order_of(batch: OrderBatch, number: int) -> Order:
+    """The order for which row `number` of a batch stands.
+
+    Raises
+    ------
+    OrderError
+        If it stands for none.
+    """
+    row = batch.rows[number].tolist()
+    with suppress(IndexError):
+        order = batch.order_of(row)
+        if not isinstance(order, Allocate | Suspend) or 0 <= row[ORDER_REASON] < REASONS_OF_BATCHES:
+            return order
+    text = f"row {number} of a batch, {row}, stands for no order: its verb, reason or places do not exist"
+    raise OrderError("M1", text)

@@ -24,8 +24,10 @@ _MOST_PAIRS = 2**22
 """Most pairs of a dispatch and a server that are looked at together."""
 
 _SPARSE = 16
-_CODED_REASONS = 256
 """From this many such pairs a chunk on, those that occur are found by sorting."""
+
+REASONS_OF_BATCHES = 256
+"""The numbers of reasons in a batch of orders are less than this."""
 
 _CODES = {verb: code for code, verb in enumerate(VERBS)}
 
@@ -105,7 +107,7 @@ class Record:
     def numbers(self, wording: Hashable) -> Ints:
         """The numbers of the reasons of batches with this wording, -1 where there is none yet."""
         if wording not in self._numbers:
-            self._numbers[wording] = np.full(_CODED_REASONS, -1)
+            self._numbers[wording] = np.full(REASONS_OF_BATCHES, -1)
         return self._numbers[wording]
 
     def decide(

@@ -8,7 +8,7 @@ import numpy as np
 
 from skedge.core.engine.ledger import DEMAND, FIRST, HELD, PS_TYPE, SIZE, STOPPED, Case, Ledger
 from skedge.core.engine.orders import N_INTERRUPTED, N_PLACES, EventFacts, OrderRows
-from skedge.core.events import Batch, Event
+from skedge.core.events import Event, OrderBatch
 from skedge.core.model.cluster import Cluster, Ints, Physics
 from skedge.core.policy import Params, View
 from skedge.platform.jit import compiled, inlined, lean
@@ -405,12 +405,12 @@ class GangPolicy(EdgePolicy):
             self.edge.lists[ABOVE_QUOTA, new] = jobs.workers[new] > limits
             self.known = n_jobs
 
-    def admit(self, event: Event, view: View) -> Batch:
+    def admit(self, event: Event, view: View) -> OrderBatch:
         """As in the base; jobs that lost their workers with a server have no place to return to."""
         self.take_in(view.arrived, view)
         return self.orders(view.engine.decided(_admit, self.state(), event), view)
 
-    def fill(self, order: Ints, view: View, reason: str, *, running_stay: bool = False) -> Batch:
+    def fill(self, order: Ints, view: View, reason: str, *, running_stay: bool = False) -> OrderBatch:
         """Orders that run as many jobs of `order` as fit, for policies that rank in Python.
 
         Parameters

@@ -45,7 +45,7 @@ from skedge.core.engine.orders import (
     OrderRows,
     add_order,
 )
-from skedge.core.events import Allocate, Batch, Event, Order, Reject, Suspend, WakeAt, ps_in
+from skedge.core.events import Allocate, Event, Order, OrderBatch, Reject, Suspend, WakeAt, ps_in
 from skedge.core.model.cluster import Cluster, Ints, Physics
 from skedge.core.model.size import UNLIMITED
 from skedge.core.model.time import SECOND
@@ -390,7 +390,7 @@ class EdgePolicy(BasePolicy):
         self.take_in(view.arrived, view)
         return self.orders(view.engine.decided(self.decision, self.state(), event), view)
 
-    def admit(self, event: Event, view: View) -> Batch:
+    def admit(self, event: Event, view: View) -> OrderBatch:
         """Take in arrivals, let finished jobs go; what can never fit on the edge goes to the cloud or is rejected.
 
         Jobs that can go only to the cloud wait while it is out of service.
@@ -403,11 +403,11 @@ class EdgePolicy(BasePolicy):
         """Jobs in the system that the edge can hold."""
         return self.edge.lists[ACTIVE, : self.edge.lengths[ACTIVE]].copy()
 
-    def orders(self, rows: Ints, view: View, rank: str = "") -> Batch:
+    def orders(self, rows: Ints, view: View, rank: str = "") -> OrderBatch:
         """The orders that a compiled function has written; `rank`: the reason of allocations, if not the policy's."""
         written = view.engine.orders
         places, wording = written.places[: written.counters[N_PLACES]].copy(), (self.name, self.rank, rank)
-        return Batch(rows.copy(), places, lambda row: self.order_of(row, places, view, rank), wording)
+        return OrderBatch(rows.copy(), places, lambda row: self.order_of(row, places, view, rank), wording)
 
     def order_of(self, row: list[int], places: Ints, view: View, rank: str = "") -> Order:
         """The order in a row that a compiled function has written.

@@ -1,6 +1,7 @@
 """A_maxsche, Alg. 2: whether a job of a batch is deployed now, its plan, and what it books; compiled.
 
-The event-driven policy calls it for one job after the other, a run without events (:mod:`.run`) for a whole batch.
+The event-driven policy calls :func:`choose` for one job after the other, a run without events (:mod:`.run`)
+:func:`deploy` for a whole batch.
 """
 
 from __future__ import annotations
