@@ -388,10 +388,10 @@ def batch_of(rows: Ints, places: Ints, reasons: tuple[str, ...]) -> OrderBatch:
         if verb == "suspend":
             return Suspend(job, reasons[reason])
         pairs = places[first : first + size].tolist() if first >= 0 else []
-        where = tuple((server, workers) for server, workers in pairs)
-        if verb not in {"allocate", "allocate_each"} or len(where) != size:
+        placement = tuple((server, workers) for server, workers in pairs)
+        if verb not in {"allocate", "allocate_each"} or len(placement) != size:
             raise IndexError(row)
-        return Allocate(job, where, ps_in(ps), reasons[reason], gang=verb == "allocate")
+        return Allocate(job, placement, ps_in(ps), reasons[reason], gang=verb == "allocate")
 
     return OrderBatch(rows, places, order_of, reasons)
 

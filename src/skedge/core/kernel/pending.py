@@ -67,12 +67,12 @@ class PendingOrders:
         if isinstance(order, Suspend):
             self._rows += SUSPEND, order.job, -1, self.state.record.reason(order.reason), 0, 0
         elif isinstance(order, Allocate):
-            ps, where = order.ps, order.where
+            ps, placement = order.ps, order.where
             if isinstance(ps, int) or len(ps) != 1 or ps[0][1] != 1:
                 return False
             verb, reason = ALLOCATE if order.gang else ALLOCATE_EACH, self.state.record.reason(order.reason)
-            self._rows += verb, order.job, ps[0][0], reason, len(self._places) // 2, len(where)
-            for pair in where if len(where) == 1 else sorted(where):
+            self._rows += verb, order.job, ps[0][0], reason, len(self._places) // 2, len(placement)
+            for pair in placement if len(placement) == 1 else sorted(placement):
                 self._places += pair
             if order.value is not None:
                 self._values[len(self.orders)] = order.value
@@ -107,12 +107,12 @@ class PendingOrders:
             self._apply_singly(orders)
             return
         compared = _NO_VALUES if not values else np.array([values.get(i, np.nan) for i in range(len(orders))])
-        done = self.state.engine.apply_rows(
+        n_applied = self.state.engine.apply_rows(
             self._row_array, self._place_array, compared, self._same, 0, len(orders)
         )  # fmt: skip
-        if done < len(orders):
-            self._apply_singly(orders[done : done + 1])
-            raise StateError(f"{orders[done]!r} is refused, and breaks no rule")
+        if n_applied < len(orders):
+            self._apply_singly(orders[n_applied : n_applied + 1])
+            raise StateError(f"{orders[n_applied]!r} is refused, and breaks no rule")
 
     def _apply_singly(self, orders: list[Order]) -> None:
         """The same by :func:`.accept.accept`, which knows what is wrong with an order."""
@@ -132,7 +132,7 @@ class PendingOrders:
             If one breaks a rule; those before it are applied.
         """
         self.apply()
-        record, rows, others, first = self.state.record, batch.rows, list[Order](), 0
+        record, rows, other_orders, first = self.state.record, batch.rows, list[Order](), 0
         reasons = record.numbers(batch.wording)
         while first < len(rows):
             first = self.state.engine.apply_rows(rows, batch.places, _NO_VALUES, reasons, first, len(rows))
@@ -143,9 +143,9 @@ class PendingOrders:
                 reasons[number] = record.reason(order.reason)
                 continue
             accept(self.state, order)
-            others.append(order)
+            other_orders.append(order)
             first += 1
-        return others
+        return other_orders
 
 
 def check_tables(batch: OrderBatch) -> None:

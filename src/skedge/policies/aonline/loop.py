@@ -88,12 +88,8 @@ def _answer(case: LaneCase, books: LaneBooks) -> bool:
 @inlined
 def _next_event(case: LaneCase, books: LaneBooks) -> int:
     """Run the lanes up to the next event and carry it out; PAUSED if the run may go on."""
-    counters, times, why, now = (
-        books.counters,
-        books.ledger.counters,
-        truth_of.QUIET,
-        next_time(books.ledger, len(books.ledger.jobs)),
-    )
+    counters, times, why = books.counters, books.ledger.counters, truth_of.QUIET
+    now = next_time(books.ledger, len(books.ledger.jobs))
     if counters[DISPATCHES] > 0:
         why, now = truth_of.run(books.truth, times[NOW] if counters[UNSETTLED] else -1, now)
     counters[UNSETTLED] = 0
