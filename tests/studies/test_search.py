@@ -9,7 +9,7 @@ import pytest
 
 from skedge.studies.judge import Verdict
 from skedge.studies.reading import ChoiceValue, OpenChoice, Reading, Selection
-from skedge.studies.search import Verdicts, search
+from skedge.studies.search import SearchResult, Verdicts, search
 
 HOLDS, FAILS = Verdict.HOLDS, Verdict.FAILS
 
@@ -158,3 +158,16 @@ def test_a_choice_that_only_adds_parts_is_no_gain() -> None:
         return {"f": [HOLDS, FAILS, *more]}
 
     assert search(THREE, judge, 100).best.changes == ()
+
+
+@pytest.mark.parametrize("ended_after", range(1, 8))
+def test_a_search_that_was_ended_goes_on_where_it_was(ended_after: int) -> None:
+    """What an earlier search judged is not judged again, and the result is that of a search in one go."""
+    claims = {"f": [lambda s: s["a"] == "1", lambda s: s["b"] == "2"], "g": [lambda s: s["c"] == s["a"]]}
+    judge, kept = judge_of(claims), list[SearchResult]()
+    in_one_go = search(THREE, judge, 8, keep=kept.append)
+    assert [len(result.attempts) for result in kept] == list(range(1, 9))
+    known = {attempt.changes: attempt.verdicts for attempt in kept[ended_after - 1].attempts}
+    judge_again = judge_of(claims)
+    assert search(THREE, judge_again, 8, known) == in_one_go
+    assert judge_again.calls == judge.calls[ended_after:]  # type: ignore[attr-defined]

@@ -9,9 +9,9 @@ from skedge.runs.result_cache import ResultCache
 from skedge.runs.tasks import Executor, key_of
 from skedge.studies.claims import ClaimJudge
 from skedge.studies.paper_page import read_search, write_search
-from skedge.studies.reading import Reading, Selection, reading_of
+from skedge.studies.reading import Reading, reading_of
 from skedge.studies.runner import RunContext
-from skedge.studies.search import SearchResult, Verdicts, search
+from skedge.studies.search import SearchResult, search
 from skedge.studies.study import SEARCHED, study_files
 
 from .console import err
@@ -61,7 +61,7 @@ def _search(
     *,
     quiet: bool,
 ) -> SearchResult:
-    """The search's result, from the folder if nothing has changed since.
+    """The search's result; what the folder has of an earlier search, also of one that was ended, is not judged again.
 
     Parameters
     ----------
@@ -74,13 +74,23 @@ def _search(
     trace, ray, quiet
         As :func:`run_readings` has them; `quiet`: no progress is shown.
     """
-    file, contents = selection.folder / f"search-{paper}.json", [c for c in study_files() if c["paper"] == paper]
-    joint_apart = reading.model_dump(mode="json", exclude={"choices": {"__all__": {"joint"}}, "impossible": True})
-    key = key_of(
-        json.dumps([joint_apart, contents, budget, selection.quick]), trace.read_bytes() if trace is not None else None
+    file = selection.folder / f"search-{paper}.json"
+    unfinished_file = file.with_suffix(".unfinished.json")
+    # what decides a verdict: neither the joint values, nor the time that a figure takes, nor the budget
+    joint_apart = reading.model_dump(
+        mode="json", exclude={"choices": {"__all__": {"joint"}}, "impossible": True, "budget": True}
     )
-    if (earlier := read_search(file)) is not None and earlier[1] == key:
-        return earlier[0]
+    contents = [{k: v for k, v in c.items() if k != "minutes"} for c in study_files() if c["paper"] == paper]
+    key = key_of(
+        json.dumps([joint_apart, contents, selection.quick]), trace.read_bytes() if trace is not None else None
+    )
+    earlier = [content for name in (file, unfinished_file) if (content := read_search(name)) is not None]
+    known = {
+        attempt.changes: attempt.verdicts
+        for result, its_key in earlier
+        if its_key == key
+        for attempt in result.attempts
+    }
     verdicts_folder = selection.folder / ".search"
     create_folder(verdicts_folder)
     with progress(quiet=quiet) as bar:
@@ -93,11 +103,11 @@ def _search(
             seeds=1 if selection.quick else SEARCHED,
         )
 
-        def judge_and_count(values: Selection) -> Verdicts:
-            verdicts = judge(values)
-            bar.update(task, advance=1)
-            return verdicts
+        def keep(result: SearchResult) -> None:
+            write_search(unfinished_file, result, key)
+            bar.update(task, completed=len(result.attempts))
 
-        result = search(reading, judge_and_count, budget)
+        result = search(reading, judge, budget, known, keep)
     write_search(file, result, key)
+    unfinished_file.unlink(missing_ok=True)
     return result

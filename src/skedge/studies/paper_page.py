@@ -25,9 +25,9 @@ _LETTERS = {verdict: verdict.name[0] for verdict in Verdict}
 
 
 def write_search(file: Path, result: SearchResult, key: str) -> None:
-    """Write the attempts of a search, with a letter for the verdict on each part of a claim.
+    """Write the attempts of a search, with a letter for the verdict on each part of a claim: whole, or not at all.
 
-    `key` is equal where the reading and the program are.
+    `key` is equal where what decides the verdicts is.
     """
     attempts = [
         {
@@ -36,7 +36,9 @@ def write_search(file: Path, result: SearchResult, key: str) -> None:
         }
         for a in result.attempts
     ]
-    file.write_text(json.dumps({"key": key, "attempts": attempts}, indent=1) + "\n", encoding="utf-8")
+    partial = file.with_suffix(".partial")
+    partial.write_text(json.dumps({"key": key, "attempts": attempts}, indent=1) + "\n", encoding="utf-8")
+    partial.replace(file)
 
 
 def read_search(file: Path) -> tuple[SearchResult, str] | None:

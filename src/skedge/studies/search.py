@@ -114,7 +114,13 @@ class SearchResult:
         return {value: (holds - plain, plain - holds) for (name, value), holds in single.items() if name == choice}
 
 
-def search(reading: Reading, judge: Callable[[Selection], Verdicts], budget: int) -> SearchResult:
+def search(
+    reading: Reading,
+    judge: Callable[[Selection], Verdicts],
+    budget: int,
+    known: Mapping[tuple[Change, ...], Verdicts] | None = None,
+    keep: Callable[[SearchResult], None] = lambda _result: None,
+) -> SearchResult:
     """Search for the joint reading.
 
     Parameters
@@ -125,13 +131,20 @@ def search(reading: Reading, judge: Callable[[Selection], Verdicts], budget: int
         The verdicts under a selection.
     budget
         Most selections to try, at least 1.
+    known
+        Verdicts of an earlier search, by the changes: these are not judged again.
+    keep
+        Called after each attempt with all that were made.
     """
+    known = known or {}
     attempts = dict[tuple[Change, ...], TriedReading]()
 
     def attempt(changes: Iterable[Change]) -> None:
         ordered = _in_order(reading, dict(changes))
         if ordered not in attempts and len(attempts) < budget:
-            attempts[ordered] = TriedReading(ordered, judge(reading.selection("plain") | dict(ordered)))
+            verdicts = known.get(ordered) or judge(reading.selection("plain") | dict(ordered))
+            attempts[ordered] = TriedReading(ordered, verdicts)
+            keep(SearchResult(tuple(attempts.values())))
 
     def best() -> TriedReading:
         return SearchResult(tuple(attempts.values())).best

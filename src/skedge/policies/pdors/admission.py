@@ -12,8 +12,8 @@ import numpy as np
 
 from skedge.core.errors import SolverError
 from skedge.core.model.cluster import Floats, Ints
-from skedge.core.model.ties import TOLERANCE, better
-from skedge.platform.jit import compiled
+from skedge.core.model.ties import TOLERANCE
+from skedge.platform.jit import compiled, lean
 
 from .job import Completion, Levels, TrainingJob, levels_of, value
 from .prices import PricedLoads, Prices, check_cluster
@@ -126,26 +126,39 @@ def prefix_table(theta: Floats, steps: Ints, total: Floats, last: Ints) -> None:
         Filled, shape ``(slots, V' + 1)``: Theta, and the column of slot t that attains it (-1 if it is inf). Where the
         slots after t cannot make up for what is missing Theta is inf too: no completion needs it.
     """
-    # forward over the slots, where Alg. 3 recurses backward: row t is Theta(t, .), so one table serves every t~ (D1)
     total[:], last[:] = np.inf, -1
     levels, max_step = total.shape[1] - 1, steps[theta.shape[1] - 1]
+    # D1 (P2): before the first slot no work is done, Theta(a-1, 0) = 0 and Theta(a-1, v) = inf
+    before = np.full(levels + 1, np.inf)
+    before[0] = 0.0
+    # forward over the slots, where Alg. 3 recurses backward: row t is Theta(t, .), so one table serves every t~ (D1)
     for t in range(len(theta)):
         # less than `first` cannot become V' in the slots after t, more than `reach` cannot be done in those before
         first, reach = max(0, levels - max_step * (len(theta) - 1 - t)), min(levels, max_step * (t + 1))
-        for v in range(first, reach + 1):
-            best, chosen = np.inf, -1
-            for i in range(theta.shape[1]):
-                # D2: a slot may do more than is left, so the first step of v or more is the last to try;
-                # the step before does v already, so this one is the same at no lower cost
-                if i > 0 and steps[i - 1] >= v:
-                    break
-                left = max(0, v - steps[i])
-                # D1 (P2): before the first slot no work is done, Theta(a-1, 0) = 0 and Theta(a-1, v) = inf
-                rest = total[t - 1, left] if t > 0 else (0.0 if left == 0 else np.inf)
-                # D4 (P25): of equal costs the least work in the last slot
-                if better(theta[t, i] + rest, best):
-                    best, chosen = theta[t, i] + rest, i
-            total[t, v], last[t, v] = best, chosen
+        # u outside, v inside: compilers make vector instructions of it; each v still meets its u in ascending order,
+        # so that of equal costs the least work in the last slot stays, D4 (P25)
+        for i in range(theta.shape[1]):
+            cost, step = theta[t, i], steps[i]
+            # D2: a slot may do more than is left; where the step before does v already, this one is no cheaper
+            low = max(first, steps[i - 1] + 1 if i > 0 else 0)
+            for v in range(low, min(step, reach + 1)):
+                _take_cheaper(total[t, v : v + 1], last[t, v : v + 1], before[:1], cost, i)
+            low = max(low, step)
+            if cost < np.inf and low <= reach:
+                rest = before[low - step : reach + 1 - step]
+                _take_cheaper(total[t, low : reach + 1], last[t, low : reach + 1], rest, cost, i)
+        before = total[t]
+
+
+@lean
+def _take_cheaper(best: Floats, chosen: Ints, rest: Floats, cost: float, column: int) -> None:
+    """Where `cost` more than `rest` is :func:`~skedge.core.model.ties.better`, take it, and note the column."""
+    for k in range(len(best)):
+        candidate, least = cost + rest[k], best[k]
+        # without a branch, as `better` has one; what is not finite loses to all that is
+        wins = candidate < least - TOLERANCE * (abs(least) if least < np.inf else 0.0)
+        best[k] = candidate if wins else least
+        chosen[k] = column if wins else chosen[k]
 
 
 class Admission:

@@ -283,13 +283,14 @@ def integral(
     free, worker, ps, worker_price, ps_price, ratio, batch = problem
     machines = np.flatnonzero(w_lp + s_lp > 0)
     x = np.concatenate((w_lp[machines], s_lp[machines])) * gain
+    price = np.concatenate((worker_price[machines], ps_price[machines]))
     n, best, most_workers, outcome = len(machines), np.inf, 0, MISSED
     low, fraction, fractional = split_parts(x)
     best_draw, drawn = np.zeros(2 * n, np.int64), low.copy()
     # whole solutions leave nothing to draw: every attempt would be the same
     for _ in range(rule.tries if len(fractional) else 1):
         round_each(low, fraction, fractional, rng, drawn)
-        workers, pss = drawn[:n].sum(), drawn[n:].sum()
+        workers, pss = _count(drawn, 0, n), _count(drawn, n, 2 * n)
         # rows of (4) and of the PSs first: they need no look at the machines
         if workers < 1 or workers > batch or pss < servers_for(workers, ratio):
             continue
@@ -298,7 +299,7 @@ def integral(
             continue
         if not _packs(free, worker, ps, machines, drawn):
             continue
-        cost = (worker_price[machines] * drawn[:n] + ps_price[machines] * drawn[n:]).sum()
+        cost = _cost(price, drawn)
         if misses_cover:
             most_workers = workers
         # P14: not the first attempt that holds, as Alg. 4 line 11 has it, but the cheapest of S
@@ -337,7 +338,24 @@ def has_room(free: Floats, worker: Floats, ps: Floats, workers: int, pss: int) -
     return True
 
 
-@compiled
+@lean
+def _count(counts: Ints, start: int, end: int) -> int:
+    total = 0
+    for i in range(start, end):
+        total += counts[i]
+    return total
+
+
+@lean
+def _cost(price: Floats, counts: Ints) -> float:
+    """The price of workers, the first half, and PSs, summed by machine."""
+    n, total = len(counts) // 2, 0.0
+    for i in range(n):
+        total += price[i] * counts[i] + price[n + i] * counts[n + i]
+    return total
+
+
+@lean
 def _packs(free: Floats, worker: Floats, ps: Floats, machines: Ints, drawn: Ints) -> bool:
     for i in range(len(machines)):
         if not has_room(free[machines[i]], worker, ps, drawn[i], drawn[len(machines) + i]):
