@@ -33,8 +33,8 @@ def okita(sites, jobs, params):
                     continue
             moved = transfer(sites, left, plan.placement.workers, job.rate)  # 22-23: DTA, for this slot
             free = np.maximum(free - plan.placement.demand(job), 0)  # 24
-            active[i].parameters += plan.placement.cost
-            active[i].data += job.chunk_mb * moved.cost_per_mb
+            active[i].parameter_cost += plan.placement.cost
+            active[i].data_cost += job.chunk_mb * moved.cost_per_mb
             leaves = np.bincount(moved.moves[:, 0], moved.moves[:, 2], len(sites)).astype(int)
             active[i].left = left - np.minimum(left, moved.trained) - leaves  # Eq. (3)
             if not active[i].left.any():  # 25-28

@@ -12,11 +12,11 @@ from skedge.policies.pdors.prices import pdors_prices
 
 
 def pd_ors(jobs, history, capacity, horizon, seed=1):
-    """Alg. 1: the admitted plans by job, the answers with their reasons, and the ledger of loads and prices."""
+    """Alg. 1: the admitted plans by job, the answers with their reasons, and the loads with their prices."""
     prices = pdors_prices(history, capacity, horizon)  # U^r, mu and L, (13) and (14), from past jobs (P8)
     rounding = PdorsParams(theta="rounded", gain=1.0, tries=50)  # Alg. 4: G_delta and S of (27)-(28)
     pdors = PdorsAdmission(capacity, horizon, prices, np.random.default_rng(seed), rounding)
-    ledger, plans, answers = pdors.ledger, {}, {}  # step 1: rho = 0, so p = Q(0) = L, (12)
+    loads, plans, answers = pdors.loads, {}, {}  # step 1: rho = 0, so p = Q(0) = L, (12)
     for job in sorted(jobs, key=lambda job: (job.arrival, job.id)):
         # step 2: the best completion (Alg. 2) by Theta (Alg. 3, Eq. (21)), which adds up theta of each slot (Alg. 4)
         answers[job.id] = answer = pdors.answer(job)
@@ -25,8 +25,8 @@ def pd_ors(jobs, history, capacity, horizon, seed=1):
         plans[job.id] = answer.plan  # step 3: x_i = 1
         for slot_plan in answer.plan.slots:
             load = np.outer(slot_plan.workers, job.worker) + np.outer(slot_plan.ps, job.ps)  # alpha w + beta s
-            ledger.take(slot_plan.slot, np.array(slot_plan.machines), load)  # rho grows, and with it p = Q(rho)
-    return plans, answers, ledger
+            loads.take(slot_plan.slot, np.array(slot_plan.machines), load)  # rho grows, and with it p = Q(rho)
+    return plans, answers, loads
 
 
 if __name__ == "__main__":
@@ -37,10 +37,10 @@ if __name__ == "__main__":
         TrainingJob(i, i // 2, work, utility=Sigmoid(height, 1.0, 3.0), **kind)  # theta_1 = height
         for i, (work, height) in enumerate([(10_000, 40.0), (6_000, 40.0), (4_000, 30.0), (2_000, 0.03)])
     ]
-    plans, answers, ledger = pd_ors(jobs, jobs[:3], gpus_and_memory, horizon=4)
+    plans, answers, loads = pd_ors(jobs, jobs[:3], gpus_and_memory, horizon=4)
     for i, answer in answers.items():
         print(f"job {i}: {answer.reason}")
         for s in plans[i].slots if i in plans else ():
             print(f"    slot {s.slot}, {s.kind}: machines {s.machines}, workers {s.workers}, PSs {s.ps}")
     utility, payoffs = (sum(getattr(plan, name) for plan in plans.values()) for name in ("utility", "payoff"))
-    print(f"total utility {utility:.2f}; dual objective (10) {payoffs + ledger.value:.2f}")
+    print(f"total utility {utility:.2f}; dual objective (10) {payoffs + loads.value:.2f}")

@@ -62,10 +62,10 @@ def instance(seed: int, *, small: bool) -> tuple[list[TrainingJob], Floats, int,
 
 def load_at_random(scheduler: Admission, rng: np.random.Generator) -> None:
     """Take random parts of all machines, so that no two placements cost the same."""
-    machines = np.arange(len(scheduler.ledger.capacity))
+    machines = np.arange(len(scheduler.loads.capacity))
     for t in range(scheduler.horizon):
-        part = rng.uniform(0, 0.6, scheduler.ledger.capacity.shape)
-        scheduler.ledger.take(t, machines, part * scheduler.ledger.capacity)
+        part = rng.uniform(0, 0.6, scheduler.loads.capacity.shape)
+        scheduler.loads.take(t, machines, part * scheduler.loads.capacity)
 
 
 def make(jobs: list[TrainingJob], capacity: Floats, horizon: int, seed: int = 1, **params: Any) -> PdorsAdmission:
@@ -87,7 +87,7 @@ def the_quick_path_is_the_plain_path(seed: int, gain: float, *, repair: bool = T
     job = jobs[0]
     theta = quick.slot_costs(job)
     for t in range(len(theta)):
-        free, prices = quick.ledger.free(job.arrival + t).tolist(), quick.ledger.price[job.arrival + t].tolist()
+        free, prices = quick.loads.free(job.arrival + t).tolist(), quick.loads.price[job.arrival + t].tolist()
         for v in range(1, theta.shape[1]):
             cost, where = plain.internal(job, free, prices, v)
             other, outside = plain.rounded(job, free, prices, v, rng=draws, gain=gain, tries=7, repair=repair)
@@ -109,7 +109,7 @@ def all_jobs_are_offered_as_by_the_plain_path(seed: int, *, repair: bool = True)
     quick = make(jobs, capacity, horizon, seed, gain=1.0, tries=7, repair=repair)
     load_at_random(quick, rng)
     theta = partial(plain.alg_4, rng=np.random.default_rng(seed), gain=1.0, tries=7, repair=repair)
-    offers = plain.pd_ors(jobs, capacity.tolist(), horizon, theta, quick.ledger.load.copy())
+    offers = plain.pd_ors(jobs, capacity.tolist(), horizon, theta, quick.loads.load.copy())
     admitted = 0
     for job, offer in zip(jobs, offers, strict=True):
         answer = quick.offer(job)
@@ -129,7 +129,7 @@ def theta_is_the_optimum_of_all_placements(seed: int) -> None:
     exact, rounded = (make(jobs, capacity, horizon, theta=mode) for mode in ("exact", "rounded"))
     for job in jobs:
         found, other = exact.slot_costs(job), rounded.slot_costs(job)
-        free, prices = exact.ledger.free(job.arrival).tolist(), exact.ledger.price[job.arrival].tolist()
+        free, prices = exact.loads.free(job.arrival).tolist(), exact.loads.price[job.arrival].tolist()
         for v in range(found.shape[1]):
             assert found[0, v] == pytest.approx(enumerated.exact_theta(job, free, prices, v), rel=1e-7)
             assert other[0, v] >= found[0, v] * (1 - 1e-7)
@@ -143,7 +143,7 @@ def the_payoff_is_the_best_of_all_completions(seed: int) -> None:
     """Alg. 2 in exact mode, against the plain path over enumerated theta; Theta grows with V there."""
     jobs, capacity, horizon, _ = instance(seed, small=True)
     made, job = make(jobs, capacity, horizon, theta="exact"), jobs[0]
-    free, prices = capacity.tolist(), made.ledger.price[0].tolist()
+    free, prices = capacity.tolist(), made.loads.price[0].tolist()
     memo = [enumerated.exact_theta(job, free, prices, v) for v in range(pdors_job.quanta(job) + 1)]
     levels = range(pdors_job.quanta(job) + 1)
     grown = [plain.alg_3(lambda _, v: memo[v], job.arrival, horizon - 1, v)[0] for v in levels]

@@ -40,7 +40,7 @@ def the_plan_is_the_cheapest_of_all(seed: int, *, split: bool) -> None:
     scheduler = oasis(sites, jobs, horizon, split_sites=split)
     for job in jobs:
         best = cheapest_plan(scheduler, job, horizon, split=split)
-        before = scheduler.ledger.price.copy()
+        before = scheduler.loads.price.copy()
         scheduler.arrive(job)
         plan = scheduler.plans.get(job.id, {})
         assert (max(plan, default=horizon) >= horizon) == np.isinf(best)
@@ -55,7 +55,7 @@ def the_plan_is_the_cheapest_of_all(seed: int, *, split: bool) -> None:
 def cheapest_plan(scheduler: SiteOasis, job: SiteJob, horizon: int, *, split: bool) -> float:
     slots = []
     for slot in range(horizon):
-        free, price = scheduler.ledger.free(slot)[:, 0], scheduler.ledger.price[slot, :, 0]
+        free, price = scheduler.loads.free(slot)[:, 0], scheduler.loads.price[slot, :, 0]
         slots.append([(0, 0.0), *offers(free, price, job, split=split)])
     total, best = int(job.chunks.sum()), np.inf
     for found in product(*slots):

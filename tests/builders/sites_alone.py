@@ -30,7 +30,7 @@ class Outcome:
         ``done``, or ``never``: nothing that the empty system can hold would complete it.
     last
         t_i, its last busy slot; None if it never runs.
-    latency, parameters, data
+    latency, parameter_cost, data_cost
         f_i(t_i + 1 - a_i) and the two parts of B_i; 0 if it never runs.
     log_latency
         Natural logarithm of the latency cost, which does not stop where floats do (O24).
@@ -40,14 +40,14 @@ class Outcome:
     status: Literal["done", "never"]
     last: int | None = None
     latency: float = 0.0
-    parameters: float = 0.0
-    data: float = 0.0
+    parameter_cost: float = 0.0
+    data_cost: float = 0.0
     log_latency: float = -np.inf
 
     @property
     def bandwidth(self) -> float:
         """B_i, Eq. (1)."""
-        return self.parameters + self.data
+        return self.parameter_cost + self.data_cost
 
     @property
     def total(self) -> float:
@@ -121,7 +121,8 @@ class Alone:
         if not progress.left.any():
             response, f = slot + 1 - progress.job.arrival, progress.job.latency
             self.outcomes[progress.job.id] = Outcome(
-                progress.job.id, "done", slot, f(response), progress.parameters, progress.data, f.log(response)
+                progress.job.id, "done", slot, f(response), progress.parameter_cost, progress.data_cost,
+                f.log(response),
             )  # fmt: skip
             del self.scheduler.active[progress.job.id]
 

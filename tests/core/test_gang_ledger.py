@@ -346,9 +346,10 @@ def test_the_blocks_of_a_job_that_has_left_are_used_again() -> None:
     engine.case = engine.case._replace(on_slots=0)
     for number in range(50):
         engine.set_now(10 * number * S)
+        assert engine.absorb((), 1) == -1
         engine.allocate(number, ((0, 1), (1, 1)), NO_PS, ALLOCATE, 0, None)
         assert engine.data(number) == {0: 1, 1: 1}
-        engine.finish(number)
+        assert engine.absorb((number,), 0) == -1
         assert engine.data(number) == {}
     assert int(engine.ledger.data.size[0]) == 1
 

@@ -90,8 +90,8 @@ def test_a_run_is_what_the_algorithm_alone_decides(policy: str, seed: int) -> No
     costs = done.metrics
     outcomes = expected.outcomes.values()
     assert costs["cost_latency"] == pytest.approx(sum(one.latency for one in outcomes))
-    assert costs["cost_exchange"] == pytest.approx(sum(one.parameters for one in outcomes))
-    assert costs["cost_transfers"] == pytest.approx(sum(one.data for one in outcomes))
+    assert costs["cost_exchange"] == pytest.approx(sum(one.parameter_cost for one in outcomes))
+    assert costs["cost_transfers"] == pytest.approx(sum(one.data_cost for one in outcomes))
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -30,8 +30,8 @@ class Row:
     ps: int | None
     trained: tuple[int, ...]
     moves: tuple[tuple[int, int, int], ...] = ()
-    parameters: float = 0.0
-    data: float = 0.0
+    parameter_cost: float = 0.0
+    data_cost: float = 0.0
     conflict: tuple[int, int, float | None, float | None, float | None] | None = None
 
 
@@ -150,12 +150,12 @@ MIGRATE = Case(
                     1,
                     (0, 4, 0),
                     moves=((0, 1, 4),),
-                    data=20.0,
+                    data_cost=20.0,
                     conflict=(1, 1, 20.0, 70.0, 100.0),
                 ),
             ),
         ),
-        (2, (Row(3, -1.0, (0, 2, 0), (2, 1, (0, 2, 0), 2, 6.0), "keep", (0, 2, 0), 2, (0, 2, 0), parameters=6.0),)),
+        (2, (Row(3, -1.0, (0, 2, 0), (2, 1, (0, 2, 0), 2, 6.0), "keep", (0, 2, 0), 2, (0, 2, 0), parameter_cost=6.0),)),
     ),
     outcomes=((1, 1, 10.0, 0.0), (2, 1, 50.0, 20.0), (3, 2, 6.0, 6.0)),
     latency=66.0,
@@ -203,8 +203,8 @@ DATA_TRANSFER = Case(
                     2,
                     (0, 5, 3),
                     moves=((0, 1, 4), (0, 2, 3)),
-                    parameters=6.0,
-                    data=11.0,
+                    parameter_cost=6.0,
+                    data_cost=11.0,
                     conflict=(1, 4, 17.0, 47.0, 164.0),
                 ),
             ),
@@ -224,7 +224,7 @@ DATA_TRANSFER = Case(
                     0,
                     (2, 0, 0),
                     moves=((1, 0, 1),),
-                    data=2.0,
+                    data_cost=2.0,
                 ),
             ),
         ),
@@ -273,8 +273,8 @@ PRIORITY = Case(
                     1,
                     (2, 1),
                     moves=((0, 1, 1),),
-                    parameters=8.0,
-                    data=2.0,
+                    parameter_cost=8.0,
+                    data_cost=2.0,
                 ),
                 Row(
                     2,
@@ -302,8 +302,8 @@ PRIORITY = Case(
                     1,
                     (1, 1),
                     moves=((1, 0, 1),),
-                    parameters=4.0,
-                    data=2.0,
+                    parameter_cost=4.0,
+                    data_cost=2.0,
                 ),
                 Row(
                     3,
@@ -318,7 +318,7 @@ PRIORITY = Case(
                 ),
             ),
         ),
-        (3, (Row(3, 0.0, (1, 1), (2, 1, (1, 1), 0, 4.0), "keep", (1, 1), 0, (1, 1), parameters=4.0),)),
+        (3, (Row(3, 0.0, (1, 1), (2, 1, (1, 1), 0, 4.0), "keep", (1, 1), 0, (1, 1), parameter_cost=4.0),)),
     ),
     outcomes=((1, 1, 25.68050833375483, 10.0), (2, 2, 49.461638121003844, 6.0), (3, 3, 148.38491436301155, 4.0)),
     latency=223.52706081777023,
@@ -348,7 +348,7 @@ PRINTED = Case(
                     1,
                     (0, 4),
                     moves=((0, 1, 4),),
-                    data=20.0,
+                    data_cost=20.0,
                     conflict=(1, 1, 20.0, 21.0, 22.0),
                 ),
             ),
@@ -411,8 +411,8 @@ FIT = Case(
                     1,
                     (2, 2),
                     moves=((1, 0, 2),),
-                    parameters=1.0,
-                    data=2.0,
+                    parameter_cost=1.0,
+                    data_cost=2.0,
                 ),
             ),
         ),

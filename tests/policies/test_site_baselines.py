@@ -208,7 +208,7 @@ def test_books_that_cannot_hold_a_job_are_doubled() -> None:
     scheduler = oasis(TWO, [site_job(latency=Exponential(1))], 2, split_sites=False)
     scheduler.arrive(site_job(0, data=(12, 12), arrival=1))
     assert sorted(scheduler.plans[0]) == [1, 2]
-    assert len(scheduler.ledger.load) == 4
+    assert len(scheduler.loads.load) == 4
     scheduler.arrive(site_job(1, arrival=9))
     assert sorted(scheduler.plans[1]) == [9]
 
@@ -225,4 +225,4 @@ def test_a_job_that_no_empty_slot_holds_is_given_up() -> None:
     scheduler = oasis(TWO, [site_job()], 2)
     scheduler.arrive(site_job(0, worker=(7,)))
     assert not scheduler.active
-    assert not scheduler.ledger.load.any()
+    assert not scheduler.loads.load.any()

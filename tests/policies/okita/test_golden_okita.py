@@ -51,7 +51,7 @@ def check(case: Case, decision: OkitaDecision, row: Row) -> None:
     assert sorted(map(tuple, decision.transfer.moves.tolist())) == sorted(row.moves)
     one = next(one for one in case.jobs if one.id == row.job)
     costs = (decision.placement.cost, one.chunk_mb * decision.transfer.cost_per_mb)
-    assert costs == pytest.approx((row.parameters, row.data), rel=1e-9)
+    assert costs == pytest.approx((row.parameter_cost, row.data_cost), rel=1e-9)
 
 
 @all_cases

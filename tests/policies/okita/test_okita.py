@@ -354,7 +354,7 @@ def test_a_site_with_no_capacity_gives_its_data_away() -> None:
     """All four chunks of site 0 move to site 1, 1 per MB."""
     scheduler = Alone(Okita(Sites(np.array([[0.0], [3.0]]), TWO.cost)))
     ran(scheduler, [site_job()])
-    assert (scheduler.outcomes[0].data, scheduler.outcomes[0].parameters) == (4.0, 0.0)
+    assert (scheduler.outcomes[0].data_cost, scheduler.outcomes[0].parameter_cost) == (4.0, 0.0)
 
 
 def test_every_plan_shows_what_each_number_of_workers_costs() -> None:

@@ -26,7 +26,9 @@ def terms_of(case: Case, slot: int, job: int) -> PlacementExplanation:
 def test_the_enumeration_and_the_ps_sites_of_a_job_alone() -> None:
     """Job 3 of the second case: 16 for N = 1, 12 for N = 2; every PS site costs 6, the last wins, site 1 is next."""
     found = terms_of(MIGRATE, 2, 3)
-    assert [(one.workers, one.slots, one.parameters, one.data, one.latency, one.total) for one in found.choices] == [
+    assert [
+        (one.workers, one.slots, one.parameter_cost, one.data_cost, one.latency, one.total) for one in found.choices
+    ] == [
         (1, 2, 6, 0, 10, 16),
         (2, 1, 6, 0, 6, 12),
     ]
@@ -51,7 +53,8 @@ def test_a_migrated_job_is_explained_by_what_was_left() -> None:
 def test_all_numbers_of_workers_of_the_third_case() -> None:
     """Bandwidth 2, 10, 10, 14 in windows of 4, 2, 2, 1 slots; job 2 migrates: its PS is at 2, and could be at 1."""
     found = terms_of(DATA_TRANSFER, 1, 1)
-    assert [(one.slots, one.parameters + one.data) for one in found.choices] == [(4, 2), (2, 10), (2, 10), (1, 14)]
+    bandwidths = [(one.slots, one.parameter_cost + one.data_cost) for one in found.choices]
+    assert bandwidths == [(4, 2), (2, 10), (2, 10), (1, 14)]
     second = terms_of(DATA_TRANSFER, 1, 2)
     assert [one.total for one in second.choices] == [122, 70, 70, 44]
     assert (second.placement.ps, second.exchange, second.runner_up) == (2, 6, (1, 6))

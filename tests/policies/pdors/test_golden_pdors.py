@@ -54,7 +54,7 @@ def check(case: Case, scheduler: PdorsAdmission, answers: list[AdmissionAnswer])
 def test_price_constants_and_quanta_are_those_worked_out_by_hand(case: Case) -> None:
     """U^r, L, mu, D_0, and the levels of work of every job."""
     made = scheduler(case)
-    prices = made.ledger.prices
+    prices = made.loads.prices
     assert prices.high[0] == pytest.approx(case.high, rel=1e-12)
     assert (prices.low[0], prices.mu[0]) == pytest.approx((case.low, case.mu), rel=1e-12)
     assert made.dual == pytest.approx(case.dual_initial, rel=1e-12)

@@ -64,13 +64,13 @@ def test_the_sweep_finds_the_optimum_of_every_level(seed: int, alike: bool) -> N
     scheduler = make(jobs, np.tile(capacity[:1], (len(capacity), 1)) if alike else capacity, horizon)
     if not alike:
         load_at_random(scheduler, rng)
-    job, ledger = jobs[0], scheduler.ledger
-    m = subproblem(ledger.free(0), ledger.price[0], *job.demands, job.ratio, job.batch)
+    job, loads = jobs[0], scheduler.loads
+    m = subproblem(loads.free(0), loads.price[0], *job.demands, job.ratio, job.batch)
     needs = np.sort(rng.uniform(0.01, 30, 6))
     value, w, s = relaxation = Relaxation(np.zeros(len(needs)), *np.zeros((2, len(needs), len(capacity))))
     assert sweep(m, needs, relaxation) == DONE
     for i, need in enumerate(needs):
-        expected, _, _ = plain.relaxed(job, m.free.tolist(), ledger.price[0].tolist(), need)
+        expected, _, _ = plain.relaxed(job, m.free.tolist(), loads.price[0].tolist(), need)
         assert value[i] == pytest.approx(expected, rel=1e-9)
         assert relax(m, need)[0] == pytest.approx(expected, rel=1e-9)
         if expected < np.inf:
@@ -180,12 +180,12 @@ def test_theta_and_the_total_are_those_of_exhaustive_rounding_on_three_machines_
     assume(np.linalg.matrix_rank(np.stack(job.demands)) == 2)
     made = make([job], rng.integers(4, 20, (3, 2)).astype(float), 3, seed, gain=gain, tries=2000)
     load_at_random(made, rng)
-    theta, ledger = made.slot_costs(job), made.ledger
+    theta, loads = made.slot_costs(job), made.loads
     low, high = np.full((2, 3, pdors_job.quanta(job) + 1), np.inf)
     low[:, 0] = high[:, 0] = 0.0
     for t in range(3):
         for v in range(1, theta.shape[1]):
-            free, prices = ledger.free(t).tolist(), ledger.price[t].tolist()
+            free, prices = loads.free(t).tolist(), loads.price[t].tolist()
             inside, _ = plain.internal(job, free, prices, v)
             lowest, likely = (min(inside, exhausted(job, free, prices, v, gain, least)) for least in (0.0, 0.01))
             if exhausted(job, free, prices, v, gain, 0.01) < np.inf:
@@ -254,13 +254,13 @@ def test_plans_satisfy_the_constraints_and_the_books_balance(seed: int, theta: s
     """(3)-(7); payoffs are above 0; P grows by u, D by lambda + sum dp C; prices stay in [L, U] and never fall."""
     jobs, capacity, horizon, _ = instance(seed, small=theta == "exact")
     made = make(jobs, capacity, horizon, theta=theta)
-    ledger, answers = made.ledger, []
+    loads, answers = made.loads, []
     for job in jobs:
-        before, prices = made.dual, ledger.price.copy()
+        before, prices = made.dual, loads.price.copy()
         answer = made.offer(job)
         answers.append(answer)
-        rise = ((ledger.price - prices) * capacity).sum()
-        assert (ledger.price >= prices).all()
+        rise = ((loads.price - prices) * capacity).sum()
+        assert (loads.price >= prices).all()
         if answer.admitted and answer.plan:
             assert answer.plan.payoff > 0
             assert made.dual - before == pytest.approx(answer.plan.payoff + rise, rel=1e-9, abs=1e-9)
@@ -274,10 +274,10 @@ def test_plans_satisfy_the_constraints_and_the_books_balance(seed: int, theta: s
             assert made.dual == before
             assert rise == 0
     assert enumerated.violations(admitted(jobs, answers), capacity.tolist(), horizon) == []
-    high, low = ledger.prices.high, ledger.prices.low[:, None]
-    used = np.broadcast_to(high > 0, ledger.price.shape)
-    assert (ledger.price[used] >= np.broadcast_to(low, ledger.price.shape)[used] * (1 - 1e-9)).all()
-    assert (ledger.price <= high * (1 + 1e-9)).all()
+    high, low = loads.prices.high, loads.prices.low[:, None]
+    used = np.broadcast_to(high > 0, loads.price.shape)
+    assert (loads.price[used] >= np.broadcast_to(low, loads.price.shape)[used] * (1 - 1e-9)).all()
+    assert (loads.price <= high * (1 + 1e-9)).all()
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ def test_the_dual_holds_for_schedules_that_fit_what_was_left(seed: int) -> None:
     made = make(jobs, capacity, horizon, theta="exact")
     open_to = []
     for job in jobs:
-        load = made.ledger.load.copy()
+        load = made.loads.load.copy()
         answer = made.offer(job)
         open_to.append((job, load, answer.plan.payoff if answer.admitted and answer.plan else 0.0))
     for job, load, payoff in open_to:
@@ -351,7 +351,7 @@ def test_the_dual_holds_for_schedules_that_fit_what_was_left(seed: int) -> None:
                 for (_, placement), x in zip(parts, rates, strict=True)
             )
             if fits and work >= pdors_job.quanta(job):
-                cost = sum(pdors_job.price_of(job, made.ledger.price[t].tolist(), placement) for t, placement in parts)
+                cost = sum(pdors_job.price_of(job, made.loads.price[t].tolist(), placement) for t, placement in parts)
                 assert payoff >= u - cost - 1e-6 * max(1.0, cost)
 
 
@@ -455,8 +455,8 @@ def test_an_unpriced_resource_still_limits() -> None:
     made = PdorsAdmission(capacity, 4, pdors_prices([plain_window], capacity, 4), np.random.default_rng(1))
     answers = [made.offer(gpu_job) for _ in range(5)]
     assert [a.admitted for a in answers] == [True] * 4 + [False]
-    assert made.ledger.load[:, 0, 1].tolist() == [4, 4, 4, 4]
-    assert not made.ledger.price[:, 0, 1].any()
+    assert made.loads.load[:, 0, 1].tolist() == [4, 4, 4, 4]
+    assert not made.loads.price[:, 0, 1].any()
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------
@@ -521,10 +521,10 @@ def test_an_answer_that_is_only_asked_for_changes_nothing() -> None:
     case = CASES["prices_spread_work"]
     asked, offered = (make(list(case.jobs), np.array(case.capacity, float), 4) for _ in range(2))
     for job in case.jobs:
-        before = (asked.dual, asked.ledger.load.copy())
+        before = (asked.dual, asked.loads.load.copy())
         first = asked.answer(job)
         assert asked.dual == before[0]
-        assert (asked.ledger.load == before[1]).all()
+        assert (asked.loads.load == before[1]).all()
         again, then = asked.offer(job), offered.offer(job)
         assert first.plan == again.plan == then.plan
         assert first.reason == again.reason == then.reason
@@ -614,12 +614,12 @@ def test_a_solver_that_fails_rejects_the_job_and_the_run_goes_on(theta: str) -> 
     capacity = np.random.default_rng(1).uniform(5, 9, (40, 3))
     made = make([job], capacity, 1, theta=theta, relaxation="highs", time_limit=1e-12)
     load_at_random(made, np.random.default_rng(1))
-    before = made.ledger.load.copy()
+    before = made.loads.load.copy()
     answer = made.offer(job)
     assert not answer.admitted
     assert answer.reason.startswith("solver: HiGHS")
     assert "ime limit" in answer.reason
-    assert (made.ledger.load == before).all()
+    assert (made.loads.load == before).all()
     made.params = PdorsParams(theta=theta)  # type: ignore[arg-type]
     assert made.offer(job).admitted
 

@@ -450,21 +450,14 @@ def stop(case: Case, ledger: Ledger, job: int) -> None:
 
 @lean
 def finish(case: Case, ledger: Ledger, job: int) -> None:
-    """`job`, which holds workers, has done its work; it is forgotten."""
+    """`job` has done its work, or has failed and holds no workers; what it holds is released, and it is forgotten."""
     job_row = ledger.jobs[job]
-    job_row[TRAINED] = job_row[TRUE_LEFT]
-    leave(ledger, job, FINISHED)
-    _note_runs(case, ledger, job, job_row[TRAINED], 0)
-    _release(case, ledger, job)
-    job_row[LEFT] = job_row[TRUE_LEFT] = job_row[SIZE] = 0
-    job_row[STOPPED] = -1
-    forget(ledger.data, job)
-
-
-@lean
-def finish_without(ledger: Ledger, job: int) -> None:
-    """`job`, which holds no workers, has done its work or has failed; it is forgotten."""
-    job_row = ledger.jobs[job]
+    if job_row[HELD] > 0:
+        job_row[TRAINED] = job_row[TRUE_LEFT]
+        _note_runs(case, ledger, job, job_row[TRAINED], 0)
+        _release(case, ledger, job)
+    else:
+        release_ps(ledger, job)
     job_row[LEFT] = job_row[TRUE_LEFT] = job_row[SIZE] = 0
     job_row[STOPPED] = -1
     leave(ledger, job, FINISHED)

@@ -6,13 +6,12 @@ from skedge.core.model.cluster import Ints
 from skedge.platform.jit import inlined, lean
 
 from .agenda import WAKE, put, tidy
-from .allocations import allocate, finish, is_colocated, reject, stop, suspend
+from .allocations import allocate, is_colocated, reject, stop, suspend
 from .checks import wrong_allocation, wrong_rejection, wrong_suspension
 from .ledger import AT_SITES, ELASTIC, GANG, NO_VALUE, Case, Ledger
 from .orders import (
     ALLOCATE,
     ALLOCATE_EACH,
-    FINISH,
     N_ORDERS,
     N_PLACES,
     ORDER_FIRST,
@@ -66,14 +65,14 @@ def change(
     reason: int,
     value: float,
 ) -> None:
-    """Carry out an order that has been checked, or take in a fact.
+    """Carry out an order that has been checked, or end an allocation as the world reports.
 
     Parameters
     ----------
     case, ledger
         The arrays of the run, with room for what it adds.
     verb
-        Which change: ALLOCATE to FINISH of :mod:`.orders`.
+        Which change: ALLOCATE to STOP of :mod:`.orders`.
     job
         Its number.
     placement
@@ -91,8 +90,6 @@ def change(
         reject(ledger, job, reason, value)
     elif verb == STOP:
         stop(case, ledger, job)
-    elif verb == FINISH:
-        finish(case, ledger, job)
     else:
         style = ELASTIC if verb == ALLOCATE_EACH else (AT_SITES if verb == TRAIN_AT_SITES else GANG)
         colocated = is_colocated(case, placement, ps) if case.on_slots else free

@@ -77,7 +77,7 @@ class EngineArrays:
         self._make_room_for_orders(len(scenario.jobs))
         self._handle: Any = None
         self._calls: Any = None
-        self._forms = dict[Callable[..., object], Callable[..., Any]]()
+        self._forms = dict[str | Callable[..., object], Callable[..., Any]]()
 
     def _make_room_for_orders(self, n_jobs: int) -> None:
         # workers of all servers, also of those that are out of service now
@@ -131,22 +131,22 @@ class EngineArrays:
         StateError
             If there still is too little, which is an error of this package.
         """
-        if self._handle is None:
-            self._make_handle()
-        call = getattr(self._calls, name)
-        answer = int(self._call_form(call, *arguments) or 0)
+        answer = int(self._call_form(name, *arguments) or 0)
         if answer < 0:
             self._grow(-answer)
-            answer = int(self._call_form(call, *arguments))
+            answer = int(self._call_form(name, *arguments))
         if answer < 0:
             raise StateError(f"{name}: the arrays of the engine have no room for {-answer} rows")
         return answer
 
-    def _call_form(self, function: Any, *arguments: Any) -> Any:
-        """Call `function` with the handle; its other arguments have the same types in all calls."""
+    def _call_form(self, function: str | Callable[..., Any], *arguments: Any) -> Any:
+        """Call `function`, or that of :mod:`.handle` of this name, with the handle; arguments keep their types."""
         form = self._forms.get(function)
         if form is None:
-            form = self._forms[function] = function.form(self._handle, *arguments)
+            if self._handle is None:
+                self._make_handle()
+            compiled: Any = getattr(self._calls, function) if isinstance(function, str) else function
+            form = self._forms[function] = compiled.form(self._handle, *arguments)
         with uninterruptible:
             return form(self._handle, *arguments)
 
@@ -205,8 +205,6 @@ class EngineArrays:
 
         They stay until the next decision.
         """
-        if self._handle is None:
-            self._make_handle()
         orders = self.orders
         orders.counters.fill(0)
         self._call_form(decide, *arguments)
@@ -242,8 +240,6 @@ class EngineArrays:
         -------
         OVER, OUTSIDE, BROKEN or PAUSED (:mod:`.step`).
         """
-        if self._handle is None:
-            self._make_handle()
         self.facts.counters[UNTIL] = until
         self.orders.counters[:] = 0
         while (outcome := int(self._call_form(loop, state, events))) == FULL:

@@ -10,14 +10,13 @@ from skedge.core.model.cluster import Floats, Ints, Placement
 
 from .agenda import GANG_ENDS
 from .allocations import leave, release_ps, take_ps
-from .data import data_of, forget
+from .data import data_of
 from .ledger import (
     AGENDA,
     AT_SITES,
     COLOCATED,
     COMPUTE_FROM,
     ELASTIC,
-    FINISHED,
     FIRST,
     HELD,
     LEFT,
@@ -29,17 +28,15 @@ from .ledger import (
     REJECTED,
     SIZE,
     STALE,
-    STOPPED,
     STYLE,
     TRUE_LEFT,
     VERSION,
 )
-from .orders import FINISH, N_INTERRUPTED, N_LOST, N_WITHOUT_PS, STOP, SUSPEND
+from .orders import N_INTERRUPTED, N_LOST, N_WITHOUT_PS, STOP, SUSPEND
 from .timeline import Timeline
 
 _take_ps: Any = take_ps.py_func  # type: ignore[attr-defined]
 _release_ps: Any = release_ps.py_func  # type: ignore[attr-defined]
-_forget: Any = forget.py_func  # type: ignore[attr-defined]
 _leave: Any = leave.py_func  # type: ignore[attr-defined]
 
 
@@ -81,10 +78,8 @@ class AllocationEngine(Timeline):
         rows, places, values, reasons, first, n
             As :func:`.handle.apply_rows` has them.
         """
-        if self._handle is None:
-            self._make_handle()
         while True:
-            done: int = self._call_form(self._calls.apply_rows, rows, places, values, reasons, first, n)
+            done: int = self._call_form("apply_rows", rows, places, values, reasons, first, n)
             if done >= 0:
                 return done
             first = -1 - done
@@ -129,17 +124,6 @@ class AllocationEngine(Timeline):
     def stop(self, job: int) -> None:
         """Take its workers from `job`, without a decision."""
         self._change(STOP, job)
-
-    def finish(self, job: int) -> None:
-        """`job` has done its work, or has failed and holds nothing: release its workers, and forget it."""
-        if self.ledger.jobs[job, HELD] > 0:
-            self._change(FINISH, job)
-        else:
-            row = self.ledger.jobs[job]
-            row[LEFT] = row[TRUE_LEFT] = row[SIZE] = 0
-            row[STOPPED] = -1
-            _leave(self.ledger, job, FINISHED)
-            _forget(self.ledger.data, job)
 
     def reject(self, job: int) -> None:
         """`job`, which has held nothing, leaves the system."""

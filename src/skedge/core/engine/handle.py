@@ -142,7 +142,7 @@ def take_instant(handle: Any, until: int, n_jobs: int) -> int:
 
 @compiled
 def absorb(handle: Any, n_finished: int, n_arrived: int) -> int:
-    """Take in that the first jobs of ``facts.left`` have done their work, and that the next jobs arrive.
+    """:meth:`.timeline.Timeline.absorb` of the first jobs of ``facts.left``.
 
     Parameters
     ----------
@@ -164,12 +164,7 @@ def absorb(handle: Any, n_finished: int, n_arrived: int) -> int:
     if not has_room(ledger, room):
         return -room
     for i in range(n_finished):
-        job = handle.facts.left[i]
-        if ledger.jobs[job, HELD] > 0:
-            allocations.finish(handle.case, ledger, job)
-        else:
-            allocations.release_ps(ledger, job)
-            allocations.finish_without(ledger, job)
+        allocations.finish(handle.case, ledger, handle.facts.left[i])
     for _ in range(n_arrived):
         ledger.jobs[ledger.counters[ARRIVED], STATUS] = WAITING
         ledger.counters[ARRIVED] += 1

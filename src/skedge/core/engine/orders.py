@@ -18,9 +18,9 @@ from skedge.platform.jit import inlined
 ALLOCATE, ALLOCATE_EACH, SUSPEND, REJECT, UPLOAD = (
     VERBS.index(verb) for verb in ("allocate", "allocate_each", "suspend", "reject", "upload")
 )
-WAKE_AT, TRAIN_AT_SITES, STOP, FINISH = range(len(VERBS), len(VERBS) + 4)
-"""Changes that no record has by such a verb: to be woken; an allocation at sites; the end of an allocation, which the
-world reports, or in which the job has done its work."""
+WAKE_AT, TRAIN_AT_SITES, STOP = range(len(VERBS), len(VERBS) + 3)
+"""Changes that no record has by such a verb: to be woken; an allocation at sites; the end of an allocation that the
+world reports."""
 
 ORDER_VERB, ORDER_JOB, ORDER_PS, ORDER_REASON, ORDER_FIRST, ORDER_SIZE = range(6)
 """Columns of ``OrderRows.rows``; of WAKE_AT the job is -1, and ORDER_FIRST is the time [µs]."""

@@ -66,9 +66,7 @@ class Timeline(EngineArrays):
 
         None if nothing comes.
         """
-        if self._handle is None:
-            self._make_handle()
-        time = self._call_form(self._calls.take_instant, until, n_jobs)
+        time = self._call_form("take_instant", until, n_jobs)
         if time == NEVER:
             return None
         facts = self.facts
@@ -78,7 +76,7 @@ class Timeline(EngineArrays):
         entries = facts.due[:n_due].tolist() if n_due else []
         instant = Instant(time, finished, numbers[WOKE] > 0, entries, numbers[N_ARRIVED])
         while n_due == len(facts.due):  # there may be more
-            self._call_form(self._calls.take_instant, time, n_jobs)
+            self._call_form("take_instant", time, n_jobs)
             numbers = facts.counters.tolist()
             n_due = numbers[N_DUE]
             instant.entries.extend(facts.due[:n_due].tolist())
@@ -87,7 +85,19 @@ class Timeline(EngineArrays):
         return instant
 
     def absorb(self, finished: tuple[int, ...], n_arrived: int) -> int:
-        """These jobs have done their work, and the next jobs arrive; returns one that was not in the system, or -1."""
+        """Take in completions and arrivals; a failed job without workers counts as complete.
+
+        Parameters
+        ----------
+        finished
+            The jobs that have completed.
+        n_arrived
+            Number of jobs that arrive, the next ones in order.
+
+        Returns
+        -------
+        -1, or a job of `finished` that was not in the system: then nothing has changed.
+        """
         n_finished = len(finished)
         if n_finished == 1:
             self.facts.left[0] = finished[0]

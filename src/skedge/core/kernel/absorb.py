@@ -133,7 +133,7 @@ def _finish(state: State, job: int, *, completed: bool = True) -> None:
         state.books.release(job)
         if not completed:
             state.engine.stop(job)
-    state.engine.finish(job)
+    state.engine.absorb((job,), 0)
     _forget(state, job)
     state.release_ps(job)
 

@@ -17,7 +17,9 @@ for the printed Q (ERRATA J23, J24, see ``docs/errata.md``); with ``q_mode=fract
 1. ``policy.py``: Alg. 1, one decision; Alg. 5, A_ps, whose choice of a PS is in ``a_ps.py``, compiled.
 2. ``a_greedy.py``: Alg. 2, A_greedy, and Alg. 3, Q of a worker and of the cloud; compiled. How a queue is projected to
    the arrival of a chunk is in :mod:`skedge.core.engine.projection`; how Q follows from what a lane will do, without a
-   projection for each chunk, is in :mod:`skedge.core.engine.ahead`.
+   projection for each chunk, is in :mod:`skedge.core.engine.ahead`. ``_set_cost`` chooses between the two:
+   ``cost_ahead`` where workers preempt at no cost; ``edge_cost``, by projections, with a checkpoint overhead, without
+   preemption and for ``q_mode=fractional``. ``explain`` always takes ``edge_cost``.
 3. ``waiting.py``: the queue of the jobs that wait for storage (Sec. VI).
 4. ``explain.py``: the four terms of Eq. (5) of each candidate, for ``skedge explain``.
 5. ``loop.py``: a whole run of Alg. 1 and Alg. 5, compiled, on the arrays of ``state.py``.
@@ -32,7 +34,7 @@ n_jsw                  minibatches / chunk_time            per µs
 E_j B_j / n_jsw = p    chunk_time[job, colocated]          µs
 Delta_js               upload_delay(job, server)           µs
 gamma_jd               1 / rank, rank = D_j p              1/µs
-Q_jdsw                 :func:`.a_greedy.edge_cost`         µs/scale
+Q_jdsw                 ``cost_ahead``, ``edge_cost``       µs/scale
 1/D_j                  weights[D] / scale, their LCM
 (s, w)                 lane
 o_jsp, v_jsw           types of PS slots and of workers

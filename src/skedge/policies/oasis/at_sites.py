@@ -100,7 +100,7 @@ class SiteOasis(SiteScheduler):
     ) -> None:  # fmt: skip
         super().__init__(sites)
         self.params = params or SiteOasisParams()
-        self.ledger = PricedLoads(sites.capacity, horizon, prices)
+        self.loads = PricedLoads(sites.capacity, horizon, prices)
         self.plans: dict[int, dict[int, BookedSlot]] = {}
         self._hosts = hosts(len(sites), split_sites=self.params.split_sites)
 
@@ -139,21 +139,21 @@ class SiteOasis(SiteScheduler):
             return False
         # D4, D9: no job is rejected here, so the books grow until the work fits in
         while (plan := self._schedule_within(progress, start, quantum)) is None:
-            self.ledger = doubled_books(self.ledger)
+            self.loads = doubled_loads(self.loads)
         self.plans[job.id] = plan
         # prices rise with what is booked, as in step 3 of Alg. 1
         for slot, booked in plan.items():
             demand = SitePlacement(booked.workers, booked.ps, 0.0).demand(job)
-            self.ledger.take(slot, np.arange(len(self.sites)), demand)
+            self.loads.take(slot, np.arange(len(self.sites)), demand)
         return True
 
     def _schedule_within(self, progress: Progress, start: int, quantum: int) -> dict[int, BookedSlot] | None:
         """The schedule by slot, in levels of `quantum` chunks; None if the books cannot hold it."""
         job, levels = progress.job, -(-int(progress.left.sum()) // quantum)
-        slots = range(start, len(self.ledger.load))
+        slots = range(start, len(self.loads.load))
         # the books know nothing of sites out of service, so the capacity in service limits them too
         in_service = self.sites.capacity
-        offers = [self._offer(job, np.minimum(self.ledger.free(t), in_service), self.ledger.price[t]) for t in slots]
+        offers = [self._offer(job, np.minimum(self.loads.free(t), in_service), self.loads.price[t]) for t in slots]
         theta = np.full((len(offers), levels + 1), np.inf)
         for offer, costs in zip(offers, theta, strict=True):
             slot_costs(offer.order, offer.room, offer.price, offer.fixed, quantum, job.rate, costs)
@@ -253,11 +253,11 @@ def hosts(sites: int, *, split_sites: bool) -> np.ndarray:
     return np.stack([for_workers, ~for_workers])
 
 
-def doubled_books(ledger: PricedLoads) -> PricedLoads:
-    """A ledger of twice as many slots, with the same load and prices (D9)."""
-    slots = len(ledger.load)
-    doubled = PricedLoads(ledger.capacity, 2 * slots, ledger.prices)
-    doubled.load[:slots], doubled.price[:slots] = ledger.load, ledger.price
+def doubled_loads(loads: PricedLoads) -> PricedLoads:
+    """Twice as many slots, with the same load and prices (D9)."""
+    slots = len(loads.load)
+    doubled = PricedLoads(loads.capacity, 2 * slots, loads.prices)
+    doubled.load[:slots], doubled.price[:slots] = loads.load, loads.price
     return doubled
 
 

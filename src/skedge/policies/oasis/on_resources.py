@@ -72,8 +72,8 @@ class Oasis(Admission):
         self._counts = np.stack([workers, [0, *(servers_for(w, job.ratio) for w in workers[1:].tolist())]])
         slots = self.horizon - job.arrival
         theta = np.zeros((slots, len(workers)))
-        hosts = split(len(self.ledger.capacity))
-        self._sides = (hosts, np.setdiff1d(np.arange(len(self.ledger.capacity)), hosts))
+        hosts = split(len(self.loads.capacity))
+        self._sides = (hosts, np.setdiff1d(np.arange(len(self.loads.capacity)), hosts))
         for t in range(slots):
             # workers and PSs are on different machines: the cost of a slot is the sum of two independent ones
             for kind, side in enumerate(self._sides):
@@ -88,7 +88,7 @@ class Oasis(Admission):
         job, slot, step, cost
             As in :meth:`skedge.policies.pdors.admission.Admission.placement`.
         """
-        counts = np.zeros((2, len(self.ledger.capacity)), np.int64)
+        counts = np.zeros((2, len(self.loads.capacity)), np.int64)
         for kind, side in enumerate(self._sides):
             cheap, room, price = self._offers(job, slot, kind, side)
             placed = np.zeros(len(side), np.int64)
@@ -102,9 +102,9 @@ class Oasis(Admission):
     def _offers(self, job: TrainingJob, slot: int, kind: int, side: Ints) -> tuple[Ints, Ints, Floats]:
         """The machines of a side by price, then number; the pieces that each holds; the price of one piece."""
         demand = job.demands[kind]
-        price = self.ledger.price[slot][side] @ demand
+        price = self.loads.price[slot][side] @ demand
         # a stable order: of equal prices the lower machine first
-        return np.argsort(price, kind="stable"), max_units(self.ledger.free(slot)[side], demand), price
+        return np.argsort(price, kind="stable"), max_units(self.loads.free(slot)[side], demand), price
 
 
 class OasisOnResources(PrimalDual):

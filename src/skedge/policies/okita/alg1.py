@@ -60,7 +60,7 @@ class Conflict:
     migrate_cost, delay_cost
         cost1 and cost2, both with what the job has paid so far; None where infinite: without a plan cost1 is, and as
         printed cost2 is too.
-    delays
+    delays_training
         True if cost1 > cost2, decided by their difference, or if there is no plan.
     """
 
@@ -69,12 +69,12 @@ class Conflict:
     migrated: TentativePlan | None
     migrate_cost: float | None
     delay_cost: float | None
-    delays: bool
+    delays_training: bool
 
     @property
     def chosen(self) -> TentativePlan | None:
         """The plan to carry out; None if the job is delayed."""
-        return None if self.delays else self.migrated
+        return None if self.delays_training else self.migrated
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,20 +169,22 @@ class Okita(SiteScheduler):
         job, (_, release), waited = progress.job, occupant, slot - progress.job.arrival
         migrated = self._migrated(progress, plan, free)
         # line 17 (D1, O2): with the migrated plan's bandwidth cost, as printed, cost2 is never below cost1
-        delayed = migrated if self.params.conflict == "printed" else plan
-        delay = None
-        if delayed is not None:
-            delay = progress.bandwidth + delayed.bandwidth + job.latency(waited + delayed.slots + release)
+        delayed_plan = migrated if self.params.conflict == "printed" else plan
+        delay_cost = None
+        if delayed_plan is not None:
+            delay_cost = (
+                progress.bandwidth + delayed_plan.bandwidth + job.latency(waited + delayed_plan.slots + release)
+            )
         # D2 (O3): without room cost1 and, as printed, cost2 are infinite, so line 18 would run a job without workers
-        if migrated is None or delayed is None:
-            return Conflict(*occupant, None, None, delay, delays=True)
+        if migrated is None or delayed_plan is None:
+            return Conflict(*occupant, None, None, delay_cost, delays_training=True)
         # line 16 takes f at the END of the last slot (D8, O6)
         end = waited + migrated.slots
-        migrate = progress.bandwidth + migrated.bandwidth + job.latency(end)
+        migrate_cost = progress.bandwidth + migrated.bandwidth + job.latency(end)
         # line 18 by the difference of the two costs; that of the latencies is computed as one, as each may overflow
-        rise = float(job.latency.rise(end, np.array(waited + delayed.slots + release)))
-        delays = better(delayed.bandwidth + rise, migrated.bandwidth)
-        return Conflict(*occupant, migrated, migrate, delay, delays=delays)
+        rise = float(job.latency.rise(end, np.array(waited + delayed_plan.slots + release)))
+        delays_training = better(delayed_plan.bandwidth + rise, migrated.bandwidth)
+        return Conflict(*occupant, migrated, migrate_cost, delay_cost, delays_training=delays_training)
 
     def _migrated(self, progress: Progress, plan: TentativePlan, free: Floats) -> TentativePlan | None:
         """Alg. 1 line 15: N* workers, or with `fit` as many as there is room for, in what is left."""

@@ -21,14 +21,14 @@ class Choice:
 
     workers: int
     slots: int
-    parameters: float
-    data: float
+    parameter_cost: float
+    data_cost: float
     latency: float
 
     @property
     def total(self) -> float:
         """The cost that Alg. 1 line 9 compares."""
-        return self.parameters + self.data + self.latency
+        return self.parameter_cost + self.data_cost + self.latency
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +102,8 @@ def explain_decision(
             Choice(
                 tentative.workers,
                 tentative.slots,
-                tentative.parameters,
-                tentative.data,
+                tentative.parameter_cost,
+                tentative.data_cost,
                 site_job.latency(waited + tentative.slots),
             )
             for tentative in every_plan(sites, site_job, decision.left, weights)
@@ -128,8 +128,8 @@ def as_tables(explanation: PlacementExplanation, ids: Sequence[str], name: Calla
         "plan": f"workers {n_workers}, slots {explanation.slots}",
         "by_workers": [
             {
-                "workers": c.workers, "slots": c.slots, "exchange": c.parameters, "transfers": c.data,
-                "latency": c.latency, "total": c.total,
+                "workers": c.workers, "slots": c.slots, "exchange": c.parameter_cost,
+                "transfers": c.data_cost, "latency": c.latency, "total": c.total,
             }
             for c in sorted(explanation.choices, key=lambda choice: choice.total)
         ],

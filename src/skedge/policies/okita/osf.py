@@ -42,14 +42,14 @@ class TentativePlan:
         l.
     placement
         y and s.
-    parameters, data
+    parameter_cost, data_cost
         Bandwidth cost over the window, of the exchange of parameters and of transfers.
     """
 
     slots: int
     placement: SitePlacement
-    parameters: float
-    data: float
+    parameter_cost: float
+    data_cost: float
 
     @property
     def workers(self) -> int:
@@ -59,7 +59,7 @@ class TentativePlan:
     @property
     def bandwidth(self) -> float:
         """Cost that OSF returns."""
-        return self.parameters + self.data
+        return self.parameter_cost + self.data_cost
 
 
 @compiled

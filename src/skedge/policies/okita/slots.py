@@ -54,19 +54,19 @@ class Progress:
     ----------
     left
         M_i^r: chunks not yet trained where they lie, shape ``(sites,)``; replaced, never changed in place.
-    parameters, data
+    parameter_cost, data_cost
         Bandwidth cost paid so far, the two terms of Eq. (1).
     """
 
     job: SiteJob
     left: Ints
-    parameters: float = 0.0
-    data: float = 0.0
+    parameter_cost: float = 0.0
+    data_cost: float = 0.0
 
     @property
     def bandwidth(self) -> float:
         """bcost_i*."""
-        return self.parameters + self.data
+        return self.parameter_cost + self.data_cost
 
 
 @dataclass(eq=False)
@@ -116,8 +116,8 @@ class SiteScheduler:
         """Add the bandwidth cost of the slot to a job that runs (line 24)."""
         if decision.placement is not None and decision.transfer is not None:
             progress = self.active[decision.job]
-            progress.parameters += decision.placement.cost
-            progress.data += progress.job.chunk_mb * decision.transfer.cost_per_mb
+            progress.parameter_cost += decision.placement.cost
+            progress.data_cost += progress.job.chunk_mb * decision.transfer.cost_per_mb
 
 
 def free_after(sites: Sites, jobs: dict[int, SiteJob], decisions: Iterable[Decision]) -> Floats:

@@ -177,7 +177,7 @@ class Admission:
 
     Attributes
     ----------
-    ledger
+    loads
         The allocated resources and their prices.
     payoffs
         Sum of lambda_i over the admitted jobs.
@@ -191,7 +191,7 @@ class Admission:
     def __init__(self, capacity: Floats, horizon: int, prices: Prices, completion: Completion = "end") -> None:
         check_cluster(capacity, horizon, ())
         self.horizon, self.completion = horizon, completion
-        self.ledger = PricedLoads(capacity, horizon, prices)
+        self.loads = PricedLoads(capacity, horizon, prices)
         self.payoffs = 0.0
 
     def slot_costs(self, job: TrainingJob) -> Floats:
@@ -242,7 +242,7 @@ class Admission:
         ScenarioError
             If the job is not made for this cluster. A solver that fails rejects the job.
         """
-        check_cluster(self.ledger.capacity, self.horizon, (job,))
+        check_cluster(self.loads.capacity, self.horizon, (job,))
         # completions as END times: t~ + 1 in the paper's indices
         ends = np.arange(job.arrival + 1, self.horizon + 1)
         utility = np.array([value(job, int(end), self.completion) for end in ends])
@@ -268,7 +268,7 @@ class Admission:
     @property
     def dual(self) -> float:
         """D_I, Eq. (10): payoffs of the admitted jobs + sum of p C."""
-        return self.payoffs + self.ledger.value
+        return self.payoffs + self.loads.value
 
     def _best_plan(self, job: TrainingJob, theta: Floats, utility: Floats, cost: Floats, last: Ints) -> Plan | None:
         """Alg. 2: the plan of the largest payoff, whatever its sign, for the explanation; Alg. 1 looks at the sign."""
@@ -296,11 +296,11 @@ class Admission:
         """Step 3 of Alg. 1: allocate the plan, and raise the prices with it."""
         self.payoffs += plan.payoff
         for slot_plan in plan.slots:
-            self.ledger.take(slot_plan.slot, np.array(slot_plan.machines), _amounts(job, slot_plan))
+            self.loads.take(slot_plan.slot, np.array(slot_plan.machines), _amounts(job, slot_plan))
 
     def _dearest(self, job: TrainingJob, plan: Plan, count: int = 5) -> tuple[Charge, ...]:
         charges = [
-            Charge(slot_plan.slot, h, r, float(amount), float(self.ledger.price[slot_plan.slot, h, r]))
+            Charge(slot_plan.slot, h, r, float(amount), float(self.loads.price[slot_plan.slot, h, r]))
             for slot_plan in plan.slots
             for h, row in zip(slot_plan.machines, _amounts(job, slot_plan), strict=True)
             for r, amount in enumerate(row)
@@ -310,7 +310,7 @@ class Admission:
 
     def _rejection_reason(self, job: TrainingJob) -> str:
         for kind, demand in zip(("workers", "PSs"), job.demands, strict=True):
-            if not (self.ledger.capacity >= demand).all(axis=1).any():
+            if not (self.loads.capacity >= demand).all(axis=1).any():
                 return f"never_fits: no server holds one of its {kind}, even an empty one"
         slots, needs = self.horizon - job.arrival, job.shortest(self.rates(job)[0])
         if needs > slots:

@@ -118,11 +118,11 @@ class PdorsAdmission(Admission):
         slots, n_levels = self.horizon - job.arrival, len(levels.steps) - 1
         # kept from offer to offer, as it is large (slots x levels x machines); `internal` clears what it fills
         if self._placements.shape[0] < slots or self._placements.shape[1] <= n_levels:
-            self._placements = np.zeros((self.horizon, n_levels + 1, 2, len(self.ledger.capacity)), np.int32)
+            self._placements = np.zeros((self.horizon, n_levels + 1, 2, len(self.loads.capacity)), np.int32)
         self._is_internal = np.zeros((slots, n_levels + 1), np.bool_)
         theta = np.zeros((slots, n_levels + 1))
         for t in range(slots):
-            free, price = self.ledger.free(job.arrival + t), self.ledger.price[job.arrival + t]
+            free, price = self.loads.free(job.arrival + t), self.loads.price[job.arrival + t]
             problem = subproblem(free, price, *job.demands, job.ratio, job.batch)
             self._solve_slot(job, levels, problem, SlotTable(theta[t], self._placements[t], self._is_internal[t]))
         return theta
@@ -136,14 +136,15 @@ class PdorsAdmission(Admission):
             As there.
         """
         workers, ps = self._placements[slot - job.arrival, step]
-        machines, levels = np.flatnonzero(workers + ps), int(self.levels(job).steps[step])
+        machines, quanta = np.flatnonzero(workers + ps), int(self.levels(job).steps[step])
         is_internal = self._is_internal[slot - job.arrival, step]
         kind: Literal["internal", "external"] = "internal" if is_internal else "external"
         counts = tuple(workers[machines].tolist()), tuple(ps[machines].tolist())
-        return SlotPlan(slot, levels, kind, tuple(machines.tolist()), *counts, cost)
+        return SlotPlan(slot, quanta, kind, tuple(machines.tolist()), *counts, cost)
 
     def _solve_slot(self, job: TrainingJob, levels: Levels, problem: Subproblem, table: SlotTable) -> None:
-        """Alg. 4 for one slot: theta(t, .), the cheaper one of the internal and the external case, with placements."""
+        """Alg. 4 for one slot: theta(t, .), with placements; `table` keeps the cheaper case of each level (line 12)."""
+        # lines 2-7: the internal case
         internal(problem, levels.workers(job.internal), table)
         needs = levels.workers(job.external)[1:]
         # (4): never more workers than F_i; needs grow with the level, so the levels that remain are the first ones
@@ -153,13 +154,15 @@ class PdorsAdmission(Admission):
         unsolved = np.ones(len(needs), np.bool_)
         if self.params.theta == "rounded":
             outcomes = np.full(len(needs), NOT_ROUNDED)
+            # line 8: the relaxation; lines 9-12: its roundings, and the comparison with the internal case
             external(
                 problem, needs, self._relaxed(problem, needs), self._gains(job, problem, needs), self._rule, self.rng,
                 table, outcomes,
             )  # fmt: skip
             self.outcomes += np.bincount(outcomes[outcomes != NOT_ROUNDED], minlength=len(self.outcomes))
             unsolved = (outcomes == MISSED) & self.params.milp_after_repair
-        # all levels with `theta=exact`; with `milp_after_repair` those that rounding and repair missed (P15)
+        # Problem (23) itself in place of lines 8-11, then line 12: all levels with `theta=exact`; with
+        # `milp_after_repair` those that rounding and repair missed (P15)
         for v in np.flatnonzero(unsolved) + 1:
             cost, workers, pss = solve(problem, float(needs[v - 1]), self.params.time_limit)
             if better(cost, table.theta[v]):

@@ -181,7 +181,7 @@ class PrimalDual(BasePolicy):
             return
         training_job = announced(job, arrival, view.jobs, utility, self.physics, self.params.job_levels)
         # a copy: the offer below changes the prices in place
-        before = self.scheduler.ledger.price[arrival:].copy()
+        before = self.scheduler.loads.price[arrival:].copy()
         self.offer_rng_state = self.rng.bit_generator.state
         answer = self.scheduler.offer(training_job)
         self.last_offer, plan = (job, training_job, answer), answer.plan
@@ -203,7 +203,7 @@ class PrimalDual(BasePolicy):
         """The prices that the plan has changed; `before` begins with slot `first`."""
         for slot_plan in plan.slots:
             rows = np.array(slot_plan.machines)
-            now = self.scheduler.ledger.price[slot_plan.slot, rows]
+            now = self.scheduler.loads.price[slot_plan.slot, rows]
             yield from changed_prices(
                 self.cluster, slot_plan.slot, self.physics.slot, rows, before[slot_plan.slot - first, rows], now
             )
