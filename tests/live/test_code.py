@@ -19,11 +19,11 @@ from skedge.core.errors import InputError, TrainingError
 from skedge.live.worker.agent import Agent
 from skedge.live.worker.chunk_format import packed
 from skedge.live.worker.code_archive import Codes, digest, files_in, modules_in, pack
+from skedge.live.worker.flat_tensors import FlatLayout
 from skedge.live.worker.job_process import Ack, EndedError, JobProcess
 from skedge.live.worker.job_processes import ForkServerClient, environment, sent
 from skedge.live.worker.program import Program
 from skedge.live.worker.sgd import ParameterServer
-from skedge.live.worker.worker_main import loaded, saved
 
 JOB = """
 import os
@@ -101,8 +101,12 @@ def child(fork_server: ForkServerClient) -> Iterator[Callable[[], JobProcess]]:
         one.end()
 
 
+WEIGHT = FlatLayout({"weight": torch.empty(1, 2)})
+"""That of the jobs' model."""
+
+
 def weights(answer: tuple[Ack, bytes]) -> list[float]:
-    return [float(w) for w in loaded(answer[1])["weight"].flatten()]
+    return [float(w) for w in WEIGHT.views(answer[1])["weight"].flatten()]
 
 
 def trained(child: JobProcess, of: Program, path: Path) -> list[float]:
@@ -136,7 +140,7 @@ def test_an_installed_module_that_was_edited_is_what_the_next_job_trains(
         folder_of(tmp_path / "installed", factor, JOB + f"# {factor}")
         of = program()
         agent.store(name, 0, 0, packed(DATA, _sha(tmp_path / "installed" / "job.py")), last=True)
-        ack, _ = agent.gradient(name, sent(of), 0, 0, saved({"weight": torch.ones(1, 2)}))
+        ack, _ = agent.gradient(name, sent(of), 0, 0, WEIGHT.pack({"weight": torch.ones(1, 2)}))
         losses.append(ack["loss"])
         agent.forget(name)
     assert losses == [0.5, 1.0], "factor times the sum of both weights"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from wire import format_of, state_bytes
 
 from skedge.cli.service import up
 from skedge.core.errors import InputError, SkedgeError
@@ -28,7 +29,6 @@ from skedge.live.worker.job_processes import sent
 from skedge.live.worker.loader_batches import seed_all
 from skedge.live.worker.program import Program
 from skedge.live.worker.sgd import ParameterServer, gradient
-from skedge.live.worker.worker_main import loaded, saved
 from skedge.live.world.inputs import from_json, to_json
 from skedge.live.world.training_facts import TrainingFacts
 
@@ -225,11 +225,11 @@ def test_gradients_on_a_gpu_are_those_on_the_cpu() -> None:
 def test_an_agent_computes_on_its_gpu_in_processes_that_are_forked(tmp_path: Path) -> None:
     agent = Agent("north", str(tmp_path), "cuda")
     assert agent.found() == torch.cuda.device_count()
-    training, state = OF.make(), saved(ParameterServer(OF).state())
+    training, state = OF.make(), state_bytes(ParameterServer(OF))
     assert training.chunk is not None
     agent.store("job", 0, 0, packed(training.chunk(0), OF.module()), last=True)
     for step in range(OF.minibatches):
         facts, content = agent.gradient("job", sent(OF), 0, step, state)
         assert facts["device"] == "cuda:0"
-        assert all(value.device.type == "cpu" for value in loaded(content)["gradients"].values())
+        assert all(value.device.type == "cpu" for value in format_of(OF).unpack(content).gradients.values())
     agent.forget("job")

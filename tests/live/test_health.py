@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 
 import unruly
+from wire import state_bytes
 
 from skedge.live.cluster.engine import Engine
 from skedge.live.worker.chunk_format import packed
 from skedge.live.worker.job_processes import sent
 from skedge.live.worker.program import Program
 from skedge.live.worker.sgd import ParameterServer
-from skedge.live.worker.worker_main import saved
 
 HANGS = Program("unruly:job", {"kind": "hang"}, 20, 1, 4)
 
@@ -21,7 +21,7 @@ def test_a_server_whose_threads_all_hang_in_mini_batches_answers_and_takes_uploa
     import ray  # not earlier: it reads its settings when it is imported
 
     agent, chunk = engine.agents[1], packed(unruly.points(0), HANGS.module())
-    state = saved(ParameterServer(Program("unruly:job", {}, 1, 1, 1)).state())
+    state = state_bytes(ParameterServer(Program("unruly:job", {}, 1, 1, 1)))
     ray.get([agent.store.remote("hangs", d, 0, chunk, last=True) for d in range(HANGS.chunks)], timeout=30)
     asked = [agent.gradient.options(num_returns=2).remote("hangs", sent(HANGS), d, 0, state)[0] for d in range(12)]
     try:

@@ -28,7 +28,8 @@ from skedge.live.worker.job_process import EndedError
 from skedge.live.worker.job_processes import sent
 from skedge.live.worker.program import Program
 from skedge.live.worker.sgd import gradient, progress_in
-from skedge.live.worker.worker_main import JobWorker, loaded, saved
+from skedge.live.worker.wire_format import WireFormat
+from skedge.live.worker.worker_main import JobWorker
 from skedge.live.world import upload_thread
 from skedge.live.world.inputs import Uploaded
 from skedge.live.world.upload_thread import UploadThread
@@ -136,11 +137,12 @@ def late_load(actor: Staged, job: str, chunks: int) -> Callable[[], None]:
     return late
 
 
-def gradients(chunk: int, state: bytes) -> bytes:
+def gradients(chunk: int, state: bytes) -> bytearray:
     """The gradients of a chunk's first mini-batch."""
-    made = linear(2).make()
+    made, model = linear(2).make(), linear(2).make().model()
     assert made.chunk is not None
-    return saved(vars(gradient(made.model(), made, linear(2), made.chunk(chunk), loaded(state), chunk, 0)))
+    parameters = WireFormat(model).state.views(state)
+    return WireFormat(model).pack(gradient(model, made, linear(2), made.chunk(chunk), parameters, chunk, 0))
 
 
 def test_the_late_load_of_another_job_does_not_take_a_process_from_its_job(actor: Staged, tmp_path: Path) -> None:

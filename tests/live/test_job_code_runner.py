@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from wire import state_bytes
 
 from skedge.core.errors import TrainingError
 from skedge.live.cluster.engine import Engine
@@ -12,7 +13,6 @@ from skedge.live.worker.chunk_format import packed
 from skedge.live.worker.job_code_runner import JobCodeClient
 from skedge.live.worker.program import Program
 from skedge.live.worker.sgd import ParameterServer
-from skedge.live.worker.worker_main import saved
 
 GOOD = Program("skedge.live.examples:images", {"model": "lenet", "chunks": 2, "samples": 40, "size": 8}, 2, 1, 2)
 ENDS = Program("os:_exit", {"status": 3}, 1, 1, 1)
@@ -43,7 +43,7 @@ def test_code_that_does_not_return_is_ended(engine: Engine) -> None:
 def test_a_test_that_fails_leaves_the_job_trained(engine: Engine) -> None:
     """The outcome says why there is no accuracy."""
     server = ParameterServer(GOOD)
-    found = engine.job_code.outcome(ENDS, [(1, 0.5)], saved(server.state()))
+    found = engine.job_code.outcome(ENDS, [(1, 0.5)], state_bytes(server))
     assert (found["accuracy"], found["losses"]) == (None, [(1, 0.5)])
     assert "has ended with status 3" in found["unmeasured"]
     right = engine.job_code.outcome_of(GOOD, server.dump())

@@ -11,6 +11,7 @@ import pytest
 import torch
 import yaml
 from wheels import wheel
+from wire import state_in
 
 from skedge.core.errors import InputError, TrainingError
 from skedge.live.worker.code_archive import pack
@@ -18,7 +19,6 @@ from skedge.live.worker.job_process import JobProcess
 from skedge.live.worker.job_processes import ForkServerClient, sent
 from skedge.live.worker.pip_packages import add_packages
 from skedge.live.worker.program import Program
-from skedge.live.worker.worker_main import loaded
 from skedge.scenario.file import job_from_spec
 
 JOB = """
@@ -75,7 +75,7 @@ def test_a_jobs_process_imports_what_the_job_asks_for(
     first, module = [], []
     for of in (one, two, one):
         facts, state = child().ask("load", sent(of), None)
-        first.append(loaded(state)["weight"])
+        first.append(state_in(of, state)["weight"])
         module.append(facts["module"])
     assert all(torch.equal(a, torch.full((1, 2), b)) for a, b in zip(first, (0.25, 0.5, 0.25), strict=True))
     assert module[0] == module[2] != module[1], "processes of a job compare the versions of its packages"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from wire import contribution_bytes, format_of, state_bytes
 
 from skedge.core.errors import TrainingError
 from skedge.live.worker.agent import Agent
@@ -16,7 +17,6 @@ from skedge.live.worker.job_processes import sent
 from skedge.live.worker.program import Program
 from skedge.live.worker.ps_actor import PSActor
 from skedge.live.worker.sgd import Contribution, ParameterServer, gradient
-from skedge.live.worker.worker_main import loaded, saved
 
 torch.set_num_threads(1)
 """As the agents do: how sums are split over threads decides their last bits."""
@@ -187,10 +187,10 @@ def test_what_an_old_process_still_writes_is_older_than_a_later_load(tmp_path: P
     a, b, worker = PSActor(str(tmp_path)), PSActor(str(tmp_path)), Worker(of)
     server = ParameterServer(of)
 
-    def step() -> bytes:
+    def step() -> bytearray:
         brought = worker.step(server, 0)
         server.apply(server.version, [brought])
-        return saved(vars(brought))
+        return contribution_bytes(server.model, brought)
 
     steps = [step() for _ in range(5)]
     try:
@@ -218,10 +218,10 @@ def test_two_mini_batches_of_a_chunk_do_not_mix(tmp_path: Path) -> None:
     agent.store("j", 0, 0, packed(worker.data[0], of.module()), last=True)
     right = worker.step(server, 0).gradients
     with ThreadPoolExecutor(2) as pool:
-        asked = [pool.submit(agent.gradient, "j", sent(of), 0, 0, saved(server.state())) for _ in range(6)]
+        asked = [pool.submit(agent.gradient, "j", sent(of), 0, 0, state_bytes(server)) for _ in range(6)]
     answers = [one.result() for one in asked]
     computed = [content for facts, content in answers if "computing" not in facts]
     assert computed
     for content in computed:
-        assert all(torch.equal(right[name], found) for name, found in loaded(content)["gradients"].items())
+        assert all(torch.equal(right[name], found) for name, found in format_of(of).unpack(content).gradients.items())
     assert not agent.computing

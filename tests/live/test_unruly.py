@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import unruly
+from wire import state_bytes
 
 from skedge.core.model.escape import escaped, one_line
 from skedge.live.worker.agent import Agent
@@ -21,7 +22,6 @@ from skedge.live.worker.job_processes import sent
 from skedge.live.worker.print_pipe import MOST
 from skedge.live.worker.program import Program
 from skedge.live.worker.sgd import ParameterServer
-from skedge.live.worker.worker_main import saved
 
 HARMFUL = "\x1b\x00\u202e\u2066\x9b\u2028"
 
@@ -50,7 +50,7 @@ def asks(agent: Agent) -> Iterator[Callable[..., Any]]:
         asked.append(f"{kind}-{at}")
         if step == 0:
             agent.store(asked[-1], 0, 0, packed(unruly.points(0), program.module()), last=True)
-        return agent.gradient(asked[-1], sent(program), 0, step, saved(ParameterServer(of("")).state()), limits)[0]
+        return agent.gradient(asked[-1], sent(program), 0, step, state_bytes(ParameterServer(of(""))), limits)[0]
 
     yield ask
     for job in asked:

@@ -6,7 +6,6 @@ no tokens, and no code of any job.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import pickle
@@ -17,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -33,7 +31,8 @@ from .job_process import Ack
 from .loader_batches import seed_all
 from .pip_packages import folder_of, install
 from .program import Program
-from .sgd import Contribution, ParameterServer, Source, accuracies, gradient, source_of
+from .sgd import ParameterServer, Source, accuracies, gradient, source_of
+from .wire_format import WireFormat
 
 _EXAMPLES = "skedge.live.examples"
 
@@ -41,16 +40,8 @@ _ALONE_S = 10.0
 """Time without clients after which the process ends [s]."""
 
 
-def saved(content: Any) -> bytes:
-    """Tensors in plain containers as bytes."""
-    buffer = io.BytesIO()
-    torch.save(content, buffer)
-    return buffer.getvalue()
-
-
-def loaded(content: bytes) -> Any:
-    """The inverse of :func:`saved`."""
-    return torch.load(io.BytesIO(content), weights_only=True)
+Answer = tuple[Ack, bytes | bytearray]
+"""Facts, and bytes."""
 
 
 class JobWorker:
@@ -67,6 +58,7 @@ class JobWorker:
         self.program: Program | None = None
         self.made: ChunkData | None = None
         self.model: torch.nn.Module | None = None
+        self.format: WireFormat | None = None
         self.server: ParameterServer | None = None
         self.sources: dict[int, Source] = {}
 
@@ -78,22 +70,20 @@ class JobWorker:
             self.ready()
         return self.made
 
-    def packages(self, requirements: Sequence[str]) -> tuple[Ack, bytes]:
+    def packages(self, requirements: Sequence[str]) -> Answer:
         """Name of the folder of packages for these requirements."""
         return {"folder": folder_of(requirements)}, b""
 
-    def install(self, requirements: Sequence[str], folder: str, settings: Mapping[str, str]) -> tuple[Ack, bytes]:
+    def install(self, requirements: Sequence[str], folder: str, settings: Mapping[str, str]) -> Answer:
         """Install packages into a folder, with pip's settings in its environment, and the network."""
         install(requirements, Path(folder), settings, only_wheels=True)
         return {}, b""
 
-    def gpus(self) -> tuple[Ack, bytes]:
+    def gpus(self) -> Answer:
         """Number of GPUs that the processes of jobs may use."""
         return {"gpus": gpus_here()}, b""
 
-    def gradient(
-        self, program: bytes, path: str, chunk: int, step: int, state: bytes, device: str = CPU
-    ) -> tuple[Ack, bytes]:
+    def gradient(self, program: bytes, path: str, chunk: int, step: int, state: bytes, device: str = CPU) -> Answer:
         """Gradients of one mini-batch of a chunk.
 
         Parameters
@@ -105,20 +95,23 @@ class JobWorker:
         chunk, step
             The chunk, and the number of its mini-batch, counted over all epochs from 0.
         state
-            Parameters and buffers to compute at, as bytes (:func:`saved`).
+            Parameters and buffers to compute at, in the format of the model.
         device
             As PyTorch names it; the same in all calls, as the model stays there.
         """
         chunk_data = self._made(program)
         if self.model is None:
-            self.model = chunk_data.training.model().to(device)
+            model = chunk_data.training.model()
+            self.format, self.model = WireFormat(model), model.to(device)
         if chunk not in self.sources:
             data, module = unpacked(path)
             chunk_data.program.check_same(module)
             self.sources[chunk] = source_of(chunk_data.training, chunk_data.program, chunk, data)
+        assert self.format is not None  # noqa: S101 - made with the model
         start = time.perf_counter()
+        parameters = self.format.state.views(state)
         brought = gradient(
-            self.model, chunk_data.training, chunk_data.program, self.sources[chunk], loaded(state), chunk, step, device
+            self.model, chunk_data.training, chunk_data.program, self.sources[chunk], parameters, chunk, step, device
         )  # fmt: skip
         facts = {
             "chunk": chunk,
@@ -129,33 +122,32 @@ class JobWorker:
             "module": chunk_data.module,
             "device": device,
         }
-        return facts, saved(vars(brought))
+        return facts, self.format.pack(brought)
 
-    def load(self, program: bytes, checkpoint: bytes | None) -> tuple[Ack, bytes]:
+    def load(self, program: bytes, checkpoint: bytes | None) -> Answer:
         """Become the parameter server, from a checkpoint or from the start."""
         self.program = pickle.loads(program)  # noqa: S301 - of the controller
         self.server = ParameterServer(self.program)
+        self.format = WireFormat(self.server.model)
         self.ready()
         if checkpoint is not None:
             self.server.restore(checkpoint)
         return self._state(self.server)
 
-    def apply(self, version: int, contributions: Sequence[bytes]) -> tuple[Ack, bytes]:
+    def apply(self, version: int, contributions: Sequence[bytes]) -> Answer:
         """Update by the contributions of a round."""
         server, start = self._server(), time.perf_counter()
-        brought = [Contribution(**loaded(contribution)) for contribution in contributions]
-        server.apply(version, brought)
-        first = brought[0]
-        size = sum(tensor.nbytes for part in (first.gradients, first.buffers) for tensor in part.values())
+        assert self.format is not None  # noqa: S101 - made with the server
+        server.apply(version, [self.format.unpack(contribution) for contribution in contributions])
         facts, state = self._state(server)
-        return {**facts, "seconds": time.perf_counter() - start, "bytes": size}, state
+        return {**facts, "seconds": time.perf_counter() - start, "bytes": len(contributions[0])}, state
 
-    def dump(self) -> tuple[Ack, bytes]:
+    def dump(self) -> Answer:
         """A checkpoint."""
         server = self._server()
         return {"version": server.version, "progress": list(server.progress)}, server.dump()
 
-    def losses(self) -> tuple[Ack, bytes]:
+    def losses(self) -> Answer:
         """(version, mean loss) of every update."""
         return {"losses": self._server().losses}, b""
 
@@ -163,11 +155,12 @@ class JobWorker:
         assert self.server is not None  # noqa: S101 - it is loaded first
         return self.server
 
-    def _state(self, server: ParameterServer) -> tuple[Ack, bytes]:
+    def _state(self, server: ParameterServer) -> Answer:
         facts = {"version": server.version, "progress": list(server.progress), "module": server.module}
-        return facts, saved(server.state())
+        assert self.format is not None  # noqa: S101 - made with the server
+        return facts, self.format.state.pack(server.model.state_dict())
 
-    def contents(self, program: bytes, chunks: Sequence[int]) -> tuple[Ack, bytes]:
+    def contents(self, program: bytes, chunks: Sequence[int]) -> Answer:
         """Chunks in the form in which they are sent, concatenated."""
         chunk_data = self._made(program)
         try:
@@ -177,21 +170,22 @@ class JobWorker:
         labels = [(chunk, list(chunk_data.labels[chunk].items())) for chunk in chunks if chunk in chunk_data.labels]
         return {"sizes": [len(content) for content in packed_chunks], "labels": labels}, b"".join(packed_chunks)
 
-    def accuracies(self, program: bytes, states: Sequence[bytes]) -> tuple[Ack, bytes]:
+    def accuracies(self, program: bytes, states: Sequence[bytes]) -> Answer:
         """The metric of each of several states."""
         chunk_data = self._made(program)
         try:
-            values = accuracies(chunk_data.program, map(loaded, states))
+            layout = WireFormat(chunk_data.training.model()).state
+            values = accuracies(chunk_data.program, map(layout.views, states))
         except TrainingError:
             raise
         except (Exception, SystemExit) as error:
             raise TrainingError(told(error)) from error
         return {"accuracies": values, "metric": chunk_data.training.metric_name}, b""
 
-    def saved(self, program: bytes, checkpoint: bytes) -> tuple[Ack, bytes]:
+    def saved(self, program: bytes, checkpoint: bytes) -> Answer:
         """Losses and state of a checkpoint."""
-        self.load(program, checkpoint)
-        return self.losses()[0], saved(self._server().state())
+        _, state = self.load(program, checkpoint)
+        return self.losses()[0], state
 
 
 def serve(connection: Connection) -> None:
@@ -218,7 +212,7 @@ def _send(connection: Connection, facts: Ack) -> None:
     connection.send_bytes(json.dumps(facts).encode())
 
 
-def _failed(error: Exception) -> tuple[Ack, bytes]:
+def _failed(error: Exception) -> Answer:
     """The answer to a call in which the job's code has failed: the reason, and the traceback, which is printed."""
     trace = whole(error)
     with suppress(Exception):
@@ -236,7 +230,8 @@ def _warm() -> None:
     for parameter in server.model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     server.optimizer.step()  # of SGD; that of Adam asks CUDA for GPUs, which children could then not use
-    loaded(saved(server.state()))
+    layout = WireFormat(server.model).state
+    layout.views(layout.pack(server.model.state_dict()))
 
 
 def main(number: int) -> None:

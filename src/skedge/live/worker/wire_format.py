@@ -1,0 +1,58 @@
+"""The bytes in which the parameters of a model and the contributions to it travel between the processes of a job."""
+
+from __future__ import annotations
+
+import struct
+
+from torch import nn
+
+from skedge.core.errors import TrainingError
+from skedge.live.training import State
+
+from .flat_tensors import FlatLayout
+from .sgd import Contribution
+
+_FACTS = struct.Struct("<qqqd")
+"""Chunk, step, samples and loss: after the tensors, before a byte for each parameter, 1 if it has a gradient."""
+
+
+class WireFormat:
+    """The bytes of states of one model, and of contributions to it.
+
+    Parameters
+    ----------
+    model
+        The model; its values do not count.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.state = FlatLayout(model.state_dict())
+        self.parameters = dict(model.named_parameters())
+        self.contribution = FlatLayout(self.parameters | dict(model.named_buffers()))
+
+    def pack(self, contribution: Contribution) -> bytearray:
+        """A contribution as bytes."""
+        facts = _FACTS.pack(contribution.chunk, contribution.step, contribution.samples, contribution.loss)
+        facts += bytes(name in contribution.gradients for name in self.parameters)
+        content = self.contribution.pack(contribution.gradients | contribution.buffers, n_more=len(facts))
+        content[self.contribution.size :] = facts
+        return content
+
+    def unpack(self, content: bytes | bytearray) -> Contribution:
+        """The inverse of :meth:`pack`; the tensors are in `content` and must not be changed.
+
+        Raises
+        ------
+        TrainingError
+            If it is of another model.
+        """
+        end, n_bytes = self.contribution.size, self.contribution.size + _FACTS.size + len(self.parameters)
+        if len(content) != n_bytes:
+            raise TrainingError(f"a contribution of {len(content)} bytes has come; those to its model have {n_bytes}")
+        chunk, step, samples, loss = _FACTS.unpack_from(content, end)
+        tensors: State = self.contribution.views(memoryview(content)[:end])
+        gradients = {name: tensors.pop(name) for name in self.parameters}
+        for name, has_gradient in zip(self.parameters, content[end + _FACTS.size :], strict=True):
+            if not has_gradient:
+                del gradients[name]
+        return Contribution(chunk, step, gradients, tensors, loss, samples)
