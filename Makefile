@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-LIVE_TESTS := POLARS_MAX_THREADS=1 $(BIN)/pytest -W default -p no:randomly --override-ini addopts="--strict-markers --strict-config -q" -n 2 --dist loadfile --no-loadscope-reorder tests/live
+LIVE_TESTS := POLARS_MAX_THREADS=1 $(BIN)/pytest -W default -p no:randomly --override-ini addopts="--strict-markers --strict-config -q" -n 2 --dist loadfile --no-loadscope-reorder --durations=40 tests/live
 
 .PHONY: demo test thorough lint coverage bench reproduce live-demo test-live faults docs pictures release clean
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 import yaml
 from wheels import wheel
-from wire import state_in
 
 from skedge.core.errors import InputError, TrainingError
 from skedge.live.worker.code_archive import pack
+from skedge.live.worker.flat_tensors import FlatLayout
 from skedge.live.worker.job_process import JobProcess
 from skedge.live.worker.job_processes import ForkServerClient, sent
 from skedge.live.worker.pip_packages import add_packages
@@ -38,6 +38,9 @@ def model():
 def job():
     return Training(model, lambda p: torch.optim.SGD(p, 1.0), lambda a, b: a.sum(), data, data)
 """
+
+WEIGHT = FlatLayout({"weight": torch.empty(1, 2)})
+"""That of the job's model, which must not be made in this process: its packages would stay."""
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +78,7 @@ def test_a_jobs_process_imports_what_the_job_asks_for(
     first, module = [], []
     for of in (one, two, one):
         facts, state = child().ask("load", sent(of), None)
-        first.append(state_in(of, state)["weight"])
+        first.append(WEIGHT.views(state)["weight"])
         module.append(facts["module"])
     assert all(torch.equal(a, torch.full((1, 2), b)) for a, b in zip(first, (0.25, 0.5, 0.25), strict=True))
     assert module[0] == module[2] != module[1], "processes of a job compare the versions of its packages"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from torch import nn
 
-from skedge.live.training import State
 from skedge.live.worker.program import Program
 from skedge.live.worker.sgd import Contribution, ParameterServer
 from skedge.live.worker.wire_format import WireFormat
@@ -18,11 +17,6 @@ def format_of(program: Program) -> WireFormat:
 def state_bytes(server: ParameterServer) -> bytearray:
     """The parameters and buffers of a parameter server."""
     return WireFormat(server.model).state.pack(server.state())
-
-
-def state_in(program: Program, content: bytes) -> State:
-    """The inverse of :func:`state_bytes`."""
-    return format_of(program).state.views(content)
 
 
 def contribution_bytes(model: nn.Module, contribution: Contribution) -> bytearray:
