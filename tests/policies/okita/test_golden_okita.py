@@ -37,7 +37,7 @@ def check(case: Case, decision: OkitaDecision, row: Row) -> None:
     if decision.conflict is not None and row.conflict is not None:
         made = decision.conflict
         assert (made.occupant, made.release) == row.conflict[:2]
-        bandwidth = None if made.migrated is None else made.migrated.bandwidth
+        bandwidth = None if made.migrated_plan is None else made.migrated_plan.bandwidth
         for got, expected in zip((bandwidth, made.migrate_cost, made.delay_cost), row.conflict[2:], strict=True):
             assert got == (expected if expected is None else pytest.approx(expected, rel=1e-9))
     if row.ps is None:

@@ -34,7 +34,7 @@ def absorb(state: State, event: Event) -> Event:
     for job, reason in event.failed:
         if state.status[job] == DISPATCHED:
             believe_failed(state.belief, job, state.now)
-        _finish(state, job, completed=False)
+        _fail(state, job)
         state.record.fail(job, reason)
     # a job whose last chunk in service was displaced returns its PS before the orders of this event take PSs
     for job in event.paused:
@@ -126,13 +126,12 @@ def _lose(state: State, job: int, chunks: tuple[int, ...]) -> None:
     state.lost.setdefault(job, set()).update(chunks)
 
 
-def _finish(state: State, job: int, *, completed: bool = True) -> None:
+def _fail(state: State, job: int) -> None:
     if state.status[job] not in (WAITING, DISPATCHED):
-        raise StateError(f"job {job} finished, but it is not in the system")
+        raise StateError(f"job {job} failed, but it is not in the system")
     if state.engine.holds(job):
         state.books.release(job)
-        if not completed:
-            state.engine.stop(job)
+        state.engine.stop(job)
     state.engine.absorb((job,), 0)
     _forget(state, job)
     state.release_ps(job)

@@ -55,7 +55,7 @@ class Conflict:
     ----------
     occupant, release
         i', an occupant of an overdrawn site, and its l* [slots], after which it is expected to leave.
-    migrated
+    migrated_plan
         The plan of the same N and l in what is left, or with `fit` of as many workers as fit; None if there is none.
     migrate_cost, delay_cost
         cost1 and cost2, both with what the job has paid so far; None where infinite: without a plan cost1 is, and as
@@ -66,7 +66,7 @@ class Conflict:
 
     occupant: int
     release: int
-    migrated: TentativePlan | None
+    migrated_plan: TentativePlan | None
     migrate_cost: float | None
     delay_cost: float | None
     delays_training: bool
@@ -74,7 +74,7 @@ class Conflict:
     @property
     def chosen(self) -> TentativePlan | None:
         """The plan to carry out; None if the job is delayed."""
-        return None if self.delays_training else self.migrated
+        return None if self.delays_training else self.migrated_plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,24 +167,24 @@ class Okita(SiteScheduler):
     ) -> Conflict:  # fmt: skip
         """Alg. 1 lines 15-18, with D1 to D3."""
         job, (_, release), waited = progress.job, occupant, slot - progress.job.arrival
-        migrated = self._migrated(progress, plan, free)
+        migrated_plan = self._migrated(progress, plan, free)
         # line 17 (D1, O2): with the migrated plan's bandwidth cost, as printed, cost2 is never below cost1
-        delayed_plan = migrated if self.params.conflict == "printed" else plan
+        delayed_plan = migrated_plan if self.params.conflict == "printed" else plan
         delay_cost = None
         if delayed_plan is not None:
             delay_cost = (
                 progress.bandwidth + delayed_plan.bandwidth + job.latency(waited + delayed_plan.slots + release)
             )
         # D2 (O3): without room cost1 and, as printed, cost2 are infinite, so line 18 would run a job without workers
-        if migrated is None or delayed_plan is None:
+        if migrated_plan is None or delayed_plan is None:
             return Conflict(*occupant, None, None, delay_cost, delays_training=True)
         # line 16 takes f at the END of the last slot (D8, O6)
-        end = waited + migrated.slots
-        migrate_cost = progress.bandwidth + migrated.bandwidth + job.latency(end)
+        end = waited + migrated_plan.slots
+        migrate_cost = progress.bandwidth + migrated_plan.bandwidth + job.latency(end)
         # line 18 by the difference of the two costs; that of the latencies is computed as one, as each may overflow
         rise = float(job.latency.rise(end, np.array(waited + delayed_plan.slots + release)))
-        delays_training = better(delayed_plan.bandwidth + rise, migrated.bandwidth)
-        return Conflict(*occupant, migrated, migrate_cost, delay_cost, delays_training=delays_training)
+        delays_training = better(delayed_plan.bandwidth + rise, migrated_plan.bandwidth)
+        return Conflict(*occupant, migrated_plan, migrate_cost, delay_cost, delays_training=delays_training)
 
     def _migrated(self, progress: Progress, plan: TentativePlan, free: Floats) -> TentativePlan | None:
         """Alg. 1 line 15: N* workers, or with `fit` as many as there is room for, in what is left."""

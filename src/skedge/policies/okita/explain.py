@@ -88,7 +88,7 @@ def explain_decision(
     plan: TentativePlan | None = decision.tentative
     free = sites.capacity
     if decision.verb == "migrate" and decision.conflict is not None:
-        plan, free = decision.conflict.migrated, free_after(sites, jobs, decisions[:turn])
+        plan, free = decision.conflict.migrated_plan, free_after(sites, jobs, decisions[:turn])
     assert plan is not None  # noqa: S101 - a migrated job has a plan
     rooms = site_rooms(sites, site_job, decision.left, free, weights)
     costs = plan.slots * exchange_costs(sites, site_job, rooms, plan.workers)
