@@ -18,8 +18,9 @@ from skedge.core.model.time import SECOND
 
 _WAITS = (0.1, 1, 10, 60, 300, 1800, 3600, 6 * 3600, 24 * 3600)
 _DECISIONS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1)
+_TIMES = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 _RATIOS = (0.25, 0.5, 0.75, 0.9, 1.1, 1.5, 2, 4, 8)
-"""Limits of the histograms: waits and decisions [s], and the time a job took divided by the time foreseen."""
+"""Limits of the histograms: waits, decisions, times of training [s]; a job's time divided by the time foreseen."""
 
 Read = Mapping[str, Mapping[tuple[str, ...], float]]
 """Values read when asked: by metric, then by the values of its labels."""
@@ -36,6 +37,13 @@ _READ = {
 }
 """Description and labels of the metrics that are read when asked."""
 
+_TIMED = {
+    "first_update": "From when a job's workers hold their place to the first update with their gradients.",
+    "worker_release": "From the order to suspend a worker until its mini-batch had ended.",
+    "preemption": "From the decision to displace a chunk to the displacing job's first update with its own.",
+}
+"""Times of training that are counted as they are measured, by the word of their histogram's name."""
+
 
 class Metrics:
     """The metrics of one controller.
@@ -44,9 +52,12 @@ class Metrics:
     ----------
     read
         Returns the values that are read when asked.
+    rebuilding
+        Whether the run is rebuilt from its journal now: what its past controllers measured is not counted again.
     """
 
-    def __init__(self, read: Callable[[], Read]) -> None:
+    def __init__(self, read: Callable[[], Read], rebuilding: Callable[[], bool] = lambda: False) -> None:
+        self._rebuilding = rebuilding
         self._registry, self._arrived = CollectorRegistry(), dict[int, int]()
         options: Any = {"registry": self._registry}
         self.submitted = Counted("skedge_submitted_jobs", "Jobs taken.", **options)
@@ -68,6 +79,9 @@ class Metrics:
             buckets=_RATIOS,
             **options,
         )
+        self._times = {
+            name: Histogram(f"skedge_{name}_seconds", text, buckets=_TIMES, **options) for name, text in _TIMED.items()
+        }
         self._registry.register(_ValuesOnRequest(read))
 
     def note(self, event: Event, orders: Sequence[Order]) -> None:
@@ -84,6 +98,11 @@ class Metrics:
             self.finished.labels("CANCELLED" if reason == CANCELLED else "FAILED").inc()
         for job in event.left:
             self._arrived.pop(job, None)
+
+    def time(self, name: str, seconds: float) -> None:
+        """Count a time of :data:`_TIMED`."""
+        if not self._rebuilding():
+            self._times[name].observe(seconds)
 
     def text(self) -> str:
         """All of them in Prometheus's format."""

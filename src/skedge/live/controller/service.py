@@ -120,7 +120,8 @@ class Service:
         self.logs = JobLogs(folder / LOGS, self.limits.output_mb, lambda: inbox.rebuilding)
         self.world.job_log = self.logs.line
         self.world.facts.job_event, self.world.facts.job_output = self._job_event, self.logs.printed
-        self.metrics = Metrics(self._read)
+        self.metrics = Metrics(self._read, lambda: inbox.rebuilding)
+        self.world.facts.timed = self.metrics.time
         self.kernel.took = self.metrics.decided.observe
         self.submissions = Submissions(folder, self.limits, self.kernel, self.world, journal)
         self.world.submit = self.submissions.take

@@ -261,4 +261,4 @@ def train(
     meta = {**meta_of(scenario, prepared), **world.meta()}
     record = Run(scenario, meta, kernel.record.schedule(world.runs()))
     results = {scenario.jobs.ids[job]: result for job, result in sorted(world.facts.results.items())}
-    return LiveRun(record, expected, results, world.lanes.preemption_s, world.facts.freed_s)
+    return LiveRun(record, expected, results, world.facts.preemption_s, world.facts.freed_s)

@@ -39,8 +39,6 @@ class LaneWork:
         Number of completions reported to the kernel, by (job, team).
     displaced_at, waited_s
         By (job, team) that displaces another: time of that decision [µs], and from then to its start on the lane [s].
-    preemption_s
-        Time from each decision to displace a chunk to the displacing job's first update with its own chunk [s].
     """
 
     def __init__(self, world: RayWorld) -> None:
@@ -50,7 +48,6 @@ class LaneWork:
         self.counted: dict[tuple[int, int], int] = {}
         self.displaced_at: dict[tuple[int, int], int] = {}
         self.waited_s: dict[tuple[int, int], float] = {}
-        self.preemption_s: list[float] = []
 
     def dispatch(self, order: Dispatch) -> None:
         """Start the uploads of a job's chunks, or of its lost chunks that are dispatched again."""
@@ -160,7 +157,7 @@ class LaneWork:
     def _note_preemption(self, report: Report) -> None:
         waited_s = self.waited_s.pop((report.job, report.team), None)
         if waited_s is not None and report.first_s is not None:
-            self.preemption_s.append(waited_s + report.first_s)
+            self.world.facts.note_preemption(waited_s + report.first_s)
 
     def _event(self, chunk: Chunk, team: list[Chunk], lost: Lost = ()) -> Event | None:
         """The event for the kernel about a team that is not fully trained; None if there is nothing to report."""

@@ -42,6 +42,10 @@ class TrainingFacts:
         (server, device) of the job's workers.
     freed_s
         Time from each order to suspend until the device of the suspended worker was free [s].
+    preemption_s
+        Time from each decision to displace a chunk to the displacing job's first update with its own chunk [s].
+    first_s
+        By (job, team), time from when it held its place to its first update [s], as last reported.
     stalled
         By job, the mini-batches that its parameters held when it was last reported as stalled.
     without_storage
@@ -50,6 +54,8 @@ class TrainingFacts:
         Most by which an upload took longer than announced [s].
     labels
         By job and chunk, how often each label occurs, as far as this controller had the chunks made.
+    timed
+        Called with each time that is measured and its name: ``first_update``, ``worker_release``, ``preemption``.
     job_event
         Called with (job, word, sentence) for what happens to a job's processes.
     job_output
@@ -67,8 +73,11 @@ class TrainingFacts:
         self.labels: dict[int, dict[int, dict[int, int]]] = {}
         self.devices: dict[int, set[tuple[int, str]]] = {}
         self.freed_s: list[float] = []
+        self.preemption_s: list[float] = []
+        self.first_s: dict[tuple[int, int], float] = {}
         self.stalled: dict[int, int] = {}
         self.without_storage: set[int] = set()
+        self.timed: Callable[[str, float], None] = _ignored
         self.job_event: Callable[[int, str, str], None] = _ignored
         self.job_output: Callable[[str, str, str], None] = _ignored
 
@@ -91,8 +100,18 @@ class TrainingFacts:
         self.devices.setdefault(job, set()).update(report.devices)
         if report.freed_s is not None:
             self.freed_s.append(report.freed_s)
+            self.timed("worker_release", report.freed_s)
+        # every report of a team repeats it
+        if report.first_s is not None and report.first_s != self.first_s.get((job, report.team)):
+            self.first_s[job, report.team] = report.first_s
+            self.timed("first_update", report.first_s)
         self.late_s[job] = self.late_s.get(job, 0.0) + report.late_s
         self.recovery_s[job] = self.recovery_s.get(job, 0.0) + report.recovery_s
+
+    def note_preemption(self, took_s: float) -> None:
+        """Note the time from a decision to displace a chunk to the displacing job's first update [s]."""
+        self.preemption_s.append(took_s)
+        self.timed("preemption", took_s)
 
     def note_upload(self, job: int, late_s: float) -> None:
         """Note by how much an upload took longer than announced [s]."""
