@@ -164,8 +164,8 @@ class Service:
     def _sweep_servers(self) -> None:
         """Have servers forget jobs that have left; of a job that they know, being in no system says so."""
         if not self.world.inbox.rebuilding:
-            index, in_system = self.world.scenario.jobs.index, self.world.in_system
-            self.engine.sweep(lambda name: name in index and index[name] not in in_system)
+            index, kernel = self.kernel.scenario.jobs.index, self.kernel
+            self.engine.sweep(lambda name: name in index and not kernel.in_system(index[name]))
 
     def record(self) -> Run:
         """The record so far; complete when no job is in the system."""
@@ -230,7 +230,7 @@ class Service:
 
         def put() -> None:
             number = self.number_of(job)
-            if number not in self.world.in_system:
+            if not self.kernel.in_system(number):
                 raise InputError(f"job {job!r} is {self.status.state(number)}: there is nothing to cancel")
             self.world.inbox.waiting.put(Cancelled(number))
 
@@ -321,7 +321,7 @@ class Service:
 
     def _present(self) -> Present | None:
         """A copy of the present state, if a job is in the system."""
-        return self.ask(self.status.present) if self.world.in_system else None
+        return self.ask(self.status.present) if self.kernel.engine.n_in_system else None
 
     def _read(self) -> Read:
         """The metrics that are read when asked."""
@@ -390,8 +390,9 @@ def recorded(scenario: Scenario, state: Path, run_id: str, checkpoints: str, url
         service.run()
     finally:
         journal.close()
-    if service.world.in_system:
-        name = service.kernel.scenario.jobs.ids[min(service.world.in_system)]
+    active = service.kernel.active()
+    if len(active):
+        name = service.kernel.name(active[0])
         raise InputError(f"{state}: job {name!r} is still in the system; a record is complete when all have left")
     record = service.record()
     from skedge.live.worker.sgd import progress_in  # noqa: PLC0415 - imports PyTorch

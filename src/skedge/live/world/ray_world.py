@@ -21,10 +21,8 @@ from skedge.core.events import (
     Allocate,
     AssignPS,
     Dispatch,
-    EndAt,
     Event,
     Order,
-    Reject,
     Reserve,
     Suspend,
     Upload,
@@ -130,18 +128,15 @@ class RayWorld:
         self.uploads, self.log = Uploads(), RunsLog(self.scenario.cluster.server_ids)
         self.lanes, self.gangs = LaneWork(self), GangWork(self)
         self.out: dict[int, set[str]] = {}
-        self.agenda = Agenda()
-        self.in_system: set[int] = set()
+        self.agenda = Agenda(state)
         self._performers: dict[type, Any] = {
             Dispatch: self.lanes.dispatch,
             Allocate: self.gangs.allocate,
             Suspend: self.gangs.suspend,
             Upload: self.gangs.upload,
-            Reject: self._reject,
             AssignPS: self._assign_ps,
             Reserve: self.agenda.reserve,
             WakeAt: self.agenda.wake_at,
-            EndAt: self.agenda.end_at,
         }
         self._last_event = -1
         engine.watch(self._server_changed)
@@ -167,8 +162,7 @@ class RayWorld:
             # before the next input is taken: it is journaled at a time when this one is dealt with
             event = self.lanes.settle() or self._timed()
             if event is None:
-                over = self.submit is None and not self.in_system and self.agenda.arrived == len(self.scenario.jobs)
-                if over or self.inbox.ending:
+                if self.inbox.ending or (self.submit is None and self.state.engine.all_left):
                     return None
                 event = self._take_in(self.inbox.take())
             if event is not None:
@@ -188,7 +182,7 @@ class RayWorld:
             return self._server(received)
         if isinstance(received, Submitted):
             self._submitted(received)
-        if isinstance(received, Cancelled) and received.job in self.in_system:
+        if isinstance(received, Cancelled) and self.state.in_system(received.job):
             return self.fail(received.job, CANCELLED)
         return None
 
@@ -209,7 +203,7 @@ class RayWorld:
 
     def next_due(self) -> int:
         """When the agenda has something next [µs]."""
-        return self.agenda.next_due(self.scenario.jobs.arrival)
+        return self.agenda.next_due()
 
     def _timed(self) -> Event | None:
         """What the agenda has for now, unless something has happened at this instant already: then it waits."""
@@ -218,14 +212,8 @@ class RayWorld:
             return None
         if overdue := self.agenda.ended_by(now):
             return self.fail(overdue[0].job, overdue[0].reason)
-        arrived, woke = self.due_by(now)
+        arrived, woke = self.agenda.due_by(now)
         return Event(now, arrived=arrived, woke=woke) if arrived or woke else None
-
-    def due_by(self, time: int) -> tuple[tuple[int, ...], bool]:
-        """The jobs that have arrived by `time` [µs], and whether a wake is due; each is reported once."""
-        arrived, woke = self.agenda.due_by(time, self.scenario.jobs.arrival)
-        self.in_system.update(arrived)
-        return arrived, woke
 
     def _submitted(self, submitted: Submitted) -> None:
         """Take in a submitted job: it arrives now, after all others."""
@@ -240,7 +228,7 @@ class RayWorld:
         return self.programs[self.scenario.jobs.ids[job]]
 
     def _from_trainer(self, report: Report) -> Event | None:
-        if self.trainers.measured(report) or report.job not in self.in_system:
+        if self.trainers.measured(report) or not self.state.in_system(report.job):
             return None  # a result can come early: a trained chunk may be dispatched again, its server lost
         self.facts.note(report)
         if report.what in NEWS:
@@ -275,9 +263,7 @@ class RayWorld:
         return Event(self.now(), failed=((job, reason),))
 
     def leave(self, job: int, *, finished: bool = True) -> None:
-        """Remove a job from the system."""
-        self.in_system.discard(job)
-        self.agenda.ends.pop(job, None)
+        """End the work of a job that leaves the system; the kernel takes it out on the event."""
         self.uploads.drop(job)
         self.lanes.forget(job)
         self.gangs.table.forget(job)
@@ -347,10 +333,6 @@ class RayWorld:
         transport = self.uploads.add(job, server, tuple(chunks), delay, self.now(), source)
         if not self.inbox.rebuilding:
             UploadThread(self, transport).start()
-
-    def _reject(self, order: Reject) -> None:
-        self.in_system.discard(order.job)
-        self.agenda.ends.pop(order.job, None)
 
     def _assign_ps(self, order: AssignPS) -> None:
         self.serve_from(order.job, ps_in(order.ps))

@@ -206,7 +206,7 @@ class SiteWork:
         for server, reason in servers:
             if reason:
                 self._lose(server)
-        arrived, woke = world.due_by(slot_end)
+        arrived, woke = world.agenda.due_by(slot_end)
         for job in arrived:
             self.arrive(job)
         if not (trained or finished or failed or servers or arrived or woke):
