@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import islice
 from typing import Any
 
@@ -168,14 +168,11 @@ class Status:
             state,
             losses[-1][0] if losses else 0,
             sum(world.trainers.progress(job)) / (program.steps * program.chunks),
-            self._workers(job),
+            sum(n for _, n in self._placed(job)),
             losses,
             result.get("accuracy"),
             state not in ACTIVE and (state != "COMPLETED" or job in world.facts.results),
         )
-
-    def _workers(self, job: int) -> int:
-        return sum(n for _, n in self._placed(job))
 
     def _placed(self, job: int) -> Placement:
         """(server, workers) pairs that train a job now: its allocation, or its teams on lanes and in the cloud."""
@@ -205,10 +202,9 @@ class Status:
 
     def read(self) -> Read:
         """The metrics that are read when asked."""
-        kernel, now, servers = self.kernel, max(self.world.real_now(), self.kernel.now), self.servers()
+        kernel, servers = self.kernel, self.servers()
         active = kernel.active().tolist()
-        waiting = (job for job in active if not kernel.is_running(job))
-        reasons = (wait_reason(kernel, job, now, self.world.uploads.behind(job, now)).token for job in waiting)
+        reasons = (self._wait_reason(job).token for job in active if not kernel.is_running(job))
         names = [(row["server"],) for row in servers]
         return {
             "skedge_jobs": by_label((self.state(job) for job in range(kernel.arrived)), STATES),
@@ -243,7 +239,7 @@ class Status:
 
     def present(self) -> Present:
         """A copy of the present state, which forecasts are made from in other threads."""
-        now = max(self.world.real_now(), self.kernel.now)
+        now = self._now()
         in_cloud = self.world.lanes.in_the_cloud(now)
         present = Present(self.kernel, now, in_cloud, self.world.agenda.wakes).copy()
         believe_trained(present.kernel, {job: self._trained_shares(job) for job in self.kernel.active().tolist()}, now)
@@ -255,14 +251,9 @@ class Status:
 
     def _row(self, job: int, forecast: Forecast, blocker_name: Callable[[str | None], str | None]) -> dict[str, Any]:
         kernel, world = self.kernel, self.world
-        now, program = max(world.real_now(), kernel.now), world.program(job)
-        state = self.state(job)
-        reason = (
-            self._reason(job, now)
-            if state == "RUNNING"
-            else wait_reason(kernel, job, now, world.uploads.behind(job, now))
-        )
-        reason, n_trained = replace(reason, blocker=blocker_name(reason.blocker)), sum(world.trainers.progress(job))
+        program, state, n_trained = world.program(job), self.state(job), sum(world.trainers.progress(job))
+        reason = self._running_reason(job) if state == "RUNNING" else self._wait_reason(job)
+        reason = replace(reason, blocker=blocker_name(reason.blocker))
         history, in_system = self.history.get(kernel.scenario.jobs.ids[job]), kernel.in_system(job)
         return {
             "n": job,
@@ -277,16 +268,7 @@ class Status:
             "never_completes": in_system and job in forecast.never,
             "now_s": world.real_now() / SECOND,
             **world.trainers.pulse(job),
-            "reason": {
-                "token": reason.token,
-                "resource": reason.resource,
-                "need": reason.need,
-                "free": reason.free,
-                "blocker": reason.blocker,
-                "until_s": reason.until_s,
-                "on": list(reason.on),
-                "late_s": reason.late_s,
-            },
+            "reason": {**asdict(reason), "on": list(reason.on)},
             "message": str(reason) if in_system else self._left(job),
         }
 
@@ -303,13 +285,22 @@ class Status:
         }
         return {name: None if time is None else time / SECOND for name, time in times.items()}
 
-    def _reason(self, job: int, now: int) -> WaitReason:
+    def _running_reason(self, job: int) -> WaitReason:
         """Why a job that runs makes no progress, or that it runs."""
         if job in self.world.facts.without_storage:
             return WaitReason("storage_away")
         if self._is_stalled(job):
             return WaitReason("stalled")
+        return self._wait_reason(job)
+
+    def _wait_reason(self, job: int) -> WaitReason:
+        """Why a job waits, as far as kernel and uploads know."""
+        now = self._now()
         return wait_reason(self.kernel, job, now, self.world.uploads.behind(job, now))
+
+    def _now(self) -> int:
+        """The present [µs]: the kernel's clock has not passed it."""
+        return max(self.world.real_now(), self.kernel.now)
 
     def _is_stalled(self, job: int) -> bool:
         """Whether no mini-batch of a job in the system is in its parameters since it was last reported as stalled."""
