@@ -118,8 +118,8 @@ class Service:
         self.world = world_of(scenario)(self.kernel, {}, engine, journal=journal, began=began)
         inbox = self.world.inbox
         self.logs = JobLogs(folder / LOGS, self.limits.output_mb, lambda: inbox.rebuilding)
-        self.world.job_log = self.logs.line
-        self.world.facts.job_event, self.world.facts.job_output = self._job_event, self.logs.printed
+        facts = self.world.facts
+        facts.job_event, facts.job_output, facts.job_log = self._job_event, self.logs.printed, self.logs.line
         self.metrics = Metrics(self._read)
         self.kernel.took = self.metrics.decided.observe
         self.submissions = Submissions(folder, self.limits, self.kernel, self.world, journal)

@@ -104,8 +104,6 @@ class RayWorld:
         Where inputs are written, None: nowhere; start of the run by ``host.time()``, None: now.
     submit
         For a service: called with a submitted job and the time [µs]; adds it to the scenario and returns its program.
-    job_log
-        Called with (job id, line).
     """
 
     TICK: ClassVar[int] = 1
@@ -119,11 +117,9 @@ class RayWorld:
         *,
         journal: SqlJournal | None = None,
         began: float | None = None,
-        job_log: Callable[[str, str], None] | None = None,
     ) -> None:
         self.state, self.programs, self.engine = state, dict(programs), engine
         self.submit: Callable[[Submitted, int], Program] | None = None
-        self.job_log = job_log
         self.inbox, self.facts, self.trainers = Inbox(self, journal, began), TrainingFacts(), Trainers(self)
         self.uploads, self.log = Uploads(), RunsLog(self.scenario.cluster.server_ids)
         self.lanes, self.gangs = LaneWork(self), GangWork(self)
@@ -305,7 +301,7 @@ class RayWorld:
         self.gangs.lose(change.server)
         for job in self.state.books.with_ps():
             if self.ps_site(job) == change.server and not self.state.engine.holds(job):  # a gang is suspended by now
-                self.rest(job)
+                self.trainers[job].rest()
         lost = self.lanes.lose(change.server)
         return Event(self.now(), servers=((change.server, f"server_{change.what}"),), lost=lost)
 
@@ -344,10 +340,6 @@ class RayWorld:
     def ps_site(self, job: int) -> int | None:
         """Server of the job's PS; None if it has none."""
         return next(iter(self.state.books.ps_servers(job)), None)
-
-    def rest(self, job: int) -> None:
-        """Remove the job's PS."""
-        self.trainers[job].rest()
 
     def meta(self) -> dict[str, Any]:
         """The metadata of a live run for ``run.json``: the tolerance of its times, delays, and training state."""

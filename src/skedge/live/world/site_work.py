@@ -98,7 +98,7 @@ class SiteWork:
 
     def suspend(self, order: Suspend) -> None:
         """Take a job's workers and PS away."""
-        self.world.rest(order.job)
+        self.world.trainers[order.job].rest()
         self._close(order.job, preempted=True)
 
     def transfer(self, order: Transfer) -> None:

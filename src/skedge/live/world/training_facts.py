@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from skedge.live.coordinator.report import Report
+from skedge.live.worker.job_process import Printed
 from skedge.view.training import block_means
 
 _LOSSES = 200
@@ -54,6 +55,8 @@ class TrainingFacts:
         Called with (job, word, sentence) for what happens to a job's processes.
     job_output
         Called with (job id, worker, text) for what they print, from any thread.
+    job_log
+        Called with (job id, line) for the job's log, from any thread.
     """
 
     def __init__(self) -> None:
@@ -71,6 +74,7 @@ class TrainingFacts:
         self.without_storage: set[int] = set()
         self.job_event: Callable[[int, str, str], None] = _ignored
         self.job_output: Callable[[str, str, str], None] = _ignored
+        self.job_log: Callable[[str, str], None] = _ignored
 
     def note(self, report: Report) -> None:
         """Note the progress and the delays of a report."""
@@ -93,6 +97,11 @@ class TrainingFacts:
             self.freed_s.append(report.freed_s)
         self.late_s[job] = self.late_s.get(job, 0.0) + report.late_s
         self.recovery_s[job] = self.recovery_s.get(job, 0.0) + report.recovery_s
+
+    def note_printed(self, name: str, printed: Printed) -> None:
+        """Pass on what a process of the job of this id has printed, if that is anything."""
+        if printed:
+            self.job_output(name, *printed)
 
     def note_upload(self, job: int, late_s: float) -> None:
         """Note by how much an upload took longer than announced [s]."""
