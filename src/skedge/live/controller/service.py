@@ -21,7 +21,7 @@ from skedge.core.model.scenario import Scenario
 from skedge.explanation.what_if import find_remedies
 from skedge.live import host
 from skedge.live.cluster.engine import Engine
-from skedge.live.journal.journal import NoRunError, SqlJournal
+from skedge.live.journal.journal import JOURNAL, NoRunError, SqlJournal, journal_url
 from skedge.live.worker.checkpoint import Checkpoints
 from skedge.live.world.inputs import Cancelled, ServerChanged
 from skedge.live.world.ray_world import NoEngine
@@ -43,7 +43,7 @@ from .states import WAITING
 from .status import Status, as_named
 from .submissions import BusyError, Submissions, UnknownError
 
-JOURNAL, LOGS = "journal.db", "logs"
+LOGS = "logs"
 
 RESTARTS = ("stalled", "restarted")
 """What happens to a job's processes when they are started again."""
@@ -384,7 +384,7 @@ def recorded(scenario: Scenario, state: Path, run_id: str, checkpoints: str, url
     """
     if url is None and not (state / JOURNAL).exists():
         raise InputError(f"{state}: holds no service's state (there is no {JOURNAL})")
-    journal = SqlJournal(url or f"sqlite:///{state / JOURNAL}", run_id=run_id, reading=True)
+    journal = SqlJournal(journal_url(state, url), run_id=run_id, reading=True)
     try:
         service = Service(scenario, journal.about["policy"], state, NoEngine(len(scenario.cluster.servers)), journal)
         service.run()
