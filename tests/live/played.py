@@ -141,7 +141,7 @@ class Played(Service):
         return self.submissions.submitted(job, f"key {len(scenario.jobs)}", Future())
 
     def _cancelled(self) -> Input | None:
-        jobs = self.world.in_system
+        jobs = self.kernel.active().tolist()
         return Cancelled(self._any(jobs)) if len(jobs) > 4 else None
 
     def _server(self) -> Input | None:

@@ -51,7 +51,7 @@ from skedge.live.service.api import V1, _stream, make_api
 from skedge.live.service.guard import Guard
 from skedge.live.service.tenant_view import TenantView
 from skedge.live.service.tls import certificate
-from skedge.live.service.tokens import Tokens, add_token, revoke_token
+from skedge.live.service.tokens import NAMED_TOKENS, Tokens, add_token
 from skedge.live.worker.code_archive import digest, pack
 from skedge.live.world.ray_world import NoEngine
 from skedge.live.world.upload_thread import UploadThread
@@ -281,11 +281,11 @@ def test_tokens_change_while_the_service_runs(controller: Controller, tmp_path: 
     assert controller.client_with(second).post("/jobs", json=SPEC).status_code == 200
     entry = json.loads((tmp_path / "audit.jsonl").read_text().splitlines()[-1])
     assert (entry["who"], entry["what"]) == ("token:ci", "submit")
-    revoke_token(tmp_path, "ci")
+    NAMED_TOKENS.remove(tmp_path, "ci")
     assert controller.client_with(second).get("/jobs").status_code == 401
     assert controller.client.get("/jobs").status_code == 200
     with pytest.raises(InputError, match="token 'ci' is not there; there are none"):
-        revoke_token(tmp_path, "ci")
+        NAMED_TOKENS.remove(tmp_path, "ci")
     with pytest.raises(InputError, match="role 'boss': must be one of read, submit, operate"):
         add_token(tmp_path, "ci", "boss")
 

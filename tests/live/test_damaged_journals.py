@@ -19,12 +19,12 @@ from played import LIMITS, Played, journal_in
 from builders.thorough import thorough_after
 from skedge.cli.state_lock import try_lock
 from skedge.core.errors import InputError, StateError
-from skedge.live.controller.service import JOURNAL, open_journal
+from skedge.live.controller.service import open_journal
 from skedge.live.controller.settings import CLUSTER, Settings, save_settings
 from skedge.live.controller.snapshot import SNAPSHOT, begin, save
 from skedge.live.coordinator.trainer import Trainer
 from skedge.live.journal.chain import DamagedError, Entry
-from skedge.live.journal.journal import SqlJournal
+from skedge.live.journal.journal import JOURNAL, SqlJournal
 from skedge.live.journal.tables import ENTRIES
 from skedge.live.service.journal_repair import check, repair
 from skedge.live.worker.checkpoint import Checkpoints, Life

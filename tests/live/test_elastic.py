@@ -23,6 +23,7 @@ class FakeTrainer:
 
     def __init__(self) -> None:
         self.teams: dict[int, tuple[tuple[int, ...], int]] = {}
+        self.ps: int | None = None
 
     def put(self, number: int, team: Team, now: int) -> None:
         self.teams[team.server] = team.chunks, team.width
@@ -30,6 +31,9 @@ class FakeTrainer:
 
     def take(self, number: int) -> None:
         self.teams.pop(number - 5, None)
+
+    def rest(self) -> None:
+        self.ps = None
 
 
 class FakeTrainers(dict[int, FakeTrainer]):
@@ -50,7 +54,6 @@ class FakeWorld:
         self.uploads, self.log = Uploads(), RunsLog(cluster.server_ids)
         self.trainers = FakeTrainers()
         self.facts = SimpleNamespace(progress={0: [0, 0, 0, 0]})
-        self.ps: dict[int, int] = {}
         self.clock = 0
         self.sent: list[tuple[int, tuple[int, ...], bool]] = []
 
@@ -58,13 +61,10 @@ class FakeWorld:
         return self.clock
 
     def serve_from(self, job: int, ps: int) -> None:
-        self.ps[job] = ps
-
-    def rest(self, job: int) -> None:
-        self.ps.pop(job, None)
+        self.trainers[job].ps = ps
 
     def ps_site(self, job: int) -> int | None:
-        return self.ps.get(job)
+        return self.trainers[job].ps
 
     def send(self, job: int, server: int, chunks: tuple[int, ...], *, charged: bool = True) -> None:
         self.sent.append((server, chunks, charged))

@@ -371,12 +371,8 @@ def test_a_measurement_that_fails_is_told_and_tried_again(
             raise found
         return found
 
-    world = RayWorld(
-        State(scenario(), preemptive=True),
-        {"a": OF},
-        Coordinated(LocalCoordinator(coordinator)),
-        job_log=lambda _, line: lines.append(line),
-    )
+    world = RayWorld(State(scenario(), preemptive=True), {"a": OF}, Coordinated(LocalCoordinator(coordinator)))
+    world.facts.job_log = lambda _, line: lines.append(line)
     monkeypatch.setattr(trainers, "_AGAIN_S", 0.0)
     monkeypatch.setattr(trainers.Checkpoints, "read", lambda *_: outcome())
     monkeypatch.setattr(world.engine.job_code, "outcome_of", lambda *_: outcome() or {"accuracy": 1.0})

@@ -317,8 +317,7 @@ def carried(monkeypatch: pytest.MonkeyPatch, handle: Any, piece: int = 2**18) ->
         scenario=SimpleNamespace(jobs=SimpleNamespace(ids=("j",))),
         uploads=uploads,
         inbox=SimpleNamespace(tell=told.append, resumed=0),
-        job_log=lambda _, line: lines.append(line),
-        facts=SimpleNamespace(job_output=unheard, labels={}),
+        facts=SimpleNamespace(job_log=lambda _, line: lines.append(line), note_printed=unheard, labels={}),
         program=lambda _: OF,
         engine=SimpleNamespace(agents={0: handle}, job_code=SimpleNamespace(
             contents=lambda *_, **__: [(0, framed(b"0123456789"))], warning=lambda _: None)),

@@ -11,6 +11,7 @@ from played import Played, journal_in
 from rich.table import Table
 
 from skedge.cli.console import out, print_json
+from skedge.core.engine.ledger import WAITING
 from skedge.core.errors import InputError
 from skedge.core.events import Event
 from skedge.live.controller.job_logs import PIECE, JobLogs
@@ -99,7 +100,7 @@ def service(tmp_path: Path) -> Iterator[Played]:
 def running(service: Played) -> int:
     """A job that has arrived, with a team at work."""
     job = service.kernel.arrived - 1
-    service.world.in_system.add(job)
+    service.kernel.status[job] = WAITING
     service.world.trainers.of(job).put(0, Team(0, (0,), 1), service.world.now())
     return job
 

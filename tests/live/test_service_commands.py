@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 
 from skedge.cli.state_lock import service_pid, try_lock
-from skedge.live.controller.service import JOURNAL
 from skedge.live.controller.settings import Settings, save_settings
-from skedge.live.journal.journal import SqlJournal
+from skedge.live.journal.journal import JOURNAL, SqlJournal
 from skedge.live.service.backup import _copy_folder
 
 Skedge = Callable[..., Any]

@@ -153,7 +153,7 @@ def test_the_parts_of_the_record_are_the_record_of_the_jobs_that_have_left(tmp_p
         add_part(service, parts, service.journal.number)
         if seed == 1:
             shutil.rmtree(min(parts.iterdir()))
-    left = sorted(set(range(service.kernel.arrived)) - service.world.in_system)
+    left = sorted(set(range(service.kernel.arrived)) - set(service.kernel.active().tolist()))
     names = [service.kernel.scenario.jobs.ids[job] for job in left]
     jobs = pl.read_parquet(parts / "*" / "jobs.parquet").sort("job")
     assert (jobs["job"].to_list(), jobs["name"].to_list()) == (left, names)

@@ -204,8 +204,11 @@ def test_of_a_lost_server_all_chunks_that_are_not_trained_are_lost_at_once() -> 
 
 def test_a_job_is_finished_when_all_its_teams_have_told_so() -> None:
     of = world()
-    assert completions(tell(of, 3, "finished", 2, 3, 3, 6)) == 1
+    first = tell(of, 3, "finished", 2, 3, 3, 6)
+    assert completions(first) == 1
+    hear(of, first)
     last = tell(of, 6.5, "finished", 0, 6, 6, 6)
     assert last is not None
     assert (last.finished, completions(last)) == ((0,), 2)
-    assert of.in_system == set()
+    hear(of, last)
+    assert of.state.active().tolist() == []

@@ -14,11 +14,10 @@ from played import LIMITS, Played, Up, journal_in
 from skedge.cli import service as command
 from skedge.core.errors import SkedgeError, StateError
 from skedge.live.controller import address
-from skedge.live.controller.service import JOURNAL
 from skedge.live.controller.settings import ADDRESS, CLUSTER, Settings, save_settings
 from skedge.live.coordinator.trainer import Trainer
 from skedge.live.journal.chain import DECISION
-from skedge.live.journal.journal import SqlJournal, UnreachableError
+from skedge.live.journal.journal import JOURNAL, SqlJournal, UnreachableError
 from skedge.live.journal.tables import ENTRIES
 from skedge.live.service import controller_process
 from skedge.live.world.upload_thread import UploadThread

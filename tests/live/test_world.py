@@ -19,6 +19,7 @@ from skedge.core.model.cluster import Cluster, Job, Physics, Server, job_table
 from skedge.core.model.latency import Linear
 from skedge.core.model.scenario import Jobs, Scenario
 from skedge.core.model.time import SECOND
+from skedge.core.model.time_limits import reason
 from skedge.live import host
 from skedge.live.controller.limits import Limits
 from skedge.live.controller.service import Service
@@ -39,10 +40,12 @@ def test_a_result_that_comes_before_the_last_chunk_is_told_waits_for_it() -> Non
     made = [Job("a", 0.0, 1, 2, 6, 0.1)]
     scenario = Scenario(cluster, Jobs(job_table(made)[0], cluster), Physics(slot=SECOND), 0, "world test")
     world = RayWorld(State(scenario, preemptive=True), {"a": Program("m:f", {}, 2, 1, 6)}, NoEngine(len(SERVERS)))
-    assert world._timed() is not None
+    arrival = world._timed()
+    assert arrival is not None
+    hear(world, arrival)
     assert world._take_in(Report("result", 0, result={"accuracy": 1.0})) is None
     assert world.facts.results[0] == {"accuracy": 1.0}
-    assert world.in_system == {0}
+    assert world.state.in_system(0)
     assert world._take_in(Report("unmeasured", 0)) is None
 
 
@@ -61,10 +64,11 @@ def test_one_process_stands_for_the_pss_of_a_job_on_the_first_server_that_has_so
 
 
 def hear(world: RayWorld, event: Event | None) -> tuple[tuple[int, str], ...]:
-    """Have the kernel's state take in an event, if there is one; returns its changes of servers."""
+    """Have the kernel's state take in an event, if there is one, as the kernel does; returns its changes of servers."""
     if event is None:
         return ()
-    absorb(world.state, event)
+    event = absorb(world.state, event)
+    assert all(isinstance(order, EndAt) for order in world.state.limits.orders(world.state, event, ()))
     return event.servers
 
 
@@ -94,11 +98,14 @@ def test_a_site_lost_and_back_within_a_slot_is_out_of_service_for_the_next() -> 
 
 def test_the_record_says_how_late_wakes_and_ends_were_dealt_with() -> None:
     """No controller could decide when they were due; the verifier allows for that."""
-    agenda = Agenda()
+    cluster = Cluster(SERVERS)
+    scenario = Scenario(cluster, Jobs(job_table([])[0], cluster), Physics(slot=SECOND))
+    state = State(scenario, preemptive=True)
+    agenda = Agenda(state)
     for order in (WakeAt(2 * SECOND), WakeAt(9 * SECOND)):
         agenda.wake_at(order)
-    agenda.end_at(EndAt(0, 4 * SECOND, "its time limit"))
-    assert agenda.due_by(5 * SECOND, np.array([], np.int64)) == ((), True)
+    state.limits.last_order[0] = EndAt(0, 4 * SECOND, "its time limit")
+    assert agenda.due_by(5 * SECOND) == ((), True)
     assert agenda.late == 3 * SECOND
     assert [order.job for order in agenda.ended_by(9 * SECOND)] == [0]
     assert agenda.late == 5 * SECOND
@@ -241,7 +248,9 @@ def test_a_team_of_a_site_that_stopped_in_the_slot_before_does_not_end_that_of_t
     """Both have the number of the site; the first was asked to stop, and says so late (simulation, seed 71)."""
     world = at_one_site()
     world.sites.end = world.inbox.clock = SECOND
-    assert world._timed() is not None
+    arrival = world._timed()
+    assert arrival is not None
+    hear(world, arrival)
     world.perform(Allocate(0, ((0, 2),), ((0, 1),)))
     assert world._timed() is None
     for upload in list(world.uploads.pending.values()):
@@ -260,7 +269,7 @@ def test_a_team_of_a_site_that_stopped_in_the_slot_before_does_not_end_that_of_t
 def test_what_is_due_comes_before_what_happens_later_and_each_at_an_instant_of_its_own() -> None:
     """Two events at one instant would be one to the policy and the verifier (simulation, seeds 74 and 320)."""
     cluster = Cluster(SERVERS)
-    table, listed = job_table([Job(name, 0.0, 1, 2, 6, 0.1) for name in "ab"])
+    table, listed = job_table([Job("a", 0.0, 1, 2, 6, 0.1, max_wait_s=5.0), Job("b", 0.0, 1, 2, 6, 0.1)])
     scenario = Scenario(cluster, Jobs(table, cluster, listed), Physics(slot=SECOND), 0, "world test")
     world = RayWorld(
         State(scenario, preemptive=True), dict.fromkeys("ab", Program("m:f", {}, 2, 1, 6)), NoEngine(len(SERVERS))
@@ -271,17 +280,26 @@ def test_what_is_due_comes_before_what_happens_later_and_each_at_an_instant_of_i
     event = world.next_event()
     assert event is not None
     assert (event.time, event.arrived) == (0, (0, 1))
-    for order in (WakeAt(0), EndAt(0, 5 * SECOND, "its time limit")):
-        world.perform(order)
-    assert (event := world.next_event()) is not None
+    hear(world, event)
+    world.perform(WakeAt(0))
+    event = world.next_event()
+    assert event is not None
     assert (event.time, event.woke) == (1, True), "not at the instant of the arrival"
+    hear(world, event)
     now = 6 * SECOND
     for server in (0, 1):
         world.inbox.waiting.put(ServerChanged(server, "lost"))
-    told = [world.next_event() for _ in range(3)]
-    assert [(e.time, e.failed, e.servers) for e in told if e is not None] == [
-        (now, ((0, "its time limit"),), ()), (now + 1, (), ((0, "server_lost"),)), (now + 2, (), ((1, "server_lost"),)),
-    ]  # fmt: skip
+    told = []
+    for _ in range(3):
+        event = world.next_event()
+        assert event is not None
+        hear(world, event)
+        told.append((event.time, event.failed, event.servers))
+    assert told == [
+        (now, ((0, reason("wait", 5 * SECOND)),), ()),
+        (now + 1, (), ((0, "server_lost"),)),
+        (now + 2, (), ((1, "server_lost"),)),
+    ]
 
 
 def test_the_clock_of_a_run_begins_with_its_first_controller() -> None:

@@ -217,7 +217,7 @@ class Campaign:
         if service is None or process is None or not process.alive or self.world.now < self.calm_s:
             return False
         is_up = not service.world.inbox.rebuilding and service.kernel.arrived >= len(self.plan.jobs)
-        return is_up and self.done == self._clients and not service.world.in_system
+        return is_up and self.done == self._clients and not service.kernel.engine.n_in_system
 
     def close(self) -> None:
         """Close the connections to the journal."""

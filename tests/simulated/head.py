@@ -35,8 +35,9 @@ from skedge.live.confinement.confinement import TRUSTED
 from skedge.live.controller import snapshot, snapshot_process, state_watch
 from skedge.live.controller.address import Address
 from skedge.live.controller.limits import Limits
-from skedge.live.controller.service import JOURNAL, Service
+from skedge.live.controller.service import Service
 from skedge.live.controller.settings import ADDRESS, STARTING, Settings, save_settings
+from skedge.live.journal.journal import JOURNAL
 from skedge.live.service import controller_process, supervisor
 from skedge.live.service.ray_host import _has_controller
 

@@ -41,9 +41,9 @@ def add(
 def list_receivers(state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """List the receivers, their URLs without passwords."""
     check_live()
-    from skedge.live.controller.notify import read_receivers  # noqa: PLC0415 - imports the extra
+    from skedge.live.controller.notify import RECEIVERS  # noqa: PLC0415 - imports the extra
 
-    receivers = read_receivers(state)
+    receivers = RECEIVERS.read(state)
     if as_json:
         print_json([{"name": r.name, "url": r.shown(), "on": r.on, "jobs": r.jobs} for r in receivers])
     else:
@@ -54,9 +54,9 @@ def list_receivers(state: StateOption = STATE, as_json: JsonOption = False) -> N
 def send_test(name: NameArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Send a message to a receiver now."""
     check_live()
-    from skedge.live.controller.notify import Message, receiver_of, send  # noqa: PLC0415 - imports the extra
+    from skedge.live.controller.notify import RECEIVERS, Message, send  # noqa: PLC0415 - imports the extra
 
-    receiver = receiver_of(state, name)
+    receiver = RECEIVERS.of(state, name)
     # once: a test that fails is reported, not repeated
     if not send(receiver, Message("test", None, "skedge can reach you here"), tries=1):
         raise SkedgeError(f"receiver {name!r}: {receiver.shown()} did not take the message")
@@ -67,7 +67,7 @@ def send_test(name: NameArgument, state: StateOption = STATE, as_json: JsonOptio
 def remove(name: NameArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Remove a receiver: no more messages go there."""
     check_live()
-    from skedge.live.controller.notify import remove_receiver  # noqa: PLC0415 - imports the extra
+    from skedge.live.controller.notify import RECEIVERS  # noqa: PLC0415 - imports the extra
 
-    remove_receiver(state, name)
+    RECEIVERS.remove(state, name)
     print_answer({"name": name}, f"{name} is removed", as_json=as_json)

@@ -332,13 +332,12 @@ def fetch(
 def quarantine(job: JobArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Quarantine a submission that makes the controller crash; the service must be down."""
     check_live()
-    from skedge.live.controller.service import JOURNAL  # noqa: PLC0415
-    from skedge.live.journal.journal import SqlJournal  # noqa: PLC0415 - imports the extra
+    from skedge.live.journal.journal import SqlJournal, journal_url  # noqa: PLC0415 - imports the extra
     from skedge.live.journal.quarantine import put_aside  # noqa: PLC0415
 
     settings = read_settings(state)
     lock = lock_stopped(state)
-    journal = SqlJournal(settings.journal or f"sqlite:///{state / JOURNAL}", run_id=settings.id)
+    journal = SqlJournal(journal_url(state, settings.journal), run_id=settings.id)
     try:
         put_aside(journal, job)
         Audit(state / AUDIT, local_user).note("quarantine", {"job": job}, "done")

@@ -39,9 +39,9 @@ def add(
 @token.command("list")
 def list_tokens(state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """List the names, roles and tenants of the tokens."""
-    from skedge.live.service.tokens import read_tokens  # noqa: PLC0415 - takes time to import
+    from skedge.live.service.tokens import NAMED_TOKENS  # noqa: PLC0415 - takes time to import
 
-    tokens = read_tokens(state)
+    tokens = NAMED_TOKENS.read(state)
     if as_json:
         print_json([{"name": token.name, "role": token.role, "tenant": token.tenant} for token in tokens])
     else:
@@ -51,7 +51,7 @@ def list_tokens(state: StateOption = STATE, as_json: JsonOption = False) -> None
 @token.command()
 def revoke(name: NameArgument, state: StateOption = STATE, as_json: JsonOption = False) -> None:
     """Revoke a token: requests with it are refused from now on."""
-    from skedge.live.service.tokens import revoke_token  # noqa: PLC0415 - takes time to import
+    from skedge.live.service.tokens import NAMED_TOKENS  # noqa: PLC0415 - takes time to import
 
-    revoke_token(state, name)
+    NAMED_TOKENS.remove(state, name)
     print_answer({"name": name}, f"token {name!r} is revoked", as_json=as_json)

@@ -124,7 +124,7 @@ class State:
 
     def in_system(self, job: int) -> bool:
         """Whether `job` has arrived and not left."""
-        return self.status[job] in (WAITING, DISPATCHED)
+        return job < self.arrived and self.status[job] in (WAITING, DISPATCHED)
 
     def is_running(self, job: int) -> bool:
         """Whether `job` holds workers or has a chunk in service."""

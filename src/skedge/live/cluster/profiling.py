@@ -254,13 +254,8 @@ class _Profiler:
     """Measures jobs of a scenario on a running engine, under the load of the scenario's other jobs."""
 
     def __init__(self, scenario: Scenario, works: Mapping[str, Program], engine: Engine, load: int | None) -> None:
-        self.scenario, self.cluster, self.works, self.engine, self.load = (
-            scenario,
-            scenario.cluster,
-            works,
-            engine,
-            load,
-        )
+        self.scenario, self.cluster = scenario, scenario.cluster
+        self.works, self.engine, self.load = works, engine, load
 
     def measure(self, job: int, server: int, minibatches: int) -> Speed:
         """Measure a few rounds of the job's workers on `server`, while workers of other jobs take the other lanes."""

@@ -55,7 +55,8 @@ def change_root(confinement: Confinement, uid: int, names: Sequence[tuple[str, s
     disk_bytes = int((confinement.usage.disk_mb or _DISK_MB) * _MEGABYTE)
     size = f"mode=1777,size={disk_bytes},nr_inodes={_FILES}"
     for path, options in ((_TEMPORARY, size), ("/dev", "mode=755,size=1m"), (_SHARED, size)):
-        _mount_memory(path, options)
+        os.makedirs(path, exist_ok=True)
+        kernel.mount_memory(path, options)
     for path in ("/proc", "/etc"):
         os.mkdir(path)
     kernel.mount_processes("/proc")
@@ -128,11 +129,6 @@ def _leave_machine() -> None:
     os.mkdir(_TEMPORARY + _OLD)
     kernel.pivot_root(_TEMPORARY, _TEMPORARY + _OLD)
     os.chdir("/")
-
-
-def _mount_memory(path: str, options: str) -> None:
-    os.makedirs(path, exist_ok=True)
-    kernel.mount_memory(path, options)
 
 
 def _show(place: str, *, writable: bool = False, devices: bool = False) -> None:

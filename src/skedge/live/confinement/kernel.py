@@ -116,9 +116,9 @@ def mount_private() -> None:
     _mount("none", "/", None, _REC | _PRIVATE)
 
 
-def mount_memory(path: str, options: str, *, read_only: bool = False) -> None:
+def mount_memory(path: str, options: str) -> None:
     """Mount an empty file system that lies in memory."""
-    _mount("tmpfs", path, "tmpfs", _NOSUID | _NODEV | (_RDONLY if read_only else 0), options)
+    _mount("tmpfs", path, "tmpfs", _NOSUID | _NODEV, options)
 
 
 def mount_processes(path: str) -> None:

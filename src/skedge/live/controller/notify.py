@@ -7,10 +7,9 @@ lost; the event log has what they would have said.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,9 @@ from skedge.core.model.scenario import Scenario
 from skedge.core.model.time import SECOND
 from skedge.core.model.wording import did_you_mean
 from skedge.live import host
-from skedge.live.durable import read_text
-from skedge.live.secret_files import write_aside
 
 from .metrics import preempted
+from .named_entries import NamedEntries
 from .reloading_file import ReloadingFile
 from .states import NOTIFIED
 
@@ -63,6 +61,10 @@ class Receiver:
         return _apprise(self.url)[0].url(privacy=True)
 
 
+RECEIVERS = NamedEntries(NOTIFY, "receiver", lambda row: Receiver(**{**row, "on": tuple(row["on"])}))
+"""The receivers of a state."""
+
+
 @dataclass(frozen=True)
 class Message:
     """What has become of a job, or of a server (`job` is None)."""
@@ -76,7 +78,7 @@ class Notifier:
     """Sends messages in its own thread."""
 
     def __init__(self, state: Path) -> None:
-        self._receivers = ReloadingFile(state / NOTIFY, lambda: read_receivers(state))
+        self._receivers = ReloadingFile(state / NOTIFY, lambda: RECEIVERS.read(state))
         self._waiting = host.Queue[Message | None](_WAITING)
         self._thread = host.Thread(target=self._send_all, name="notifications", daemon=True)
 
@@ -158,24 +160,6 @@ def _apprise(url: str) -> Any:
     return service
 
 
-def read_receivers(state: Path) -> list[Receiver]:
-    """The receivers of a state.
-
-    Raises
-    ------
-    InputError
-        If the file is damaged.
-    """
-    path = state / NOTIFY
-    try:
-        rows = json.loads(read_text(path))
-        return [Receiver(**{**row, "on": tuple(row["on"])}) for row in rows]
-    except FileNotFoundError:
-        return []
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path}: holds no receivers; remove it and add them again") from error
-
-
 def add_receiver(state: Path, receiver: Receiver) -> None:
     """Add a receiver, or replace that of the same name.
 
@@ -193,39 +177,4 @@ def add_receiver(state: Path, receiver: Receiver) -> None:
                 f"--on {kind!r}: is nothing that is notified of{suggestion}; there are {', '.join(NOTIFIED)}"
             )
     _apprise(receiver.url)
-    _write(state, [*(entry for entry in read_receivers(state) if entry.name != receiver.name), receiver])
-
-
-def receiver_of(state: Path, name: str) -> Receiver:
-    """The receiver of this name.
-
-    Raises
-    ------
-    InputError
-        If there is none.
-    """
-    receivers = read_receivers(state)
-    for receiver in receivers:
-        if receiver.name == name:
-            return receiver
-    raise InputError(
-        f"receiver {name!r} is not there; there are {', '.join(receiver.name for receiver in receivers) or 'none'}"
-    )
-
-
-def remove_receiver(state: Path, name: str) -> None:
-    """Remove a receiver.
-
-    Raises
-    ------
-    InputError
-        If there is none of that name.
-    """
-    removed = receiver_of(state, name)
-    _write(state, [receiver for receiver in read_receivers(state) if receiver != removed])
-
-
-def _write(state: Path, receivers: list[Receiver]) -> None:
-    if not state.is_dir():
-        raise InputError(f"{state}: is no folder of a service's state")
-    write_aside(state / NOTIFY, json.dumps([asdict(receiver) for receiver in receivers], indent=2) + "\n")
+    RECEIVERS.put(state, receiver)

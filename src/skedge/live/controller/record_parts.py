@@ -57,7 +57,7 @@ def add_part(service: Service, folder: Path, number: int) -> None:
 
 def _left(service: Service) -> set[int]:
     """Numbers of the jobs that have arrived and left."""
-    return set(range(service.kernel.arrived)) - service.world.in_system
+    return set(range(service.kernel.arrived)) - set(service.kernel.active().tolist())
 
 
 def _written(folder: Path) -> set[int]:

@@ -21,7 +21,7 @@ from skedge.core.model.scenario import Scenario
 from skedge.explanation.what_if import find_remedies
 from skedge.live import host
 from skedge.live.cluster.engine import Engine
-from skedge.live.journal.journal import NoRunError, SqlJournal
+from skedge.live.journal.journal import JOURNAL, NoRunError, SqlJournal, journal_url
 from skedge.live.worker.checkpoint import Checkpoints
 from skedge.live.world.inputs import Cancelled, ServerChanged
 from skedge.live.world.ray_world import NoEngine
@@ -43,7 +43,7 @@ from .states import WAITING
 from .status import Status, as_named
 from .submissions import BusyError, Submissions, UnknownError
 
-JOURNAL, LOGS = "journal.db", "logs"
+LOGS = "logs"
 
 RESTARTS = ("stalled", "restarted")
 """What happens to a job's processes when they are started again."""
@@ -118,10 +118,10 @@ class Service:
         self.world = world_of(scenario)(self.kernel, {}, engine, journal=journal, began=began)
         inbox = self.world.inbox
         self.logs = JobLogs(folder / LOGS, self.limits.output_mb, lambda: inbox.rebuilding)
-        self.world.job_log = self.logs.line
-        self.world.facts.job_event, self.world.facts.job_output = self._job_event, self.logs.printed
+        facts = self.world.facts
+        facts.job_event, facts.job_output, facts.job_log = self._job_event, self.logs.printed, self.logs.line
         self.metrics = Metrics(self._read, lambda: inbox.rebuilding)
-        self.world.facts.timed = self.metrics.time
+        facts.timed = self.metrics.time
         self.kernel.took = self.metrics.decided.observe
         self.submissions = Submissions(folder, self.limits, self.kernel, self.world, journal)
         self.world.submit = self.submissions.take
@@ -165,8 +165,8 @@ class Service:
     def _sweep_servers(self) -> None:
         """Have servers forget jobs that have left; of a job that they know, being in no system says so."""
         if not self.world.inbox.rebuilding:
-            index, in_system = self.world.scenario.jobs.index, self.world.in_system
-            self.engine.sweep(lambda name: name in index and index[name] not in in_system)
+            index, kernel = self.kernel.scenario.jobs.index, self.kernel
+            self.engine.sweep(lambda name: name in index and not kernel.in_system(index[name]))
 
     def record(self) -> Run:
         """The record so far; complete when no job is in the system."""
@@ -231,7 +231,7 @@ class Service:
 
         def put() -> None:
             number = self.number_of(job)
-            if number not in self.world.in_system:
+            if not self.kernel.in_system(number):
                 raise InputError(f"job {job!r} is {self.status.state(number)}: there is nothing to cancel")
             self.world.inbox.waiting.put(Cancelled(number))
 
@@ -322,7 +322,7 @@ class Service:
 
     def _present(self) -> Present | None:
         """A copy of the present state, if a job is in the system."""
-        return self.ask(self.status.present) if self.world.in_system else None
+        return self.ask(self.status.present) if self.kernel.engine.n_in_system else None
 
     def _read(self) -> Read:
         """The metrics that are read when asked."""
@@ -385,14 +385,15 @@ def recorded(scenario: Scenario, state: Path, run_id: str, checkpoints: str, url
     """
     if url is None and not (state / JOURNAL).exists():
         raise InputError(f"{state}: holds no service's state (there is no {JOURNAL})")
-    journal = SqlJournal(url or f"sqlite:///{state / JOURNAL}", run_id=run_id, reading=True)
+    journal = SqlJournal(journal_url(state, url), run_id=run_id, reading=True)
     try:
         service = Service(scenario, journal.about["policy"], state, NoEngine(len(scenario.cluster.servers)), journal)
         service.run()
     finally:
         journal.close()
-    if service.world.in_system:
-        name = service.kernel.scenario.jobs.ids[min(service.world.in_system)]
+    active = service.kernel.active()
+    if len(active):
+        name = service.kernel.name(active[0])
         raise InputError(f"{state}: job {name!r} is still in the system; a record is complete when all have left")
     record = service.record()
     from skedge.live.worker.sgd import progress_in  # noqa: PLC0415 - imports PyTorch

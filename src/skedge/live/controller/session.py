@@ -18,7 +18,7 @@ from skedge.core.model.kinds import kind_of
 from skedge.core.model.scenario import Scenario
 from skedge.live import host
 from skedge.live.cluster.engine import Engine
-from skedge.live.journal.journal import SqlJournal
+from skedge.live.journal.journal import JOURNAL, SqlJournal, journal_url
 from skedge.live.worker.code_archive import CODE, Codes, pack
 from skedge.live.worker.program import Program, program_of
 from skedge.live.world.ray_world import NoEngine
@@ -31,7 +31,6 @@ from skedge.scenario.save import save_scenario
 from skedge.scenario.schema import TrainForm
 from skedge.simulate import run
 
-_JOURNAL = "journal.db"
 _MARK = "id"
 
 
@@ -173,10 +172,10 @@ def resume_live(
     StateError
         If this version's decisions differ from those in the journal.
     """
-    if not (folder / "scenario.yaml").exists() or (journal is None and not (folder / _JOURNAL).exists()):
-        raise InputError(f"{folder}: holds no live run to continue (there is no {_JOURNAL})")
+    if not (folder / "scenario.yaml").exists() or (journal is None and not (folder / JOURNAL).exists()):
+        raise InputError(f"{folder}: holds no live run to continue (there is no {JOURNAL})")
     scenario = load_scenario(folder / "scenario.yaml")
-    opened = SqlJournal(journal or f"sqlite:///{folder / _JOURNAL}", run_id=_mark(folder))
+    opened = SqlJournal(journal_url(folder, journal), run_id=_mark(folder))
     about = opened.about
     opened.close()
     trains = {name: TrainForm.model_validate(form) for name, form in about["trains"].items()}
@@ -199,7 +198,7 @@ def _live(
     engine = Engine(scenario.cluster, folder, str(folder / "checkpoints"), address, cloud_ps=cloud_ps, device=device)
     try:
         new_run = None if about is None else {**about, "began": host.time()}
-        journal = SqlJournal(url or f"sqlite:///{folder / _JOURNAL}", new_run, run_id=_mark(folder))
+        journal = SqlJournal(journal_url(folder, url), new_run, run_id=_mark(folder))
         try:
             # the code as it was kept when the run began, whatever the files hold by now
             works = programs(scenario, trains, Codes(folder / CODE).read)

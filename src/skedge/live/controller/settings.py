@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -78,6 +79,12 @@ class Settings:
     def actors_of(self, state: Path) -> str:
         """Id of the Ray actors of this state, whose folder is `state`: a copy of it has others."""
         return f"{self.id}-{hashlib.sha256(str(state).encode()).hexdigest()[:8]}"
+
+
+def tell_step(state: Path, step: str) -> None:
+    """Write down the current step of a service that starts."""
+    with suppress(OSError):  # a full disk costs only the message
+        write_aside(state / STARTING, step)
 
 
 def save_settings(state: Path, settings: Settings) -> None:

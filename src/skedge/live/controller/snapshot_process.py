@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 
 from skedge.core.errors import SkedgeError
-from skedge.live.journal.journal import SqlJournal
+from skedge.live.journal.journal import SqlJournal, journal_url
 from skedge.live.world.ray_world import NoEngine
 from skedge.scenario.file import load_cluster_file
 
 from .record_parts import RECORD, add_part
-from .service import JOURNAL, Service
+from .service import Service
 from .settings import CLUSTER, read_settings
 from .snapshot import SNAPSHOT, begin, save
 
@@ -26,7 +26,7 @@ def main(state: Path) -> int:
     os.nice(10)
     try:
         settings, scenario = read_settings(state), load_cluster_file(state / CLUSTER)
-        journal = SqlJournal(settings.journal or f"sqlite:///{state / JOURNAL}", run_id=settings.id, reading=True)
+        journal = SqlJournal(journal_url(state, settings.journal), run_id=settings.id, reading=True)
         engine, path = NoEngine(len(scenario.cluster.servers)), state / SNAPSHOT
         if begin(journal):
             service = Service(scenario, settings.policy, state, engine, journal, settings.limits, path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import islice
 from typing import Any
 
@@ -127,7 +127,7 @@ class Status:
         blocker_name
             What is said in place of the name of a job that another waits for.
         """
-        among = sorted(self.world.in_system) if ACTIVE.issuperset(states) else range(self.kernel.arrived)
+        among = self.kernel.active().tolist() if ACTIVE.issuperset(states) else range(self.kernel.arrived)
         chosen = (job for job in among if since <= job < self.kernel.arrived and self.state(job) in states)
         return [self._row(job, forecast, blocker_name) for job in islice(filter(sees, chosen), limit)]
 
@@ -155,7 +155,7 @@ class Status:
     def trained(self, left: Collection[str]) -> list[JobTraining]:
         """What is known of the training of the jobs in the system, and of those of `left`."""
         index = self.kernel.scenario.jobs.index
-        return [self._trained(job) for job in sorted(self.world.in_system | {index[name] for name in left})]
+        return [self._trained(job) for job in sorted({*self.kernel.active().tolist(), *(index[name] for name in left)})]
 
     def _trained(self, job: int) -> JobTraining:
         world, program, state = self.world, self.world.program(job), self.state(job)
@@ -168,14 +168,11 @@ class Status:
             state,
             losses[-1][0] if losses else 0,
             sum(world.trainers.progress(job)) / (program.steps * program.chunks),
-            self._workers(job),
+            sum(n for _, n in self._placed(job)),
             losses,
             result.get("accuracy"),
             state not in ACTIVE and (state != "COMPLETED" or job in world.facts.results),
         )
-
-    def _workers(self, job: int) -> int:
-        return sum(n for _, n in self._placed(job))
 
     def _placed(self, job: int) -> Placement:
         """(server, workers) pairs that train a job now: its allocation, or its teams on lanes and in the cloud."""
@@ -188,7 +185,7 @@ class Status:
         for server, n in (part for holder in kernel.engine.holders() for part in kernel.engine.placement(holder)):
             workers[server] += n
         jobs = [set[str]() for _ in cluster.servers]
-        for job in self.world.in_system:
+        for job in kernel.active().tolist():
             for server, _ in self._placed(job):
                 jobs[server].add(kernel.scenario.jobs.ids[job])
         return [
@@ -205,14 +202,14 @@ class Status:
 
     def read(self) -> Read:
         """The metrics that are read when asked."""
-        kernel, now, servers = self.kernel, max(self.world.real_now(), self.kernel.now), self.servers()
-        waiting = (job for job in self.world.in_system if not kernel.is_running(job))
-        reasons = (wait_reason(kernel, job, now, self.world.uploads.behind(job, now)).token for job in waiting)
+        kernel, servers = self.kernel, self.servers()
+        active = kernel.active().tolist()
+        reasons = (self._wait_reason(job).token for job in active if not kernel.is_running(job))
         names = [(row["server"],) for row in servers]
         return {
             "skedge_jobs": by_label((self.state(job) for job in range(kernel.arrived)), STATES),
             "skedge_pending_jobs": by_label(reasons),
-            "skedge_stalled_jobs": {(): float(sum(map(self._is_stalled, self.world.in_system)))},
+            "skedge_stalled_jobs": {(): float(sum(map(self._is_stalled, active)))},
             "skedge_tenant_workers": self._tenants(),
             "skedge_server_busy_ratio": dict(zip(names, self._busy(), strict=True)),
             "skedge_server_up": {name: float(row["state"] == "up") for name, row in zip(names, servers, strict=True)},
@@ -232,7 +229,7 @@ class Status:
         """Share of each server that is in use: of its worker slots, or of its scarcest resource."""
         kernel, cluster = self.kernel, self.kernel.scenario.cluster
         lanes, used = np.bincount(cluster.lane_server, minlength=len(cluster.servers)), np.zeros(len(cluster.servers))
-        for job in self.world.in_system:
+        for job in kernel.active().tolist():
             for server, n in self._placed(job):
                 used[server] += n
         slots = np.divide(used, lanes, out=np.zeros(len(used)), where=lanes > 0)
@@ -242,10 +239,10 @@ class Status:
 
     def present(self) -> Present:
         """A copy of the present state, which forecasts are made from in other threads."""
-        now = max(self.world.real_now(), self.kernel.now)
+        now = self._now()
         in_cloud = self.world.lanes.in_the_cloud(now)
         present = Present(self.kernel, now, in_cloud, self.world.agenda.wakes).copy()
-        believe_trained(present.kernel, {job: self._trained_shares(job) for job in self.world.in_system}, now)
+        believe_trained(present.kernel, {job: self._trained_shares(job) for job in self.kernel.active().tolist()}, now)
         return present
 
     def _trained_shares(self, job: int) -> Floats:
@@ -254,15 +251,10 @@ class Status:
 
     def _row(self, job: int, forecast: Forecast, blocker_name: Callable[[str | None], str | None]) -> dict[str, Any]:
         kernel, world = self.kernel, self.world
-        now, program = max(world.real_now(), kernel.now), world.program(job)
-        state = self.state(job)
-        reason = (
-            self._reason(job, now)
-            if state == "RUNNING"
-            else wait_reason(kernel, job, now, world.uploads.behind(job, now))
-        )
-        reason, n_trained = replace(reason, blocker=blocker_name(reason.blocker)), sum(world.trainers.progress(job))
-        history, in_system = self.history.get(kernel.scenario.jobs.ids[job]), job in world.in_system
+        program, state, n_trained = world.program(job), self.state(job), sum(world.trainers.progress(job))
+        reason = self._running_reason(job) if state == "RUNNING" else self._wait_reason(job)
+        reason = replace(reason, blocker=blocker_name(reason.blocker))
+        history, in_system = self.history.get(kernel.scenario.jobs.ids[job]), kernel.in_system(job)
         return {
             "n": job,
             "job": kernel.scenario.jobs.ids[job],
@@ -276,22 +268,13 @@ class Status:
             "never_completes": in_system and job in forecast.never,
             "now_s": world.real_now() / SECOND,
             **world.trainers.pulse(job),
-            "reason": {
-                "token": reason.token,
-                "resource": reason.resource,
-                "need": reason.need,
-                "free": reason.free,
-                "blocker": reason.blocker,
-                "until_s": reason.until_s,
-                "on": list(reason.on),
-                "late_s": reason.late_s,
-            },
+            "reason": {**asdict(reason), "on": list(reason.on)},
             "message": str(reason) if in_system else self._left(job),
         }
 
     def _times(self, job: int, forecast: Forecast) -> dict[str, float | None]:
         """When a job started, or a waiting one starts; when it completes, and within what [s]; None: not foreseen."""
-        waits = job in self.world.in_system and not self.kernel.is_running(job)
+        waits = self.kernel.in_system(job) and not self.kernel.is_running(job)
         start = forecast.starts.get(job) if waits else self.began.get(job)
         low, high = forecast.intervals.get(job) or (None, None)
         times = {
@@ -302,13 +285,22 @@ class Status:
         }
         return {name: None if time is None else time / SECOND for name, time in times.items()}
 
-    def _reason(self, job: int, now: int) -> WaitReason:
+    def _running_reason(self, job: int) -> WaitReason:
         """Why a job that runs makes no progress, or that it runs."""
         if job in self.world.facts.without_storage:
             return WaitReason("storage_away")
         if self._is_stalled(job):
             return WaitReason("stalled")
+        return self._wait_reason(job)
+
+    def _wait_reason(self, job: int) -> WaitReason:
+        """Why a job waits, as far as kernel and uploads know."""
+        now = self._now()
         return wait_reason(self.kernel, job, now, self.world.uploads.behind(job, now))
+
+    def _now(self) -> int:
+        """The present [µs]: the kernel's clock has not passed it."""
+        return max(self.world.real_now(), self.kernel.now)
 
     def _is_stalled(self, job: int) -> bool:
         """Whether no mini-batch of a job in the system is in its parameters since it was last reported as stalled."""
@@ -325,7 +317,7 @@ class Status:
             return "FAILED"
         if job in record.failed:
             return "CANCELLED" if record.state(job) == "cancelled" else "FAILED"
-        if job not in self.world.in_system:
+        if not self.kernel.in_system(job):
             return "COMPLETED"
         if self.kernel.is_running(job):
             return "RUNNING"

@@ -69,8 +69,8 @@ class Submissions:
         """Before a replay: check the jobs of the journal together, and read the code of those that a snapshot has."""
         world = self.world
         self._before = submitted_before(world.scenario, self.journal)
-        for job in (world.in_system | world.trainers.unmeasured) if world.engine.acts else ():
-            name = world.scenario.jobs.ids[job]
+        for job in {*self.kernel.active().tolist(), *world.trainers.unmeasured} if world.engine.acts else ():
+            name = self.kernel.name(job)
             code = self._fields[name]["train"].get("code")
             if code is not None:
                 world.programs[name] = replace(world.programs[name], code=self._code(code))

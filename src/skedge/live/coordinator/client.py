@@ -168,8 +168,7 @@ class CoordinatorClient:
 
     def close(self, wait_s: float) -> None:
         """End the trainers, and tell what they have reported until then."""
-        self.ended.set()
-        self._commands.put(None)
+        self.leave()
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join(timeout=wait_s)

@@ -114,10 +114,8 @@ class TrainerThread(host.Thread):
         """
         with self.change:
             if not self.received:
-                self.teams.progress, self.teams.reported = (
-                    list(assignment.teams.progress),
-                    set(assignment.teams.reported),
-                )
+                self.teams.progress = list(assignment.teams.progress)
+                self.teams.reported = set(assignment.teams.reported)
             for number, order in assignment.puts.items():
                 if order <= self.received.get(number, 0):
                     continue
@@ -128,11 +126,8 @@ class TrainerThread(host.Thread):
             for number in assignment.teams.leaving & assignment.teams.working.keys():
                 self.take(number)
             self.replies.out = set(assignment.out)
-            self.site, self.clock.pace, self.clock.announced_s = (
-                assignment.site,
-                assignment.pace,
-                assignment.announced_s,
-            )
+            self.site = assignment.site
+            self.clock.pace, self.clock.announced_s = assignment.pace, assignment.announced_s
             self.replies.blame.watch = assignment.watch
             self.change.notify()
 

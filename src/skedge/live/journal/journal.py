@@ -35,6 +35,9 @@ from .database_file import DatabaseFile, LastEntry, last_written
 from .tables import ENTRIES, RUNS, connected, hindered, is_damaged, last_of, lock_runs, of_run, oldest_of, shown
 from .version import VersionError, check_version, create_tables
 
+JOURNAL = "journal.db"
+"""Name of the database's file in a run folder or the folder of a service's state."""
+
 ARCHIVE = ".archive"
 """Suffix of the archive's folder, beside a SQLite journal."""
 
@@ -442,6 +445,11 @@ def _check_end(journal: SqlJournal, tip: LastEntry | None) -> None:
 
 def _pause() -> None:
     host.sleep(_PAUSE_S)
+
+
+def journal_url(folder: Path, url: str | None) -> str:
+    """URL of the journal of a run or a service: `url`, or without one that of the file in its folder."""
+    return url or f"sqlite:///{folder / JOURNAL}"
 
 
 def encode(item: Any) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from skedge.core.errors import InputError
-from skedge.live.controller.service import JOURNAL, LOGS
+from skedge.live.controller.service import LOGS
 from skedge.live.controller.settings import CLUSTER, SETTINGS, Settings
-from skedge.live.journal.journal import ARCHIVE
+from skedge.live.journal.journal import ARCHIVE, JOURNAL
 from skedge.live.worker.code_archive import CODE
 
 from .audit import AUDIT

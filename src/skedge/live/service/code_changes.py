@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from skedge.core.errors import InputError
@@ -44,10 +45,8 @@ def _tenant(service: Service, job: int) -> str | None:
 
 
 def _compared(service: Service, own: dict[str, Any], last: dict[str, Any]) -> dict[str, Any]:
-    if not own["shipped"]:
-        return {**last, "added": None, "removed": None, "changed": None}
     codes = service.submissions.codes
-    try:
-        return {**last, **changes(codes.read(last["sha256"]), codes.read(own["sha256"]))}
-    except InputError:  # removed from the state, or damaged: the digests still say whether it is the same
-        return {**last, "added": None, "removed": None, "changed": None}
+    if own["shipped"]:
+        with suppress(InputError):  # removed from the state, or damaged: the digests still say whether it is the same
+            return {**last, **changes(codes.read(last["sha256"]), codes.read(own["sha256"]))}
+    return {**last, "added": None, "removed": None, "changed": None}

@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -26,16 +27,16 @@ from skedge.live import host as machine
 from skedge.live.cluster.embedded_state import found_in
 from skedge.live.cluster.engine import Engine, Hosting
 from skedge.live.controller.address import Address
-from skedge.live.controller.service import JOURNAL, Service, open_journal
-from skedge.live.controller.settings import CLUSTER, SOCKET, STARTING, TOKEN, Settings, read_settings
+from skedge.live.controller.service import Service, open_journal
+from skedge.live.controller.settings import CLUSTER, SOCKET, TOKEN, Settings, read_settings, tell_step
 from skedge.live.controller.snapshot import SNAPSHOT, Snapshots
 from skedge.live.controller.state_watch import StateWatch
 from skedge.live.controller.tracking import tracking
 from skedge.live.durable import remove
 from skedge.live.journal.chain import DamagedError
-from skedge.live.journal.journal import SqlJournal, UnreachableError
+from skedge.live.journal.journal import SqlJournal, UnreachableError, journal_url
 from skedge.live.journal.version import VersionError
-from skedge.live.secret_files import secret_of, write_aside
+from skedge.live.secret_files import secret_of
 from skedge.prepare import prepare_for_service
 from skedge.scenario.file import load_cluster_file
 
@@ -62,11 +63,7 @@ def control(state: Path) -> int:
     """Run the controller (engine, journal, service and API) until ``skedge down`` or SIGTERM."""
     settings = read_settings(state)
     scenario = load_cluster_file(state / CLUSTER)
-
-    def say(step: str) -> None:
-        with suppress(OSError):  # a full disk costs only the message
-            write_aside(state / STARTING, step)
-
+    say = partial(tell_step, state)
     say("opening the journal")
     listening = _listen(settings.host, settings.port)
     about = {
@@ -113,7 +110,7 @@ def _journal(settings: Settings, state: Path, about: dict[str, Any], say: Callab
     deadline = machine.monotonic() + _DATABASE_S
     while True:
         try:
-            return open_journal(settings.journal or f"sqlite:///{state / JOURNAL}", about, own=settings.journal is None)
+            return open_journal(journal_url(state, settings.journal), about, own=settings.journal is None)
         except UnreachableError as error:
             if machine.monotonic() > deadline:
                 raise

@@ -50,10 +50,7 @@ class Guard:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Pass a request on, or reject it."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        needed = _role(self.routes, scope)
+        needed = _role(self.routes, scope) if scope["type"] == "http" else None
         if needed is None:
             await self.app(scope, receive, send)
             return

@@ -22,14 +22,13 @@ import sqlalchemy as sql
 from skedge.core.errors import InputError, SkedgeError, StateError
 from skedge.core.model.time import SECOND
 from skedge.live.controller.record_parts import RECORD
-from skedge.live.controller.service import JOURNAL
 from skedge.live.controller.settings import CLUSTER, Settings, read_settings
 from skedge.live.controller.snapshot import SNAPSHOT, newest
 from skedge.live.durable import flush, make_folder, put_in_place
 from skedge.live.journal.archive import read_rows
 from skedge.live.journal.chain import ASIDE, INPUT, DamagedError, Entry
 from skedge.live.journal.database_file import DatabaseFile, LastEntry, last_written, tip_of
-from skedge.live.journal.journal import MOST, SqlJournal
+from skedge.live.journal.journal import JOURNAL, MOST, SqlJournal, journal_url
 from skedge.live.journal.tables import ENTRIES, RUNS, connected
 from skedge.live.journal.version import create_tables
 from skedge.live.worker.checkpoint import Checkpoints
@@ -110,10 +109,9 @@ def check(state: Path) -> JournalCheck:
 
 
 def _opened(state: Path, settings: Settings) -> SqlJournal:
-    url = settings.journal or f"sqlite:///{state / JOURNAL}"
     if settings.journal is None and not (state / JOURNAL).exists():
         raise StateError(f"{state}: its journal, {JOURNAL}, is missing")
-    return SqlJournal(url, run_id=settings.id, reading=True, complete=False)
+    return SqlJournal(journal_url(state, settings.journal), run_id=settings.id, reading=True, complete=False)
 
 
 def _written(journal: SqlJournal, state: Path, settings: Settings) -> int:
@@ -286,7 +284,7 @@ def _set_aside_jobs(checkpoints: Checkpoints, jobs: Iterable[str], aside: Path) 
 
 def _outnumber(state: Path, settings: Settings, time: int) -> None:
     """Let the next controller have a higher number than those that were cut off: checkpoints are ordered by it."""
-    with closing(SqlJournal(f"sqlite:///{state / JOURNAL}", run_id=settings.id)) as journal:
+    with closing(SqlJournal(journal_url(state, None), run_id=settings.id)) as journal:
         resumed = sum(content["is"] == Resumed.__name__ for _, content in journal.inputs)
         for _ in range(Checkpoints(settings.checkpoints_of(state)).controllers() - resumed):
             journal.take(time, to_json(Resumed()))

@@ -5,7 +5,7 @@ The files of the page need no token, as they say nothing; its questions need one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -86,11 +86,8 @@ class PageData:
         """
         self._sight.check(job)
         scenario, schedule = self._seen()
-        measured = self.service.ask(lambda: self._measured(job))
+        measured = self.service.ask(lambda: self.service.world.trainers.result(self.service.number_of(job)))
         return training(scenario, schedule, job, measured)
-
-    def _measured(self, job: str) -> Mapping[str, Any]:
-        return self.service.world.trainers.result(self.service.number_of(job))
 
     def archive(self) -> tuple[Path, Callable[[], None]]:
         """The ZIP file of the record, and what removes it: of all jobs, or the tables of those that are seen.
@@ -137,10 +134,7 @@ def add_page(api: FastAPI, page_data: PageData, below: str) -> None:
     """Add the page and its questions to the application, the questions at paths that begin with `below`."""
 
     def index() -> Response:
-        return _file(PAGE)
-
-    def page_part(name: str) -> Response:
-        return _file(name)
+        return page_part(PAGE)
 
     for path, file in (("/", index), ("/view/{name}", page_part)):
         api.add_api_route(path, file, include_in_schema=False, openapi_extra={ROLE: None})
@@ -154,7 +148,8 @@ def add_page(api: FastAPI, page_data: PageData, below: str) -> None:
         api.add_api_route(below + path, answer, openapi_extra={ROLE: "read"})
 
 
-def _file(name: str) -> Response:
+def page_part(name: str) -> Response:
+    """A file of the page."""
     file = page_file(name)
     if file is None:
         raise HTTPException(404, "the page has no such file")

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -17,9 +18,8 @@ from skedge.core.errors import SkedgeError
 from skedge.live import host as machine
 from skedge.live.cluster.embedded import EmbeddedCluster
 from skedge.live.cluster.gpus import Gpus
-from skedge.live.controller.settings import ADDRESS, CLUSTER, STARTING, read_settings
+from skedge.live.controller.settings import ADDRESS, CLUSTER, read_settings, tell_step
 from skedge.live.durable import read_text
-from skedge.live.secret_files import write_aside
 from skedge.scenario.file import load_cluster_file
 
 _LOOK_S = 0.5
@@ -31,15 +31,11 @@ def host(state: Path) -> int:
     settings, cluster = read_settings(state), load_cluster_file(state / CLUSTER).cluster
     is_over, supervisor = threading.Event(), machine.getppid()
 
-    def say(step: str) -> None:
-        with suppress(OSError):  # a full disk costs only the message
-            write_aside(state / STARTING, step)
-
     def end(_signal: int, _frame: FrameType | None) -> None:
         is_over.set()
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the supervisor, which ends this process last
-    up = EmbeddedCluster(cluster, state, Gpus(settings.device, cluster, embedded=True), say)
+    up = EmbeddedCluster(cluster, state, Gpus(settings.device, cluster, embedded=True), partial(tell_step, state))
     try:
         up.start_head()
         up.start_servers()

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -39,43 +40,39 @@ def archived(state: Path) -> tuple[Path, Callable[[], None]]:
     """
     if not _one.acquire(blocking=False):
         raise BusyError("a record is being made for another request; ask again in a while")
-    folder = Path(mkdtemp(prefix="skedge-record-"))
-
-    def remove() -> None:
-        shutil.rmtree(folder, ignore_errors=True)
-
     try:
-        return _made(state, folder), remove
-    except BaseException:
-        remove()
-        raise
+        return _zipped(lambda folder: _make_record(state, folder))
     finally:
         _one.release()
 
 
 def archived_part(scenario: Scenario, schedule: Schedule, tenant: str) -> tuple[Path, Callable[[], None]]:
     """The ZIP file of the tables of a tenant's jobs, and what removes it."""
-    folder = Path(mkdtemp(prefix="skedge-record-"))
-    try:
-        (folder / "record" / "tables").mkdir(parents=True)
+
+    def write(folder: Path) -> None:
+        (folder / "tables").mkdir(parents=True)
         about = {"tenant": tenant, "scenario": scenario.name, "jobs": len(scenario.jobs), "about": _PART}
-        (folder / "record" / "part.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+        (folder / "part.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
         for name, table in schedule.tables().items():
-            write_table(folder / "record" / "tables", name, table)
-        return _zipped(folder / "record"), lambda: shutil.rmtree(folder, ignore_errors=True)
+            write_table(folder / "tables", name, table)
+
+    return _zipped(write)
+
+
+def _zipped(write: Callable[[Path], None]) -> tuple[Path, Callable[[], None]]:
+    """The ZIP file of a folder that `write` makes and fills, and what removes it."""
+    folder = Path(mkdtemp(prefix="skedge-record-"))
+    remove, record = partial(shutil.rmtree, folder, ignore_errors=True), folder / "record"
+    try:
+        write(record)
+        return Path(shutil.make_archive(str(record), "zip", record)), remove
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove()
         raise
 
 
-def _zipped(folder: Path) -> Path:
-    return Path(shutil.make_archive(str(folder), "zip", folder))
-
-
-def _made(state: Path, folder: Path) -> Path:
-    target = folder / "record"
-    command = [sys.executable, "-P", "-m", "skedge", "record", "--state", str(state), "--out", str(target)]
+def _make_record(state: Path, folder: Path) -> None:
+    command = [sys.executable, "-P", "-m", "skedge", "record", "--state", str(state), "--out", str(folder)]
     completed = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own command
-    if not target.exists():  # a record that breaks a rule is there, and says so
+    if not folder.exists():  # a record that breaks a rule is there, and says so
         raise InputError(completed.stderr.strip().removeprefix("skedge: ") or "the record could not be made")
-    return _zipped(target)

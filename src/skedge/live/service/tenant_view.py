@@ -97,8 +97,8 @@ class TenantView:
         InputError
             If one is.
         """
-        ids = self.service.kernel.scenario.jobs.ids
-        active = self.service.ask(lambda: [ids[job] for job in sorted(self.service.world.in_system) if self.sees(job)])
+        kernel = self.service.kernel
+        active = self.service.ask(lambda: [kernel.name(job) for job in kernel.active().tolist() if self.sees(job)])
         if active:
             raise InputError(f"job {active[0]!r} is still in the system; a record is complete when all have left")
 

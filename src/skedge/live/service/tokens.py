@@ -7,20 +7,18 @@ reads again when it has changed. So tokens are added, revoked and replaced while
 from __future__ import annotations
 
 import hashlib
-import json
 import secrets
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from skedge.core.errors import InputError
+from skedge.live.controller.named_entries import NamedEntries
 from skedge.live.controller.reloading_file import ReloadingFile
 from skedge.live.controller.settings import CLUSTER
 from skedge.live.controller.states import ROLES
-from skedge.live.durable import read_text
-from skedge.live.secret_files import write_aside
 from skedge.scenario.file import load_cluster_file
 
 TOKENS = "tokens.json"
@@ -71,6 +69,9 @@ class Token:
             raise ForbiddenError(f"token {self.name!r} is for jobs of the tenant {self.tenant!r}, not of {tenant!r}")
 
 
+NAMED_TOKENS = NamedEntries(TOKENS, "token", lambda row: Token(**row))
+"""The named tokens of a state."""
+
 who: ContextVar[Token] = ContextVar("who")
 """The token of the request that is answered."""
 
@@ -89,29 +90,12 @@ class Tokens:
     def __init__(self, folder: Path, own: str) -> None:
         own_token = Token(OWN, ROLES[-1], _hash(own))
         self._by_hash = ReloadingFile(
-            folder / TOKENS, lambda: {token.sha256: token for token in (*read_tokens(folder), own_token)}
+            folder / TOKENS, lambda: {token.sha256: token for token in (*NAMED_TOKENS.read(folder), own_token)}
         )
 
     def of(self, token: str) -> Token | None:
         """The token of this text; None if it is not accepted."""
         return self._by_hash.content.get(_hash(token))
-
-
-def read_tokens(state: Path) -> list[Token]:
-    """The named tokens of a state.
-
-    Raises
-    ------
-    InputError
-        If the file is damaged.
-    """
-    path = state / TOKENS
-    try:
-        return [Token(**row) for row in json.loads(read_text(path))]
-    except FileNotFoundError:
-        return []
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{path}: holds no tokens; remove it and make them again") from error
 
 
 def add_token(state: Path, name: str, role: str, tenant: str | None = None) -> str:
@@ -140,8 +124,7 @@ def add_token(state: Path, name: str, role: str, tenant: str | None = None) -> s
     if tenant is not None:
         _check_tenant(state, tenant)
     text = secrets.token_urlsafe(32)
-    remaining = [token for token in read_tokens(state) if token.name != name]
-    _write(state, [*remaining, Token(name, role, _hash(text), tenant)])
+    NAMED_TOKENS.put(state, Token(name, role, _hash(text), tenant))
     return text
 
 
@@ -151,29 +134,6 @@ def _check_tenant(state: Path, tenant: str) -> None:
     if tenant not in names:
         hint = f"its tenants are {', '.join(names)}" if names else "it has no sharing"
         raise InputError(f"tenant {tenant!r}: the service's cluster has none of that name; {hint}")
-
-
-def revoke_token(state: Path, name: str) -> None:
-    """Remove a token.
-
-    Raises
-    ------
-    InputError
-        If there is none of that name.
-    """
-    tokens = read_tokens(state)
-    remaining = [token for token in tokens if token.name != name]
-    if len(remaining) == len(tokens):
-        raise InputError(
-            f"token {name!r} is not there; there are {', '.join(token.name for token in tokens) or 'none'}"
-        )
-    _write(state, remaining)
-
-
-def _write(state: Path, tokens: list[Token]) -> None:
-    if not state.is_dir():
-        raise InputError(f"{state}: is no folder of a service's state")
-    write_aside(state / TOKENS, json.dumps([asdict(token) for token in tokens], indent=2) + "\n")
 
 
 def _hash(token: str) -> str:

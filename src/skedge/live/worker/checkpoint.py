@@ -155,10 +155,10 @@ class Checkpoints:
 
     def thin(self, job: str) -> None:
         """Remove all checkpoints of a job but the newest whole one; if none is whole, all stay."""
-        newest = self._newest(job)
-        for path in self._paths(job) if newest else ():
-            if newest and path != newest[0]:
-                self._remove(path)
+        if (newest := self._newest(job)) is not None:
+            for path in self._paths(job):
+                if path != newest[0]:
+                    self._remove(path)
         self._tidy(job)
 
     def _tidy(self, job: str, until: _Age | None = None) -> None:
@@ -179,8 +179,7 @@ class Checkpoints:
 
     def controllers(self) -> int:
         """The highest number of a controller that a checkpoint was written under; 0 if there is none."""
-        names = (path.rsplit("/", 1)[-1] for job in self.jobs() for path in self._paths(job))
-        return max((_age(match)[0] for match in map(_NAME.fullmatch, names) if match), default=0)
+        return max((age[0] for job in self.jobs() for age, _ in self._dated(job, _NAME)), default=0)
 
     def forget(self, job: str) -> None:
         """Remove all checkpoints of a job."""

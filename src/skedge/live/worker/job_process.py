@@ -237,9 +237,8 @@ class JobProcess:
         TrainingError
             If it has not after `limit_s` [s].
         """
-        try:
-            file = os.pidfd_open(self.pid)
-        except ProcessLookupError:
+        file = _file_of(self.pid)
+        if file is None:
             return
         try:
             if not wait([file], limit_s):

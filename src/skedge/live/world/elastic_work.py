@@ -33,13 +33,12 @@ class ElasticWork:
         world, job = self.world, order.job
         zeta, last = colocated(world.scenario, order), self.table.held.get(job)
         if last is not None:
-            self._log(job, last, preempted=True)
+            self._log(job, last, preempted=True)  # before its groups are replaced
         trainer = world.trainers.paced(job, zeta)
         world.serve_from(job, order.ps)
         chunk_shares = shares(int(world.scenario.jobs.chunks[job]), order.where)
-        groups = self.table.groups[job] = self._groups(job, order.where, chunk_shares)
-        now = HeldWorkers(order.where, chunk_shares, world.now(), bool(zeta), set(), groups=groups)
-        self.table.held[job] = now
+        self.table.groups[job] = self._groups(job, order.where, chunk_shares)
+        self.table.held[job] = HeldWorkers(order.where, chunk_shares, world.now(), bool(zeta), set())
         for server in () if last is None else last.shares:
             if server not in chunk_shares:
                 trainer.take(self._number(job, server))
@@ -66,7 +65,7 @@ class ElasticWork:
     def _work(self, job: int, server: int) -> None:
         """Let the workers whose data have arrived train the chunks stored on `server`."""
         world, allocation, width = self.world, self.table.held[job], 0
-        for group in allocation.groups[server]:
+        for group in self.table.groups[job][server]:
             if not group.awaits:
                 group.compute_from = min(group.compute_from, world.now())
                 width += group.workers
@@ -94,7 +93,7 @@ class ElasticWork:
     def _log(self, job: int, allocation: HeldWorkers, *, preempted: bool) -> None:
         """Record the allocation: one row for the workers that started together on a server."""
         now = self.world.now()
-        for server, groups in allocation.groups.items():
+        for server, groups in self.table.groups[job].items():
             rows = dict[int, int]()
             for group in groups:
                 begin = min(max(group.compute_from, allocation.start), now)

@@ -42,9 +42,6 @@ class HeldWorkers:
         Numbers of the uploads that it waits for.
     teams
         Numbers of its teams, once it computes.
-    groups
-        For a job that is no gang: its groups by server, in the order in which they start. Each group has its own
-        `awaits` and `compute_from`.
     """
 
     where: Placement
@@ -54,7 +51,6 @@ class HeldWorkers:
     awaits: set[int]
     compute_from: int = NEVER
     teams: list[int] = field(default_factory=list)
-    groups: dict[int, list[WorkerGroup]] = field(default_factory=dict)
 
 
 class GangTable:
@@ -70,7 +66,8 @@ class GangTable:
         Workers whose data were brought, with the uploads that they wait for, by job and server. The engine has their
         numbers, but counts the workers of an order in before the order is carried out, which brings what they lack.
     groups
-        The last groups of each job that is no gang, by job and server.
+        The last groups of each job that is no gang, by job and server, in the order in which they start. Each group has
+        `awaits` and `compute_from` of its own.
     """
 
     def __init__(self, *, keeps_data: bool) -> None:

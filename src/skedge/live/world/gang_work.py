@@ -103,9 +103,10 @@ class GangWork:
 
     def suspend(self, order: Suspend) -> None:
         """Take a job's workers and PS away; of a job that is no gang, data and uploads under way stay."""
-        self.world.rest(order.job)
+        trainer = self.world.trainers[order.job]
+        trainer.rest()
         for number in self.table.held[order.job].teams:
-            self.world.trainers[order.job].take(number)
+            trainer.take(number)
         self._close(order.job, preempted=True)
 
     def report(self, report: Report) -> Event | None:

@@ -154,14 +154,10 @@ class LaneTable:
                 self.queue[chunk.lane].remove(chunk)
         return lost_chunks
 
-    def drop(self, job: int) -> list[Chunk]:
-        """Take a job out of the table; returns its chunks that held lanes."""
-        removed = self.chunks.pop(job, [])
+    def drop(self, job: int) -> None:
+        """Take a job out of the table; its lanes are free at once."""
         self.ahead = {team for team in self.ahead if team[0] != job}
-        running = [chunk for chunk in removed if self.occupant.get(chunk.lane) is chunk]
-        for chunk in removed:
+        self.occupant = {lane: chunk for lane, chunk in self.occupant.items() if chunk.job != job}
+        for chunk in self.chunks.pop(job, []):
             if chunk.lane != CLOUD and not (chunk.done or chunk.lost):
                 self.queue[chunk.lane].remove(chunk)
-        for chunk in running:
-            del self.occupant[chunk.lane]
-        return running

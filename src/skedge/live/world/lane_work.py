@@ -85,7 +85,7 @@ class LaneWork:
         # only what has changed over the whole instant: a job that moved lanes has neither started nor paused
         started, paused = sorted(running - served), sorted(served - running)
         for job in paused:
-            world.rest(job)
+            world.trainers[job].rest()
         if not started and not paused:
             return None
         return Event(world.now(), started=tuple(started), paused=tuple(paused))

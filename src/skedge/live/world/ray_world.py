@@ -21,10 +21,8 @@ from skedge.core.events import (
     Allocate,
     AssignPS,
     Dispatch,
-    EndAt,
     Event,
     Order,
-    Reject,
     Reserve,
     Suspend,
     Upload,
@@ -106,8 +104,6 @@ class RayWorld:
         Where inputs are written, None: nowhere; start of the run by ``host.time()``, None: now.
     submit
         For a service: called with a submitted job and the time [µs]; adds it to the scenario and returns its program.
-    job_log
-        Called with (job id, line).
     """
 
     TICK: ClassVar[int] = 1
@@ -121,27 +117,22 @@ class RayWorld:
         *,
         journal: SqlJournal | None = None,
         began: float | None = None,
-        job_log: Callable[[str, str], None] | None = None,
     ) -> None:
         self.state, self.programs, self.engine = state, dict(programs), engine
         self.submit: Callable[[Submitted, int], Program] | None = None
-        self.job_log = job_log
         self.inbox, self.facts, self.trainers = Inbox(self, journal, began), TrainingFacts(), Trainers(self)
         self.uploads, self.log = Uploads(), RunsLog(self.scenario.cluster.server_ids)
         self.lanes, self.gangs = LaneWork(self), GangWork(self)
         self.out: dict[int, set[str]] = {}
-        self.agenda = Agenda()
-        self.in_system: set[int] = set()
+        self.agenda = Agenda(state)
         self._performers: dict[type, Any] = {
             Dispatch: self.lanes.dispatch,
             Allocate: self.gangs.allocate,
             Suspend: self.gangs.suspend,
             Upload: self.gangs.upload,
-            Reject: self._reject,
             AssignPS: self._assign_ps,
             Reserve: self.agenda.reserve,
             WakeAt: self.agenda.wake_at,
-            EndAt: self.agenda.end_at,
         }
         self._last_event = -1
         engine.watch(self._server_changed)
@@ -167,8 +158,7 @@ class RayWorld:
             # before the next input is taken: it is journaled at a time when this one is dealt with
             event = self.lanes.settle() or self._timed()
             if event is None:
-                over = self.submit is None and not self.in_system and self.agenda.arrived == len(self.scenario.jobs)
-                if over or self.inbox.ending:
+                if self.inbox.ending or (self.submit is None and self.state.engine.all_left):
                     return None
                 event = self._take_in(self.inbox.take())
             if event is not None:
@@ -188,7 +178,7 @@ class RayWorld:
             return self._server(received)
         if isinstance(received, Submitted):
             self._submitted(received)
-        if isinstance(received, Cancelled) and received.job in self.in_system:
+        if isinstance(received, Cancelled) and self.state.in_system(received.job):
             return self.fail(received.job, CANCELLED)
         return None
 
@@ -209,7 +199,7 @@ class RayWorld:
 
     def next_due(self) -> int:
         """When the agenda has something next [µs]."""
-        return self.agenda.next_due(self.scenario.jobs.arrival)
+        return self.agenda.next_due()
 
     def _timed(self) -> Event | None:
         """What the agenda has for now, unless something has happened at this instant already: then it waits."""
@@ -218,14 +208,8 @@ class RayWorld:
             return None
         if overdue := self.agenda.ended_by(now):
             return self.fail(overdue[0].job, overdue[0].reason)
-        arrived, woke = self.due_by(now)
+        arrived, woke = self.agenda.due_by(now)
         return Event(now, arrived=arrived, woke=woke) if arrived or woke else None
-
-    def due_by(self, time: int) -> tuple[tuple[int, ...], bool]:
-        """The jobs that have arrived by `time` [µs], and whether a wake is due; each is reported once."""
-        arrived, woke = self.agenda.due_by(time, self.scenario.jobs.arrival)
-        self.in_system.update(arrived)
-        return arrived, woke
 
     def _submitted(self, submitted: Submitted) -> None:
         """Take in a submitted job: it arrives now, after all others."""
@@ -240,7 +224,7 @@ class RayWorld:
         return self.programs[self.scenario.jobs.ids[job]]
 
     def _from_trainer(self, report: Report) -> Event | None:
-        if self.trainers.measured(report) or report.job not in self.in_system:
+        if self.trainers.measured(report) or not self.state.in_system(report.job):
             return None  # a result can come early: a trained chunk may be dispatched again, its server lost
         self.facts.note(report)
         if report.what in NEWS:
@@ -275,9 +259,7 @@ class RayWorld:
         return Event(self.now(), failed=((job, reason),))
 
     def leave(self, job: int, *, finished: bool = True) -> None:
-        """Remove a job from the system."""
-        self.in_system.discard(job)
-        self.agenda.ends.pop(job, None)
+        """End the work of a job that leaves the system; the kernel takes it out on the event."""
         self.uploads.drop(job)
         self.lanes.forget(job)
         self.gangs.table.forget(job)
@@ -319,7 +301,7 @@ class RayWorld:
         self.gangs.lose(change.server)
         for job in self.state.books.with_ps():
             if self.ps_site(job) == change.server and not self.state.engine.holds(job):  # a gang is suspended by now
-                self.rest(job)
+                self.trainers[job].rest()
         lost = self.lanes.lose(change.server)
         return Event(self.now(), servers=((change.server, f"server_{change.what}"),), lost=lost)
 
@@ -348,10 +330,6 @@ class RayWorld:
         if not self.inbox.rebuilding:
             UploadThread(self, transport).start()
 
-    def _reject(self, order: Reject) -> None:
-        self.in_system.discard(order.job)
-        self.agenda.ends.pop(order.job, None)
-
     def _assign_ps(self, order: AssignPS) -> None:
         self.serve_from(order.job, ps_in(order.ps))
 
@@ -362,10 +340,6 @@ class RayWorld:
     def ps_site(self, job: int) -> int | None:
         """Server of the job's PS; None if it has none."""
         return next(iter(self.state.books.ps_servers(job)), None)
-
-    def rest(self, job: int) -> None:
-        """Remove the job's PS."""
-        self.trainers[job].rest()
 
     def meta(self) -> dict[str, Any]:
         """The metadata of a live run for ``run.json``: the tolerance of its times, delays, and training state."""

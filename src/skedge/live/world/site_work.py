@@ -98,7 +98,7 @@ class SiteWork:
 
     def suspend(self, order: Suspend) -> None:
         """Take a job's workers and PS away."""
-        self.world.rest(order.job)
+        self.world.trainers[order.job].rest()
         self._close(order.job, preempted=True)
 
     def transfer(self, order: Transfer) -> None:
@@ -206,7 +206,7 @@ class SiteWork:
         for server, reason in servers:
             if reason:
                 self._lose(server)
-        arrived, woke = world.due_by(slot_end)
+        arrived, woke = world.agenda.due_by(slot_end)
         for job in arrived:
             self.arrive(job)
         if not (trained or finished or failed or servers or arrived or woke):

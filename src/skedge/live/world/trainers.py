@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from skedge.core.model.time import SECOND
@@ -17,7 +18,6 @@ from skedge.live.coordinator.messages import Assignment, AttachReply, Command, P
 from skedge.live.coordinator.report import Report
 from skedge.live.coordinator.teams import Team, Teams
 from skedge.live.worker.checkpoint import Checkpoints
-from skedge.live.worker.job_process import Printed
 
 from .inputs import Resumed
 
@@ -159,7 +159,7 @@ class Trainers(dict[int, TrainerOrders]):
             journaled=lambda: world.inbox.told,
             now=world.inbox.elapsed,
         )
-        return link.attach({job: orders.assignment for job, orders in self.items()})
+        return link.attach(self.assignments())
 
     def clock(self) -> int | None:
         """The run's clock as the coordinator has kept it [µs]; None if it has not trained since the last controller."""
@@ -178,16 +178,15 @@ class Trainers(dict[int, TrainerOrders]):
 
     def _note(self, note: ProgressNote) -> None:
         """Show what a trainer notes, from the link's thread."""
-        world = self.world
+        name, facts = self.world.scenario.jobs.ids[note.job], self.world.facts
         if note.progress:
             self._seen[note.job] = note.progress
-            self._noted[note.job] = world.real_now(), note.usual_s
+            self._noted[note.job] = self.world.real_now(), note.usual_s
         if note.loss is not None:
             self._losses.setdefault(note.job, []).append(note.loss)
-        if note.printed:
-            world.facts.job_output(world.scenario.jobs.ids[note.job], *note.printed)
-        if note.line and world.job_log is not None:
-            world.job_log(world.scenario.jobs.ids[note.job], note.line)
+        facts.note_printed(name, note.printed)
+        if note.line:
+            facts.job_log(name, note.line)
 
     # -- jobs ----------------------------------------------------------------------------------------------------
 
@@ -205,7 +204,7 @@ class Trainers(dict[int, TrainerOrders]):
         return self[job]
 
     def assignments(self) -> dict[int, Assignment]:
-        """The assignments of all trainers, for a snapshot."""
+        """The assignments of all trainers."""
         return {job: orders.assignment for job, orders in self.items()}
 
     def restore(self, assignments: Mapping[int, Assignment]) -> None:
@@ -280,19 +279,15 @@ class Trainers(dict[int, TrainerOrders]):
     def _measure(self, job: int, name: str, program: Program) -> None:
         """Measure a job, trying again while storage or Ray fail: a thread that ends silently leaves it unmeasured."""
         world, is_reported = self.world, False
-
-        def hear(printed: Printed) -> None:
-            if printed:
-                world.facts.job_output(name, *printed)
-
+        hear = partial(world.facts.note_printed, name)
         while True:
             try:
                 saved = Checkpoints(world.engine.url).read(name)
                 result = world.engine.job_code.outcome_of(program, saved, hear) if saved is not None else _GONE
             except Exception as error:
-                if not is_reported and world.job_log is not None:
+                if not is_reported:
                     reason = f"{type(error).__name__}: {error}"
-                    world.job_log(name, f"its result cannot be measured, which is tried again: {reason}")
+                    world.facts.job_log(name, f"its result cannot be measured, which is tried again: {reason}")
                 is_reported = True
                 if self._closed.wait(_AGAIN_S):
                     return

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from skedge.live.coordinator.report import Report
+from skedge.live.worker.job_process import Printed
 from skedge.view.training import block_means
 
 _LOSSES = 200
@@ -60,6 +61,8 @@ class TrainingFacts:
         Called with (job, word, sentence) for what happens to a job's processes.
     job_output
         Called with (job id, worker, text) for what they print, from any thread.
+    job_log
+        Called with (job id, line) for the job's log, from any thread.
     """
 
     def __init__(self) -> None:
@@ -80,6 +83,7 @@ class TrainingFacts:
         self.timed: Callable[[str, float], None] = _ignored
         self.job_event: Callable[[int, str, str], None] = _ignored
         self.job_output: Callable[[str, str, str], None] = _ignored
+        self.job_log: Callable[[str, str], None] = _ignored
 
     def note(self, report: Report) -> None:
         """Note the progress and the delays of a report."""
@@ -112,6 +116,11 @@ class TrainingFacts:
         """Note the time from a decision to displace a chunk to the displacing job's first update [s]."""
         self.preemption_s.append(took_s)
         self.timed("preemption", took_s)
+
+    def note_printed(self, name: str, printed: Printed) -> None:
+        """Pass on what a process of the job of this id has printed, if that is anything."""
+        if printed:
+            self.job_output(name, *printed)
 
     def note_upload(self, job: int, late_s: float) -> None:
         """Note by how much an upload took longer than announced [s]."""

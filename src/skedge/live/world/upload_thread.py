@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from skedge.core.errors import TrainingError
 from skedge.live import host
 from skedge.live.coordinator.report import Report
 from skedge.live.worker.checkpoint import is_full
-from skedge.live.worker.job_process import Printed
 from skedge.live.worker.labels import warning
 
 from .inputs import Uploaded
@@ -50,10 +50,10 @@ class UploadThread(host.Thread):
     def __init__(self, world: RayWorld, upload: Transport) -> None:
         self.job = world.scenario.jobs.ids[upload.job]
         super().__init__(name=f"upload {self.job}", daemon=True)
-        self.upload, self.uploads, self.tell, self.log = upload, world.uploads, world.inbox.tell, world.job_log
+        self.upload, self.uploads, self.tell = upload, world.uploads, world.inbox.tell
         self.sending, self.controller = Sending(_PIECE, _FAILURES), world.inbox.resumed
         self.contents, self.attempt_began = dict[int, bytes](), 0.0
-        self.output = world.facts.job_output
+        self.log, self.hear = partial(world.facts.job_log, self.job), partial(world.facts.note_printed, self.job)
         self.labels = world.facts.labels.setdefault(upload.job, {})
         self.program, self.job_code = world.program(upload.job), world.engine.job_code
         self.agent = world.engine.agents[upload.server]
@@ -66,23 +66,18 @@ class UploadThread(host.Thread):
             instruction = self._waited()
             while not isinstance(instruction, EndUpload):
                 instruction = self._perform(instruction)
-            if self.log is not None and (sentence := warning(self.program, self.labels)):
+            if sentence := warning(self.program, self.labels):
                 self.labels.clear()  # told once
-                self.log(self.job, sentence)
+                self.log(sentence)
         except TrainingError as error:
-            if self.log is not None and (traceback := getattr(error, "traceback", "")):
-                self.log(self.job, traceback)
+            if traceback := getattr(error, "traceback", ""):
+                self.log(traceback)
             self.tell(Report("failed", self.upload.job, reason=str(error)))
         except Exception as error:  # any error: a thread that ends silently would leave the job hanging
             reason = f"its upload has ended: {type(error).__name__}: {error}"
             self.tell(Report("failed", self.upload.job, reason=reason))
         else:
             self.tell(Uploaded(self.upload.number))
-
-    def _hear(self, printed: Printed) -> None:
-        """Keep what the process that makes the data has printed."""
-        if printed:
-            self.output(self.job, *printed)
 
     def _waited(self) -> SendingInstruction:
         return self.sending.waited(is_wanted=self.upload.number in self.uploads.pending)
@@ -103,8 +98,8 @@ class UploadThread(host.Thread):
             case KeepPace(share):
                 host.sleep(max(self.attempt_began + self.upload.delay_s * share - host.monotonic(), 0.0))
             case WaitForServer(line, disk_is_full):
-                if line and self.log is not None:
-                    self.log(self.job, line)
+                if line:
+                    self.log(line)
                 host.sleep(_FULL_S if disk_is_full else _PATIENCE_S)
             case FailUpload(reason):
                 raise TrainingError(reason)
@@ -115,7 +110,7 @@ class UploadThread(host.Thread):
     def _make_data(self) -> SendingInstruction:
         self.attempt_began, self.contents = host.monotonic(), {}  # those of the last attempt take memory
         contents = self._from_source() or self.job_code.contents(
-            self.program, self.upload.chunks, self._hear, self.labels
+            self.program, self.upload.chunks, self.hear, self.labels
         )
         self.contents = dict(contents)
         return self.sending.made((chunk, len(content)) for chunk, content in contents)
