@@ -20,7 +20,7 @@ def counts(metrics: Metrics) -> dict[str, tuple[float, float]]:
 
 def test_each_time_is_counted_once() -> None:
     """A team's first update is in each of its reports; a team that is put again has another one."""
-    metrics, facts = Metrics(dict), TrainingFacts()
+    metrics, facts = Metrics(dict, lambda: False), TrainingFacts()
     facts.timed = metrics.time
     assert counts(metrics) == {}
     facts.note(Report("chunk", 0, 1, first_s=0.3))

@@ -167,7 +167,7 @@ def test_a_search_that_was_ended_goes_on_where_it_was(ended_after: int) -> None:
     judge, kept = judge_of(claims), list[SearchResult]()
     in_one_go = search(THREE, judge, 8, keep=kept.append)
     assert [len(result.attempts) for result in kept] == list(range(1, 9))
-    known = {attempt.changes: attempt.verdicts for attempt in kept[ended_after - 1].attempts}
+    earlier_verdicts = {attempt.changes: attempt.verdicts for attempt in kept[ended_after - 1].attempts}
     judge_again = judge_of(claims)
-    assert search(THREE, judge_again, 8, known) == in_one_go
+    assert search(THREE, judge_again, 8, earlier_verdicts) == in_one_go
     assert judge_again.calls == judge.calls[ended_after:]  # type: ignore[attr-defined]

@@ -84,11 +84,11 @@ def _search(
     key = key_of(
         json.dumps([joint_apart, contents, selection.quick]), trace.read_bytes() if trace is not None else None
     )
-    earlier = [content for name in (file, unfinished_file) if (content := read_search(name)) is not None]
-    known = {
+    earlier_results = [content for name in (file, unfinished_file) if (content := read_search(name)) is not None]
+    earlier_verdicts = {
         attempt.changes: attempt.verdicts
-        for result, its_key in earlier
-        if its_key == key
+        for result, result_key in earlier_results
+        if result_key == key
         for attempt in result.attempts
     }
     verdicts_folder = selection.folder / ".search"
@@ -107,7 +107,7 @@ def _search(
             write_search(unfinished_file, result, key)
             bar.update(task, completed=len(result.attempts))
 
-        result = search(reading, judge, budget, known, keep)
+        result = search(reading, judge, budget, earlier_verdicts, keep)
     write_search(file, result, key)
     unfinished_file.unlink(missing_ok=True)
     return result

@@ -118,7 +118,7 @@ def search(
     reading: Reading,
     judge: Callable[[Selection], Verdicts],
     budget: int,
-    known: Mapping[tuple[Change, ...], Verdicts] | None = None,
+    earlier_verdicts: Mapping[tuple[Change, ...], Verdicts] | None = None,
     keep: Callable[[SearchResult], None] = lambda _result: None,
 ) -> SearchResult:
     """Search for the joint reading.
@@ -131,18 +131,18 @@ def search(
         The verdicts under a selection.
     budget
         Most selections to try, at least 1.
-    known
-        Verdicts of an earlier search, by the changes: these are not judged again.
+    earlier_verdicts
+        Those of an earlier search, by the changes: these are not judged again.
     keep
         Called after each attempt with all that were made.
     """
-    known = known or {}
+    earlier_verdicts = earlier_verdicts or {}
     attempts = dict[tuple[Change, ...], TriedReading]()
 
     def attempt(changes: Iterable[Change]) -> None:
         ordered = _in_order(reading, dict(changes))
         if ordered not in attempts and len(attempts) < budget:
-            verdicts = known.get(ordered) or judge(reading.selection("plain") | dict(ordered))
+            verdicts = earlier_verdicts.get(ordered) or judge(reading.selection("plain") | dict(ordered))
             attempts[ordered] = TriedReading(ordered, verdicts)
             keep(SearchResult(tuple(attempts.values())))
 

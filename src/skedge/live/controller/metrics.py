@@ -56,7 +56,7 @@ class Metrics:
         Whether the run is rebuilt from its journal now: what its past controllers measured is not counted again.
     """
 
-    def __init__(self, read: Callable[[], Read], rebuilding: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, read: Callable[[], Read], rebuilding: Callable[[], bool]) -> None:
         self._rebuilding = rebuilding
         self._registry, self._arrived = CollectorRegistry(), dict[int, int]()
         options: Any = {"registry": self._registry}

@@ -103,9 +103,11 @@ class PSActor:
             raise NotLoadedError
         try:
             return self.child.ask(method, *arguments, limit_s=limit_s, prepare_s=self.watch.prepare_s)
-        except (StalledError, EndedError) as error:
-            if isinstance(error, StalledError):
-                self.stalled = job
+        except StalledError:
+            self.stalled = job
+            self._end()
+            raise
+        except EndedError:
             self._end()
             raise
 

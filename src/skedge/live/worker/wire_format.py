@@ -23,12 +23,22 @@ class WireFormat:
     ----------
     model
         The model; its values do not count.
+
+    Attributes
+    ----------
+    state
+        Layout of its parameters and buffers, as ``state_dict`` has them.
+    parameters
+        Names of its parameters.
+    contribution
+        Layout of gradients and buffers.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self.state = FlatLayout(model.state_dict())
-        self.parameters = dict(model.named_parameters())
-        self.contribution = FlatLayout(self.parameters | dict(model.named_buffers()))
+        parameters = dict(model.named_parameters())
+        self.parameters = tuple(parameters)
+        self.contribution = FlatLayout(parameters | dict(model.named_buffers()))
 
     def pack(self, contribution: Contribution) -> bytearray:
         """A contribution as bytes."""

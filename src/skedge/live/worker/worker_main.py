@@ -107,9 +107,8 @@ class JobWorker:
             data, module = unpacked(path)
             chunk_data.program.check_same(module)
             self.sources[chunk] = source_of(chunk_data.training, chunk_data.program, chunk, data)
-        assert self.format is not None  # noqa: S101 - made with the model
-        start = time.perf_counter()
-        parameters = self.format.state.views(state)
+        start, wire = time.perf_counter(), self._wire()
+        parameters = wire.state.views(state)
         brought = gradient(
             self.model, chunk_data.training, chunk_data.program, self.sources[chunk], parameters, chunk, step, device
         )  # fmt: skip
@@ -122,7 +121,7 @@ class JobWorker:
             "module": chunk_data.module,
             "device": device,
         }
-        return facts, self.format.pack(brought)
+        return facts, wire.pack(brought)
 
     def load(self, program: bytes, checkpoint: bytes | None) -> Answer:
         """Become the parameter server, from a checkpoint or from the start."""
@@ -137,8 +136,7 @@ class JobWorker:
     def apply(self, version: int, contributions: Sequence[bytes]) -> Answer:
         """Update by the contributions of a round."""
         server, start = self._server(), time.perf_counter()
-        assert self.format is not None  # noqa: S101 - made with the server
-        server.apply(version, [self.format.unpack(contribution) for contribution in contributions])
+        server.apply(version, list(map(self._wire().unpack, contributions)))
         facts, state = self._state(server)
         return {**facts, "seconds": time.perf_counter() - start, "bytes": len(contributions[0])}, state
 
@@ -155,10 +153,13 @@ class JobWorker:
         assert self.server is not None  # noqa: S101 - it is loaded first
         return self.server
 
+    def _wire(self) -> WireFormat:
+        assert self.format is not None  # noqa: S101 - made with the model
+        return self.format
+
     def _state(self, server: ParameterServer) -> Answer:
         facts = {"version": server.version, "progress": list(server.progress), "module": server.module}
-        assert self.format is not None  # noqa: S101 - made with the server
-        return facts, self.format.state.pack(server.model.state_dict())
+        return facts, self._wire().state.pack(server.model.state_dict())
 
     def contents(self, program: bytes, chunks: Sequence[int]) -> Answer:
         """Chunks in the form in which they are sent, concatenated."""

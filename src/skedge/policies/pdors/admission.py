@@ -128,9 +128,10 @@ def prefix_table(theta: Floats, steps: Ints, total: Floats, last: Ints) -> None:
     """
     total[:], last[:] = np.inf, -1
     levels, max_step = total.shape[1] - 1, steps[theta.shape[1] - 1]
+    # Theta(t - 1, v) from v = -max_step on: D2, a slot may do more than is left, which counts as all of it.
     # D1 (P2): before the first slot no work is done, Theta(a-1, 0) = 0 and Theta(a-1, v) = inf
-    before = np.full(levels + 1, np.inf)
-    before[0] = 0.0
+    before = np.full(max_step + levels + 1, np.inf)
+    before[: max_step + 1] = 0.0
     # forward over the slots, where Alg. 3 recurses backward: row t is Theta(t, .), so one table serves every t~ (D1)
     for t in range(len(theta)):
         # less than `first` cannot become V' in the slots after t, more than `reach` cannot be done in those before
@@ -138,16 +139,12 @@ def prefix_table(theta: Floats, steps: Ints, total: Floats, last: Ints) -> None:
         # u outside, v inside: compilers make vector instructions of it; each v still meets its u in ascending order,
         # so that of equal costs the least work in the last slot stays, D4 (P25)
         for i in range(theta.shape[1]):
-            cost, step = theta[t, i], steps[i]
-            # D2: a slot may do more than is left; where the step before does v already, this one is no cheaper
+            # where the step before does v already, this one is no cheaper
             low = max(first, steps[i - 1] + 1 if i > 0 else 0)
-            for v in range(low, min(step, reach + 1)):
-                _take_cheaper(total[t, v : v + 1], last[t, v : v + 1], before[:1], cost, i)
-            low = max(low, step)
-            if cost < np.inf and low <= reach:
-                rest = before[low - step : reach + 1 - step]
-                _take_cheaper(total[t, low : reach + 1], last[t, low : reach + 1], rest, cost, i)
-        before = total[t]
+            if theta[t, i] < np.inf and low <= reach:
+                rest = before[max_step + low - steps[i] : max_step + reach + 1 - steps[i]]
+                _take_cheaper(total[t, low : reach + 1], last[t, low : reach + 1], rest, theta[t, i], i)
+        before[:max_step], before[max_step:] = total[t, 0], total[t]
 
 
 @lean
