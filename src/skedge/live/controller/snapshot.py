@@ -186,8 +186,8 @@ def _fixed(service: Service) -> dict[str, Any]:
     """What a new service has of its own, and the state refers to: saved by name."""
     kernel, world = service.kernel, service.world
     own = {"service": service, "engine": service.engine, "journal": service.journal, "view": kernel.view}
-    own |= {"took": kernel.took, "submit": world.submit, "logs": service.logs, "metrics": service.metrics}
-    return {**_parts(service), **own}
+    told = {"took": kernel.took, "submit": world.submit, "logs": service.logs, "metrics": service.metrics}
+    return {**_parts(service), **own, **told}
 
 
 class _Pickler(pickle.Pickler):
