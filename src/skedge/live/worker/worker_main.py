@@ -12,7 +12,6 @@ import os
 import pickle
 import socket
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -34,6 +33,7 @@ from .loader_batches import seed_all
 from .pip_packages import folder_of, install
 from .program import Program
 from .sgd import Contribution, ParameterServer, Source, accuracies, gradient, source_of
+from .stage_clock import StageClock
 
 _EXAMPLES = "skedge.live.examples"
 
@@ -116,20 +116,20 @@ class JobWorker:
             data, module = unpacked(path)
             chunk_data.program.check_same(module)
             self.sources[chunk] = source_of(chunk_data.training, chunk_data.program, chunk, data)
-        start = time.perf_counter()
-        brought = gradient(
-            self.model, chunk_data.training, chunk_data.program, self.sources[chunk], loaded(state), chunk, step, device
-        )  # fmt: skip
+        training, own, source, clock = chunk_data.training, chunk_data.program, self.sources[chunk], StageClock()
+        brought = gradient(self.model, training, own, source, loaded(state), chunk, step, device, clock)
+        content = saved(vars(brought))
+        clock.end("serialize")
         facts = {
             "chunk": chunk,
             "step": step,
             "loss": brought.loss,
             "samples": brought.samples,
-            "seconds": time.perf_counter() - start,
+            "stage_s": clock.stage_s,
             "module": chunk_data.module,
             "device": device,
         }
-        return facts, saved(vars(brought))
+        return facts, content
 
     def load(self, program: bytes, checkpoint: bytes | None) -> tuple[Ack, bytes]:
         """Become the parameter server, from a checkpoint or from the start."""
@@ -142,13 +142,16 @@ class JobWorker:
 
     def apply(self, version: int, contributions: Sequence[bytes]) -> tuple[Ack, bytes]:
         """Update by the contributions of a round."""
-        server, start = self._server(), time.perf_counter()
+        server, clock = self._server(), StageClock()
         brought = [Contribution(**loaded(contribution)) for contribution in contributions]
+        clock.end("deserialize")
         server.apply(version, brought)
+        clock.end("update")
         first = brought[0]
         size = sum(tensor.nbytes for part in (first.gradients, first.buffers) for tensor in part.values())
         facts, state = self._state(server)
-        return {**facts, "seconds": time.perf_counter() - start, "bytes": size}, state
+        clock.end("serialize")
+        return {**facts, "stage_s": clock.stage_s, "bytes": size}, state
 
     def dump(self) -> tuple[Ack, bytes]:
         """A checkpoint."""
