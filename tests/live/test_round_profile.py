@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from skedge.core.errors import TrainingError
 from skedge.live.cluster.round_profile import RoundProfile, by_stage, profile_rounds
 from skedge.live.coordinator.timed_trainer import STAGES, RoundSpans, TimedRound, stage_times
+from skedge.live.worker.answer_schemas import checked
 from skedge.live.worker.program import Program
 
-WORKERS = [
+WORKERS: list[dict[str, Any]] = [
     {"call_s": 7.0, "receive_s": 0.5, "stage_s": {"deserialize": 1.0, "compute": 3.0, "serialize": 1.5}},
     {"call_s": 6.0, "receive_s": 0.25, "stage_s": {"deserialize": 1.0, "compute": 2.0, "serialize": 1.75}},
 ]
@@ -39,7 +42,7 @@ def test_a_round_is_divided_as_its_processes_and_its_trainer_have_measured() -> 
 
 
 @pytest.mark.parametrize("workers", [WORKERS, WORKERS[:1], [*WORKERS, {**WORKERS[0], "call_s": 7.5}]])
-def test_the_stages_of_a_round_add_up_to_it(workers: list[dict[str, object]]) -> None:
+def test_the_stages_of_a_round_add_up_to_it(workers: list[dict[str, Any]]) -> None:
     stages = stage_times(SPANS, workers, UPDATE)
     assert tuple(stages) == STAGES
     assert sum(stages.values()) == pytest.approx(SPANS.whole)
@@ -64,6 +67,22 @@ def test_the_table_adds_up_and_a_slow_round_does_not_count() -> None:
 
 def test_a_single_round_is_its_own_median() -> None:
     assert by_stage([timed(8)])[1] == sum(by_stage([timed(8)])[0].values()) == 8.0
+
+
+@pytest.mark.parametrize("stage_s", [{}, {"deserialize": 0.1, "compute": 0.1}, WORKERS[0]["stage_s"] | {"compute": -1}])
+def test_the_process_of_a_job_cannot_answer_with_other_stages(stage_s: dict[str, float]) -> None:
+    """Its code could send what it likes in place of an answer."""
+    facts = {"chunk": 0, "step": 0, "loss": 1.0, "samples": 1, "module": "m", "device": "cpu"}
+    assert checked("gradient", facts | {"stage_s": WORKERS[0]["stage_s"]})["stage_s"] == WORKERS[0]["stage_s"]
+    with pytest.raises(ValueError, match=r"answers 'gradient' with a wrong stage_s\."):
+        checked("gradient", facts | {"stage_s": stage_s})
+
+
+def test_a_program_that_cannot_be_trained_is_named(tmp_path: Path) -> None:
+    """In plain PyTorch already, before an engine is started."""
+    program = Program("no.such.module:f", {}, 1, 1, 8)
+    with pytest.raises(TrainingError, match=r"'broken' in plain PyTorch, processes: 1: .*No module named 'no'"):
+        profile_rounds({"broken": program}, [1], 5, tmp_path, print)
 
 
 def test_a_real_round_is_measured_by_stage(tmp_path: Path) -> None:
