@@ -39,7 +39,8 @@ def test_every_picture_is_made_by_a_command_that_is_named() -> None:
             path = (page.parent / picture).resolve()
             assert path.is_file(), f"{page.name}: {picture}"
             drawn = path.parent == DOCS / "pictures" or f'"{path.name}"' in tool
-            assert drawn or f"--figure {path.relative_to(ROOT)}" in text, f"{page.name}: {picture}"
+            options = f"--figure {path.relative_to(ROOT)}", f"--out {path.parent.relative_to(ROOT)}`"
+            assert drawn or any(option in text for option in options), f"{page.name}: {picture}"
 
 
 def test_the_worked_example_of_the_model_is_the_record_of_its_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,9 +169,10 @@ class SimulatedChild:
         same(json.loads(state)["job"], job, "the parameters")
         if json.loads(state)["held"].count([chunk, step]):
             raise TrainingError(f"mini-batch {step} of chunk {chunk} is in the parameters already")
-        facts = {"chunk": chunk, "step": step, "loss": 1.0, "samples": 1, "seconds": 0.1}
+        facts = {"chunk": chunk, "step": step, "loss": 1.0, "samples": 1}
+        stage_s = {"deserialize": 0.02, "compute": 0.06, "serialize": 0.02}
         content = json.dumps({"job": job, "chunk": chunk, "step": step}).encode()
-        return {**facts, "module": MODULE, "device": device}, padded(content)
+        return {**facts, "stage_s": stage_s, "module": MODULE, "device": device}, padded(content)
 
     def _load(self, program: bytes, saved: bytes | None) -> tuple[Ack, bytes]:
         self.parameters = HeldParameters(unpickled(program))
@@ -187,7 +188,8 @@ class SimulatedChild:
             same(one["job"], job_of(self._loaded.program), "a gradient")
         self._loaded.apply(version, [Minibatch(one["chunk"], one["step"]) for one in brought])
         facts, state = self._state(self._loaded)
-        return {**facts, "seconds": 0.01, "bytes": len(state)}, state
+        stage_s = {"deserialize": 0.002, "update": 0.006, "serialize": 0.002}
+        return {**facts, "stage_s": stage_s, "bytes": len(state)}, state
 
     def _dump(self) -> tuple[Ack, bytes]:
         return {"version": self._loaded.version, "progress": list(self._loaded.progress)}, self._loaded.dump()

@@ -1,4 +1,4 @@
-"""``skedge profile``: measure the time of a job's mini-batches on each server type."""
+"""``skedge profile``: measure the time of a job's mini-batches on each server type, or of a round by stage."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from skedge.scenario.file import scenario_of, shipped, trainings
 from .console import duration, out, print_json
 from .extra import check_live
 from .options import JsonOption
+from .profile_round import ROUNDS, SIZES, WORKERS, check_folder, profile_round, shipped_programs, sizes_of, workers_of
 from .progress import progress
 
 if TYPE_CHECKING:
@@ -29,16 +30,46 @@ if TYPE_CHECKING:
 
 
 def profile(
-    scenario: Annotated[str, typer.Argument(help="A scenario file whose jobs specify what they train, or live-demo.")],
+    scenario: Annotated[
+        str | None,
+        typer.Argument(help="A scenario file whose jobs specify what they train, or live-demo; optional with --round."),
+    ] = None,
     ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster; default: one on this machine.")] = None,
-    minibatches: Annotated[int, typer.Option(help="Mini-batches to measure, after two for warm-up.", min=1)] = 5,
+    minibatches: Annotated[
+        int | None, typer.Option(help="Mini-batches to measure, after two for warm-up; default: 5.", min=1)
+    ] = None,
     load: Annotated[
         int | None, typer.Option(help="Number of concurrent workers; default: all that share the machine.", min=1)
     ] = None,
-    file: Annotated[Path | None, typer.Option("--out", help="New scenario file with the measured speeds.")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--out", help="New scenario file with the measured speeds; with --round a folder for a picture."),
+    ] = None,
     as_json: JsonOption = False,
+    by_stage: Annotated[
+        bool,
+        typer.Option(
+            "--round", help="Measure a round by stage instead, beside plain PyTorch and DDP, on this machine."
+        ),
+    ] = False,
+    parameters: Annotated[
+        str | None, typer.Option(help=f"With --round, without a scenario: sizes of models; default: {SIZES}.")
+    ] = None,
+    workers: Annotated[str | None, typer.Option(help=f"With --round: numbers of workers; default: {WORKERS}.")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help=f"With --round: rounds to measure, after 3; default: {ROUNDS}.", min=1)
+    ] = None,
 ) -> None:
     """Measure a few mini-batches of every job on each server type: m, G, q, b of Eq. (1), and Okita's rho."""
+    if by_stage:
+        _refuse("does not work with --round", {"--ray": ray, "--minibatches": minibatches, "--load": load})
+        if scenario is not None:
+            _refuse("does not work with a scenario", {"--parameters": parameters})
+        _profile_round(scenario, parameters, workers, rounds, file, as_json=as_json)
+        return
+    _refuse("works only with --round", {"--parameters": parameters, "--workers": workers, "--rounds": rounds})
+    if scenario is None:
+        raise InputError("name a scenario whose jobs are measured, or measure a round by stage: --round")
     _check_new(file)
     check_live()
     from skedge.live.cluster import profiling  # noqa: PLC0415 - imports the extra
@@ -56,7 +87,7 @@ def profile(
                 loaded,
                 works,
                 engine,
-                minibatches=minibatches,
+                minibatches=minibatches or profiling.MINIBATCHES,
                 load=load,
                 progress=lambda job, server: bar.update(task, advance=1, at=f"{job} on {server}"),
             )
@@ -70,6 +101,36 @@ def profile(
         print_json({"slot_s": slot_s, "out": None if file is None else str(file), "speeds": rows(speeds, slot_s)})
     else:
         _show(speeds, slowest, slot_s, file)
+
+
+def _refuse(reason: str, options: Mapping[str, object]) -> None:
+    """Fail on the first option that has a value."""
+    for name, value in options.items():
+        if value is not None:
+            raise InputError(f"{name} {reason}")
+
+
+def _profile_round(
+    scenario: str | None,
+    parameters: str | None,
+    workers: str | None,
+    rounds: int | None,
+    folder: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Measure rounds of the scenario's jobs, or of shipped models."""
+    sizes, numbers = sizes_of(parameters or SIZES), workers_of(workers or WORKERS)
+    check_folder(folder)
+    check_live()
+    if scenario is None:
+        works = shipped_programs(sizes)
+    else:
+        from skedge.live.controller.session import programs  # noqa: PLC0415 - imports the extra
+
+        source = Path(scenario) if Path(scenario).is_file() else shipped(scenario)
+        works = programs(scenario_of(scenario), trainings(source))
+    profile_round(works, numbers, rounds or ROUNDS, folder, as_json=as_json)
 
 
 def _check_new(file: Path | None) -> None:

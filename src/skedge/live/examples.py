@@ -77,6 +77,42 @@ def folder(path: str, model: str = "resnet", chunks: int = 4, lr: float = 0.05, 
     return _training(model, load, chunks, lr, seed, channels=load()[0].shape[1])
 
 
+def mlp(parameters: int = 100_000, chunks: int = 1, samples: int = 256, lr: float = 0.01, seed: int = 0) -> Training:
+    """Random samples of 64 numbers, ten classes, and two hidden dense layers of equal width with ReLU.
+
+    `skedge profile --round` trains it.
+
+    Parameters
+    ----------
+    parameters
+        Number of parameters: the width is the one that comes closest.
+    chunks, lr
+        As in :func:`digits`.
+    samples
+        Number of samples of a chunk.
+    seed
+        Seed of the samples and of the initial parameters.
+    """
+    width = max(round((38**2 - 10 + parameters) ** 0.5 - 38), 1)  # width^2 + 76 width + 10 parameters
+
+    def chunk(number: int) -> Data:
+        generator = torch.Generator().manual_seed(seed * chunks + number)
+        return torch.randn(samples, 64, generator=generator), torch.randint(10, (samples,), generator=generator)
+
+    def make() -> nn.Module:
+        torch.manual_seed(seed)
+        first, second, last = nn.Linear(64, width), nn.Linear(width, width), nn.Linear(width, 10)
+        return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), last)
+
+    return Training(
+        model=make,
+        optimizer=lambda own: torch.optim.SGD(own, lr=lr, momentum=0.9),
+        loss=cross_entropy,
+        chunk=chunk,
+        test=lambda: chunk(chunks),
+    )
+
+
 def _training(model: str, load: Callable[[], Data], chunks: int, lr: float, seed: int, channels: int) -> Training:
     if model not in MODELS:
         raise ValueError(f"model {model!r} is unknown; known are {', '.join(MODELS)}")

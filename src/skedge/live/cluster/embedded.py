@@ -25,7 +25,9 @@ from .gpus import Gpus
 from .health_checks import HEALTH
 from .loopback import on_loopback
 
-_STORE_BYTES = 128 * 2**20
+STORE_BYTES = 128 * 2**20
+"""Shared memory of a node for the objects of its calls; what does not fit is on disk."""
+
 _AT_ONCE = min(4, os.cpu_count() or 1)  # Ray nodes that are started at the same time: each must be up within 15 s
 _END_S = 120.0
 _LOOK_S = 0.5
@@ -48,6 +50,8 @@ class EmbeddedCluster:
         Those of the servers.
     say
         Called with a description of what is being started, whenever that changes.
+    store_bytes
+        Shared memory of each node for the objects of its calls.
 
     Attributes
     ----------
@@ -59,8 +63,15 @@ class EmbeddedCluster:
         Set when the cluster ends.
     """
 
-    def __init__(self, cluster: Cluster, folder: Path, gpus: Gpus, say: Callable[[str], None] = unheard) -> None:
-        self.cluster, self.folder, self.gpus, self.say = cluster, folder, gpus, say
+    def __init__(
+        self,
+        cluster: Cluster,
+        folder: Path,
+        gpus: Gpus,
+        say: Callable[[str], None] = unheard,
+        store_bytes: int = STORE_BYTES,
+    ) -> None:
+        self.cluster, self.folder, self.gpus, self.say, self.store_bytes = cluster, folder, gpus, say, store_bytes
         self.nodes: dict[str, Any] = {}
         self.local: Any = None
         self.address = ""
@@ -83,7 +94,7 @@ class EmbeddedCluster:
             "no_monitor": True,  # of the autoscaler
             "_system_config": dict(HEALTH),
         }
-        self.local = Nodes(initialize_head=True, head_node_args={**head, "object_store_memory": _STORE_BYTES})
+        self.local = Nodes(initialize_head=True, head_node_args={**head, "object_store_memory": self.store_bytes})
         self.address = str(self.local.address)
         self._note()
 
@@ -126,7 +137,7 @@ class EmbeddedCluster:
                 num_cpus=1,
                 num_gpus=int(self.gpus.of(self.cluster.server_ids.index(server))),
                 node_ip_address="127.0.0.1",
-                object_store_memory=_STORE_BYTES,
+                object_store_memory=self.store_bytes,
                 labels={"server": server},
                 raylet_socket_name=f"{sockets}/raylet.{mark}",
                 plasma_store_socket_name=f"{sockets}/plasma_store.{mark}",

@@ -26,7 +26,7 @@ from skedge.live.worker.job_code_runner import CALLS, JobCodeClient, JobCodeRunn
 from skedge.live.worker.watchdog import WATCH, WatchdogLimits
 from skedge.runs.cluster import check_answers
 
-from .embedded import EmbeddedCluster, unheard
+from .embedded import STORE_BYTES, EmbeddedCluster, unheard
 from .embedded_state import end_raylet, found_in
 from .gpus import Gpus, offered
 
@@ -58,12 +58,15 @@ class Hosting:
         How long jobs' code may take.
     confinement
         What jobs' processes may see and use.
+    store_bytes
+        Shared memory of each node of an own embedded cluster for the objects of its calls.
     """
 
     embedded: bool = False
     detached_id: str = ""
     watch: WatchdogLimits = WATCH
     confinement: Confinement = TRUSTED
+    store_bytes: int = STORE_BYTES
 
 
 class Engine:
@@ -123,7 +126,8 @@ class Engine:
         self.gpus = Gpus(device, cluster, embedded=self.emulates)
         self.cluster, self.folder, self.url, self.detached_id = cluster, folder, checkpoints, detached_id
         self.cloud_ps, self.confinement = cloud_ps, hosting.confinement
-        self.embedded = None if address is not None else EmbeddedCluster(cluster, folder, self.gpus, say)
+        own = cluster, folder, self.gpus, say, hosting.store_bytes
+        self.embedded = None if address is not None else EmbeddedCluster(*own)
         self.agents: dict[int, Any] = {}
         self.watching: host.Thread | None = None
         self.tell: Callable[[int, str], None] = _ignored

@@ -392,12 +392,15 @@ class MeasuredTeam:
             for i, agent in enumerate(self.agents)
         ]
         answers = self._answers([ack for ack, _ in calls])
-        compute, self.samples = max(ack["seconds"] for ack in answers), max(ack["samples"] for ack in answers)
+        compute, self.samples = (
+            max(_compute_s(ack["stage_s"]) for ack in answers),
+            max(ack["samples"] for ack in answers),
+        )
         brought = [contribution for _, contribution in calls]
         ack, self.state = host.call(self.ps, "apply", self.name, self.life, self.version, *brought, returns=2)
         (answer,) = self._answers([ack])
         took = time.perf_counter() - start
-        self.version, update = answer["version"], answer["seconds"]
+        self.version, update = answer["version"], sum(answer["stage_s"].values())
         return Round(compute, update, max(took - compute - update, 0.0), answer["bytes"])
 
     def _content(self) -> bytes:
@@ -422,6 +425,11 @@ class MeasuredTeam:
             raise TrainingError(f"job {self.job!r}: {kind}{error.cause}") from error
         except host.CallError as error:
             raise TrainingError(f"job {self.job!r}: a process is lost or late: {error}") from error
+
+
+def _compute_s(stage_s: Mapping[str, float]) -> float:
+    """The part of m in the stages of a mini-batch [s]; what is sent is serialized as part of the communication."""
+    return stage_s["deserialize"] + stage_s["compute"]
 
 
 class BackgroundLoad(threading.Thread):

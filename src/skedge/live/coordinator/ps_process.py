@@ -52,6 +52,8 @@ class PSProcess:
         SHA-256 of the code in the process.
     sent
         Reference to the job's program.
+    applied
+        Facts about the last update.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class PSProcess:
         self.sent: Any = None
         self.version = self.outlived = 0
         self.life, self.saved = Life(), list[int]()
-        self.module = ""
+        self.module, self.applied = "", dict[str, Any]()
         self.saved_at = 0.0
 
     def move(self, server: int) -> bool:
@@ -120,7 +122,7 @@ class PSProcess:
         answer = self.replies.of(ack, self.server, deadline)
         if answer is None:
             return None
-        self.version, self.state = answer["version"], state
+        self.version, self.state, self.applied = answer["version"], state, answer
         progress: list[int] = answer["progress"]
         return progress
 

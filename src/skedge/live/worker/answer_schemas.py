@@ -23,12 +23,24 @@ class _Gpus(_Facts):
     gpus: _Count
 
 
+class _GradientStages(_Facts):
+    deserialize: _Seconds
+    compute: _Seconds
+    serialize: _Seconds
+
+
+class _UpdateStages(_Facts):
+    deserialize: _Seconds
+    update: _Seconds
+    serialize: _Seconds
+
+
 class _Gradient(_Facts):
     chunk: _Count
     step: _Count
     loss: float
     samples: _Count
-    seconds: _Seconds
+    stage_s: _GradientStages
     module: _Text
     device: _Text
 
@@ -40,7 +52,7 @@ class _Loaded(_Facts):
 
 
 class _Applied(_Loaded):
-    seconds: _Seconds
+    stage_s: _UpdateStages
     bytes: _Count
 
 

@@ -113,6 +113,8 @@ class JobProcess:
         """Call a method of :class:`.worker_main.JobWorker`; returns facts and bytes.
 
         Text in the facts is escaped. What the process has printed is in ``printed`` of the facts, with the worker.
+        Facts with stages (``stage_s``) also have ``call_s``, the duration of the call, and ``receive_s``, the part of
+        it in which the bytes come, after the facts [s].
 
         Parameters
         ----------
@@ -131,8 +133,9 @@ class JobProcess:
         EndedError
             If the job's code ends the process.
         """
+        start = time.monotonic()
         try:
-            facts, content = self._asked(method, arguments, limit_s, prepare_s)
+            facts, content, came_at = self._asked(method, arguments, limit_s, prepare_s)
             if "failed" not in facts:
                 facts = _checked(method, facts)
         except (JobError, EndedError) as error:
@@ -140,21 +143,27 @@ class JobProcess:
             self.end()
             raise
         self.calls += 1
-        printed = self._printed()
+        ended_at, printed = time.monotonic(), self._printed()
         if "failed" in facts:
             failed = JobError(str(facts["failed"]))
             failed.printed, failed.traceback = printed, escaped(content.decode("utf-8", "replace"))
             raise failed
+        if "stage_s" in facts:
+            facts |= {"call_s": ended_at - start, "receive_s": ended_at - came_at}
         return ({**facts, "printed": printed} if printed else facts), content
 
-    def _asked(self, method: str, arguments: tuple[Any, ...], limit_s: float, prepare_s: float) -> tuple[Ack, bytes]:
+    def _asked(
+        self, method: str, arguments: tuple[Any, ...], limit_s: float, prepare_s: float
+    ) -> tuple[Ack, bytes, float]:
+        """Facts and bytes of the answer, and when the facts came, by ``time.monotonic()``."""
         stalled = threading.Event()
         try:
             with self._killed_after(max(limit_s, prepare_s), stalled):  # it may stop to read
                 self.connection.send_bytes(pickle.dumps((method, arguments)))
             facts = self._facts(limit_s, prepare_s, stalled)
+            came_at = time.monotonic()
             with self._killed_after(limit_s, stalled):
-                return facts, self.connection.recv_bytes(_CONTENT)
+                return facts, self.connection.recv_bytes(_CONTENT), came_at
         except (OSError, EOFError, ValueError, RecursionError) as error:
             if stalled.is_set():
                 raise StalledError(f"its code has not returned after {limit_s:.3g} s") from None

@@ -31,6 +31,7 @@ from .loader_batches import LoaderBatches, samples_in, seed_all
 from .loader_batches import seed_of as _seed
 from .minibatch_ledger import MinibatchLedger
 from .program import Program
+from .stage_clock import StageClock
 
 _RANDOM = threading.Lock()
 """Guards torch's random generator, of which there is one per process."""
@@ -129,6 +130,7 @@ def gradient(
     chunk: int,
     step: int,
     device: str = CPU,
+    clock: StageClock | None = None,
 ) -> Contribution:
     """Gradients of mini-batch `step` of a chunk at the parameters `state`.
 
@@ -148,13 +150,18 @@ def gradient(
         The chunk, and the number of its mini-batch, counted over all epochs from 0.
     device
         Where it is computed, as PyTorch names it.
+    clock
+        Notes the ends of the stages ``deserialize``, when the parameters are in the model, and ``compute``, when the
+        backward pass has ended. On a GPU what is still queued there then counts as the stage after it.
 
     Raises
     ------
     TrainingError
         If the loss is not finite, or the model fails on the data.
     """
+    clock = clock or StageClock()
     model.load_state_dict(state)
+    clock.end("deserialize")
     model.train()
     model.zero_grad(set_to_none=True)
     with _RANDOM:
@@ -165,6 +172,7 @@ def gradient(
             value = training.backward(model, moved(batch, device))
         except (Exception, SystemExit) as error:  # the job's own code: whatever it raises is its reason to fail
             raise TrainingError(f"chunk {chunk}, mini-batch {step}: {told(error)}") from error
+    clock.end("compute")
     if not math.isfinite(value):
         raise TrainingError(f"the loss is {value} at chunk {chunk}, mini-batch {step}")
     gradients = {name: p.grad.cpu() for name, p in model.named_parameters() if p.grad is not None}

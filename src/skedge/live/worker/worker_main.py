@@ -11,7 +11,6 @@ import os
 import pickle
 import socket
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
@@ -32,6 +31,7 @@ from .loader_batches import seed_all
 from .pip_packages import folder_of, install
 from .program import Program
 from .sgd import ParameterServer, Source, accuracies, gradient, source_of
+from .stage_clock import StageClock
 from .wire_format import WireFormat
 
 _EXAMPLES = "skedge.live.examples"
@@ -107,21 +107,21 @@ class JobWorker:
             data, module = unpacked(path)
             chunk_data.program.check_same(module)
             self.sources[chunk] = source_of(chunk_data.training, chunk_data.program, chunk, data)
-        start, wire = time.perf_counter(), self._wire()
-        parameters = wire.state.views(state)
-        brought = gradient(
-            self.model, chunk_data.training, chunk_data.program, self.sources[chunk], parameters, chunk, step, device
-        )  # fmt: skip
+        training, own, source, clock = chunk_data.training, chunk_data.program, self.sources[chunk], StageClock()
+        wire = self._wire()
+        brought = gradient(self.model, training, own, source, wire.state.views(state), chunk, step, device, clock)
+        content = wire.pack(brought)
+        clock.end("serialize")
         facts = {
             "chunk": chunk,
             "step": step,
             "loss": brought.loss,
             "samples": brought.samples,
-            "seconds": time.perf_counter() - start,
+            "stage_s": clock.stage_s,
             "module": chunk_data.module,
             "device": device,
         }
-        return facts, wire.pack(brought)
+        return facts, content
 
     def load(self, program: bytes, checkpoint: bytes | None) -> Answer:
         """Become the parameter server, from a checkpoint or from the start."""
@@ -135,10 +135,14 @@ class JobWorker:
 
     def apply(self, version: int, contributions: Sequence[bytes]) -> Answer:
         """Update by the contributions of a round."""
-        server, start = self._server(), time.perf_counter()
-        server.apply(version, list(map(self._wire().unpack, contributions)))
+        server, wire, clock = self._server(), self._wire(), StageClock()
+        brought = list(map(wire.unpack, contributions))
+        clock.end("deserialize")
+        server.apply(version, brought)
+        clock.end("update")
         facts, state = self._state(server)
-        return {**facts, "seconds": time.perf_counter() - start, "bytes": len(contributions[0])}, state
+        clock.end("serialize")
+        return {**facts, "stage_s": clock.stage_s, "bytes": len(contributions[0])}, state
 
     def dump(self) -> Answer:
         """A checkpoint."""

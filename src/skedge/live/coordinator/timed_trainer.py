@@ -1,0 +1,202 @@
+"""A trainer whose rounds are measured by stage: the trainer that jobs have, and a clock read at the ends of its steps.
+
+Only durations are compared, each of one clock, so processes may be on machines whose clocks differ. What a call takes
+beyond what the process that it asks has measured is the way there and back.
+
+================  ===================================================================================================
+request           the trainer's own work: calls made, answers counted, the next round begun
+broadcast         parameters from the PS to the first worker: out of the PS, through Ray, into the worker's process
+deserialize       parameters into the worker's model
+compute           forward and backward pass, the cut of the mini-batch included
+gradient copy     gradients into bytes, in the worker
+barrier           the first worker's wait for the last one
+send              gradients from the first worker to the PS: out of its process, through Ray, into that of the PS
+PS deserialize    gradients of all workers into tensors
+update            mean of the gradients and step of the optimizer
+PS serialize      parameters into bytes
+checkpoint        wait for a checkpoint after the round
+journal           reports and notes of the round; the controller journals them on a thread of its own
+================  ===================================================================================================
+
+Stages of a worker are those of the one whose call was the shortest, the first; with the barrier they are as long as the
+longest call. So the stages of a round add up to the time from its start to the start of the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from skedge.live import host
+from skedge.live.worker.job_process import Ack
+from skedge.live.worker.program import Program
+
+from .replies import MinibatchCall
+from .report import Report
+from .teams import Team
+from .trainer import Trainer
+from .training_actors import TrainingActors
+
+STAGES = (
+    "request", "broadcast", "deserialize", "compute", "gradient copy", "barrier", "send", "PS deserialize", "update",
+    "PS serialize", "checkpoint", "journal",
+)  # fmt: skip
+"""The stages of a round, as the table above explains them."""
+
+
+@dataclass(frozen=True)
+class RoundSpans:
+    """What the trainer sees of a round [s].
+
+    Attributes
+    ----------
+    gradients
+        From when all workers were called until the last answer of one.
+    update
+        From there until the answer of the parameter server.
+    checkpoint
+        Wait for a checkpoint after the round; 0 if none was written.
+    journal
+        Reports and notes of the round.
+    whole
+        From the start of the round to that of the next one.
+    """
+
+    gradients: float
+    update: float
+    checkpoint: float
+    journal: float
+    whole: float
+
+
+def stage_times(spans: RoundSpans, workers: Sequence[Ack], update: Ack) -> dict[str, float]:
+    """Duration of each of :data:`STAGES` in a round [s]; they add up to ``spans.whole``.
+
+    Parameters
+    ----------
+    spans
+        What the trainer has seen of the round.
+    workers
+        Facts of each worker's answer (:meth:`skedge.live.worker.agent.Agent.gradient`), at least one.
+    update
+        Facts of the parameter server's answer (:meth:`skedge.live.worker.ps_actor.PSActor.apply`).
+    """
+    first, longest = min(workers, key=_call_s), max(map(_call_s, workers))
+    worker, ps = first["stage_s"], update["stage_s"]
+    into_worker = first["call_s"] - first["receive_s"] - sum(worker.values())
+    into_ps = update["call_s"] - update["receive_s"] - sum(ps.values())
+    return {
+        "request": spans.whole - spans.gradients - spans.update - spans.checkpoint - spans.journal,
+        "broadcast": update["receive_s"] + (spans.gradients - longest) + into_worker,
+        "deserialize": worker["deserialize"],
+        "compute": worker["compute"],
+        "gradient copy": worker["serialize"],
+        "barrier": longest - first["call_s"],
+        "send": first["receive_s"] + (spans.update - update["call_s"]) + into_ps,
+        "PS deserialize": ps["deserialize"],
+        "update": ps["update"],
+        "PS serialize": ps["serialize"],
+        "checkpoint": spans.checkpoint,
+        "journal": spans.journal,
+    }
+
+
+def _call_s(answer: Ack) -> float:
+    return float(answer["call_s"])
+
+
+@dataclass(frozen=True)
+class TimedRound:
+    """A round: its duration, from its start to that of the next one, and that of each of :data:`STAGES` [s]."""
+
+    whole_s: float
+    stage_s: dict[str, float]
+    samples: int
+
+
+class TimedTrainer(Trainer):
+    """Trains one job and measures its rounds by stage; closes itself after a number of rounds.
+
+    Parameters
+    ----------
+    name, program, tell, processes, servers
+        As :class:`.trainer.Trainer` has them.
+    rounds
+        Number of rounds after which it is closed.
+
+    Attributes
+    ----------
+    timed
+        The rounds so far in which every worker has contributed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        program: Program,
+        tell: Callable[[Report], None],
+        processes: TrainingActors,
+        *,
+        servers: Sequence[str],
+        rounds: int,
+    ) -> None:
+        super().__init__(0, name, program, self._journaled(tell), processes, servers=servers)
+        self.note = self._journaled(self.note)
+        self.rounds, self.timed = rounds, list[TimedRound]()
+        self._answers = list[Ack]()
+        self._began = self._asked_at = self._answered_at = self._updated_at = self._ended_at = self._left_at = 0.0
+        self._journal_s = 0.0
+
+    def _journaled(self, report: Callable[[Any], None]) -> Callable[[Any], None]:
+        def timed(what: Any) -> None:
+            start = host.monotonic()
+            report(what)
+            self._journal_s += host.monotonic() - start
+
+        return timed
+
+    def _step(self, teams: dict[int, Team]) -> None:
+        now = host.monotonic()
+        self._note_round(now)
+        self._answers.clear()
+        self._updated_at = self._journal_s = 0.0
+        self._began = self._ended_at = now
+        super()._step(teams)
+        self._left_at = host.monotonic()
+
+    def _note_round(self, now: float) -> None:
+        """Note the round before, if every worker has contributed to it."""
+        if not self._updated_at or len(self._answers) < self.program.chunks:
+            return
+        spans = RoundSpans(
+            self._answered_at - self._asked_at,
+            self._updated_at - self._answered_at,
+            self._left_at - self._ended_at,
+            self._journal_s,
+            now - self._began,
+        )
+        stages = stage_times(spans, self._answers, self.ps.applied)
+        self.timed.append(TimedRound(spans.whole, stages, sum(answer["samples"] for answer in self._answers)))
+        if len(self.timed) == self.rounds:
+            self.close()
+
+    def _round(self, teams: dict[int, Team]) -> None:
+        super()._round(teams)
+        self._ended_at = host.monotonic()
+
+    def _ask(self, teams: dict[int, Team]) -> list[MinibatchCall]:
+        calls = super()._ask(teams)
+        self._asked_at = host.monotonic()
+        return calls
+
+    def _answer(self, call: MinibatchCall, deadline: float) -> Any:
+        answer = super()._answer(call, deadline)
+        self._answered_at = host.monotonic()
+        if answer is not None:
+            self._answers.append(answer)
+        return answer
+
+    def _updated(self, progress: list[int], teams: dict[int, Team], losses: list[float]) -> None:
+        self._updated_at = host.monotonic()
+        super()._updated(progress, teams, losses)

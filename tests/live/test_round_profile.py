@@ -1,0 +1,101 @@
+"""The stages of a round: they add up, and a real round on Ray has them all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skedge.core.errors import TrainingError
+from skedge.live.cluster.round_profile import RoundProfile, by_stage, profile_rounds
+from skedge.live.coordinator.timed_trainer import STAGES, RoundSpans, TimedRound, stage_times
+from skedge.live.worker.answer_schemas import checked
+from skedge.live.worker.program import Program
+
+WORKERS: list[dict[str, Any]] = [
+    {"call_s": 7.0, "receive_s": 0.5, "stage_s": {"deserialize": 1.0, "compute": 3.0, "serialize": 1.5}},
+    {"call_s": 6.0, "receive_s": 0.25, "stage_s": {"deserialize": 1.0, "compute": 2.0, "serialize": 1.75}},
+]
+"""The second worker is the first to end, one second before the other."""
+
+UPDATE = {"call_s": 4.0, "receive_s": 0.5, "stage_s": {"deserialize": 1.0, "update": 1.5, "serialize": 0.25}}
+SPANS = RoundSpans(gradients=8.0, update=5.0, checkpoint=2.0, journal=0.5, whole=17.0)
+
+
+def test_a_round_is_divided_as_its_processes_and_its_trainer_have_measured() -> None:
+    """By hand: 17 s, of which the trainer's own work is what is left of all others."""
+    assert stage_times(SPANS, WORKERS, UPDATE) == {
+        "request": 17.0 - 8.0 - 5.0 - 2.0 - 0.5,
+        "broadcast": 0.5 + (8.0 - 7.0) + (6.0 - 0.25 - 4.75),
+        "deserialize": 1.0,
+        "compute": 2.0,
+        "gradient copy": 1.75,
+        "barrier": 1.0,
+        "send": 0.25 + (5.0 - 4.0) + (4.0 - 0.5 - 2.75),
+        "PS deserialize": 1.0,
+        "update": 1.5,
+        "PS serialize": 0.25,
+        "checkpoint": 2.0,
+        "journal": 0.5,
+    }
+
+
+@pytest.mark.parametrize("workers", [WORKERS, WORKERS[:1], [*WORKERS, {**WORKERS[0], "call_s": 7.5}]])
+def test_the_stages_of_a_round_add_up_to_it(workers: list[dict[str, Any]]) -> None:
+    stages = stage_times(SPANS, workers, UPDATE)
+    assert tuple(stages) == STAGES
+    assert sum(stages.values()) == pytest.approx(SPANS.whole)
+    assert min(stages.values()) >= 0
+
+
+def timed(whole: float, checkpoint: float = 0.0) -> TimedRound:
+    """A round of which half is computation, and a quarter communication each way."""
+    stages = dict.fromkeys(STAGES, 0.0) | {"compute": whole / 2, "broadcast": whole / 4, "send": whole / 4}
+    return TimedRound(whole + checkpoint, stages | {"checkpoint": checkpoint}, 64)
+
+
+def test_the_table_adds_up_and_a_slow_round_does_not_count() -> None:
+    """The middle half of 1, 2, 3, 4 and 100 s is 2, 3 and 4 s; one checkpoint of 5 s is 1 s a round."""
+    rounds = [timed(3), timed(100), timed(1), timed(4, checkpoint=5.0), timed(2)]
+    stage_s, round_s = by_stage(rounds)
+    profile = RoundProfile("m", 10, 2, 64, 5, stage_s, round_s, plain_s=0.5, ddp_s=None)
+    assert (stage_s["compute"], stage_s["send"], stage_s["checkpoint"]) == (1.5, 0.75, 1.0)
+    assert profile.sum_s == profile.round_s == 4.0
+    assert (profile.samples_per_s, profile.over_plain, profile.over_ddp) == (16.0, 8.0, None)
+
+
+def test_a_single_round_is_its_own_median() -> None:
+    assert by_stage([timed(8)])[1] == sum(by_stage([timed(8)])[0].values()) == 8.0
+
+
+@pytest.mark.parametrize("stage_s", [{}, {"deserialize": 0.1, "compute": 0.1}, WORKERS[0]["stage_s"] | {"compute": -1}])
+def test_the_process_of_a_job_cannot_answer_with_other_stages(stage_s: dict[str, float]) -> None:
+    """Its code could send what it likes in place of an answer."""
+    facts = {"chunk": 0, "step": 0, "loss": 1.0, "samples": 1, "module": "m", "device": "cpu"}
+    assert checked("gradient", facts | {"stage_s": WORKERS[0]["stage_s"]})["stage_s"] == WORKERS[0]["stage_s"]
+    with pytest.raises(ValueError, match=r"answers 'gradient' with a wrong stage_s\."):
+        checked("gradient", facts | {"stage_s": stage_s})
+
+
+def test_a_program_that_cannot_be_trained_is_named(tmp_path: Path) -> None:
+    """In plain PyTorch already, before an engine is started."""
+    program = Program("no.such.module:f", {}, 1, 1, 8)
+    with pytest.raises(TrainingError, match=r"'broken' in plain PyTorch, processes: 1: .*No module named 'no'"):
+        profile_rounds({"broken": program}, [1], 5, tmp_path, print)
+
+
+def test_a_real_round_is_measured_by_stage(tmp_path: Path) -> None:
+    """Through Ray, by the trainer of jobs: every stage of computing and of communication took time."""
+    program = Program("skedge.live.examples:mlp", {"parameters": 100_000}, 1, 1, 8)
+    said = list[str]()
+    (profile,) = profile_rounds({"small": program}, [1], 5, tmp_path, said.append)
+    assert said == ["small, workers: 1 without skedge", "small, workers: 1"]
+    assert (profile.workers, profile.rounds, profile.samples) == (1, 5, 32)
+    assert profile.parameters == pytest.approx(100_000, rel=0.01)
+    took = {stage for stage, seconds in profile.stage_s.items() if seconds > 0}
+    assert set(STAGES) - took <= {"barrier", "checkpoint", "journal"}
+    assert min(profile.stage_s.values()) >= 0
+    assert profile.stage_s["barrier"] == 0, "one worker waits for no other"
+    assert profile.plain_s > 0
+    assert profile.ddp_s is None
