@@ -64,8 +64,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[RoundProfile]:
     pytest.importorskip("ray")
     stages = dict.fromkeys(STAGES, 0.001)
     profiles = [
-        RoundProfile("1M", 1_000_001, 1, 32, 50, stages, 0.012, 0.004, None),
-        RoundProfile("1M", 1_000_001, 2, 64, 50, stages | {"barrier": 0.005}, 0.016, 0.008, 0.002),
+        RoundProfile("1M", 1_000_001, 1, False, 32, 50, stages, 0.012, 0.004, None),
+        RoundProfile("1M", 1_000_001, 2, False, 64, 50, stages | {"barrier": 0.005}, 0.016, 0.008, 0.002),
     ]
     monkeypatch.setattr("skedge.live.cluster.round_profile.profile_rounds", lambda *_: profiles)
     return profiles

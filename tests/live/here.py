@@ -28,15 +28,15 @@ class Called:
     def options(self, num_returns: int) -> Called:
         return Called(self.pool, self.method, num_returns)
 
-    def remote(self, *given: Any) -> Any:
+    def remote(self, *given: Any, **named: Any) -> Any:
         """References to what it returns."""
         found: list[Future[Any]] = [Future() for _ in range(self.returns)]
-        self.pool.submit(self._run, found, given)
+        self.pool.submit(self._run, found, given, named)
         return found[0] if self.returns == 1 else tuple(found)
 
-    def _run(self, found: list[Future[Any]], given: tuple[Any, ...]) -> None:
+    def _run(self, found: list[Future[Any]], given: tuple[Any, ...], named: dict[str, Any]) -> None:
         try:
-            answer = self.method(*(one.result() if isinstance(one, Future) else one for one in given))
+            answer = self.method(*(one.result() if isinstance(one, Future) else one for one in given), **named)
         except BaseException as error:
             for one in found:
                 one.set_exception(_of_task(error))
@@ -62,15 +62,22 @@ class Machine:
     ----------
     agent, ps
         The agent, and the parameter server.
+    windows
+        Whether the parameter server trains alone where there is one worker.
     """
 
-    def __init__(self, folder: Path, watch: WatchdogLimits) -> None:
-        self.agent, self.ps = Agent("edge-0", str(folder / "chunks")), PSActor(str(folder / "checkpoints"), watch)
-        self.agents, self._ps, self.job_code = {0: Actor(self.agent, 4)}, Actor(self.ps, 1), self
+    def __init__(self, folder: Path, watch: WatchdogLimits, *, windows: bool) -> None:
+        chunks = str(folder / "chunks")
+        self.agent, self.windows = Agent("edge-0", chunks), windows
+        self.ps = PSActor(str(folder / "checkpoints"), watch, folder=chunks)
+        self.agents, self._ps, self.job_code = {0: Actor(self.agent, 4)}, Actor(self.ps, 2), self
         self._loads = count(1)
 
     def parameter_server(self, _: int) -> Actor:
         return self._ps
+
+    def trains(self, _: int) -> bool:
+        return self.windows
 
     def life(self, controllers: int) -> Life:
         return Life(controllers, next(self._loads))
@@ -89,7 +96,9 @@ def _of_task(error: BaseException) -> BaseException:
 
 
 @contextmanager
-def machine(folder: Path, patch: pytest.MonkeyPatch, watch: WatchdogLimits) -> Iterator[Machine]:
+def machine(
+    folder: Path, patch: pytest.MonkeyPatch, watch: WatchdogLimits, *, windows: bool = True
+) -> Iterator[Machine]:
     """A machine, where Ray's calls find what its methods return; jobs' processes find the modules beside this one."""
     import ray
 
@@ -106,7 +115,7 @@ def machine(folder: Path, patch: pytest.MonkeyPatch, watch: WatchdogLimits) -> I
     patch.setattr(ray, "get", lambda ref, timeout=None: ref.result(timeout))
     patch.setattr(ray, "put", put)
     patch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
-    one = Machine(folder, watch)
+    one = Machine(folder, watch, windows=windows)
     try:
         yield one
     finally:

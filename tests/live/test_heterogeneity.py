@@ -22,7 +22,7 @@ from skedge.live.worker.chunk_data import ChunkData
 from skedge.live.worker.labels import unlike, warning
 from skedge.live.worker.program import Program, program_of
 from skedge.live.worker.sgd import Contribution, ParameterServer, accuracies, gradient
-from skedge.live.worker.worker_main import JobWorker
+from skedge.live.worker.worker_main import Caller, JobWorker
 from skedge.scenario.schema import TrainForm
 from skedge.simulate import run
 
@@ -212,7 +212,7 @@ def test_the_label_warning_needs_no_process_that_has_made_all_chunks() -> None:
     program = Program("sorted_jobs:sorted_digits", {"chunks": 2}, 2, 1, 1)
     labels: dict[int, dict[int, int]] = {}
     for chunk in range(2):
-        facts, _ = JobWorker(lambda: None).contents(pickle.dumps(program), (chunk,))
+        facts, _ = JobWorker(Caller()).contents(pickle.dumps(program), (chunk,))
         assert warning(program, labels) is None, "one is not known yet"
         labels.update((number, dict(counts)) for number, counts in json.loads(json.dumps(facts))["labels"])
     assert "differ from those of all chunks" in (warning(program, labels) or "")

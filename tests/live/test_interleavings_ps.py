@@ -29,7 +29,7 @@ from skedge.live.worker.job_processes import sent
 from skedge.live.worker.program import Program
 from skedge.live.worker.sgd import gradient, progress_in
 from skedge.live.worker.wire_format import WireFormat
-from skedge.live.worker.worker_main import JobWorker
+from skedge.live.worker.worker_main import Caller, JobWorker
 from skedge.live.world import upload_thread
 from skedge.live.world.inputs import Uploaded
 from skedge.live.world.upload_thread import UploadThread
@@ -49,9 +49,9 @@ class Near:
     pid = calls = 0
 
     def __init__(self) -> None:
-        self.inside = JobWorker(lambda: None)
+        self.inside = JobWorker(Caller())
 
-    def ask(self, method: str, *given: Any, limit_s: float = 0.0, prepare_s: float = 0.0) -> Any:
+    def ask(self, method: str, *given: Any, **_: Any) -> Any:
         """Call a method; its limits are for processes."""
         return getattr(self.inside, method)(*given)
 

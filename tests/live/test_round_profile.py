@@ -59,7 +59,7 @@ def test_the_table_adds_up_and_a_slow_round_does_not_count() -> None:
     """The middle half of 1, 2, 3, 4 and 100 s is 2, 3 and 4 s; one checkpoint of 5 s is 1 s a round."""
     rounds = [timed(3), timed(100), timed(1), timed(4, checkpoint=5.0), timed(2)]
     stage_s, round_s = by_stage(rounds)
-    profile = RoundProfile("m", 10, 2, 64, 5, stage_s, round_s, plain_s=0.5, ddp_s=None)
+    profile = RoundProfile("m", 10, 2, False, 64, 5, stage_s, round_s, plain_s=0.5, ddp_s=None)
     assert (stage_s["compute"], stage_s["send"], stage_s["checkpoint"]) == (1.5, 0.75, 1.0)
     assert profile.sum_s == profile.round_s == 4.0
     assert (profile.samples_per_s, profile.over_plain, profile.over_ddp) == (16.0, 8.0, None)

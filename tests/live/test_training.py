@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ from skedge.live.worker.chunk_format import packed
 from skedge.live.worker.job_processes import sent
 from skedge.live.worker.program import Program
 from skedge.live.worker.ps_actor import PSActor
-from skedge.live.worker.sgd import Contribution, ParameterServer, gradient
+from skedge.live.worker.sgd import ColocatedWorker, Contribution, ParameterServer, gradient
+from skedge.live.worker.stage_clock import StageClock
 
 torch.set_num_threads(1)
 """As the agents do: how sums are split over threads decides their last bits."""
@@ -71,6 +73,45 @@ def test_a_job_restored_from_its_checkpoint_ends_with_the_same_bits(model: str, 
         restored.apply(restored.version, [worker.step(restored, 0)])
     assert same(straight, restored)
     assert restored.losses == straight.losses
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_worker_in_the_process_of_its_parameter_server_makes_the_same_bits(model: str) -> None:
+    """Now one trains there, now another in a process of its own: parameters, buffers and losses are equal."""
+    of = program(model, chunks=1)
+    server, worker = ParameterServer(of), Worker(of)
+    colocated = ColocatedWorker(server)
+    for step in range(of.steps):
+        if step in (3, 4):
+            server.apply(server.version, [worker.step(server, 0)])
+        else:
+            server.apply(server.version, [colocated.gradient(worker.data[0], 0, step, StageClock())])
+    straight = trained(of, [0] * of.steps)
+    assert same(straight, server)
+    assert server.losses == straight.losses
+
+
+class Clamps:
+    """A step that changes the model's parameters, as if there were no parameter server."""
+
+    def __call__(self, model: torch.nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> float:
+        loss = torch.nn.functional.cross_entropy(model(batch[0]), batch[1])
+        loss.backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.clamp_(-0.1, 0.1)
+        return float(loss.detach())
+
+
+@pytest.mark.parametrize("colocated", [False, True])
+def test_a_step_that_changes_parameters_itself_fails(*, colocated: bool) -> None:
+    """It would count in the process of the parameter server, and be lost in any other."""
+    of = program(chunks=1)
+    server, worker = ParameterServer(of), Worker(of)
+    own = ColocatedWorker(server)
+    worker.training = server.training = replace(worker.training, loss=None, step=Clamps())
+    with pytest.raises(TrainingError, match="chunk 0, mini-batch 0: it changes parameters itself"):
+        own.gradient(worker.data[0], 0, 0, StageClock()) if colocated else worker.step(server, 0)
 
 
 def test_an_update_that_is_sent_twice_counts_once() -> None:

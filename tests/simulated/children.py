@@ -26,6 +26,7 @@ from skedge.live.worker.framing import framed, whole
 from skedge.live.worker.job_process import LIMIT_S, Ack, EndedError, JobError, StalledError
 from skedge.live.worker.minibatch_ledger import MinibatchLedger
 from skedge.live.worker.program import Program
+from skedge.live.worker.round_window import RoundWindow
 from skedge.live.worker.watchdog import PREPARE_S
 
 from .actors import STORED
@@ -97,17 +98,35 @@ class SimulatedChild:
         self.worker, self.chunk, self.device, self.calls, self.pid = "", -1, "cpu", 0, 0
         self.up = True
         self.parameters: HeldParameters | None = None
-        self._working = Waiters(self.world, "a job's process")
+        self._working, self._pausing = Waiters(self.world, "a job's process"), Waiters(self.world, "between rounds")
+        self.revoked, self._limits_s = 0, list[float]()
         self._random = self.world.random(f"child {self.world.name('child')}")
 
     def ask(
-        self, method: str, *given: Any, limit_s: float = LIMIT_S, prepare_s: float = PREPARE_S
+        self,
+        method: str,
+        *given: Any,
+        limit_s: float = LIMIT_S,
+        prepare_s: float = PREPARE_S,
+        rounds: tuple[int, float] = (0, 0.0),
     ) -> tuple[Ack, bytes]:
         """Call a method: facts and bytes, after some time."""
         del prepare_s
         self.world.point(f"ask {method}")
-        took = self._random.uniform(*(MINIBATCH_S if method == "gradient" else OTHER_S))
         effect = self._misdeed(method, given)
+        if method == "train":
+            self._limits_s = [limit_s, *[rounds[1]] * rounds[0]]
+        else:
+            self._works(method, effect, MINIBATCH_S if method == "gradient" else OTHER_S, limit_s)
+        facts, content = getattr(self, f"_{method}")(*given)
+        if effect == "shape":
+            content = padded(b'{"gradient": [1, 2, 3]}')
+        self.calls += 1
+        return self._checked(method, facts | WRONG.get(effect, {})), content
+
+    def _works(self, method: str, effect: str, duration_s: tuple[float, float], limit_s: float) -> None:
+        """Take the time of a call, or of a mini-batch; do what the job does in it."""
+        took = self._random.uniform(*duration_s)
         if self.up:
             self._working.wait(limit_s if effect == "hang" else min(took, limit_s))
         if not self.up:
@@ -122,11 +141,40 @@ class SimulatedChild:
             raise JobError("it uses more memory than it may")
         if effect == "raise":
             raise JobError(f"{RAISES} in {method!r}")
-        facts, content = getattr(self, f"_{method}")(*given)
-        if effect == "shape":
-            content = padded(b'{"gradient": [1, 2, 3]}')
-        self.calls += 1
-        return self._checked(method, facts | WRONG.get(effect, {})), content
+
+    def revoke(self, window: int) -> None:
+        """Have a window, by its number, end after the mini-batch that is computed."""
+        self.world.point(f"revoke {window}")
+        self.revoked = window
+        self._pausing.wake()
+
+    def _train(self, window: RoundWindow, paths: Mapping[int, str]) -> tuple[Ack, bytes]:
+        loaded, rounds, began = self._loaded, 0, self.world.now
+        wrong: dict[str, Any] = {}
+        for chunk, step in window.minibatches if loaded.version == window.version else ():
+            if rounds and self.revoked != window.number:
+                self._pausing.wait(window.wait_s(rounds, self.world.now - began))
+            if self.revoked == window.number:
+                break
+            args, at = loaded.program.args, [f"{chunk} {step}"]
+            effect = self.misdeeds.effect(args, "gradient", at) or self.misdeeds.effect(args, "apply", at)
+            self._works("train", effect, MINIBATCH_S, self._limits_s[rounds])
+            if effect == "shape":
+                raise JobError("a gradient does not fit the parameters")
+            _, content = self._gradient(pickle.dumps(loaded.program), paths[chunk], chunk, step, loaded.dump(), "cpu")
+            same(json.loads(content)["chunk"], chunk, "a gradient")
+            loaded.apply(loaded.version, [Minibatch(chunk, step)])
+            rounds += 1
+            if wrong := WRONG.get(effect, {}):
+                break
+        facts = self._answer_of(loaded)[0] | {
+            "rounds": rounds,
+            "samples": rounds,
+            "loss": 1.0,
+            "first_ago_s": 0.0,
+            "stage_s": {},
+        }
+        return facts | wrong, b""
 
     def _misdeed(self, method: str, given: tuple[Any, ...]) -> str:
         """What the job does in a call; empty if it behaves."""
@@ -152,6 +200,7 @@ class SimulatedChild:
         """End the process; a call to it fails."""
         self.up = False
         self._working.wake()
+        self._pausing.wake()
 
     end = kill
 
@@ -178,7 +227,7 @@ class SimulatedChild:
         self.parameters = HeldParameters(unpickled(program))
         if saved is not None:
             self.parameters.restore(saved)
-        return self._state(self.parameters)
+        return self._answer_of(self.parameters)
 
     def _apply(self, version: int, contributions: Sequence[bytes]) -> tuple[Ack, bytes]:
         brought = [json.loads(content) for content in contributions]
@@ -187,12 +236,16 @@ class SimulatedChild:
         for one in brought:
             same(one["job"], job_of(self._loaded.program), "a gradient")
         self._loaded.apply(version, [Minibatch(one["chunk"], one["step"]) for one in brought])
-        facts, state = self._state(self._loaded)
+        facts, state = self._answer_of(self._loaded)
         stage_s = {"deserialize": 0.002, "update": 0.006, "serialize": 0.002}
         return {**facts, "stage_s": stage_s, "bytes": len(state)}, state
 
     def _dump(self) -> tuple[Ack, bytes]:
         return {"version": self._loaded.version, "progress": list(self._loaded.progress)}, self._loaded.dump()
+
+    def _state(self, version: int) -> tuple[Ack, bytes]:
+        same(self._loaded.version, version, "the version")
+        return self._answer_of(self._loaded)
 
     def _losses(self) -> tuple[Ack, bytes]:
         return {"losses": [[1, 1.0]]}, b""
@@ -210,7 +263,7 @@ class SimulatedChild:
     def _saved(self, program: bytes, checkpoint: bytes) -> tuple[Ack, bytes]:
         return {"losses": [[1, 1.0]]}, self._load(program, checkpoint)[1]
 
-    def _state(self, parameters: HeldParameters) -> tuple[Ack, bytes]:
+    def _answer_of(self, parameters: HeldParameters) -> tuple[Ack, bytes]:
         facts = {"version": parameters.version, "progress": list(parameters.progress), "module": MODULE}
         return facts, padded(parameters.dump())
 

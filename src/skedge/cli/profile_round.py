@@ -156,7 +156,7 @@ def rows(profiles: Sequence[RoundProfile]) -> list[dict[str, Any]]:
 def _show(profiles: Sequence[RoundProfile]) -> None:
     """Print the table of one model: a row per stage, a column per number of workers."""
     first = profiles[0]
-    titles = [f"{first.model}: {first.parameters:,} parameters", *(_titled(profile.workers) for profile in profiles)]
+    titles = [f"{first.model}: {first.parameters:,} parameters", *map(_titled, profiles)]
     lines = [(stage, [_ms(profile.stage_s[stage]) for profile in profiles]) for stage in first.stage_s]
     lines += [
         ("sum", [_ms(profile.sum_s) for profile in profiles]),
@@ -171,8 +171,10 @@ def _show(profiles: Sequence[RoundProfile]) -> None:
     print_table(columns, [(name, *cells) for name, cells in lines], box=SIMPLE_HEAD, pad_edge=False)
 
 
-def _titled(workers: int) -> str:
-    return f"{workers} worker" + ("s" if workers > 1 else "")
+def _titled(profile: RoundProfile) -> str:
+    if profile.colocated:
+        return "1 with its PS"
+    return f"{profile.workers} worker" + ("s" if profile.workers > 1 else "")
 
 
 def _ms(seconds: float | None) -> str:
@@ -218,7 +220,7 @@ def picture(profiles: Sequence[RoundProfile]) -> Plot:
 
 
 def _bars(profile: RoundProfile, stages: Sequence[str]) -> list[dict[str, Any]]:
-    place = {"model": profile.model, "workers": profile.workers}
+    place = {"model": profile.model, "workers": "1 with PS" if profile.colocated else str(profile.workers)}
     bars = [
         {**place, "system": "skedge", "stage": stage, "ms": 1e3 * profile.stage_s[stage], "order": order}
         for order, stage in enumerate(stages)

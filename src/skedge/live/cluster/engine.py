@@ -211,8 +211,12 @@ class Engine:
         lanes = 4 + int(self.cluster.workers[server].sum()) + (_MANY if unlimited else 0)
         groups = {group: (_THREADS[group], methods) for group, methods in GROUPS.items()}
         on = host.ActorOptions(name, names.name("agent", name), lanes, self.gpus.of(server), groups)
-        args = name, str(self.folder / "servers" / name), self.gpus.device, server, self.confinement
+        args = name, self._folder(server), self.gpus.device, server, self.confinement
         return host.start_actor(Agent, *args, on=on)
+
+    def _folder(self, server: int) -> str:
+        """Where the agent of a server keeps chunks."""
+        return str(self.folder / "servers" / self.cluster.server_ids[server])
 
     def _job_code_runner(self, names: ActorNames) -> Any:
         on = host.ActorOptions(name=names.name("job_code"), width=CALLS)
@@ -234,9 +238,9 @@ class Engine:
         # one process is warm on a server with resources, which has no slots
         warm = (self.cloud_ps if i == self.cluster.cloud else 1 if (n := slots[i]) is None else n for i in servers)
         slotted = frozenset(i for i in servers if i == self.cluster.cloud or slots[i] is not None)
-        placement = PSPlacement(
-            tuple(self.cluster.server_ids), tuple(warm), slotted, self.url, names, self.limits, self.confinement
-        )
+        names_of = tuple(self.cluster.server_ids)
+        folders = tuple("" if self.gpus.of(i) else self._folder(i) for i in servers)
+        placement = PSPlacement(names_of, tuple(warm), slotted, self.url, names, self.limits, self.confinement, folders)
         return TrainingActors(self.agents, self.job_code, placement)
 
     def forget(self, job: str) -> None:

@@ -1,7 +1,8 @@
 """Where the time of a round goes: real rounds on the embedded engine by stage, beside plain PyTorch and DDP.
 
 The trainer is the one that jobs have (:mod:`skedge.live.coordinator.timed_trainer`). All workers are on one server and
-the parameter server on another; every worker trains its own copy of the job's chunk 0.
+the parameter server on another; one worker is also measured on the parameter server's own server. Every worker trains
+its own copy of the job's chunk 0.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ class RoundProfile:
         Name of the model.
     parameters, workers
         Their numbers.
+    colocated
+        Whether the only worker is on the server of the parameter server, and so in its process.
     samples
         Samples of a round: the mini-batches of all workers.
     rounds
@@ -65,6 +68,7 @@ class RoundProfile:
     model: str
     parameters: int
     workers: int
+    colocated: bool
     samples: int
     rounds: int
     stage_s: Mapping[str, float]
@@ -111,8 +115,10 @@ def _without_checkpoint(timed: TimedRound) -> float:
 
 
 def cluster_for(workers: int) -> Cluster:
-    """A server with this many workers, and one with a parameter server."""
-    return Cluster([Server("workers", "edge", {"worker:cpu": workers}), Server("ps", "edge", {"ps:cpu": 1})])
+    """A server with this many workers, and a parameter server on each of two."""
+    return Cluster(
+        [Server("workers", "edge", {"worker:cpu": workers, "ps:cpu": 1}), Server("ps", "edge", {"ps:cpu": 1})]
+    )
 
 
 def profile_rounds(
@@ -156,7 +162,9 @@ def profile_rounds(
     profiles = []
     try:
         for baseline in baselines:
-            profiles.append(baseline.beside(_timed_rounds(baseline, rounds, engine)))
+            for colocated in (True, False) if baseline.program.chunks == 1 else (False,):
+                timed = _timed_rounds(baseline, rounds, engine, _WORKERS if colocated else _PS)
+                profiles.append(baseline.beside(timed, colocated=colocated))
             progress(baseline.title)
     finally:
         engine.stop()
@@ -185,21 +193,20 @@ class _Baseline:
         """The model and the number of workers."""
         return f"{self.name}, workers: {self.program.chunks}"
 
-    def beside(self, timed: Sequence[TimedRound]) -> RoundProfile:
+    def beside(self, timed: Sequence[TimedRound], *, colocated: bool) -> RoundProfile:
         """The profile of rounds of the same training."""
         stage_s, round_s = by_stage(timed)
         workers, samples = self.program.chunks, timed[-1].samples
-        return RoundProfile(
-            self.name, self.parameters, workers, samples, len(timed), stage_s, round_s, self.plain_s, self.ddp_s
-        )
+        measured = samples, len(timed), stage_s, round_s, self.plain_s, self.ddp_s
+        return RoundProfile(self.name, self.parameters, workers, colocated, *measured)
 
 
 def _median_s(result: Mapping[str, Any]) -> float:
     return float(statistics.median(result["round_s"][WARM_UP:]))
 
 
-def _timed_rounds(baseline: _Baseline, rounds: int, engine: Engine) -> list[TimedRound]:
-    """Rounds of a program on the engine, without those for warm-up."""
+def _timed_rounds(baseline: _Baseline, rounds: int, engine: Engine, ps: int) -> list[TimedRound]:
+    """Rounds of a program on the engine with the parameter server on a server, without those for warm-up."""
     program, job, failures = baseline.program, baseline.title, list[str]()
 
     def tell(report: Report) -> None:
@@ -216,7 +223,7 @@ def _timed_rounds(baseline: _Baseline, rounds: int, engine: Engine) -> list[Time
             job, program, tell, engine.processes, servers=engine.cluster.server_ids, rounds=WARM_UP + rounds
         )
         trainer.put(0, Team(_WORKERS, tuple(range(program.chunks)), program.chunks))
-        trainer.serve_from(_PS)
+        trainer.serve_from(ps)
         trainer.start()
         try:
             while trainer.is_alive():

@@ -199,7 +199,7 @@ class TrainingCoordinator:
     def note(self, note: ProgressNote) -> None:
         """Keep a line of a job's log, and its latest progress."""
         with self._changed:
-            self.attachment.updates += bool(note.progress)
+            self.attachment.updates += note.updates
             if note.printed:
                 self._printed.append(note)
             elif note.line or note.loss:

@@ -107,6 +107,8 @@ class ProgressNote:
         What a process of the job has printed.
     usual_s
         Usual time of its mini-batches [s], with its progress.
+    updates
+        Updates of the parameters since the last progress.
     """
 
     job: int
@@ -115,6 +117,7 @@ class ProgressNote:
     loss: tuple[float, float] | None = None
     printed: Printed = ()
     usual_s: float = 0.0
+    updates: int = 0
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from skedge.live import host
 from skedge.live.worker.checkpoint import Life, OutlivedError, StorageAwayError, UnwrittenError
+from skedge.live.worker.round_window import RoundWindow
 
 from .replies import Replies
 from .round_clock import SLOW_S
@@ -18,6 +20,9 @@ later life has written one."""
 
 _CHECKPOINT_S = 2.0
 """Least time between two checkpoints of a job in training [s]."""
+
+_CALLS_APART = 20
+"""The same, as a multiple of the time that writing one takes."""
 
 
 class PSProcess:
@@ -47,13 +52,17 @@ class PSProcess:
     saved
         Mini-batches of each chunk in the last checkpoint that was written.
     state
-        Reference to the parameters of the current `version`.
+        Reference to the parameters of the current `version`; None after a window (:meth:`fetch`).
+    windows
+        Number of its last window.
+    window
+        Number of the window that it trains now; 0 if it trains none.
     module
         SHA-256 of the code in the process.
     sent
         Reference to the job's program.
     applied
-        Facts about the last update.
+        Facts about the last update, or the last window.
     """
 
     def __init__(
@@ -71,10 +80,11 @@ class PSProcess:
         self.actor: Any = None
         self.state: Any = None
         self.sent: Any = None
+        self.window = self.windows = 0
         self.version = self.outlived = 0
         self.life, self.saved = Life(), list[int]()
         self.module, self.applied = "", dict[str, Any]()
-        self.saved_at = 0.0
+        self.saved_at = self.save_s = 0.0
 
     def move(self, server: int) -> bool:
         """Be on a server, with the newest checkpoint if it was not there; returns whether it is up."""
@@ -126,6 +136,43 @@ class PSProcess:
         progress: list[int] = answer["progress"]
         return progress
 
+    def train(self, window: RoundWindow) -> Any:
+        """Have it train a window, whose number is the next one; returns the reference to the answer."""
+        self.window = self.windows = window.number
+        return host.call(self.actor, "train", self.job, self.life, window)
+
+    def revoke(self, *, kill: bool = False) -> None:
+        """Have its window, if there is one, end after the mini-batch that is computed; or kill its late process."""
+        if number := self.window:
+            with suppress(host.CallError):  # there is no window without its actor
+                host.call(self.actor, "revoke", self.job, self.life, number, kill=kill)
+
+    def trained(self, call: Any, deadline: float, chunk: int) -> Any:
+        """The answer to a window; None if it is late, or its process is lost.
+
+        Parameters
+        ----------
+        call
+            What :meth:`train` has returned.
+        deadline
+            End of the wait, by ``host.monotonic()`` [s].
+        chunk
+            The first of the window.
+        """
+        answer = self.replies.of(call, self.server, deadline, chunk)
+        if answer is not None and answer["rounds"]:
+            self.version, self.state, self.applied = answer["version"], None, answer
+        return answer
+
+    def fetch(self) -> bool:
+        """Have a reference to the current parameters; False if the process is lost."""
+        if self.state is None:
+            ack, state = host.call(self.actor, "state", self.job, self.life, self.version, returns=2)
+            if self.replies.of(ack, self.server) is None:
+                return False
+            self.state = state
+        return True
+
     def save_or_load(self, progress: list[int]) -> bool:
         """Write a checkpoint that must not be missed; whether it is there and holds this progress."""
         if self.save() and self.saved == progress:
@@ -159,7 +206,7 @@ class PSProcess:
 
     def save_sometimes(self) -> None:
         """Write a checkpoint from time to time; one that cannot be written now is left out."""
-        if self.server is None or host.monotonic() - self.saved_at <= _CHECKPOINT_S:
+        if self.server is None or host.monotonic() - self.saved_at <= max(_CHECKPOINT_S, _CALLS_APART * self.save_s):
             return
         try:
             saved = self._saved()
@@ -176,7 +223,7 @@ class PSProcess:
     def _saved(self) -> bool:
         """Have a checkpoint written; False if the process is lost, or the job was loaded in a later life elsewhere."""
         # noted before the call: a disk that fails is not asked again at once
-        self.saved_at = host.monotonic()
+        self.saved_at = start = host.monotonic()
         try:
             saved = self.replies.of(host.call(self.actor, "save", self.job, self.life), self.server)
         except OutlivedError as error:
@@ -187,6 +234,6 @@ class PSProcess:
             return False
         if saved is None:
             return False
-        self.outlived, self.saved = 0, saved
+        self.outlived, self.saved, self.save_s = 0, saved, host.monotonic() - start
         self.replies.storage_answers()
         return True

@@ -52,6 +52,11 @@ class FailureCount:
         self.deaths = 0
         self.stalls: dict[int, int] = {}
 
+    @property
+    def suspects(self) -> bool:
+        """Whether a process has ended or stalled for which updates have not made good."""
+        return self.deaths > 0 or bool(self.stalls)
+
     def updated(self, chunks: Collection[int]) -> None:
         """Note an update of the parameters, with mini-batches of these chunks."""
         self.deaths = max(self.deaths - 1, 0)

@@ -92,13 +92,18 @@ class RoundClock:
         self.recovery_s += took_s
         self.patience_s = min(2 * self.patience_s, SLOW_S)
 
-    def measure(self, took_s: float) -> float | None:
+    def measure(self, took_s: float, rounds: int = 1) -> float | None:
         """Update the mean time of a round, at least the announced one; returns it when it has changed by a fifth.
+
+        `took_s` is that of each of `rounds` [s].
 
         That is asked after 2, 4, 8, 16 rounds, and then every 20. The first round includes starting: it counts only
         while there is no other, and is not reported, as a decision would take the whole job to be as slow.
         """
-        took_s = max(took_s, self.pace)
+        means = [mean for _ in range(rounds) if (mean := self._measured(max(took_s, self.pace))) is not None]
+        return means[-1] if means else None
+
+    def _measured(self, took_s: float) -> float | None:
         self._rounds += 1
         new = max(_NEW, 1 / max(self._rounds - 1, 1))
         self.round_s = (1 - new) * self.round_s + new * took_s
@@ -112,9 +117,9 @@ class RoundClock:
         self._reported_s = self.round_s
         return self.round_s
 
-    def keep(self) -> None:
-        """Wait until the round has lasted as long as announced; rounds after a slow one may make up for it."""
-        self.due += self.pace
+    def keep(self, rounds: int = 1) -> None:
+        """Wait until `rounds` have lasted as long as announced; those after a slow one may make up for it."""
+        self.due += self.pace * rounds
         wait = self.due - host.monotonic()
         self.behind_s = max(0.0, -wait)
         if wait > 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 from skedge.live.worker.program import Program
@@ -75,16 +76,16 @@ class Teams:
 
         Yields (what, number) for each report: ``released``, ``held``, or ``trained`` for the work of turns.
         """
-        for number in [number for number, team in self.held.items() if not self._is_ahead(team)]:
+        for number in [number for number, team in self.held.items() if not self.is_ahead(team)]:
             del self.held[number]
             yield "released", number
-        for number in [number for number, team in self.working.items() if self._is_ahead(team)]:
+        for number in [number for number, team in self.working.items() if self.is_ahead(team)]:
             self.held[number] = self.working.pop(number)
             yield "held", number
         for number, team in self.working.items():
-            if team.turns and self.next_chunks(team) and (mark := self._mark(team)) != self._marks.get(number, mark):
+            if team.turns and self.next_chunks(team) and (mark := self.mark(team)) != self._marks.get(number, mark):
                 yield "trained", number
-            self._marks[number] = self._mark(team)
+            self._marks[number] = self.mark(team)
 
     def rounds_until(self, progress: list[int]) -> int:
         """The rounds after which all chunks at work have this progress at most, which is further than theirs."""
@@ -95,6 +96,29 @@ class Teams:
         """The least trained unfinished chunks of a team, one per worker."""
         left = [chunk for chunk in team.chunks if self.progress[chunk] < self.steps]
         return sorted(left, key=lambda chunk: (self.progress[chunk], chunk))[: team.width]
+
+    def ahead(self, number: int, most: int, *, watch: bool) -> list[tuple[int, int]]:
+        """The mini-batches (chunk, step) that a team of one worker trains next, one a round, if nothing changes.
+
+        They end where something is to be told of the team or decided about it.
+
+        Parameters
+        ----------
+        number, most
+            The team, the only one that works, and how many at most.
+        watch
+            Whether they also end after each epoch's worth.
+        """
+        team, future, minibatches = self.working[number], copy(self), list[tuple[int, int]]()
+        future.progress = list(self.progress)
+        mark, epochs = future.mark(team), future.epochs()
+        while len(minibatches) < most and (chunks := future.next_chunks(team)):
+            minibatches.append((chunks[0], future.progress[chunks[0]]))
+            future.progress[chunks[0]] += 1
+            told = (team.turns and future.mark(team) != mark) or (watch and future.epochs() > epochs)
+            if told or future.is_ahead(team):
+                break
+        return minibatches
 
     def finished(self) -> dict[int, Team]:
         """The teams at work whose chunks are all trained, by number."""
@@ -146,12 +170,12 @@ class Teams:
             return report.team not in self.leaving
         return report.what == "finished" and not self.trained(team, report.progress)
 
-    def _mark(self, team: Team) -> tuple[int, int]:
+    def mark(self, team: Team) -> tuple[int, int]:
         """Chunks' worth of mini-batches that a team has trained, and, if its lag is bounded, its epochs."""
         trained = [self.progress[chunk] for chunk in team.chunks]
         return sum(trained) // self.steps, min(trained) // self.minibatches if team.max_lag else 0
 
-    def _is_ahead(self, team: Team) -> bool:
+    def is_ahead(self, team: Team) -> bool:
         """Whether rule M39 keeps the team's least trained chunk from starting its next epoch."""
         if not team.max_lag or not (left := self.next_chunks(team)):
             return False

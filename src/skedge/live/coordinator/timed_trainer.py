@@ -18,13 +18,16 @@ checkpoint        wait for a checkpoint after the round
 journal           reports and notes of the round; the controller journals them on a thread of its own
 ================  ===================================================================================================
 
+Rounds that the parameter server's process trains by itself have no calls: their stages are those of that process, and
+each round of a window has the same share of the rest, which counts as request, as its pace does.
+
 Stages of a worker are those of the one whose call was the shortest, the first; with the barrier they are as long as the
 longest call. So the stages of a round add up to the time from its start to the start of the next one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,6 +105,22 @@ def stage_times(spans: RoundSpans, workers: Sequence[Ack], update: Ack) -> dict[
     }
 
 
+def window_stage_times(facts: Ack, whole_s: float, checkpoint_s: float, journal_s: float) -> dict[str, float]:
+    """Duration of each of :data:`STAGES` in a round of a window [s], the mean of its rounds; they add up to theirs.
+
+    Parameters
+    ----------
+    facts
+        Those of the answer to the window (:meth:`skedge.live.worker.ps_actor.PSActor.train`).
+    whole_s, checkpoint_s, journal_s
+        From the start of the window to the next round, and the parts of it that :class:`RoundSpans` names.
+    """
+    own = {stage: facts["stage_s"].get(stage, 0.0) for stage in ("deserialize", "compute", "gradient copy", "update")}
+    spans = own | {"checkpoint": checkpoint_s, "journal": journal_s}
+    times = dict.fromkeys(STAGES, 0.0) | spans | {"request": whole_s - sum(spans.values())}
+    return {stage: seconds / facts["rounds"] for stage, seconds in times.items()}
+
+
 def _call_s(answer: Ack) -> float:
     return float(answer["call_s"])
 
@@ -123,7 +142,7 @@ class TimedTrainer(Trainer):
     name, program, tell, processes, servers
         As :class:`.trainer.Trainer` has them.
     rounds
-        Number of rounds after which it is closed.
+        Number of rounds after which it is closed; those of a window count together.
 
     Attributes
     ----------
@@ -145,6 +164,7 @@ class TimedTrainer(Trainer):
         self.note = self._journaled(self.note)
         self.rounds, self.timed = rounds, list[TimedRound]()
         self._answers = list[Ack]()
+        self._window: Ack | None = None
         self._began = self._asked_at = self._answered_at = self._updated_at = self._ended_at = self._left_at = 0.0
         self._journal_s = 0.0
 
@@ -160,13 +180,21 @@ class TimedTrainer(Trainer):
         now = host.monotonic()
         self._note_round(now)
         self._answers.clear()
+        self._window = None
         self._updated_at = self._journal_s = 0.0
         self._began = self._ended_at = now
         super()._step(teams)
         self._left_at = host.monotonic()
 
     def _note_round(self, now: float) -> None:
-        """Note the round before, if every worker has contributed to it."""
+        """Note the round before, if every worker has contributed to it, or the rounds of the window before."""
+        if (window := self._window) is not None:
+            whole_s, number = now - self._began, window["rounds"]
+            stage_s = window_stage_times(window, whole_s, self._left_at - self._ended_at, self._journal_s)
+            self.timed += [TimedRound(whole_s / number, stage_s, window["samples"] // number)] * number
+            if len(self.timed) >= self.rounds:
+                self.close()
+            return
         if not self._updated_at or len(self._answers) < self.program.chunks:
             return
         spans = RoundSpans(
@@ -185,6 +213,13 @@ class TimedTrainer(Trainer):
         super()._round(teams)
         self._ended_at = host.monotonic()
 
+    def _train_alone(self, number: int, team: Team) -> None:
+        version = self.ps.version
+        super()._train_alone(number, team)
+        self._ended_at = host.monotonic()
+        if self.ps.version > version:
+            self._window = self.ps.applied
+
     def _ask(self, teams: dict[int, Team]) -> list[MinibatchCall]:
         calls = super()._ask(teams)
         self._asked_at = host.monotonic()
@@ -197,6 +232,8 @@ class TimedTrainer(Trainer):
             self._answers.append(answer)
         return answer
 
-    def _updated(self, progress: list[int], teams: dict[int, Team], losses: list[float]) -> None:
+    def _updated(
+        self, progress: list[int], teams: Iterable[int], loss: float, updates: int = 1, first_ago_s: float = 0.0
+    ) -> None:
         self._updated_at = host.monotonic()
-        super()._updated(progress, teams, losses)
+        super()._updated(progress, teams, loss, updates, first_ago_s)

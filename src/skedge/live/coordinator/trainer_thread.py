@@ -30,6 +30,8 @@ class TrainerThread(host.Thread):
 
     Attributes
     ----------
+    changes
+        How often something was directed.
     site
         Server that the parameter server is assigned to; None if the job is paused.
     paused
@@ -57,6 +59,7 @@ class TrainerThread(host.Thread):
         self.change, self.closed = host.Condition(), host.Event()
         self.teams, self.clock = Teams(program), RoundClock(pace)
         self.replies = Replies(servers, self.line, event=self.event, hear=self.hear)
+        self.changes = 0
         self.site: int | None = None
         self.paused = False
         self.received: dict[int, int] = {}
@@ -99,7 +102,7 @@ class TrainerThread(host.Thread):
             for times in (self.first_s, self.asked_at, self.free_at):
                 times.pop(number, None)
             self.received[number], self.put_at[number] = order, host.monotonic() - lag_s
-            self.change.notify()
+            self._changed()
 
     def follow(self, assignment: Assignment, lag_s: Callable[[int], float]) -> None:
         """Do what an assignment says, and go on with what of it is done already.
@@ -129,7 +132,7 @@ class TrainerThread(host.Thread):
             self.site = assignment.site
             self.clock.pace, self.clock.announced_s = assignment.pace, assignment.announced_s
             self.replies.blame.watch = assignment.watch
-            self.change.notify()
+            self._changed()
 
     def keep_pace(self, pace: float) -> None:
         """Set the least time of a round [s]."""
@@ -139,20 +142,20 @@ class TrainerThread(host.Thread):
         """Save a checkpoint and rest, or continue."""
         with self.change:
             self.paused = paused
-            self.change.notify()
+            self._changed()
 
     def take(self, number: int) -> None:
         """Let a team leave after its mini-batch; ``stopped`` is reported then."""
         with self.change:
             self.teams.leaving.add(number)
             self.asked_at.setdefault(number, host.monotonic())
-            self.change.notify()
+            self._changed()
 
     def serve_from(self, server: int) -> None:
         """Assign the job's parameter server to this server; it does not move if it is there already."""
         with self.change:
             self.site = server
-            self.change.notify()
+            self._changed()
 
     def lose(self, server: int) -> None:
         """A server is out of service: stop waiting for its answers, and give up a parameter server there."""
@@ -160,7 +163,7 @@ class TrainerThread(host.Thread):
             self.replies.out = self.replies.out | {server}
             if self.site == server:
                 self.site = None
-            self.change.notify()
+            self._changed()
 
     def regain(self, server: int) -> None:
         """Note that a server is back in service."""
@@ -170,13 +173,22 @@ class TrainerThread(host.Thread):
         """Give up the parameter server of a paused job: its slot has been returned."""
         with self.change:
             self.site = None
-            self.change.notify()
+            self._changed()
 
     def close(self) -> None:
         """End the thread after its round."""
         with self.change:
             self.closed.set()
-            self.change.notify()
+            self._changed()
+
+    def _changed(self) -> None:
+        """Wake the thread, which looks anew at what it is to do: a window ends after its mini-batch."""
+        self.changes += 1
+        self.change.notify()
+        self.end_window()
+
+    def end_window(self) -> None:
+        """Have the rounds that the parameter server's process trains by itself end."""
 
     def _place(self) -> int | None:
         """The server on which the parameter server is to be now."""

@@ -15,7 +15,7 @@ from skedge.live import host
 from skedge.live.confinement.confinement import TRUSTED, Confinement
 from skedge.live.worker.checkpoint import Life
 from skedge.live.worker.job_code_runner import JobCodeClient
-from skedge.live.worker.ps_actor import PSActor
+from skedge.live.worker.ps_actor import GROUPS, PSActor
 from skedge.live.worker.watchdog import WATCH, WatchdogLimits
 
 _PATIENCE_S = 2.0
@@ -55,6 +55,9 @@ class PSPlacement:
         How long jobs' code may take.
     confinement
         That of the jobs' processes.
+    folders
+        Where the agent of each server keeps chunks; empty: its workers compute on GPUs, so no parameter server there
+        trains chunks itself.
     """
 
     servers: tuple[str, ...]
@@ -64,6 +67,11 @@ class PSPlacement:
     names: ActorNames = ActorNames()
     watch: WatchdogLimits = WATCH
     confinement: Confinement = TRUSTED
+    folders: tuple[str, ...] = ()
+
+    def folder(self, server: int) -> str:
+        """That of a server's agent; empty if parameter servers there train no chunks."""
+        return self.folders[server] if self.folders else ""
 
     def start(self, server: int, number: int | None = None) -> Any:
         """The warm process of a server with this number, which is started if there is none.
@@ -71,8 +79,10 @@ class PSPlacement:
         Without a number: a further one, which ends with the coordinator, as the next one would not know of it.
         """
         name = self.servers[server]
-        on = host.ActorOptions(name, "" if number is None else self.names.name("ps", name, number))
-        return host.start_actor(PSActor, self.url, self.watch, replace(self.confinement, group=name), on=on)
+        own_name = "" if number is None else self.names.name("ps", name, number)
+        on = host.ActorOptions(name, own_name, groups=GROUPS)
+        confinement = replace(self.confinement, group=name)
+        return host.start_actor(PSActor, self.url, self.watch, confinement, self.folder(server), on=on)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +115,10 @@ class TrainingActors:
         }
         self._loads = count(1)
         self._unloads, self._swept = list[_Unload](), host.monotonic()
+
+    def trains(self, server: int) -> bool:
+        """Whether parameter servers on a server may train the chunks that are there themselves."""
+        return bool(self.placement.folder(server))
 
     def life(self, controllers: int) -> Life:
         """A new life of a job, later than all before it; `controllers`: how many the run had before this one."""

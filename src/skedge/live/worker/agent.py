@@ -31,6 +31,11 @@ GROUPS = {
 """Methods by the group of threads that runs them; the others are mini-batches, and hold up none of these."""
 
 
+def chunk_path(folder: Path, job: str, chunk: int) -> Path:
+    """Where an agent with this folder keeps a chunk of a job."""
+    return folder / job / f"{chunk:06d}.pt"
+
+
 class Agent:
     """One server's agent.
 
@@ -98,7 +103,7 @@ class Agent:
         attempt
             Number of the controller, number of the upload, and how often it was begun: each attempt has its own file.
         """
-        path = self._path(job, chunk)
+        path = chunk_path(self.folder, job, chunk)
         make_folder(path.parent)
         aside = path.with_suffix(f".{'-'.join(map(str, attempt))}.partial")
         write_piece(aside, offset, piece)
@@ -118,7 +123,7 @@ class Agent:
         TrainingError
             If one is missing or damaged.
         """
-        paths = [self._path(job, chunk) for chunk in chunks]
+        paths = [chunk_path(self.folder, job, chunk) for chunk in chunks]
         for path in paths:
             whole(path)
         return [read(path) for path in paths]
@@ -126,7 +131,7 @@ class Agent:
     def drop(self, job: str, chunks: tuple[int, ...]) -> None:
         """Remove chunks that were moved to another server."""
         for chunk in chunks:
-            remove(self._path(job, chunk))
+            remove(chunk_path(self.folder, job, chunk))
 
     def gradient(
         self,
@@ -170,7 +175,7 @@ class Agent:
                 if turn.left:  # before the process could be killed with those of its job
                     return {"computing": chunk}, b""
                 limit_s = further_s if child.calls else first_s
-                arguments = (program, str(self._path(job, chunk)), chunk, step, state, child.device)
+                arguments = (program, str(chunk_path(self.folder, job, chunk)), chunk, step, state, child.device)
                 return child.ask("gradient", *arguments, limit_s=limit_s, prepare_s=prepare_s)
 
     def end(self, job: str, chunks: tuple[int, ...]) -> None:
@@ -195,9 +200,6 @@ class Agent:
     def pid(self) -> int:
         """Process id; an answer also shows that the agent is up."""
         return host.getpid()
-
-    def _path(self, job: str, chunk: int) -> Path:
-        return self.folder / job / f"{chunk:06d}.pt"
 
     @contextmanager
     def _turn(self, job: str, chunk: int) -> Iterator[_QueuedCall | None]:

@@ -56,6 +56,14 @@ class _Applied(_Loaded):
     bytes: _Count
 
 
+class _Trained(_Loaded):
+    rounds: _Count
+    samples: _Count
+    loss: float
+    first_ago_s: _Seconds
+    stage_s: dict[Annotated[str, Field(max_length=20)], _Seconds]
+
+
 class _Dumped(_Facts):
     version: _Count
     progress: list[_Count]
@@ -80,8 +88,9 @@ class _Folder(_Facts):
 
 
 _OF: dict[str, type[_Facts]] = {
-    "gpus": _Gpus, "gradient": _Gradient, "load": _Loaded, "apply": _Applied, "dump": _Dumped, "losses": _Losses,
-    "contents": _Contents, "accuracies": _Accuracies, "saved": _Losses, "packages": _Folder, "install": _Facts,
+    "gpus": _Gpus, "gradient": _Gradient, "load": _Loaded, "apply": _Applied, "train": _Trained, "state": _Loaded,
+    "dump": _Dumped, "losses": _Losses, "contents": _Contents, "accuracies": _Accuracies, "saved": _Losses,
+    "packages": _Folder, "install": _Facts,
 }  # fmt: skip
 
 

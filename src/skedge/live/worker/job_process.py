@@ -105,10 +105,15 @@ class JobProcess:
         self.connection, self.word, self.pid, self.output = connection, word, pid, output
         self.worker, self.chunk, self.device, self.calls = "", -1, "cpu", 0
         self._ready = False
-        self._keeping, self._keeper = threading.Lock(), _file_of(pid)
+        self._sending, self._keeping, self._keeper = threading.Lock(), threading.Lock(), _file_of(pid)
 
     def ask(
-        self, method: str, *arguments: Any, limit_s: float = LIMIT_S, prepare_s: float = PREPARE_S
+        self,
+        method: str,
+        *arguments: Any,
+        limit_s: float = LIMIT_S,
+        prepare_s: float = PREPARE_S,
+        rounds: tuple[int, float] = (0, 0.0),
     ) -> tuple[Ack, bytes]:
         """Call a method of :class:`.worker_main.JobWorker`; returns facts and bytes.
 
@@ -124,6 +129,8 @@ class JobProcess:
             Longest duration of the call [s], from when the process has its packages, code and factory.
         prepare_s
             Longest time until it has [s].
+        rounds
+            How many rounds the process tells of before it answers, at most, and the longest time after each [s].
 
         Raises
         ------
@@ -135,7 +142,7 @@ class JobProcess:
         """
         start = time.monotonic()
         try:
-            facts, content, came_at = self._asked(method, arguments, limit_s, prepare_s)
+            facts, content, came_at = self._asked(method, arguments, limit_s, prepare_s, rounds)
             if "failed" not in facts:
                 facts = _checked(method, facts)
         except (JobError, EndedError) as error:
@@ -153,14 +160,14 @@ class JobProcess:
         return ({**facts, "printed": printed} if printed else facts), content
 
     def _asked(
-        self, method: str, arguments: tuple[Any, ...], limit_s: float, prepare_s: float
+        self, method: str, arguments: tuple[Any, ...], limit_s: float, prepare_s: float, rounds: tuple[int, float]
     ) -> tuple[Ack, bytes, float]:
         """Facts and bytes of the answer, and when the facts came, by ``time.monotonic()``."""
         stalled = threading.Event()
         try:
             with self._killed_after(max(limit_s, prepare_s), stalled):  # it may stop to read
-                self.connection.send_bytes(pickle.dumps((method, arguments)))
-            facts = self._facts(limit_s, prepare_s, stalled)
+                self._send(method, *arguments)
+            facts = self._facts(limit_s, prepare_s, rounds, stalled)
             came_at = time.monotonic()
             with self._killed_after(limit_s, stalled):
                 return facts, self.connection.recv_bytes(_CONTENT), came_at
@@ -168,6 +175,16 @@ class JobProcess:
             if stalled.is_set():
                 raise StalledError(f"its code has not returned after {limit_s:.3g} s") from None
             raise self._ended() from error
+
+    def revoke(self, window: int) -> None:
+        """Have a window, by its number, end after the mini-batch that is computed; may come before the window."""
+        with suppress(OSError):  # the process has ended
+            self._send("revoke", window)
+
+    def _send(self, method: str, *arguments: Any) -> None:
+        content = pickle.dumps((method, arguments))
+        with self._sending:
+            self.connection.send_bytes(content)
 
     def _ended(self) -> JobError | EndedError:
         """Why there is no answer: what the job may not do, or how its process has ended."""
@@ -183,9 +200,10 @@ class JobProcess:
             while content := self.word.recv(_LONGEST_WORD, socket.MSG_DONTWAIT):
                 yield content.decode(errors="replace")
 
-    def _facts(self, limit_s: float, prepare_s: float, stalled: threading.Event) -> Ack:
+    def _facts(self, limit_s: float, prepare_s: float, rounds: tuple[int, float], stalled: threading.Event) -> Ack:
         """The facts of the answer; what the process prints meanwhile is read."""
         deadline = time.monotonic() + (limit_s if self._ready else prepare_s)
+        told, (most, further_s) = 0, rounds
         while True:
             if not self._comes(deadline):
                 reason = "returned" if self._ready else "become ready (packages, imports, factory)"
@@ -195,6 +213,10 @@ class JobProcess:
                 facts = json.loads(self.connection.recv_bytes(_FACTS))
             if not isinstance(facts, dict):
                 raise ValueError(facts)  # noqa: TRY004 - as any other answer that is none
+            if "round" in facts and told < most:
+                told, limit_s = told + 1, further_s
+                deadline = time.monotonic() + limit_s
+                continue
             if "ready" not in facts:
                 return dict(one_line_values(facts))
             if not self._ready:  # the first time alone: the job's code could say so for ever
@@ -261,7 +283,7 @@ class JobProcess:
             if self._keeper is not None:
                 os.close(self._keeper)
             self._keeper = None
-        with suppress(OSError):
+        with self._sending, suppress(OSError):
             self.connection.close()
         self.word.close()
         self.output.close()

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from skedge.live import host
 from skedge.live.confinement.confinement import TRUSTED, Confinement
+from skedge.live.durable import make_folder
 
+from .agent import chunk_path
 from .checkpoint import Checkpoints, Life, UnreadError
 from .job_confinement import confined
 from .job_process import LIMIT_S, Ack, EndedError, JobProcess, StalledError
 from .job_processes import ForkServerClient
+from .round_window import RoundWindow
 from .watchdog import WATCH, WatchdogLimits
+
+GROUPS = {"control": (1, ("revoke",))}
+"""Number of threads, and methods, by the group of threads that runs them: a window is revoked while it is trained."""
 
 
 class NotLoadedError(Exception):
@@ -23,13 +31,27 @@ class PSActor:
 
     Every call names its job and life. A message of a coordinator that was lost, or that was frozen for a while, may
     arrive after the next coordinator has loaded a job here: it must not reach that job.
+
+    Parameters
+    ----------
+    url
+        URL of the checkpoints.
+    watch
+        How long jobs' code may take.
+    confinement
+        That of the jobs' processes.
+    folder
+        Where the agent of its server keeps chunks, if a parameter server may train these itself; else empty.
     """
 
-    def __init__(self, url: str, watch: WatchdogLimits = WATCH, confinement: Confinement = TRUSTED) -> None:
+    def __init__(
+        self, url: str, watch: WatchdogLimits = WATCH, confinement: Confinement = TRUSTED, folder: str = ""
+    ) -> None:
+        self.folder = folder
         self.fork_server, self.checkpoints, self.watch = ForkServerClient(confinement), Checkpoints(url), watch
         self.fork_server.start()  # an actor that answers can load a job at once
         self.job, self.life = "", Life()
-        self.usual_s, self.stalled = 0.0, ""
+        self.usual_s, self.stalled, self.trained = 0.0, "", False
         self.child: JobProcess | None = None
 
     def warm(self) -> int:
@@ -54,13 +76,21 @@ class PSActor:
             raise NotLoadedError
         self._end()
         self.job, self.life = job, life
-        self.child = self.fork_server.fork(confined(self.fork_server, job, program))
-        self.child.worker, self.usual_s = "ps", 0.0
+        self.child = self.fork_server.fork(confined(self.fork_server, job, program, self._own(job)))
+        self.child.worker, self.usual_s, self.trained = "ps", 0.0, False
         try:
             saved = self.checkpoints.read(job)
         except OSError as error:
             raise UnreadError(f"the checkpoints of {job} cannot be read: {error.strerror or error}") from error
         return self._ask(job, life, "load", program, saved)
+
+    def _own(self, job: str) -> tuple[str, ...]:
+        """Folder of the job's chunks here, which its process may read; those that come later are seen there, too."""
+        if not self.folder:
+            return ()
+        folder = Path(self.folder, job)
+        make_folder(folder)
+        return (str(folder),)
 
     def unload(self, life: Life) -> None:
         """End the process of the current job, if its life is `life` or earlier, to make room for the next job."""
@@ -88,6 +118,43 @@ class PSActor:
         self.usual_s, self.stalled = host.monotonic() - start, ""
         return facts, state
 
+    def train(self, job: str, life: Life, window: RoundWindow) -> Ack:
+        """Train the rounds of a window here, as the job's only worker is on this server; ends when it is revoked.
+
+        Parameters
+        ----------
+        job, life
+            Those of the last :meth:`load`; any other raises :class:`NotLoadedError`.
+        window
+            The rounds.
+        """
+        first_s, further_s = window.limits
+        paths = {chunk: str(chunk_path(Path(self.folder), job, chunk)) for chunk, _ in window.minibatches}
+        limit_s, rounds = further_s if self.trained else first_s, (len(window.minibatches), further_s)
+        facts, _ = self._ask(job, life, "train", window, paths, limit_s=limit_s, rounds=rounds)
+        self.trained = True
+        return facts
+
+    def revoke(self, job: str, life: Life, window: int, *, kill: bool) -> None:
+        """Have a window end after the mini-batch that is computed.
+
+        Parameters
+        ----------
+        job, life
+            Those of the last :meth:`load`; in any other life nothing is done.
+        window
+            Number of the window, which may come after this call.
+        kill
+            True: its mini-batch is late, and the process is killed.
+        """
+        child = self.child
+        if child is not None and (job, life) == (self.job, self.life):
+            (child.kill if kill else partial(child.revoke, window))()
+
+    def state(self, job: str, life: Life, version: int) -> tuple[Ack, bytes]:
+        """The parameters of a version, the current one."""
+        return self._ask(job, life, "state", version)
+
     def save(self, job: str, life: Life) -> list[int]:
         """Write a checkpoint; returns the mini-batches of each chunk that it holds."""
         facts, content = self._ask(job, life, "dump")
@@ -98,11 +165,20 @@ class PSActor:
         """(version, mean loss) of every update."""
         return [(version, loss) for version, loss in self._ask(job, life, "losses")[0]["losses"]]
 
-    def _ask(self, job: str, life: Life, method: str, *arguments: Any, limit_s: float = LIMIT_S) -> tuple[Ack, bytes]:
+    def _ask(
+        self,
+        job: str,
+        life: Life,
+        method: str,
+        *arguments: Any,
+        limit_s: float = LIMIT_S,
+        rounds: tuple[int, float] = (0, 0.0),
+    ) -> tuple[Ack, bytes]:
         if self.child is None or (job, life) != (self.job, self.life):
             raise NotLoadedError
         try:
-            return self.child.ask(method, *arguments, limit_s=limit_s, prepare_s=self.watch.prepare_s)
+            prepare_s = self.watch.prepare_s
+            return self.child.ask(method, *arguments, limit_s=limit_s, prepare_s=prepare_s, rounds=rounds)
         except StalledError:
             self.stalled = job
             self._end()

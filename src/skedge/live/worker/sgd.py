@@ -162,8 +162,23 @@ def gradient(
     clock = clock or StageClock()
     model.load_state_dict(state)
     clock.end("deserialize")
+    return _computed(model, training, program, data, chunk, step, device, clock)
+
+
+def _computed(
+    model: nn.Module,
+    training: Training,
+    program: Program,
+    data: Source,
+    chunk: int,
+    step: int,
+    device: str,
+    clock: StageClock,
+) -> Contribution:
+    """Gradients of a mini-batch at the parameters and buffers that the model has."""
     model.train()
     model.zero_grad(set_to_none=True)
+    changes = _changes(model)
     with _RANDOM:
         batch, samples = data(step) if isinstance(data, LoaderBatches) else _cut(data, program, chunk, step)
         try:
@@ -173,6 +188,10 @@ def gradient(
         except (Exception, SystemExit) as error:  # the job's own code: whatever it raises is its reason to fail
             raise TrainingError(f"chunk {chunk}, mini-batch {step}: {told(error)}") from error
     clock.end("compute")
+    if _changes(model) != changes:
+        raise TrainingError(
+            f"chunk {chunk}, mini-batch {step}: it changes parameters itself; their optimizer does, once a round"
+        )
     if not math.isfinite(value):
         raise TrainingError(f"the loss is {value} at chunk {chunk}, mini-batch {step}")
     gradients = {name: p.grad.cpu() for name, p in model.named_parameters() if p.grad is not None}
@@ -182,6 +201,11 @@ def gradient(
         )
     buffers = {name: b.detach().clone().cpu() for name, b in model.named_buffers()}
     return Contribution(chunk, step, gradients, buffers, value, samples)
+
+
+def _changes(model: nn.Module) -> int:
+    """How often parameters of a model were changed in place."""
+    return sum(parameter._version for parameter in model.parameters())  # noqa: SLF001 - it has no other name
 
 
 def _cut(data: Data, program: Program, chunk: int, step: int) -> tuple[Data, int]:
@@ -250,20 +274,22 @@ class ParameterServer(MinibatchLedger):
         """Update once by the mean of the new gradients, and count them; returns the new version.
 
         Mini-batches are weighted by their samples, so a round is one step on the union of its mini-batches. Those that
-        do not count (:meth:`.minibatch_ledger.MinibatchLedger.new`) are ignored.
+        do not count (:meth:`.minibatch_ledger.MinibatchLedger.new`) are ignored. The gradients may be overwritten.
         """
         new = self.new(version, contributions)
         if not new:
             return self.version
-        self.optimizer.zero_grad(set_to_none=True)
         total = sum(c.samples for c in new)
         for name, parameter in self.model.named_parameters():
-            brought = [c.gradients[name] * (c.samples / total) for c in new if name in c.gradients]
-            if brought:
-                parameter.grad = torch.stack(brought).sum(dim=0)
+            brought = [c for c in new if name in c.gradients]
+            if brought == new and len(new) == 1:
+                parameter.grad = new[0].gradients[name]  # its weight is 1
+            elif brought:
+                parameter.grad = torch.stack([c.gradients[name] * (c.samples / total) for c in brought]).sum(dim=0)
         if self.training.clip is not None:
             self.training.clip(self.model)
         self._step(total)
+        self.optimizer.zero_grad(set_to_none=True)  # now, so that the next gradients get their memory
         for name, buffer in self.model.named_buffers():
             if buffer.is_floating_point():
                 buffer.copy_(sum(c.buffers[name] * (c.samples / total) for c in new))
@@ -326,3 +352,34 @@ class ParameterServer(MinibatchLedger):
             raise TrainingError(f"the checkpoint cannot be read: {told(error)}") from error
         self.program.check_same(state.get("module", self.module))
         self.version, self.progress, self.losses = state["version"], state["progress"], state["losses"]
+
+
+class ColocatedWorker:
+    """A worker in the process of its parameter server: its model has the server's parameters themselves.
+
+    Buffers are its own, as those of any worker: the server averages them with those of others.
+    """
+
+    def __init__(self, server: ParameterServer) -> None:
+        self.server, self.model = server, server.training.model()
+        for parameter, shared in zip(self.model.parameters(), server.model.parameters(), strict=True):
+            parameter.data = shared.data
+
+    def gradient(self, source: Source, chunk: int, step: int, clock: StageClock) -> Contribution:
+        """Gradients of a mini-batch at the server's parameters, as :func:`gradient` has them.
+
+        Parameters
+        ----------
+        source
+            The source of the chunk's mini-batches.
+        chunk, step
+            The chunk, and the number of its mini-batch, counted over all epochs from 0.
+        clock
+            Notes the ends of the stages, as there.
+        """
+        with torch.no_grad():
+            for buffer, shared in zip(self.model.buffers(), self.server.model.buffers(), strict=True):
+                buffer.copy_(shared)
+        clock.end("deserialize")
+        server = self.server
+        return _computed(self.model, server.training, server.program, source, chunk, step, CPU, clock)

@@ -11,15 +11,17 @@ import os
 import pickle
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from skedge.core.errors import TrainingError
 from skedge.live.confinement.fork_server import ForkServer
+from skedge.live.training import Training
 
 from .chunk_data import ChunkData
 from .chunk_format import packed, unpacked
@@ -30,7 +32,8 @@ from .job_process import Ack
 from .loader_batches import seed_all
 from .pip_packages import folder_of, install
 from .program import Program
-from .sgd import ParameterServer, Source, accuracies, gradient, source_of
+from .round_window import RoundWindow
+from .sgd import ColocatedWorker, ParameterServer, Source, accuracies, gradient, source_of
 from .stage_clock import StageClock
 from .wire_format import WireFormat
 
@@ -44,22 +47,66 @@ Answer = tuple[Ack, bytes | bytearray]
 """Facts, and bytes."""
 
 
+class Caller:
+    """Who has called, while the call is carried out.
+
+    Attributes
+    ----------
+    revoked
+        Number of the last window that was revoked; 0: none.
+    """
+
+    def __init__(self, connection: Connection | None = None) -> None:
+        self.connection, self.revoked = connection, 0
+
+    def tell(self, **facts: Any) -> None:
+        """Tell something before the answer."""
+        if self.connection is not None:
+            _send(self.connection, facts)
+
+    def ready(self) -> None:
+        """Tell that the process has the job's packages, has imported its code and called its factory."""
+        self.tell(ready=True)
+
+    def call(self) -> tuple[str, tuple[Any, ...]]:
+        """The next call: its method and arguments; waits for it.
+
+        Raises
+        ------
+        EOFError
+            If the connection is closed.
+        """
+        assert self.connection is not None  # noqa: S101 - this process serves one
+        while True:
+            method, arguments = pickle.loads(self.connection.recv_bytes())  # noqa: S301 - of this process's own parent
+            if method != "revoke":
+                return method, arguments
+            (self.revoked,) = arguments
+
+    def revokes(self, window: int, wait_s: float) -> bool:
+        """Whether a window, by its number, is revoked; is asked for this long [s]."""
+        while self.revoked != window and self.connection is not None and self.connection.poll(wait_s):
+            _, (self.revoked,) = pickle.loads(self.connection.recv_bytes())  # noqa: S301 - of its own parent
+        return self.revoked == window
+
+
 class JobWorker:
     """Answers the calls to one process; each call returns facts and bytes.
 
     Parameters
     ----------
-    on_ready
-        Called when the process has the job's packages, has imported its code and called its factory.
+    caller
+        Who calls.
     """
 
-    def __init__(self, on_ready: Callable[[], None]) -> None:
-        self.ready = on_ready
+    def __init__(self, caller: Caller) -> None:
+        self.caller = caller
         self.program: Program | None = None
         self.made: ChunkData | None = None
         self.model: torch.nn.Module | None = None
         self.format: WireFormat | None = None
         self.server: ParameterServer | None = None
+        self.colocated: ColocatedWorker | None = None
         self.sources: dict[int, Source] = {}
 
     def _made(self, program: bytes) -> ChunkData:
@@ -67,7 +114,7 @@ class JobWorker:
         if self.made is None:
             self.program = pickle.loads(program)  # noqa: S301 - of the controller
             self.made = ChunkData(self.program)
-            self.ready()
+            self.caller.ready()
         return self.made
 
     def packages(self, requirements: Sequence[str]) -> Answer:
@@ -103,12 +150,8 @@ class JobWorker:
         if self.model is None:
             model = chunk_data.training.model()
             self.format, self.model = WireFormat(model), model.to(device)
-        if chunk not in self.sources:
-            data, module = unpacked(path)
-            chunk_data.program.check_same(module)
-            self.sources[chunk] = source_of(chunk_data.training, chunk_data.program, chunk, data)
-        training, own, source, clock = chunk_data.training, chunk_data.program, self.sources[chunk], StageClock()
-        wire = self._wire()
+        training, own, wire = chunk_data.training, chunk_data.program, self._wire()
+        source, clock = self._source(training, own, chunk, path), StageClock()
         brought = gradient(self.model, training, own, source, wire.state.views(state), chunk, step, device, clock)
         content = wire.pack(brought)
         clock.end("serialize")
@@ -123,12 +166,20 @@ class JobWorker:
         }
         return facts, content
 
+    def _source(self, training: Training, program: Program, chunk: int, path: str) -> Source:
+        """The source of a chunk's mini-batches, read once."""
+        if chunk not in self.sources:
+            data, module = unpacked(path)
+            program.check_same(module)
+            self.sources[chunk] = source_of(training, program, chunk, data)
+        return self.sources[chunk]
+
     def load(self, program: bytes, checkpoint: bytes | None) -> Answer:
         """Become the parameter server, from a checkpoint or from the start."""
         self.program = pickle.loads(program)  # noqa: S301 - of the controller
         self.server = ParameterServer(self.program)
         self.format = WireFormat(self.server.model)
-        self.ready()
+        self.caller.ready()
         if checkpoint is not None:
             self.server.restore(checkpoint)
         return self._state(self.server)
@@ -136,13 +187,58 @@ class JobWorker:
     def apply(self, version: int, contributions: Sequence[bytes]) -> Answer:
         """Update by the contributions of a round."""
         server, wire, clock = self._server(), self._wire(), StageClock()
-        brought = list(map(wire.unpack, contributions))
+        brought = [wire.unpack(bytearray(contribution)) for contribution in contributions]
         clock.end("deserialize")
         server.apply(version, brought)
         clock.end("update")
         facts, state = self._state(server)
         clock.end("serialize")
         return {**facts, "stage_s": clock.stage_s, "bytes": len(contributions[0])}, state
+
+    def train(self, window: RoundWindow, paths: Mapping[int, str]) -> Answer:
+        """Train the rounds of a window, until it is revoked.
+
+        Parameters
+        ----------
+        window
+            The window.
+        paths
+            Where each of its chunks is stored.
+        """
+        server, clock, losses, samples, first_at = self._server(), StageClock(), list[float](), 0, 0.0
+        worker = self.colocated = self.colocated or ColocatedWorker(server)
+        if server.version == window.version:
+            for chunk, step in window.minibatches:
+                pause_s = window.wait_s(len(losses), clock.elapsed_s) if losses else 0.0
+                if self.caller.revokes(window.number, pause_s):
+                    break
+                clock.end("pace")
+                source = self._source(server.training, server.program, chunk, paths[chunk])
+                clock.end("request")
+                contribution = worker.gradient(source, chunk, step, clock)
+                clock.end("gradient copy")
+                server.apply(server.version, [contribution])
+                clock.end("update")
+                first_at = first_at or clock.elapsed_s
+                losses.append(contribution.loss)
+                samples += contribution.samples
+                self.caller.tell(round=len(losses))
+        facts = {
+            **self._facts(server),
+            "rounds": len(losses),
+            "samples": samples,
+            "loss": sum(losses) / max(len(losses), 1),
+            "first_ago_s": clock.elapsed_s - first_at,
+            "stage_s": clock.stage_s,
+        }
+        return facts, b""
+
+    def state(self, version: int) -> Answer:
+        """The parameters of the current version, which must be this one."""
+        facts, state = self._state(self._server())
+        if facts["version"] != version:
+            raise TrainingError(f"it has parameters of version {facts['version']}, not {version}")
+        return facts, state
 
     def dump(self) -> Answer:
         """A checkpoint."""
@@ -162,8 +258,10 @@ class JobWorker:
         return self.format
 
     def _state(self, server: ParameterServer) -> Answer:
-        facts = {"version": server.version, "progress": list(server.progress), "module": server.module}
-        return facts, self._wire().state.pack(server.model.state_dict())
+        return self._facts(server), self._wire().state.pack(server.model.state_dict())
+
+    def _facts(self, server: ParameterServer) -> Ack:
+        return {"version": server.version, "progress": list(server.progress), "module": server.module}
 
     def contents(self, program: bytes, chunks: Sequence[int]) -> Answer:
         """Chunks in the form in which they are sent, concatenated."""
@@ -195,10 +293,11 @@ class JobWorker:
 
 def serve(connection: Connection) -> None:
     """Answer calls until the connection is closed."""
-    inside = JobWorker(lambda: _send(connection, {"ready": True}))
+    caller = Caller(connection)
+    inside = JobWorker(caller)
     while True:
         try:
-            method, arguments = pickle.loads(connection.recv_bytes())  # noqa: S301 - of this process's own parent
+            method, arguments = caller.call()
         except EOFError:
             return
         facts: Ack

@@ -1,0 +1,168 @@
+"""Windows: rounds that the process of a parameter server trains by itself, and how they end."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skedge.live.coordinator.teams import Team, Teams
+from skedge.live.worker.job_process import JobError, JobProcess
+from skedge.live.worker.print_pipe import PrintPipe
+from skedge.live.worker.program import Program
+from skedge.live.worker.round_window import RoundWindow
+from skedge.live.worker.worker_main import Caller, JobWorker
+
+MANY = 12
+
+
+class Told(Caller):
+    """A caller that revokes a window after some rounds, and notes what it is told."""
+
+    def __init__(self, after: int = MANY) -> None:
+        super().__init__()
+        self.after, self.rounds = after, 0
+
+    def tell(self, **facts: Any) -> None:
+        self.rounds = facts.get("round", self.rounds)
+
+    def revokes(self, window: int, wait_s: float) -> bool:
+        """Whether enough rounds were told of."""
+        return self.rounds >= self.after
+
+
+def loaded(caller: Caller, tmp_path: Path) -> tuple[JobWorker, dict[int, str]]:
+    """A parameter server with two chunks of a job of three epochs of four mini-batches, and where they are."""
+    program = pickle.dumps(
+        Program("skedge.live.examples:mlp", {"parameters": 1000, "chunks": 2, "samples": 40}, 2, 3, 4)
+    )
+    worker = JobWorker(caller)
+    facts, content = worker.contents(program, (0, 1))
+    paths, start = {}, 0
+    for chunk, size in enumerate(facts["sizes"]):
+        paths[chunk] = str(tmp_path / f"{chunk}.pt")
+        Path(paths[chunk]).write_bytes(content[start : start + size])
+        start += size
+    worker.load(program, None)
+    return worker, paths
+
+
+def window(version: int, *minibatches: tuple[int, int], number: int = 1) -> RoundWindow:
+    return RoundWindow(number, version, minibatches)
+
+
+def test_a_window_trains_its_mini_batches_and_only_at_its_version(tmp_path: Path) -> None:
+    worker, paths = loaded(Told(), tmp_path)
+    facts, _ = worker.train(window(0, (0, 0), (0, 1), (1, 0)), paths)
+    assert (facts["rounds"], facts["version"], facts["progress"], facts["samples"]) == (3, 3, [2, 1], 30)
+    again, _ = worker.train(window(0, (0, 0), (0, 1), (1, 0)), paths)
+    assert (again["rounds"], again["version"], again["progress"]) == (0, 3, [2, 1]), "an answer was lost"
+    assert len(worker.losses()[0]["losses"]) == 3
+
+
+def test_a_window_that_is_revoked_ends_after_its_mini_batch(tmp_path: Path) -> None:
+    worker, paths = loaded(Told(after=2), tmp_path)
+    facts, _ = worker.train(window(0, *((0, step) for step in range(12))), paths)
+    assert (facts["rounds"], facts["progress"]) == (2, [2, 0])
+
+
+def test_a_revocation_that_comes_before_its_window_is_kept_and_ends_no_other() -> None:
+    own_end, far_end = socket.socketpair()
+    parent, caller = Connection(own_end.detach()), Caller(Connection(far_end.detach()))
+    parent.send_bytes(pickle.dumps(("revoke", (2,))))
+    parent.send_bytes(pickle.dumps(("train", ("a",))))
+    assert caller.call() == ("train", ("a",))
+    assert not caller.revokes(1, 0.0)
+    assert caller.revokes(2, 0.0)
+    assert not caller.revokes(3, 0.0)
+    parent.send_bytes(pickle.dumps(("revoke", (3,))))
+    assert caller.revokes(3, 10.0)
+    parent.close()
+
+
+def test_rounds_are_kept_apart_as_announced() -> None:
+    paced = RoundWindow(1, 0, (), pace_s=0.5, due_s=0.2)
+    assert paced.wait_s(1, 0.05) == pytest.approx(0.15)
+    assert paced.wait_s(3, 0.25) == pytest.approx(0.95)
+    assert paced.wait_s(1, 9.0) == 0.0
+
+
+# -- what the trainer plans ------------------------------------------------------------------------------------------
+
+
+def teams(team: Team, chunks: int = 2, epochs: int = 3, progress: tuple[int, ...] = (0, 0)) -> Teams:
+    made = Teams(Program("m:f", {}, chunks, epochs, 4))
+    made.put(0, team)
+    made.progress = list(progress)
+    assert list(made.hold_back()) == []
+    return made
+
+
+@pytest.mark.parametrize(
+    ("team", "progress", "watch", "ahead"),
+    [
+        (Team(0, (0, 1), 1), (0, 0), False, "01" * 12),
+        (Team(0, (0, 1), 1), (3, 0), False, "111" + "01" * 9),
+        (Team(0, (1,), 1), (0, 5), False, "1" * 7),
+        (Team(0, (0, 1), 1, turns=True), (0, 0), False, "01" * 6),
+        (Team(0, (0,), 1, turns=True, max_lag=1), (0, 0), False, "0" * 4),
+        (Team(0, (0, 1), 1), (0, 0), True, "01" * 4),
+    ],
+    ids=["all", "least trained first", "own chunks alone", "a chunk's worth of turns", "ahead", "watched epochs"],
+)
+def test_a_window_ends_where_something_is_to_be_told_or_decided(
+    team: Team, progress: tuple[int, ...], watch: bool, ahead: str
+) -> None:
+    of = teams(team, progress=progress)
+    planned = of.ahead(0, 100, watch=watch)
+    assert "".join(str(chunk) for chunk, _ in planned) == ahead
+    assert of.progress == list(progress), "it is a plan"
+    assert of.ahead(0, 3, watch=watch) == planned[:3]
+    for chunk, step in planned:
+        assert of.next_chunks(team)[0] == chunk
+        assert of.progress[chunk] == step
+        of.progress[chunk] += 1
+
+
+# -- what a process may tell -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def process() -> Iterator[tuple[JobProcess, Connection]]:
+    """A process of a job as trusted code sees it, and the other end of its connection."""
+    own_end, far_end = socket.socketpair()
+    word, far_word = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    far = Connection(far_end.detach())
+    process = JobProcess(Connection(own_end.detach()), word, os.getpid(), PrintPipe(reading))
+    yield process, far
+    process.end()
+    far.close()
+    far_word.close()
+    os.close(writing)
+
+
+FACTS = b'{"version": 2, "progress": [2], "module": "m", "rounds": 2, "samples": 2, "loss": 1.0, "first_ago_s": 0.1'
+
+
+def test_rounds_are_told_before_the_answer(process: tuple[JobProcess, Connection]) -> None:
+    child, far = process
+    for content in (b'{"ready": true}', b'{"round": 1}', b'{"round": 2}', FACTS + b', "stage_s": {}}', b""):
+        far.send_bytes(content)
+    assert child.ask("train", rounds=(2, 10.0))[0]["rounds"] == 2
+
+
+def test_a_process_that_tells_of_more_rounds_than_there_are_is_ended(process: tuple[JobProcess, Connection]) -> None:
+    """It could keep its worker for ever, as each one extends its time."""
+    child, far = process
+    for content in (b'{"ready": true}', b'{"round": 1}', b'{"round": 2}', b'{"round": 3}', b""):
+        far.send_bytes(content)
+    with pytest.raises(JobError, match="answers 'train' with a wrong"):
+        child.ask("train", rounds=(2, 10.0))
