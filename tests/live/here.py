@@ -71,7 +71,7 @@ class Machine:
         self.agent, self.windows = Agent("edge-0", chunks), windows
         self.ps = PSActor(str(folder / "checkpoints"), watch, folder=chunks)
         self.agents, self._ps, self.job_code = {0: Actor(self.agent, 4)}, Actor(self.ps, 2), self
-        self._loads = count(1)
+        self._loads, self.loads = count(1), 0
 
     def parameter_server(self, _: int) -> Actor:
         return self._ps
@@ -80,7 +80,8 @@ class Machine:
         return self.windows
 
     def life(self, controllers: int) -> Life:
-        return Life(controllers, next(self._loads))
+        self.loads = next(self._loads)
+        return Life(controllers, self.loads)
 
     def release(self, _: int, actor: Actor, life: Life) -> None:
         host.call(actor, "unload", life)

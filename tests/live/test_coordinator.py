@@ -200,12 +200,12 @@ def test_without_a_controller_trainers_pause_after_a_while_and_the_clock_stands_
 
 def test_updates_without_a_controller_are_counted(coordinator: TrainingCoordinator) -> None:
     attach(coordinator, FIRST)
-    coordinator.note(ProgressNote(0, "", (1, 0)))
+    coordinator.note(ProgressNote(0, "", (1, 0), updates=1))
     coordinator.news(FIRST, 0, 0, 0, 0.0)
-    coordinator.note(ProgressNote(0, "", (2, 0)))
-    coordinator.note(ProgressNote(0, "update 3", (3, 0), (3.0, 0.5)))
+    coordinator.note(ProgressNote(0, "", (2, 0), updates=1))
+    coordinator.note(ProgressNote(0, "update 3", (3, 0), (3.0, 0.5), updates=40))
     found = attach(coordinator, SECOND_ONE)
-    assert (found.updates, found.alone_s < 5) == (2, True)
+    assert (found.updates, found.alone_s < 5) == (41, True)
     assert [note.progress for note in coordinator.news(SECOND_ONE, 0, 0, 0, 0.0).notes] == [(3, 0), (2, 0)]
 
 

@@ -89,10 +89,15 @@ def test_a_real_round_is_measured_by_stage(tmp_path: Path) -> None:
     """Through Ray, by the trainer of jobs: every stage of computing and of communication took time."""
     program = Program("skedge.live.examples:mlp", {"parameters": 100_000}, 1, 1, 8)
     said = list[str]()
-    (profile,) = profile_rounds({"small": program}, [1], 5, tmp_path, said.append)
+    colocated, profile = profile_rounds({"small": program}, [1], 5, tmp_path, said.append)
     assert said == ["small, workers: 1 without skedge", "small, workers: 1"]
     assert (profile.workers, profile.rounds, profile.samples) == (1, 5, 32)
     assert profile.parameters == pytest.approx(100_000, rel=0.01)
+    inside = {stage for stage, seconds in colocated.stage_s.items() if seconds > 0}
+    assert (colocated.colocated, profile.colocated) == (True, False)
+    assert inside - {"checkpoint", "journal"} == {"request", "deserialize", "compute", "gradient copy", "update"}
+    assert colocated.sum_s == pytest.approx(colocated.round_s, rel=0.5)
+    assert colocated.samples == 32
     took = {stage for stage, seconds in profile.stage_s.items() if seconds > 0}
     assert set(STAGES) - took <= {"barrier", "checkpoint", "journal"}
     assert min(profile.stage_s.values()) >= 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from wire import contribution_bytes, format_of, state_bytes
 
 from skedge.core.errors import TrainingError
+from skedge.live.training import Training
 from skedge.live.worker.agent import Agent
 from skedge.live.worker.checkpoint import Checkpoints, Life, OutlivedError
 from skedge.live.worker.chunk_format import packed
@@ -91,27 +93,85 @@ def test_a_worker_in_the_process_of_its_parameter_server_makes_the_same_bits(mod
     assert server.losses == straight.losses
 
 
-class Clamps:
+def clamps(model: torch.nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> float:
     """A step that changes the model's parameters, as if there were no parameter server."""
-
-    def __call__(self, model: torch.nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> float:
-        loss = torch.nn.functional.cross_entropy(model(batch[0]), batch[1])
-        loss.backward()
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.clamp_(-0.1, 0.1)
-        return float(loss.detach())
+    loss = torch.nn.functional.cross_entropy(model(batch[0]), batch[1])
+    loss.backward()
+    for parameter in model.parameters():
+        parameter.data.clamp_(-0.01, 0.01)
+    return float(loss.detach())
 
 
-@pytest.mark.parametrize("colocated", [False, True])
-def test_a_step_that_changes_parameters_itself_fails(*, colocated: bool) -> None:
-    """It would count in the process of the parameter server, and be lost in any other."""
+def test_a_step_that_changes_parameters_itself_changes_none_of_its_parameter_server() -> None:
+    """They would count in the process of the parameter server, and are lost in any other."""
     of = program(chunks=1)
-    server, worker = ParameterServer(of), Worker(of)
-    own = ColocatedWorker(server)
-    worker.training = server.training = replace(worker.training, loss=None, step=Clamps())
-    with pytest.raises(TrainingError, match="chunk 0, mini-batch 0: it changes parameters itself"):
-        own.gradient(worker.data[0], 0, 0, StageClock()) if colocated else worker.step(server, 0)
+    server, other, worker = ParameterServer(of), ParameterServer(of), Worker(of)
+    server.training = worker.training = replace(worker.training, loss=None, step=clamps)
+    colocated = ColocatedWorker(server)
+    for step in range(of.steps):
+        server.apply(server.version, [colocated.gradient(worker.data[0], 0, step, StageClock())])
+        other.apply(other.version, [worker.step(other, 0)])
+    assert colocated.shares is False
+    assert same(server, other)
+
+
+class Replaces(torch.optim.SGD):
+    """An optimizer that puts new tensors in the place of parameters."""
+
+    def step(self, closure: object = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.data = parameter.data - group["lr"] * parameter.grad
+
+
+def replacing(parameters: object) -> torch.optim.Optimizer:
+    return Replaces(parameters, lr=0.05)  # type: ignore[arg-type]
+
+
+class Bag(torch.nn.Module):
+    """Sparse gradients, which this optimizer takes as dense ones alone."""
+
+    def __init__(self, *, sparse: bool = True, max_norm: float | None = None) -> None:
+        super().__init__()
+        self.rows = torch.nn.Embedding(20, 4, sparse=sparse, max_norm=max_norm)
+        self.last = torch.nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.rows(x).mean(dim=1))
+
+
+def rows(chunk: int) -> tuple[torch.Tensor, torch.Tensor]:
+    x = torch.randint(20, (16, 3), generator=torch.Generator().manual_seed(chunk))
+    return x, (x.sum(dim=1) > 28).long()
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        Training(Bag, replacing, torch.nn.functional.cross_entropy, rows),
+        Training(Bag, torch.optim.Adam, torch.nn.functional.cross_entropy, rows),
+        Training(partial(Bag, max_norm=0.5), torch.optim.Adagrad, torch.nn.functional.cross_entropy, rows),
+    ],
+    ids=["replaces storage", "sparse", "max_norm"],
+)
+def test_what_a_worker_alone_would_make_is_made_with_the_parameter_server(training: Training) -> None:
+    of = program(chunks=1)
+    servers, workers = [], []
+    for _ in range(2):
+        server = ParameterServer(of)
+        torch.manual_seed(1)
+        server.training, server.model = training, training.model()
+        server.optimizer = training.optimizer(server.model.parameters())
+        servers.append(server)
+        workers.append(training.model())
+    colocated = ColocatedWorker(servers[0])
+    for step in range(of.steps):
+        servers[0].apply(step, [colocated.gradient(rows(0), 0, step, StageClock())])
+        one = gradient(workers[1], training, of, rows(0), servers[1].state(), 0, step)
+        dense = {name: value.to_dense() for name, value in one.gradients.items()}
+        servers[1].apply(step, [replace(one, gradients=dense)])
+    assert same(*servers)
+    assert servers[0].losses[-1] != servers[0].losses[0]
 
 
 def test_an_update_that_is_sent_twice_counts_once() -> None:

@@ -173,7 +173,7 @@ def test_a_late_window_is_waited_for_while_nothing_else_is_to_be_done_and_else_i
     of.trainer.clock.patience_s = 0.2
     monkeypatch.setattr(of.trainer.clock, "measure", lambda *_: None)  # it would set the patience anew
     of.trainer.start()
-    of.waits_until(lambda: of.trainer.teams.progress[0] > 0 and of.trainer.ps.window is not None)
+    of.waits_until(lambda: of.trainer.teams.progress[0] > 0 and of.trainer.ps.window > 0)
     time.sleep(1.0)
     assert of.words() == [], "it is late, and nothing is lost"
     began = time.monotonic()
@@ -183,6 +183,37 @@ def test_a_late_window_is_waited_for_while_nothing_else_is_to_be_done_and_else_i
     assert of.words() == ["stopped"], "that it was killed is not told as the job's fault"
     of.trainer.close()
     of.trainer.join(timeout=30)
+
+
+@IN_WINDOWS
+def test_a_late_window_is_not_killed_for_what_does_not_concern_it(
+    here: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = Trained(here, "slow", at=30, epochs=20)
+    of.trainer.replies.blame.watch = WatchdogLimits()
+    of.trainer.clock.patience_s = 0.2
+    monkeypatch.setattr(of.trainer.clock, "measure", lambda *_: None)
+    of.trainer.start()
+    of.waits_until(lambda: of.trainer.teams.progress[0] >= 20 and of.trainer.ps.window > 0)
+    loads = here.loads
+    for _ in range(10):
+        of.trainer.lose(7)
+        of.trainer.serve_from(0)
+        time.sleep(0.2)
+    of.waits("result")
+    of.trainer.close()
+    of.trainer.join(timeout=30)
+    assert here.loads == loads
+    assert of.words() == ["finished", "result"]
+
+
+@IN_WINDOWS
+def test_a_stall_in_a_window_is_told_of_its_own_chunk(here: Machine) -> None:
+    """Chunks 0 and 1 take turns, and the third mini-batch, the second of chunk 0, hangs in the first process."""
+    of = Trained(here, "hang-on", at=1, chunks=2)
+    of.trainer.put(0, Team(0, (0, 1), 1))
+    reports = of.runs()
+    assert reports[0].reason.startswith("no mini-batch of chunk 1 on edge-0")
 
 
 @BY_CALLS

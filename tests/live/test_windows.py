@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from skedge.core.errors import TrainingError
 from skedge.live.coordinator.teams import Team, Teams
-from skedge.live.worker.job_process import JobError, JobProcess
+from skedge.live.coordinator.windows import Windows
+from skedge.live.worker.job_process import JobError, JobProcess, StalledError
 from skedge.live.worker.print_pipe import PrintPipe
 from skedge.live.worker.program import Program
 from skedge.live.worker.round_window import RoundWindow
@@ -23,18 +25,16 @@ MANY = 12
 
 
 class Told(Caller):
-    """A caller that revokes a window after some rounds, and notes what it is told."""
+    """A caller that revokes a window after some rounds."""
 
     def __init__(self, after: int = MANY) -> None:
         super().__init__()
-        self.after, self.rounds = after, 0
-
-    def tell(self, **facts: Any) -> None:
-        self.rounds = facts.get("round", self.rounds)
+        self.after, self.asked = after, 0
 
     def revokes(self, window: int, wait_s: float) -> bool:
-        """Whether enough rounds were told of."""
-        return self.rounds >= self.after
+        """Whether it was asked before as many rounds."""
+        self.asked += 1
+        return self.asked > self.after
 
 
 def loaded(caller: Caller, tmp_path: Path) -> tuple[JobWorker, dict[int, str]]:
@@ -120,14 +120,44 @@ def test_a_window_ends_where_something_is_to_be_told_or_decided(
     team: Team, progress: tuple[int, ...], watch: bool, ahead: str
 ) -> None:
     of = teams(team, progress=progress)
-    planned = of.ahead(0, 100, watch=watch)
+    planned = of.ahead(team, 100, watch=watch)
     assert "".join(str(chunk) for chunk, _ in planned) == ahead
     assert of.progress == list(progress), "it is a plan"
-    assert of.ahead(0, 3, watch=watch) == planned[:3]
+    assert of.ahead(team, 3, watch=watch) == planned[:3]
     for chunk, step in planned:
         assert of.next_chunks(team)[0] == chunk
         assert of.progress[chunk] == step
         of.progress[chunk] += 1
+
+
+class Answering(Windows):
+    """A trainer that is given the answers to its windows."""
+
+    def __init__(self) -> None:
+        none: Any = None
+        super().__init__(0, "j", Program("m:f", {}, 2, 3, 4), 0.0, list[Any]().append, ("s",), none, none, lambda: 0)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rounds": 4, "version": 9, "progress": [4, 1]},
+        {"rounds": 2**50, "version": 5 + 2**50},
+        {"version": 7},
+        {"progress": [4, 0]},
+        {"progress": [3, 1, 1]},
+        {"rounds": 0},
+    ],
+)
+def test_what_is_no_outcome_of_a_window_fails_the_job(wrong: dict[str, Any]) -> None:
+    """The job's code runs in the process that answers."""
+    trainer, of = Answering(), window(5, (0, 2), (1, 0), (0, 3))
+    trainer.teams.progress = [2, 0]
+    right = {"rounds": 3, "version": 8, "progress": [4, 1]}
+    trainer._check_window(right, of)
+    trainer._check_window({"rounds": 0, "version": 5, "progress": [2, 0]}, of)
+    with pytest.raises(TrainingError, match="its parameter server tells of"):
+        trainer._check_window(right | wrong, of)
 
 
 # -- what a process may tell -----------------------------------------------------------------------------------------
@@ -157,6 +187,18 @@ def test_rounds_are_told_before_the_answer(process: tuple[JobProcess, Connection
     for content in (b'{"ready": true}', b'{"round": 1}', b'{"round": 2}', FACTS + b', "stage_s": {}}', b""):
         far.send_bytes(content)
     assert child.ask("train", rounds=(2, 10.0))[0]["rounds"] == 2
+
+
+def test_a_process_that_stalls_in_a_window_is_late_since_the_last_round_that_it_told_of(
+    process: tuple[JobProcess, Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child, far = process
+    monkeypatch.setattr(child, "kill", lambda: None)
+    for content in (b'{"ready": true}', b'{"round": 1}', b'{"round": 4}'):
+        far.send_bytes(content)
+    with pytest.raises(StalledError, match=r"after 0\.05 s") as raised:
+        child.ask("train", limit_s=10.0, rounds=(8, 0.05))
+    assert raised.value.rounds == 4
 
 
 def test_a_process_that_tells_of_more_rounds_than_there_are_is_ended(process: tuple[JobProcess, Connection]) -> None:

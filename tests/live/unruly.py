@@ -50,6 +50,10 @@ def step(kind: str, at: int, model: nn.Module, batch: Any) -> float:
         raise RuntimeError(FORGED)
     if steps >= at and kind == "forge":
         print(FORGED)  # noqa: T201 - what is tested
+    if steps == at and kind == "slow":
+        time.sleep(1.5)
+    if kind == "hang-on" and bool((batch[0][:1] == points(at)[0]).all(dim=1).any()):
+        time.sleep(3600)
     if steps >= at and kind == "hang":
         print("about to hang")  # noqa: T201 - what is tested
         time.sleep(3600)

@@ -158,7 +158,11 @@ class SimulatedChild:
                 break
             args, at = loaded.program.args, [f"{chunk} {step}"]
             effect = self.misdeeds.effect(args, "gradient", at) or self.misdeeds.effect(args, "apply", at)
-            self._works("train", effect, MINIBATCH_S, self._limits_s[rounds])
+            try:
+                self._works("train", effect, MINIBATCH_S, self._limits_s[rounds])
+            except StalledError as error:
+                error.rounds = rounds
+                raise
             if effect == "shape":
                 raise JobError("a gradient does not fit the parameters")
             _, content = self._gradient(pickle.dumps(loaded.program), paths[chunk], chunk, step, loaded.dump(), "cpu")

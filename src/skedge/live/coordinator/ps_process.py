@@ -8,6 +8,7 @@ from typing import Any
 
 from skedge.live import host
 from skedge.live.worker.checkpoint import Life, OutlivedError, StorageAwayError, UnwrittenError
+from skedge.live.worker.job_process import Ack
 from skedge.live.worker.round_window import RoundWindow
 
 from .replies import Replies
@@ -21,8 +22,8 @@ later life has written one."""
 _CHECKPOINT_S = 2.0
 """Least time between two checkpoints of a job in training [s]."""
 
-_CALLS_APART = 20
-"""The same, as a multiple of the time that writing one takes."""
+_CALLS_APART, _LONGEST_S = 20, 60.0
+"""The same, as a multiple of the time that writing one takes; and at most [s]."""
 
 
 class PSProcess:
@@ -55,8 +56,8 @@ class PSProcess:
         Reference to the parameters of the current `version`; None after a window (:meth:`fetch`).
     windows
         Number of its last window.
-    window
-        Number of the window that it trains now; 0 if it trains none.
+    window, revoked
+        Number of the window that it trains now, 0 if it trains none; and whether it was revoked.
     module
         SHA-256 of the code in the process.
     sent
@@ -80,7 +81,7 @@ class PSProcess:
         self.actor: Any = None
         self.state: Any = None
         self.sent: Any = None
-        self.window = self.windows = 0
+        self.window, self.windows, self.revoked = 0, 0, False
         self.version = self.outlived = 0
         self.life, self.saved = Life(), list[int]()
         self.module, self.applied = "", dict[str, Any]()
@@ -139,30 +140,20 @@ class PSProcess:
     def train(self, window: RoundWindow) -> Any:
         """Have it train a window, whose number is the next one; returns the reference to the answer."""
         self.window = self.windows = window.number
+        self.revoked = False
         return host.call(self.actor, "train", self.job, self.life, window)
 
     def revoke(self, *, kill: bool = False) -> None:
         """Have its window, if there is one, end after the mini-batch that is computed; or kill its late process."""
         if number := self.window:
+            self.revoked = True
             with suppress(host.CallError):  # there is no window without its actor
                 host.call(self.actor, "revoke", self.job, self.life, number, kill=kill)
 
-    def trained(self, call: Any, deadline: float, chunk: int) -> Any:
-        """The answer to a window; None if it is late, or its process is lost.
-
-        Parameters
-        ----------
-        call
-            What :meth:`train` has returned.
-        deadline
-            End of the wait, by ``host.monotonic()`` [s].
-        chunk
-            The first of the window.
-        """
-        answer = self.replies.of(call, self.server, deadline, chunk)
-        if answer is not None and answer["rounds"]:
+    def trained(self, answer: Ack) -> None:
+        """Note the answer to a window."""
+        if answer["rounds"]:
             self.version, self.state, self.applied = answer["version"], None, answer
-        return answer
 
     def fetch(self) -> bool:
         """Have a reference to the current parameters; False if the process is lost."""
@@ -206,7 +197,8 @@ class PSProcess:
 
     def save_sometimes(self) -> None:
         """Write a checkpoint from time to time; one that cannot be written now is left out."""
-        if self.server is None or host.monotonic() - self.saved_at <= max(_CHECKPOINT_S, _CALLS_APART * self.save_s):
+        apart_s = min(max(_CHECKPOINT_S, _CALLS_APART * self.save_s), _LONGEST_S)
+        if self.server is None or host.monotonic() - self.saved_at <= apart_s:
             return
         try:
             saved = self._saved()

@@ -149,6 +149,8 @@ class Replies:
         Calls in a row, without an update in between, that failed for another reason than the job's code.
     gone
         Whether an object that a call needed has gone since the last load of the parameter server.
+    timed_out
+        Whether the last wait has ended by its deadline.
     away
         Whether the job waits for the storage of checkpoints.
     """
@@ -164,7 +166,7 @@ class Replies:
         self.servers, self.line, self.event, self.hear = servers, line, event, hear
         self.blame = FailureCount()
         self.out: set[int] = set()
-        self.usual_s, self.troubles, self.gone, self.away = 0.0, 0, False, False
+        self.usual_s, self.troubles, self.gone, self.away, self.timed_out = 0.0, 0, False, False, False
 
     def updated(self, chunks: Collection[int]) -> None:
         """Note an update of the parameters, with mini-batches of these chunks."""
@@ -196,9 +198,11 @@ class Replies:
             If the job's own code fails.
         """
         deadline = host.monotonic() + SLOW_S if deadline is None else deadline
+        self.timed_out = False
         try:
             while not host.ready([ref], min(_LOOK_S, max(deadline - host.monotonic(), 0.01)))[0]:
-                if server in self.out or host.monotonic() > deadline:
+                self.timed_out = host.monotonic() > deadline
+                if server in self.out or self.timed_out:
                     return None
             return self._heard(host.answer(ref))
         except host.FailedError as error:
@@ -234,7 +238,10 @@ class Replies:
             case EndedError():
                 self.event("restarted", self.blame.ended(cause, place))
             case StalledError():
-                self.event("stalled", self.blame.stalled(cause, about, place, self.usual_s))
+                self.event(
+                    "stalled",
+                    self.blame.stalled(cause, about if cause.chunk is None else cause.chunk, place, self.usual_s),
+                )
             case TrainingError():
                 raise cause from None  # Ray's own error contains the whole traceback
             case _:

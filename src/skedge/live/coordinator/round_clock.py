@@ -117,9 +117,12 @@ class RoundClock:
         self._reported_s = self.round_s
         return self.round_s
 
-    def keep(self, rounds: int = 1) -> None:
-        """Wait until `rounds` have lasted as long as announced; those after a slow one may make up for it."""
-        self.due += self.pace * rounds
+    def keep(self, rounds: int = 1, pace: float | None = None) -> None:
+        """Wait until `rounds` have lasted as long as announced; those after a slow one may make up for it.
+
+        `pace`: the announced time of these rounds [s]; None: that of now.
+        """
+        self.due += (self.pace if pace is None else pace) * rounds
         wait = self.due - host.monotonic()
         self.behind_s = max(0.0, -wait)
         if wait > 0:

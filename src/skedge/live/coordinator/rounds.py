@@ -1,9 +1,7 @@
 """The rounds of one job: the coordinating side of synchronous SGD.
 
 In a round every worker of the job computes one mini-batch at the current version, and the gradients that have arrived
-by the deadline go to the parameter server together. A worker that is alone, on the server of the parameter server,
-is in its process: that trains windows of rounds by itself (:mod:`skedge.live.worker.round_window`), each until
-something is directed of the job.
+by the deadline go to the parameter server together.
 """
 
 from __future__ import annotations
@@ -14,9 +12,7 @@ from typing import Any
 
 from skedge.core.errors import TrainingError
 from skedge.live import host
-from skedge.live.worker.device import CPU
 from skedge.live.worker.program import Program
-from skedge.live.worker.round_window import RoundWindow
 
 from .messages import ProgressNote
 from .ps_process import PSProcess
@@ -29,9 +25,6 @@ from .training_actors import TrainingActors
 
 _PATIENCE_S = 0.5
 """Pause before a round is repeated after a process was lost [s]."""
-
-_WINDOW_S, _MOST = 0.5, 1000
-"""How long a window is to be [s], and its most rounds."""
 
 
 class Rounds(TrainerThread):
@@ -52,8 +45,6 @@ class Rounds(TrainerThread):
         (server, device) of the workers so far.
     late
         By chunk, the mini-batches that have not come in their round: none is asked for again before it has come.
-    seen
-        How often something had been directed when the round was begun.
     """
 
     def __init__(
@@ -74,7 +65,7 @@ class Rounds(TrainerThread):
         self.watched: list[tuple[int, Any]] = []
         self.devices: set[tuple[int, str]] = set()
         self.late: dict[int, MinibatchCall] = {}
-        self.said_at, self.losses, self.seen = 0.0, list[tuple[float, float]](), 0
+        self.said_at, self.losses = 0.0, list[tuple[float, float]]()
 
     def _check(self, progress: list[int]) -> None:
         """Check the progress that the parameter server says: it runs in a process of the job.
@@ -190,82 +181,6 @@ class Rounds(TrainerThread):
         for call in [call for call in self.late.values() if call.team == number]:
             host.call(self.processes.agents[call.server], "end", self.job_name, (call.chunk,))
             del self.late[call.chunk]
-
-    # -- windows -------------------------------------------------------------------------------------------------
-
-    def end_window(self) -> None:
-        """Have the rounds that the parameter server's process trains by itself end."""
-        self.ps.revoke()
-
-    def _alone(self, teams: dict[int, Team]) -> int | None:
-        """The team of the job's only worker, if the parameter server's process may train its chunks.
-
-        Not while processes of the job end or stall: the parameters would be lost with them.
-        """
-        if len(teams) != 1 or self.late or self.replies.blame.suspects:
-            return None
-        ((number, team),) = teams.items()
-        is_here = team.server == self.ps.server and self.processes.trains(team.server)
-        return number if is_here and len(self.teams.next_chunks(team)) == 1 else None
-
-    def _train_alone(self, number: int, team: Team) -> None:
-        """Have the parameter server's process train a window of rounds."""
-        started = host.monotonic()
-        usual_s = self.replies.usual_s = self.clock.usual_s
-        most = min(max(int(_WINDOW_S / usual_s), 1), _MOST) if self.clock.round_s else 1
-        minibatches = tuple(self.teams.ahead(number, most, watch=self.program.watch))
-        (chunk, _), pace = minibatches[0], self.clock.pace
-        _, *limits = self.replies.limits(chunk)
-        due_s = self.clock.due + pace - started
-        window = RoundWindow(self.ps.windows + 1, self.ps.version, minibatches, pace, due_s, (limits[0], limits[1]))
-        with self.change:
-            if self.seen != self.changes:
-                return
-            call = self.ps.train(window)
-        answer = self._window_answer(call, chunk, started + most * usual_s, max(limits))
-        took, rounds = host.monotonic() - started, 0 if answer is None else answer["rounds"]
-        if answer is None:
-            self.clock.fail(took)
-            if not self.closed.is_set():
-                self.ps.load()
-        elif rounds:
-            self.devices.add((team.server, CPU))
-            for chunks in minibatches[:rounds]:
-                self.replies.updated(chunks[:1])
-            self._updated(answer["progress"], (number,), answer["loss"], rounds, answer["first_ago_s"])
-            if (mean := self.clock.measure(took / rounds, rounds)) is not None:
-                self.tell(Report("measured", self.job, round_s=mean))
-        self.free_at[number] = host.monotonic()
-        self.clock.keep(rounds)
-
-    def _window_answer(self, call: Any, chunk: int, due: float, limit_s: float) -> Any:
-        """The answer to a window that is due at a time; None if its process is lost, or was late and is killed.
-
-        Parameters
-        ----------
-        call
-            Reference to the answer.
-        chunk
-            The first of the window.
-        due
-            By ``host.monotonic()`` [s].
-        limit_s
-            How long its process may take for a mini-batch [s].
-        """
-        last, deadline = due + limit_s + SLOW_S, due + self.clock.patience_s
-        try:
-            while (answer := self.ps.trained(call, deadline, chunk)) is None:
-                now = host.monotonic()
-                if now < deadline or now > last or host.ready([call], 0)[0]:
-                    return None  # it is lost
-                directed = self.seen != self.changes
-                self.ps.revoke(kill=directed)
-                if directed:  # nobody waits for a mini-batch that is late
-                    return None
-                deadline = now + self.clock.patience_s
-            return answer
-        finally:
-            self.ps.window = 0
 
     # -- updates -------------------------------------------------------------------------------------------------
 

@@ -97,19 +97,19 @@ class Teams:
         left = [chunk for chunk in team.chunks if self.progress[chunk] < self.steps]
         return sorted(left, key=lambda chunk: (self.progress[chunk], chunk))[: team.width]
 
-    def ahead(self, number: int, most: int, *, watch: bool) -> list[tuple[int, int]]:
+    def ahead(self, team: Team, most: int, *, watch: bool) -> list[tuple[int, int]]:
         """The mini-batches (chunk, step) that a team of one worker trains next, one a round, if nothing changes.
 
         They end where something is to be told of the team or decided about it.
 
         Parameters
         ----------
-        number, most
+        team, most
             The team, the only one that works, and how many at most.
         watch
             Whether they also end after each epoch's worth.
         """
-        team, future, minibatches = self.working[number], copy(self), list[tuple[int, int]]()
+        future, minibatches = copy(self), list[tuple[int, int]]()
         future.progress = list(self.progress)
         mark, epochs = future.mark(team), future.epochs()
         while len(minibatches) < most and (chunks := future.next_chunks(team)):

@@ -15,15 +15,15 @@ from skedge.live.worker.program import Program
 
 from .messages import ProgressNote
 from .report import Report
-from .rounds import Rounds
 from .teams import Team
 from .training_actors import TrainingActors
+from .windows import Windows
 
 _PATIENCE_S = 0.5
 """Pause before a round is repeated after a process was lost [s]."""
 
 
-class Trainer(Rounds):
+class Trainer(Windows):
     """Trains one job.
 
     Parameters

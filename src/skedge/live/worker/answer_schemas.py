@@ -61,7 +61,7 @@ class _Trained(_Loaded):
     samples: _Count
     loss: float
     first_ago_s: _Seconds
-    stage_s: dict[Annotated[str, Field(max_length=20)], _Seconds]
+    stage_s: Annotated[dict[Annotated[str, Field(max_length=20)], _Seconds], Field(max_length=20)]
 
 
 class _Dumped(_Facts):

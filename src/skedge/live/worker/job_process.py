@@ -36,6 +36,9 @@ MOST_DEATHS = 4
 
 _LONGEST_WORD = 4096
 
+_SEND_S = 1.0
+"""How long a revocation may take to be sent, before a process that ends anyway is killed [s]."""
+
 _FACTS, _CONTENT = 2**26, 2**32
 """Most bytes of the facts of an answer, and of its content."""
 
@@ -56,7 +59,18 @@ class JobError(TrainingError):
 
 
 class StalledError(JobError):
-    """A call has not returned in time; its process was killed."""
+    """A call has not returned in time; its process was killed.
+
+    Attributes
+    ----------
+    rounds
+        How many rounds it had told of.
+    chunk
+        The chunk of the mini-batch that has not ended; None if that is of the call.
+    """
+
+    rounds: int = 0
+    chunk: int | None = None
 
 
 class EndedError(Exception):
@@ -208,13 +222,17 @@ class JobProcess:
             if not self._comes(deadline):
                 reason = "returned" if self._ready else "become ready (packages, imports, factory)"
                 self.kill()
-                raise StalledError(f"its code has not {reason} after {limit_s if self._ready else prepare_s:.3g} s")
+                stalled_error = StalledError(
+                    f"its code has not {reason} after {limit_s if self._ready else prepare_s:.3g} s"
+                )
+                stalled_error.rounds = told
+                raise stalled_error
             with self._killed_after(limit_s, stalled):
                 facts = json.loads(self.connection.recv_bytes(_FACTS))
             if not isinstance(facts, dict):
                 raise ValueError(facts)  # noqa: TRY004 - as any other answer that is none
-            if "round" in facts and told < most:
-                told, limit_s = told + 1, further_s
+            if isinstance(number := facts.get("round"), int) and told < number <= most:
+                told, limit_s = number, further_s
                 deadline = time.monotonic() + limit_s
                 continue
             if "ready" not in facts:
@@ -279,12 +297,16 @@ class JobProcess:
 
     def end(self) -> None:
         """Close the connection: the process is ended, with all that it has started."""
+        if not self._sending.acquire(timeout=_SEND_S):  # a process that does not read: its end ends the wait
+            self.kill()
+            self._sending.acquire()
+        with suppress(OSError):
+            self.connection.close()
+        self._sending.release()
         with self._keeping:
             if self._keeper is not None:
                 os.close(self._keeper)
             self._keeper = None
-        with self._sending, suppress(OSError):
-            self.connection.close()
         self.word.close()
         self.output.close()
 

@@ -86,10 +86,13 @@ class PSActor:
 
     def _own(self, job: str) -> tuple[str, ...]:
         """Folder of the job's chunks here, which its process may read; those that come later are seen there, too."""
-        if not self.folder:
+        if not self.folder or self.fork_server.confinement.trusted:
             return ()
         folder = Path(self.folder, job)
-        make_folder(folder)
+        try:
+            make_folder(folder)
+        except OSError as error:
+            raise UnreadError(f"the chunks of {job} cannot be read: {error.strerror or error}") from error
         return (str(folder),)
 
     def unload(self, life: Life) -> None:
@@ -131,7 +134,11 @@ class PSActor:
         first_s, further_s = window.limits
         paths = {chunk: str(chunk_path(Path(self.folder), job, chunk)) for chunk, _ in window.minibatches}
         limit_s, rounds = further_s if self.trained else first_s, (len(window.minibatches), further_s)
-        facts, _ = self._ask(job, life, "train", window, paths, limit_s=limit_s, rounds=rounds)
+        try:
+            facts, _ = self._ask(job, life, "train", window, paths, limit_s=limit_s, rounds=rounds)
+        except StalledError as error:
+            error.chunk = window.minibatches[min(error.rounds, len(window.minibatches) - 1)][0]
+            raise
         self.trained = True
         return facts
 

@@ -178,7 +178,6 @@ def _computed(
     """Gradients of a mini-batch at the parameters and buffers that the model has."""
     model.train()
     model.zero_grad(set_to_none=True)
-    changes = _changes(model)
     with _RANDOM:
         batch, samples = data(step) if isinstance(data, LoaderBatches) else _cut(data, program, chunk, step)
         try:
@@ -188,24 +187,15 @@ def _computed(
         except (Exception, SystemExit) as error:  # the job's own code: whatever it raises is its reason to fail
             raise TrainingError(f"chunk {chunk}, mini-batch {step}: {told(error)}") from error
     clock.end("compute")
-    if _changes(model) != changes:
-        raise TrainingError(
-            f"chunk {chunk}, mini-batch {step}: it changes parameters itself; their optimizer does, once a round"
-        )
     if not math.isfinite(value):
         raise TrainingError(f"the loss is {value} at chunk {chunk}, mini-batch {step}")
-    gradients = {name: p.grad.cpu() for name, p in model.named_parameters() if p.grad is not None}
+    gradients = {name: p.grad.detach().to_dense().cpu() for name, p in model.named_parameters() if p.grad is not None}
     if not gradients:
         raise TrainingError(
             f"chunk {chunk}, mini-batch {step}: no parameter has a gradient; `step` calls loss.backward()"
         )
     buffers = {name: b.detach().clone().cpu() for name, b in model.named_buffers()}
     return Contribution(chunk, step, gradients, buffers, value, samples)
-
-
-def _changes(model: nn.Module) -> int:
-    """How often parameters of a model were changed in place."""
-    return sum(parameter._version for parameter in model.parameters())  # noqa: SLF001 - it has no other name
 
 
 def _cut(data: Data, program: Program, chunk: int, step: int) -> tuple[Data, int]:
@@ -357,13 +347,19 @@ class ParameterServer(MinibatchLedger):
 class ColocatedWorker:
     """A worker in the process of its parameter server: its model has the server's parameters themselves.
 
-    Buffers are its own, as those of any worker: the server averages them with those of others.
+    Buffers are its own, as those of any worker: the server averages them with those of others. A job that changes
+    parameters while it computes gradients, which has no effect in a process of its own, gets a copy of them.
+
+    Attributes
+    ----------
+    shares
+        Whether its parameters are the server's; None: not known yet.
     """
 
     def __init__(self, server: ParameterServer) -> None:
         self.server, self.model = server, server.training.model()
-        for parameter, shared in zip(self.model.parameters(), server.model.parameters(), strict=True):
-            parameter.data = shared.data
+        normalises = any(getattr(module, "max_norm", None) is not None for module in self.model.modules())
+        self.shares: bool | None = False if normalises else None
 
     def gradient(self, source: Source, chunk: int, step: int, clock: StageClock) -> Contribution:
         """Gradients of a mini-batch at the server's parameters, as :func:`gradient` has them.
@@ -377,9 +373,23 @@ class ColocatedWorker:
         clock
             Notes the ends of the stages, as there.
         """
+        server, is_first = self.server, self.shares is None
+        if self.shares:
+            self._link()
+        else:
+            self.model.load_state_dict(server.model.state_dict())
+        clock.end("deserialize")
+        computed = _computed(self.model, server.training, server.program, source, chunk, step, CPU, clock)
+        if is_first:
+            pairs = zip(self.model.parameters(), server.model.parameters(), strict=True)
+            self.shares = all(torch.equal(own, unchanged) for own, unchanged in pairs)
+        return computed
+
+    def _link(self) -> None:
+        """Have the server's parameters themselves, wherever its optimizer has put them, and copies of its buffers."""
+        for own, shared in zip(self.model.parameters(), self.server.model.parameters(), strict=True):
+            if own.data_ptr() != shared.data_ptr():
+                own.data = shared.data
         with torch.no_grad():
             for buffer, shared in zip(self.model.buffers(), self.server.model.buffers(), strict=True):
                 buffer.copy_(shared)
-        clock.end("deserialize")
-        server = self.server
-        return _computed(self.model, server.training, server.program, source, chunk, step, CPU, clock)

@@ -39,6 +39,9 @@ from .wire_format import WireFormat
 
 _EXAMPLES = "skedge.live.examples"
 
+_TELL_S = 0.05
+"""How often a process tells how many rounds of a window it has trained [s]; it also does where the chunk changes."""
+
 _ALONE_S = 10.0
 """Time without clients after which the process ends [s]."""
 
@@ -207,12 +210,16 @@ class JobWorker:
         """
         server, clock, losses, samples, first_at = self._server(), StageClock(), list[float](), 0, 0.0
         worker = self.colocated = self.colocated or ColocatedWorker(server)
+        told = window.minibatches[0][0] if window.minibatches else 0, 0.0
         if server.version == window.version:
             for chunk, step in window.minibatches:
                 pause_s = window.wait_s(len(losses), clock.elapsed_s) if losses else 0.0
                 if self.caller.revokes(window.number, pause_s):
                     break
                 clock.end("pace")
+                if losses and (chunk != told[0] or clock.elapsed_s - told[1] > _TELL_S):
+                    self.caller.tell(round=len(losses))
+                    told = chunk, clock.elapsed_s
                 source = self._source(server.training, server.program, chunk, paths[chunk])
                 clock.end("request")
                 contribution = worker.gradient(source, chunk, step, clock)
@@ -222,7 +229,6 @@ class JobWorker:
                 first_at = first_at or clock.elapsed_s
                 losses.append(contribution.loss)
                 samples += contribution.samples
-                self.caller.tell(round=len(losses))
         facts = {
             **self._facts(server),
             "rounds": len(losses),
