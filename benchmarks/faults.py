@@ -120,6 +120,7 @@ STALL_S = 5.0
 POISON = """
 import os
 import time
+from dataclasses import replace
 
 from skedge.live.examples import images
 
@@ -133,15 +134,11 @@ def raises(**given):
 
 
 def no_number(**given):
-    training = images(**given)
-    training.loss = lambda outputs, targets: outputs.sum() * float("nan")
-    return training
+    return replace(images(**given), loss=lambda outputs, targets: outputs.sum() * float("nan"))
 
 
 def hangs(**given):
-    training = images(**given)
-    training.loss = lambda outputs, targets: time.sleep(1e6)
-    return training
+    return replace(images(**given), loss=lambda outputs, targets: time.sleep(1e6))
 """
 """Factories of poisonous jobs."""
 

@@ -90,6 +90,23 @@ def test_each_folder_that_is_made_is_flushed_where_it_is_named(tmp_path: Path, s
     assert len(steps) == 3, "all are there"
 
 
+def test_a_disk_that_says_nothing_of_its_uppermost_folder_is_an_error_and_no_endless_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by seed 1531: all of a disk fails for a moment, and `/` is no folder then."""
+
+    class Away(Disk):
+        def size(self, path: PathLike) -> int | None:
+            raise OSError(5, "Input/output error", str(path))
+
+        def mkdir(self, path: PathLike, mode: int = 0o777) -> None:
+            raise OSError(5, "Input/output error", str(path))
+
+    monkeypatch.setattr(host, "disk", Away())
+    with pytest.raises(OSError, match="Input/output error"):
+        make_folder(tmp_path / "a")
+
+
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     write_whole(tmp_path / "a", "")
     for path in (tmp_path / "a", tmp_path / "a" / "b"):

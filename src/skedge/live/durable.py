@@ -100,7 +100,8 @@ def make_folder(path: Path, mode: int = 0o777) -> None:
     """
     if _is_folder(path):
         return
-    make_folder(path.parent)
+    if path.parent != path:  # where a disk fails, the uppermost may not be found to be one
+        make_folder(path.parent)
     try:
         host.disk.mkdir(path, mode)
     except FileExistsError:  # another process has made it meanwhile
