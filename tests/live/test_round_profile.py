@@ -105,7 +105,8 @@ def test_a_real_round_is_measured_by_stage() -> None:
     done = subprocess.run([sys.executable, "-m", "skedge", *command], capture_output=True, text=True, check=True)
     colocated, apart = json.loads(done.stdout)["rounds"]
     for row in (colocated, apart):
-        assert (row["workers"], row["rounds"], row["samples"]) == (1, 5, 32)
+        assert (row["workers"], row["samples"]) == (1, 32)
+        assert row["rounds"] == 5 or (row["colocated"] and row["rounds"] > 5), "rounds of a window count together"
         assert row["parameters"] == pytest.approx(100_000, rel=0.01)
         assert min(row["stage_s"].values()) >= 0
         assert row["stage_s"]["barrier"] == 0, "one worker waits for no other"

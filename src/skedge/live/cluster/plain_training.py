@@ -88,8 +88,8 @@ def main(folder: str, rank: int, processes: int, rounds: int) -> None:
     program = pickle.loads(Path(folder, "program").read_bytes())  # noqa: S301 - written by the process that started this
     if processes > 1:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-        at = f"file://{folder}/meeting"
-        distributed.init_process_group("gloo", init_method=at, rank=rank, world_size=processes)
+        meeting_url = f"file://{folder}/meeting"
+        distributed.init_process_group("gloo", init_method=meeting_url, rank=rank, world_size=processes)
     try:
         result = train(program, rank, processes, rounds)
     finally:

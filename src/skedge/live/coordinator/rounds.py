@@ -206,8 +206,10 @@ class Rounds(TrainerThread):
         trained, steps = sum(progress), self.program.steps * self.program.chunks
         self.losses.append((self.ps.version, loss))
         line = f"update {self.ps.version}: {trained} of {steps} mini-batches, loss {loss:.4g}"
-        told = ProgressNote(self.job, line, progress, self.losses[-1], usual_s=self.clock.usual_s, updates=updates)
-        self.note(told)
+        progress_note = ProgressNote(
+            self.job, line, progress, self.losses[-1], usual_s=self.clock.usual_s, updates=updates
+        )
+        self.note(progress_note)
 
     def _watch(self) -> None:
         """Keep the parameters after each epoch's worth of mini-batches; they are measured at the end of training."""

@@ -97,14 +97,14 @@ class Teams:
         left = [chunk for chunk in team.chunks if self.progress[chunk] < self.steps]
         return sorted(left, key=lambda chunk: (self.progress[chunk], chunk))[: team.width]
 
-    def ahead(self, team: Team, most: int, *, watch: bool) -> list[tuple[int, int]]:
+    def ahead(self, team: Team, n_most: int, *, watch: bool) -> list[tuple[int, int]]:
         """The mini-batches (chunk, step) that a team of one worker trains next, one a round, if nothing changes.
 
         They end where something is to be told of the team or decided about it.
 
         Parameters
         ----------
-        team, most
+        team, n_most
             The team, the only one that works, and how many at most.
         watch
             Whether they also end after each epoch's worth.
@@ -112,11 +112,11 @@ class Teams:
         future, minibatches = copy(self), list[tuple[int, int]]()
         future.progress = list(self.progress)
         mark, epochs = future.mark(team), future.epochs()
-        while len(minibatches) < most and (chunks := future.next_chunks(team)):
+        while len(minibatches) < n_most and (chunks := future.next_chunks(team)):
             minibatches.append((chunks[0], future.progress[chunks[0]]))
             future.progress[chunks[0]] += 1
-            told = (team.turns and future.mark(team) != mark) or (watch and future.epochs() > epochs)
-            if told or future.is_ahead(team):
+            is_reported = (team.turns and future.mark(team) != mark) or (watch and future.epochs() > epochs)
+            if is_reported or future.is_ahead(team):
                 break
         return minibatches
 

@@ -169,9 +169,9 @@ class TimedTrainer(Trainer):
         self._journal_s = 0.0
 
     def _journaled(self, report: Callable[[Any], None]) -> Callable[[Any], None]:
-        def timed(what: Any) -> None:
+        def timed(message: Any) -> None:
             start = host.monotonic()
-            report(what)
+            report(message)
             self._journal_s += host.monotonic() - start
 
         return timed

@@ -53,8 +53,8 @@ class Windows(Rounds):
         """Have the parameter server's process train a window of rounds."""
         started = host.monotonic()
         usual_s = self.replies.usual_s = self.clock.usual_s
-        most = min(max(int(_WINDOW_S / usual_s), 1), _MOST) if self.clock.round_s else 1
-        minibatches, pace = tuple(self.teams.ahead(team, most, watch=self.program.watch)), self.clock.pace
+        n_rounds = min(max(int(_WINDOW_S / usual_s), 1), _MOST) if self.clock.round_s else 1
+        minibatches, pace = tuple(self.teams.ahead(team, n_rounds, watch=self.program.watch)), self.clock.pace
         _, *limits = self.replies.limits(minibatches[0][0])
         due_s = self.clock.due + pace - started
         window = RoundWindow(self.ps.windows + 1, self.ps.version, minibatches, pace, due_s, (limits[0], limits[1]))
@@ -63,7 +63,7 @@ class Windows(Rounds):
                 return
             call = self.ps.train(window)
         try:
-            answer = self._window_answer(call, number, team, window, started + most * usual_s)
+            answer = self._window_answer(call, number, team, window, started + n_rounds * usual_s)
         finally:
             self.ps.window = 0
         self.free_at[number] = host.monotonic()
@@ -132,8 +132,8 @@ class Windows(Rounds):
         rounds, progress = answer["rounds"], list(self.teams.progress)
         for chunk, _ in window.minibatches[:rounds]:
             progress[chunk] += 1
-        wanted = window.version + rounds, progress
-        if rounds > len(window.minibatches) or (answer["version"], answer["progress"]) != wanted:
+        expected = window.version + rounds, progress
+        if rounds > len(window.minibatches) or (answer["version"], answer["progress"]) != expected:
             raise TrainingError(
                 f"its parameter server tells of {rounds} of {len(window.minibatches)} mini-batches, version "
                 f"{answer['version']} and progress {answer['progress'][:8]}; it had version {window.version}"

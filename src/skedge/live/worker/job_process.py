@@ -217,7 +217,7 @@ class JobProcess:
     def _facts(self, limit_s: float, prepare_s: float, rounds: tuple[int, float], stalled: threading.Event) -> Ack:
         """The facts of the answer; what the process prints meanwhile is read."""
         deadline = time.monotonic() + (limit_s if self._ready else prepare_s)
-        told, (most, further_s) = 0, rounds
+        n_told, (n_most, further_s) = 0, rounds
         while True:
             if not self._comes(deadline):
                 reason = "returned" if self._ready else "become ready (packages, imports, factory)"
@@ -225,14 +225,14 @@ class JobProcess:
                 stalled_error = StalledError(
                     f"its code has not {reason} after {limit_s if self._ready else prepare_s:.3g} s"
                 )
-                stalled_error.rounds = told
+                stalled_error.rounds = n_told
                 raise stalled_error
             with self._killed_after(limit_s, stalled):
                 facts = json.loads(self.connection.recv_bytes(_FACTS))
             if not isinstance(facts, dict):
                 raise ValueError(facts)  # noqa: TRY004 - as any other answer that is none
-            if isinstance(number := facts.get("round"), int) and told < number <= most:
-                told, limit_s = number, further_s
+            if isinstance(number := facts.get("round"), int) and n_told < number <= n_most:
+                n_told, limit_s = number, further_s
                 deadline = time.monotonic() + limit_s
                 continue
             if "ready" not in facts:

@@ -57,7 +57,7 @@ _PLAIN = (
 
 _KEPT_MEMORY, _KEPT_BYTES = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"), 2**30
 """Settings of glibc by which the memory of the gradients of a round is that of the next round's, up to this size; by
-default it goes back to the system, and new pages take up to a third of the time of a mini-batch."""
+default it goes back to the system, and new pages take up to two fifths of the time of a mini-batch."""
 
 _HOME = "/tmp"  # noqa: S108 - a confined process has one of its own
 _VISIBLE = "CUDA_VISIBLE_DEVICES"

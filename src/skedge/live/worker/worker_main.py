@@ -210,16 +210,16 @@ class JobWorker:
         """
         server, clock, losses, samples, first_at = self._server(), StageClock(), list[float](), 0, 0.0
         worker = self.colocated = self.colocated or ColocatedWorker(server)
-        told = window.minibatches[0][0] if window.minibatches else 0, 0.0
+        last_told = window.minibatches[0][0] if window.minibatches else 0, 0.0
         if server.version == window.version:
             for chunk, step in window.minibatches:
                 pause_s = window.wait_s(len(losses), clock.elapsed_s) if losses else 0.0
                 if self.caller.revokes(window.number, pause_s):
                     break
                 clock.end("pace")
-                if losses and (chunk != told[0] or clock.elapsed_s - told[1] > _TELL_S):
+                if losses and (chunk != last_told[0] or clock.elapsed_s - last_told[1] > _TELL_S):
                     self.caller.tell(round=len(losses))
-                    told = chunk, clock.elapsed_s
+                    last_told = chunk, clock.elapsed_s
                 source = self._source(server.training, server.program, chunk, paths[chunk])
                 clock.end("request")
                 contribution = worker.gradient(source, chunk, step, clock)
