@@ -61,7 +61,6 @@ def test_sizes_are_numbers_with_k_or_m() -> None:
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[RoundProfile]:
     """Two measurements of one model, which stand in for those of an engine."""
-    pytest.importorskip("ray")
     stages = dict.fromkeys(STAGES, 0.001)
     profiles = [
         RoundProfile("1M", 1_000_001, 1, False, 32, 50, stages, 0.012, 0.004, None),
