@@ -449,9 +449,10 @@ def disk(name: str) -> Disk:
         for process in world.victims(fault):
             disk(process.machine.name).suffer(fault.kind, fault.seconds)
 
+    if not disks:
+        world.kinds.update(dict.fromkeys(DISK_KINDS, strike))
     if name not in disks:
         disks[name] = Disk(world, name)
-        world.kinds.update(dict.fromkeys(DISK_KINDS, strike))
     return disks[name]
 
 

@@ -92,6 +92,23 @@ def test_bounds_of_preemption_are_checked_within_a_tolerance() -> None:
     assert rules(made, Sharing(tenants, 600, 0), 2 * SECOND) == {"M41"}, "v2 is preempted once"
 
 
+def test_quotas_allow_for_breaks_within_the_tolerance() -> None:
+    """M40: two jobs take turns of three seconds, so that a tolerance of five would see no breaks."""
+    sharing = Sharing({"a": Tenant(quota=0.5)})
+    made = run(scenario([job("long", 0, 2, 60, tenant="a"), job("short", 10, 2, 3, tenant="a")], sharing), "srtf")
+    assert begins(made) == {"long": [0, 13], "short": [10]}
+    turns = [(0, 0, 10), (1, 10, 13), (0, 13, 16), (1, 16, 19), (0, 19, 63)]
+    rows = [
+        made.schedule.runs.filter(pl.col("job") == number)[:1].with_columns(
+            start=pl.lit(begin * SECOND), compute_from=pl.lit(begin * SECOND), end=pl.lit(end * SECOND)
+        )
+        for number, begin, end in turns
+    ]
+    taking_turns = replace(made, schedule=replace(made.schedule, runs=pl.concat(rows)))
+    assert "M40" not in rules(taking_turns, sharing, 5 * SECOND)
+    assert "M40" in rules(taking_turns, Sharing({"a": Tenant(quota=0.25)}), SECOND)
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("seed", range(6))
 def test_every_rule_holds_whatever_is_shared_how(policy: str, seed: int) -> None:

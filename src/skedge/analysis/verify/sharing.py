@@ -47,7 +47,8 @@ def check_sharing(c: Columns, findings: Findings, slack: int, *, sticky: bool) -
     if sharing is None or not len(c.gangs):
         return
     spans = sorted(_holding_spans(c, slack))
-    _quotas(c, findings, sharing, spans, slack)
+    # a break shorter than the tolerance is one all the same: others may begin in it
+    _quotas(c, findings, sharing, sorted(_holding_spans(c, 0)), slack)
     _preemption_bounds(findings, sharing, spans, slack)
     if slack == 0 and not sticky:
         _classes(c, findings, sharing, spans)
